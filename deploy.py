@@ -3,69 +3,69 @@
 from pyinfra import host
 from pyinfra.api.exceptions import PyinfraError
 
-from rigwright.monitoring.figures import deploy_file
-from rigwright.plan.desired import desired
-from rigwright.plan.stages import stages
-from rigwright.serving.theirs import leaving, refusals
-from rigwright.supply.expected import refusal
+from rigwright.monitoring.textfile import deploy_textfile
+from rigwright.plan.plan_inputs import build_target_state
+from rigwright.plan.stages import applicable_stages
+from rigwright.serving.takeover import find_takeover_refusals, without_ports_of
+from rigwright.supply.digest import describe_digest_mismatch
 from roles.base import base
-from roles.container_toolkit import brought_with, container_toolkit, containers_of
+from roles.container_toolkit import choose_containers, container_toolkit, packages_for_containers
 from roles.cuda_toolkit import cuda_toolkit
-from roles.deploy_lock import deploy_lock
+from roles.deploy_lock import acquire_deploy_lock
 from roles.engines import engines
 from roles.monitoring import monitoring
 from roles.network import network
 from roles.nvidia_cards import nvidia_cards
-from roles.nvidia_driver import driver_of, earlier_driver, managed, nvidia_driver
-from roles.operations.ahead import ask_ahead, ask_at_once, remember
-from roles.preflight import keys_refusals, preflight
-from roles.probe import probe
+from roles.nvidia_driver import choose_driver, nvidia_driver, packages_for_driver, restore_previous_driver
+from roles.operations.prefetch import enable_prefetch, prefetch_facts, prefetch_operations
+from roles.preflight import client_key_problems, preflight
+from roles.probe import probe_host
 from roles.removal import removal
-from roles.rig import orders_of, rig_of
+from roles.rig import orders_of_host, rig_of_host
 from roles.rollback import rollback
 from roles.serving import serving
 from roles.sharing import sharing
-from roles.theirs import brought_back, found_theirs
+from roles.takeover import read_existing_service, restore_previous_service
 from roles.tools import tools
-from roles.trees import look as installed
-from roles.weights import weights, whole
+from roles.trees import read_trees as installed
+from roles.weights import weights, weights_verified
 
-asked = orders_of(host)
+asked = orders_of_host(host)
 verb = asked.verb
-rig = rig_of(host, asked.switch)
+rig = rig_of_host(host, asked.switch)
 if verb in ("deploy", "upgrade") and rig.bundle_faults:
     raise PyinfraError("\n".join(map(str, rig.bundle_faults)))
-if asked.expect and (wrong := refusal(rig.digest, asked.expect)):
+if asked.expect and (wrong := describe_digest_mismatch(rig.digest, asked.expect)):
     raise PyinfraError(f"{host.name}: {wrong}")
-remember()
+enable_prefetch()
 removing = verb == "remove"
-held = deploy_lock(f"{verb} of {rig.inventory}", removing, "" if removing else deploy_file(rig))
+held = acquire_deploy_lock(f"{verb} of {rig.inventory}", removing, "" if removing else deploy_textfile(rig))
 if held and verb in ("deploy", "upgrade"):
     # what decisions wait for
-    ask_at_once(
-        lambda: probe(rig),
-        lambda: driver_of(rig, verb == "upgrade"),
-        lambda: containers_of(rig),
-        lambda: whole(rig),
+    prefetch_facts(
+        lambda: probe_host(rig),
+        lambda: choose_driver(rig, verb == "upgrade"),
+        lambda: choose_containers(rig),
+        lambda: weights_verified(rig),
         lambda: installed(rig),
-        lambda: keys_refusals(rig),
+        lambda: client_key_problems(rig),
     )
 
 if held and verb == "rollback":
     if asked.driver:
-        earlier_driver(rig, asked.reboot)
+        restore_previous_driver(rig, asked.reboot)
     elif asked.theirs:
-        brought_back(rig, asked.theirs)
+        restore_previous_service(rig, asked.theirs)
     else:
         rollback(rig, asked.to)
 elif held and verb == "remove":
     removal(rig, asked.keep_weights)
-elif held and (facts := probe(rig)):
-    theirs = found_theirs(rig, asked.theirs) if asked.theirs else None
-    facts = leaving(facts, theirs) if theirs else facts
-    driver = driver_of(rig, verb == "upgrade")
-    containers = containers_of(rig)
-    wanted = desired(rig, facts, managed(driver), brought_with(containers))
+elif held and (facts := probe_host(rig)):
+    theirs = read_existing_service(rig, asked.theirs) if asked.theirs else None
+    facts = without_ports_of(facts, theirs) if theirs else facts
+    driver = choose_driver(rig, verb == "upgrade")
+    containers = choose_containers(rig)
+    wanted = build_target_state(rig, facts, packages_for_driver(driver), packages_for_containers(containers))
     roles = {
         "base": lambda: base(rig, facts),
         "network": lambda: network(rig),
@@ -80,9 +80,9 @@ elif held and (facts := probe(rig)):
         "weights": lambda: weights(rig, facts),
         "serving": lambda: serving(wanted, asked.switch, theirs),
     }
-    unfit = refusals(rig, asked.switch.instance, theirs) if asked.switch and theirs else []
+    unfit = find_takeover_refusals(rig, asked.switch.instance, theirs) if asked.switch and theirs else []
     if preflight(wanted, driver, containers, unfit):
-        for stage in stages(wanted):
+        for stage in applicable_stages(wanted):
             roles[stage.role]()
 
-ask_ahead()
+prefetch_operations()

@@ -12,24 +12,24 @@ from dataclasses import dataclass
 
 from paramiko import SSHException
 
-from bench.figures import BARE, OTHER, PORT, UNIT
+from bench.load_figures import BARE, OTHER, PORT, UNIT
 from rigwright.engines import kind_of
-from rigwright.engines.kind import KEY_FILE, Service
+from rigwright.engines.kind import KEY_FILE, ServiceSpec
 from rigwright.host.locks import DEPLOY_LOCK
-from rigwright.host.systemd import STARTED_FROM
+from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER
 from rigwright.host.unit_states import UnitState
 from rigwright.model.installation import Installation
 from rigwright.model.rig import COMPILED, Instance, Rig
-from rigwright.serving.listeners import LOOPBACK, listener
-from rigwright.serving.units import OWNED, RUN, credential_path, unit
+from rigwright.serving.instance_units import OWNED_HEADER, RUN, build_unit, credential_path
+from rigwright.serving.listeners import LOOPBACK, build_listener
 from roles.deploy_lock import SILENCE, DeployLock
-from roles.root import Failed, Root
+from roles.root_shell import RootCommandFailed, RootShell
 
 BARE_UNIT, LOAD_UNIT, GUARD_UNIT = "rw-bench-bare", "rw-bench-load", "rw-bench-guard"
 BARE_SOCKET = f"{RUN}/{BARE_UNIT}/api.sock"
 
 
-class NotMeasured(Exception):
+class MeasurementFailed(Exception):
     """The instance cannot be measured as it is, or somebody is at work on its host."""
 
 
@@ -45,8 +45,8 @@ class Deployed:
     @property
     def unit_states(self) -> tuple[UnitState, UnitState]:
         """What its process is to be started from, and that of its port."""
-        return unit(self.rig, self.instance, self.installation).unit_state, listener(
-            self.rig, self.instance, OWNED
+        return build_unit(self.rig, self.instance, self.installation).unit_state, build_listener(
+            self.rig, self.instance, OWNED_HEADER
         ).unit_state
 
     @property
@@ -78,14 +78,16 @@ class Deployed:
                 which belongs into the unit's own control group.
         """
         if self._service.container:
-            raise NotMeasured(f"{self.instance.name} runs in a container: there is no command line outside of one")
+            raise MeasurementFailed(
+                f"{self.instance.name} runs in a container: there is no command line outside of one"
+            )
         command, own = self._service.command, self.instance.socket
         # a word of its own, or an option's value
         moved = {
             word: word.removesuffix(own) + BARE_SOCKET for word in command if word == own or word.endswith(f"={own}")
         }
         if not moved:
-            raise NotMeasured(f"the command line of {self.instance.name} has no word {own}")
+            raise MeasurementFailed(f"the command line of {self.instance.name} has no word {own}")
         return [self.key_file if word is KEY_FILE else moved.get(word, str(word)) for word in command]
 
     @property
@@ -104,7 +106,7 @@ class Deployed:
         return self._service.cache
 
     @property
-    def _service(self) -> Service:
+    def _service(self) -> ServiceSpec:
         return kind_of(self.instance).service(self.rig, self.instance, self.installation)
 
 
@@ -122,7 +124,7 @@ def start_bare(found: Deployed) -> str:
         # its environment leads to where the unit has it: without that it would begin with nothing compiled
         properties.append(f"--property=BindPaths={found.cache}:{COMPILED}")
         # what root has compiled there would be nobody else's to compile anew
-        whole = found.rig.cache(found.instance)
+        whole = found.rig.cache_folder(found.instance)
         again = shlex.join(("/bin/chown", "-Rh", f"--reference={whole}", whole))
         properties.append(f"--property=ExecStopPost={again}")
     # systemd expands variables in what it is given, in a program's name none
@@ -136,7 +138,7 @@ def start_bare(found: Deployed) -> str:
 class Contest:
     """An instance of a host whose deploy lock is held, between the two processes that serve it."""
 
-    remote: Root
+    remote: RootShell
     deploy_lock: DeployLock
     unit: Deployed
     other: Deployed | None = None
@@ -170,7 +172,7 @@ class Contest:
             NotMeasured: it does not come up, or the deploy lock is lost.
         """
         if self.deploy_lock.lost:
-            raise NotMeasured(f"the deploy lock is gone: {self.deploy_lock.lost}")
+            raise MeasurementFailed(f"the deploy lock is gone: {self.deploy_lock.lost}")
         if alone:
             self.stop(*self.units, BARE_UNIT)
         began = time.monotonic()
@@ -216,21 +218,21 @@ class Contest:
         options = f"--quiet --collect --pipe --wait --service-type=exec --unit={LOAD_UNIT}"
         return self._run(f"systemd-run {options} python3 -I - {shlex.quote(arguments)}", program)
 
-    def told(self, command: str, stdin: str) -> str:
+    def run_instead(self, command: str, stdin: str) -> str:
         """Run a command in place of the processes that serve; returns what it printed.
 
         Raises:
             NotMeasured: it failed, or the deploy lock is lost.
         """
         if self.deploy_lock.lost:
-            raise NotMeasured(f"the deploy lock is gone: {self.deploy_lock.lost}")
+            raise MeasurementFailed(f"the deploy lock is gone: {self.deploy_lock.lost}")
         return self._run(command, stdin)
 
     def _run(self, script: str, stdin: str = "") -> str:
         try:
             return self.remote.run(script, stdin)
-        except (Failed, OSError, SSHException) as error:
-            raise NotMeasured(str(error)) from None
+        except (RootCommandFailed, OSError, SSHException) as error:
+            raise MeasurementFailed(str(error)) from None
 
 
 def _last_words(unit: str) -> str:
@@ -262,10 +264,10 @@ def contest(
     Raises:
         NotMeasured: one does not run, it is another one's turn at this host, or a unit does not come up again.
     """
-    remote = Root(target)
+    remote = RootShell(target)
     deploy_lock = DeployLock(target, doing)
-    if refused := deploy_lock.take():
-        raise NotMeasured(f"refused: {refused}")
+    if refused := deploy_lock.acquire():
+        raise MeasurementFailed(f"refused: {refused}")
     try:
         for unit_state in (*made.unit_states, *(other.unit_states if other else ())):
             _runs(remote, unit_state)
@@ -276,21 +278,21 @@ def contest(
         finally:
             say(f"starting {' and '.join(found.units)} again")
             _restore(found)
-    except (Failed, OSError, SSHException) as error:
-        raise NotMeasured(str(error)) from None
+    except (RootCommandFailed, OSError, SSHException) as error:
+        raise MeasurementFailed(str(error)) from None
     finally:
         if deploy_lock.channel:
             deploy_lock.channel.close()
 
 
-def _runs(remote: Root, unit_state: UnitState) -> None:
+def _runs(remote: RootShell, unit_state: UnitState) -> None:
     try:
         remote.run(f"systemctl --quiet is-active {shlex.quote(unit_state.unit)}")
-        started_from = remote.run(f"head -n 1 {shlex.quote(f'{STARTED_FROM}/{unit_state.unit}')}").strip()
-    except Failed:
-        raise NotMeasured(f"{unit_state.unit} does not run: deploy it first") from None
+        started_from = remote.run(f"head -n 1 {shlex.quote(f'{STARTED_FROM_FOLDER}/{unit_state.unit}')}").strip()
+    except RootCommandFailed:
+        raise MeasurementFailed(f"{unit_state.unit} does not run: deploy it first") from None
     if started_from != unit_state.started_from:
-        raise NotMeasured(f"{unit_state.unit} was not started from what the inventory declares: deploy it first")
+        raise MeasurementFailed(f"{unit_state.unit} was not started from what the inventory declares: deploy it first")
 
 
 def _restore(made: Contest) -> None:
@@ -300,8 +302,8 @@ def _restore(made: Contest) -> None:
             if one:
                 made.start_unit(one)
         made.stop(GUARD_UNIT)
-    except NotMeasured as error:
-        raise NotMeasured(
+    except MeasurementFailed as error:
+        raise MeasurementFailed(
             f"{error}\nnot back: {', '.join(made.units)}; the host starts what is missing by itself within "
             f"{SILENCE} s: look with `rigwright status`"
         ) from None

@@ -17,10 +17,10 @@ from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from bench.contest import Contest, Deployed, NotMeasured, contest
-from bench.figures import PORT, UNIT, Load, Machine, Report, Row, parse
-from bench.load import Asked
-from checks.looking import Box
+from bench.contest import Contest, Deployed, MeasurementFailed, contest
+from bench.load_figures import PORT, UNIT, LoadTimes, MeasuredMachine, ServingReport, ServingRow, parse_load
+from bench.load_program import LoadRequest
+from checks.connections import ConnectedHost
 from rigwright.model.rig import Instance
 
 PROGRAM = Path(__file__).with_name("load.py")
@@ -29,7 +29,7 @@ CARD = "timeout 20 nvidia-smi --query-gpu=name,driver_version --format=csv,nohea
 
 
 def measure(
-    box: Box,
+    box: ConnectedHost,
     instance: Instance,
     streams: Sequence[int],
     requests: int,
@@ -40,7 +40,7 @@ def measure(
     other: Instance | None = None,
     *,
     together: bool = False,
-) -> Report:
+) -> ServingReport:
     """Put the same loads on all ways of serving, in turns.
 
     Args:
@@ -61,16 +61,16 @@ def measure(
     """
     slots = min(_slots(one, tokens) for one in (instance, other) if one)
     doing = f"bench serving {instance.name} of {box.rig.inventory}"
-    made = box.desired().installations
+    made = box.resolve_desired().installations
     mine = Deployed(box.rig, instance, made[instance.installed_as])
     beside = Deployed(box.rig, other, made[other.installed_as]) if other else None
     with contest(box.target, mine, doing, say, beside) as found:
         # processes in the order of their turns, and the ways in which each is asked
         ways = {UNIT: (UNIT, PORT), found.against: (found.against,)}
-        rows = {(count, way): Row(count, way) for count in streams for way in (found.against, UNIT, PORT)}
+        rows = {(count, way): ServingRow(count, way) for count in streams for way in (found.against, UNIT, PORT)}
         turns = list(_turns(tuple(ways), rounds, together))
         starts: dict[str, list[float]] = {process: [] for process in ways}
-        warm = Asked("", "", slots, slots, 1, PROMPT, tokens, seed=0)
+        warm = LoadRequest("", "", slots, slots, 1, PROMPT, tokens, seed=0)
         for done, (number, processes) in enumerate(turns):
             turn = f"round {number + 1} of {rounds}, {' and '.join(processes)} (turn {done + 1} of {len(turns)})"
             say(f"{turn}: starting")
@@ -87,7 +87,7 @@ def measure(
                     rows[count, way].loads.append(load)
         machine = _machine(box, instance, found)
     now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-    return Report(now, machine, PROMPT, tokens, requests, list(rows.values()), starts)
+    return ServingReport(now, machine, PROMPT, tokens, requests, list(rows.values()), starts)
 
 
 def _turns(processes: tuple[str, ...], rounds: int, together: bool) -> Iterator[tuple[int, tuple[str, ...]]]:
@@ -101,16 +101,18 @@ def _turns(processes: tuple[str, ...], rounds: int, together: bool) -> Iterator[
 
 def _slots(instance: Instance, tokens: int) -> int:
     if instance.variant.capacity is None:
-        raise NotMeasured(f"{instance.name} does not say how many requests it serves at once")
+        raise MeasurementFailed(f"{instance.name} does not say how many requests it serves at once")
     slots, room = instance.variant.capacity
     if PROMPT + tokens > room:
-        raise NotMeasured(
+        raise MeasurementFailed(
             f"a slot of {instance.name} has {room} tokens: no room for {PROMPT} and an answer of {tokens}"
         )
     return slots
 
 
-def _loads(found: Contest, ways: Sequence[str], asked: Asked, numbers: Iterable[int]) -> Iterator[tuple[str, Load]]:
+def _loads(
+    found: Contest, ways: Sequence[str], asked: LoadRequest, numbers: Iterable[int]
+) -> Iterator[tuple[str, LoadTimes]]:
     for number in numbers:
         # the same prompts for all ways, and others in every load
         one = replace(asked, seed=1000 * (number + 1) + asked.streams)
@@ -119,19 +121,19 @@ def _loads(found: Contest, ways: Sequence[str], asked: Asked, numbers: Iterable[
             yield way, _load(found, way, one)
 
 
-def _load(found: Contest, way: str, asked: Asked) -> Load:
+def _load(found: Contest, way: str, asked: LoadRequest) -> LoadTimes:
     said = found.load(json.dumps(asdict(asked) | found.asks(way)), PROGRAM.read_text())
     try:
-        return parse(said, asked.streams * asked.requests, asked.output_tokens)
+        return parse_load(said, asked.streams * asked.requests, asked.output_tokens)
     except ValueError as error:
-        raise NotMeasured(str(error)) from None
+        raise MeasurementFailed(str(error)) from None
 
 
-def _machine(box: Box, instance: Instance, found: Contest) -> Machine:
+def _machine(box: ConnectedHost, instance: Instance, found: Contest) -> MeasuredMachine:
     run = found.remote.run
     version = run(f"timeout 20 {shlex.quote(found.unit.program)} --version 2>&1 | sed -n 's/^version: //p'").strip()
     cards = ", ".join(dict.fromkeys(run(CARD).splitlines()))
-    return Machine(
+    return MeasuredMachine(
         host=box.name,
         instance=instance.name,
         variant=instance.variant_name,

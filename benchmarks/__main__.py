@@ -16,16 +16,16 @@ import benchmarks.gateway
 import benchmarks.start
 import benchmarks.weights
 from benchmarks import BenchmarkFailed
-from cli.bench_options import JSON, counts, say
-from cli.calling import Listed
-from cli.tables import show, size
-from cli.written import put
-from lab import images
-from lab.machine import Unsupported
+from cli.bench_options import JSON_OPTION, parse_counts, print_progress
+from cli.output_file import write_output
+from cli.prog_name import SentenceGroup
+from cli.tables import format_size, print_table
+from lab import base_images
+from lab.requirements import UnsupportedMachine
 
 RELEASE = click.option(
     "--release",
-    type=click.Choice(sorted(images.RELEASES)),
+    type=click.Choice(sorted(base_images.RELEASES)),
     default="debian-12",
     show_default=True,
     help="Of the hosts.",
@@ -48,11 +48,11 @@ def errors() -> Iterator[None]:
     """A benchmark that ends early ends with one line."""
     try:
         yield
-    except (BenchmarkFailed, Unsupported, RuntimeError, OSError) as error:
+    except (BenchmarkFailed, UnsupportedMachine, RuntimeError, OSError) as error:
         raise click.ClickException(str(error)) from None
 
 
-@click.group(cls=Listed)
+@click.group(cls=SentenceGroup)
 def main() -> None:
     """Measure Rigwright itself, beside other programs. Most need root; each prints figures and asserts none."""
 
@@ -61,16 +61,16 @@ def main() -> None:
 @RELEASE
 @RUNS
 @LAYER
-@JSON
+@JSON_OPTION
 def converge(release: str, runs: int, layers: tuple[str, ...], file: str | None) -> None:
     """Time a deploy that changes nothing on throwaway hosts, beside ansible-core doing the same work.
 
     Needs root and about seven minutes, and compiles llama.cpp when no earlier run has.
     """
     with errors():
-        report = benchmarks.converge.measure(release, layers, runs, say)
+        report = benchmarks.converge.measure(release, layers, runs, print_progress)
     if file:
-        put(file, report.as_json())
+        write_output(file, report.as_json())
     rows: list[tuple[str, ...]] = [
         (
             *(row.run, str(row.hosts), f"{row.median:.2f}", f"{min(row.seconds):.2f}-{max(row.seconds):.2f}"),
@@ -78,7 +78,7 @@ def converge(release: str, runs: int, layers: tuple[str, ...], file: str | None)
         )
         for row in report.rows
     ]
-    show(("run", "hosts", "seconds", "from-to", "remote commands", "ansible takes"), rows)
+    print_table(("run", "hosts", "seconds", "from-to", "remote commands", "ansible takes"), rows)
     versions = ", ".join(f"{name} {number}" for name, number in report.versions.items())
     click.echo(
         f"{report.date}, {report.release}, {report.cpus} CPUs, medians of {runs}; {versions}; "
@@ -89,26 +89,30 @@ def converge(release: str, runs: int, layers: tuple[str, ...], file: str | None)
 @main.command()
 @RELEASE
 @RUNS
-@click.option("--hosts", "numbers", callback=counts, default="1,8,20", show_default=True, help="Over how many of them.")
+@click.option(
+    "--hosts", "numbers", callback=parse_counts, default="1,8,20", show_default=True, help="Over how many of them."
+)
 @LAYER
-@JSON
+@JSON_OPTION
 def start(release: str, runs: int, numbers: list[int], layers: tuple[str, ...], file: str | None) -> None:
     """Time the verbs that are to be quick and all checks, and see what memory the controller takes.
 
     Needs root and memory for the throwaway hosts, and compiles llama.cpp when no earlier run has.
     """
     with errors():
-        report = benchmarks.start.measure(release, layers, numbers, runs, say)
+        report = benchmarks.start.measure(release, layers, numbers, runs, print_progress)
     if file:
-        put(file, report.as_json())
+        write_output(file, report.as_json())
     rows: list[tuple[str, ...]] = [
         (
             *(row.verb, str(row.hosts or ""), f"{median(row.seconds):.2f}", f"{median(row.processor):.2f}", row.goal),
-            *(f"{median(row.hosts_processor):.2f}", str(row.sessions or ""), size(row.peak_bytes)),
+            *(f"{median(row.hosts_processor):.2f}", str(row.sessions or ""), format_size(row.peak_bytes)),
         )
         for row in report.rows
     ]
-    show(("verb", "hosts", "seconds", "processor s", "goal", "hosts' processor s", "remote commands", "memory"), rows)
+    print_table(
+        ("verb", "hosts", "seconds", "processor s", "goal", "hosts' processor s", "remote commands", "memory"), rows
+    )
     click.echo(
         f"{report.date}, {report.release}, {report.cpus} CPUs, medians of {runs}; "
         f"load {report.load[0]:.1f} at the beginning, {report.load[1]:.1f} at the end"
@@ -125,16 +129,16 @@ def start(release: str, runs: int, numbers: list[int], layers: tuple[str, ...], 
     show_default=True,
     help="On the disk to measure on; six times the data have to fit.",
 )
-@JSON
+@JSON_OPTION
 def weights(mebibytes: int, runs: int, folder: Path, file: str | None) -> None:
     """Time weights: fetching beside curl and hf, verifying, looking at 100 GB unchanged, four boxes through one.
 
     Needs root, nginx, curl and openssl, and about ten minutes; all of it runs on this machine.
     """
     with errors(), TemporaryDirectory(prefix="rigwright-bench-", dir=folder) as scratch:
-        report = benchmarks.weights.measure(Path(scratch), mebibytes, runs, say)
+        report = benchmarks.weights.measure(Path(scratch), mebibytes, runs, print_progress)
     if file:
-        put(file, report.as_json())
+        write_output(file, report.as_json())
     rows: list[tuple[str, ...]] = [
         (
             *(row.what, f"{median(row.ours):.2f}", row.against, f"{median(row.theirs):.2f}" if row.theirs else ""),
@@ -142,7 +146,7 @@ def weights(mebibytes: int, runs: int, folder: Path, file: str | None) -> None:
         )
         for row in report.rows
     ]
-    show(("what", "seconds", "beside", "seconds", "ratio", "goal"), rows)
+    print_table(("what", "seconds", "beside", "seconds", "ratio", "goal"), rows)
     click.echo(f"four boxes drew {report.uplink:.3f} of the model's bytes from the hub; goal: at most 1.05")
     click.echo(f"{report.date}, {report.cpus} CPUs, {report.data_bytes / 1e9:.1f} GB, medians of up to {runs} runs")
 
@@ -154,17 +158,17 @@ def weights(mebibytes: int, runs: int, folder: Path, file: str | None) -> None:
 )
 @RELEASE
 @click.option("--runs", type=click.IntRange(1, 100), default=1, show_default=True, help="How often it is made.")
-@JSON
+@JSON_OPTION
 def envs(which: str, fleet: str, release: str, runs: int, file: str | None) -> None:
     """Time environments on throwaway hosts: made beside uv, unchanged beside a host that has none, shared by four.
 
     Needs root, a CPython 3.10 and, for vLLM's, 25 GB of disk and about a quarter of an hour; for it in a fleet, 60 GB.
     """
     with errors():
-        report = benchmarks.envs.measure(which, fleet, release, runs, say)
+        report = benchmarks.envs.measure(which, fleet, release, runs, print_progress)
     if file:
-        put(file, report.as_json())
-    show(("what", "seconds", "beside", "seconds", "ratio", "more", "goal"), report.table)
+        write_output(file, report.as_json())
+    print_table(("what", "seconds", "beside", "seconds", "ratio", "more", "goal"), report.table)
     click.echo(report.fleet)
     click.echo(report.about)
 
@@ -173,13 +177,13 @@ def envs(which: str, fleet: str, release: str, runs: int, file: str | None) -> N
 @RELEASE
 @click.option("--rounds", type=click.IntRange(1, 50), default=3, show_default=True, help="Rounds of each path.")
 @click.option("--seconds", type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="Of each load.")
-@click.option("--streams", callback=counts, default="1,16,64", show_default=True, help="Concurrent requests.")
+@click.option("--streams", callback=parse_counts, default="1,16,64", show_default=True, help="Concurrent requests.")
 @click.option("--crowd", type=click.IntRange(1, 1000), default=400, show_default=True, help="Streams, for memory.")
 @click.option(
     "--litellm/--no-litellm", "with_litellm", default=True, show_default=True, help="Whether it is beside us."
 )
 @LAYER
-@JSON
+@JSON_OPTION
 def gateway(
     release: str,
     rounds: int,
@@ -202,10 +206,10 @@ def gateway(
     """
     effort = benchmarks.gateway.Effort(rounds, seconds, tuple(streams), crowd)
     with errors():
-        report = benchmarks.gateway.measure(release, layers, effort, with_litellm, say)
+        report = benchmarks.gateway.measure(release, layers, effort, with_litellm, print_progress)
     if file:
-        put(file, report.as_json())
-    show((*GATEWAY, *BESIDE), report.table())
+        write_output(file, report.as_json())
+    print_table((*GATEWAY, *BESIDE), report.table())
     for line in (*report.goals(), report.about):
         click.echo(line)
 

@@ -24,12 +24,12 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 from benchmarks import BenchmarkFailed, peer, sessions
-from lab import kept
-from lab.hosts import Host, HostSpec
-from lab.labs import Lab
-from rigwright.inventory import load
+from lab import engine_cache
+from lab.hosts import HostSpec, LabHost
+from lab.throwaway_lab import ThrowawayLab
+from rigwright.inventory import load_rig
 from rigwright.paths import ROOT
-from rigwright.plan import facts
+from rigwright.plan import host_facts
 from rigwright.render import render
 
 PORT = 8020
@@ -82,7 +82,7 @@ class Contestant:
     """One command line, and how its output tells that nothing was changed."""
 
     row: Row
-    hosts: Sequence[Host]
+    hosts: Sequence[LabHost]
     command: list[str]
     environment: dict[str, str]
     unchanged: Callable[[str], bool]
@@ -114,7 +114,7 @@ def measure(release: str, layers: tuple[str, ...], runs: int, say: Callable[[str
 
     Raises:
         BenchmarkFailed: there is something to change after a deploy.
-        lab.machine.Unsupported: this machine cannot run a lab.
+        lab.requirements.UnsupportedMachine: this machine cannot run a lab.
         RuntimeError: a program fails that prepares all this.
         TimeoutError: a host does not answer.
     """
@@ -131,9 +131,9 @@ def measure(release: str, layers: tuple[str, ...], runs: int, say: Callable[[str
 
 
 @contextmanager
-def own_lab() -> Iterator[Lab]:
+def own_lab() -> Iterator[ThrowawayLab]:
     """A lab of this process, gone when the block ends."""
-    lab = Lab(f"b{os.getpid() % 100_000}")
+    lab = ThrowawayLab(f"b{os.getpid() % 100_000}")
     lab.down()
     try:
         yield lab
@@ -141,41 +141,43 @@ def own_lab() -> Iterator[Lab]:
         lab.down()
 
 
-def inventory_of(folder: Path, lab: Lab, hosts: Sequence[Host]) -> str:
+def inventory_of(folder: Path, lab: ThrowawayLab, hosts: Sequence[LabHost]) -> str:
     """An inventory as its operator would write it; returns its path."""
     instances = {"chat": {"variant": "llamacpp/demo", "port": PORT}}
     shared = {"instances": instances, "mirrors": {"shelf": [lab.shelf_url]}}
-    entries = {host.name: host.connection | shared for host in hosts}
+    entries = {host.name: host.inventory_keys | shared for host in hosts}
     path = folder / f"hosts{len(hosts)}.py"
     path.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({entries!r})\n")
     return str(path)
 
 
-def converge(lab: Lab, folder: Path, release: str, layers: tuple[str, ...], hosts: int) -> None:
+def converge(lab: ThrowawayLab, folder: Path, release: str, layers: tuple[str, ...], hosts: int) -> None:
     """So many hosts: the first alone, for what it has to compile then comes with the others."""
     for count in (1, hosts):
         new = range(len(lab.hosts) + 1, count + 1)
-        lab.up([HostSpec(f"h{number}", release, layers or kept.layers(release)) for number in new])
+        lab.up([HostSpec(f"h{number}", release, layers or engine_cache.cached_layers(release)) for number in new])
         command = [PYINFRA, inventory_of(folder, lab, lab.hosts), str(ROOT / "deploy.py"), "--yes"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"the deploy failed:\n{done.stderr[-3000:]}")
-        kept.keep(lab.hosts[0])
+        engine_cache.save_engines(lab.hosts[0])
     sessions.prepare(lab.hosts)
 
 
-def _told(lab: Lab, folder: Path) -> dict[str, dict[str, object]]:
+def _told(lab: ThrowawayLab, folder: Path) -> dict[str, dict[str, object]]:
     told = {}
     for name, data in runpy.run_path(inventory_of(folder, lab, lab.hosts))["rigs"]:
-        rig, host = load(data["rig"]), lab.host(name)
-        found = facts.parse(host.run(render("probe/probe.sh.j2", **facts.questions(rig))).splitlines())
+        rig, host = load_rig(data["rig"]), lab.host(name)
+        found = host_facts.parse(host.run(render("probe/probe.sh.j2", **host_facts.probe_values(rig))).splitlines())
         current = shlex.quote(f"{rig.roots.config}/current")
         number = int(host.run(f"basename $(readlink {current})"))
         told[name] = peer.variables(rig, found, number)
     return told
 
 
-def _measure(lab: Lab, folder: Path, ansible: peer.Peer, release: str, runs: int, say: Callable[[str], None]) -> Report:
+def _measure(
+    lab: ThrowawayLab, folder: Path, ansible: peer.Peer, release: str, runs: int, say: Callable[[str], None]
+) -> Report:
     contestants = [one for count in (1, HOSTS) for one in _contestants(lab.hosts[:count], folder, lab, ansible)]
     say("each once, to warm up and to count remote commands")
     for one in contestants:
@@ -194,7 +196,7 @@ def _measure(lab: Lab, folder: Path, ansible: peer.Peer, release: str, runs: int
     return Report(now, release, os.cpu_count() or 0, versions, load_average, [one.row for one in contestants])
 
 
-def _contestants(hosts: Sequence[Host], folder: Path, lab: Lab, ansible: peer.Peer) -> list[Contestant]:
+def _contestants(hosts: Sequence[LabHost], folder: Path, lab: ThrowawayLab, ansible: peer.Peer) -> list[Contestant]:
     """What is compared on some hosts: ours after ansible, so that each sees what the other has left."""
     deploy = [str(ROOT / "rig"), "deploy", inventory_of(folder, lab, hosts)]
     return [

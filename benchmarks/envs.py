@@ -22,17 +22,17 @@ from tempfile import TemporaryDirectory
 from benchmarks import BenchmarkFailed
 from benchmarks.converge import own_lab
 from benchmarks.rows import Row
-from checks.looking import boxes
-from checks.survey.carry import COMMAND, answers, asked, program
-from checks.survey.section import Scene
+from checks.connections import connect_inventory
+from checks.survey.section import SurveyScope
+from checks.survey.survey_program import COMMAND, collect_questions, parse_answers, render_survey_program
 from checks.survey.trees import TREES
-from lab import conda
-from lab.envs import Env, Source, declare
-from lab.hosts import Host, HostSpec
-from lab.labs import Lab
+from lab import conda_python
+from lab.environment_source import EnvironmentSource, LabEnvironment, write_declaration
+from lab.hosts import HostSpec, LabHost
+from lab.throwaway_lab import ThrowawayLab
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Artefact, Lock
-from roles import root
+from roles import root_shell
 
 FLEET = 4
 PORT = 8090
@@ -113,11 +113,11 @@ class Report:
 class World:
     """Throwaway hosts, and what they fetch from."""
 
-    lab: Lab
+    lab: ThrowawayLab
     folder: Path
-    source: Source
+    source: EnvironmentSource
 
-    def inventory(self, which: str, hosts: Sequence[Host], share: bool = False) -> tuple[Path, tuple[Artefact, ...]]:
+    def inventory(self, which: str, hosts: Sequence[LabHost], share: bool = False) -> tuple[Path, tuple[Artefact, ...]]:
         """An inventory of hosts with an environment, and its rows; of none where `which` is empty.
 
         Args:
@@ -130,10 +130,10 @@ class World:
         rows: tuple[Artefact, ...] = ()
         if which:
             group, distribution, modules = WHICH[which]
-            rows = (*self.source.python, *self.source.packages(Lock.load([ROOT / "locks"]).groups[group]))
-            declare(folder, Env("bench", distribution, modules), rows)
-        shared = {"mirrors": self.source.mirrors, "envs": ["bench"] if which else []}
-        entries = {host.name: {**host.connection, **shared} for host in hosts}
+            rows = (*self.source.python, *self.source.environment_rows(Lock.load([ROOT / "locks"]).groups[group]))
+            write_declaration(folder, LabEnvironment("bench", distribution, modules), rows)
+        shared = {"mirrors": self.source.inventory_mirrors, "envs": ["bench"] if which else []}
+        entries = {host.name: {**host.inventory_keys, **shared} for host in hosts}
         if share:
             first, *others = hosts
             entries[first.name]["share"] = {"address": first.address, "port": PORT, "allow": [str(self.lab.subnet)]}
@@ -156,15 +156,17 @@ def measure(which: str, fleet: str, release: str, runs: int, say: Callable[[str]
 
     Raises:
         BenchmarkFailed: a deploy or a program failed, or there is no Python of the series that is locked for.
-        lab.machine.Unsupported: this machine cannot run a lab.
+        lab.requirements.UnsupportedMachine: this machine cannot run a lab.
     """
-    interpreter = conda.find()
+    interpreter = conda_python.find_interpreter()
     if not interpreter.wanted:
-        raise BenchmarkFailed(f"{interpreter} is here alone: environments are locked for CPython {conda.WANTED}")
+        raise BenchmarkFailed(
+            f"{interpreter} is here alone: environments are locked for CPython {conda_python.DEFAULT_SERIES}"
+        )
     before = os.getloadavg()[0]
     with TemporaryDirectory(prefix="rigwright-bench-") as name, own_lab() as lab:
         lab.up([HostSpec(f"h{number}", release) for number in (1, 2)])
-        with Source(lab.gateway, Path(name) / "channel", interpreter) as source:
+        with EnvironmentSource(lab.gateway, Path(name) / "channel", interpreter) as source:
             world = World(lab, Path(name), source)
             inventory, rows = world.inventory(which, lab.hosts[:1])
             timed = [*_made(world, inventory, rows, runs, say), *_unchanged(world, inventory, say)]
@@ -198,7 +200,7 @@ def _made(
     yield part
 
 
-def _uv(world: World, host: Host, rows: Sequence[Artefact]) -> float:
+def _uv(world: World, host: LabHost, rows: Sequence[Artefact]) -> float:
     """Seconds of it in an environment of this Python. It ends, as ours does, once all is on the disk."""
     wheels = [row for row in rows if row.kind == "wheel"]
     asked = "".join(f"{row.name}=={row.version} --hash=sha256:{row.sha256}\n" for row in wheels)
@@ -234,9 +236,11 @@ def _unchanged(world: World, inventory: Path, say: Callable[[str], None]) -> Ite
 
 def _compared(inventory: Path) -> float:
     """Seconds that a host takes to compare all that is installed there with root's records."""
-    (box,) = (box for box in boxes(str(inventory), None)[0])
-    questions = asked(Scene(box.rig, box.desired()), (TREES,))
-    answer = answers(root.run(box.target, COMMAND, program(questions)).out)[TREES.name]
+    (box,) = (box for box in connect_inventory(str(inventory), None)[0])
+    questions = collect_questions(SurveyScope(box.rig, box.resolve_desired()), (TREES,))
+    answer = parse_answers(root_shell.run_command(box.target, COMMAND, render_survey_program(questions)).out)[
+        TREES.name
+    ]
     if "told" not in answer:
         raise BenchmarkFailed(f"what is installed was not looked at: {answer}")
     return float(str(answer["took"]))
@@ -261,7 +265,7 @@ def _fleet(world: World, which: str, release: str, say: Callable[[str], None]) -
     return len(rows), drawn[1] / drawn[0]
 
 
-def _timed(host: Host, command: str) -> float:
+def _timed(host: LabHost, command: str) -> float:
     """Seconds of a command on a host, by its own clock: connections are not counted."""
     said = host.run(f"a=$(date +%s%N); sh -c {shlex.quote(command)} >&2 || exit; echo $(($(date +%s%N) - a))")
     return int(said.split()[-1]) / 1e9

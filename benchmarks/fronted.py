@@ -21,12 +21,12 @@ from typing import IO
 
 from benchmarks import BenchmarkFailed, litellm
 from benchmarks.converge import own_lab
-from benchmarks.streams import Asked, Place
-from lab import kept, tiny_model
-from lab.hosts import Host, HostSpec
-from lab.labs import Lab
+from benchmarks.http_streams import ServerAddress, StreamRequest
+from lab import engine_cache, tiny_model
+from lab.hosts import HostSpec, LabHost
+from lab.throwaway_lab import ThrowawayLab
 from rigwright.paths import ROOT
-from rigwright.supply.lock import seal
+from rigwright.supply.lock import rows_digest
 
 REAL, PACED = "real", "paced"
 PORTS = {REAL: 8020, PACED: 8021}
@@ -35,7 +35,7 @@ PLAIN_PORT, TLS_PORT, NAME = 8000, 8443, "llm.example.org"
 # listener without TLS, which takes no key, and that with TLS, which takes one; LiteLLM's proxy in front of its port.
 SOCKET, PORT, PLAIN, TLS, LITELLM = "socket", "port", "gateway", "gateway, TLS", "LiteLLM"
 # 13 million weights: some hundred tokens a second on the one core that it gets, the other one is for all else.
-SIZE = tiny_model.Size(layers=6, width=384, heads=6, kv_heads=3, feed_forward=1536, context=16384)
+SIZE = tiny_model.LlamaSize(layers=6, width=384, heads=6, kv_heads=3, feed_forward=1536, context=16384)
 SLOTS = 16
 CATALOG = f"""
 [inputs.bench-rig]
@@ -70,7 +70,7 @@ LOAD_LIMIT = 900  # seconds; the command line allows 600
 class Box:
     """The host, deployed."""
 
-    host: Host
+    host: LabHost
     folder: Path
     inventory: Path
     authority: str
@@ -88,7 +88,7 @@ class Box:
         unit = shlex.quote(f"/etc/systemd/system/rigwright-{instance}.service")
         return self.host.run(f"cat $(sed -n 's/^LoadCredential=api-key://p' {unit})").strip()
 
-    def place(self, way: str, instance: str, proxy: litellm.Proxy | None = None) -> Place:
+    def place(self, way: str, instance: str, proxy: litellm.Proxy | None = None) -> ServerAddress:
         """Where a way leads to an instance.
 
         Args:
@@ -99,16 +99,16 @@ class Box:
         if way == SOCKET:
             # nspawn keeps the host's own /run from everybody but its processes
             root = f"/proc/{self._process()}/root"
-            return Place(f"{root}/run/rigwright/instances/{instance}/api.sock", self.engine_key(instance))
+            return ServerAddress(f"{root}/run/rigwright/instances/{instance}/api.sock", self.engine_key(instance))
         if way == PORT:
-            return Place(f"127.0.0.1:{PORTS[instance]}", self.engine_key(instance))
+            return ServerAddress(f"127.0.0.1:{PORTS[instance]}", self.engine_key(instance))
         if way == LITELLM:
-            return Place(f"127.0.0.1:{litellm.PORT}", proxy.key if proxy else "")
+            return ServerAddress(f"127.0.0.1:{litellm.PORT}", proxy.key if proxy else "")
         if way == PLAIN:
-            return Place(f"127.0.0.1:{PLAIN_PORT}")
-        return Place(f"127.0.0.1:{TLS_PORT}", self.key, self.authority, NAME)
+            return ServerAddress(f"127.0.0.1:{PLAIN_PORT}")
+        return ServerAddress(f"127.0.0.1:{TLS_PORT}", self.key, self.authority, NAME)
 
-    def begin(self, asked: Asked) -> Begun:
+    def begin(self, asked: StreamRequest) -> Begun:
         """Start a load; `end` waits for it."""
         program = [*self.inside, sys.executable, "-I", str(ROOT / "benchmarks" / "streams.py")]
         # not a pipe, which it would wait for while nobody reads
@@ -194,21 +194,21 @@ def gateway() -> dict[str, object]:
     }
 
 
-def declare(folder: Path, lab: Lab, host: Host) -> Path:
+def declare(folder: Path, lab: ThrowawayLab, host: LabHost) -> Path:
     """The operator's folder: catalogue, lock, weights on the shelf, and the inventory, which is returned."""
-    weight = lab.shelf / "bench-rig.gguf"
-    tiny_model.write(weight, size=SIZE)
+    weight = lab.shelf_folder / "bench-rig.gguf"
+    tiny_model.write_model(weight, size=SIZE)
     digest = hashlib.sha256(weight.read_bytes()).hexdigest()
     row: dict[str, object] = {"kind": "weight", "name": "bench-rig", "version": "1", "file": weight.name}
     row |= {"sha256": digest, "size": weight.stat().st_size, "sources": [f"shelf:{weight.name}"]}
     lines = ["[[artefact]]", *(f"{key} = {json.dumps(value)}" for key, value in row.items()), ""]
-    head = f'schema = 1\nartefacts = 1\ndigest = "{seal([row])}"\n'
+    head = f'schema = 1\nartefacts = 1\ndigest = "{rows_digest([row])}"\n'
     for name, text in (("catalog/bench.toml", CATALOG), ("locks/bench.lock.toml", head + "\n".join(lines))):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     variants = {REAL: "llamacpp/bench", PACED: "llamacpp/demo"}
     instances = {name: {"variant": variants[name], "port": port} for name, port in PORTS.items()}
-    entry = {**host.connection, "instances": instances, "gateway": gateway(), "mirrors": {"shelf": [lab.shelf_url]}}
+    entry = {**host.inventory_keys, "instances": instances, "gateway": gateway(), "mirrors": {"shelf": [lab.shelf_url]}}
     inventory = folder / "rig.py"
     inventory.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {entry!r}}})\n")
     return inventory
@@ -220,15 +220,15 @@ def deployed(folder: Path, release: str, layers: tuple[str, ...]) -> Iterator[Bo
 
     Raises:
         BenchmarkFailed: a deploy fails, or the gateway does not come to serve.
-        lab.machine.Unsupported: this machine cannot run a lab.
+        lab.requirements.UnsupportedMachine: this machine cannot run a lab.
         RuntimeError: a program fails that makes the lab.
         TimeoutError: the host does not answer.
     """
     with own_lab() as lab:
-        (host,) = lab.up([HostSpec("h1", release, layers or kept.layers(release))])
+        (host,) = lab.up([HostSpec("h1", release, layers or engine_cache.cached_layers(release))])
         inventory = declare(folder, lab, host)
         rigwright("deploy", str(inventory))
-        kept.keep(host)
+        engine_cache.save_engines(host)
         _stand_in(host)
         key = rigwright("keys", str(inventory), "make", "bench").strip()
         box = Box(host, folder, inventory, rigwright("ca", str(inventory)), key)
@@ -236,7 +236,7 @@ def deployed(folder: Path, release: str, layers: tuple[str, ...]) -> Iterator[Bo
         yield box
 
 
-def _stand_in(host: Host) -> None:
+def _stand_in(host: LabHost) -> None:
     """Have the stand-in's unit start it."""
     text = (ROOT / "benchmarks" / "paced.py").read_text()
     command = f"/usr/bin/python3 -I {STAND_IN} /run/rigwright/instances/{PACED}/api.sock"
@@ -255,7 +255,7 @@ def _until_served(box: Box) -> None:
         try:
             for way in (PLAIN, TLS):
                 for instance in PORTS:
-                    box.begin(Asked(box.place(way, instance), instance, streams=1, seconds=0, tokens=1)).end()
+                    box.begin(StreamRequest(box.place(way, instance), instance, streams=1, seconds=0, tokens=1)).end()
             return
         except BenchmarkFailed:
             if time.monotonic() > deadline:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
 
-from bench.figures import Load, Request, percentile
+from bench.load_figures import LoadTimes, RequestTimes, percentile
 from benchmarks.fronted import LITELLM, PACED, PLAIN, PORT, SOCKET, TLS
 
 WAYS = (SOCKET, PORT, PLAIN, TLS, LITELLM)
@@ -17,8 +17,8 @@ JUDGED = 64
 """Streams under which the first token's goal is held."""
 
 
-def parse(said: str) -> Load:
-    """Read what benchmarks/streams.py prints.
+def parse(said: str) -> LoadTimes:
+    """Read what benchmarks/http_streams.py prints.
 
     Raises:
         ValueError: it is something else.
@@ -26,10 +26,12 @@ def parse(said: str) -> Load:
     try:
         found = json.loads(said)
         made = tuple(
-            Request(float(one["first_s"]), tuple(map(float, one["gaps_s"])), float(one["total_s"]), int(one["tokens"]))
+            RequestTimes(
+                float(one["first_s"]), tuple(map(float, one["gaps_s"])), float(one["total_s"]), int(one["tokens"])
+            )
             for one in found["requests"]
         )
-        return Load(float(found["seconds"]), made)
+        return LoadTimes(float(found["seconds"]), made)
     except (ValueError, KeyError, TypeError):
         raise ValueError(f"the load program printed {said[:500]!r}") from None
 
@@ -43,7 +45,7 @@ class Row:
     together: bool
     """Whether all streams ask at the same moment, again and again, in place of one after the other."""
     way: str
-    loads: list[Load] = field(default_factory=list)
+    loads: list[LoadTimes] = field(default_factory=list)
     kept: bool = True
     """Whether a stream's requests are all on one connection, as OpenAI's clients have it; else each makes one."""
 

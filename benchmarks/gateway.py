@@ -21,14 +21,14 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
-from bench.figures import Load
+from bench.load_figures import LoadTimes
 from benchmarks import BenchmarkFailed, litellm
 from benchmarks.fronted import LITELLM, PACED, PLAIN, PORT, PORTS, REAL, TLS, Box, deployed, gateway
 from benchmarks.fronts import WAYS, Crowd, Large, Report, Row, parse
-from benchmarks.streams import Asked
-from rigwright.gateway.service import door
-from rigwright.inventory import load as loaded
-from rigwright.serving.units import OWNED
+from benchmarks.http_streams import StreamRequest
+from rigwright.gateway.gateway_units import render_gateway
+from rigwright.inventory import load_rig as loaded
+from rigwright.serving.instance_units import OWNED_HEADER
 
 WORDS = {PACED: 16, REAL: 338}
 """Tokens of an answer: of the real engine as many as people's conversations have in the mean (ShareGPT's 337.99:
@@ -69,13 +69,13 @@ class Front:
         """Those that there are."""
         return WAYS if self.proxy else tuple(way for way in WAYS if way != LITELLM)
 
-    def asked(self, way: str, engine: str, streams: int, kept: bool = True) -> Asked:
+    def asked(self, way: str, engine: str, streams: int, kept: bool = True) -> StreamRequest:
         """A load, one stream after the other."""
         place = self.box.place(way, engine, self.proxy)
-        wanted = Asked(place, engine, streams, self.effort.seconds, WORDS[engine], kept=kept, more=MORE[engine])
+        wanted = StreamRequest(place, engine, streams, self.effort.seconds, WORDS[engine], kept=kept, more=MORE[engine])
         return replace(wanted, spread=SPREAD, prompt=PROMPT)
 
-    def load(self, asked: Asked) -> Load:
+    def load(self, asked: StreamRequest) -> LoadTimes:
         """Put it on.
 
         Raises:
@@ -98,7 +98,7 @@ def measure(
 
     Raises:
         BenchmarkFailed: a deploy or a program failed.
-        lab.machine.Unsupported: this machine cannot run a lab.
+        lab.requirements.UnsupportedMachine: this machine cannot run a lab.
         RuntimeError: a program fails that prepares all this.
         TimeoutError: a host does not answer.
     """
@@ -186,7 +186,7 @@ def _large(front: Front, way: str, say: Callable[[str], None]) -> Large:
     return Large(way, len(bodies), median(bodies), **found)
 
 
-def _load(said: str) -> Load:
+def _load(said: str) -> LoadTimes:
     try:
         return parse(said)
     except ValueError as error:
@@ -205,5 +205,5 @@ def rendering() -> Iterator[float]:
     while True:
         started = time.perf_counter()
         for rig in rigs:
-            door(rig, OWNED)
+            render_gateway(rig, OWNED_HEADER)
         yield time.perf_counter() - started

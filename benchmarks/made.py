@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import BenchmarkFailed
-from lab.hub import Hub
+from lab.hub import StandInHub
 from rigwright.paths import ROOT
-from rigwright.weights.records import PACKAGE
+from rigwright.weights.verification import PACKAGE
 
 REPOSITORY = "bench/weights"
 
@@ -37,7 +37,7 @@ class World:
         """Where the files are made."""
         return self.folder / "data"
 
-    def spec(self, box: str, hub: Hub, peers: tuple[str, ...] = ()) -> Path:
+    def spec(self, box: str, hub: StandInHub, peers: tuple[str, ...] = ()) -> Path:
         """The file of a run that fetches everything into a box's own folder."""
         root = self.folder / box
         (root / "records").mkdir(parents=True, exist_ok=True)

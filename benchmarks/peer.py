@@ -11,19 +11,26 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import locked
-from lab.hosts import Host
+from lab.hosts import LabHost
 from rigwright.delivery.network import authority_path
-from rigwright.host.systemd import STARTED_FROM, UNITS
+from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER, UNIT_FOLDER
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
 from rigwright.paths import ROOT
-from rigwright.plan.desired import desired
-from rigwright.plan.facts import packages
+from rigwright.plan.host_facts import required_packages
+from rigwright.plan.plan_inputs import build_target_state
 from rigwright.plan.preflight import HOME
-from rigwright.serving.generation import mode
-from rigwright.serving.units import DIGEST_VARIABLE, credential_path
-from rigwright.weights.records import PACKAGE, REHASH_UNITS, programs, recorded, records_folder, rehash_units
-from roles.fetching import PROGRAMS
+from rigwright.serving.generation import file_mode
+from rigwright.serving.instance_units import DIGEST_VARIABLE, credential_path
+from rigwright.weights.verification import (
+    PACKAGE,
+    REHASH_UNITS,
+    recorded_file,
+    records_folder,
+    render_rehash_units,
+    weights_program_folder,
+)
+from roles.artefact_jobs import PROGRAMS
 
 LOCK = ROOT / "locks" / "bench.txt"
 VENV = ROOT / ".venv-bench"
@@ -67,17 +74,17 @@ def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
         number: Of the generation that it serves.
     """
     roots = rig.roots
-    asked = desired(rig, facts)
+    asked = build_target_state(rig, facts)
     host_tools, wanted = asked.tools, asked.generation
-    engines = [rig.installed(one.folder) for one in asked.installations.values()]
+    engines = [rig.installation_path(one.folder) for one in asked.installations.values()]
     keys = [credential_path(rig, instance) for instance in rig.instances]
     current = f"{roots.config}/current"
-    rehashing = rehash_units(rig)
-    carried = f"{programs(rig)}/{PACKAGE}"
-    unit_links = {f"{UNITS}/{name}": f"{current}/units/{name}" for name in wanted.unit_files}
+    rehashing = render_rehash_units(rig)
+    carried = f"{weights_program_folder(rig)}/{PACKAGE}"
+    unit_links = {f"{UNIT_FOLDER}/{name}": f"{current}/units/{name}" for name in wanted.unit_files}
     open_folders = (
         *(roots.state, rig.jobs, records_folder(rig), roots.software, rig.installations),
-        *(roots.models, roots.config, rig.generations, programs(rig), carried),
+        *(roots.models, roots.config, rig.generations, weights_program_folder(rig), carried),
     )
     links = {
         current: f"generations/{number}",
@@ -91,12 +98,12 @@ def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
         ],
         "users": list(rig.users),
         "service_home": HOME,
-        "packages": list(packages(rig)),
+        "packages": list(required_packages(rig)),
         "authority": authority_path(rig),
         "tools_marker": host_tools.marker,
         "engines": engines,
         "weights": [
-            {"path": rig.weight_path(one), "record": f"{records_folder(rig)}/{recorded(rig, one).record}"}
+            {"path": rig.weight_path(one), "record": f"{records_folder(rig)}/{recorded_file(rig, one).record}"}
             for one in rig.weights
         ],
         # as sha256sum reads them
@@ -107,16 +114,16 @@ def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
         "keys": keys,
         "texts": [
             *(
-                {"path": f"{current}/{path}", "text": text, "mode": f"0{mode(text)}"}
+                {"path": f"{current}/{path}", "text": text, "mode": f"0{file_mode(text)}"}
                 for path, text in sorted(wanted.files.items())
             ),
             *({"path": path, "text": text, "mode": "0644"} for path, text in rehashing.items()),
         ],
         "links": [{"path": path, "target": target} for path, target in links.items()],
-        "unit_folder": UNITS,
+        "unit_folder": UNIT_FOLDER,
         "found_in": [roots.software, rig.installations, rig.credentials],
         "declared": [
-            *(rig.installations, host_tools.folder, programs(rig)),
+            *(rig.installations, host_tools.folder, weights_program_folder(rig)),
             *(*engines, *keys, *unit_links, *rehashing),
         ],
         "enabled": ["rigwright.target", REHASH_UNITS[0]],
@@ -124,7 +131,7 @@ def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
             {
                 "unit": one.name,
                 "mark": f"{DIGEST_VARIABLE}={one.digest}",
-                "record": f"{STARTED_FROM}/{one.name}",
+                "record": f"{STARTED_FROM_FOLDER}/{one.name}",
                 "started_from": one.unit_state.started_from,
                 "key": key,
             }
@@ -134,7 +141,7 @@ def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
             {
                 "socket": one.socket_unit,
                 "unit": one.unit,
-                "record": f"{STARTED_FROM}/{one.unit}",
+                "record": f"{STARTED_FROM_FOLDER}/{one.unit}",
                 "started_from": one.unit_state.started_from,
             }
             for one in wanted.listeners
@@ -145,7 +152,7 @@ def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
 class Peer:
     """ansible-core over a lab's hosts."""
 
-    def __init__(self, folder: Path, hosts: Sequence[Host], told: dict[str, dict[str, object]]) -> None:
+    def __init__(self, folder: Path, hosts: Sequence[LabHost], told: dict[str, dict[str, object]]) -> None:
         """Write its settings and inventory into a folder.
 
         Args:
@@ -168,7 +175,7 @@ class Peer:
         (folder / "hosts.json").write_text(json.dumps({"all": {"hosts": inventory}}))
         self.environment = os.environ | {"ANSIBLE_CONFIG": str(folder / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
 
-    def command(self, hosts: Sequence[Host]) -> list[str]:
+    def command(self, hosts: Sequence[LabHost]) -> list[str]:
         """The command line for some of its hosts."""
         names = ",".join(host.name for host in hosts)
         return [str(VENV / "bin" / "ansible-playbook"), "--limit", names, str(PLAYBOOK)]

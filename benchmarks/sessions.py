@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from lab.hosts import Host
+from lab.hosts import LabHost
 
 # at this level sshd logs a line a session: a command, a shell or a subsystem such as sftp
 LOUD = "echo 'LogLevel VERBOSE' > /etc/ssh/sshd_config.d/bench.conf && systemctl reload ssh"
@@ -31,14 +31,14 @@ class Count:
         return sum(self.by_host.values())
 
 
-def prepare(hosts: Sequence[Host]) -> None:
+def prepare(hosts: Sequence[LabHost]) -> None:
     """Have the hosts' sshd log each session."""
     for host in hosts:
         host.run(LOUD)
 
 
 @contextmanager
-def counted(hosts: Sequence[Host]) -> Iterator[Count]:
+def counted(hosts: Sequence[LabHost]) -> Iterator[Count]:
     """Count the sessions that the block opens on prepared hosts; the count is there after it."""
     cursors = {host.name: host.run(SEEN).strip() for host in hosts}
     count = Count()

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 
 from benchmarks import BenchmarkFailed, sessions
 from benchmarks.converge import converge, inventory_of, own_lab
-from lab.hosts import Host
+from lab.hosts import LabHost
 from rigwright.paths import ROOT
 
 RIG = str(ROOT / "rig")
@@ -80,7 +80,7 @@ class Verb:
 
     row: Row
     command: list[str]
-    hosts: Sequence[Host]
+    hosts: Sequence[LabHost]
     statuses: tuple[int, ...] = (0,)
     """What it may end with."""
 
@@ -116,7 +116,7 @@ def measure(
 
     Raises:
         BenchmarkFailed: a verb fails.
-        lab.machine.Unsupported: this machine cannot run a lab.
+        lab.requirements.UnsupportedMachine: this machine cannot run a lab.
         RuntimeError: a program fails that prepares all this.
         TimeoutError: a host does not answer.
     """
@@ -166,9 +166,9 @@ def timed(verbs: Sequence[Verb], release: str, runs: int, say: Callable[[str], N
     for number in range(runs):
         say(f"timing, {number + 1} of {runs}")
         for one in verbs:
-            used = sum(host.used for host in one.hosts)
+            used = sum(host.cpu_seconds for host in one.hosts)
             seconds, processor, peak = one.run()
-            one.row.hosts_processor.append(sum(host.used for host in one.hosts) - used)
+            one.row.hosts_processor.append(sum(host.cpu_seconds for host in one.hosts) - used)
             one.row.seconds.append(seconds)
             one.row.processor.append(processor)
             one.row.peak_bytes = max(one.row.peak_bytes, peak)

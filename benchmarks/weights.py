@@ -20,8 +20,8 @@ from statistics import median
 
 from benchmarks.made import REPOSITORY, World, end, shared, start, timed
 from benchmarks.rows import Row
-from lab.hub import Hub
-from rigwright.weights.records import Recorded, verified_test
+from lab.hub import StandInHub
+from rigwright.weights.verification import RecordedFile, render_verified_test
 
 SHARDS = 8
 MIB = 1 << 20
@@ -74,8 +74,8 @@ def measure(folder: Path, mebibytes: int, runs: int, say: Callable[[str], None])
         files[name] = content.hexdigest()
     os.sync()  # what is still on its way to the disk would be somebody's seconds
     size = size // MIB * MIB
-    with Hub() as hub:
-        commit = hub.repository(REPOSITORY, {name: data / name for name in files})
+    with StandInHub() as hub:
+        commit = hub.add_commit(REPOSITORY, {name: data / name for name in files})
         world = World(folder, commit, files, size)
         rows = [
             *_fetching(world, hub, runs, say, None, "unlimited"),
@@ -89,7 +89,7 @@ def measure(folder: Path, mebibytes: int, runs: int, say: Callable[[str], None])
 
 
 def _fetching(
-    world: World, hub: Hub, runs: int, say: Callable[[str], None], rate: int | None, line: str
+    world: World, hub: StandInHub, runs: int, say: Callable[[str], None], rate: int | None, line: str
 ) -> Iterator[Row]:
     hub.bytes_a_second = rate
     curl = Row(f"fetch and verify, {line}", "curl alone", "at most 1.1")
@@ -114,7 +114,7 @@ def _fetching(
     yield from (curl, hf)
 
 
-def _hf(world: World, hub: Hub) -> list[str]:
+def _hf(world: World, hub: StandInHub) -> list[str]:
     program = Path(sys.executable).with_name("hf")
     target = world.folder / "hf"
     download = f"HF_HUB_DISABLE_XET=1 HF_HOME={target}/home HF_ENDPOINT={hub.url} {program} download {REPOSITORY}"
@@ -122,7 +122,7 @@ def _hf(world: World, hub: Hub) -> list[str]:
     return ["sh", "-c", f"{download} --revision {world.commit} --local-dir {target}/model >/dev/null && {hashing}"]
 
 
-def _verifying(world: World, hub: Hub, runs: int, say: Callable[[str], None]) -> Row:
+def _verifying(world: World, hub: StandInHub, runs: int, say: Callable[[str], None]) -> Row:
     """Files that lie there and have no record, beside as many `openssl dgst` at once as there are processors."""
     row = Row("verify files that are there", "openssl dgst, one a processor", "at most 1.11")
     for run in range(runs):
@@ -148,7 +148,7 @@ def _unchanged(folder: Path, runs: int, say: Callable[[str], None]) -> Row:
     (folder / "records").mkdir(parents=True)
     wanted = []
     for number in range(count):
-        one = Recorded(str(folder), f"{number:05}.safetensors", hashlib.sha256(b"%d" % number).hexdigest())
+        one = RecordedFile(str(folder), f"{number:05}.safetensors", hashlib.sha256(b"%d" % number).hexdigest())
         with open(one.absolute, "wb") as file:
             file.truncate(size)
         wanted.append(one)
@@ -157,12 +157,12 @@ def _unchanged(folder: Path, runs: int, say: Callable[[str], None]) -> Row:
     for one, line in zip(wanted, lines, strict=True):
         (folder / "records" / one.record).write_text(line)
     row = Row(f"{count} files of {size / 1e9:.0f} GB, unchanged", "", "at most 0.2 s")
-    test = verified_test(str(folder / "records"), wanted)
+    test = render_verified_test(str(folder / "records"), wanted)
     row.ours = [timed(["sh", "-c", test]) for _ in range(runs * 5)]
     return row
 
 
-def _fleet(world: World, hub: Hub, runs: int, say: Callable[[str], None]) -> tuple[Row, float]:
+def _fleet(world: World, hub: StandInHub, runs: int, say: Callable[[str], None]) -> tuple[Row, float]:
     """Four boxes, three of which ask the first one, beside one box alone; the hub's line has 1 Gbit/s."""
     row = Row("four boxes through one, hub at 1 Gbit/s", "one box alone", "at most 1.3")
     hub.bytes_a_second = GIGABIT

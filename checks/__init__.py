@@ -32,17 +32,19 @@ def check(identifier: str, title: str, *, severity: Severity, why: str, blind: s
     return pytest.mark.check(identifier=identifier, title=title, severity=severity, why=why, blind=blind)
 
 
-class Drift(AssertionError):
+class CheckDifference(AssertionError):
     """A host is not what its rig says. In one line: names that somebody there has made up steer no terminal."""
 
     def __init__(self, expected: object, found: object, cure: str, since: str = "") -> None:
         """What should be, what is, the command or step that puts it right, and since when it is so, where known."""
-        self.expected, self.found, self.cure, self.since = (plain(str(one)) for one in (expected, found, cure, since))
+        self.expected, self.found, self.cure, self.since = (
+            strip_control_characters(str(one)) for one in (expected, found, cure, since)
+        )
         told = f" (since {self.since})" if since else ""
         super().__init__(f"expected {self.expected}, found {self.found}{told}; {self.cure}")
 
     @classmethod
-    def several(cls, drifts: Sequence[Drift]) -> Drift:
+    def combine(cls, drifts: Sequence[CheckDifference]) -> CheckDifference:
         """One for several, none of which hides another."""
         parts = (" and ".join(getattr(one, what) for one in drifts) for what in ("expected", "found", "cure"))
         made = cls(*parts)
@@ -50,7 +52,7 @@ class Drift(AssertionError):
         return made
 
 
-def plain(message: str) -> str:
+def strip_control_characters(message: str) -> str:
     """A text for people, on one line and without what would steer a terminal."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in message)
 
@@ -69,7 +71,7 @@ def expect(found: object, expected: object, next_step: str, *, holds: bool | Non
     """
     __tracebackhide__ = True
     if not (found == expected if holds is None else holds):
-        raise Drift(expected, found, next_step)
+        raise CheckDifference(expected, found, next_step)
 
 
 DEPLOY = "re-run deploy to fix"

@@ -18,11 +18,11 @@ from pyinfra_cli.inventory import make_inventory
 from testinfra.backend.base import BaseBackend, CommandResult
 from testinfra.host import Host
 
-from rigwright.files import refuse_odd
-from rigwright.limits import limited, twins
-from rigwright.problems import told
-from roles import root
-from roles.unreached import Unreached, quiet
+from rigwright.files import refuse_special_file
+from rigwright.host_selection import find_name_clashes, select_hosts
+from rigwright.problems import describe_exception
+from roles import root_shell
+from roles.connection_failures import ConnectFailureRecorder, silence_pyinfra_log
 
 
 class UnknownHost(Exception):
@@ -41,12 +41,12 @@ class PyinfraBackend(BaseBackend):
     def run(self, command: str, *args: str, **kwargs: Any) -> CommandResult:
         """Run a command as root."""
         line = self.get_command(command, *args)
-        answer = root.run(self.target, line)
+        answer = root_shell.run_command(self.target, line)
         return self.result(answer.status, self.encode(line), answer.out, answer.err)
 
 
 @contextmanager
-def _said(inventory: str) -> Iterator[None]:
+def _one_line_errors(inventory: str) -> Iterator[None]:
     """An inventory is the operator's program: whatever comes out of it is said in one line."""
     try:
         yield
@@ -58,10 +58,10 @@ def _said(inventory: str) -> Iterator[None]:
         raise
     except BaseException as error:
         cause = error.exception if isinstance(error, UnexpectedExternalError) else error
-        raise UnknownHost(f"{inventory}: {told(cause)}") from None
+        raise UnknownHost(f"{inventory}: {describe_exception(cause)}") from None
 
 
-def find(state: State, inventory: str, limit: str | None) -> list[Any]:
+def load_selected_hosts(state: State, inventory: str, limit: str | None) -> list[Any]:
     """Load an inventory into a state; returns the hosts that the limit names, or all.
 
     Raises:
@@ -69,10 +69,10 @@ def find(state: State, inventory: str, limit: str | None) -> list[Any]:
         SystemExit: the inventory is refused; its text says why.
     """
     try:
-        refuse_odd(inventory)
+        refuse_special_file(inventory)
     except ValueError as error:
         raise UnknownHost(f"{inventory}: {error}") from None
-    with ctx_state.use(state), _said(inventory):
+    with ctx_state.use(state), _one_line_errors(inventory):
         made = make_inventory(inventory, cwd=os.getcwd())  # noqa: PTH109 (pyinfra joins it as text)
         state.init(made, Config())
     hosts = list(made)
@@ -83,16 +83,18 @@ def find(state: State, inventory: str, limit: str | None) -> list[Any]:
     for host in hosts:
         for group in host.groups:
             groups.setdefault(group, []).append(host.name)
-    if wrong := twins([host.name for host in hosts], {name: groups[name] for name in groups if name != file}):
+    if wrong := find_name_clashes(
+        [host.name for host in hosts], {name: groups[name] for name in groups if name != file}
+    ):
         raise UnknownHost("\n".join(f"{inventory}: {one}" for one in wrong))
     try:
-        wanted = limited(limit, [host.name for host in hosts], groups)
+        wanted = select_hosts(limit, [host.name for host in hosts], groups)
     except LookupError as error:
         raise UnknownHost(f"{inventory}: --limit: {error.args[0]}") from None
     return [host for host in hosts if host.name in wanted]
 
 
-def load(inventory: str, limit: str | None) -> tuple[State, dict[str, Any]]:
+def load_hosts(inventory: str, limit: str | None) -> tuple[State, dict[str, Any]]:
     """An inventory's hosts by name, none of them connected, and pyinfra's state that they are of.
 
     Raises:
@@ -100,14 +102,14 @@ def load(inventory: str, limit: str | None) -> tuple[State, dict[str, Any]]:
         SystemExit: as `find`.
     """
     state = State()
-    return state, {host.name: host for host in find(state, inventory, limit)}
+    return state, {host.name: host for host in load_selected_hosts(state, inventory, limit)}
 
 
-def reach(state: State, targets: dict[str, Any]) -> dict[str, str]:
+def connect_targets(state: State, targets: dict[str, Any]) -> dict[str, str]:
     """Connect to hosts; returns those out of reach by name, each with the reason."""
-    heard = Unreached()
+    heard = ConnectFailureRecorder()
     state.add_callback_handler(heard)
-    with ctx_state.use(state), quiet():
+    with ctx_state.use(state), silence_pyinfra_log():
         state.limit_hosts = [*targets.values()]
         with suppress(PyinfraError):  # no host is left; which ones are gone is said below
             connect_all(state)

@@ -13,21 +13,21 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
-from checks.frame import ORDER
-from checks.survey.blind import BLIND
+from checks.pytest_frame import ORDER
+from checks.survey.limitations import BLIND
 from checks.survey.section import Section
-from rigwright.problems import told, unknown
+from rigwright.problems import describe_exception, describe_unknown
 
 HERE = Path(__file__).parent
 OWN = "checks"
 
 
-class Unknown(Exception):
+class UnknownCheck(Exception):
     """No check has this id, or a file of the user's own cannot be read."""
 
 
 @dataclass(frozen=True)
-class Explained:
+class CheckDescription:
     """A check."""
 
     id: str
@@ -43,25 +43,25 @@ class Explained:
     """What else it is given, by the names of conftest.py's fixtures."""
 
     @property
-    def unseen(self) -> list[str]:
+    def limitations(self) -> list[str]:
         """What it cannot see: of itself, and because of what it reads."""
         return [text for text in (self.blind, *(BLIND[section.name] for section in self.sections)) if text]
 
 
-def every() -> list[Explained]:
+def list_checks() -> list[CheckDescription]:
     """All checks of ours, in the order that they run in."""
     place = {part: number for number, part in enumerate(ORDER)}
     names = sorted((path.stem for path in HERE.glob("test_*.py")), key=lambda name: (place.get(name[5:], 99), name))
-    return [one for name in names for one in _of(importlib.import_module(f"checks.{name}"))]
+    return [one for name in names for one in _checks_of_module(importlib.import_module(f"checks.{name}"))]
 
 
-def own(inventory: Path) -> list[Explained]:
+def list_user_checks(inventory: Path) -> list[CheckDescription]:
     """A user's own, beside an inventory.
 
     Raises:
         Unknown: one of their files cannot be imported.
     """
-    found: list[Explained] = []
+    found: list[CheckDescription] = []
     for path in sorted((inventory.absolute().parent / OWN).glob("test_*.py")):
         spec = importlib.util.spec_from_file_location(f"own_{path.stem}", path)
         if spec and spec.loader:
@@ -73,47 +73,47 @@ def own(inventory: Path) -> list[Explained]:
                 raise
             except BaseException as error:
                 # it is the operator's program: whatever comes out of it is said in one line
-                raise Unknown(f"{path}: {told(error)}") from None
-            found += _of(module)
+                raise UnknownCheck(f"{path}: {describe_exception(error)}") from None
+            found += _checks_of_module(module)
     return found
 
 
-def explained(identifier: str, inventory: Path | None) -> str:
+def explain_check(identifier: str, inventory: Path | None) -> str:
     """All that is known of a check.
 
     Raises:
         Unknown: there is none of that id, or one of the user's files cannot be imported.
     """
-    known = {one.id: one for one in [*every(), *(own(inventory) if inventory else [])]}
+    known = {one.id: one for one in [*list_checks(), *(list_user_checks(inventory) if inventory else [])]}
     if identifier not in known:
-        raise Unknown(unknown("check", identifier, known))
+        raise UnknownCheck(describe_unknown("check", identifier, known))
     one = known[identifier]
     rows = [
         ("proves", one.title),
         ("severity", one.severity),
         ("why", one.why),
-        *(("cannot see", text) for text in one.unseen or ["nothing known"]),
-        *(("source", f"the survey's {section.name}: {looks(section)}") for section in one.sections),
-        *(("source", f"{name}: {text}") for name, text in _given(one.given)),
+        *(("cannot see", text) for text in one.limitations or ["nothing known"]),
+        *(("source", f"the survey's {section.name}: {describe_section(section)}") for section in one.sections),
+        *(("source", f"{name}: {text}") for name, text in _describe_fixtures(one.given)),
         ("file", f"checks/test_{one.file}.py"),
     ]
     return "\n".join([f"{one.id}  {one.title}", *(f"  {name:<10}  {text}" for name, text in rows[1:])])
 
 
-def looks(section: Section[Any]) -> str:
+def describe_section(section: Section[Any]) -> str:
     """What a section looks at, in one line: as its program on the host says."""
     text = (HERE / "survey/host" / f"{section.name}.py").read_text()
     return " ".join(text.partition('"""')[2].partition('"""')[0].partition("\n\n")[0].split()).rstrip(".")
 
 
-def _given(names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+def _describe_fixtures(names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     for name in names:
-        function = _fixture(name)
+        function = _find_fixture(name)
         if told := inspect.getdoc(function) if function else "":
             yield name, told.partition("\n")[0].rstrip(".")
 
 
-def _fixture(name: str, module: Any = None) -> FunctionType | None:
+def _find_fixture(name: str, module: Any = None) -> FunctionType | None:
     """The function of a fixture: of a file of checks, or of all of them."""
     for place in (module, importlib.import_module("checks.conftest")):
         wrapped = getattr(getattr(place, name, None), "_fixture_function", None)
@@ -122,43 +122,43 @@ def _fixture(name: str, module: Any = None) -> FunctionType | None:
     return None
 
 
-def _all_of(function: FunctionType, module: Any) -> Iterator[FunctionType]:
+def _with_fixtures(function: FunctionType, module: Any) -> Iterator[FunctionType]:
     """A check, and the fixtures that it stands on."""
     yield function
     for name in inspect.signature(function).parameters:
-        if fixture := _fixture(name, module):
-            yield from _all_of(fixture, module)
+        if fixture := _find_fixture(name, module):
+            yield from _with_fixtures(fixture, module)
 
 
-def _of(module: Any) -> Iterator[Explained]:
+def _checks_of_module(module: Any) -> Iterator[CheckDescription]:
     for function in vars(module).values():
         for mark in getattr(function, "pytestmark", []):
             if mark.name != "check" or function.__module__ != module.__name__:
                 continue
             seen: set[object] = set()
-            functions = dict.fromkeys(_all_of(function, module))
-            sections = tuple(dict.fromkeys(one for each in functions for one in _sections(each, seen)))
+            functions = dict.fromkeys(_with_fixtures(function, module))
+            sections = tuple(dict.fromkeys(one for each in functions for one in _sections_used(each, seen)))
             given = tuple(name for name in inspect.signature(function).parameters if name != "survey")
             words = {key: mark.kwargs[key] for key in ("title", "severity", "why", "blind")}
             file = re.sub("^(checks[.]|own_)?test_", "", module.__name__)
-            yield Explained(id=mark.kwargs["identifier"], **words, file=file, sections=sections, given=given)
+            yield CheckDescription(id=mark.kwargs["identifier"], **words, file=file, sections=sections, given=given)
 
 
-def _sections(function: FunctionType, seen: set[object]) -> Iterator[Section[Any]]:
+def _sections_used(function: FunctionType, seen: set[object]) -> Iterator[Section[Any]]:
     """The sections whose names a function uses, or one of ours that it calls."""
     if function in seen:
         return
     seen.add(function)
-    for name in _names(function.__code__):
+    for name in _code_names(function.__code__):
         value = function.__globals__.get(name)
         if isinstance(value, Section):
             yield value
         elif isinstance(value, FunctionType) and value.__module__.startswith("checks"):
-            yield from _sections(value, seen)
+            yield from _sections_used(value, seen)
 
 
-def _names(code: CodeType) -> Iterator[str]:
+def _code_names(code: CodeType) -> Iterator[str]:
     yield from code.co_names
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
-            yield from _names(inner)
+            yield from _code_names(inner)

@@ -12,24 +12,24 @@ from testinfra.host import Host
 
 from checks import SEVERITIES
 from checks.backend import UnknownHost
-from checks.frame import Frame, label
-from checks.look import Look, Seen
-from checks.report import Reporter, Silent
-from checks.run import Begun
-from checks.survey.taken import Survey
+from checks.pytest_frame import ChecksPlugin, describe_part
+from checks.report import ChecksReporter, JsonReporter
+from checks.runner import StartedRunPlugin
+from checks.survey.answers import SurveyAnswers
+from checks.survey_run import SurveyedHost, SurveyRun
 from rigwright.engines import kind_of
-from rigwright.engines.kind import Service
-from rigwright.envs.env import Environment
-from rigwright.gateway.offers import offers_of
+from rigwright.engines.kind import ServiceSpec
+from rigwright.envs.environment import Environment
+from rigwright.gateway.served_models import offers_of
 from rigwright.model.facts import HostFacts
 from rigwright.model.installation import Installation
-from rigwright.model.rig import DeclaredEnv, Instance, Rig
-from rigwright.monitoring.service import services
-from rigwright.plan.desired import Desired
+from rigwright.model.rig import EnvSpec, Instance, Rig
+from rigwright.monitoring.monitoring_units import monitoring_services
+from rigwright.plan.plan_inputs import TargetState
 from rigwright.serving.generation import Generation
 
 PARTS: dict[str, Callable[[Rig], Sequence[object]]] = {
-    "contained": lambda rig: [one for one in rig.instances if kind_of(one).contained_by],
+    "contained": lambda rig: [one for one in rig.instances if kind_of(one).container_engine],
     "instance": lambda rig: rig.instances,
     "engine_name": lambda rig: [*rig.engines, *(env.name for env in rig.envs)],
     "env": lambda rig: rig.envs,
@@ -38,7 +38,7 @@ PARTS: dict[str, Callable[[Rig], Sequence[object]]] = {
     "containers": lambda rig: [("containers", rig.containers)] if rig.containers else [],
     "gateway": lambda rig: [("gateway", rig.gateway)] if rig.gateway else [],
     "offered": lambda rig: list({one.name: one for offer in offers_of(rig) for one in offer.instances}.values()),
-    "watching": services,
+    "watching": monitoring_services,
     "listener": lambda rig: sorted(rig.gateway.listeners.items()) if rig.gateway else [],
 }
 """What of a rig a check may be about -> all that it has of that."""
@@ -63,33 +63,35 @@ def pytest_configure(config: pytest.Config) -> None:
     inventory = config.getoption("--inventory")
     if not inventory:
         raise pytest.UsageError("checks need --inventory FILE")
-    begun = next((one for one in config.pluginmanager.get_plugins() if isinstance(one, Begun)), None)
-    look = begun.look if begun else _looked(config, inventory)
-    look.go_on()
+    begun = next((one for one in config.pluginmanager.get_plugins() if isinstance(one, StartedRunPlugin)), None)
+    look = begun.look if begun else _start_survey(config, inventory)
+    look.yield_to_hosts()
     config.stash[LOOK] = look
-    frame = Frame(config, look)
+    frame = ChecksPlugin(config, look)
     config.pluginmanager.register(frame, "rigwright-frame")
-    config.pluginmanager.register(Elsewhere(), "rigwright-elsewhere")
+    config.pluginmanager.register(UserChecksHooks(), "rigwright-elsewhere")
     standard = config.pluginmanager.get_plugin("terminalreporter")
     if standard is not None:
         config.pluginmanager.unregister(standard)
-        reporter = Silent if config.getoption("--json") else Reporter
+        reporter = JsonReporter if config.getoption("--json") else ChecksReporter
         config.pluginmanager.register(reporter(config, frame), "terminalreporter")
 
 
-def _looked(config: pytest.Config, inventory: str) -> Look:
+def _start_survey(config: pytest.Config, inventory: str) -> SurveyRun:
     try:
-        return Look(inventory, config.getoption("--limit") or config.getoption("--hosts"), config.getoption("--deep"))
+        return SurveyRun(
+            inventory, config.getoption("--limit") or config.getoption("--hosts"), config.getoption("--deep")
+        )
     except (UnknownHost, SystemExit) as error:
         raise pytest.UsageError(str(error)) from None
 
 
 # the host of checks that no rig here has anything for; the frame drops them
 NOBODY = ""
-LOOK = pytest.StashKey[Look]()
+LOOK = pytest.StashKey[SurveyRun]()
 
 
-class Elsewhere:
+class UserChecksHooks:
     """For checks of a user's own, which lie in another folder than these hooks."""
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
@@ -106,7 +108,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("target_name", list(hosts), scope="session")
         return
     pairs = [(name, part) for name, seen in hosts.items() for part in PARTS[wanted[0]](seen.rig)]
-    labels = [f"{name}/{label(part)}" for name, part in pairs]
+    labels = [f"{name}/{describe_part(part)}" for name, part in pairs]
     if pairs:
         metafunc.parametrize(("target_name", wanted[0]), pairs, ids=labels, scope="session")
     else:
@@ -114,7 +116,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="session")
-def seen(pytestconfig: pytest.Config, target_name: str) -> Seen:
+def seen(pytestconfig: pytest.Config, target_name: str) -> SurveyedHost:
     """The host as it was looked at."""
     return pytestconfig.stash[LOOK].hosts[target_name]
 
@@ -125,60 +127,60 @@ def each_host(target_name: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def survey(seen: Seen) -> Survey:
+def survey(seen: SurveyedHost) -> SurveyAnswers:
     """What the host is, all of it seen at one time."""
-    return seen.survey or Survey({}, "the connection was lost")
+    return seen.survey or SurveyAnswers({}, "the connection was lost")
 
 
 @pytest.fixture(scope="session")
-def target(seen: Seen) -> Any:
+def target(seen: SurveyedHost) -> Any:
     """The connected pyinfra host."""
     return seen.target
 
 
 @pytest.fixture(scope="session")
-def host(seen: Seen) -> Host:
+def host(seen: SurveyedHost) -> Host:
     """The testinfra host."""
     return seen.host
 
 
 @pytest.fixture(scope="session")
-def rig(seen: Seen) -> Rig:
+def rig(seen: SurveyedHost) -> Rig:
     """What the host should be."""
     return seen.rig
 
 
 @pytest.fixture(scope="session")
-def facts(seen: Seen) -> HostFacts:
+def facts(seen: SurveyedHost) -> HostFacts:
     """What a probe finds on the host now."""
     return seen.facts
 
 
 @pytest.fixture(scope="session")
-def desired(seen: Seen) -> Desired:
+def desired(seen: SurveyedHost) -> TargetState:
     """What the rig comes to on the host."""
     return seen.desired
 
 
 @pytest.fixture(scope="session")
-def installation(desired: Desired, engine_name: str) -> Installation:
+def installation(desired: TargetState, engine_name: str) -> Installation:
     """An engine, or an environment, as it should be installed."""
     return desired.installations[engine_name]
 
 
 @pytest.fixture(scope="session")
-def environment(desired: Desired, env: DeclaredEnv) -> Environment:
+def environment(desired: TargetState, env: EnvSpec) -> Environment:
     """An environment as it should be there."""
     return cast("Environment", desired.installations[env.name])
 
 
 @pytest.fixture(scope="session")
-def service(rig: Rig, desired: Desired, instance: Instance) -> Service:
+def service(rig: Rig, desired: TargetState, instance: Instance) -> ServiceSpec:
     """How an instance should be run."""
     return kind_of(instance).service(rig, instance, desired.installations[instance.installed_as])
 
 
 @pytest.fixture(scope="session")
-def wanted(desired: Desired) -> Generation:
+def wanted(desired: TargetState) -> Generation:
     """The generation that should be served."""
     return desired.generation

@@ -6,30 +6,30 @@ from types import MappingProxyType
 
 import pytest
 
-from checks import Drift
-from checks.survey.containers import CONTAINERS, Daemon
-from checks.survey.taken import Survey
-from rigwright.containers.found import ContainerFacts
-from rigwright.containers.plan import ContainerPlan, Refused, container_plan
+from checks import CheckDifference
+from checks.survey.answers import SurveyAnswers
+from checks.survey.containers import CONTAINERS, DockerDaemon
+from rigwright.containers.container_facts import ContainerFacts
+from rigwright.containers.container_plan import ContainerPlan, ContainerRefusal, plan_containers
 from rigwright.debs.sources import SourceFile
 from rigwright.model.rig import Rig
 
 RESTART = "`systemctl restart docker.service` once no containers are running"
 
 
-def with_docker(rig: Rig) -> None:
+def skip_without_docker(rig: Rig) -> None:
     """Leave out what only Docker can be asked."""
     if rig.containers and "docker" not in rig.containers.engines:
         pytest.skip("Docker is not declared")
 
 
-def with_cards(rig: Rig) -> None:
+def skip_without_container_cards(rig: Rig) -> None:
     """Leave out what only containers with cards can be asked."""
     if not rig.cards:
         pytest.skip("the rig declares no cards")
 
 
-def facts_of(survey: Survey) -> ContainerFacts:
+def container_facts(survey: SurveyAnswers) -> ContainerFacts:
     """What the choice of packages needs to know of the host; what a daemon is to do is not asked here."""
     seen = survey.read(CONTAINERS)
     return ContainerFacts(
@@ -43,26 +43,26 @@ def facts_of(survey: Survey) -> ContainerFacts:
     )
 
 
-def packages(survey: Survey) -> dict[str, str]:
+def installed_packages(survey: SurveyAnswers) -> dict[str, str]:
     """Package -> the version that is installed."""
     return {one[0]: one[1] for one in survey.read(CONTAINERS).packages}
 
 
-def planned(survey: Survey, rig: Rig) -> ContainerPlan:
+def expected_container_plan(survey: SurveyAnswers, rig: Rig) -> ContainerPlan:
     """What the rig's containers come to on the host.
 
     Raises:
         Drift: they cannot be.
     """
-    found = container_plan(rig, facts_of(survey))
-    if isinstance(found, Refused):
-        raise Drift(
+    found = plan_containers(rig, container_facts(survey))
+    if isinstance(found, ContainerRefusal):
+        raise CheckDifference(
             "containers as they are declared", "; ".join(found.reasons), "do what that says, then re-run deploy"
         )
     return found
 
 
-def running(survey: Survey) -> Daemon:
+def running_daemon(survey: SurveyAnswers) -> DockerDaemon:
     """Docker's daemon.
 
     Raises:
@@ -70,7 +70,9 @@ def running(survey: Survey) -> Daemon:
     """
     found = survey.read(CONTAINERS).daemon
     if found is None:
-        raise Drift("a running Docker daemon", "none", "see `journalctl -u docker.service`, then re-run deploy")
+        raise CheckDifference(
+            "a running Docker daemon", "none", "see `journalctl -u docker.service`, then re-run deploy"
+        )
     if "ServerVersion" not in found.info:
-        raise Drift("an answer from the Docker daemon", "none", RESTART)
+        raise CheckDifference("an answer from the Docker daemon", "none", RESTART)
     return found

@@ -40,7 +40,7 @@ IO_URING_OP_SUPPORTED = 1
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def came_through(attempt: Callable[..., object], *arguments: object) -> bool:
+def is_permitted(attempt: Callable[..., object], *arguments: object) -> bool:
     """Whether an attempt was not refused."""
     try:
         attempt(*arguments)
@@ -49,7 +49,7 @@ def came_through(attempt: Callable[..., object], *arguments: object) -> bool:
     return True
 
 
-def read(path: str) -> None:
+def open_for_reading(path: str) -> None:
     """Open a file for reading.
 
     Raises:
@@ -58,7 +58,7 @@ def read(path: str) -> None:
     Path(path).open("rb").close()
 
 
-def call(number: int) -> None:
+def check_libc_call(number: int) -> None:
     """Turn a libc call's result into an exception.
 
     Raises:
@@ -68,24 +68,24 @@ def call(number: int) -> None:
         raise OSError(ctypes.get_errno(), "refused")
 
 
-def trace(pid: int) -> None:
+def seize_process(pid: int) -> None:
     """Become a process's tracer, without stopping it.
 
     Raises:
         OSError: it was refused.
     """
-    call(LIBC.ptrace(PTRACE_SEIZE, pid, None, None))
+    check_libc_call(LIBC.ptrace(PTRACE_SEIZE, pid, None, None))
 
 
-def processes(pids: Iterable[int]) -> list[str]:
+def reachable_processes(pids: Iterable[int]) -> list[str]:
     """Other processes that it can signal, trace or read."""
-    found = [f"can signal process {pid}" for pid in pids if came_through(os.kill, pid, 0)]
-    found += [f"can trace process {pid}" for pid in pids if came_through(trace, pid)]
+    found = [f"can signal process {pid}" for pid in pids if is_permitted(os.kill, pid, 0)]
+    found += [f"can trace process {pid}" for pid in pids if is_permitted(seize_process, pid)]
     paths = [f"/proc/{pid}/{what}" for pid in pids for what in ("environ", "mem", "maps")]
-    return found + [f"can read {path}" for path in paths if came_through(read, path)]
+    return found + [f"can read {path}" for path in paths if is_permitted(open_for_reading, path)]
 
 
-def is_refused(family: int) -> bool:
+def is_family_refused(family: int) -> bool:
     """Whether a filter refuses sockets of a family: the kernel itself does not get as far as opening one."""
     number = LIBC.socket(family, NO_TYPE, 0)
     if number >= 0:
@@ -101,7 +101,7 @@ def format_families(families: Sequence[int]) -> str:
     return ", ".join(names.get(one, f"family {one}") for one in families[:10]) + more
 
 
-class Ring:
+class IoUring:
     """An io_uring of one entry (io_uring_setup(2)), by system calls alone. Its requests pass no filter."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class Ring:
         # struct io_uring_params: 10 words, and two structs of 10 words each with offsets of the rings' parts
         self._params = (ctypes.c_uint32 * 30)()
         self.file = LIBC.syscall(IO_URING_SETUP, 1, self._params)
-        call(self.file)
+        check_libc_call(self.file)
 
     def close(self) -> None:
         """Give it back."""
@@ -127,7 +127,7 @@ class Ring:
         at = 16 + 8 * IORING_OP_SOCKET  # struct io_uring_probe_op: op, resv, flags of two bytes, resv2
         return bool(probe[at + 2] & IO_URING_OP_SUPPORTED)
 
-    def refuses(self, family: int) -> bool:
+    def refuses_family(self, family: int) -> bool:
         """Whether it refuses sockets of a family, as `is_refused` says it of socket(2).
 
         Raises:
@@ -149,7 +149,7 @@ class Ring:
             struct.pack_into("BBHiQQIIQ24x", bodies, 64 * slot, IORING_OP_SOCKET, 0, 0, family, NO_TYPE, 0, 0, 0, 1)
             struct.pack_into("I", requests, array + 4 * slot, slot)
             struct.pack_into("I", requests, tail, at + 1)
-            call(LIBC.syscall(IO_URING_ENTER, self.file, 1, 1, IORING_ENTER_GETEVENTS, None, 0))
+            check_libc_call(LIBC.syscall(IO_URING_ENTER, self.file, 1, 1, IORING_ENTER_GETEVENTS, None, 0))
             (last,) = struct.unpack_from("I", answers, done_tail)
             place = cqes + 16 * ((last - 1) & struct.unpack_from("I", answers, done_mask)[0])
             _, result, _ = struct.unpack_from("QiI", answers, place)
@@ -159,20 +159,20 @@ class Ring:
         return bool(result < 0 and -result != errno.EINVAL)
 
 
-def sockets_by_ring(families: Iterable[int]) -> list[str]:
+def io_uring_sockets(families: Iterable[int]) -> list[str]:
     """Families of sockets that it can open by io_uring, which no unit of ours may use at all."""
     found: list[int] = []
     try:
-        ring = Ring()
+        ring = IoUring()
     except OSError:
         return []
     # with a thread of the kernel's (IORING_SETUP_SQPOLL) a ring needs no other system call than its setup
     with closing(ring), suppress(OSError):
-        found = [one for one in families if not ring.refuses(one)] if ring.has_sockets() else []
+        found = [one for one in families if not ring.refuses_family(one)] if ring.has_sockets() else []
     return ["can use io_uring", *([f"can open sockets of {format_families(found)} by io_uring"] if found else [])]
 
 
-def connected(family: int, address: tuple[str, int] | str) -> None:
+def connect_to(family: int, address: tuple[str, int] | str) -> None:
     """Connect to somebody.
 
     Raises:
@@ -183,7 +183,7 @@ def connected(family: int, address: tuple[str, int] | str) -> None:
         one.connect(address)
 
 
-def listening(family: int, address: tuple[str, int]) -> None:
+def listen_on(family: int, address: tuple[str, int]) -> None:
     """Listen on an address.
 
     Raises:
@@ -194,7 +194,7 @@ def listening(family: int, address: tuple[str, int]) -> None:
         one.listen()
 
 
-def interfaces() -> list[str]:
+def network_interfaces() -> list[str]:
     """The network interfaces that it sees, beside the loopback one; none where it may not even ask."""
     try:
         return [name for _, name in socket.if_nameindex() if name != "lo"]
@@ -202,7 +202,7 @@ def interfaces() -> list[str]:
         return []
 
 
-def network(
+def network_escapes(
     addresses: Iterable[tuple[str, int]], sockets: Iterable[str], allowed: Collection[str] = (), host: str = ""
 ) -> list[str]:
     """Ways to anybody: the host's network, families of sockets, addresses, and others' unix sockets.
@@ -215,22 +215,22 @@ def network(
     """
     mine = {int(getattr(socket, name)) for name in allowed}
     families = [one for one in range(FAMILIES) if one not in mine]
-    reached = [one for one in families if not is_refused(one)]
+    reached = [one for one in families if not is_family_refused(one)]
     shared = str(Path("/proc/self/ns/net").readlink()) == host
     listens = shared or "AF_INET" not in allowed
     found = [f"can open sockets of {format_families(reached)}"] if reached else []
-    found += sockets_by_ring(families)
-    found += ["is in the host's network"] if shared else [f"has the interface {name}" for name in interfaces()]
+    found += io_uring_sockets(families)
+    found += ["is in the host's network"] if shared else [f"has the interface {name}" for name in network_interfaces()]
     for address in addresses:
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        found += [f"can connect to {address[0]} port {address[1]}"] if came_through(connected, family, address) else []
+        found += [f"can connect to {address[0]} port {address[1]}"] if is_permitted(connect_to, family, address) else []
         # in a network of its own nobody else hears it
-        if listens and came_through(listening, family, address):
+        if listens and is_permitted(listen_on, family, address):
             found.append(f"can listen on {address[0]} port {address[1]}")
-    return found + [f"can connect to {path}" for path in sockets if came_through(connected, socket.AF_UNIX, path)]
+    return found + [f"can connect to {path}" for path in sockets if is_permitted(connect_to, socket.AF_UNIX, path)]
 
 
-def written(folder: str) -> None:
+def write_and_remove(folder: str) -> None:
     """Make a file in a folder, and remove it again.
 
     Raises:
@@ -241,14 +241,14 @@ def written(folder: str) -> None:
     path.unlink()
 
 
-def files(secrets: Iterable[str], locks: Iterable[str], folders: Iterable[str]) -> list[str]:
+def file_escapes(secrets: Iterable[str], locks: Iterable[str], folders: Iterable[str]) -> list[str]:
     """Files that are others': read, locked, or written."""
-    found = [f"can read {path}" for path in secrets if came_through(read, path)]
-    found += [f"can lock {path}" for path in locks if came_through(lock, path)]
-    return found + [f"can write to {folder}" for folder in folders if came_through(written, folder)]
+    found = [f"can read {path}" for path in secrets if is_permitted(open_for_reading, path)]
+    found += [f"can lock {path}" for path in locks if is_permitted(lock_briefly, path)]
+    return found + [f"can write to {folder}" for folder in folders if is_permitted(write_and_remove, folder)]
 
 
-def lock(path: str) -> None:
+def lock_briefly(path: str) -> None:
     """Lock a file or folder, for an instant.
 
     Raises:
@@ -263,7 +263,7 @@ def lock(path: str) -> None:
         os.close(opened)
 
 
-def device(path: str) -> None:
+def open_device(path: str) -> None:
     """Open a device.
 
     Raises:
@@ -272,20 +272,20 @@ def device(path: str) -> None:
     os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
 
 
-def devices(paths: Iterable[str]) -> list[str]:
+def device_escapes(paths: Iterable[str]) -> list[str]:
     """Devices that it can open."""
-    return [f"can open {path}" for path in paths if came_through(device, path)]
+    return [f"can open {path}" for path in paths if is_permitted(open_device, path)]
 
 
-def privileges(writes_code: bool) -> list[str]:
+def privilege_escapes(writes_code: bool) -> list[str]:
     """What would make it more than it is."""
     attempts: dict[str, Callable[[], object]] = {
         "become root": lambda: os.setuid(0),
         "join root's group": lambda: os.setgid(0),
-        "make a user namespace": lambda: call(LIBC.unshare(CLONE_NEWUSER)),
-        "make a network namespace": lambda: call(LIBC.unshare(CLONE_NEWNET)),
-        "mount a file system": lambda: call(LIBC.mount(b"none", b"/tmp", b"tmpfs", 0, None)),
-        "make a file that runs as its owner": _setuid_file,
+        "make a user namespace": lambda: check_libc_call(LIBC.unshare(CLONE_NEWUSER)),
+        "make a network namespace": lambda: check_libc_call(LIBC.unshare(CLONE_NEWNET)),
+        "mount a file system": lambda: check_libc_call(LIBC.mount(b"none", b"/tmp", b"tmpfs", 0, None)),
+        "make a file that runs as its owner": _find_setuid_file,
         "raise its priority": lambda: os.setpriority(os.PRIO_PROCESS, 0, -5),
         "change the host's name": lambda: socket.sethostname(socket.gethostname()),
     }
@@ -293,10 +293,10 @@ def privileges(writes_code: bool) -> list[str]:
         attempts["write code and run it"] = lambda: mmap.mmap(
             -1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
         )
-    return [f"can {what}" for what, attempt in attempts.items() if came_through(attempt)]
+    return [f"can {what}" for what, attempt in attempts.items() if is_permitted(attempt)]
 
 
-def _setuid_file() -> None:
+def _find_setuid_file() -> None:
     path = Path("/tmp/.rigwright-escape")  # noqa: S108
     path.touch()
     try:
@@ -309,14 +309,14 @@ def main() -> None:
     """Try all that the only argument asks for."""
     asked = json.loads(sys.argv[1])
     done = {
-        "processes": processes(asked["processes"]),
-        "network": network(
+        "processes": reachable_processes(asked["processes"]),
+        "network": network_escapes(
             [tuple(one) for one in asked["addresses"]], asked["sockets"], asked["families"], asked["network"]
         ),
-        "files": files(asked["secrets"], asked["locks"], asked["folders"]),
-        "devices": devices(asked["devices"]),
+        "files": file_escapes(asked["secrets"], asked["locks"], asked["folders"]),
+        "devices": device_escapes(asked["devices"]),
         # last: what comes through changes the process that tries
-        "privileges": privileges(asked["writes_code"]),
+        "privileges": privilege_escapes(asked["writes_code"]),
     }
     sys.stdout.write(json.dumps(done) + "\n")
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from checks import Drift
-from checks.nvidia.presence import LOG
+from checks import CheckDifference
+from checks.nvidia.driver_presence import LOG
+from checks.survey.answers import SurveyAnswers
 from checks.survey.cards import CARDS
-from checks.survey.taken import Survey
 
 T = TypeVar("T")
 
 
-def answer(survey: Survey, name: str, read: Callable[[int, str, str], T]) -> T:
+def parse_smi_answer(survey: SurveyAnswers, name: str, read: Callable[[int, str, str], T]) -> T:
     """What nvidia-smi has answered to one of the survey's questions, read by the question's own reader.
 
     Raises:
@@ -25,4 +25,4 @@ def answer(survey: Survey, name: str, read: Callable[[int, str, str], T]) -> T:
             raise ValueError("it was not asked")
         return read(said.status, said.out, said.err)
     except ValueError as error:
-        raise Drift("an answer from nvidia-smi", error, f"{LOG}, then reboot") from None
+        raise CheckDifference("an answer from nvidia-smi", error, f"{LOG}, then reboot") from None

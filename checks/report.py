@@ -15,17 +15,17 @@ import pytest
 from _pytest.config import create_terminal_writer
 from _pytest.terminal import TerminalReporter
 
-from checks import plain
-from checks.frame import Frame
+from checks import strip_control_characters
+from checks.pytest_frame import ChecksPlugin
 from checks.results import Result
 
 VERDICT = {"ok": ("ok  ", "green"), "fail": ("FAIL", "red"), "skip": ("skip", "yellow")}
 
 
-class Reporter(TerminalReporter):  # type: ignore[misc] # final, and made of the hooks that we need
+class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made of the hooks that we need
     """pytest's own reporter, with what does not hold in place of dots and tracebacks; with -v a line a check."""
 
-    def __init__(self, config: pytest.Config, frame: Frame) -> None:
+    def __init__(self, config: pytest.Config, frame: ChecksPlugin) -> None:
         super().__init__(config)
         self.frame = frame
         self.tally: dict[str, Counter[str]] = defaultdict(Counter)
@@ -53,25 +53,25 @@ class Reporter(TerminalReporter):  # type: ignore[misc] # final, and made of the
             target, result = decided
             if result.verdict == "skip":
                 self.left_out[target][Path(report.location[0]).stem.removeprefix("test_")] += 1
-            self.tell(target, result)
+            self.print_result(target, result)
 
-    def tell(self, target: str, result: Result) -> None:
+    def print_result(self, target: str, result: Result) -> None:
         """Print what a check has found, no wider than the terminal."""
         self.tally[target][result.verdict] += 1
-        if self.verbosity < 1 and (result.verdict != "fail" or not self.frame.deployed(target)):
+        if self.verbosity < 1 and (result.verdict != "fail" or not self.frame.is_deployed(target)):
             return
         word, colour = VERDICT[result.verdict]
         note = f" ({result.note})" if result.note else ""
-        line = self._filled(f"  {word}  {target}  {result.id}  {result.name}{note}", " " * 10)
+        line = self._wrap_text(f"  {word}  {target}  {result.id}  {result.name}{note}", " " * 10)
         before, _, after = line.partition(word)
         self._tw.write(f"{before}{word}", **{colour: True})
         self._tw.line(after)
         if result.verdict == "fail":
             for name in ("severity", "expected", "found", "since", "cure", "why"):
                 if text := getattr(result, name):
-                    self._tw.line(self._filled(f"        {name:<8}  {text}", " " * 18))
+                    self._tw.line(self._wrap_text(f"        {name:<8}  {text}", " " * 18))
 
-    def _filled(self, text: str, more: str) -> str:
+    def _wrap_text(self, text: str, more: str) -> str:
         """A text in lines no wider than the terminal, each but the first after `more`."""
         began = len(text) - len(text.lstrip())
         # a word that is too long is one to copy, such as a path
@@ -111,31 +111,31 @@ class Reporter(TerminalReporter):  # type: ignore[misc] # final, and made of the
             self._tw.write(f"{self.frame.look.hosts[target].why}\n", red=True)
         for target, counted in self.tally.items():
             bad = counted["fail"]
-            if bad and not self.frame.deployed(target):
+            if bad and not self.frame.is_deployed(target):
                 what = "nothing deployed, for no generation is current: `rigwright deploy` makes one; -v lists all"
-                self._tw.line(self._filled(f"{target}: {what}", "  "))
+                self._tw.line(self._wrap_text(f"{target}: {what}", "  "))
             if (kinds := self.left_out[target]) and self.verbosity < 1:
                 listed = ", ".join(f"{kind} {number}" for kind, number in kinds.most_common())
-                self._tw.line(self._filled(f"{target}: do not apply: {listed}", "  "))
+                self._tw.line(self._wrap_text(f"{target}: do not apply: {listed}", "  "))
             self._tw.write(f"{target}: ")
             self._tw.write("not what its rig says" if bad else "conforms", **{"red" if bad else "green": True})
             self._tw.write(f" ({counted['ok']} ok, {bad} failed, {counted['skip']} skipped)\n")
             if advisories := self.frame.advisories.get(target):
                 states = ", ".join(f"{number} {state}" for state, number in advisories.items())
                 what = f"published advisories: {states} (`rigwright advisories` lists them)"
-                self._tw.line(self._filled(f"{target}: {what}", "  "))
+                self._tw.line(self._wrap_text(f"{target}: {what}", "  "))
         for target, why in self.frame.unleft.items():
-            self._tw.line(f"{target}: who watches it is not told of this: {plain(why)}")
+            self._tw.line(f"{target}: who watches it is not told of this: {strip_control_characters(why)}")
 
 
-class Silent(Reporter):  # type: ignore[misc] # as that
+class JsonReporter(ChecksReporter):  # type: ignore[misc] # as that
     """Prints JSON at the end, and nothing before; what keeps checks from running goes to standard error."""
 
-    def __init__(self, config: pytest.Config, frame: Frame) -> None:
+    def __init__(self, config: pytest.Config, frame: ChecksPlugin) -> None:
         super().__init__(config, frame)
         self._tw = create_terminal_writer(config, sys.stderr)
 
-    def tell(self, target: str, result: Result) -> None:
+    def print_result(self, target: str, result: Result) -> None:
         """Nothing."""
 
     @pytest.hookimpl(wrapper=True)
@@ -144,4 +144,4 @@ class Silent(Reporter):  # type: ignore[misc] # as that
         yield
         self.summary_errors()
         if not self.stats.get("error") and (self.frame.results or self.frame.gone):
-            sys.stdout.write(json.dumps(asdict(self.frame.report()), indent=2) + "\n")
+            sys.stdout.write(json.dumps(asdict(self.frame.build_report()), indent=2) + "\n")

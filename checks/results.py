@@ -77,7 +77,7 @@ class Report:
     hosts: list[HostReport]
 
 
-def worst(verdicts: list[Conforms]) -> Conforms:
+def worst_verdict(verdicts: list[Conforms]) -> Conforms:
     """The verdict of several: what was not reached is known least of."""
     order: tuple[Conforms, ...] = ("not reached", "not as declared", "as declared")
     return min(verdicts, key=order.index, default="as declared")
@@ -87,7 +87,7 @@ STATUS: dict[Conforms, int] = {"as declared": 0, "not as declared": 1, "not reac
 """The exit status of each; 2 is that of what is refused before a host is looked at."""
 
 
-def schema() -> dict[str, Any]:
+def render_report_schema() -> dict[str, Any]:
     """The JSON report's schema, as JSON Schema has it."""
     from pydantic import TypeAdapter
 

@@ -3,14 +3,14 @@
 from collections import Counter
 
 from checks import check, expect
-from checks.survey.accounts import ACCOUNTS, NO_LOGIN, folder
+from checks.formatting import format_first_lines
+from checks.survey.accounts import ACCOUNTS, NO_LOGIN, socket_folder
+from checks.survey.answers import SurveyAnswers
 from checks.survey.section import TRY
-from checks.survey.taken import Survey
-from checks.words import told
-from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_UNIT
 from rigwright.gateway.reservations import unit_names
+from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_UNIT
 from rigwright.model.rig import Rig
-from rigwright.monitoring.service import unit_name
+from rigwright.monitoring.monitoring_units import unit_name
 
 SYSTEM = range(1, 1000)  # useradd(8), --system: SYS_UID_MAX of login.defs
 WRITABLE = 0o022
@@ -22,7 +22,7 @@ WRITABLE = 0o022
     severity="critical",
     why="the kernel only sees numbers: an account with the same UID reads the service's memory and impersonates it",
 )
-def test_numbers(survey: Survey, rig: Rig) -> None:
+def test_numbers(survey: SurveyAnswers, rig: Rig) -> None:
     accounts = survey.read(ACCOUNTS)
     twins, groups, odd = [], [], []
     for name in rig.users:
@@ -35,16 +35,16 @@ def test_numbers(survey: Survey, rig: Rig) -> None:
         others = [one.name for one in accounts.users if one.gid == user.gid and one.name not in (name, *same)]
         others += [one.name for one in accounts.groups if one.gid == user.gid and one.name != name]
         groups += [f"{one} with GID {user.gid} of {name}" for one in others]
-        if accounts.named(user.gid).split("/")[0] != name:
-            odd.append(f"{name} in the group {accounts.named(user.gid)}")
+        if accounts.group_names(user.gid).split("/")[0] != name:
+            odd.append(f"{name} in the group {accounts.group_names(user.gid)}")
         if user.uid not in SYSTEM:
             odd.append(f"{name} with UID {user.uid}")
     cure = "`userdel --force` the account that is not Rigwright's"
-    expect(told(twins) or "no others", "no others", cure)
+    expect(format_first_lines(twins) or "no others", "no others", cure)
     cure = "`userdel` or `groupdel --force` what is not Rigwright's, or change its GID"
-    expect(told(groups) or "no others", "no others", cure)
+    expect(format_first_lines(groups) or "no others", "no others", cure)
     expect(
-        told(odd) or "a system user in a group of its own",
+        format_first_lines(odd) or "a system user in a group of its own",
         "a system user in a group of its own",
         "stop its unit, `userdel` it, and re-run deploy to create it again",
     )
@@ -56,17 +56,17 @@ def test_numbers(survey: Survey, rig: Rig) -> None:
     severity="critical",
     why="group membership grants access to disks, cards, passwords or other services' sockets, in either direction",
 )
-def test_groups(survey: Survey, rig: Rig) -> None:
+def test_groups(survey: SurveyAnswers, rig: Rig) -> None:
     accounts = survey.read(ACCOUNTS)
     beside = [
-        f"{one.name} in {accounts.named(gid)}"
+        f"{one.name} in {accounts.group_names(gid)}"
         for one in accounts.ours
         if (user := accounts.user(one.name))
         for gid in one.groups
         if gid != user.gid
     ]
     expect(
-        told(beside) or "only its own group",
+        format_first_lines(beside) or "only its own group",
         "only its own group",
         "`gpasswd --delete USER GROUP`, then `systemctl restart` its unit, which keeps its groups until then",
     )
@@ -80,7 +80,7 @@ def test_groups(survey: Survey, rig: Rig) -> None:
         )
     ]
     cure = "`gpasswd --delete USER GROUP`, and `gpasswd --administrators '' GROUP` for group administrators"
-    expect(told(inside) or "nobody", "nobody", cure)
+    expect(format_first_lines(inside) or "nobody", "nobody", cure)
 
 
 @check(
@@ -89,13 +89,15 @@ def test_groups(survey: Survey, rig: Rig) -> None:
     severity="critical",
     why="anyone who knows the password, or anyone at all if it is empty, can become the service user",
 )
-def test_passwords(survey: Survey, rig: Rig) -> None:
+def test_passwords(survey: SurveyAnswers, rig: Rig) -> None:
     accounts = survey.read(ACCOUNTS)
     words = [(one.name, one.password) for one in accounts.ours]
     words += [(f"group {one.name}", one.group_password) for one in accounts.ours]
     found = [f"{name}: {word}" for name, word in words if word != "none"]
     expect(
-        told(found) or "none", "none", "`usermod --password '!' USER`, or for a group `groupmod --password '!' GROUP`"
+        format_first_lines(found) or "none",
+        "none",
+        "`usermod --password '!' USER`, or for a group `groupmod --password '!' GROUP`",
     )
 
 
@@ -105,7 +107,7 @@ def test_passwords(survey: Survey, rig: Rig) -> None:
     severity="high",
     why="SSH keys in a home directory allow logins, and programs obey the startup files there",
 )
-def test_home(survey: Survey, rig: Rig) -> None:
+def test_home(survey: SurveyAnswers, rig: Rig) -> None:
     accounts = survey.read(ACCOUNTS)
     homes = {user.home for name in rig.users if (user := accounts.user(name))}
     expect(
@@ -121,7 +123,7 @@ def test_home(survey: Survey, rig: Rig) -> None:
     severity="critical",
     why="a replaced nologin gives a shell to every account that must not log in",
 )
-def test_shell(survey: Survey, rig: Rig) -> None:
+def test_shell(survey: SurveyAnswers, rig: Rig) -> None:
     shell = survey.read(ACCOUNTS).shell
     expect(
         shell.found or "no regular file",
@@ -137,9 +139,9 @@ def test_shell(survey: Survey, rig: Rig) -> None:
     severity="critical",
     why="such a rule lets a service become root, or a local user become the service",
 )
-def test_rules(survey: Survey, rig: Rig) -> None:
+def test_rules(survey: SurveyAnswers, rig: Rig) -> None:
     found = sorted({str(one) for one in survey.read(ACCOUNTS).rules})
-    expect(told(found) or "none", "none", "remove the line from that file (sudo: with `visudo -f FILE`)")
+    expect(format_first_lines(found) or "none", "none", "remove the line from that file (sudo: with `visudo -f FILE`)")
 
 
 @check(
@@ -148,10 +150,10 @@ def test_rules(survey: Survey, rig: Rig) -> None:
     severity="high",
     why="cron, at and user managers run outside the unit's sandbox",
 )
-def test_spools(survey: Survey, rig: Rig) -> None:
+def test_spools(survey: SurveyAnswers, rig: Rig) -> None:
     found = sorted(survey.read(ACCOUNTS).spools)
     cure = "remove it: `crontab -r -u USER`, `atrm`, `loginctl disable-linger USER`, or the line in that file"
-    expect(told(found) or "nothing", "nothing", cure)
+    expect(format_first_lines(found) or "nothing", "nothing", cure)
 
 
 @check(
@@ -160,18 +162,18 @@ def test_spools(survey: Survey, rig: Rig) -> None:
     severity="critical",
     why="a process with the service's UID can read its key and impersonate it",
 )
-def test_processes(survey: Survey, rig: Rig) -> None:
+def test_processes(survey: SurveyAnswers, rig: Rig) -> None:
     # logrotate puts the gateway's log away as the gateway, for the folder is that user's
     units = {rig.user(one): {one.unit} for one in rig.instances}
     units |= {rig.gateway_user: {GATEWAY_UNIT, "logrotate.service"}, rig.router_user: {ROUTER_UNIT, *unit_names(rig)}}
-    units |= {user: {unit_name(name)} for name, user in rig.watching.items()}
+    units |= {user: {unit_name(name)} for name, user in rig.exporter_users.items()}
     # what another run of checks tries is over in a minute, and S24 minds it after that
     found = [
         f"{one.name} (pid {one.pid}) in {one.unit} as {one.user}"
         for one in survey.read(ACCOUNTS).processes
         if not units.get(one.user, set()) & set(one.unit.split("/")) and not one.unit.startswith(f"/system.slice/{TRY}")
     ]
-    expect(told(sorted(found)) or "none", "none", "find out what started it, and `kill` it")
+    expect(format_first_lines(sorted(found)) or "none", "none", "find out what started it, and `kill` it")
 
 
 @check(
@@ -180,10 +182,10 @@ def test_processes(survey: Survey, rig: Rig) -> None:
     severity="high",
     why="the owner of such a range can become the service user inside a container",
 )
-def test_subordinate(survey: Survey, rig: Rig) -> None:
+def test_subordinate(survey: SurveyAnswers, rig: Rig) -> None:
     found = sorted(map(str, survey.read(ACCOUNTS).subordinate))
     cure = "remove the range: `usermod --del-subuids FIRST-LAST USER`, or --del-subgids"
-    expect(told(found) or "none", "none", cure)
+    expect(format_first_lines(found) or "none", "none", cure)
 
 
 @check(
@@ -192,7 +194,7 @@ def test_subordinate(survey: Survey, rig: Rig) -> None:
     severity="critical",
     why="anyone who can write the account files is root at the next login",
 )
-def test_files(survey: Survey, rig: Rig) -> None:
+def test_files(survey: SurveyAnswers, rig: Rig) -> None:
     accounts = survey.read(ACCOUNTS)
     secret = ("/etc/shadow", "/etc/gshadow")
     # Debian has its daemon own the rules that it decides by
@@ -205,7 +207,7 @@ def test_files(survey: Survey, rig: Rig) -> None:
         or (one.path in secret and one.mode & 0o007)
     ]
     cure = "`chown root FILE`, and `chmod go-w FILE`; 640 for shadow and gshadow, 440 for sudoers"
-    expect(told(found) or "files owned by root", "files owned by root", cure)
+    expect(format_first_lines(found) or "files owned by root", "files owned by root", cure)
 
 
 @check(
@@ -214,7 +216,7 @@ def test_files(survey: Survey, rig: Rig) -> None:
     severity="critical",
     why="any other account with UID 0 is root under another name and password",
 )
-def test_root(survey: Survey, rig: Rig) -> None:
+def test_root(survey: SurveyAnswers, rig: Rig) -> None:
     accounts = survey.read(ACCOUNTS)
     names = Counter(one.name for one in accounts.users if one.uid == 0)
     found = sorted(names.elements())
@@ -227,15 +229,15 @@ def test_root(survey: Survey, rig: Rig) -> None:
     severity="high",
     why="after a UID change, the socket belongs to another user, or the service cannot start",
 )
-def test_folders(survey: Survey, rig: Rig) -> None:
+def test_folders(survey: SurveyAnswers, rig: Rig) -> None:
     accounts = survey.read(ACCOUNTS)
     there = {one.path: one for one in accounts.folders}
     found = []
     for instance in rig.instances:
         user = accounts.user(rig.user(instance))
         groups = {one.gid for one in accounts.groups if one.name in rig.socket_groups(instance)}
-        one = there.get(folder(instance))
+        one = there.get(socket_folder(instance))
         if one and user and (one.uid != user.uid or one.gid not in groups):
-            found.append(f"{one.path} of user {one.uid} and group {accounts.named(one.gid)}")
+            found.append(f"{one.path} of user {one.uid} and group {accounts.group_names(one.gid)}")
     cure = "restore the UID and GID, or `systemctl restart` its unit"
-    expect(told(found) or "directories of their own users", "directories of their own users", cure)
+    expect(format_first_lines(found) or "directories of their own users", "directories of their own users", cure)

@@ -4,23 +4,23 @@ import json
 
 import pytest
 
-from checks import DEPLOY, Drift, check, expect
-from checks.survey.clients import REQUESTS, answer
+from checks import DEPLOY, CheckDifference, check, expect
+from checks.survey.answers import SurveyAnswers
 from checks.survey.gates import GATES
 from checks.survey.reach import REACH
-from checks.survey.requests import Answer
-from checks.survey.taken import Survey
+from checks.survey.request_plan import REQUESTS, find_answer
+from checks.survey.requests import SurveyAnswer
 from rigwright.engines import kind_of
-from rigwright.engines.kind import Service
+from rigwright.engines.kind import ServiceSpec
 from rigwright.model.rig import Instance
-from rigwright.serving.listeners import LOOPBACK, LOOPBACK_6, holder, names
+from rigwright.serving.listeners import LOOPBACK, LOOPBACK_6, listener_units, port_socket
 
 SHOWN = 120  # characters of an answer in a line for people
 
 
-def said(found: Answer) -> str:
+def describe_answer(found: SurveyAnswer) -> str:
     """What came, in few words."""
-    return f"{found.said}: {' '.join(found.body[:SHOWN].split())}" if found.status else found.error
+    return f"{found.describe}: {' '.join(found.body[:SHOWN].split())}" if found.status else found.error
 
 
 @check(
@@ -29,19 +29,19 @@ def said(found: Answer) -> str:
     severity="critical",
     why="the API has no TLS and a single key: anything else that holds the port is sent that key",
 )
-def test_listens_on_loopback(survey: Survey, instance: Instance) -> None:
-    service, socket = names(instance.port)
+def test_listens_on_loopback(survey: SurveyAnswers, instance: Instance) -> None:
+    service, socket = listener_units(instance.port)
     there = [one for one in survey.read(REACH).listeners if one.port == instance.port]
     at = frozenset(one.at for one in there)
     wanted = f"{LOOPBACK}:{instance.port}, and {LOOPBACK_6}"
     found = ", ".join(sorted(at)) or "nothing"
-    expect(found, wanted, f"systemctl restart {socket}, or {DEPLOY}", holds=holder(instance.port).holds(at))
+    expect(found, wanted, f"systemctl restart {socket}, or {DEPLOY}", holds=port_socket(instance.port).is_listening(at))
     others = sorted({name for one in there for name in one.holders if not name.endswith(f" of {service}")})
     held = [*others, *([] if all(one.systemd for one in there) else ["not systemd"])]
     expect(", ".join(held) or "systemd", "systemd", f"stop what listens there, then {DEPLOY}")
     gates = survey.read(GATES)
     for unit in (socket, service):
-        expect(f"{unit} {gates.gate(unit).active}", f"{unit} active", DEPLOY)
+        expect(f"{unit} {gates.unit_state(unit).active}", f"{unit} active", DEPLOY)
 
 
 @check(
@@ -50,9 +50,9 @@ def test_listens_on_loopback(survey: Survey, instance: Instance) -> None:
     severity="critical",
     why="every local user could use the model",
 )
-def test_wrong_keys_are_refused(survey: Survey, instance: Instance) -> None:
+def test_wrong_keys_are_refused(survey: SurveyAnswers, instance: Instance) -> None:
     requests = survey.read(REQUESTS)
-    found = {what: answer(requests, f"{instance.name}: {what}").said for what in ("no key", "wrong key")}
+    found = {what: find_answer(requests, f"{instance.name}: {what}").describe for what in ("no key", "wrong key")}
     served = " and ".join(f"{code} for {what}" for what, code in found.items() if code != "401")
     expect(served or "401 for both", "401 for both", f"systemctl restart {instance.unit}, or {DEPLOY}")
 
@@ -63,14 +63,14 @@ def test_wrong_keys_are_refused(survey: Survey, instance: Instance) -> None:
     severity="critical",
     why="an open port does not prove that the model answers",
 )
-def test_answers(survey: Survey, instance: Instance) -> None:
+def test_answers(survey: SurveyAnswers, instance: Instance) -> None:
     requests = survey.read(REQUESTS)
     # what is between its socket and the port is ours, too
-    for what, unit in (("socket", instance.unit), ("port", names(instance.port)[0])):
-        found = answer(requests, f"{instance.name}: {what}")
-        if kind_of(instance).answered(found.body) != 1:
+    for what, unit in (("socket", instance.unit), ("port", listener_units(instance.port)[0])):
+        found = find_answer(requests, f"{instance.name}: {what}")
+        if kind_of(instance).count_answer_tokens(found.body) != 1:
             step = f"see `journalctl -u {unit}`, then systemctl restart {unit}"
-            raise Drift(f"one token from its {what}", said(found), step)
+            raise CheckDifference(f"one token from its {what}", describe_answer(found), step)
 
 
 @check(
@@ -79,26 +79,26 @@ def test_answers(survey: Survey, instance: Instance) -> None:
     severity="critical",
     why="clients request a model by name and show tokens as they arrive",
 )
-def test_serves_its_model_streamed(survey: Survey, instance: Instance, service: Service) -> None:
+def test_serves_its_model_streamed(survey: SurveyAnswers, instance: Instance, service: ServiceSpec) -> None:
     if service.models is None or service.streamed is None:
         pytest.skip("not supported by this kind of engine")
     requests = survey.read(REQUESTS)
     step = f"see `journalctl -u {instance.unit}`, then systemctl restart {instance.unit}"
-    models = answer(requests, f"{instance.name}: models")
-    name = named(models.body)
+    models = find_answer(requests, f"{instance.name}: models")
+    name = first_model_name(models.body)
     expect(
-        name if name is not None else said(models),
+        name if name is not None else describe_answer(models),
         f"the model {instance.model_name}",
         step,
         holds=name == instance.model_name,
     )
-    streamed = answer(requests, f"{instance.name}: streamed")
+    streamed = find_answer(requests, f"{instance.name}: streamed")
     events = [line for line in streamed.body.splitlines() if line]
     if not (events[-1:] == ["data: [DONE]"] and len(events) > 1):
-        raise Drift("events ending in [DONE]", said(streamed), step)
+        raise CheckDifference("events ending in [DONE]", describe_answer(streamed), step)
 
 
-def named(body: str) -> str | None:
+def first_model_name(body: str) -> str | None:
     """The name of the first model in an answer; None where there is none."""
     try:
         return str(json.loads(body)["data"][0]["id"])

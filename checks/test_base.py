@@ -1,11 +1,11 @@
 """Users, folders and packages."""
 
 from checks import DEPLOY, check, expect
+from checks.formatting import format_first_lines
 from checks.survey.accounts import ACCOUNTS, NO_LOGIN
-from checks.survey.ground import GROUND
-from checks.survey.ours import OURS
-from checks.survey.taken import Survey
-from checks.words import told
+from checks.survey.answers import SurveyAnswers
+from checks.survey.base_system import GROUND
+from checks.survey.managed_files import OURS
 from rigwright.model.rig import Rig
 from rigwright.plan.preflight import HOME
 
@@ -16,7 +16,7 @@ from rigwright.plan.preflight import HOME
     severity="high",
     why="a service account with a login shell is a way in",
 )
-def test_users(survey: Survey, rig: Rig) -> None:
+def test_users(survey: SurveyAnswers, rig: Rig) -> None:
     accounts = survey.read(ACCOUNTS)
     for name in rig.users:
         user = accounts.user(name)
@@ -30,10 +30,10 @@ def test_users(survey: Survey, rig: Rig) -> None:
     severity="critical",
     why="anyone who can write there runs code as the service, or as root at the next deploy",
 )
-def test_roots_are_not_writable(survey: Survey) -> None:
+def test_roots_are_not_writable(survey: SurveyAnswers) -> None:
     loose = [str(one) for one in survey.read(OURS).loose]
     cure = "`chown root` it and `chmod go-w` it"
-    expect(told(loose) or "files owned by root", "files owned by root", cure)
+    expect(format_first_lines(loose) or "files owned by root", "files owned by root", cure)
 
 
 @check(
@@ -42,7 +42,7 @@ def test_roots_are_not_writable(survey: Survey) -> None:
     severity="high",
     why="a half-configured package blocks every later install",
 )
-def test_dpkg_is_consistent(survey: Survey) -> None:
+def test_dpkg_is_consistent(survey: SurveyAnswers) -> None:
     said = " ".join(survey.read(GROUND).audit.split())
     cure = "run `dpkg --configure -a`"
     if "reinstalled" in said:
@@ -56,6 +56,6 @@ def test_dpkg_is_consistent(survey: Survey) -> None:
     severity="high",
     why="without them a service does not restart, or the next deploy cannot fetch anything",
 )
-def test_packages(survey: Survey) -> None:
+def test_packages(survey: SurveyAnswers) -> None:
     missing = survey.read(GROUND).missing
-    expect(told([f"no {name}" for name in missing]) or "all of them", "all of them", DEPLOY)
+    expect(format_first_lines([f"no {name}" for name in missing]) or "all of them", "all of them", DEPLOY)

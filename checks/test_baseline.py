@@ -6,38 +6,40 @@ from collections.abc import Callable
 
 import pytest
 
-from checks import Drift, check
-from checks.nvidia_smi import answer
-from checks.survey.taken import Survey
-from rigwright.baseline import book
-from rigwright.baseline.compare import compared
-from rigwright.baseline.run import Fingerprint, Run
+from checks import CheckDifference, check
+from checks.nvidia_smi import parse_smi_answer
+from checks.survey.answers import SurveyAnswers
+from rigwright.baseline import history
+from rigwright.baseline.compare import compare_rates
+from rigwright.baseline.run import BaselineRun, Fingerprint
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Instance, Rig
 from rigwright.nvidia.cards import enumeration, smi
-from rigwright.plan.desired import Desired
+from rigwright.plan.plan_inputs import TargetState
 
 MEASURE = "`rigwright bench speed` measures it"
 
 
-def age(run: Run, now: float) -> str:
+def age(run: BaselineRun, now: float) -> str:
     """How long ago it was, for people."""
     hours = max(0.0, now - timegm(time.strptime(run.date, "%Y-%m-%dT%H:%M:%SZ"))) / 3600
     return f"{hours / 24:.0f} days ago" if hours >= 48 else f"{hours:.0f} hours ago"
 
 
-def now_there(survey: Survey, rig: Rig, desired: Desired, facts: HostFacts, instance: Instance) -> Fingerprint:
+def now_there(
+    survey: SurveyAnswers, rig: Rig, desired: TargetState, facts: HostFacts, instance: Instance
+) -> Fingerprint:
     """What a run of now would be under.
 
     Raises:
         Drift: the cards do not say it.
     """
-    gpus = answer(survey, "gpus", smi.gpus) if instance.cards else ()
-    seen = dict(enumeration.declared(rig, facts, gpus))
+    gpus = parse_smi_answer(survey, "gpus", smi.gpus) if instance.cards else ()
+    seen = dict(enumeration.answering_cards(rig, facts, gpus))
     if missing := [number for number in instance.cards if number not in seen]:
-        raise Drift("cards that answer", f"none from card {missing[0]}", "N01 says more")
+        raise CheckDifference("cards that answer", f"none from card {missing[0]}", "N01 says more")
     started_from = next(one.started_from for one in desired.generation.unit_states if one.unit == instance.unit)
-    return Fingerprint.of(rig, instance, started_from, [seen[number] for number in instance.cards])
+    return Fingerprint.of_instance(rig, instance, started_from, [seen[number] for number in instance.cards])
 
 
 @check(
@@ -48,31 +50,33 @@ def now_there(survey: Survey, rig: Rig, desired: Desired, facts: HostFacts, inst
     blind="how fast it is now: it reads what `rigwright bench speed` has kept beside the inventory, and loads nothing",
 )
 def test_speed(
-    survey: Survey,
+    survey: SurveyAnswers,
     rig: Rig,
-    desired: Desired,
+    desired: TargetState,
     facts: HostFacts,
     instance: Instance,
     record_property: Callable[[str, object], None],
 ) -> None:
     try:
-        page = book.read(book.path(rig.inventory, rig.name)).page(instance.name)
-    except book.Unreadable as error:
-        raise Drift("a book of runs that can be read", error, "give it back as it was, or remove it") from None
-    last = page.last
+        page = history.load_history(history.history_path(rig.inventory, rig.name)).for_instance(instance.name)
+    except history.UnreadableHistory as error:
+        raise CheckDifference(
+            "a book of runs that can be read", error, "give it back as it was, or remove it"
+        ) from None
+    last = page.last_run
     if last is None:
         pytest.skip(f"nobody has measured it: {MEASURE}")
     told = f"measured {age(last, time.time())}"
-    before, changes = book.judged(page, last)
+    before, changes = history.find_reference(page, last)
     if before is None:
         pytest.skip(f"{told}, and nothing was accepted: `rigwright bench speed --accept`")
-    if since := list(now_there(survey, rig, desired, facts, instance).changes(last.fingerprint)):
+    if since := list(now_there(survey, rig, desired, facts, instance).describe_changes(last.fingerprint)):
         pytest.skip(f"{told}, before this changed: {'; '.join(since)}; {MEASURE} again")
-    rows = compared(last, before.runs)
-    slower = [row.said for row in rows if row.verdict == "slower"]
+    rows = compare_rates(last, before.runs)
+    slower = [row.description for row in rows if row.verdict == "slower"]
     named = f"; since what was accepted this changed: {'; '.join(changes)}" if changes else ""
     if slower:
-        raise Drift(
+        raise CheckDifference(
             "rates that are not more than 5 % below what was accepted, nor below what starts differ by",
             f"{'; '.join(slower)}; {told}{named}",
             "look at power, temperatures and lanes (N07, N21, N27), then measure again; --accept takes it as it is",

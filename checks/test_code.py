@@ -6,15 +6,15 @@ import re
 from collections.abc import Callable, Iterable
 
 from checks import check
-from checks.listing import none
-from checks.services import RESTART, each, named, running, text
-from checks.settings import settings, words
-from checks.survey.processes import PROCESSES, Process, Unit, program
-from checks.survey.taken import Survey
-from checks.survey.units import UnitFile
+from checks.drift_listing import expect_none
+from checks.services import RESTART, describe_process, iterate_processes, running_services, unit_settings_of
+from checks.survey.answers import SurveyAnswers
+from checks.survey.processes import PROCESSES, KernelProcess, ServiceProcesses, split_command
+from checks.survey.units import ExpectedUnit
+from checks.unit_settings import parse_unit_settings, split_quoted_words
 from rigwright.model.rig import CACHES, COMPILED, Rig
-from rigwright.plan.desired import Desired
-from rigwright.serving.units import ANYBODYS
+from rigwright.plan.plan_inputs import TargetState
+from rigwright.serving.instance_units import INHERITED_VARIABLES
 
 # Where engines that compile while they run write to: a cache, and what they alone see of these.
 COMPILED_TO = (f"{COMPILED}/", f"{CACHES}/", "/tmp/", "/var/tmp/", "/dev/shm/")  # noqa: S108
@@ -35,14 +35,16 @@ GIVEN = re.compile("LISTEN_(PID|FDS|FDNAMES|PIDFDID)|NOTIFY_SOCKET|WATCHDOG_(PID
     why="a library that was replaced, deleted or injected changes what is computed",
     blind="code in the form of libffi's closures: what they hold is plausible at one moment, not proven",
 )
-def test_code(survey: Survey, rig: Rig, desired: Desired, record_property: Callable[[str, object], None]) -> None:
-    services = running(survey, rig, desired)
+def test_code(
+    survey: SurveyAnswers, rig: Rig, desired: TargetState, record_property: Callable[[str, object], None]
+) -> None:
+    services = running_services(survey, rig, desired)
     judged = survey.read(PROCESSES).code
-    folders = {i.unit: f"{rig.installed(desired.installations[i.installed_as].folder)}/" for i in rig.instances}
+    folders = {i.unit: f"{rig.installation_path(desired.installations[i.installed_as].folder)}/" for i in rig.instances}
     wrong: list[str] = []
     plausible: list[str] = []
-    for one, unit, process in each(services):
-        who = named(one, unit, process)
+    for one, unit, process in iterate_processes(services):
+        who = describe_process(one, unit, process)
         own = folders.get(one.name, "/nobody/")
         for what, path in (entry.partition(" ")[::2] for entry in process.code):
             if _compiled(one, what, path) or (rig.cards and DRIVERS.fullmatch(path) and judged.get(path) == UNKNOWN):
@@ -64,17 +66,19 @@ def test_code(survey: Survey, rig: Rig, desired: Desired, record_property: Calla
     cure = "`dpkg --verify` lists changed files, `apt-get install --reinstall` restores them; then "
     if plausible:
         record_property("how", f"code in no file that has the form of libffi's closures: {', '.join(plausible)}")
-    none(wrong, "the declared programs and their libraries", cure + RESTART)
+    expect_none(wrong, "the declared programs and their libraries", cure + RESTART)
 
 
-def _compiled(one: UnitFile, what: str, path: str) -> bool:
+def _compiled(one: ExpectedUnit, what: str, path: str) -> bool:
     """Whether it is code that an engine has compiled while it runs, which its unit lets it do."""
-    return text(one).get("MemoryDenyWriteExecute") != "yes" and (what == "unnamed" or path.startswith(COMPILED_TO))
+    return unit_settings_of(one).get("MemoryDenyWriteExecute") != "yes" and (
+        what == "unnamed" or path.startswith(COMPILED_TO)
+    )
 
 
-def _interpreted(one: UnitFile, unit: Unit, process: Process) -> bool:
+def _interpreted(one: ExpectedUnit, unit: ServiceProcesses, process: KernelProcess) -> bool:
     """Whether a process is a script of its service's, or one of an engine's that starts compilers."""
-    if text(one).get("MemoryDenyWriteExecute") != "yes" and process.pid != unit.main:
+    if unit_settings_of(one).get("MemoryDenyWriteExecute") != "yes" and process.pid != unit.main:
         return True
     return process.exe.startswith("/usr/bin/") and unit.program in process.words[1:3]
 
@@ -85,18 +89,21 @@ def _interpreted(one: UnitFile, unit: Unit, process: Process) -> bool:
     severity="critical",
     why="another configuration, or a variable set for all services, lets others in",
 )
-def test_words(survey: Survey, rig: Rig, desired: Desired) -> None:
-    services = running(survey, rig, desired)
+def test_words(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
+    services = running_services(survey, rig, desired)
     # an instance's have a check of their own
     beside = {name: one for name, one in services.items() if name not in {i.unit for i in rig.instances}}
     wrong = [f"{name} has no process" for name, (_, unit) in beside.items() if not unit.processes]
-    for one, unit, process in each(beside):
-        wrong += [f"{named(one, unit, process)} has {said}" for said in _worded(one, process, process.pid == unit.main)]
-    none(wrong, "the arguments and environment of their units", RESTART)
+    for one, unit, process in iterate_processes(beside):
+        wrong += [
+            f"{describe_process(one, unit, process)} has {said}"
+            for said in _worded(one, process, process.pid == unit.main)
+        ]
+    expect_none(wrong, "the arguments and environment of their units", RESTART)
 
 
-def _worded(one: UnitFile, process: Process, main: bool) -> Iterable[str]:
-    wanted = program(one.text)
+def _worded(one: ExpectedUnit, process: KernelProcess, main: bool) -> Iterable[str]:
+    wanted = split_command(one.text)
     title = TITLE.match(" ".join(process.words))
     if not title and process.words != wanted:
         yield f"arguments {' '.join(process.words)[:200]}"
@@ -106,14 +113,14 @@ def _worded(one: UnitFile, process: Process, main: bool) -> Iterable[str]:
             yield f"arguments {' '.join(had)[:200]}"
     given = dict(
         variable.partition("=")[::2]
-        for name, value in settings(one.text)
+        for name, value in parse_unit_settings(one.text)
         if name == "Environment"
-        for variable in words(value)
+        for variable in split_quoted_words(value)
     )
     found = process.environment
     for name in sorted(found):
         if name in given:
             if found[name] != given[name]:
                 yield f"{name} {found[name][:80]}, not {given[name]}"
-        elif not ANYBODYS.fullmatch(name) and not GIVEN.fullmatch(name):
+        elif not INHERITED_VARIABLES.fullmatch(name) and not GIVEN.fullmatch(name):
             yield f"the variable {name}"

@@ -4,16 +4,16 @@ import hashlib
 
 import pytest
 
-from checks import DEPLOY, Drift, check
-from checks.containers import packages, planned
-from checks.kept import wrong as of_kept
-from checks.nvidia import no, none
-from checks.nvidia.packages import archive
+from checks import DEPLOY, CheckDifference, check
+from checks.containers import expected_container_plan, installed_packages
+from checks.nvidia import expect_no_differences, expect_no_items
+from checks.nvidia.package_state import find_archive_differences
+from checks.stored_packages import find_stored_package_problems as of_kept
+from checks.survey.answers import SurveyAnswers
 from checks.survey.containers import CONTAINER_ARCHIVES, CONTAINERS
-from checks.survey.taken import Survey
-from rigwright.containers.files import paths, settings
-from rigwright.containers.found import source_path, store
-from rigwright.model.debs.group import differing
+from rigwright.containers.container_facts import source_path, store_folder
+from rigwright.containers.container_files import managed_paths, render_settings
+from rigwright.model.debs.group import find_version_differences
 from rigwright.model.rig import Rig
 
 
@@ -23,12 +23,12 @@ from rigwright.model.rig import Rig
     severity="high",
     why="the packages only work as a set: with mixed versions, containers start without cards or not at all",
 )
-def test_packages(survey: Survey, rig: Rig, containers: object) -> None:
-    plan, there = planned(survey, rig), packages(survey)
+def test_packages(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
+    plan, there = expected_container_plan(survey, rig), installed_packages(survey)
     if not plan.groups:
         pytest.skip("all come from the distribution")
-    wrong = [line for group in plan.groups for line in differing(group, there)]
-    none(" and ".join(f"{group.name} {group.version}" for group in plan.groups), wrong, DEPLOY)
+    wrong = [line for group in plan.groups for line in find_version_differences(group, there)]
+    expect_no_items(" and ".join(f"{group.name} {group.version}" for group in plan.groups), wrong, DEPLOY)
 
 
 @check(
@@ -37,12 +37,12 @@ def test_packages(survey: Survey, rig: Rig, containers: object) -> None:
     severity="high",
     why="an unattended upgrade restarts the Docker daemon and stops its containers",
 )
-def test_held(survey: Survey, rig: Rig, containers: object) -> None:
-    plan = planned(survey, rig)
+def test_held(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
+    plan = expected_container_plan(survey, rig)
     if not plan.holds:
         pytest.skip("all come from the distribution")
     holds = set(survey.read(CONTAINERS).holds)
-    none("all held", [f"{name} is not held" for name in plan.holds if name not in holds], DEPLOY)
+    expect_no_items("all held", [f"{name} is not held" for name in plan.holds if name not in holds], DEPLOY)
 
 
 @check(
@@ -51,8 +51,8 @@ def test_held(survey: Survey, rig: Rig, containers: object) -> None:
     severity="high",
     why="with a key that apt no longer accepts, neither can be installed or repaired",
 )
-def test_archives(survey: Survey, rig: Rig, containers: object) -> None:
-    plan = planned(survey, rig)
+def test_archives(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
+    plan = expected_container_plan(survey, rig)
     if not plan.groups or rig.bundle_folder:
         pytest.skip("no package comes from an archive that Rigwright set up")
     read = {one.source: one for one in survey.read(CONTAINER_ARCHIVES).read}
@@ -60,10 +60,10 @@ def test_archives(survey: Survey, rig: Rig, containers: object) -> None:
     for group in plan.groups:
         one = read.get(source_path(group))
         if one is None:
-            raise Drift(f"the source {source_path(group)}", "none", DEPLOY)
-        away, drifts = archive(one.status, one.said)
+            raise CheckDifference(f"the source {source_path(group)}", "none", DEPLOY)
+        away, drifts = find_archive_differences(one.status, one.said)
         unknown += [away] if away else []
-        no(drifts[:1])
+        expect_no_differences(drifts[:1])
     if unknown:
         pytest.skip(unknown[0])
 
@@ -74,8 +74,12 @@ def test_archives(survey: Survey, rig: Rig, containers: object) -> None:
     severity="high",
     why="two sources with different keys for one archive make apt read no lists at all: no more updates",
 )
-def test_leftovers(survey: Survey, rig: Rig, containers: object) -> None:
-    none("no other source of the same archives", planned(survey, rig).leftovers, f"{DEPLOY}: it moves them aside")
+def test_leftovers(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
+    expect_no_items(
+        "no other source of the same archives",
+        expected_container_plan(survey, rig).leftovers,
+        f"{DEPLOY}: it moves them aside",
+    )
 
 
 @check(
@@ -84,9 +88,9 @@ def test_leftovers(survey: Survey, rig: Rig, containers: object) -> None:
     severity="high",
     why="a missing pin, source or drop-in only shows weeks later, at an upgrade or a boot",
 )
-def test_settings(survey: Survey, rig: Rig, containers: object) -> None:
+def test_settings(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
     seen = survey.read(CONTAINERS)
-    files = settings(rig, planned(survey, rig), f"{seen.os_id}-{seen.os_version}")
+    files = render_settings(rig, expected_container_plan(survey, rig), f"{seen.os_id}-{seen.os_version}")
     there = {one.path: one for one in seen.files}
     wrong = []
     for file in files:
@@ -97,8 +101,8 @@ def test_settings(survey: Survey, rig: Rig, containers: object) -> None:
             wrong.append(f"{file.path} has different contents")
         elif (one.mode, one.uid, one.gid) != (file.mode, 0, 0):
             wrong.append(f"{file.path} has mode {one.mode} of {one.uid}:{one.gid}")
-    wrong += [f"{path} is not declared" for path in paths(rig) if path in there]
-    none("all as deployed", wrong, DEPLOY)
+    wrong += [f"{path} is not declared" for path in managed_paths(rig) if path in there]
+    expect_no_items("all as deployed", wrong, DEPLOY)
 
 
 @check(
@@ -107,10 +111,10 @@ def test_settings(survey: Survey, rig: Rig, containers: object) -> None:
     severity="high",
     why="with two runtimes of the same name, the order of an upgrade decides which one a container gets",
 )
-def test_replaced(survey: Survey, rig: Rig, containers: object) -> None:
-    seen, plan = survey.read(CONTAINERS), planned(survey, rig)
+def test_replaced(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
+    seen, plan = survey.read(CONTAINERS), expected_container_plan(survey, rig)
     half = [f"the installation of {name} was not completed" for name in seen.half]
-    none("none", [*plan.removed, *half], f"{DEPLOY}; see `dpkg --audit`")
+    expect_no_items("none", [*plan.removed, *half], f"{DEPLOY}; see `dpkg --audit`")
 
 
 @check(
@@ -119,15 +123,15 @@ def test_replaced(survey: Survey, rig: Rig, containers: object) -> None:
     severity="high",
     why="they are reinstalled from once the archive has dropped them",
 )
-def test_kept(survey: Survey, rig: Rig, containers: object) -> None:
+def test_kept(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
     """A file that has not changed since its list was written is judged by its size; `--deep` reads all."""
     found = survey.read(CONTAINERS).kept
     if not any(found.values()):
         pytest.skip("none are stored")
-    folder, differing_files = f"{store(rig)}/kept", list[str]()
+    folder, differing_files = f"{store_folder(rig)}/kept", list[str]()
     for name, sets in found.items():
         group = rig.container_groups[name]
         rows = {row.sha256: row for row in group.packages.values()}
-        differing_files += of_kept(f"{folder}/{name}", sets, rows, group.kept)
+        differing_files += of_kept(f"{folder}/{name}", sets, rows, group.store_name)
     cure = f"remove that directory in {folder}: installed packages stay, and the next version is stored again"
-    none("stored packages as downloaded", differing_files, cure)
+    expect_no_items("stored packages as downloaded", differing_files, cure)

@@ -7,17 +7,23 @@ from typing import Any
 
 import pytest
 
-from checks import DEPLOY, Drift, check
-from checks.containers import RESTART, packages, running, with_cards, with_docker
-from checks.nvidia import none
+from checks import DEPLOY, CheckDifference, check
+from checks.containers import (
+    RESTART,
+    installed_packages,
+    running_daemon,
+    skip_without_container_cards,
+    skip_without_docker,
+)
+from checks.nvidia import expect_no_items
+from checks.survey.answers import SurveyAnswers
 from checks.survey.cards import CARDS
 from checks.survey.containers import CONTAINERS
-from checks.survey.taken import Survey
 from rigwright.containers import daemon
-from rigwright.containers.daemon import Unreadable
-from rigwright.containers.files import program
-from rigwright.containers.found import REFRESH_PATH, REFRESH_UNIT, SPEC, store
-from rigwright.model.debs.versions import numbers, upstream
+from rigwright.containers.container_facts import CDI_SPEC, REFRESH_PATH, REFRESH_UNIT, store_folder
+from rigwright.containers.container_files import spec_program_path
+from rigwright.containers.daemon import UnreadableDaemonConfig
+from rigwright.model.debs.versions import leading_numbers, upstream_version
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.smi import those_that_answer
 
@@ -44,22 +50,22 @@ USER = re.compile(r"(?<=://)[^/@\s\"]+(?=@)")
     severity="high",
     why="older versions ignore CDI specs, and their containers start without cards",
 )
-def test_engines(survey: Survey, rig: Rig, containers: object) -> None:
-    there = packages(survey)
+def test_engines(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
+    there = installed_packages(survey)
     wrong = []
     for engine in rig.containers.engines if rig.containers else ():
-        least = rig.container_tables.least(engine)
+        least = rig.container_tables.minimum_version(engine)
         name = next((one for one in PACKAGES[engine] if one in there), "")
         if not name:
             wrong.append(f"no {engine}")
-        elif numbers(there[name]) < numbers(least):
-            wrong.append(f"{name} {upstream(there[name])}, but {least} or newer is required")
-        elif engine == "docker" and (said := _version(survey)) and numbers(said) < numbers(least):
+        elif leading_numbers(there[name]) < leading_numbers(least):
+            wrong.append(f"{name} {upstream_version(there[name])}, but {least} or newer is required")
+        elif engine == "docker" and (said := _version(survey)) and leading_numbers(said) < leading_numbers(least):
             wrong.append(f"the running daemon is Docker {said}, but {least} or newer is required")
-    none("every declared engine", wrong, DEPLOY)
+    expect_no_items("every declared engine", wrong, DEPLOY)
 
 
-def _version(survey: Survey) -> str:
+def _version(survey: SurveyAnswers) -> str:
     """What Docker's daemon says that it is, which may be another than its package's; empty where none says anything."""
     found = survey.read(CONTAINERS).daemon
     return str(json.loads(found.info.get("ServerVersion", '""'))) if found else ""
@@ -71,21 +77,23 @@ def _version(survey: Survey) -> str:
     severity="high",
     why="options missing there are lost at the daemon's next start, and with them containers that need cards",
 )
-def test_options(survey: Survey, rig: Rig, containers: object) -> None:
-    with_docker(rig)
-    wanted = daemon.wanted(rig)
+def test_options(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
+    skip_without_docker(rig)
+    wanted = daemon.required_options(rig)
     if not wanted:
         pytest.skip("no options are declared")
     seen = survey.read(CONTAINERS)
-    if seen.record and daemon.record(seen.record) is None:
+    if seen.record and daemon.parse_record(seen.record) is None:
         cure = "remove it: all options in daemon.json then count as not managed"
-        raise Drift(f"{store(rig)}/daemon.json, which lists the managed options", "an unreadable one", cure)
+        raise CheckDifference(
+            f"{store_folder(rig)}/daemon.json, which lists the managed options", "an unreadable one", cure
+        )
     try:
-        there = daemon.options(seen.options)
-    except Unreadable as error:
-        raise Drift(f"options in {daemon.PATH}", str(error), "correct it, then re-run deploy") from None
+        there = daemon.parse_options(seen.options)
+    except UnreadableDaemonConfig as error:
+        raise CheckDifference(f"options in {daemon.PATH}", str(error), "correct it, then re-run deploy") from None
     wrong = [f"{'.'.join(path)} is {USER.sub('...', json.dumps(found))}" for path, found in _other(wanted, there)]
-    none("each option as declared", wrong, DEPLOY)
+    expect_no_items("each option as declared", wrong, DEPLOY)
 
 
 def _other(wanted: dict[str, Any], there: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -104,9 +112,9 @@ def _other(wanted: dict[str, Any], there: Any, above: tuple[str, ...] = ()) -> I
     why="options written after the daemon's start wait for its next one, which comes at a bad time",
     blind="options that the daemon does not report: GET /info lists some of them",
 )
-def test_in_force(survey: Survey, rig: Rig, containers: object) -> None:
-    with_docker(rig)
-    seen, wanted, wrong = running(survey), daemon.wanted(rig), []
+def test_in_force(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
+    skip_without_docker(rig)
+    seen, wanted, wrong = running_daemon(survey), daemon.required_options(rig), []
     said = {name: json.loads(text) for name, text in seen.info.items()}
     for option, called in CALLED.items():
         if option in wanted and not _means(option, wanted[option], said.get(called)):
@@ -122,7 +130,7 @@ def test_in_force(survey: Survey, rig: Rig, containers: object) -> None:
         folders = said.get("CDISpecDirs") or []
         if not {"/run/cdi", "/var/run/cdi"} & set(map(str, folders)):
             wrong.append("it does not read CDI specs")
-    none("each option as declared", wrong, RESTART)
+    expect_no_items("each option as declared", wrong, RESTART)
 
 
 def _means(option: str, wanted: Any, said: Any) -> bool:
@@ -138,12 +146,14 @@ def _means(option: str, wanted: Any, said: Any) -> bool:
     severity="critical",
     why="a spec of the previous driver names libraries that are gone: no container with cards starts",
 )
-def test_spec(survey: Survey, rig: Rig, containers: object) -> None:
-    with_cards(rig)
+def test_spec(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
+    skip_without_container_cards(rig)
     seen = survey.read(CONTAINERS)
-    spec = next((one for one in seen.specs if one.path == SPEC), None)
+    spec = next((one for one in seen.specs if one.path == CDI_SPEC), None)
     if spec is None or spec.kind != KIND:
-        raise Drift(f"a CDI spec of {KIND} at {SPEC}", spec.kind if spec and spec.kind else "none", REFRESH)
+        raise CheckDifference(
+            f"a CDI spec of {KIND} at {CDI_SPEC}", spec.kind if spec and spec.kind else "none", REFRESH
+        )
     wrong = [f"{path} is not there" for path in spec.missing]
     wrong += [
         f"{path} has version {found[1]}, the loaded driver {seen.loaded or 'none'}"
@@ -156,7 +166,7 @@ def test_spec(survey: Survey, rig: Rig, containers: object) -> None:
     cards, _ = those_that_answer(said.status, said.out)
     wrong += [f"it has no card {card.uuid}" for card in cards if card.uuid not in spec.names]
     wrong += ["it has no device 'all'"] if "all" not in spec.names else []
-    none("all cards and all files of the loaded driver", wrong, REFRESH)
+    expect_no_items("all cards and all files of the loaded driver", wrong, REFRESH)
 
 
 @check(
@@ -165,12 +175,12 @@ def test_spec(survey: Survey, rig: Rig, containers: object) -> None:
     severity="high",
     why="of two specs the older one wins or neither does, and a handwritten one does not follow the driver",
 )
-def test_one_spec(survey: Survey, rig: Rig, containers: object) -> None:
-    with_cards(rig)
+def test_one_spec(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
+    skip_without_container_cards(rig)
     others = [
-        one.path for one in survey.read(CONTAINERS).specs if one.path != SPEC and one.kind.startswith("nvidia.com/")
+        one.path for one in survey.read(CONTAINERS).specs if one.path != CDI_SPEC and one.kind.startswith("nvidia.com/")
     ]
-    none(f"{SPEC} alone", others, f"`rm {' '.join(others)}` if nothing needs it")
+    expect_no_items(f"{CDI_SPEC} alone", others, f"`rm {' '.join(others)}` if nothing needs it")
 
 
 @check(
@@ -179,8 +189,8 @@ def test_one_spec(survey: Survey, rig: Rig, containers: object) -> None:
     severity="high",
     why="a spec that nobody regenerates describes the previous driver after the next upgrade or boot",
 )
-def test_units(survey: Survey, rig: Rig, containers: object) -> None:
-    with_cards(rig)
+def test_units(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
+    skip_without_container_cards(rig)
     seen = survey.read(CONTAINERS).units
     wrong = []
     for unit in (REFRESH_UNIT, REFRESH_PATH):
@@ -195,8 +205,8 @@ def test_units(survey: Survey, rig: Rig, containers: object) -> None:
     if seen.get(REFRESH_PATH, {}).get("ActiveState") not in ("active", None):
         wrong.append(f"{REFRESH_PATH} is not watching")
     runs = seen.get(REFRESH_UNIT, {}).get("ExecStart", "")
-    if f"argv[]=/bin/sh {program(rig)} ;" not in runs or runs.count("argv[]=") != 1:
+    if f"argv[]=/bin/sh {spec_program_path(rig)} ;" not in runs or runs.count("argv[]=") != 1:
         wrong.append(f"{REFRESH_UNIT} runs something else")
     if seen.get(REFRESH_UNIT, {}).get("ExecCondition"):
         wrong.append(f"{REFRESH_UNIT} has an added condition")
-    none("both units as deployed", wrong, DEPLOY)
+    expect_no_items("both units as deployed", wrong, DEPLOY)

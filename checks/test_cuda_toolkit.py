@@ -5,14 +5,14 @@ import re
 import pytest
 
 from checks import DEPLOY, check, expect
+from checks.survey.answers import SurveyAnswers
 from checks.survey.patched import PATCHED
 from checks.survey.programs import COMPILER, PROGRAMS
-from checks.survey.taken import Survey
 from checks.survey.trees import TREES
-from checks.trees import as_recorded
+from checks.trees import expect_as_recorded
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cuda.compilers import glibc_refusals, toolkit_refusals
-from rigwright.plan.desired import Desired
+from rigwright.nvidia.cuda.toolkit_validation import glibc_refusals, toolkit_refusals
+from rigwright.plan.plan_inputs import TargetState
 
 
 @check(
@@ -21,12 +21,12 @@ from rigwright.plan.desired import Desired
     severity="critical",
     why="engines load its libraries at every start, and the next build uses its compiler",
 )
-def test_files_are_unchanged(survey: Survey, desired: Desired) -> None:
+def test_files_are_unchanged(survey: SurveyAnswers, desired: TargetState) -> None:
     wanted = desired.toolkit
     if wanted is None or not wanted.folder:
         pytest.skip("no instance uses a card" if wanted is None else "the toolkit at cuda_root is used")
     again = f"remove {wanted.folder}, then {DEPLOY}"
-    as_recorded(survey.read(TREES).tree(wanted.folder), again)
+    expect_as_recorded(survey.read(TREES).tree(wanted.folder), again)
     for path, digest in wanted.patched_files.items():
         found = survey.read(PATCHED).files[path].digest
         expect(f"{path}: {found or 'nothing'}", f"{path}: {digest}", again)
@@ -38,7 +38,7 @@ def test_files_are_unchanged(survey: Survey, desired: Desired) -> None:
     severity="critical",
     why="nvcc 13.2.0 and 13.2.1 miscompile the unpacking of low-bit quants: the model answers with garbage",
 )
-def test_compiler(survey: Survey, rig: Rig, desired: Desired) -> None:
+def test_compiler(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
     wanted = desired.toolkit
     if wanted is None:
         pytest.skip("no instance uses a card")

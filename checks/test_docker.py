@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from checks import Drift, check, expect
-from checks.containers import RESTART, running, with_cards, with_docker
-from checks.nvidia import none
-from checks.packets.rig import Scenery, places
+from checks import CheckDifference, check, expect
+from checks.containers import RESTART, running_daemon, skip_without_container_cards, skip_without_docker
+from checks.nvidia import expect_no_items
+from checks.packets.reachability import FilteredHost, listening_addresses
+from checks.survey.answers import SurveyAnswers
 from checks.survey.containers import CONTAINERS
 from checks.survey.firewall import FIREWALL
-from checks.survey.taken import Survey
 from rigwright.containers import daemon
-from rigwright.containers.daemon import Unreadable
-from rigwright.containers.started import given
+from rigwright.containers.daemon import UnreadableDaemonConfig
+from rigwright.containers.daemon_invocation import parse_daemon_flags
 from rigwright.model.rig import Rig
 
 ROOTS = (0o660, 0o600)  # modes of the socket
@@ -29,15 +29,18 @@ SWARM = {"2377", "7946"}  # ports (docs.docker.com/engine/swarm, "Open protocols
     severity="critical",
     why="access to the daemon is root access: any container may mount the whole host",
 )
-def test_reached(survey: Survey, rig: Rig, containers: object) -> None:
-    with_docker(rig)
-    seen, there = running(survey), dict[str, Any]()
-    with suppress(Unreadable):  # C02 tells of it
-        there = daemon.options(survey.read(CONTAINERS).options)
+def test_reached(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
+    skip_without_docker(rig)
+    seen, there = running_daemon(survey), dict[str, Any]()
+    with suppress(UnreadableDaemonConfig):  # C02 tells of it
+        there = daemon.parse_options(survey.read(CONTAINERS).options)
     # from its next start on
     hosts = there["hosts"] if isinstance(there.get("hosts"), list) else []
     wrong = [f"it is configured to listen on {one}" for one in hosts if not str(one).startswith(("fd://", "unix://"))]
-    figures = [str(there.get(METRICS, "")), *(said for name, said in given(seen.arguments) if name == METRICS)]
+    figures = [
+        str(there.get(METRICS, "")),
+        *(said for name, said in parse_daemon_flags(seen.arguments) if name == METRICS),
+    ]
     known = {one.rpartition(":")[2] for one in figures} | (SWARM if seen.swarm else set())
     wrong += [f"it listens on {one}" for one in seen.listens if one.rpartition(":")[2] not in known]
     for path, lying in sorted(seen.sockets.items()):
@@ -46,7 +49,7 @@ def test_reached(survey: Survey, rig: Rig, containers: object) -> None:
         if lying.listed:
             wrong.append(f"its socket {path} has an access list")
     cure = "remove that from its unit, docker.socket or daemon.json, and restart it; `setfacl -b` removes access lists"
-    none("only its socket, of root and its group", wrong or ([] if seen.sockets else ["none"]), cure)
+    expect_no_items("only its socket, of root and its group", wrong or ([] if seen.sockets else ["none"]), cure)
 
 
 @check(
@@ -55,15 +58,15 @@ def test_reached(survey: Survey, rig: Rig, containers: object) -> None:
     severity="low",
     why="any other way loses them at the next `systemctl daemon-reload`, which any upgrade may do, until a restart",
 )
-def test_carded(survey: Survey, rig: Rig, containers: object) -> None:
-    with_cards(rig)
-    with_docker(rig)
-    old = [f"{name} gets them from {how}" for name, how in _told(survey, "carded") if how != "cdi"]
+def test_carded(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
+    skip_without_container_cards(rig)
+    skip_without_docker(rig)
+    old = [f"{name} gets them from {how}" for name, how in _daemon_rows(survey, "carded") if how != "cdi"]
     cure = "recreate it with `--device nvidia.com/gpu=all`, or `driver: cdi` in a compose file"
     expect("; ".join(old) or "CDI", "CDI", cure)
 
 
-def _told(survey: Survey, what: str) -> list[list[str]]:
+def _daemon_rows(survey: SurveyAnswers, what: str) -> list[list[str]]:
     """What Docker's daemon tells of what runs on it; nothing where it does not run.
 
     Raises:
@@ -72,7 +75,7 @@ def _told(survey: Survey, what: str) -> list[list[str]]:
     found = survey.read(CONTAINERS).daemon
     rows: list[list[str]] | None = getattr(found, what) if found else []
     if rows is None:
-        raise Drift("Docker's list of running containers", "none", RESTART)
+        raise CheckDifference("Docker's list of running containers", "none", RESTART)
     return rows
 
 
@@ -83,18 +86,18 @@ def _told(survey: Survey, what: str) -> list[list[str]]:
     why="Docker's rules come before the host's: ufw reports a port as closed while it is open to everyone",
     blind="ports of podman containers, which belong to podman's own process: a firewall covers them like any other",
 )
-def test_published(survey: Survey, rig: Rig, containers: object) -> None:
-    with_docker(rig)
-    ports = [row for row in _told(survey, "published") if not row[1] or not ip_address(row[1]).is_loopback]
+def test_published(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
+    skip_without_docker(rig)
+    ports = [row for row in _daemon_rows(survey, "published") if not row[1] or not ip_address(row[1]).is_loopback]
     if not ports:
         return
     try:
-        closed = Scenery(rig, survey.read(FIREWALL)).closed()
+        closed = FilteredHost(rig, survey.read(FIREWALL)).find_default_drop()
     except ValueError as error:
-        raise Drift("readable rules", str(error), "see `nft list ruleset`") from None
+        raise CheckDifference("readable rules", str(error), "see `nft list ruleset`") from None
     if not closed:
         pytest.skip("no firewall protects this host")
-    declared = {one.address for one in places(rig)}
+    declared = {one.address for one in listening_addresses(rig)}
     open_ = [f"{name} publishes {port} on {at or 'all addresses'}" for name, at, port in ports if at not in declared]
     cure = "publish it on 127.0.0.1 only (`-p 127.0.0.1:PORT:PORT`), or drop others in the chain DOCKER-USER"
-    none(f"none, as {closed} protects this host", open_, cure)
+    expect_no_items(f"none, as {closed} protects this host", open_, cure)

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from checks import DEPLOY, Drift, check, expect
-from checks.survey.programs import PROGRAMS, code_of, version_of
-from checks.survey.taken import Survey
+from checks import DEPLOY, CheckDifference, check, expect
+from checks.survey.answers import SurveyAnswers
+from checks.survey.programs import PROGRAMS, machine_code_question, version_question
 from checks.survey.trees import TREES
-from checks.trees import as_recorded
-from rigwright.engines.installer import installer
+from checks.trees import expect_as_recorded
+from rigwright.engines.installer import find_installer
 from rigwright.model.installation import Installation
 from rigwright.model.rig import Rig
 
@@ -22,15 +22,15 @@ from rigwright.model.rig import Rig
     severity="critical",
     why="another source or option is another program",
 )
-def test_build_record(survey: Survey, rig: Rig, installation: Installation) -> None:
-    marker = survey.read(TREES).tree(rig.installed(installation.folder)).marker
-    cure = again(rig, installation)
+def test_build_record(survey: SurveyAnswers, rig: Rig, installation: Installation) -> None:
+    marker = survey.read(TREES).tree(rig.installation_path(installation.folder)).marker
+    cure = describe_engine_reinstall(rig, installation)
     try:
         found = json.loads(marker)["inputs"] if marker else None
     except (ValueError, KeyError, TypeError, RecursionError):
         found = None
     if found is None:
-        raise Drift(f"a build record of {installation.folder}", "none that is readable", cure)
+        raise CheckDifference(f"a build record of {installation.folder}", "none that is readable", cure)
     wanted = json.loads(json.dumps(installation.record))
     differ = sorted(key for key in {**wanted, **found} if not _same({key: wanted.get(key)}, {key: found.get(key)}))
     expect(_some(found, differ), _some(wanted, differ), cure, holds=_same(wanted, found))
@@ -43,13 +43,16 @@ def test_build_record(survey: Survey, rig: Rig, installation: Installation) -> N
     why="a changed binary means damage or tampering",
 )
 def test_files_are_unchanged(
-    survey: Survey,
+    survey: SurveyAnswers,
     rig: Rig,
     installation: Installation,
     pytestconfig: pytest.Config,
     record_property: Callable[[str, object], None],
 ) -> None:
-    as_recorded(survey.read(TREES).tree(rig.installed(installation.folder)), again(rig, installation))
+    expect_as_recorded(
+        survey.read(TREES).tree(rig.installation_path(installation.folder)),
+        describe_engine_reinstall(rig, installation),
+    )
     if not pytestconfig.getoption("--deep"):
         record_property("how", "verified earlier and unchanged since; --deep reads it again")
 
@@ -57,14 +60,14 @@ def test_files_are_unchanged(
 @check(
     "L03", "the engine starts and reports its version", severity="critical", why="a missing library shows up here first"
 )
-def test_it_starts(survey: Survey, rig: Rig, installation: Installation) -> None:
-    command, wanted = installer(rig, installation).version(rig, installation)
+def test_it_starts(survey: SurveyAnswers, rig: Rig, installation: Installation) -> None:
+    command, wanted = find_installer(rig, installation).version(rig, installation)
     if not command:
         pytest.skip("has no command to report its version")
-    said = survey.read(PROGRAMS)[version_of(installation.name)]
+    said = survey.read(PROGRAMS)[version_question(installation.name)]
     holds = said.status == 0 and wanted in said.text
     last = said.text.strip()[-200:] or f"exit status {said.status}"
-    expect(last, f"a version with {wanted}", again(rig, installation), holds=holds)
+    expect(last, f"a version with {wanted}", describe_engine_reinstall(rig, installation), holds=holds)
 
 
 @check(
@@ -73,12 +76,12 @@ def test_it_starts(survey: Survey, rig: Rig, installation: Installation) -> None
     severity="critical",
     why="a card without native code fails at the first request, or compiles for minutes at every start",
 )
-def test_machine_code(survey: Survey, rig: Rig, installation: Installation) -> None:
-    command, wanted = installer(rig, installation).machine_code(rig, installation)
+def test_machine_code(survey: SurveyAnswers, rig: Rig, installation: Installation) -> None:
+    command, wanted = find_installer(rig, installation).machine_code(rig, installation)
     if not command:
         pytest.skip("nothing in it is compiled for the rig's cards")
-    said = survey.read(PROGRAMS)[code_of(installation.name)]
-    cure = again(rig, installation)
+    said = survey.read(PROGRAMS)[machine_code_question(installation.name)]
+    cure = describe_engine_reinstall(rig, installation)
     expect(said.text.strip()[-200:], "a list of its GPU architectures", cure, holds=said.status == 0)
     listed = set(re.findall(r"\bsm_[0-9]+[a-z]?\b", said.text))
     expect(", ".join(sorted(listed)) or "none", ", ".join(sorted(wanted)), cure)
@@ -97,6 +100,6 @@ def _same(wanted: object, found: object) -> bool:
     return wanted == found
 
 
-def again(rig: Rig, installation: Installation) -> str:
+def describe_engine_reinstall(rig: Rig, installation: Installation) -> str:
     """A folder with its marker is never installed again by itself."""
-    return f"remove {rig.installed(installation.folder)}, then {DEPLOY}"
+    return f"remove {rig.installation_path(installation.folder)}, then {DEPLOY}"

@@ -6,14 +6,14 @@ import pytest
 from packaging.utils import canonicalize_name
 
 from checks import DEPLOY, check, expect
-from checks.survey.patched import PATCHED, files
-from checks.survey.taken import Survey
+from checks.survey.answers import SurveyAnswers
+from checks.survey.patched import PATCHED, patched_file_digests
 from checks.survey.trees import TREES
 from checks.test_nvidia_driver import gpus
-from rigwright.envs.env import Environment, prefix
-from rigwright.envs.told import wanted
-from rigwright.model.rig import DeclaredEnv, Rig
-from rigwright.supply.machine_code import refusals
+from rigwright.envs.environment import Environment, prefix_folder
+from rigwright.envs.installed_packages import locked_packages
+from rigwright.model.rig import EnvSpec, Rig
+from rigwright.supply.machine_code import find_machine_code_refusals
 
 SHOWN = 3
 CLOCK = 2.0
@@ -26,10 +26,10 @@ CLOCK = 2.0
     severity="critical",
     why="an extra package, or another version, is other code in the same process",
 )
-def test_distributions(survey: Survey, rig: Rig, environment: Environment) -> None:
-    described = survey.read(TREES).distributions[prefix(rig.installed(environment.folder))]
-    found, expected = {one for name in described if (one := _package(name))}, wanted(environment)
-    cure = again(rig, environment)
+def test_distributions(survey: SurveyAnswers, rig: Rig, environment: Environment) -> None:
+    described = survey.read(TREES).distributions[prefix_folder(rig.installation_path(environment.folder))]
+    found, expected = {one for name in described if (one := _package(name))}, locked_packages(environment)
+    cure = describe_env_reinstall(rig, environment)
     expect(", ".join(sorted(found - expected)), "only the locked ones", cure, holds=found <= expected)
     expect(", ".join(sorted(expected - found)), "all of the locked ones", cure, holds=found >= expected)
 
@@ -40,7 +40,7 @@ def test_distributions(survey: Survey, rig: Rig, environment: Environment) -> No
     severity="critical",
     why="a CUDA newer than the driver supports fails at the first call, whatever is compiled for the cards",
 )
-def test_cuda(survey: Survey, rig: Rig, environment: Environment) -> None:
+def test_cuda(survey: SurveyAnswers, rig: Rig, environment: Environment) -> None:
     least = environment.least_driver
     if not least:
         pytest.skip("nothing in it needs CUDA")
@@ -54,11 +54,15 @@ def test_cuda(survey: Survey, rig: Rig, environment: Environment) -> None:
     severity="critical",
     why="a library without code for a card fails at its first call",
 )
-def test_machine_code(rig: Rig, environment: Environment, env: DeclaredEnv) -> None:
+def test_machine_code(rig: Rig, environment: Environment, env: EnvSpec) -> None:
     if not rig.cards:
         pytest.skip("the rig declares no cards")
     compiled = (*environment.packages, *(one.row for one in environment.plugins))
-    found = {line for card in rig.cards for line in refusals(compiled, env.for_other_cards, card.capability)[0]}
+    found = {
+        line
+        for card in rig.cards
+        for line in find_machine_code_refusals(compiled, env.for_other_cards, card.capability)[0]
+    }
     expect(sorted(found), [], "lock another version, or declare other cards")
 
 
@@ -69,11 +73,11 @@ def test_machine_code(rig: Rig, environment: Environment, env: DeclaredEnv) -> N
     why="a patch that was lost, or that no process has loaded, has no effect: the bug that it fixes is back",
     blind="sys.path as a program of the environment itself changes it, and of processes that hide their words",
 )
-def test_patches(survey: Survey, rig: Rig, environment: Environment) -> None:
+def test_patches(survey: SurveyAnswers, rig: Rig, environment: Environment) -> None:
     if not environment.patches:
         pytest.skip("nothing in it is patched")
-    found, wanted_ = survey.read(PATCHED), files(rig, environment)
-    cure = again(rig, environment)
+    found, wanted_ = survey.read(PATCHED), patched_file_digests(rig, environment)
+    cure = describe_env_reinstall(rig, environment)
     for path, digest in wanted_.items():
         expect(f"{path}: {found.files[path].digest or 'nothing'}", f"{path}: {digest}", cure)
     stale = [f"{path}: {name}" for path in wanted_ for name in found.files[path].stale]
@@ -93,9 +97,9 @@ def test_patches(survey: Survey, rig: Rig, environment: Environment) -> None:
     expect(", ".join(early[:SHOWN]), "processes started later", cure, holds=not early)
 
 
-def again(rig: Rig, environment: Environment) -> str:
+def describe_env_reinstall(rig: Rig, environment: Environment) -> str:
     """A folder with its marker is never installed again by itself."""
-    return f"remove {rig.installed(environment.folder)}, then {DEPLOY}"
+    return f"remove {rig.installation_path(environment.folder)}, then {DEPLOY}"
 
 
 def _package(described: str) -> str:

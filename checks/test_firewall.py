@@ -2,25 +2,25 @@
 
 from collections.abc import Iterator
 
-from checks import Drift, check, expect
-from checks.packets.rig import Scenery
+from checks import CheckDifference, check, expect
+from checks.packets.reachability import FilteredHost
+from checks.survey.answers import SurveyAnswers
 from checks.survey.firewall import FIREWALL
-from checks.survey.taken import Survey
 from rigwright.model.rig import Rig
 
 SHOWN = 3
 RULES = "find the rule with `nft list ruleset` or `iptables-save`, and delete it there and in its source file"
 
 
-def _sceneries(survey: Survey, rig: Rig) -> Iterator[tuple[str, Scenery]]:
+def _sceneries(survey: SurveyAnswers, rig: Rig) -> Iterator[tuple[str, FilteredHost]]:
     """The rules in force, and those that the next boot loads, each with a word for when they count."""
     now = survey.read(FIREWALL)
     for when, firewall in (("", now), (", after a boot", now.after_a_boot())):
         if firewall:
             try:
-                yield when, Scenery(rig, firewall)
+                yield when, FilteredHost(rig, firewall)
             except ValueError as error:
-                raise Drift("readable rules", f"{error}{when}", "see `nft list ruleset`") from None
+                raise CheckDifference("readable rules", f"{error}{when}", "see `nft list ruleset`") from None
 
 
 def _first(found: Iterator[str]) -> str:
@@ -35,8 +35,8 @@ def _first(found: Iterator[str]) -> str:
     severity="critical",
     why="a redirect opens a port that nobody declared, or sends clients and their keys to somebody else",
 )
-def test_nothing_is_redirected(survey: Survey, rig: Rig) -> None:
-    found = (f"{one}{when}" for when, scenery in _sceneries(survey, rig) for one in scenery.misled())
+def test_nothing_is_redirected(survey: SurveyAnswers, rig: Rig) -> None:
+    found = (f"{one}{when}" for when, scenery in _sceneries(survey, rig) for one in scenery.find_redirects())
     expect(_first(found) or "nothing", "nothing", RULES)
 
 
@@ -46,8 +46,8 @@ def test_nothing_is_redirected(survey: Survey, rig: Rig) -> None:
     severity="critical",
     why="the service answers this host and nobody else",
 )
-def test_nobody_is_kept_out(survey: Survey, rig: Rig) -> None:
-    found = (f"{one}{when}" for when, scenery in _sceneries(survey, rig) for one in scenery.kept_out())
+def test_nobody_is_kept_out(survey: SurveyAnswers, rig: Rig) -> None:
+    found = (f"{one}{when}" for when, scenery in _sceneries(survey, rig) for one in scenery.find_blocked_clients())
     expect(_first(found) or "nobody", "nobody", RULES)
 
 
@@ -57,7 +57,7 @@ def test_nobody_is_kept_out(survey: Survey, rig: Rig) -> None:
     severity="high",
     why="clients wait for answers that never leave this host",
 )
-def test_answers_are_routed(survey: Survey, rig: Rig) -> None:
+def test_answers_are_routed(survey: SurveyAnswers, rig: Rig) -> None:
     lost = survey.read(FIREWALL).unrouted
     found = "; ".join(f"the route to {client} is {why}" for client, why in lost.items())
     expect(found or "replies are routed", "replies are routed", "find it with `ip route` and `ip rule`, and delete it")
@@ -71,7 +71,7 @@ def test_answers_are_routed(survey: Survey, rig: Rig) -> None:
     severity="high",
     why="rules that cannot be read may redirect anyone anywhere",
 )
-def test_legacy(survey: Survey, rig: Rig) -> None:
+def test_legacy(survey: SurveyAnswers, rig: Rig) -> None:
     unread = [program for program, text in survey.read(FIREWALL).legacy.items() if text is None]
     step = "apt-get install iptables, and see what iptables-legacy-save prints"
     expect(", ".join(unread) or "no unreadable rules", "no unreadable rules", step)

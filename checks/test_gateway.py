@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks import DEPLOY, Drift, check, expect
-from checks.offers import LOG, READABLE, listed, of_keys, refusal
-from checks.survey.clients import KEYLESS, REQUESTS, answer, closed, names
+from checks import DEPLOY, CheckDifference, check, expect
+from checks.formatting import format_day
+from checks.listener_answers import LOG, READABLE, check_key_permissions, describe_refusal_mismatch, parse_model_names
+from checks.survey.answers import SurveyAnswers
 from checks.survey.gates import GATES
-from checks.survey.ours import OURS
+from checks.survey.managed_files import OURS
 from checks.survey.reach import REACH
-from checks.survey.taken import Survey
-from checks.words import day
+from checks.survey.request_plan import KEYLESS, REQUESTS, closed_paths, find_answer, offered_model_names
 from rigwright.gateway import keyring
-from rigwright.gateway.conf import PATHS
-from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_UNIT, keys_path, pair_path
-from rigwright.gateway.host_keys import REMEDY, keys_file
+from rigwright.gateway.deployed_keys import REMEDY, keys_file_path
+from rigwright.gateway.gateway_units import GATEWAY_PREFIX, ROTATION, render_gateway, render_logrotate
 from rigwright.gateway.key_version import is_replaceable
+from rigwright.gateway.nginx_conf import PATHS
 from rigwright.gateway.reservations import unit_names
-from rigwright.gateway.service import PREFIX, ROTATION, door, rotation
+from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_UNIT, keys_path, pair_path
 from rigwright.model.gateway.entry import Gateway, ListenerEntry
 from rigwright.model.rig import Instance, Rig
-from rigwright.serving.units import OWNED
+from rigwright.serving.instance_units import OWNED_HEADER
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
@@ -47,7 +47,7 @@ SENT = {0: "no key", 1: "a wrong key", 2: "an empty header", 3: "an empty key", 
     severity="critical",
     why="anything else that holds it is sent the keys; on another network, the models are open to everyone",
 )
-def test_listens_where_it_is_declared(survey: Survey, rig: Rig, listener: Listener) -> None:
+def test_listens_where_it_is_declared(survey: SurveyAnswers, rig: Rig, listener: Listener) -> None:
     port = listener[1].port
     entries = rig.gateway.listeners.values() if rig.gateway else ()
     wanted = {place for one in entries if one.port == port for place in one.addresses}
@@ -57,7 +57,7 @@ def test_listens_where_it_is_declared(survey: Survey, rig: Rig, listener: Listen
     unheld = [] if all(one.systemd for one in there) else ["not systemd"]
     found = ", ".join([*others, *unheld])
     expect(found or "systemd", "systemd", f"stop what listens there, then {DEPLOY}")
-    expect(survey.read(GATES).gate(f"{PREFIX}{port}.socket").active, "active", DEPLOY)
+    expect(survey.read(GATES).unit_state(f"{GATEWAY_PREFIX}{port}.socket").active, "active", DEPLOY)
 
 
 @check(
@@ -66,10 +66,10 @@ def test_listens_where_it_is_declared(survey: Survey, rig: Rig, listener: Listen
     severity="high",
     why="settings changed by hand or by an interrupted deploy let others in, or nobody",
 )
-def test_processes_are_current(survey: Survey, rig: Rig, gateway: tuple[str, Gateway]) -> None:
-    made, gates = door(rig, OWNED), survey.read(GATES)
+def test_processes_are_current(survey: SurveyAnswers, rig: Rig, gateway: tuple[str, Gateway]) -> None:
+    made, gates = render_gateway(rig, OWNED_HEADER), survey.read(GATES)
     for unit_state in made.unit_states:
-        one = gates.gate(unit_state.unit)
+        one = gates.unit_state(unit_state.unit)
         expect(f"{unit_state.unit} {one.active}", f"{unit_state.unit} active", f"{DEPLOY}, or {LOG}")
         expect(one.started[:12], unit_state.started_from[:12], DEPLOY)
         expect(one.configured[:12], unit_state.configured_from[:12], DEPLOY)
@@ -77,7 +77,7 @@ def test_processes_are_current(survey: Survey, rig: Rig, gateway: tuple[str, Gat
     # what its processes have read, not what lies there
     wanted = json.loads(made.files["gateway/settings.json"])["digest"]
     for what, step in (("gateway", "reload"), ("router", "restart")):
-        said = _of(answer(survey.read(REQUESTS), f"{what}: state").body, "digest")
+        said = _of(find_answer(survey.read(REQUESTS), f"{what}: state").body, "digest")
         expect(said[:12], wanted[:12], f"systemctl {step} rigwright_{what}, or {DEPLOY}")
 
 
@@ -95,9 +95,9 @@ def _of(said: str, key: str) -> str:
     severity="high",
     why="a hole in the gateway is a hole in the box",
 )
-def test_exposure(survey: Survey, rig: Rig, gateway: tuple[str, Gateway]) -> None:
+def test_exposure(survey: SurveyAnswers, rig: Rig, gateway: tuple[str, Gateway]) -> None:
     for unit in (GATEWAY_UNIT, ROUTER_UNIT, *unit_names(rig)):
-        level = survey.read(GATES).gate(unit).exposure or "10"
+        level = survey.read(GATES).unit_state(unit).exposure or "10"
         expect(f"{unit} {level}", f"{unit} at most {EXPOSURE}", DEPLOY, holds=float(level) <= EXPOSURE)
 
 
@@ -107,17 +107,24 @@ def test_exposure(survey: Survey, rig: Rig, gateway: tuple[str, Gateway]) -> Non
     severity="critical",
     why="models would be open to everyone, or clients without a key locked out",
 )
-def test_keys(survey: Survey, listener: Listener) -> None:
+def test_keys(survey: SurveyAnswers, listener: Listener) -> None:
     name, entry = listener
     wanted = "401" if entry.keys else "200"
     requests = survey.read(REQUESTS)
-    found = {SENT[number]: answer(requests, f"{name}: keyless {number}").said for number in range(len(KEYLESS))}
+    found = {
+        SENT[number]: find_answer(requests, f"{name}: keyless {number}").describe for number in range(len(KEYLESS))
+    }
     wrong = [f"{said} for {what}" for what, said in found.items() if said != wanted]
     expect(", ".join(wrong) or wanted, wanted, f"{DEPLOY}, or {LOG}")
     if entry.keys:
         asked = {f"/v1/models with {what}": f"keyless {number}" for number, what in SENT.items()}
-        found = {what: refusal(answer(requests, f"{name}: {one}")) for what, one in asked.items()}
-        found |= {f"/v1/{path}": refusal(answer(requests, f"{name}: keyless {path}"), path) for path in PATHS}
+        found = {
+            what: describe_refusal_mismatch(find_answer(requests, f"{name}: {one}")) for what, one in asked.items()
+        }
+        found |= {
+            f"/v1/{path}": describe_refusal_mismatch(find_answer(requests, f"{name}: keyless {path}"), path)
+            for path in PATHS
+        }
         wrong = [f"{what} ({said})" for what, said in found.items() if said]
         expect(", ".join(wrong) or READABLE, READABLE, f"{DEPLOY}, or {LOG}")
 
@@ -128,15 +135,15 @@ def test_keys(survey: Survey, listener: Listener) -> None:
     severity="critical",
     why="engines have endpoints that need no key, read their memory, or shut them down",
 )
-def test_closed_paths(survey: Survey, rig: Rig, listener: Listener) -> None:
+def test_closed_paths(survey: SurveyAnswers, rig: Rig, listener: Listener) -> None:
     requests = survey.read(REQUESTS)
-    found = {path: answer(requests, f"{listener[0]}: {path}").said for path in closed(rig, listener[1])}
+    found = {path: find_answer(requests, f"{listener[0]}: {path}").describe for path in closed_paths(rig, listener[1])}
     opened = [f"{path} ({code})" for path, code in found.items() if code not in ("400", "403", "404")]
     expect(", ".join(opened) or "nothing", "nothing", DEPLOY)
 
 
 @check("D06", "the listener's certificate is valid for another 14 days", severity="high", why="clients will reject it")
-def test_certificate(survey: Survey, listener: Listener) -> None:
+def test_certificate(survey: SurveyAnswers, listener: Listener) -> None:
     shown = _shown(survey, listener)
     now = datetime.now(timezone.utc)
     step = "re-run deploy, which renews certificates of your own CA; or provide a new cert_file"
@@ -147,16 +154,16 @@ def test_certificate(survey: Survey, listener: Listener) -> None:
     )
 
 
-def _shown(survey: Survey, listener: Listener) -> "Certificate":
+def _shown(survey: SurveyAnswers, listener: Listener) -> "Certificate":
     if not listener[1].tls:
         pytest.skip("no TLS is declared")
     from cryptography import x509  # slow to load, and for few
 
-    first = answer(survey.read(REQUESTS), f"{listener[0]}: keyless 0")
+    first = find_answer(survey.read(REQUESTS), f"{listener[0]}: keyless 0")
     try:
         return x509.load_der_x509_certificate(b64decode(first.certificate))
     except ValueError:
-        raise Drift("a certificate", first.error or "none", f"{DEPLOY}, or {LOG}") from None
+        raise CheckDifference("a certificate", first.error or "none", f"{DEPLOY}, or {LOG}") from None
 
 
 @check(
@@ -165,18 +172,18 @@ def _shown(survey: Survey, listener: Listener) -> "Certificate":
     severity="critical",
     why="clients reject a certificate of another CA, or were told to trust somebody else's",
 )
-def test_certificate_is_ours(survey: Survey, rig: Rig, listener: Listener) -> None:
+def test_certificate_is_ours(survey: SurveyAnswers, rig: Rig, listener: Listener) -> None:
     shown, entry = _shown(survey, listener), listener[1]
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature
 
     from rigwright.gateway.authority import CERTIFICATE, FOLDER
-    from rigwright.gateway.pairs import of_certificate, sans
+    from rigwright.gateway.certificates import certificate_names, subject_alt_names
 
     beside = Path(rig.inventory).parent
     step = f"systemctl reload {GATEWAY_UNIT}, or {DEPLOY}"
     # what lies there is what it has from its next start on
-    first = answer(survey.read(REQUESTS), f"{listener[0]}: keyless 0").certificate
+    first = find_answer(survey.read(REQUESTS), f"{listener[0]}: keyless 0").certificate
     lying = survey.read(OURS).certificates.get(pair_path(rig, listener[0]), "")
     same = lying == sha256(b64decode(first)).hexdigest()
     expect("the same" if same else "another" if lying else "none", "the same on disk", DEPLOY, holds=same)
@@ -190,9 +197,11 @@ def test_certificate_is_ours(survey: Survey, rig: Rig, listener: Listener) -> No
     try:
         shown.verify_directly_issued_by(above)
     except (ValueError, TypeError, InvalidSignature):
-        raise Drift("a certificate of your own CA", f"one of {shown.issuer.rfc4514_string()[:80]}", step) from None
-    wanted = sans(entry.names, [entry.address])
-    expect(", ".join(of_certificate(shown)), ", ".join(sorted(wanted)), step)
+        raise CheckDifference(
+            "a certificate of your own CA", f"one of {shown.issuer.rfc4514_string()[:80]}", step
+        ) from None
+    wanted = subject_alt_names(entry.names, [entry.address])
+    expect(", ".join(certificate_names(shown)), ", ".join(sorted(wanted)), step)
 
 
 @check(
@@ -201,22 +210,25 @@ def test_certificate_is_ours(survey: Survey, rig: Rig, listener: Listener) -> No
     severity="high",
     why="clients are told that there is no such model",
 )
-def test_names_resolve(survey: Survey, rig: Rig, listener: Listener) -> None:
+def test_names_resolve(survey: SurveyAnswers, rig: Rig, listener: Listener) -> None:
     requests = survey.read(REQUESTS)
     if listener[1].keys:
-        of_keys(requests, rig, *listener)
+        check_key_permissions(requests, rig, *listener)
         return
-    found = {name: answer(requests, f"{listener[0]}: model {name}").said for name in names(rig, listener[1])}
+    found = {
+        name: find_answer(requests, f"{listener[0]}: model {name}").describe
+        for name in offered_model_names(rig, listener[1])
+    }
     lacking = [f"{name} ({said})" for name, said in found.items() if said != "200"]
     expect(", ".join(lacking) or "an answer for every name", "an answer for every name", LOG)
-    shown = answer(requests, f"{listener[0]}: keyless 0").body
-    expect(", ".join(listed(shown)), ", ".join(sorted(found)), f"systemctl restart {ROUTER_UNIT}")
+    shown = find_answer(requests, f"{listener[0]}: keyless 0").body
+    expect(", ".join(parse_model_names(shown)), ", ".join(sorted(found)), f"systemctl restart {ROUTER_UNIT}")
 
 
 @check("D08", "the gateway forwards requests to the instance", severity="high", why="the instance's cards serve nobody")
-def test_instances_are_in(survey: Survey, offered: Instance) -> None:
+def test_instances_are_in(survey: SurveyAnswers, offered: Instance) -> None:
     gates = survey.read(GATES)
-    expect(gates.gate(offered.unit).active, "active", DEPLOY)
+    expect(gates.unit_state(offered.unit).active, "active", DEPLOY)
     restart = f"systemctl restart {offered.unit}"
     expect(gates.offered.get(offered.name, "nothing"), offered.socket, restart)
     expect(
@@ -225,7 +237,7 @@ def test_instances_are_in(survey: Survey, offered: Instance) -> None:
 
 
 @check("D09", "only the gateway can read its files", severity="critical", why="they hold the engines' keys")
-def test_secrets(survey: Survey, gateway: tuple[str, Gateway]) -> None:
+def test_secrets(survey: SurveyAnswers, gateway: tuple[str, Gateway]) -> None:
     cure = f"systemctl reload {GATEWAY_UNIT}, or {DEPLOY}; for logs, `chmod 640` the files, `chmod 750` the directory"
     expect(", ".join(survey.read(GATES).loose) or "none", "none", cure)
 
@@ -236,16 +248,18 @@ def test_secrets(survey: Survey, gateway: tuple[str, Gateway]) -> None:
     severity="low",
     why="it grows until the disk is full, for everything else on it too",
 )
-def test_log_is_rotated(survey: Survey, rig: Rig, gateway: tuple[str, Gateway]) -> None:
+def test_log_is_rotated(survey: SurveyAnswers, rig: Rig, gateway: tuple[str, Gateway]) -> None:
     gates = survey.read(GATES)
     text = gates.files.get(ROTATION)
-    what = "as declared" if text == rotation(rig, OWNED) else "changed" if text is not None else "not there"
+    what = (
+        "as declared" if text == render_logrotate(rig, OWNED_HEADER) else "changed" if text is not None else "not there"
+    )
     expect(f"{ROTATION} {what}", f"{ROTATION} as declared", DEPLOY)
     # a day that is still to come is one until which nothing is rotated
     step = "set the clock, and remove the log's line from /var/lib/logrotate/status"
     fits = gates.rotated < time.time() + 2 * DAY
-    expect(f"rotated at {day(gates.rotated)}", "rotated on a day that has been", step, holds=fits)
-    timer = gates.gate("logrotate.timer")
+    expect(f"rotated at {format_day(gates.rotated)}", "rotated on a day that has been", step, holds=fits)
+    timer = gates.unit_state("logrotate.timer")
     states = f"{timer.active}, {timer.enabled}"
     expect(states, "active, enabled", "systemctl unmask logrotate.timer; systemctl enable --now logrotate.timer")
 
@@ -256,9 +270,9 @@ def test_log_is_rotated(survey: Survey, rig: Rig, gateway: tuple[str, Gateway]) 
     severity="critical",
     why="an unknown key lets somebody in, and a revoked one still works",
 )
-def test_keys_in_force(survey: Survey, rig: Rig, gateway: tuple[str, Gateway]) -> None:
+def test_keys_in_force(survey: SurveyAnswers, rig: Rig, gateway: tuple[str, Gateway]) -> None:
     wanted, described = _declared_keys(rig, gateway[1])[1:]
-    found = _of(answer(survey.read(REQUESTS), "router: state").body, "keys")
+    found = _of(find_answer(survey.read(REQUESTS), "router: state").body, "keys")
     expect(
         f"keys {found[:12]}",
         described,
@@ -273,7 +287,7 @@ def test_keys_in_force(survey: Survey, rig: Rig, gateway: tuple[str, Gateway]) -
     severity="critical",
     why="a key that somebody added on the host works after a restart",
 )
-def test_keys_at_rest(survey: Survey, rig: Rig, gateway: tuple[str, Gateway]) -> None:
+def test_keys_at_rest(survey: SurveyAnswers, rig: Rig, gateway: tuple[str, Gateway]) -> None:
     ring, wanted, described = _declared_keys(rig, gateway[1])
     ours = survey.read(OURS)
     found = ours.files.get(keys_path(rig), "")
@@ -284,10 +298,10 @@ def test_keys_at_rest(survey: Survey, rig: Rig, gateway: tuple[str, Gateway]) ->
     expect(numbered, described, step, holds=found == wanted)
 
 
-def _declared_keys(rig: Rig, declared: Gateway) -> tuple[keyring.Keyring, str, str]:
+def _declared_keys(rig: Rig, declared: Gateway) -> tuple[keyring.ClientKeyring, str, str]:
     """Those of the operator's file, their SHA-256 as hosts get them, and both in words."""
-    ring = keyring.load(keys_file(rig, declared))
-    wanted = keyring.digest(keyring.keys_json(ring))
+    ring = keyring.load_keyring(keys_file_path(rig, declared))
+    wanted = keyring.keys_digest(keyring.keys_json(ring))
     return ring, wanted, f"keys {wanted[:12]}, serial {ring.current_version.serial}, of {declared.keys_file}"
 
 
@@ -297,7 +311,7 @@ def _declared_keys(rig: Rig, declared: Gateway) -> tuple[keyring.Keyring, str, s
     severity="high",
     why="settings given to nginx by hand are no longer in any file, so nobody sees them",
 )
-def test_workers_are_known(survey: Survey, gateway: tuple[str, Gateway]) -> None:
-    later = survey.read(GATES).gate(GATEWAY_UNIT).later
+def test_workers_are_known(survey: SurveyAnswers, gateway: tuple[str, Gateway]) -> None:
+    later = survey.read(GATES).unit_state(GATEWAY_UNIT).later
     found = f"workers started {later}s later" if later > LATER else "no later ones"
     expect(found, "no later ones", f"systemctl reload {GATEWAY_UNIT}")

@@ -5,20 +5,20 @@ from __future__ import annotations
 import hashlib
 from pathlib import PurePosixPath
 
-from checks import DEPLOY, Drift, check, expect
-from checks.listing import none
+from checks import DEPLOY, CheckDifference, check, expect
+from checks.drift_listing import expect_none
+from checks.survey.answers import SurveyAnswers
 from checks.survey.generations import GENERATIONS
-from checks.survey.taken import Survey
 from checks.survey.trees import MISSING, OTHER, TREES
 from checks.survey.units import UNITS as SYSTEMD
-from rigwright.containers.files import program
+from rigwright.containers.container_files import spec_program_path
 from rigwright.delivery.network import authority_path
 from rigwright.model.rig import Rig
-from rigwright.monitoring.service import folder as monitoring_folder
-from rigwright.nvidia.cards.files import program_folder, record_path
-from rigwright.serving.generation import ACTIVATING, Generation, mode
-from rigwright.serving.units import STOPPED
-from rigwright.weights.sharing import config_path
+from rigwright.monitoring.monitoring_units import monitoring_folder as monitoring_folder
+from rigwright.nvidia.cards.card_files import program_folder, record_path
+from rigwright.serving.generation import ACTIVATING, Generation, file_mode
+from rigwright.serving.instance_units import STOPPED
+from rigwright.weights.weight_sharing import config_path
 
 
 @check(
@@ -27,12 +27,12 @@ from rigwright.weights.sharing import config_path
     severity="high",
     why="the next start or boot serves something other than the inventory says",
 )
-def test_current(survey: Survey, rig: Rig, wanted: Generation) -> None:
+def test_current(survey: SurveyAnswers, rig: Rig, wanted: Generation) -> None:
     found = survey.read(GENERATIONS)
     current = next((kept for kept in found.kept if found.current == f"generations/{kept.number}"), None)
     if current is None:
-        raise Drift("a generation that `current` points to", found.current or "no link", DEPLOY)
-    declared = {path: f"{sha256(text)} {mode(text)}" for path, text in wanted.files.items()}
+        raise CheckDifference("a generation that `current` points to", found.current or "no link", DEPLOY)
+    declared = {path: f"{sha256(text)} {file_mode(text)}" for path, text in wanted.files.items()}
     declared |= {path: f"-> {target}" for path, target in wanted.links.items()}
     others = sorted(path for path in {**declared, **current.files} if declared.get(path) != current.files.get(path))
     said = ", ".join(f"{path} {_how(declared.get(path), current.files.get(path))}" for path in others[:3])
@@ -48,12 +48,12 @@ def test_current(survey: Survey, rig: Rig, wanted: Generation) -> None:
     severity="high",
     why="after a crash, systemd starts what it has loaded",
 )
-def test_systemd_has_read_it(survey: Survey, wanted: Generation) -> None:
+def test_systemd_has_read_it(survey: SurveyAnswers, wanted: Generation) -> None:
     units = survey.read(SYSTEMD)
-    read = units.value("rigwright.target", "Description").rpartition(" ")[2]
+    read = units.property_value("rigwright.target", "Description").rpartition(" ")[2]
     expect(read or "no generation", wanted.mark, DEPLOY)
-    stale = [name for name in wanted.unit_files if units.value(name, "NeedDaemonReload") == "yes"]
-    none((f"an older {name}" for name in stale), "all units as in their files", DEPLOY)
+    stale = [name for name in wanted.unit_files if units.property_value(name, "NeedDaemonReload") == "yes"]
+    expect_none((f"an older {name}" for name in stale), "all units as in their files", DEPLOY)
 
 
 @check(
@@ -62,7 +62,7 @@ def test_systemd_has_read_it(survey: Survey, wanted: Generation) -> None:
     severity="low",
     why="a rollback needs a complete generation",
 )
-def test_way_back(survey: Survey, rig: Rig) -> None:
+def test_way_back(survey: SurveyAnswers, rig: Rig) -> None:
     found, known = survey.read(GENERATIONS), survey.read(TREES)
     gone = sorted(PurePosixPath(path).name for path in known.gone if path.startswith(f"{rig.generations}/"))
     told = f"{', '.join(gone)} gone"
@@ -81,7 +81,7 @@ def test_way_back(survey: Survey, rig: Rig) -> None:
     severity="low",
     why="a rollback would not start",
 )
-def test_way_back_leads_somewhere(survey: Survey, rig: Rig, wanted: Generation) -> None:
+def test_way_back_leads_somewhere(survey: SurveyAnswers, rig: Rig, wanted: Generation) -> None:
     found = survey.read(GENERATIONS)
     # what is to be there is put there by the next deploy, and other checks say so
     declared = set(wanted.files["references"].splitlines())
@@ -98,7 +98,7 @@ def test_way_back_leads_somewhere(survey: Survey, rig: Rig, wanted: Generation) 
     severity="low",
     why="nobody knows about it, maintains it or removes it",
 )
-def test_nothing_lies_beside(survey: Survey, rig: Rig) -> None:
+def test_nothing_lies_beside(survey: SurveyAnswers, rig: Rig) -> None:
     found = [name for name in survey.read(GENERATIONS).beside if name not in known_names(rig)]
     paths = " ".join(f"{rig.roots.config}/{name}" for name in found)
     expect(", ".join(found), "only files that a deploy wrote", f"rm -r {paths}", holds=not found)
@@ -118,7 +118,7 @@ def known_names(rig: Rig) -> frozenset[str]:
         record_path(rig),
         program_folder(rig),
         config_path(rig),
-        program(rig).rpartition("/")[0],
+        spec_program_path(rig).rpartition("/")[0],
         monitoring_folder(rig),
     ]
     names = {PurePosixPath(path).name for path in paths}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from checks import DEPLOY, check
-from checks.listing import none
-from checks.services import each, named, running
+from checks.drift_listing import expect_none
+from checks.services import describe_process, iterate_processes, running_services
+from checks.survey.answers import SurveyAnswers
 from checks.survey.processes import PROCESSES
-from checks.survey.taken import Survey
-from checks.survey.units import UNITS, UnitFile, Units
+from checks.survey.units import UNITS, ExpectedUnit, UnitSurvey
 from rigwright.model.rig import Rig
-from rigwright.plan.desired import Desired
+from rigwright.plan.plan_inputs import TargetState
 
 # What a group has of which nobody has said anything (Documentation/admin-guide/cgroup-v2.rst).
 USUAL = {
@@ -60,12 +60,12 @@ WEIGHTS = {"CPUWeight": "cpu.weight", "IOWeight": "io.weight"}
     why="a frozen or limited cgroup answers late or not at all",
     blind="hosts without cgroup v2 controllers, where only freezing is seen",
 )
-def test_groups(survey: Survey, rig: Rig, desired: Desired) -> None:
-    services = running(survey, rig, desired)
+def test_groups(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
+    services = running_services(survey, rig, desired)
     found, units = survey.read(PROCESSES), survey.read(UNITS)
     wrong = [
-        f"{named(one, unit, process)} is in cgroup {process.group}"
-        for one, unit, process in each(services)
+        f"{describe_process(one, unit, process)} is in cgroup {process.group}"
+        for one, unit, process in iterate_processes(services)
         if process.group != unit.group and not process.group.startswith(f"{unit.group}/")
     ]
     wrong += [
@@ -78,25 +78,25 @@ def test_groups(survey: Survey, rig: Rig, desired: Desired) -> None:
         for knob, value in knobs.items()
         if value != (usual := _knob(units, own.get(path), knob)) and not (knob in PAGES and _rounded(value, usual))
     ]
-    none(
+    expect_none(
         wrong,
         "cgroups with their units' limits",
         f"`systemctl revert` and restart the cgroup's unit or slice, then {DEPLOY}",
     )
 
 
-def _knob(units: Units, one: UnitFile | None, knob: str) -> str:
+def _knob(units: UnitSurvey, one: ExpectedUnit | None, knob: str) -> str:
     """What a group is to have, by what systemd has in force of its unit."""
     usual = USUAL[knob]
     if one is None:
         return usual
     for prop, name in KNOBS.items():
         if name == knob:
-            found = units.value(one.name, prop)
+            found = units.property_value(one.name, prop)
             return found if found.isdecimal() else usual
     for prop, name in WEIGHTS.items():
         if name == knob:
-            found = units.value(one.name, prop)
+            found = units.property_value(one.name, prop)
             return usual.replace("100", found) if found.isdecimal() else usual
     return usual
 

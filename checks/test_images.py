@@ -8,18 +8,18 @@ from typing import cast
 
 import pytest
 
-from checks import DEPLOY, Drift, check, expect
-from checks.listing import none
+from checks import DEPLOY, CheckDifference, check, expect
+from checks.drift_listing import expect_none
 from checks.survey.accounts import ACCOUNTS
-from checks.survey.images import IMAGES, Seen
-from checks.survey.images import Container as Found
+from checks.survey.answers import SurveyAnswers
+from checks.survey.images import IMAGES, ObservedMount
+from checks.survey.images import RunningContainer as Found
 from checks.survey.kernel import KERNEL
-from checks.survey.processes import PROCESSES, Process
-from checks.survey.taken import Survey
+from checks.survey.processes import PROCESSES, KernelProcess
 from rigwright.engines import kind_of
-from rigwright.engines.container import Container
+from rigwright.engines.container_spec import ContainerSpec
 from rigwright.model.rig import Instance, Rig
-from rigwright.plan.desired import Desired
+from rigwright.plan.plan_inputs import TargetState
 
 # File systems that podman makes for a container, each of its own; nobody writes to what the kernel shows of itself.
 MADE = {
@@ -42,18 +42,18 @@ CONMON = "/usr/bin/conmon"
 
 
 @pytest.fixture(scope="session")
-def declared(rig: Rig, desired: Desired, contained: Instance) -> Container:
+def declared(rig: Rig, desired: TargetState, contained: Instance) -> ContainerSpec:
     """What an instance runs in."""
     service = kind_of(contained).service(rig, contained, desired.installations[contained.installed_as])
-    return cast("Container", service.container)
+    return cast("ContainerSpec", service.container)
 
 
 @pytest.fixture(scope="session")
-def found(survey: Survey, contained: Instance, declared: Container) -> Found:
+def container_unit(survey: SurveyAnswers, contained: Instance, declared: ContainerSpec) -> Found:
     """Its container."""
     one = survey.read(IMAGES).units[contained.unit]
     if not one.first:
-        raise Drift("a container", "none", DEPLOY)
+        raise CheckDifference("a container", "none", DEPLOY)
     return one
 
 
@@ -64,13 +64,13 @@ def restart(contained: Instance) -> str:
 
 
 @pytest.fixture(scope="session")
-def within(survey: Survey, contained: Instance, found: Found) -> list[Process]:
+def within(survey: SurveyAnswers, contained: Instance, container_unit: Found) -> list[KernelProcess]:
     """The processes of its container, the first one first."""
-    own = [one for one in survey.read(PROCESSES).units[contained.unit].processes if _inside(one, found)]
-    return sorted(own, key=lambda one: one.pid != found.first)
+    own = [one for one in survey.read(PROCESSES).units[contained.unit].processes if _inside(one, container_unit)]
+    return sorted(own, key=lambda one: one.pid != container_unit.first)
 
 
-def _inside(process: Process, found: Found) -> bool:
+def _inside(process: KernelProcess, found: Found) -> bool:
     return f"{process.group}/".startswith(f"{found.group}/")
 
 
@@ -80,11 +80,16 @@ def _inside(process: Process, found: Found) -> bool:
     severity="critical",
     why="another image under the same name is another program",
 )
-def test_image(found: Found, restart: str) -> None:
-    none([] if found.locked else ["image not in the store"], "the locked image", DEPLOY)
-    wrong = [path for path in found.layers if path not in found.locked]
-    wrong += [f"none of {path}" for path in found.locked if path not in found.layers]
-    expect(", ".join(wrong[:3]), "the layers of the locked image", restart, holds=found.layers == found.locked)
+def test_image(container_unit: Found, restart: str) -> None:
+    expect_none([] if container_unit.locked else ["image not in the store"], "the locked image", DEPLOY)
+    wrong = [path for path in container_unit.layers if path not in container_unit.locked]
+    wrong += [f"none of {path}" for path in container_unit.locked if path not in container_unit.layers]
+    expect(
+        ", ".join(wrong[:3]),
+        "the layers of the locked image",
+        restart,
+        holds=container_unit.layers == container_unit.locked,
+    )
 
 
 @check(
@@ -93,10 +98,12 @@ def test_image(found: Found, restart: str) -> None:
     severity="critical",
     why="an added option or variable changes what is served",
 )
-def test_command(declared: Container, found: Found, within: list[Process], restart: str) -> None:
+def test_command(declared: ContainerSpec, container_unit: Found, within: list[KernelProcess], restart: str) -> None:
     first = within[0]
     expect(" ".join(first.words), " ".join(declared.command), restart, holds=tuple(first.words) == declared.command)
-    image, cards = ({one.partition("=")[0]: one for one in told} for told in (found.variables, found.brought))
+    image, cards = (
+        {one.partition("=")[0]: one for one in told} for told in (container_unit.variables, container_unit.brought)
+    )
     own = {name: f"{name}={value}" for name, value in declared.environment.items()}
     wanted, has = {**image, **own}, {name: f"{name}={value}" for name, value in first.environment.items()}
     wrong = [
@@ -105,7 +112,7 @@ def test_command(declared: Container, found: Found, within: list[Process], resta
         if has.get(name) != one and (name in own or name not in cards or has.get(name) != cards[name])
     ]
     wrong += [f"the variable {name}" for name in sorted({*has} - {*wanted} - USUAL) if has[name] != cards.get(name)]
-    none(wrong, "the variables of the image, of its cards, and those declared", restart)
+    expect_none(wrong, "the variables of the image, of its cards, and those declared", restart)
 
 
 @check(
@@ -115,15 +122,17 @@ def test_command(declared: Container, found: Found, within: list[Process], resta
     why="a service that is root, or can become root, compromises the box when it is taken over",
     blind="which system calls the seccomp filter blocks: the kernel only says that there is one",
 )
-def test_privileges(survey: Survey, rig: Rig, contained: Instance, within: list[Process], restart: str) -> None:
+def test_privileges(
+    survey: SurveyAnswers, rig: Rig, contained: Instance, within: list[KernelProcess], restart: str
+) -> None:
     user = survey.read(ACCOUNTS).user(rig.user(contained))
     if user is None:
-        raise Drift(f"the user {rig.user(contained)}", "none", DEPLOY)
+        raise CheckDifference(f"the user {rig.user(contained)}", "none", DEPLOY)
     wrong = [f"process {one.pid} has {said}" for one in within for said in _privileged(one, user.uid, user.gid)]
-    none(wrong, f"user {user.uid} and its group, without privileges", restart)
+    expect_none(wrong, f"user {user.uid} and its group, without privileges", restart)
 
 
-def _privileged(process: Process, uid: int, gid: int) -> Iterable[str]:
+def _privileged(process: KernelProcess, uid: int, gid: int) -> Iterable[str]:
     status = process.status
     if {*status["Uid"].split()} != {str(uid)}:
         yield f"the user ids {' '.join(status['Uid'].split())}"
@@ -145,16 +154,16 @@ def _privileged(process: Process, uid: int, gid: int) -> Iterable[str]:
     why="a directory of the host's is a way out, and other weights are another model",
     blind="which driver files CDI has mounted into a container with cards",
 )
-def test_mounts(declared: Container, found: Found, restart: str) -> None:
+def test_mounts(declared: ContainerSpec, container_unit: Found, restart: str) -> None:
     wanted = {one.target: one.writable for one in declared.mounts}
-    there = {one.target: one for one in found.mounts}
-    wrong = [f"something other than the host's at {place}" for place in found.elsewhere]
+    there = {one.target: one for one in container_unit.mounts}
+    wrong = [f"something other than the host's at {place}" for place in container_unit.elsewhere]
     wrong += [f"nothing mounted at {place}" for place in wanted if place not in there]
-    wrong += [said for one in found.mounts for said in _strange(one, wanted, bool(declared.devices))]
-    none(wrong, "the declared mounts, writable only where they are its own", restart)
+    wrong += [said for one in container_unit.mounts for said in _strange(one, wanted, bool(declared.devices))]
+    expect_none(wrong, "the declared mounts, writable only where they are its own", restart)
 
 
-def _strange(one: Seen, wanted: dict[str, bool], cards: bool) -> Iterable[str]:
+def _strange(one: ObservedMount, wanted: dict[str, bool], cards: bool) -> Iterable[str]:
     if one.target in wanted:
         if one.writable != wanted[one.target]:
             yield f"{one.target}, {'writable' if one.writable else 'read-only'}"
@@ -178,7 +187,7 @@ def _strange(one: Seen, wanted: dict[str, bool], cards: bool) -> Iterable[str]:
     severity="critical",
     why="in the host's network it listens and sends; in the host's other namespaces it sees its neighbours",
 )
-def test_namespaces(survey: Survey, found: Found, within: list[Process], restart: str) -> None:
+def test_namespaces(survey: SurveyAnswers, container_unit: Found, within: list[KernelProcess], restart: str) -> None:
     first = survey.read(PROCESSES).first
     wrong = [
         f"process {one.pid} in the host's {space} namespace"
@@ -186,8 +195,8 @@ def test_namespaces(survey: Survey, found: Found, within: list[Process], restart
         for space in SPACES
         if one.spaces.get(space) in (None, first.spaces.get(space))
     ]
-    wrong += [f"the interface {name}" for name in found.interfaces if name != "lo"]
-    none(wrong, "its own namespaces, and no interface but loopback", restart)
+    wrong += [f"the interface {name}" for name in container_unit.interfaces if name != "lo"]
+    expect_none(wrong, "its own namespaces, and no interface but loopback", restart)
 
 
 @check(
@@ -196,18 +205,20 @@ def test_namespaces(survey: Survey, found: Found, within: list[Process], restart
     severity="critical",
     why="without them it computes on the CPU, or not at all; another instance's card, or a disk, is not its to use",
 )
-def test_devices(survey: Survey, contained: Instance, found: Found, restart: str) -> None:
+def test_devices(survey: SurveyAnswers, contained: Instance, container_unit: Found, restart: str) -> None:
     cards = [one for index, one in enumerate(survey.read(KERNEL).cards) if index in contained.cards]
     own = {f"/dev/nvidia{one.minor}" for one in cards if one.minor}
     # a spec names them where the driver's module for screens is loaded
     rendering = {f"/dev/dri/{name}" for one in cards for name in one.rendering}
-    usual = [path for path in found.devices if path in DEVICES or (contained.cards and OF_CARDS.fullmatch(path))]
-    wrong = [path for path in found.devices if path not in (*usual, *own, *rendering)]
-    wrong += [f"none of {path}" for path in sorted(own - {*found.devices})]
-    wrong += [f"{path}, which is another device on the host" for path in found.forged]
-    none(wrong, "the device files of its cards", f"{restart}, once `nvidia-ctk cdi list` has all cards")
+    usual = [
+        path for path in container_unit.devices if path in DEVICES or (contained.cards and OF_CARDS.fullmatch(path))
+    ]
+    wrong = [path for path in container_unit.devices if path not in (*usual, *own, *rendering)]
+    wrong += [f"none of {path}" for path in sorted(own - {*container_unit.devices})]
+    wrong += [f"{path}, which is another device on the host" for path in container_unit.forged]
+    expect_none(wrong, "the device files of its cards", f"{restart}, once `nvidia-ctk cdi list` has all cards")
     if len(own) != len(contained.cards):
-        raise Drift(f"{len(contained.cards)} cards known to the driver", str(len(own)), DEPLOY)
+        raise CheckDifference(f"{len(contained.cards)} cards known to the driver", str(len(own)), DEPLOY)
 
 
 @check(
@@ -216,11 +227,11 @@ def test_devices(survey: Survey, contained: Instance, found: Found, restart: str
     severity="critical",
     why="both are root: whoever replaces them owns the box",
 )
-def test_conmon(survey: Survey, contained: Instance, found: Found, restart: str) -> None:
+def test_conmon(survey: SurveyAnswers, contained: Instance, container_unit: Found, restart: str) -> None:
     processes = survey.read(PROCESSES)
     wrong = []
     for one in processes.units[contained.unit].processes:
-        if _inside(one, found):
+        if _inside(one, container_unit):
             continue
         if one.exe != CONMON:
             wrong.append(f"process {one.pid}, {one.exe}, also in its unit")
@@ -228,7 +239,7 @@ def test_conmon(survey: Survey, contained: Instance, found: Found, restart: str)
             if what != "file" or path in processes.code:
                 wrong.append(f"{path or 'code of no file'} in {one.exe}")
     cure = "`dpkg --verify` lists changed files, `apt-get install --reinstall` restores them; then "
-    none(wrong, f"{CONMON} with only its own libraries", cure + restart)
+    expect_none(wrong, f"{CONMON} with only its own libraries", cure + restart)
 
 
 @check(
@@ -237,6 +248,6 @@ def test_conmon(survey: Survey, contained: Instance, found: Found, restart: str)
     severity="high",
     why="leftover containers hold cards and memory",
 )
-def test_nothing_is_left(survey: Survey) -> None:
+def test_nothing_is_left(survey: SurveyAnswers) -> None:
     cure = "`systemctl stop` its unit, or end its processes, and remove the directory"
-    none(survey.read(IMAGES).beside, "only containers of declared instances", cure)
+    expect_none(survey.read(IMAGES).beside, "only containers of declared instances", cure)

@@ -6,17 +6,17 @@ import re
 
 import pytest
 
-from checks import Drift, check
-from checks.nvidia import kernels, none
+from checks import CheckDifference, check
+from checks.nvidia import expect_no_items, kernel_state
+from checks.survey.answers import SurveyAnswers
+from checks.survey.base_system import GROUND
 from checks.survey.boot import BOOT
-from checks.survey.ground import GROUND
 from checks.survey.loader import LOADER
 from checks.survey.packages import FILES, PACKAGES
 from checks.survey.rights import RIGHTS
-from checks.survey.settings import AT_BOOT, NEEDED, NETWORK, SETTINGS, WAYS_IN, Settings
-from checks.survey.taken import Survey
+from checks.survey.settings import AT_BOOT, NEEDED, NETWORK, SETTINGS, WAYS_IN, BootSettings
 from rigwright.model.rig import Rig
-from rigwright.nvidia.driver.files import UNATTENDED
+from rigwright.nvidia.driver.driver_files import UNATTENDED
 
 # Words of a kernel's command line by which a box comes up without services, or with another program in init's place
 ELSEWHERE = re.compile(
@@ -30,13 +30,13 @@ ELSEWHERE = re.compile(
     severity="critical",
     why="whoever replaces a system program or library owns the box",
 )
-def test_programs(survey: Survey, rig: Rig) -> None:
+def test_programs(survey: SurveyAnswers, rig: Rig) -> None:
     """Of the packages that a boot, a deploy and our services need; an inode that has not changed since is not read."""
     files = survey.read(FILES)
     # of a rig with cards, what the next boot starts has a check of its own
     found = [one for one in files.findings if not rig.cards or one.package not in files.strict]
     names = " ".join(sorted({one.package for one in found})[:5]) or "PACKAGE"
-    none(
+    expect_no_items(
         "programs and libraries as packaged",
         [*(f"{one.path} {one.what}" for one in found), *map(str, survey.read(RIGHTS).changed)],
         f"`apt-get install --reinstall {names}`, of a script in /etc with `-o Dpkg::Options::=--force-confnew`, and "
@@ -50,10 +50,10 @@ def test_programs(survey: Survey, rig: Rig) -> None:
     severity="high",
     why="/usr/local comes first in root's PATH: a systemctl there is what the next deploy runs",
 )
-def test_shadows(survey: Survey) -> None:
+def test_shadows(survey: SurveyAnswers) -> None:
     shadows = survey.read(SETTINGS).shadows
     wrong = [f"{path} before {own}" for path, own in shadows if not re.search(r"/(?:nvidia-|dkms|nvcc)", path)]
-    none("no system program's name in /usr/local", wrong, "remove or rename it")
+    expect_no_items("no system program's name in /usr/local", wrong, "remove or rename it")
 
 
 @check(
@@ -62,14 +62,14 @@ def test_shadows(survey: Survey) -> None:
     severity="high",
     why="the library that is found first is loaded into every service at its next start",
 )
-def test_libraries(survey: Survey) -> None:
+def test_libraries(survey: SurveyAnswers) -> None:
     rows = survey.read(LOADER).before
     # the driver's own are N42's
     others = [row for row in rows if not re.match(r"lib(?:cuda|nvidia-|nvcuvid|nvoptix)", row[2])]
     wrong = [f"{name} in {folder}, which {file} names" for folder, file, name in others]
-    none("no others on the loader's path", wrong, "remove that line or the library, then run `ldconfig`")
+    expect_no_items("no others on the loader's path", wrong, "remove that line or the library, then run `ldconfig`")
     put = survey.read(LOADER).put
-    none(
+    expect_no_items(
         "no variable that has a login's programs, such as a deploy's, load or run others",
         put,
         "remove it from its file",
@@ -82,9 +82,9 @@ def test_libraries(survey: Survey) -> None:
     severity="high",
     why="anyone who can impersonate an archive becomes root here",
 )
-def test_signed(survey: Survey) -> None:
+def test_signed(survey: SurveyAnswers) -> None:
     wrong = [f"{where}: {what}" for where, what in survey.read(PACKAGES).loose]
-    none("apt to require signatures", wrong, "remove that line from it")
+    expect_no_items("apt to require signatures", wrong, "remove that line from it")
 
 
 @check(
@@ -93,9 +93,9 @@ def test_signed(survey: Survey) -> None:
     severity="high",
     why="root runs them at each update and upgrade, unattended ones included",
 )
-def test_hooks(survey: Survey) -> None:
+def test_hooks(survey: SurveyAnswers) -> None:
     wrong = [f"{path}: {what}" for path, what in survey.read(PACKAGES).hooks if path != UNATTENDED]
-    none("only packaged hooks in their configuration", wrong, "remove the file")
+    expect_no_items("only packaged hooks in their configuration", wrong, "remove the file")
 
 
 @check(
@@ -104,13 +104,15 @@ def test_hooks(survey: Survey) -> None:
     severity="critical",
     why="a disk mounted by hand is gone after a boot, and with it weights, engines or records",
 )
-def test_mounts(survey: Survey) -> None:
+def test_mounts(survey: SurveyAnswers) -> None:
     wrong = [
         f"{one.root} on {one.mounted}"
         for one in survey.read(BOOT).mounts
         if not one.again and one.type not in ("overlay",)
     ]
-    none("an /etc/fstab entry or a unit for each mount under Rigwright's directories", wrong, "add it to /etc/fstab")
+    expect_no_items(
+        "an /etc/fstab entry or a unit for each mount under Rigwright's directories", wrong, "add it to /etc/fstab"
+    )
 
 
 @check(
@@ -119,8 +121,10 @@ def test_mounts(survey: Survey) -> None:
     severity="critical",
     why="systemd waits 90 seconds for it, and then asks for root's password on the console",
 )
-def test_table(survey: Survey) -> None:
-    none("the devices of all /etc/fstab entries", survey.read(BOOT).away, "remove the entry, or add nofail to it")
+def test_table(survey: SurveyAnswers) -> None:
+    expect_no_items(
+        "the devices of all /etc/fstab entries", survey.read(BOOT).away, "remove the entry, or add nofail to it"
+    )
 
 
 @check(
@@ -129,11 +133,11 @@ def test_table(survey: Survey) -> None:
     severity="high",
     why="the box goes down at the scheduled time",
 )
-def test_shutdown(survey: Survey) -> None:
+def test_shutdown(survey: SurveyAnswers) -> None:
     scheduled = survey.read(BOOT).shutdown
-    none("none", [scheduled] if scheduled else [], "`shutdown -c`")
+    expect_no_items("none", [scheduled] if scheduled else [], "`shutdown -c`")
     cure = "remove the line from that file; for others `rm -r /run/nextroot`, `kexec -u` or `systemd-machine-id-setup`"
-    none("none", [str(one) for one in survey.read(GROUND).ends], cure)
+    expect_no_items("none", [str(one) for one in survey.read(GROUND).ends], cure)
 
 
 @check(
@@ -142,23 +146,29 @@ def test_shutdown(survey: Survey) -> None:
     severity="high",
     why="a box that nobody reaches can be neither checked nor repaired",
 )
-def test_way_in(survey: Survey) -> None:
+def test_way_in(survey: SurveyAnswers) -> None:
     settings = survey.read(SETTINGS)
-    there = {name: settings.unit(name, "UnitFileState") for name in WAYS_IN}
-    if not any(settings.unit(name, "LoadState") in ("loaded", "masked") for name in WAYS_IN):
+    there = {name: settings.unit_property(name, "UnitFileState") for name in WAYS_IN}
+    if not any(settings.unit_property(name, "LoadState") in ("loaded", "masked") for name in WAYS_IN):
         pytest.skip("this host's SSH server is not OpenSSH")
     if not {"enabled", "enabled-runtime", "alias", "static"} & set(there.values()):
         said = ", ".join(f"{name} {word}" for name, word in there.items() if word)
-        raise Drift("sshd to start at boot", said, "`systemctl enable ssh`")
-    none("a valid sshd configuration", settings.sshd, "correct it, and test it with `sshd -t`")
-    off = [name for name in NETWORK if settings.unit(name, "ActiveState") == "active" and _off(settings, name)]
-    none("the active network services to be enabled", [f"{name} is not enabled" for name in off], "enable it")
+        raise CheckDifference("sshd to start at boot", said, "`systemctl enable ssh`")
+    expect_no_items("a valid sshd configuration", settings.sshd, "correct it, and test it with `sshd -t`")
+    off = [name for name in NETWORK if settings.unit_property(name, "ActiveState") == "active" and _off(settings, name)]
+    expect_no_items(
+        "the active network services to be enabled", [f"{name} is not enabled" for name in off], "enable it"
+    )
     other = [f"{path}: {line}" for path, line in settings.kept_down]
-    none("their own programs and interfaces", other, "remove it, then `systemctl daemon-reload`")
+    expect_no_items("their own programs and interfaces", other, "remove it, then `systemctl daemon-reload`")
 
 
-def _off(settings: Settings, name: str) -> bool:
-    return name in settings.masked or settings.unit(name, "UnitFileState") in ("disabled", "masked", "masked-runtime")
+def _off(settings: BootSettings, name: str) -> bool:
+    return name in settings.masked or settings.unit_property(name, "UnitFileState") in (
+        "disabled",
+        "masked",
+        "masked-runtime",
+    )
 
 
 @check(
@@ -167,9 +177,9 @@ def _off(settings: Settings, name: str) -> bool:
     severity="critical",
     why="systemd-tmpfiles applies its rules at each boot and once a day",
 )
-def test_tmpfiles(survey: Survey) -> None:
+def test_tmpfiles(survey: SurveyAnswers) -> None:
     rows = [row for row in survey.read(SETTINGS).rows if row.kind == "tmpfiles" and not row.brought]
-    none(
+    expect_no_items(
         "no tmpfiles.d line about Rigwright's directories",
         [f"{row.path}: {row.line}" for row in rows],
         "remove it",
@@ -182,7 +192,7 @@ def test_tmpfiles(survey: Survey) -> None:
     severity="high",
     why="an older kernel may lack the driver, and another target or init serves nobody",
 )
-def test_boot_loader(survey: Survey) -> None:
+def test_boot_loader(survey: SurveyAnswers) -> None:
     boot = survey.read(BOOT)
     wrong = [f"{path}: {word}" for path, word in boot.words if ELSEWHERE.fullmatch(word)]
     wrong += [f"{path}: {word}" for path, word in boot.words if word == "GRUB_TIMEOUT=-1"]
@@ -190,10 +200,10 @@ def test_boot_loader(survey: Survey) -> None:
     if boot.grub:
         wrong += [f"grub.cfg: {word}" for word in boot.grub.words if ELSEWHERE.fullmatch(word)]
         wrong += ["grub.cfg: set timeout=-1, which waits at the menu forever"] if boot.grub.waits else []
-        newest = kernels(survey).newest.release
+        newest = kernel_state(survey).newest.release
         if boot.grub.kernel and boot.grub.kernel not in (newest, "vmlinuz"):
             wrong.append(f"entry {boot.grub.chosen!r}{' once' if boot.grub.once else ''}, kernel {boot.grub.kernel}")
-    none(
+    expect_no_items(
         "the newest kernel with the system's own target and init",
         wrong,
         "remove it from that file and run `update-grub`; or `grub-set-default 0` and `grub-editenv - unset next_entry`",
@@ -206,10 +216,10 @@ def test_boot_loader(survey: Survey) -> None:
     severity="critical",
     why="a box with a truncated or missing initramfs does not boot",
 )
-def test_initrd(survey: Survey) -> None:
+def test_initrd(survey: SurveyAnswers) -> None:
     boot = survey.read(BOOT)
-    there = kernels(survey)
-    if not there.boots or not boot.makes:
+    there = kernel_state(survey)
+    if not there.has_own_kernel or not boot.makes:
         pytest.skip("no kernel boots from this system's own disk, or another tool makes its initramfs")
     newest = there.newest.release
     wrong = []
@@ -220,7 +230,7 @@ def test_initrd(survey: Survey) -> None:
             wrong.append(f"the one of kernel {newest} {one.problem or 'is empty'}")
         else:
             wrong += [f"{path} of kernel {newest} {how}" for path, how in one.differs if "modules" not in path]
-    none("a complete initramfs with the system's own scripts", wrong, f"`update-initramfs -c -k {newest}`")
+    expect_no_items("a complete initramfs with the system's own scripts", wrong, f"`update-initramfs -c -k {newest}`")
 
 
 @check(
@@ -230,9 +240,9 @@ def test_initrd(survey: Survey) -> None:
     why="core dump and module helpers run as root; a loopback interface that is routed is open to the network",
     blind="emulators for programs of other machines alone, as containers register them: which file it was nobody sees",
 )
-def test_kernel_settings(survey: Survey) -> None:
+def test_kernel_settings(survey: SurveyAnswers) -> None:
     wrong = [f"{path}: {line}" for path, line in survey.read(SETTINGS).risky]
-    none("no risky settings", wrong, "remove the line from that file, then run `sysctl --system`")
+    expect_no_items("no risky settings", wrong, "remove the line from that file, then run `sysctl --system`")
 
 
 @check(
@@ -241,11 +251,11 @@ def test_kernel_settings(survey: Survey) -> None:
     severity="critical",
     why="every local user, and whoever takes over another service, would own the box",
 )
-def test_nobody_becomes_root(survey: Survey) -> None:
+def test_nobody_becomes_root(survey: SurveyAnswers) -> None:
     rights = survey.read(RIGHTS)
-    none("no rule that lets everyone in", [str(one) for one in rights.open], "remove it from that file")
+    expect_no_items("no rule that lets everyone in", [str(one) for one in rights.open], "remove it from that file")
     wrong = [str(one) for one in rights.programs]
-    none("only packaged setuid programs", wrong, "check what it is, then `chmod u-s` or remove it")
+    expect_no_items("only packaged setuid programs", wrong, "check what it is, then `chmod u-s` or remove it")
 
 
 @check(
@@ -255,10 +265,10 @@ def test_nobody_becomes_root(survey: Survey) -> None:
     why="jobs, rules, units and login scripts run as root: who can change the program that one names is root",
     blind="what a program starts itself, what root alone has put there, and units of users' own managers",
 )
-def test_what_root_starts(survey: Survey) -> None:
+def test_what_root_starts(survey: SurveyAnswers) -> None:
     wrong = [str(one) for one in survey.read(RIGHTS).loose]
     cure = "`chown root` and `chmod go-w` what is named, or remove the line"
-    none("programs in directories that only root can write to", wrong, cure)
+    expect_no_items("programs in directories that only root can write to", wrong, cure)
 
 
 @check(
@@ -267,10 +277,10 @@ def test_what_root_starts(survey: Survey) -> None:
     severity="critical",
     why="a box that shuts its operator out at sshd's next start can only be repaired at its console",
 )
-def test_who_may_log_in(survey: Survey) -> None:
+def test_who_may_log_in(survey: SurveyAnswers) -> None:
     wrong = [str(one) for one in survey.read(RIGHTS).ways]
     cure = "remove that line from the file in /etc/ssh, then run `sshd -t` and `systemctl reload ssh`"
-    none("no setting that excludes you or admits others", wrong, cure)
+    expect_no_items("no setting that excludes you or admits others", wrong, cure)
 
 
 @check(
@@ -279,17 +289,19 @@ def test_who_may_log_in(survey: Survey) -> None:
     severity="high",
     why="settings are not applied, modules not loaded or logs not kept from the next boot on",
 )
-def test_boot_units(survey: Survey) -> None:
+def test_boot_units(survey: SurveyAnswers) -> None:
     settings = survey.read(SETTINGS)
-    masked = {name for name in (*AT_BOOT, *NEEDED) if settings.unit(name, "LoadState") == "masked"} | {*settings.masked}
+    masked = {name for name in (*AT_BOOT, *NEEDED) if settings.unit_property(name, "LoadState") == "masked"} | {
+        *settings.masked
+    }
     wrong = [f"{name} is masked" for name in (*AT_BOOT, *NEEDED) if name in masked]
     wrong += [
         f"{path} is added to {name}"
         for name in AT_BOOT
-        for path in settings.unit(name, "DropInPaths").split()
+        for path in settings.unit_property(name, "DropInPaths").split()
         if not path.startswith(("/usr/", "/lib/", "/run/systemd/"))
     ]
-    none(
+    expect_no_items(
         "unmodified systemd units",
         wrong,
         "`systemctl unmask` it, or remove the drop-in and run `systemctl daemon-reload`",

@@ -5,24 +5,30 @@ import json
 import pytest
 
 from checks import DEPLOY, check, expect
-from checks.survey.clients import HEARD, REQUESTS, answer
+from checks.formatting import format_first_lines
+from checks.survey.answers import SurveyAnswers
 from checks.survey.gates import GATES
 from checks.survey.reach import REACH
-from checks.survey.taken import Survey
-from checks.words import told
+from checks.survey.request_plan import HEARD, REQUESTS, find_answer
 from rigwright.model.rig import Rig
-from rigwright.monitoring.service import KINDS, Service, secrets, told_targets, unit_name
+from rigwright.monitoring.monitoring_units import (
+    PACKAGED_PROGRAMS,
+    MonitoringService,
+    render_targets,
+    secrets_by_path,
+    unit_name,
+)
 
 EXPOSURE = 2.0  # budget of each unit, `systemd-analyze security`: 0 is nothing exposed, 10 everything
 
 
-def _log(service: Service) -> str:
+def _log(service: MonitoringService) -> str:
     return f"look at `journalctl -u {service.unit_name}`"
 
 
 @check("Q01", "what watches runs, now and after a reboot", severity="high", why="nobody is told of anything")
-def test_active_and_enabled(survey: Survey, watching: Service) -> None:
-    one = survey.read(GATES).gate(watching.unit_name)
+def test_active_and_enabled(survey: SurveyAnswers, watching: MonitoringService) -> None:
+    one = survey.read(GATES).unit_state(watching.unit_name)
     expect(f"{one.active}, {one.enabled}", "active, enabled", f"{DEPLOY}, or {_log(watching)}")
 
 
@@ -32,17 +38,17 @@ def test_active_and_enabled(survey: Survey, watching: Service) -> None:
     severity="high",
     why="alerts that were changed, by hand or by a run that died, reach nobody",
 )
-def test_process_is_current(survey: Survey, rig: Rig, watching: Service) -> None:
-    one = survey.read(GATES).gate(watching.unit_name)
-    wanted = watching.digest(secrets(rig))
+def test_process_is_current(survey: SurveyAnswers, rig: Rig, watching: MonitoringService) -> None:
+    one = survey.read(GATES).unit_state(watching.unit_name)
+    wanted = watching.digest(secrets_by_path(rig))
     expect(one.started[:12] if one.active == "active" else "no process", wanted[:12], DEPLOY)
     restart = f"systemctl restart {watching.unit_name}"
     expect("another program" if one.replaced else "the same", "the same", restart)
 
 
 @check("Q03", "its exposure is within the budget", severity="high", why="what reads all boxes is a way to all boxes")
-def test_exposure(survey: Survey, watching: Service) -> None:
-    level = survey.read(GATES).gate(watching.unit_name).exposure or "10"
+def test_exposure(survey: SurveyAnswers, watching: MonitoringService) -> None:
+    level = survey.read(GATES).unit_state(watching.unit_name).exposure or "10"
     expect(level, f"at most {EXPOSURE}", DEPLOY, holds=float(level) <= EXPOSURE)
 
 
@@ -52,13 +58,13 @@ def test_exposure(survey: Survey, watching: Service) -> None:
     severity="critical",
     why="figures, silences and probes are for those alone who are declared",
 )
-def test_listens_where_it_is_declared(survey: Survey, watching: Service) -> None:
+def test_listens_where_it_is_declared(survey: SurveyAnswers, watching: MonitoringService) -> None:
     listeners, unit = survey.read(REACH).listeners, watching.unit_name
     own = {one.at for one in listeners if any(name.endswith(f" of {unit}") for name in one.holders)}
-    expect(told(sorted(own)) or "nothing", watching.endpoint, f"systemctl restart {unit}, or {DEPLOY}")
+    expect(format_first_lines(sorted(own)) or "nothing", watching.endpoint, f"systemctl restart {unit}, or {DEPLOY}")
     port = watching.at[1]
     others = {name for one in listeners if one.port == port for name in one.holders if not name.endswith(f" of {unit}")}
-    expect(told(sorted(others)) or "nobody", "nobody", f"end who listens on port {port}, and {DEPLOY}")
+    expect(format_first_lines(sorted(others)) or "nobody", "nobody", f"end who listens on port {port}, and {DEPLOY}")
 
 
 @check(
@@ -67,13 +73,13 @@ def test_listens_where_it_is_declared(survey: Survey, watching: Service) -> None
     severity="high",
     why="of a box that is not asked, nobody is told that it is gone",
 )
-def test_asks_all(survey: Survey, rig: Rig) -> None:
-    wanted = told_targets(rig)
+def test_asks_all(survey: SurveyAnswers, rig: Rig) -> None:
+    wanted = render_targets(rig)
     if not wanted:
         pytest.skip("it asks nobody")
     there = survey.read(GATES).files
     other = [path for path, text in wanted.items() if there.get(path) != text]
-    expect(told(other) or "as declared", "as declared", DEPLOY)
+    expect(format_first_lines(other) or "as declared", "as declared", DEPLOY)
 
 
 @check(
@@ -82,27 +88,27 @@ def test_asks_all(survey: Survey, rig: Rig) -> None:
     severity="high",
     why="what is not heard of is down, or tells nobody that it is",
 )
-def test_hears_of_all(survey: Survey, rig: Rig) -> None:
-    if not rig.watched:
+def test_hears_of_all(survey: SurveyAnswers, rig: Rig) -> None:
+    if not rig.scrape_targets:
         pytest.skip("it asks nobody")
-    said = answer(survey.read(REQUESTS), HEARD)
+    said = find_answer(survey.read(REQUESTS), HEARD)
     try:
         rows = [one["metric"] for one in json.loads(said.body)["data"]["result"]]
         silent = sorted({f"{one.get('job')} of {one.get('box') or one.get('instance')}" for one in rows})
     except (ValueError, KeyError, TypeError, AttributeError):
-        silent = [f"an answer of {said.said}"]
-    expect(told(silent) or "all of them", "all of them", "see which box, or unit, does not answer")
+        silent = [f"an answer of {said.describe}"]
+    expect(format_first_lines(silent) or "all of them", "all of them", "see which box, or unit, does not answer")
 
 
 @check(
     "Q07", "nothing watches that the rig does not declare", severity="high", why="nobody knows of what is not declared"
 )
-def test_nothing_undeclared(survey: Survey, rig: Rig) -> None:
+def test_nothing_undeclared(survey: SurveyAnswers, rig: Rig) -> None:
     gates = survey.read(GATES)
     there = []
-    for name in KINDS:
-        one = gates.gate(unit_name(name))
+    for name in PACKAGED_PROGRAMS:
+        one = gates.unit_state(unit_name(name))
         # of one that is not there systemd has no words
-        if name not in rig.watching and (one.enabled or one.active != "inactive"):
+        if name not in rig.exporter_users and (one.enabled or one.active != "inactive"):
             there.append(f"{unit_name(name)} {one.active}")
-    expect(told(there) or "nothing", "nothing", DEPLOY)
+    expect(format_first_lines(there) or "nothing", "nothing", DEPLOY)

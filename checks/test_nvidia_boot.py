@@ -6,16 +6,23 @@ import re
 
 import pytest
 
-from checks import Drift, check
-from checks.nvidia import kernels, main_module, managed, next_boot, none, with_cards
+from checks import CheckDifference, check
+from checks.nvidia import (
+    expect_no_items,
+    find_main_module,
+    kernel_state,
+    relevant_kernels,
+    skip_unless_managed,
+    skip_without_cards,
+)
+from checks.survey.answers import SurveyAnswers
 from checks.survey.boot import BOOT
 from checks.survey.kernel import KERNEL
-from checks.survey.settings import SETTINGS, Row
-from checks.survey.taken import Survey
-from rigwright.containers.files import UDEV
+from checks.survey.settings import SETTINGS, SettingLine
+from rigwright.containers.container_files import UDEV
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cards.files import SYSCTL
-from rigwright.nvidia.driver.found import MODPROBE
+from rigwright.nvidia.cards.card_files import SYSCTL
+from rigwright.nvidia.driver.driver_facts import MODPROBE
 
 # Modes and owners of device files, as the module makes them without options (NVIDIA, README, "device files")
 DEVICE_MODE = 0o666
@@ -29,12 +36,12 @@ AGAINST = re.compile(
 AWAY = re.compile(r"blacklist nvidia|install nvidia\S* (?!.*modprobe)|alias nvidia\S* off|vfio")
 
 
-def foreign(rows: list[Row], *kinds: str) -> list[Row]:
+def foreign(rows: list[SettingLine], *kinds: str) -> list[SettingLine]:
     """Lines in files that are neither ours nor as a package brought them."""
     return [row for row in rows if row.kind in kinds and not row.brought and row.path not in (MODPROBE, SYSCTL)]
 
 
-def said(rows: list[Row]) -> list[str]:
+def describe_rows(rows: list[SettingLine]) -> list[str]:
     """Lines with their files."""
     return [f"{row.path}: {row.line}" for row in rows]
 
@@ -55,8 +62,8 @@ def harmless(line: str) -> bool:
     severity="high",
     why="a module loaded from elsewhere, or replaced on disk since, means another driver after the next boot",
 )
-def test_loaded_is_on_disk(survey: Survey, rig: Rig) -> None:
-    with_cards(rig)
+def test_loaded_is_on_disk(survey: SurveyAnswers, rig: Rig) -> None:
+    skip_without_cards(rig)
     kernel = survey.read(KERNEL)
     here = next((one for one in kernel.kernels if one.release == kernel.running), None)
     lying = {
@@ -64,7 +71,7 @@ def test_loaded_is_on_disk(survey: Survey, rig: Rig) -> None:
         for one in (here.modules if here else [])
         if one.vermagic  # N31 names those that kmod cannot read
     }
-    main = main_module(here) if here else None
+    main = find_main_module(here) if here else None
     if main and main.version != kernel.loaded.get("nvidia", [main.version])[0]:
         return  # an upgrade without a reboot: N09 says so
     wrong = []
@@ -74,7 +81,7 @@ def test_loaded_is_on_disk(survey: Survey, rig: Rig) -> None:
             wrong.append(f"{name} built from other source than {there.filename}")
         elif there and version and there.version and version != there.version:
             wrong.append(f"{name} {version}, and {there.filename} is {there.version}")
-    none(
+    expect_no_items(
         "each loaded driver module to be the one on disk",
         wrong,
         "reboot if the driver was upgraded; otherwise see in `journalctl -k -b` when it was loaded",
@@ -87,10 +94,10 @@ def test_loaded_is_on_disk(survey: Survey, rig: Rig) -> None:
     severity="critical",
     why="modprobe takes the first match: a module in another directory is loaded instead of the driver's",
 )
-def test_modules_closed(survey: Survey, rig: Rig) -> None:
-    with_cards(rig)
+def test_modules_closed(survey: SurveyAnswers, rig: Rig) -> None:
+    skip_without_cards(rig)
     kernel = survey.read(KERNEL)
-    releases = next_boot(survey) or [kernel.running]
+    releases = relevant_kernels(survey) or [kernel.running]
     wrong = []
     for one in (one for one in kernel.kernels if one.release in releases):
         built = [build for build in kernel.dkms if build.kernel == one.release and build.state == "installed"]
@@ -99,7 +106,7 @@ def test_modules_closed(survey: Survey, rig: Rig) -> None:
             ours = bool(built) and "/updates/dkms/" in path
             if path not in one.owned and not ours and "/nvidia" in path:
                 wrong.append(f"{path}, which comes from neither a package nor DKMS")
-        main = main_module(one)
+        main = find_main_module(one)
         names = {module.filename.rpartition("/")[2].partition(".ko")[0].replace("_", "-") for module in one.modules}
         if main and not any(name.endswith("uvm") for name in names):
             wrong.append(f"no nvidia-uvm for kernel {one.release}")
@@ -115,7 +122,7 @@ def test_modules_closed(survey: Survey, rig: Rig) -> None:
                 for module in one.modules
                 if module.vermagic and module.version != main.version
             ]
-    none(
+    expect_no_items(
         "only driver modules from its packages and DKMS",
         wrong,
         "remove extra files, `chmod go-w` writable ones, then run `dkms autoinstall` and `depmod` for each of "
@@ -129,8 +136,8 @@ def test_modules_closed(survey: Survey, rig: Rig) -> None:
     severity="high",
     why="the next kernel's module is built from any other source or settings that it finds",
 )
-def test_dkms_source(survey: Survey, rig: Rig) -> None:
-    with_cards(rig)
+def test_dkms_source(survey: SurveyAnswers, rig: Rig) -> None:
+    skip_without_cards(rig)
     kernel = survey.read(KERNEL)
     if not kernel.dkms:
         pytest.skip("DKMS has no module of the driver")
@@ -139,8 +146,8 @@ def test_dkms_source(survey: Survey, rig: Rig) -> None:
         for one in kernel.dkms
         if one.source != f"/usr/src/{one.name}-{one.version}" and one.state != "broken"
     ]
-    wrong += said(foreign(survey.read(SETTINGS).rows, "dkms", "hidden dkms", "depmod"))
-    none(
+    wrong += describe_rows(foreign(survey.read(SETTINGS).rows, "dkms", "hidden dkms", "depmod"))
+    expect_no_items(
         "only packaged DKMS sources and settings",
         sorted(set(wrong)),
         "remove it, then `dkms build --force` and `dkms install --force` what `dkms status` lists",
@@ -153,15 +160,15 @@ def test_dkms_source(survey: Survey, rig: Rig) -> None:
     severity="low",
     why="without them the next driver upgrade builds no module, and the box comes up without cards",
 )
-def test_headers(survey: Survey, rig: Rig) -> None:
-    managed(rig)
+def test_headers(survey: SurveyAnswers, rig: Rig) -> None:
+    skip_unless_managed(rig)
     kernel = survey.read(KERNEL)
     if not kernel.dkms:
         pytest.skip("DKMS has no module of the driver")
-    newest = kernels(survey).newest.release
+    newest = kernel_state(survey).newest.release
     there = [one.release for one in kernel.kernels if one.headers]
     if newest not in there:
-        raise Drift(
+        raise CheckDifference(
             f"headers of kernel {newest}, which boots next",
             "none",
             f"`apt-get install --reinstall linux-headers-{newest}`",
@@ -174,8 +181,8 @@ def test_headers(survey: Survey, rig: Rig) -> None:
     severity="critical",
     why="an option, blacklist or alias in another file applies from the next boot: other settings, or no cards",
 )
-def test_modprobe(survey: Survey, rig: Rig) -> None:
-    with_cards(rig)
+def test_modprobe(survey: SurveyAnswers, rig: Rig) -> None:
+    skip_without_cards(rig)
     rows = [
         row
         for row in foreign(survey.read(SETTINGS).rows, "modprobe", "hidden modprobe", "modules-load")
@@ -183,9 +190,9 @@ def test_modprobe(survey: Survey, rig: Rig) -> None:
     ]
     if not rig.driver.managed:
         rows = [row for row in rows if AWAY.search(row.line)]
-    none(
+    expect_no_items(
         "no line about the cards in other modprobe files",
-        said(rows),
+        describe_rows(rows),
         "declare it in driver.module_options or remove the file, then run `update-initramfs -u`",
     )
 
@@ -196,11 +203,11 @@ def test_modprobe(survey: Survey, rig: Rig) -> None:
     severity="critical",
     why="the initramfs comes before the disk's files: nouveau takes the cards, or other options apply",
 )
-def test_initrd(survey: Survey, rig: Rig) -> None:
+def test_initrd(survey: SurveyAnswers, rig: Rig) -> None:
     """Modules of the driver's, scripts and lines for modprobe are compared; other programs in it are not."""
-    with_cards(rig)
+    skip_without_cards(rig)
     boot, settings = survey.read(BOOT), survey.read(SETTINGS)
-    releases = next_boot(survey)
+    releases = relevant_kernels(survey)
     if not releases or not boot.makes:
         pytest.skip("no kernel boots from this system's own disk, or another tool makes its initramfs")
     wrong = []
@@ -215,7 +222,7 @@ def test_initrd(survey: Survey, rig: Rig) -> None:
         wrong += [f"{one.release}: has `{line}`" for line in sorted(more)]
         wrong += [f"{one.release}: {path} {how}" for path, how in one.differs if "modules" in path]
     releases_said = " and ".join(f"`update-initramfs -u -k {release}`" for release in releases)
-    none("the same modules and modprobe lines as on disk", wrong, f"{releases_said}")
+    expect_no_items("the same modules and modprobe lines as on disk", wrong, f"{releases_said}")
 
 
 @check(
@@ -224,13 +231,13 @@ def test_initrd(survey: Survey, rig: Rig) -> None:
     severity="low",
     why="files are applied in the order of their names: the last one wins at each boot",
 )
-def test_sysctl_at_boot(survey: Survey, rig: Rig) -> None:
+def test_sysctl_at_boot(survey: SurveyAnswers, rig: Rig) -> None:
     if not rig.driver.sysctl:
         pytest.skip("none are declared")
     settings = survey.read(SETTINGS)
     wrong = []
     for name, value in sorted(rig.driver.sysctl.items()):
-        last: Row | None = None
+        last: SettingLine | None = None
         for row in settings.rows:
             key = row.line.lstrip("-").partition("=")[0].strip().replace("/", ".")
             if row.kind == "sysctl" and (key == name or (last is None and "*" in key)):
@@ -239,7 +246,7 @@ def test_sysctl_at_boot(survey: Survey, rig: Rig) -> None:
         if last is None or " ".join(there.split()) != str(value):
             wrong.append(f"{last.path} says {last.line}" if last else f"no file sets {name}")
     cure = "remove the line from that file" if any(" says " in one for one in wrong) else MINE
-    none("the declared settings to be applied last", wrong, cure)
+    expect_no_items("the declared settings to be applied last", wrong, cure)
 
 
 @check(
@@ -248,8 +255,8 @@ def test_sysctl_at_boot(survey: Survey, rig: Rig) -> None:
     severity="critical",
     why="services do not run as root: without these they find no card, and fall back to the CPU or fail",
 )
-def test_device_modes(survey: Survey, rig: Rig) -> None:
-    with_cards(rig)
+def test_device_modes(survey: SurveyAnswers, rig: Rig) -> None:
+    skip_without_cards(rig)
     kernel = survey.read(KERNEL)
     options = rig.driver.module_options
     mode = int(options.get("NVreg_DeviceFileMode", DEVICE_MODE))
@@ -260,7 +267,7 @@ def test_device_modes(survey: Survey, rig: Rig) -> None:
             wrong.append(f"{one.path} is a {one.kind}")
         elif (one.mode, one.uid, one.gid) != (mode, *owner):
             wrong.append(f"{one.path} has mode {one.mode:o} of {one.uid}:{one.gid}")
-    none(
+    expect_no_items(
         f"device files of mode {mode:o}, of {owner[0]}:{owner[1]}",
         wrong,
         f"`chmod {mode:o}` and `chown {owner[0]}:{owner[1]}` them; `nvidia-modprobe -u -c 0` makes missing ones",
@@ -273,13 +280,13 @@ def test_device_modes(survey: Survey, rig: Rig) -> None:
     severity="high",
     why="a udev rule can give a card to another driver, or its device files to another user, at each boot",
 )
-def test_udev(survey: Survey, rig: Rig) -> None:
-    with_cards(rig)
+def test_udev(survey: SurveyAnswers, rig: Rig) -> None:
+    skip_without_cards(rig)
     settings = survey.read(SETTINGS)
     # K07 has that the file is ours, and as it is rendered
     own = UDEV if rig.containers else ""
     rows = [row for row in foreign(settings.rows, "udev", "hidden udev") if (row.kind, row.path) != ("udev", own)]
-    none("no such rule", said(rows), "remove it, run `udevadm control --reload` and reboot")
+    expect_no_items("no such rule", describe_rows(rows), "remove it, run `udevadm control --reload` and reboot")
 
 
 @check(
@@ -288,14 +295,14 @@ def test_udev(survey: Survey, rig: Rig) -> None:
     severity="critical",
     why="a module that is blacklisted there is never loaded, whatever the files say",
 )
-def test_command_line(survey: Survey, rig: Rig) -> None:
-    with_cards(rig)
+def test_command_line(survey: SurveyAnswers, rig: Rig) -> None:
+    skip_without_cards(rig)
     boot = survey.read(BOOT)
     words = [(path, word) for path, word in boot.words] + [
         ("grub.cfg", word) for word in (boot.grub.words if boot.grub else [])
     ]
     wrong = [f"{path}: {word}" for path, word in words if AGAINST.search(word)]
-    none(
+    expect_no_items(
         "no option against the driver on the next boot's command line",
         wrong,
         "remove it from that file, run `update-grub`, then reboot",

@@ -5,20 +5,29 @@ from collections.abc import Mapping
 import pytest
 
 from checks import check
-from checks.nvidia import bridges, deploy_record, health, kernels, limits, no, record, with_cards
-from checks.nvidia_smi import answer
+from checks.nvidia import (
+    card_health,
+    card_limits,
+    card_links,
+    deploy_record,
+    expect_no_differences,
+    kernel_state,
+    read_driver_record,
+    skip_without_cards,
+)
+from checks.nvidia_smi import parse_smi_answer
+from checks.survey.answers import SurveyAnswers
 from checks.survey.cards import CARDS
 from checks.survey.kernel import KERNEL
-from checks.survey.taken import Survey
 from checks.test_nvidia_driver import gpus, heard
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cards.enumeration import declared
-from rigwright.nvidia.cards.reports import joined, links_up, sections
+from rigwright.nvidia.cards.enumeration import answering_cards
 from rigwright.nvidia.cards.smi import Gpu
+from rigwright.nvidia.cards.smi_reports import parse_nvlinks, parse_sections, parse_topology_matrix
 
 
-def answering(survey: Survey, rig: Rig) -> Mapping[str, Gpu]:
+def answering(survey: SurveyAnswers, rig: Rig) -> Mapping[str, Gpu]:
     """The cards that answer, by address."""
     return {gpu.address: gpu for gpu in gpus(survey, rig)}
 
@@ -29,11 +38,11 @@ def answering(survey: Survey, rig: Rig) -> Mapping[str, Gpu]:
     severity="high",
     why="cards that draw more than the box was built for trip its power supply under load",
 )
-def test_power(survey: Survey, rig: Rig, facts: HostFacts) -> None:
-    with_cards(rig)
+def test_power(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
+    skip_without_cards(rig)
     if rig.driver.power_w is None:
         pytest.skip("none is declared")
-    no(limits.power(rig, facts, answering(survey, rig)))
+    expect_no_differences(card_limits.find_power_differences(rig, facts, answering(survey, rig)))
 
 
 @check(
@@ -42,11 +51,11 @@ def test_power(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     severity="low",
     why="locked clocks prevent current spikes that a power limit does not catch",
 )
-def test_clocks(survey: Survey, rig: Rig, facts: HostFacts) -> None:
-    with_cards(rig)
+def test_clocks(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
+    skip_without_cards(rig)
     if rig.driver.clocks_mhz is None:
         pytest.skip("none are declared")
-    no(limits.clocks(rig, facts, answering(survey, rig)))
+    expect_no_differences(card_limits.find_clock_differences(rig, facts, answering(survey, rig)))
 
 
 @check(
@@ -55,9 +64,11 @@ def test_clocks(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     severity="low",
     why="a firmware update can disable it; models load more slowly, and peer-to-peer copies need it",
 )
-def test_windows(survey: Survey, rig: Rig, facts: HostFacts) -> None:
-    with_cards(rig)
-    no(limits.windows(rig, facts, answer(survey, "memory", sections)))
+def test_windows(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
+    skip_without_cards(rig)
+    expect_no_differences(
+        card_limits.find_bar_differences(rig, facts, parse_smi_answer(survey, "memory", parse_sections))
+    )
 
 
 @check(
@@ -66,13 +77,16 @@ def test_windows(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     severity="low",
     why="without it, traffic between two cards goes over PCIe, many times slower",
 )
-def test_bridges(survey: Survey, rig: Rig, facts: HostFacts) -> None:
-    with_cards(rig)
+def test_bridges(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
+    skip_without_cards(rig)
     if not rig.driver.nvlinks:
         pytest.skip("none is declared")
-    numbers = {number: gpu.index for number, gpu in declared(rig, facts, gpus(survey, rig))}
-    up, how = answer(survey, "nvlinks", links_up), answer(survey, "topology", joined)
-    no(bridges.bridges(rig, numbers, up, how))
+    numbers = {number: gpu.index for number, gpu in answering_cards(rig, facts, gpus(survey, rig))}
+    up, how = (
+        parse_smi_answer(survey, "nvlinks", parse_nvlinks),
+        parse_smi_answer(survey, "topology", parse_topology_matrix),
+    )
+    expect_no_differences(card_links.find_bridge_differences(rig, numbers, up, how))
 
 
 @check(
@@ -81,9 +95,9 @@ def test_bridges(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     severity="critical",
     why="on cards that cannot do peer-to-peer, copies are silently lost and the answers are garbage",
 )
-def test_peers(survey: Survey, rig: Rig) -> None:
-    with_cards(rig)
-    no(bridges.peers(rig, kernels(survey)))
+def test_peers(survey: SurveyAnswers, rig: Rig) -> None:
+    skip_without_cards(rig)
+    expect_no_differences(card_links.find_peer_differences(rig, kernel_state(survey)))
 
 
 @check(
@@ -92,11 +106,11 @@ def test_peers(survey: Survey, rig: Rig) -> None:
     severity="low",
     why="a bad seat, riser or slot causes corrected errors for weeks before the card falls off the bus",
 )
-def test_kernel_log(survey: Survey, rig: Rig, facts: HostFacts) -> None:
+def test_kernel_log(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     """A container's log has none of the kernel's own messages: there this says nothing, also when it is green."""
-    with_cards(rig)
+    skip_without_cards(rig)
     ways = {one.address: one.way for one in survey.read(KERNEL).cards}
-    no(health.complaints(rig, facts, ways, heard(survey.read(CARDS).log)))
+    expect_no_differences(card_health.find_kernel_complaints(rig, facts, ways, heard(survey.read(CARDS).log)))
 
 
 @check(
@@ -105,6 +119,10 @@ def test_kernel_log(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     severity="low",
     why="a hot card is a slow one; another VBIOS means another card, or other limits",
 )
-def test_vitals(survey: Survey, rig: Rig, facts: HostFacts) -> None:
+def test_vitals(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     seen = answering(survey, rig)
-    no(deploy_record.vitals(rig, facts, seen, answer(survey, "temperature", sections), record(survey)))
+    expect_no_differences(
+        deploy_record.find_vital_differences(
+            rig, facts, seen, parse_smi_answer(survey, "temperature", parse_sections), read_driver_record(survey)
+        )
+    )

@@ -1,25 +1,25 @@
 """The NVIDIA driver and the cards, whoever has installed them."""
 
-from checks import Drift, check
-from checks.nvidia import health, no, presence, with_cards
-from checks.nvidia.presence import Holder
-from checks.nvidia_smi import answer
-from checks.survey.cards import CARDS, Log
+from checks import CheckDifference, check
+from checks.nvidia import card_health, driver_presence, expect_no_differences, skip_without_cards
+from checks.nvidia.driver_presence import CardHolder
+from checks.nvidia_smi import parse_smi_answer
+from checks.survey.answers import SurveyAnswers
+from checks.survey.cards import CARDS, KernelLog
 from checks.survey.kernel import KERNEL
-from checks.survey.taken import Survey
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards import smi as nvidia_smi
 from rigwright.nvidia.cards.smi import Gpu
 
 
-def gpus(survey: Survey, rig: Rig) -> tuple[Gpu, ...]:
+def gpus(survey: SurveyAnswers, rig: Rig) -> tuple[Gpu, ...]:
     """The cards that answer."""
-    with_cards(rig)
-    return answer(survey, "gpus", nvidia_smi.gpus)
+    skip_without_cards(rig)
+    return parse_smi_answer(survey, "gpus", nvidia_smi.gpus)
 
 
-def heard(log: Log) -> list[str]:
+def heard(log: KernelLog) -> list[str]:
     """What the kernel's log has of the cards since boot.
 
     Raises:
@@ -27,7 +27,7 @@ def heard(log: Log) -> list[str]:
     """
     if log.blind:
         cure = "have journald keep messages (Storage= in /etc/systemd/journald.conf) and restart systemd-journald"
-        raise Drift("the kernel's log since boot", log.blind, cure)
+        raise CheckDifference("the kernel's log since boot", log.blind, cure)
     return log.messages
 
 
@@ -37,8 +37,8 @@ def heard(log: Log) -> list[str]:
     severity="critical",
     why="instances get cards by index: with one missing or swapped, they run on the wrong card or on none",
 )
-def test_cards_answer(survey: Survey, rig: Rig, facts: HostFacts) -> None:
-    no(presence.answering(rig, facts, gpus(survey, rig)))
+def test_cards_answer(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
+    expect_no_differences(driver_presence.find_unanswering_cards(rig, facts, gpus(survey, rig)))
 
 
 @check(
@@ -47,16 +47,16 @@ def test_cards_answer(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     severity="critical",
     why="after an upgrade without a reboot, or with another libcuda in the way, no new process can use a card",
 )
-def test_one_version(survey: Survey, rig: Rig) -> None:
-    with_cards(rig)
+def test_one_version(survey: SurveyAnswers, rig: Rig) -> None:
+    skip_without_cards(rig)
     kernel = survey.read(KERNEL)
     libraries = [real for name, _, real, _ in kernel.libraries if name == "libcuda.so.1"]
     try:
         smi = ", ".join(sorted({gpu.driver for gpu in gpus(survey, rig)}))
-    except Drift as drift:
+    except CheckDifference as drift:
         smi = drift.found
     module = kernel.loaded.get("nvidia", [""])[0]
-    no(presence.versions(module, libraries, smi, rig.drivers.minimum))
+    expect_no_differences(driver_presence.find_version_differences(module, libraries, smi, rig.drivers.minimum))
 
 
 @check(
@@ -65,12 +65,14 @@ def test_one_version(survey: Survey, rig: Rig) -> None:
     severity="critical",
     why="without them CUDA finds no card and a server falls back to the CPU; nouveau keeps cards from the driver",
 )
-def test_device_files(survey: Survey, rig: Rig, facts: HostFacts) -> None:
-    with_cards(rig)
+def test_device_files(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
+    skip_without_cards(rig)
     kernel = survey.read(KERNEL)
     there = {one.path for one in kernel.devices if one.kind == "device"}
     minors = {one.address: one.minor for one in kernel.cards if one.minor}
-    no(presence.devices(rig, facts, there, minors, "nouveau" in kernel.loaded))
+    expect_no_differences(
+        driver_presence.find_device_differences(rig, facts, there, minors, "nouveau" in kernel.loaded)
+    )
 
 
 @check(
@@ -79,11 +81,11 @@ def test_device_files(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     severity="high",
     why="memory that others hold is missing when a model is loaded, and shared cards are slow at odd times",
 )
-def test_cards_are_ours(survey: Survey, rig: Rig, facts: HostFacts) -> None:
+def test_cards_are_ours(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     seen = gpus(survey, rig)
-    apps = answer(survey, "apps", nvidia_smi.apps)
-    processes = {one.pid: Holder(one.name, one.cgroup) for one in survey.read(CARDS).processes}
-    no(presence.holders(rig, facts, seen, apps, processes))
+    apps = parse_smi_answer(survey, "apps", nvidia_smi.apps)
+    processes = {one.pid: CardHolder(one.name, one.cgroup) for one in survey.read(CARDS).processes}
+    expect_no_differences(driver_presence.find_holder_differences(rig, facts, seen, apps, processes))
 
 
 @check(
@@ -92,8 +94,8 @@ def test_cards_are_ours(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     severity="low",
     why="without it an idle card is shut down: the next start takes seconds longer, and its settings are lost",
 )
-def test_persistence(survey: Survey, rig: Rig, facts: HostFacts) -> None:
-    no(health.persistence(rig, facts, gpus(survey, rig)))
+def test_persistence(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
+    expect_no_differences(card_health.find_persistence_differences(rig, facts, gpus(survey, rig)))
 
 
 @check(
@@ -102,15 +104,17 @@ def test_persistence(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     severity="critical",
     why="a card that needs a reset or has lost memory gives wrong answers, or none",
 )
-def test_no_trouble(survey: Survey, rig: Rig, facts: HostFacts) -> None:
+def test_no_trouble(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     """ECC's counters and the recovery action where a card has them; Xids of the kernel's log since boot.
 
     A container's log has none of the kernel's own messages: there this says nothing about Xids, also when it is green.
     """
-    with_cards(rig)
-    seen, warning = answer(survey, "gpus", nvidia_smi.those_that_answer)
-    recovery = answer(survey, "recovery", nvidia_smi.recovery)
-    no(health.trouble(rig, facts, seen, recovery, heard(survey.read(CARDS).log), warning))
+    skip_without_cards(rig)
+    seen, warning = parse_smi_answer(survey, "gpus", nvidia_smi.those_that_answer)
+    recovery = parse_smi_answer(survey, "recovery", nvidia_smi.recovery)
+    expect_no_differences(
+        card_health.find_card_faults(rig, facts, seen, recovery, heard(survey.read(CARDS).log), warning)
+    )
 
 
 @check(
@@ -119,5 +123,5 @@ def test_no_trouble(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     severity="low",
     why="a narrower link loads models more slowly, and cards that share a model slow each other down",
 )
-def test_links(survey: Survey, rig: Rig, facts: HostFacts) -> None:
-    no(health.links(rig, facts, gpus(survey, rig)))
+def test_links(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
+    expect_no_differences(card_health.find_pcie_differences(rig, facts, gpus(survey, rig)))

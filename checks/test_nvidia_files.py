@@ -8,19 +8,19 @@ from fnmatch import fnmatchcase
 import pytest
 
 from checks import check
-from checks.kept import wrong as of_kept
-from checks.nvidia import driver_facts, managed, none, with_cards
+from checks.nvidia import collect_driver_facts, expect_no_items, skip_unless_managed, skip_without_cards
+from checks.stored_packages import find_stored_package_problems as of_kept
+from checks.survey.answers import SurveyAnswers
 from checks.survey.kernel import KERNEL
-from checks.survey.packages import FILES, PACKAGES, Finding
+from checks.survey.packages import FILES, PACKAGES, PackageFileFinding
 from checks.survey.settings import SETTINGS
-from checks.survey.taken import Survey
-from rigwright.containers import files as containers
+from rigwright.containers import container_files as containers
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cards.files import paths, program_folder, settings
-from rigwright.nvidia.driver.files import PREFERENCES, store
-from rigwright.nvidia.driver.found import OF_A_DRIVER
-from rigwright.nvidia.packages.locked import locked
+from rigwright.nvidia.cards.card_files import managed_paths, program_folder, render_card_settings
+from rigwright.nvidia.driver.driver_facts import OF_A_DRIVER
+from rigwright.nvidia.driver.driver_files import PREFERENCES, store_folder
+from rigwright.nvidia.packages.locked_driver import find_locked_driver
 
 
 def of_the_driver(name: str) -> bool:
@@ -28,16 +28,16 @@ def of_the_driver(name: str) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in OF_A_DRIVER)
 
 
-def said(findings: list[Finding]) -> list[str]:
+def describe_findings(findings: list[PackageFileFinding]) -> list[str]:
     """What is wrong with files."""
     return [f"{one.path} {one.what}" for one in findings]
 
 
-def again(findings: list[Finding], rig: Rig) -> str:
+def describe_reinstall(findings: list[PackageFileFinding], rig: Rig) -> str:
     """What brings packages' files again."""
     names = sorted({one.package for one in findings})[:5]
     if rig.driver.managed and all(map(of_the_driver, names)):
-        files = " ".join(f"{store(rig)}/*/{name}_*.deb" for name in names)
+        files = " ".join(f"{store_folder(rig)}/*/{name}_*.deb" for name in names)
         how = (
             f"`dpkg -i --force-confnew,confmiss {files}` (of the installed version) and re-run deploy, which holds them"
         )
@@ -52,11 +52,11 @@ def again(findings: list[Finding], rig: Rig) -> str:
     severity="critical",
     why="every program that uses a card loads them, and root runs some of them at each boot",
 )
-def test_files(survey: Survey, rig: Rig) -> None:
+def test_files(survey: SurveyAnswers, rig: Rig) -> None:
     """Files whose inodes have not changed since dpkg wrote its list are not read; `--deep` reads all."""
-    with_cards(rig)
+    skip_without_cards(rig)
     found = [one for one in survey.read(FILES).findings if of_the_driver(one.package)]
-    none("the driver's files as packaged", said(found), again(found, rig))
+    expect_no_items("the driver's files as packaged", describe_findings(found), describe_reinstall(found, rig))
 
 
 @check(
@@ -65,11 +65,15 @@ def test_files(survey: Survey, rig: Rig) -> None:
     severity="high",
     why="a modified kernel or header only shows at a boot or an upgrade, when the box is needed",
 )
-def test_boot_files(survey: Survey, rig: Rig) -> None:
-    with_cards(rig)
+def test_boot_files(survey: SurveyAnswers, rig: Rig) -> None:
+    skip_without_cards(rig)
     files = survey.read(FILES)
     found = [one for one in files.findings if one.package in files.strict and not of_the_driver(one.package)]
-    none("kernels, headers, DKMS and initramfs tools as packaged", said(found), again(found, rig))
+    expect_no_items(
+        "kernels, headers, DKMS and initramfs tools as packaged",
+        describe_findings(found),
+        describe_reinstall(found, rig),
+    )
 
 
 @check(
@@ -78,14 +82,14 @@ def test_boot_files(survey: Survey, rig: Rig) -> None:
     severity="high",
     why="dpkg honours them at each upgrade: the driver's file goes elsewhere, and another one runs in its place",
 )
-def test_diversions(survey: Survey, rig: Rig) -> None:
-    with_cards(rig)
+def test_diversions(survey: SurveyAnswers, rig: Rig) -> None:
+    skip_without_cards(rig)
     files = survey.read(FILES)
     wrong = [
         f"{path} is diverted to {to}" for path, to, package in files.moved if of_the_driver(package) or "nvidia" in path
     ]
     wrong += [f"{path} has an overridden mode" for path in files.overridden if re.search(r"nvidia|libcuda", path)]
-    none(
+    expect_no_items(
         "no diversions or overrides of the driver's files",
         wrong,
         "`dpkg-divert --rename --remove` it, or `dpkg-statoverride --remove` it, then reinstall the package",
@@ -98,14 +102,14 @@ def test_diversions(survey: Survey, rig: Rig) -> None:
     severity="critical",
     why="every program that uses a card runs the library that the loader finds first, whatever the packages have",
 )
-def test_loader(survey: Survey, rig: Rig) -> None:
-    managed(rig)
+def test_loader(survey: SurveyAnswers, rig: Rig) -> None:
+    skip_unless_managed(rig)
     kernel, settings = survey.read(KERNEL), survey.read(SETTINGS)
     wrong = [f"{name} at {path}, not from a package" for name, path, _, package in kernel.libraries if not package]
     own = {path.rpartition("/")[0] for _, path, _, package in kernel.libraries if package}
     own |= {f"/usr{folder}" for folder in own} | {folder.removeprefix("/usr") for folder in own}
     wrong += [f"{name} in {folder}, which {file} names" for folder, file, name in settings.loader if folder not in own]
-    none(
+    expect_no_items(
         "only packaged driver libraries on the loader's path",
         list(dict.fromkeys(wrong)),
         "remove the directory from /etc/ld.so.conf.d, or the library from the directory, and run `ldconfig`",
@@ -118,11 +122,11 @@ def test_loader(survey: Survey, rig: Rig) -> None:
     severity="high",
     why="/usr/local comes first for root and for units: an nvidia-smi there is the one that runs",
 )
-def test_shadows(survey: Survey, rig: Rig) -> None:
-    with_cards(rig)
+def test_shadows(survey: SurveyAnswers, rig: Rig) -> None:
+    skip_without_cards(rig)
     shadows = survey.read(SETTINGS).shadows
     wrong = [f"{path} before {own}" for path, own in shadows if re.search(r"/(?:nvidia-|dkms|nvcc)", path)]
-    none("no driver program's name in /usr/local", wrong, "remove it")
+    expect_no_items("no driver program's name in /usr/local", wrong, "remove it")
 
 
 @check(
@@ -131,19 +135,19 @@ def test_shadows(survey: Survey, rig: Rig) -> None:
     severity="high",
     why="the driver is repaired and rolled back from them once the archive has dropped it",
 )
-def test_kept(survey: Survey, rig: Rig, facts: HostFacts) -> None:
+def test_kept(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     """A file that has not changed since its list was written is judged by its size; `--deep` reads all."""
-    managed(rig)
+    skip_unless_managed(rig)
     kept = survey.read(PACKAGES).kept
     if not kept:
         pytest.skip("none are stored")
-    lock = locked(rig, driver_facts(survey, facts).system)
+    lock = find_locked_driver(rig, collect_driver_facts(survey, facts).system)
     rows = {row.sha256: row for row in lock.packages.values()} if lock else {}
-    wrong = list(of_kept(store(rig), kept, rows, lock.version if lock else ""))
-    none(
+    wrong = list(of_kept(store_folder(rig), kept, rows, lock.version if lock else ""))
+    expect_no_items(
         "stored packages as downloaded",
         wrong,
-        f"remove that directory in {store(rig)}: installed packages stay, and the next upgrade stores its files again",
+        f"remove that directory in {store_folder(rig)}: installed packages stay, and the next upgrade stores its files again",
     )
 
 
@@ -153,8 +157,8 @@ def test_kept(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     severity="low",
     why="apt uses the first match: another driver comes with the next upgrade, once an archive has it",
 )
-def test_pins(survey: Survey, rig: Rig) -> None:
-    managed(rig)
+def test_pins(survey: SurveyAnswers, rig: Rig) -> None:
+    skip_unless_managed(rig)
     packages = survey.read(PACKAGES)
     names = {name for name, _ in packages.packages}
     # K07 has that the other one is as it is rendered: it is about the container toolkit's
@@ -164,7 +168,9 @@ def test_pins(survey: Survey, rig: Rig) -> None:
         own = [name for one in pin.packages.split() for name in names if one != "*" and _fits(one, name)]
         if pin.path not in ours and own:
             wrong.append(f"{pin.path}: {pin.packages} {pin.pin} ({pin.priority})")
-    none("no other apt preferences about the driver's packages", wrong, "remove it, or declare driver.branch")
+    expect_no_items(
+        "no other apt preferences about the driver's packages", wrong, "remove it, or declare driver.branch"
+    )
 
 
 def _fits(pattern: str, name: str) -> bool:
@@ -182,14 +188,14 @@ def _fits(pattern: str, name: str) -> bool:
     severity="high",
     why="root runs that program at each boot: a file named like one of its modules would run in its place",
 )
-def test_program(survey: Survey, rig: Rig) -> None:
+def test_program(survey: SurveyAnswers, rig: Rig) -> None:
     if not rig.driver.sets_cards:
         pytest.skip("no card settings are declared")
-    known = {one.path for one in settings(rig)} | set(paths(rig))
+    known = {one.path for one in render_card_settings(rig)} | set(managed_paths(rig))
     folder = f"{program_folder(rig)}/"
     wrong = [
         f"{one.path} ({one.kind})"
         for one in survey.read(SETTINGS).files
         if one.path.startswith(folder) and one.path not in known
     ]
-    none(f"only Rigwright's files in {program_folder(rig)}", wrong, "remove them")
+    expect_no_items(f"only Rigwright's files in {program_folder(rig)}", wrong, "remove them")

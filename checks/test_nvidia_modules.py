@@ -3,8 +3,15 @@
 import pytest
 
 from checks import check
-from checks.nvidia import driver_facts, kernel_modules, kernels, no, state, with_cards
-from checks.survey.taken import Survey
+from checks.nvidia import (
+    collect_driver_facts,
+    driver_state,
+    expect_no_differences,
+    kernel_state,
+    module_state,
+    skip_without_cards,
+)
+from checks.survey.answers import SurveyAnswers
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
 
@@ -15,9 +22,11 @@ from rigwright.model.rig import Rig
     severity="critical",
     why="proprietary modules do not know Blackwell cards, and some boards fail with open ones",
 )
-def test_flavour(survey: Survey, rig: Rig, facts: HostFacts) -> None:
-    with_cards(rig)
-    no(kernel_modules.flavour(rig, driver_facts(survey, facts), state(survey)))
+def test_flavour(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
+    skip_without_cards(rig)
+    expect_no_differences(
+        module_state.find_flavour_differences(rig, collect_driver_facts(survey, facts), driver_state(survey))
+    )
 
 
 @check(
@@ -26,13 +35,13 @@ def test_flavour(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     severity="high",
     why="a new kernel without the driver's module boots into a box without cards",
 )
-def test_next_boot(survey: Survey, rig: Rig, facts: HostFacts) -> None:
-    with_cards(rig)
-    driver, there = driver_facts(survey, facts), state(survey)
-    if not there.boots:
+def test_next_boot(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
+    skip_without_cards(rig)
+    driver, there = collect_driver_facts(survey, facts), driver_state(survey)
+    if not there.has_own_kernel:
         pytest.skip("no kernel boots from this system's own disk")
     library = driver.library
-    no(kernel_modules.on_disk(driver.module, there, library.driver if library else ""))
+    expect_no_differences(module_state.find_disk_differences(driver.module, there, library.driver if library else ""))
 
 
 @check(
@@ -41,12 +50,12 @@ def test_next_boot(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     severity="high",
     why="the packages report success after a skipped or failed build, and the next boot has no cards",
 )
-def test_dkms(survey: Survey, rig: Rig) -> None:
-    with_cards(rig)
-    there = state(survey)
+def test_dkms(survey: SurveyAnswers, rig: Rig) -> None:
+    skip_without_cards(rig)
+    there = driver_state(survey)
     if not there.dkms:
         pytest.skip("DKMS has no module of the driver")
-    no(kernel_modules.dkms(there))
+    expect_no_differences(module_state.find_dkms_differences(there))
 
 
 @check(
@@ -55,12 +64,12 @@ def test_dkms(survey: Survey, rig: Rig) -> None:
     severity="high",
     why="the kernel refuses unsigned modules",
 )
-def test_signed(survey: Survey, rig: Rig, facts: HostFacts) -> None:
-    with_cards(rig)
-    secure = driver_facts(survey, facts).secure_boot
+def test_signed(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
+    skip_without_cards(rig)
+    secure = collect_driver_facts(survey, facts).secure_boot
     if secure == "unknown":
         pytest.skip("the firmware does not say whether Secure Boot is on")
-    no(kernel_modules.signed(secure, state(survey)))
+    expect_no_differences(module_state.find_signature_differences(secure, driver_state(survey)))
 
 
 @check(
@@ -69,7 +78,7 @@ def test_signed(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     severity="low",
     why="an option that is not in force has no effect, and nobody notices",
 )
-def test_settings(survey: Survey, rig: Rig) -> None:
+def test_settings(survey: SurveyAnswers, rig: Rig) -> None:
     if not rig.driver.module_options and not rig.driver.sysctl:
         pytest.skip("none are declared")
-    no(kernel_modules.settings(rig, kernels(survey)))
+    expect_no_differences(module_state.find_option_differences(rig, kernel_state(survey)))

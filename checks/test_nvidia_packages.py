@@ -2,19 +2,36 @@
 
 import pytest
 
-from checks import Drift, check
-from checks.nvidia import deploy_record, driver_facts, managed, no, planned, record, state, with_cards
-from checks.nvidia.found_files import Found, FoundFile, as_rendered
-from checks.nvidia.packages import archive, held, in_branch, of_lock, one_piece, reboot, security
+from checks import CheckDifference, check
+from checks.nvidia import (
+    collect_driver_facts,
+    deploy_record,
+    driver_state,
+    expect_no_differences,
+    expected_driver_plan,
+    read_driver_record,
+    skip_unless_managed,
+    skip_without_cards,
+)
+from checks.nvidia.package_state import (
+    find_archive_differences,
+    find_branch_differences,
+    find_hold_differences,
+    find_lock_differences,
+    find_missed_security,
+    find_mixed_packages,
+    find_pending_reboot,
+)
+from checks.nvidia.settings_files import SettingFileFacts, SettingsFacts, find_settings_differences
+from checks.survey.answers import SurveyAnswers
 from checks.survey.packages import ARCHIVE
 from checks.survey.settings import SETTINGS
-from checks.survey.taken import Survey
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cards.files import settings
-from rigwright.nvidia.driver.files import settings_of, store
-from rigwright.nvidia.driver.found import SOURCE
-from rigwright.nvidia.packages.locked import locked
+from rigwright.nvidia.cards.card_files import render_card_settings
+from rigwright.nvidia.driver.driver_facts import SOURCE
+from rigwright.nvidia.driver.driver_files import render_locked_settings, store_folder
+from rigwright.nvidia.packages.locked_driver import find_locked_driver
 
 
 @check(
@@ -23,12 +40,12 @@ from rigwright.nvidia.packages.locked import locked
     severity="high",
     why="libraries that differ from the module's version break every program on a card; a name alone is no driver",
 )
-def test_one_piece(survey: Survey, rig: Rig, facts: HostFacts) -> None:
-    with_cards(rig)
-    driver = driver_facts(survey, facts)
+def test_one_piece(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
+    skip_without_cards(rig)
+    driver = collect_driver_facts(survey, facts)
     if not driver.driver_packages:
         pytest.skip("the driver is not from a package")
-    no(one_piece(driver))
+    expect_no_differences(find_mixed_packages(driver))
 
 
 @check(
@@ -37,14 +54,14 @@ def test_one_piece(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     severity="high",
     why="a box has to run what it was tested with, and can be rebuilt with",
 )
-def test_locked(survey: Survey, rig: Rig, facts: HostFacts) -> None:
-    managed(rig)
-    driver = driver_facts(survey, facts)
-    lock = locked(rig, driver.system)
+def test_locked(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
+    skip_unless_managed(rig)
+    driver = collect_driver_facts(survey, facts)
+    lock = find_locked_driver(rig, driver.system)
     if lock is None:
         pytest.skip("no driver is locked: the distribution's archive decides the version within the branch")
     packages = {name: artefact.version for name, artefact in lock.packages.items()}
-    no(of_lock(driver, lock.version, packages))
+    expect_no_differences(find_lock_differences(driver, lock.version, packages))
 
 
 @check(
@@ -53,10 +70,10 @@ def test_locked(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     severity="high",
     why="an unattended upgrade without a reboot leaves a box on which no new process can use a card",
 )
-def test_held(survey: Survey, rig: Rig, facts: HostFacts) -> None:
-    managed(rig)
-    driver = driver_facts(survey, facts)
-    no(held(state(survey), driver, planned(rig, driver).holds))
+def test_held(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
+    skip_unless_managed(rig)
+    driver = collect_driver_facts(survey, facts)
+    expect_no_differences(find_hold_differences(driver_state(survey), driver, expected_driver_plan(rig, driver).holds))
 
 
 @check(
@@ -65,9 +82,9 @@ def test_held(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     severity="low",
     why="a manual upgrade installs a branch that nobody chose, or half of it",
 )
-def test_in_branch(survey: Survey, rig: Rig, facts: HostFacts) -> None:
-    managed(rig)
-    no(in_branch(state(survey), driver_facts(survey, facts)))
+def test_in_branch(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
+    skip_unless_managed(rig)
+    expect_no_differences(find_branch_differences(driver_state(survey), collect_driver_facts(survey, facts)))
 
 
 @check(
@@ -76,23 +93,23 @@ def test_in_branch(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     severity="high",
     why="with a key that apt no longer accepts, no driver can be installed or repaired from there",
 )
-def test_archive(survey: Survey, rig: Rig, facts: HostFacts) -> None:
-    managed(rig)
-    if planned(rig, driver_facts(survey, facts)).source != "nvidia":
+def test_archive(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
+    skip_unless_managed(rig)
+    if expected_driver_plan(rig, collect_driver_facts(survey, facts)).source != "nvidia":
         pytest.skip("the driver is from the distribution's archive")
     said = survey.read(ARCHIVE)
     if not said.source:
-        raise Drift(f"the source {SOURCE}", "none", "re-run deploy")
-    unknown, drifts = archive(said.status, said.said)
+        raise CheckDifference(f"the source {SOURCE}", "none", "re-run deploy")
+    unknown, drifts = find_archive_differences(said.status, said.said)
     if unknown:
         pytest.skip(unknown)
-    no(drifts)
+    expect_no_differences(drifts)
 
 
 @check("N18", "no reboot is pending", severity="low", why="the latest installs have never been booted")
-def test_reboot(survey: Survey, rig: Rig) -> None:
-    with_cards(rig)
-    no(reboot(state(survey)))
+def test_reboot(survey: SurveyAnswers, rig: Rig) -> None:
+    skip_without_cards(rig)
+    expect_no_differences(find_pending_reboot(driver_state(survey)))
 
 
 @check(
@@ -101,10 +118,10 @@ def test_reboot(survey: Survey, rig: Rig) -> None:
     severity="low",
     why="a kernel is held because no newer one has the modules, and its vulnerabilities stay open meanwhile",
 )
-def test_security(survey: Survey, rig: Rig, facts: HostFacts) -> None:
-    managed(rig)
-    driver = driver_facts(survey, facts)
-    no(security(state(survey), driver, planned(rig, driver).holds))
+def test_security(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
+    skip_unless_managed(rig)
+    driver = collect_driver_facts(survey, facts)
+    expect_no_differences(find_missed_security(driver_state(survey), driver, expected_driver_plan(rig, driver).holds))
 
 
 @check(
@@ -113,14 +130,16 @@ def test_security(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     severity="low",
     why="a change beneath the services is the first thing to know when they are slow or wrong",
 )
-def test_drift(survey: Survey, rig: Rig, facts: HostFacts) -> None:
-    managed(rig)
-    driver = driver_facts(survey, facts)
+def test_drift(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
+    skip_unless_managed(rig)
+    driver = collect_driver_facts(survey, facts)
     packages = {one.name: one.version for one in driver.packages}
-    there = record(survey)
-    no(deploy_record.drift(there, driver.kernel, driver.module, packages))
+    there = read_driver_record(survey)
+    expect_no_differences(deploy_record.find_driver_drift(there, driver.kernel, driver.module, packages))
     if there and (not driver.recorded or set(driver.recorded) - set(there.packages.items())):
-        raise Drift(f"packages of the last deploy in {store(rig)}/installed", "others, or none", "re-run deploy")
+        raise CheckDifference(
+            f"packages of the last deploy in {store_folder(rig)}/installed", "others, or none", "re-run deploy"
+        )
 
 
 @check(
@@ -129,20 +148,20 @@ def test_drift(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     severity="high",
     why="a missing pin, limit or blacklist only shows weeks later, at an upgrade or a boot",
 )
-def test_settings_files(survey: Survey, rig: Rig, facts: HostFacts) -> None:
+def test_settings_files(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     """Of an operator's own driver those of cards and kernel alone."""
-    files = settings(rig)
+    files = render_card_settings(rig)
     if rig.driver.managed:
-        driver = driver_facts(survey, facts)
-        files = settings_of(rig, planned(rig, driver), driver)
+        driver = collect_driver_facts(survey, facts)
+        files = render_locked_settings(rig, expected_driver_plan(rig, driver), driver)
     if not files:
         pytest.skip("none are declared")
     seen = survey.read(SETTINGS)
     there = {
-        one.path: FoundFile(
+        one.path: SettingFileFacts(
             one.kind, one.mode, "root:root" if (one.uid, one.gid) == (0, 0) else f"{one.uid}:{one.gid}", one.sha256
         )
         for one in seen.files
     }
     enabled = {name: unit.get("UnitFileState") or "nothing" for name, unit in seen.units.items()}
-    no(as_rendered(rig, files, Found(there, enabled)))
+    expect_no_differences(find_settings_differences(rig, files, SettingsFacts(there, enabled)))

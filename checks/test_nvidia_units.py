@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import pytest
 
-from checks import DEPLOY, Drift, check
-from checks.nvidia import managed, none, with_cards
-from checks.survey.settings import SETTINGS, Settings
-from checks.survey.taken import Survey
+from checks import DEPLOY, CheckDifference, check
+from checks.nvidia import expect_no_items, skip_unless_managed, skip_without_cards
+from checks.survey.answers import SurveyAnswers
+from checks.survey.settings import SETTINGS, BootSettings
 from rigwright.model.rig import POWER_UNIT, Rig
-from rigwright.nvidia.cards.files import POWER, power_digest, program_folder
-from rigwright.nvidia.driver.files import PERSISTENCED
-from rigwright.nvidia.driver.found import PERSISTENCE_UNIT
+from rigwright.nvidia.cards.card_files import POWER, power_digest, program_folder
+from rigwright.nvidia.driver.driver_facts import PERSISTENCE_UNIT
+from rigwright.nvidia.driver.driver_files import PERSISTENCED
 
 
-def effective(settings: Settings, unit: str, fragments: set[str], drop_ins: list[str], command: str) -> list[str]:
+def effective(settings: BootSettings, unit: str, fragments: set[str], drop_ins: list[str], command: str) -> list[str]:
     """How what systemd has of a unit differs from what is declared of it."""
     wrong = []
-    there = settings.unit(unit, "FragmentPath")
-    if settings.unit(unit, "LoadState") != "loaded" or there not in fragments:
-        wrong.append(f"it is from {there or 'nowhere'} ({settings.unit(unit, 'LoadState') or 'unknown'})")
-    merged = settings.unit(unit, "DropInPaths").split()
+    there = settings.unit_property(unit, "FragmentPath")
+    if settings.unit_property(unit, "LoadState") != "loaded" or there not in fragments:
+        wrong.append(f"it is from {there or 'nowhere'} ({settings.unit_property(unit, 'LoadState') or 'unknown'})")
+    merged = settings.unit_property(unit, "DropInPaths").split()
     wrong += [f"{path} was added to it" for path in merged if path not in drop_ins]
     wrong += [f"{path} is not loaded" for path in drop_ins if path not in merged]
-    if settings.unit(unit, "NeedDaemonReload") == "yes":
+    if settings.unit_property(unit, "NeedDaemonReload") == "yes":
         wrong.append("its files changed after systemd loaded them")
-    if command not in settings.unit(unit, "ExecStart"):
+    if command not in settings.unit_property(unit, "ExecStart"):
         wrong.append(
-            f"it runs {settings.unit(unit, 'ExecStart').partition('argv[]=')[2].partition(' ;')[0] or 'nothing'}"
+            f"it runs {settings.unit_property(unit, 'ExecStart').partition('argv[]=')[2].partition(' ;')[0] or 'nothing'}"
         )
     return wrong
 
@@ -38,18 +38,20 @@ def effective(settings: Settings, unit: str, fragments: set[str], drop_ins: list
     severity="high",
     why="the unit as systemd has merged it sets up the cards at the next boot, whatever one file says",
 )
-def test_power_unit(survey: Survey, rig: Rig) -> None:
+def test_power_unit(survey: SurveyAnswers, rig: Rig) -> None:
     if not rig.driver.sets_cards:
         pytest.skip("no card settings are declared")
     settings = survey.read(SETTINGS)
     command = f"/usr/bin/python3 -I -B {program_folder(rig)} set"
     wrong = effective(settings, POWER_UNIT, {POWER}, [], f"argv[]={command} ;")
-    state = (settings.unit(POWER_UNIT, "ActiveState"), settings.unit(POWER_UNIT, "Result"))
+    state = (settings.unit_property(POWER_UNIT, "ActiveState"), settings.unit_property(POWER_UNIT, "Result"))
     if state != ("active", "success"):
         wrong.append(f"it is {state[0] or 'unknown'} ({state[1]})")
-    none(f"{POWER_UNIT} as declared", wrong, f"remove what was added, run `systemctl daemon-reload`, then {DEPLOY}")
+    expect_no_items(
+        f"{POWER_UNIT} as declared", wrong, f"remove what was added, run `systemctl daemon-reload`, then {DEPLOY}"
+    )
     if settings.applied != power_digest(rig):
-        raise Drift(
+        raise CheckDifference(
             "all declared limits and clocks set since boot",
             "others, or none",
             f"`systemctl restart {POWER_UNIT}`",
@@ -62,16 +64,16 @@ def test_power_unit(survey: Survey, rig: Rig) -> None:
     severity="high",
     why="without it idle cards forget their limits",
 )
-def test_persistence_unit(survey: Survey, rig: Rig) -> None:
-    managed(rig)
+def test_persistence_unit(survey: SurveyAnswers, rig: Rig) -> None:
+    skip_unless_managed(rig)
     settings = survey.read(SETTINGS)
     fragments = {f"{folder}/systemd/system/{PERSISTENCE_UNIT}" for folder in ("/lib", "/usr/lib")}
     wrong = effective(settings, PERSISTENCE_UNIT, fragments, [PERSISTENCED], "exec /usr/bin/nvidia-persistenced --user")
-    if "--persistence-mode" not in settings.unit(PERSISTENCE_UNIT, "ExecStart"):
+    if "--persistence-mode" not in settings.unit_property(PERSISTENCE_UNIT, "ExecStart"):
         wrong.append("it is started without persistence mode")
-    if settings.unit(PERSISTENCE_UNIT, "ActiveState") != "active":
-        wrong.append(f"it is {settings.unit(PERSISTENCE_UNIT, 'ActiveState') or 'unknown'}")
-    none(
+    if settings.unit_property(PERSISTENCE_UNIT, "ActiveState") != "active":
+        wrong.append(f"it is {settings.unit_property(PERSISTENCE_UNIT, 'ActiveState') or 'unknown'}")
+    expect_no_items(
         f"{PERSISTENCE_UNIT} as declared",
         wrong,
         f"remove what was added, run `systemctl daemon-reload && systemctl restart {PERSISTENCE_UNIT}`, then {DEPLOY}",
@@ -84,7 +86,7 @@ def test_persistence_unit(survey: Survey, rig: Rig) -> None:
     severity="high",
     why="a job that sets a limit or ends persistence mode undoes the declared settings, some time after every check",
 )
-def test_setters(survey: Survey, rig: Rig) -> None:
-    with_cards(rig)
+def test_setters(survey: SurveyAnswers, rig: Rig) -> None:
+    skip_without_cards(rig)
     wrong = [f"{path}: {what}" for path, what in survey.read(SETTINGS).setters]
-    none("nothing else that sets up cards", wrong, "remove it, or declare what it sets under driver")
+    expect_no_items("nothing else that sets up cards", wrong, "remove it, or declare what it sets under driver")

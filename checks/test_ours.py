@@ -5,19 +5,19 @@ import re
 from pathlib import PurePosixPath
 
 from checks import DEPLOY, check, expect
-from checks.survey.ground import GROUND, room
-from checks.survey.ours import OURS, folders
-from checks.survey.taken import Survey
-from checks.words import day, told
+from checks.formatting import format_day, format_first_lines
+from checks.survey.answers import SurveyAnswers
+from checks.survey.base_system import GROUND, required_space
+from checks.survey.managed_files import OURS, declared_folders
 from rigwright.delivery.network import authority_path
-from rigwright.gateway.given import keys_path, pair_path
-from rigwright.model.monitoring.entry import user_names
+from rigwright.gateway.secrets_distribution import keys_path, pair_path
+from rigwright.model.monitoring.entry import all_service_users
 from rigwright.model.rig import CACHES, WARM, Rig
-from rigwright.monitoring.service import PACKAGED_USER, folder, services
-from rigwright.nginx import LEFT
-from rigwright.serving.units import STOPPED
-from rigwright.weights.records import REHASH, records_folder
-from rigwright.weights.sharing import config_path
+from rigwright.monitoring.monitoring_units import PACKAGED_USER, monitoring_folder, monitoring_services
+from rigwright.nginx import LEFTOVER_FILES
+from rigwright.serving.instance_units import STOPPED
+from rigwright.weights.verification import REHASH, records_folder
+from rigwright.weights.weight_sharing import config_path
 
 MIB = 1 << 20
 INODES = 1000  # of a file system: a deploy makes some hundred files beside an environment's
@@ -34,8 +34,8 @@ WORKS = re.compile(rf"/(rw-job-[a-z0-9.-]+|{REHASH})\.service(/|$)")
     severity="high",
     why="a service that cannot enter a directory does not start again, and exposed credentials are stolen ones",
 )
-def test_folders(survey: Survey, rig: Rig) -> None:
-    wanted = folders(rig)
+def test_folders(survey: SurveyAnswers, rig: Rig) -> None:
+    wanted = declared_folders(rig)
     entries = [one.entry for one in survey.read(OURS).folders]
     found = [f"nothing about {path}" for path in wanted if path not in {one.path for one in entries}]
     for entry in entries:
@@ -43,7 +43,7 @@ def test_folders(survey: Survey, rig: Rig) -> None:
         mode = wanted.get(entry.path)
         if mode and (entry.kind != "folder" or entry.uid or (entry.mode & ~0o022) != mode):
             found.append(f"{entry} instead of {mode:o}")
-    expect(told(found) or "directories owned by root", "directories owned by root", DEPLOY)
+    expect(format_first_lines(found) or "directories owned by root", "directories owned by root", DEPLOY)
 
 
 @check(
@@ -52,20 +52,28 @@ def test_folders(survey: Survey, rig: Rig) -> None:
     severity="high",
     why="what it does not list stays behind when the rig is removed, and until then counts as unmanaged",
 )
-def test_ledger(survey: Survey, rig: Rig) -> None:
+def test_ledger(survey: SurveyAnswers, rig: Rig) -> None:
     ledger = survey.read(OURS).ledger
     entry = ledger.entry
     right = entry.kind == "file" and (entry.uid, entry.mode) == (0, 0o644)
     found = "a file owned by root" if right else f"{entry}"
     cure = f"restore {rig.ledger} from a backup, or add missing lines with `echo LINE >> {rig.ledger}`"
     expect(found, "a file owned by root", f"`chown root {rig.ledger}` and `chmod 644` it; if it is missing, {cure}")
-    parts = (rig.jobs, rig.builds, records_folder(rig), rig.starts, rig.installations, rig.generations, rig.credentials)
+    parts = (
+        rig.jobs,
+        rig.builds,
+        records_folder(rig),
+        rig.startup_records,
+        rig.installations,
+        rig.generations,
+        rig.credentials,
+    )
     # what lay there before us is not ours, and nobody has written it down
     made = [path for path in parts if f"dir {PurePosixPath(path).parent}" in ledger.lines]
     wanted = [*(f"user {name}" for name in rig.users), *(f"dir {path}" for path in made)]
     lacking = [line for line in wanted if line not in ledger.lines]
     expect(
-        told([f"no {line}" for line in lacking]) or "everything that Rigwright created",
+        format_first_lines([f"no {line}" for line in lacking]) or "everything that Rigwright created",
         "everything that Rigwright created",
         cure,
     )
@@ -78,9 +86,9 @@ def test_ledger(survey: Survey, rig: Rig) -> None:
     severity="critical",
     why="a deploy removes users listed there that it does not need, and removing the rig deletes all of it",
 )
-def test_ledger_of_others(survey: Survey, rig: Rig) -> None:
+def test_ledger_of_others(survey: SurveyAnswers, rig: Rig) -> None:
     odd = [line for line in survey.read(OURS).ledger.lines if not _may(line, rig)]
-    expect(told(odd) or "nothing", "nothing", f"remove those lines from {rig.ledger}")
+    expect(format_first_lines(odd) or "nothing", "nothing", f"remove those lines from {rig.ledger}")
 
 
 def _may(line: str, rig: Rig) -> bool:
@@ -99,12 +107,12 @@ def _may(line: str, rig: Rig) -> bool:
             rig.router_user,
             rig.doctor_user,
             rig.hub_user,
-            *user_names(rig.service_user).values(),
+            *all_service_users(rig.service_user).values(),
         )
     if kind == "tree":
         return what.startswith((f"{rig.roots.software}/", f"{CACHES}/", f"{WARM}/"))
     inside = (f"{rig.roots.models}/", f"{rig.roots.state}/", f"{rig.roots.config}/")
-    return kind == "file" and (what.startswith(inside) or what in LEFT)
+    return kind == "file" and (what.startswith(inside) or what in LEFTOVER_FILES)
 
 
 @check(
@@ -113,19 +121,21 @@ def _may(line: str, rig: Rig) -> bool:
     severity="critical",
     why="whoever reads a key can use the engine in its owner's name; a key that nothing needs may be somebody's",
 )
-def test_secrets(survey: Survey, rig: Rig) -> None:
+def test_secrets(survey: SurveyAnswers, rig: Rig) -> None:
     own = survey.read(OURS)
     odd = [str(one) for one in own.secrets if (one.kind, one.mode, one.uid) != ("file", 0o600, 0)]
     expect(
-        told(odd) or "files of mode 600 of user 0", "files of mode 600 of user 0", "`chown root` and `chmod 600` them"
+        format_first_lines(odd) or "files of mode 600 of user 0",
+        "files of mode 600 of user 0",
+        "`chown root` and `chmod 600` them",
     )
     wanted = {one.key_name for one in rig.instances} | {*own.needed}
     if rig.gateway:
         wanted |= {keys_path(rig).rpartition("/")[2]}
         wanted |= {pair_path(rig, name).rpartition("/")[2] for name, one in rig.gateway.listeners.items() if one.tls}
-    wanted |= {path.rpartition("/")[2] for one in services(rig) for path in one.secrets}
+    wanted |= {path.rpartition("/")[2] for one in monitoring_services(rig) for path in one.secrets}
     extra = [one.path for one in own.secrets if one.path.rpartition("/")[2].removesuffix(NEW) not in wanted]
-    expect(told(extra) or "nothing else", "nothing else", "remove it, once you know whose it is")
+    expect(format_first_lines(extra) or "nothing else", "nothing else", "remove it, once you know whose it is")
 
 
 @check(
@@ -134,14 +144,14 @@ def test_secrets(survey: Survey, rig: Rig) -> None:
     severity="low",
     why="what lies there is in force; a file that no deploy has written was put there by hand",
 )
-def test_config(survey: Survey, rig: Rig) -> None:
+def test_config(survey: SurveyAnswers, rig: Rig) -> None:
     wanted = {*CONFIG}
     wanted |= {config_path(rig).rpartition("/")[2]} if rig.share else set()
-    wanted |= {folder(rig).rpartition("/")[2]} if rig.monitoring else set()
+    wanted |= {monitoring_folder(rig).rpartition("/")[2]} if rig.monitoring else set()
     wanted |= {CONTAINERS} if rig.containers and rig.cards else set()
     wanted |= {authority_path(rig).rpartition("/")[2]} if rig.ca_certificates else set()
     extra = [name for name in survey.read(OURS).config if name.removesuffix(NEW) not in wanted]
-    expect(told(extra) or "nothing else", "nothing else", f"remove it from {rig.roots.config}")
+    expect(format_first_lines(extra) or "nothing else", "nothing else", f"remove it from {rig.roots.config}")
 
 
 @check(
@@ -150,7 +160,7 @@ def test_config(survey: Survey, rig: Rig) -> None:
     severity="high",
     why="another CA can impersonate a mirror, until a hash stops it",
 )
-def test_authorities(survey: Survey, rig: Rig) -> None:
+def test_authorities(survey: SurveyAnswers, rig: Rig) -> None:
     found = survey.read(OURS).files.get(authority_path(rig), "nothing about it")
     wanted = hashlib.sha256(rig.ca_certificates.encode()).hexdigest() if rig.ca_certificates else ""
     expect(found[:12] or "no file", wanted[:12] or "no file", DEPLOY, holds=found == wanted)
@@ -162,9 +172,13 @@ def test_authorities(survey: Survey, rig: Rig) -> None:
     severity="low",
     why="the clock was wrong when it was written: what is due days after it is never due",
 )
-def test_times(survey: Survey, rig: Rig) -> None:
-    found = [f"{one.path} of {day(one.mtime)}" for one in survey.read(OURS).ahead]
-    expect(told(found) or "nothing", "nothing", "set the clock (timedatectl set-ntp true), then `touch` those files")
+def test_times(survey: SurveyAnswers, rig: Rig) -> None:
+    found = [f"{one.path} of {format_day(one.mtime)}" for one in survey.read(OURS).ahead]
+    expect(
+        format_first_lines(found) or "nothing",
+        "nothing",
+        "set the clock (timedatectl set-ntp true), then `touch` those files",
+    )
 
 
 @check(
@@ -173,9 +187,9 @@ def test_times(survey: Survey, rig: Rig) -> None:
     severity="high",
     why="a full or failing disk stops services at their next start, and a deploy halfway",
 )
-def test_disks(survey: Survey, rig: Rig) -> None:
+def test_disks(survey: SurveyAnswers, rig: Rig) -> None:
     ground = survey.read(GROUND)
-    need = room(rig)
+    need = required_space(rig)
     found = [f"nothing about {path}" for path in need if path not in {one.path for one in ground.disks}]
     found += [f"{one.path} read-only" for one in ground.disks if one.read_only]
     full = [one for one in ground.disks if one.free < need.get(one.path, 0)]
@@ -186,12 +200,12 @@ def test_disks(survey: Survey, rig: Rig) -> None:
         if one.inodes is not None and one.inodes < INODES
     ]
     expect(
-        told(found) or "space on all of them",
+        format_first_lines(found) or "space on all of them",
         "space on all of them",
         "free some space (`df -h`), or see in `dmesg` why it is read-only",
     )
     stuck = [one.entry.path for one in survey.read(OURS).folders if one.stuck]
-    expect(told(stuck) or "no immutable directory", "no immutable directory", "`chattr -ia` it")
+    expect(format_first_lines(stuck) or "no immutable directory", "no immutable directory", "`chattr -ia` it")
 
 
 @check(
@@ -200,7 +214,7 @@ def test_disks(survey: Survey, rig: Rig) -> None:
     severity="high",
     why="faults of cards, disks and services only show in the journal: without it, silence is not health",
 )
-def test_journal(survey: Survey) -> None:
+def test_journal(survey: SurveyAnswers) -> None:
     journal = survey.read(GROUND).journal
     # one that was removed under it is not a file of anybody's any more
     kept = [path for path in journal.files if path.endswith(".journal") and "/system" in path]
@@ -211,14 +225,14 @@ def test_journal(survey: Survey) -> None:
         "`systemctl unmask systemd-journald`, then `systemctl restart systemd-journald`",
     )
     unmask = "`systemctl unmask` it, and `systemctl restart systemd-journald`"
-    expect(told(journal.masked) or "no masked unit", "no masked unit", unmask)
+    expect(format_first_lines(journal.masked) or "no masked unit", "no masked unit", unmask)
     settings = journal.settings
     odd = [f"Storage={settings['Storage']}"] if settings.get("Storage") == "none" else []
     level = settings.get("MaxLevelStore", "debug")
     odd += [f"MaxLevelStore={level}"] if level in ("emerg", "alert", "crit", "err", "0", "1", "2", "3") else []
     odd += ["ReadKMsg=no"] if settings.get("ReadKMsg", "yes").lower() in ("no", "false", "off", "0", "n", "f") else []
     cure = "remove it from journald.conf or journald.conf.d in /etc/systemd, then `systemctl restart systemd-journald`"
-    expect(told(odd) or "settings that keep it", "settings that keep it", cure)
+    expect(format_first_lines(odd) or "settings that keep it", "settings that keep it", cure)
 
 
 @check(
@@ -227,9 +241,9 @@ def test_journal(survey: Survey) -> None:
     severity="high",
     why="cron, logrotate, tmpfiles and the like run as root, and undo at night what was checked by day",
 )
-def test_jobs(survey: Survey) -> None:
+def test_jobs(survey: SurveyAnswers) -> None:
     found = sorted({str(one) for one in survey.read(GROUND).jobs})
-    expect(told(found) or "none", "none", "remove the line from that file")
+    expect(format_first_lines(found) or "none", "none", "remove the line from that file")
 
 
 @check(
@@ -238,10 +252,10 @@ def test_jobs(survey: Survey) -> None:
     severity="high",
     why="a lock that is never released lets no weights be fetched or hashed, and nothing fails",
 )
-def test_locks(survey: Survey) -> None:
+def test_locks(survey: SurveyAnswers) -> None:
     found = [
         f"{one.lock} by {one.name} (pid {one.pid})"
         for one in survey.read(GROUND).held
         if one.lock != "lease" and not any(WORKS.search(line) for line in one.groups)
     ]
-    expect(told(found) or "nobody", "nobody", "find out what it is, then `kill` it")
+    expect(format_first_lines(found) or "nobody", "nobody", "find out what it is, then `kill` it")

@@ -3,8 +3,8 @@
 import time
 
 from checks import check, expect
-from rigwright.plan.desired import Desired
-from rigwright.plan.preflight import refusals
+from rigwright.plan.plan_inputs import TargetState
+from rigwright.plan.preflight import find_refusals
 
 
 @check(
@@ -13,6 +13,6 @@ from rigwright.plan.preflight import refusals
     severity="high",
     why="a distribution upgrade, missing card, full disk or foreign listener breaks the next deploy or boot",
 )
-def test_nothing_stands_in_the_way(desired: Desired) -> None:
-    found = refusals(desired, time.time())
+def test_nothing_stands_in_the_way(desired: TargetState) -> None:
+    found = find_refusals(desired, time.time())
     expect("; ".join(found), "nothing", "resolve each of these", holds=not found)

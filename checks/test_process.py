@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from checks import check
-from checks.inforce import Right
-from checks.listing import none
-from checks.services import RESTART, Services, each, named, running, text
+from checks.drift_listing import expect_none
+from checks.effective_units import ExpectedProperties
+from checks.services import RESTART, Services, describe_process, iterate_processes, running_services, unit_settings_of
 from checks.survey.accounts import ACCOUNTS, Accounts
-from checks.survey.processes import PROCESSES, Process, Unit
-from checks.survey.taken import Survey
-from checks.survey.units import UNITS, UnitFile
+from checks.survey.answers import SurveyAnswers
+from checks.survey.processes import PROCESSES, KernelProcess, ServiceProcesses
+from checks.survey.units import UNITS, ExpectedUnit
 from rigwright.model.rig import Rig
-from rigwright.plan.desired import Desired
+from rigwright.plan.plan_inputs import TargetState
 
 # The kernel's words for limits (proc(5)) -> systemd's.
 LIMITS = {
@@ -58,34 +58,34 @@ HINTS = 0x1FF8
     severity="high",
     why="a process that may open no more files turns clients away",
 )
-def test_limits(survey: Survey, rig: Rig, desired: Desired) -> None:
-    services = running(survey, rig, desired)
+def test_limits(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
+    services = running_services(survey, rig, desired)
     first, rights = survey.read(PROCESSES).first, _rights(survey, services)
     wrong = [
-        f"{named(one, unit, process)} has {said}"
-        for one, unit, process in each(services)
+        f"{describe_process(one, unit, process)} has {said}"
+        for one, unit, process in iterate_processes(services)
         for said in _limited(rights[one.name], first, process, main=process.pid == unit.main)
     ]
-    none(wrong, "their units' limits", RESTART)
+    expect_none(wrong, "their units' limits", RESTART)
 
 
-def _rights(survey: Survey, services: Services) -> dict[str, Right]:
+def _rights(survey: SurveyAnswers, services: Services) -> dict[str, ExpectedProperties]:
     units = survey.read(UNITS)
-    return {name: Right(units, one) for name, (one, _) in services.items()}
+    return {name: ExpectedProperties(units, one) for name, (one, _) in services.items()}
 
 
 def _number(value: str) -> float:
     return float(value) if value.isdecimal() else float("inf")
 
 
-def _limited(right: Right, first: Process, process: Process, *, main: bool) -> Iterable[str]:
+def _limited(right: ExpectedProperties, first: KernelProcess, process: KernelProcess, *, main: bool) -> Iterable[str]:
     for limit, name in LIMITS.items():
         soft, hard = map(_number, process.limits.get(limit, ["0", "0"]))
         most = _number(first.limits.get(limit, ["", ""])[1])
         # who may not raise its own gives what it has
-        whole = _number(right.of(f"Limit{name}"))
+        whole = _number(right.expected_value(f"Limit{name}"))
         may = {min(whole, most), whole}
-        wanted = min(_number(right.of(f"Limit{name}Soft")), most)
+        wanted = min(_number(right.expected_value(f"Limit{name}Soft")), most)
         if limit in LEAST and not main:
             fits = LEAST[limit] <= soft <= hard <= max(may)
         else:
@@ -102,19 +102,21 @@ def _limited(right: Right, first: Process, process: Process, *, main: bool) -> I
     why="a service at the lowest priority, or confined to one CPU, answers late without a message",
     blind="CPU affinity of threads that an engine pins itself",
 )
-def test_scheduling(survey: Survey, rig: Rig, desired: Desired) -> None:
-    services = running(survey, rig, desired)
+def test_scheduling(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
+    services = running_services(survey, rig, desired)
     first = survey.read(PROCESSES).first
     rights = _rights(survey, services)
     wrong = [
-        f"{named(one, unit, process)} has {said}"
-        for one, unit, process in each(services)
+        f"{describe_process(one, unit, process)} has {said}"
+        for one, unit, process in iterate_processes(services)
         for said in _scheduled(rights[one.name], one, first, process, main=process.pid == unit.main)
     ]
-    none(wrong, "the defaults of every service", RESTART)
+    expect_none(wrong, "the defaults of every service", RESTART)
 
 
-def _scheduled(right: Right, one: UnitFile, first: Process, process: Process, *, main: bool) -> Iterable[str]:
+def _scheduled(
+    right: ExpectedProperties, one: ExpectedUnit, first: KernelProcess, process: KernelProcess, *, main: bool
+) -> Iterable[str]:
     usual = {thread.split()[0] for thread in first.threads}
     # what an engine is told to give itself
     if "--prio" not in " ".join(process.words):
@@ -124,13 +126,13 @@ def _scheduled(right: Right, one: UnitFile, first: Process, process: Process, *,
             if (policy, priority) != ("0", "0"):
                 yield f"the scheduling policy {policy} with priority {priority}"
     # an engine pins its own threads
-    if "CPUAffinity" not in text(one) and (main or not one.name.startswith("rigwright-")):
+    if "CPUAffinity" not in unit_settings_of(one) and (main or not one.name.startswith("rigwright-")):
         for what, kind in (("processors", "Cpus_allowed_list"), ("nodes of memory", "Mems_allowed_list")):
             if process.status.get(kind) != first.status.get(kind):
                 yield f"the {what} {process.status.get(kind)} of {first.status.get(kind)}"
     if process.ioprio and process.ioprio & ~HINTS not in {*range(*BEST_EFFORT), first.ioprio & ~HINTS}:
         yield f"priority {process.ioprio:#x} at disks"
-    if str(process.oom) != (right.of("OOMScoreAdjust") or "0"):
+    if str(process.oom) != (right.expected_value("OOMScoreAdjust") or "0"):
         yield f"{process.oom} as its OOM score"
 
 
@@ -140,18 +142,18 @@ def _scheduled(right: Right, one: UnitFile, first: Process, process: Process, *,
     severity="critical",
     why="a service that runs as another user, or with a privilege, compromises the box when it is taken over",
 )
-def test_privileges(survey: Survey, rig: Rig, desired: Desired) -> None:
-    services = running(survey, rig, desired)
+def test_privileges(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
+    services = running_services(survey, rig, desired)
     accounts = survey.read(ACCOUNTS)
     wrong = [
-        f"{named(one, unit, process)} has {said}"
-        for one, unit, process in each(services)
-        for said in _privileged(accounts, text(one), process)
+        f"{describe_process(one, unit, process)} has {said}"
+        for one, unit, process in iterate_processes(services)
+        for said in _privileged(accounts, unit_settings_of(one), process)
     ]
-    none(wrong, "their units' users and groups, without privileges", RESTART)
+    expect_none(wrong, "their units' users and groups, without privileges", RESTART)
 
 
-def _privileged(accounts: Accounts, made: Mapping[str, str], process: Process) -> Iterable[str]:
+def _privileged(accounts: Accounts, made: Mapping[str, str], process: KernelProcess) -> Iterable[str]:
     status = {name: value.split() for name, value in process.status.items()}
     uids, gids, groups = set(status["Uid"]), set(status["Gid"]), {*status["Groups"], *status["Gid"]}
     ids = {group.name: str(group.gid) for group in accounts.groups}
@@ -184,23 +186,25 @@ def _privileged(accounts: Accounts, made: Mapping[str, str], process: Process) -
     severity="critical",
     why="in the host's network a service listens and sends; behind another mount it serves other weights",
 )
-def test_namespaces(survey: Survey, rig: Rig, desired: Desired) -> None:
-    services = running(survey, rig, desired)
+def test_namespaces(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
+    services = running_services(survey, rig, desired)
     first = survey.read(PROCESSES).first
     wrong = [
-        f"{named(one, unit, process)} is in {said}"
-        for one, unit, process in each(services)
-        for said in _apart(text(one), unit, first, process)
+        f"{describe_process(one, unit, process)} is in {said}"
+        for one, unit, process in iterate_processes(services)
+        for said in _apart(unit_settings_of(one), unit, first, process)
     ]
     wrong += [
         f"{name} sees a different {place} than the host"
         for name, (_, unit) in services.items()
         for place in unit.elsewhere
     ]
-    none(wrong, "the namespaces of their units", RESTART)
+    expect_none(wrong, "the namespaces of their units", RESTART)
 
 
-def _apart(made: Mapping[str, str], unit: Unit, first: Process, process: Process) -> Iterable[str]:
+def _apart(
+    made: Mapping[str, str], unit: ServiceProcesses, first: KernelProcess, process: KernelProcess
+) -> Iterable[str]:
     main = unit.processes[0]
     own = {space for setting, space in PRIVATE.items() if made.get(setting) == "yes"} | {"mnt"}
     for space, found in process.spaces.items():
@@ -220,16 +224,18 @@ def _apart(made: Mapping[str, str], unit: Unit, first: Process, process: Process
     severity="critical",
     why="a stopped process holds its socket and answers nobody; whoever traces one reads its key",
 )
-def test_running(survey: Survey, rig: Rig, desired: Desired) -> None:
-    services = running(survey, rig, desired)
+def test_running(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
+    services = running_services(survey, rig, desired)
     wrong = []
-    for one, unit, process in each(services):
+    for one, unit, process in iterate_processes(services):
         state = process.status["State"]
         if state.startswith(("T", "t")):
-            wrong.append(f"{named(one, unit, process)} is {state}")
+            wrong.append(f"{describe_process(one, unit, process)} is {state}")
         if process.status["TracerPid"] != "0":
-            wrong.append(f"{named(one, unit, process)} is traced by process {process.status['TracerPid']}")
-    none(wrong, "processes that are neither stopped nor traced", "`kill -CONT` stopped processes, and end the tracers")
+            wrong.append(f"{describe_process(one, unit, process)} is traced by process {process.status['TracerPid']}")
+    expect_none(
+        wrong, "processes that are neither stopped nor traced", "`kill -CONT` stopped processes, and end the tracers"
+    )
 
 
 @check(
@@ -238,8 +244,8 @@ def test_running(survey: Survey, rig: Rig, desired: Desired) -> None:
     severity="critical",
     why="a library listed there is in every process that starts next, root's too",
 )
-def test_preload(survey: Survey) -> None:
-    none(survey.read(PROCESSES).preload, "nothing in /etc/ld.so.preload", f"remove that file, then {RESTART}")
+def test_preload(survey: SurveyAnswers) -> None:
+    expect_none(survey.read(PROCESSES).preload, "nothing in /etc/ld.so.preload", f"remove that file, then {RESTART}")
 
 
 @check(
@@ -248,7 +254,7 @@ def test_preload(survey: Survey) -> None:
     severity="critical",
     why="it can read the service's memory and impersonate it",
 )
-def test_others(survey: Survey) -> None:
+def test_others(survey: SurveyAnswers) -> None:
     found = [one for one in survey.read(PROCESSES).others if not one.what.startswith("runs from")]
     told = [f"process {one.pid} ({' '.join(one.words)[:60]}) {one.what}" for one in found]
-    none(told, "only processes of Rigwright's units", "end it, and find out what started it")
+    expect_none(told, "only processes of Rigwright's units", "end it, and find out what started it")

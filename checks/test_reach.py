@@ -2,12 +2,12 @@
 
 from ipaddress import ip_address
 
-from checks import Drift, check, expect
-from checks.survey.reach import REACH, folders, sockets
-from checks.survey.taken import Survey
-from rigwright.gateway.given import ROUTER_SOCKET, ROUTER_UNIT
+from checks import CheckDifference, check, expect
+from checks.survey.answers import SurveyAnswers
+from checks.survey.reach import REACH, private_folders, socket_units
+from rigwright.gateway.secrets_distribution import ROUTER_SOCKET, ROUTER_UNIT
 from rigwright.model.rig import Instance, Rig
-from rigwright.monitoring.service import services
+from rigwright.monitoring.monitoring_units import monitoring_services
 
 OTHERS = 0o007
 
@@ -18,12 +18,12 @@ OTHERS = 0o007
     severity="critical",
     why="another listener's clients count as local: no key, no TLS and no limit applies to them",
 )
-def test_no_other_listener(survey: Survey, rig: Rig) -> None:
+def test_no_other_listener(survey: SurveyAnswers, rig: Rig) -> None:
     leads = survey.read(REACH).leads
     if leads:
-        raise Drift.several(
+        raise CheckDifference.combine(
             [
-                Drift(
+                CheckDifference(
                     "no other listener that leads to the models",
                     f"{one.program} on {one.at}: {one.how}",
                     "stop it, and disable what starts it (`systemctl disable --now UNIT`)",
@@ -39,7 +39,7 @@ def test_no_other_listener(survey: Survey, rig: Rig) -> None:
     severity="critical",
     why="a tunnel makes a port of the loopback interface a port of another host",
 )
-def test_no_tunnel(survey: Survey, rig: Rig) -> None:
+def test_no_tunnel(survey: SurveyAnswers, rig: Rig) -> None:
     reach = survey.read(REACH)
     # of what listens here, too, the check before tells
     listening = " ".join(f"{one.program} {one.how}" for one in reach.leads)
@@ -53,7 +53,7 @@ def test_no_tunnel(survey: Survey, rig: Rig) -> None:
     severity="critical",
     why="whoever opens it needs only the key, from anywhere; whoever replaces it is sent that key",
 )
-def test_socket(survey: Survey, rig: Rig, instance: Instance) -> None:
+def test_socket(survey: SurveyAnswers, rig: Rig, instance: Instance) -> None:
     _socket(survey, rig, instance.socket, f"systemctl restart {instance.unit}")
 
 
@@ -63,20 +63,20 @@ def test_socket(survey: Survey, rig: Rig, instance: Instance) -> None:
     severity="critical",
     why="whoever opens them decides which keys are revoked, and where requests go",
 )
-def test_gateway_sockets(survey: Survey, rig: Rig, gateway: object) -> None:
+def test_gateway_sockets(survey: SurveyAnswers, rig: Rig, gateway: object) -> None:
     own = {one.socket for one in rig.instances}
-    for path, unit in sockets(rig).items():
+    for path, unit in socket_units(rig).items():
         if path not in own:
             holder = f"{ROUTER_SOCKET} " if unit == ROUTER_UNIT else ""
             _socket(survey, rig, path, f"systemctl restart {holder}{unit}")
 
 
-def _socket(survey: Survey, rig: Rig, path: str, step: str) -> None:
-    reach, unit = survey.read(REACH), sockets(rig)[path]
+def _socket(survey: SurveyAnswers, rig: Rig, path: str, step: str) -> None:
+    reach, unit = survey.read(REACH), socket_units(rig)[path]
     users = {one.socket: (rig.user(one), rig.socket_groups(one)) for one in rig.instances}
     owner, groups = users.get(path, (rig.gateway_user, (rig.gateway_user,)))
     folder = path.rpartition("/")[0]
-    closed = folder in folders(rig)
+    closed = folder in private_folders(rig)
     socket = reach.lying[path]
     expect(f"{path} is {socket.kind}", f"{path} is a socket", step)
     owners = {owner, "root"} if not closed else {owner}
@@ -106,7 +106,7 @@ def _socket(survey: Survey, rig: Rig, path: str, step: str) -> None:
     severity="critical",
     why="neighbours on such a network reach ports that only this host should reach",
 )
-def test_loopback_is_loopback(survey: Survey, rig: Rig) -> None:
+def test_loopback_is_loopback(survey: SurveyAnswers, rig: Rig) -> None:
     found = survey.read(REACH).routed
     settings = " ".join(f"net.ipv4.conf.{name}.route_localnet=0" for name in found)
     step = f"sysctl -w {settings}, and remove route_localnet from /etc/sysctl.conf and /etc/sysctl.d"
@@ -119,10 +119,10 @@ def test_loopback_is_loopback(survey: Survey, rig: Rig) -> None:
     severity="high",
     why="clients of an address that the host has lost reach nobody, or somebody else",
 )
-def test_addresses(survey: Survey, rig: Rig) -> None:
+def test_addresses(survey: SurveyAnswers, rig: Rig) -> None:
     declared = [one.address for one in (rig.gateway.listeners.values() if rig.gateway else ())]
     declared += [rig.share.address] if rig.share else []
-    declared += [one.at[0] for one in services(rig)]
+    declared += [one.at[0] for one in monitoring_services(rig)]
     there = {*survey.read(REACH).addresses}
     lost = sorted({one for one in declared if one not in there and not _local(one)})
     expect(

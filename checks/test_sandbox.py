@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from checks import DEPLOY, check
-from checks.listing import none
+from checks.drift_listing import expect_none
 from checks.services import CONTAINED
-from checks.survey.escapes import ESCAPES, Done
-from checks.survey.taken import Survey
-from rigwright.engines.kind import Service
+from checks.survey.answers import SurveyAnswers
+from checks.survey.escapes import ESCAPES, EscapeResult
+from rigwright.engines.kind import ServiceSpec
 from rigwright.model.rig import Instance
 
 
 @pytest.fixture(scope="session")
-def done(survey: Survey, instance: Instance, service: Service) -> Done:
+def done(survey: SurveyAnswers, instance: Instance, service: ServiceSpec) -> EscapeResult:
     """What an instance can do that it must not, by kind of attempt."""
     if service.container:
         pytest.skip(CONTAINED)
@@ -27,8 +27,8 @@ def done(survey: Survey, instance: Instance, service: Service) -> Done:
     severity="critical",
     why="a service that is taken over takes its neighbours along",
 )
-def test_processes(done: Done) -> None:
-    none(done.processes, "no reachable process", DEPLOY)
+def test_processes(done: EscapeResult) -> None:
+    expect_none(done.processes, "no reachable process", DEPLOY)
 
 
 @check(
@@ -37,8 +37,8 @@ def test_processes(done: Done) -> None:
     severity="critical",
     why="a service that is taken over could send out what it is asked",
 )
-def test_network(done: Done) -> None:
-    none(done.network, "nothing reachable", DEPLOY)
+def test_network(done: EscapeResult) -> None:
+    expect_none(done.network, "nothing reachable", DEPLOY)
 
 
 @check(
@@ -47,8 +47,8 @@ def test_network(done: Done) -> None:
     severity="critical",
     why="a service that is taken over could survive its restart, or keep deploys away",
 )
-def test_files(done: Done) -> None:
-    none(done.files, "no reachable files of others", DEPLOY)
+def test_files(done: EscapeResult) -> None:
+    expect_none(done.files, "no reachable files of others", DEPLOY)
 
 
 @check(
@@ -57,12 +57,12 @@ def test_files(done: Done) -> None:
     severity="critical",
     why="disks and memory can be read without going through files",
 )
-def test_devices(done: Done) -> None:
-    none(done.devices, "no reachable device", DEPLOY)
+def test_devices(done: EscapeResult) -> None:
+    expect_none(done.devices, "no reachable device", DEPLOY)
 
 
 @check(
     "E05", "the instance cannot gain privileges", severity="critical", why="a hole in the kernel is a hole in the box"
 )
-def test_privileges(done: Done) -> None:
-    none(done.privileges, "no privileges to gain", DEPLOY)
+def test_privileges(done: EscapeResult) -> None:
+    expect_none(done.privileges, "no privileges to gain", DEPLOY)

@@ -7,26 +7,26 @@ from itertools import zip_longest
 
 import pytest
 
-from checks import DEPLOY, Drift, check, expect
-from checks.listing import none
-from checks.nvidia_smi import answer
+from checks import DEPLOY, CheckDifference, check, expect
+from checks.drift_listing import expect_none
+from checks.nvidia_smi import parse_smi_answer
 from checks.services import CONTAINED
-from checks.survey.processes import PROCESSES, Unit
-from checks.survey.section import Scene
-from checks.survey.serving import SERVING, Started
-from checks.survey.taken import Survey
-from checks.survey.units import UNITS, declared, ours
+from checks.survey.answers import SurveyAnswers
+from checks.survey.processes import PROCESSES, ServiceProcesses
+from checks.survey.section import SurveyScope
+from checks.survey.serving import SERVING, StartRecord
+from checks.survey.units import UNITS, expected_units, is_managed_unit
 from rigwright.engines import kind_of
-from rigwright.engines.kind import Service
-from rigwright.host.systemd import Expanded
+from rigwright.engines.kind import ServiceSpec
+from rigwright.host.systemd_syntax import ExpandedWord
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Instance, Rig
 from rigwright.nvidia.cards import smi as nvidia_smi
-from rigwright.plan.desired import Desired
+from rigwright.plan.plan_inputs import TargetState
 from rigwright.serving.generation import Generation
-from rigwright.serving.listeners import names
-from rigwright.serving.units import environment, strange
-from rigwright.types import memory
+from rigwright.serving.instance_units import find_foreign_variables, instance_variables
+from rigwright.serving.listeners import listener_units
+from rigwright.types import memory_bytes
 
 # Services and sockets that a rig may have had before.
 NAMED = re.compile(
@@ -37,17 +37,17 @@ TARGET = "rigwright.target"
 
 
 @pytest.fixture(scope="session")
-def running(survey: Survey, instance: Instance) -> Unit:
+def running(survey: SurveyAnswers, instance: Instance) -> ServiceProcesses:
     """An instance's processes."""
     return survey.read(PROCESSES).units[instance.unit]
 
 
 @check("S01", "the instance is running, and starts at boot", severity="critical", why="nobody is served")
-def test_active_and_wanted(survey: Survey, instance: Instance) -> None:
+def test_active_and_wanted(survey: SurveyAnswers, instance: Instance) -> None:
     units = survey.read(UNITS)
-    expect(units.value(instance.unit, "ActiveState") or "not there", "active", DEPLOY)
-    expect(units.value(TARGET, "UnitFileState") or "not there", "enabled", DEPLOY)
-    wanted = instance.unit in units.names(TARGET, "Wants")
+    expect(units.property_value(instance.unit, "ActiveState") or "not there", "active", DEPLOY)
+    expect(units.property_value(TARGET, "UnitFileState") or "not there", "enabled", DEPLOY)
+    wanted = instance.unit in units.property_names(TARGET, "Wants")
     expect("wanted" if wanted else "not wanted", f"wanted by {TARGET}", DEPLOY, holds=wanted)
 
 
@@ -57,15 +57,15 @@ def test_active_and_wanted(survey: Survey, instance: Instance) -> None:
     severity="high",
     why="a unit changed by hand or by an interrupted deploy serves something else, now or after the next restart",
 )
-def test_process_is_current(survey: Survey, wanted: Generation, instance: Instance) -> None:
+def test_process_is_current(survey: SurveyAnswers, wanted: Generation, instance: Instance) -> None:
     found = survey.read(SERVING).started
     for unit_state in wanted.unit_states:
-        if unit_state.unit in (instance.unit, names(instance.port)[0]):
+        if unit_state.unit in (instance.unit, listener_units(instance.port)[0]):
             started = found[unit_state.unit].lines[:1]
             expect(started[0][:12] if started else "no record of a start", unit_state.started_from[:12], DEPLOY)
     started_from = found[instance.unit]
     others = [line.partition(" ")[2] for line in set(started_from.lines[1:]) ^ set(started_from.now)]
-    none(sorted(others), "the weights on disk now", DEPLOY)
+    expect_none(sorted(others), "the weights on disk now", DEPLOY)
     given = started_from.key is not None and started_from.key.given
     expect("another key" if not given else "", "the key on disk now", DEPLOY, holds=given)
 
@@ -76,7 +76,7 @@ def test_process_is_current(survey: Survey, wanted: Generation, instance: Instan
     severity="high",
     why="a hole in the server is a hole in the box",
 )
-def test_exposure(survey: Survey, instance: Instance, service: Service) -> None:
+def test_exposure(survey: SurveyAnswers, instance: Instance, service: ServiceSpec) -> None:
     if service.container:
         pytest.skip(CONTAINED)
     sandbox = service.sandbox
@@ -91,12 +91,12 @@ def test_exposure(survey: Survey, instance: Instance, service: Service) -> None:
     severity="critical",
     why="others could read the key",
 )
-def test_key_is_secret(survey: Survey, instance: Instance) -> None:
+def test_key_is_secret(survey: SurveyAnswers, instance: Instance) -> None:
     key = survey.read(SERVING).started[instance.unit].key
     if key is None or not key.mode:
-        raise Drift("a file with its key", "none", DEPLOY)
+        raise CheckDifference("a file with its key", "none", DEPLOY)
     expect(f"mode {key.mode} of user {key.owner}", "mode 600 of user 0", DEPLOY)
-    none(key.leaks, "the key only in its file", "change the key, and find out what put it there")
+    expect_none(key.leaks, "the key only in its file", "change the key, and find out what put it there")
 
 
 @check(
@@ -105,11 +105,11 @@ def test_key_is_secret(survey: Survey, instance: Instance) -> None:
     severity="critical",
     why="it runs on the CPU, or on another instance's card",
 )
-def test_sees_its_cards(survey: Survey, facts: HostFacts, instance: Instance, running: Unit) -> None:
+def test_sees_its_cards(survey: SurveyAnswers, facts: HostFacts, instance: Instance, running: ServiceProcesses) -> None:
     if not instance.cards:
         pytest.skip("serves on the CPU")
     own = {one.pid for one in running.processes}
-    apps = answer(survey, "apps", nvidia_smi.apps)
+    apps = parse_smi_answer(survey, "apps", nvidia_smi.apps)
     found = sorted({app.address for app in apps if app.pid in own})
     wanted = sorted(facts.pci_cards[index][0] for index in instance.cards)
     expect(found, wanted, f"see `nvidia-smi` and `journalctl -u {instance.unit}` for CUDA errors")
@@ -121,13 +121,13 @@ def test_sees_its_cards(survey: Survey, facts: HostFacts, instance: Instance, ru
     severity="high",
     why="a worker that outlives its service keeps its memory, and so does what lies in /dev/shm",
 )
-def test_stop_takes_all(survey: Survey, instance: Instance) -> None:
-    expect(survey.read(UNITS).value(instance.unit, "KillMode"), "control-group", DEPLOY)
+def test_stop_takes_all(survey: SurveyAnswers, instance: Instance) -> None:
+    expect(survey.read(UNITS).property_value(instance.unit, "KillMode"), "control-group", DEPLOY)
     stray = [one for one in survey.read(PROCESSES).others if one.what.startswith("runs from")]
     told = [f"process {one.pid} ({' '.join(one.words)[:80]}) {one.what}" for one in stray]
-    none(told, "only engines run by this rig's units", "kill it: no unit of this rig started it")
+    expect_none(told, "only engines run by this rig's units", "kill it: no unit of this rig started it")
     left = "remove it: no instance of this rig sees the host's /dev/shm"
-    none(survey.read(PROCESSES).shared, "nothing of a service user's in the host's /dev/shm", left)
+    expect_none(survey.read(PROCESSES).shared, "nothing of a service user's in the host's /dev/shm", left)
 
 
 @check(
@@ -136,19 +136,19 @@ def test_stop_takes_all(survey: Survey, instance: Instance) -> None:
     severity="high",
     why="an undeclared unit holds memory, a port and a key",
 )
-def test_nothing_undeclared(survey: Survey, rig: Rig, desired: Desired) -> None:
-    units, wanted = survey.read(UNITS), declared(Scene(rig, desired))
+def test_nothing_undeclared(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
+    units, wanted = survey.read(UNITS), expected_units(SurveyScope(rig, desired))
     marked = {
         one.path.rpartition("/")[2]: one
         for one in units.lying
         # another name for one that is declared is another check's
-        if ours(one.first) and one.link.rpartition("/")[2] not in wanted
+        if is_managed_unit(one.first) and one.link.rpartition("/")[2] not in wanted
     }
     left = [one.path for name, one in marked.items() if name not in wanted and "." in name]
     # a unit that somebody else has given such a name is theirs: we neither wrote its file nor noted its start
     noted = {*survey.read(SERVING).records, *marked}
     left += [name for name in units.loaded if name not in wanted and NAMED.fullmatch(name) and name in noted]
-    none(left, "only this rig's units", f"{DEPLOY}; `systemctl stop` units that have no file")
+    expect_none(left, "only this rig's units", f"{DEPLOY}; `systemctl stop` units that have no file")
 
 
 @check(
@@ -157,13 +157,16 @@ def test_nothing_undeclared(survey: Survey, rig: Rig, desired: Desired) -> None:
     severity="high",
     why="an instance that grows without bound takes the box down",
 )
-def test_limits(survey: Survey, facts: HostFacts, instance: Instance) -> None:
+def test_limits(survey: SurveyAnswers, facts: HostFacts, instance: Instance) -> None:
     units = survey.read(UNITS)
-    wanted, found = memory(instance.memory_max, facts.memory_kib), units.value(instance.unit, "MemoryMax")
+    wanted, found = (
+        memory_bytes(instance.memory_max, facts.memory_kib),
+        units.property_value(instance.unit, "MemoryMax"),
+    )
     said = int(found) if found.isdecimal() else 0
     # systemd counts a part of pages, the kernel's own among them
     expect(f"{found or 'no'} bytes", f"{wanted} bytes", DEPLOY, holds=abs(said - wanted) <= wanted // 50)
-    expect(units.value(instance.unit, "TasksMax"), str(instance.tasks_max), DEPLOY)
+    expect(units.property_value(instance.unit, "TasksMax"), str(instance.tasks_max), DEPLOY)
 
 
 @check(
@@ -173,31 +176,36 @@ def test_limits(survey: Survey, facts: HostFacts, instance: Instance) -> None:
     why="a variable set for all services, or another program of that name, serves something else",
 )
 def test_process_is_the_declared_one(
-    survey: Survey, rig: Rig, desired: Desired, instance: Instance, service: Service, running: Unit
+    survey: SurveyAnswers,
+    rig: Rig,
+    desired: TargetState,
+    instance: Instance,
+    service: ServiceSpec,
+    running: ServiceProcesses,
 ) -> None:
     if service.container:
         pytest.skip(CONTAINED)
     main = next((one for one in running.processes if one.pid == running.main), None)
     if main is None:
-        raise Drift("a process", "none", DEPLOY)
+        raise CheckDifference("a process", "none", DEPLOY)
     restart = f"`systemctl restart {instance.unit}`"
-    folder = rig.installed(desired.installations[instance.installed_as].folder)
+    folder = rig.installation_path(desired.installations[instance.installed_as].folder)
     # what systemd expands, it knows
-    wanted = ["" if isinstance(word, Expanded) else str(word) for word in service.command]
+    wanted = ["" if isinstance(word, ExpandedWord) else str(word) for word in service.command]
     # of a script the kernel runs the distribution's interpreter, with what its first line names before the script
     before = main.words.index(wanted[0]) if main.exe.startswith("/usr/bin/") and wanted[0] in main.words[1:3] else 0
     inside = bool(before) or main.exe.startswith(f"{folder}/")
     expect(main.exe, f"a program in {folder}", restart, holds=inside)
     pairs = zip_longest(main.words[before:], wanted, fillvalue="nothing")
     other = [f"{has} for {word}" for has, word in pairs if word and has != word]
-    none(other, "the arguments of its unit", restart)
-    given = environment(instance, service)
+    expect_none(other, "the arguments of its unit", restart)
+    given = instance_variables(instance, service)
     wrong = [
         f"{name} {main.environment.get(name, 'unset')}" for name in given if main.environment.get(name) != given[name]
     ]
-    none(wrong, "the variables of its unit", restart)
+    expect_none(wrong, "the variables of its unit", restart)
     added = f"`systemctl unset-environment` them, or remove them from /etc/systemd/, then {restart}"
-    none(strange(main.environment, instance, service), "no added variables", added)
+    expect_none(find_foreign_variables(main.environment, instance, service), "no added variables", added)
     first = survey.read(PROCESSES).first.spaces.get("net")
     apart = all(one.spaces.get("net") != first for one in running.processes)
     expect("the host's network", "its own network", restart, holds=apart)
@@ -209,15 +217,15 @@ def test_process_is_the_declared_one(
     severity="high",
     why="after a driver upgrade an engine may use another backend, or fit half the tokens, and only its log says so",
 )
-def test_runs_as_at_first(survey: Survey, instance: Instance) -> None:
+def test_runs_as_at_first(survey: SurveyAnswers, instance: Instance) -> None:
     started = survey.read(SERVING).started[instance.unit]
     first = _first(started)
     if not first:
         pytest.skip("its log says nothing about it")
-    now, then = kind_of(instance).begun(started.said), kind_of(instance).begun(first)
-    expect(now, then, f"see `journalctl -u {instance.unit}` for messages about backends", holds=now.like(then))
+    now, then = kind_of(instance).parse_startup(started.said), kind_of(instance).parse_startup(first)
+    expect(now, then, f"see `journalctl -u {instance.unit}` for messages about backends", holds=now.is_like(then))
 
 
-def _first(started: Started) -> list[str]:
+def _first(started: StartRecord) -> list[str]:
     """What it has said when it was first started from what it was started from now; nothing where nobody knows."""
     return started.first[1:] if started.first[:1] == started.lines[:1] else []

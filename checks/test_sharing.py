@@ -3,17 +3,17 @@
 import pytest
 
 from checks import DEPLOY, check, expect
-from checks.survey.clients import REQUESTS, UNGIVEN, answer, pieces, stranger
+from checks.survey.answers import SurveyAnswers
 from checks.survey.gates import GATES
 from checks.survey.reach import REACH
-from checks.survey.taken import Survey
-from rigwright.model.entry import Share
+from checks.survey.request_plan import REQUESTS, UNGIVEN, compared_pieces, disallowed_address, find_answer
+from rigwright.model.entry import ShareEntry
 from rigwright.model.rig import Rig
-from rigwright.weights.sharing import UNIT, config, config_path, digest, endpoint
+from rigwright.weights.weight_sharing import SHARE_UNIT, config_path, render_share_config, share_digest, share_endpoint
 
 EXPOSURE = 2.0  # budget of the unit, `systemd-analyze security`: 0 is nothing exposed, 10 everything
 LATER = 30  # seconds: workers that began so long after their settings were noted were not begun by us
-LOG = f"see `journalctl -u {UNIT}`"
+LOG = f"see `journalctl -u {SHARE_UNIT}`"
 
 
 @check(
@@ -22,8 +22,8 @@ LOG = f"see `journalctl -u {UNIT}`"
     severity="high",
     why="other boxes download from outside again",
 )
-def test_active_and_enabled(survey: Survey, share: Share) -> None:
-    one = survey.read(GATES).gate(UNIT)
+def test_active_and_enabled(survey: SurveyAnswers, share: ShareEntry) -> None:
+    one = survey.read(GATES).unit_state(SHARE_UNIT)
     expect(f"{one.active}, {one.enabled}", "active, enabled", f"{DEPLOY}, or {LOG}")
 
 
@@ -33,18 +33,18 @@ def test_active_and_enabled(survey: Survey, share: Share) -> None:
     severity="high",
     why="settings changed by hand or by an interrupted deploy give other files to other boxes",
 )
-def test_process_is_current(survey: Survey, rig: Rig, share: Share) -> None:
-    one, wanted = survey.read(GATES).gate(UNIT), digest(rig, share)
+def test_process_is_current(survey: SurveyAnswers, rig: Rig, share: ShareEntry) -> None:
+    one, wanted = survey.read(GATES).unit_state(SHARE_UNIT), share_digest(rig, share)
     expect(one.started[:12] if one.active == "active" else "no process", wanted[:12], DEPLOY)
     # what lies there is what it has from its next start on
-    lying = survey.read(GATES).files.get(config_path(rig)) == config(rig, share)
+    lying = survey.read(GATES).files.get(config_path(rig)) == render_share_config(rig, share)
     expect(
         "as declared" if lying else "changed",
         "as declared",
         f"{DEPLOY}: it writes {config_path(rig)} anew",
         holds=lying,
     )
-    restart = f"systemctl restart {UNIT}"
+    restart = f"systemctl restart {SHARE_UNIT}"
     expect("another program" if one.replaced else "the same", "the same", restart)
     found = f"workers started {one.later}s later" if one.later > LATER else "no later ones"
     expect(found, "no later ones", restart)
@@ -56,8 +56,8 @@ def test_process_is_current(survey: Survey, rig: Rig, share: Share) -> None:
     severity="high",
     why="a hole in the server is a hole in the box",
 )
-def test_exposure(survey: Survey, share: Share) -> None:
-    level = survey.read(GATES).gate(UNIT).exposure or "10"
+def test_exposure(survey: SurveyAnswers, share: ShareEntry) -> None:
+    level = survey.read(GATES).unit_state(SHARE_UNIT).exposure or "10"
     expect(level, f"at most {EXPOSURE}", DEPLOY, holds=float(level) <= EXPOSURE)
 
 
@@ -67,12 +67,16 @@ def test_exposure(survey: Survey, share: Share) -> None:
     severity="critical",
     why="on another network, the weights are open to everyone",
 )
-def test_listens_where_it_is_declared(survey: Survey, share: Share) -> None:
+def test_listens_where_it_is_declared(survey: SurveyAnswers, share: ShareEntry) -> None:
     listeners = survey.read(REACH).listeners
-    own = {one.at for one in listeners if any(name.endswith(f" of {UNIT}") for name in one.holders)}
-    expect(", ".join(sorted(own)) or "nothing", endpoint(share), f"systemctl restart {UNIT}, or {DEPLOY}")
+    own = {one.at for one in listeners if any(name.endswith(f" of {SHARE_UNIT}") for name in one.holders)}
+    expect(", ".join(sorted(own)) or "nothing", share_endpoint(share), f"systemctl restart {SHARE_UNIT}, or {DEPLOY}")
     others = [
-        name for one in listeners if one.port == share.port for name in one.holders if not name.endswith(f" of {UNIT}")
+        name
+        for one in listeners
+        if one.port == share.port
+        for name in one.holders
+        if not name.endswith(f" of {SHARE_UNIT}")
     ]
     expect(
         ", ".join(sorted(set(others))) or "nobody", "nobody", f"stop what listens on port {share.port}, then {DEPLOY}"
@@ -85,16 +89,16 @@ def test_listens_where_it_is_declared(survey: Survey, share: Share) -> None:
     severity="high",
     why="a peer that serves other bytes costs a download",
 )
-def test_a_weight_is_given(survey: Survey, rig: Rig, share: Share) -> None:
+def test_a_weight_is_given(survey: SurveyAnswers, rig: Rig, share: ShareEntry) -> None:
     requests = survey.read(REQUESTS)
-    for weight, number, start, length in pieces(rig):
-        found = answer(requests, f"share: {weight.weight_path} {number}")
+    for weight, number, start, length in compared_pieces(rig):
+        found = find_answer(requests, f"share: {weight.weight_path} {number}")
         wanted = f"bytes {start}-{start + length - 1}/{weight.size}"
-        told = f"{found.said} {found.headers.get('content-range', '')}".strip()
+        told = f"{found.describe} {found.headers.get('content-range', '')}".strip()
         expect(f"{weight.file}: {told}", f"{weight.file}: 206 {wanted}", f"{LOG}, or re-run deploy")
         same = found.sha256 == requests.parts.get(f"{weight.weight_path} {number}", "")
         said = "as on disk" if same else "others"
-        expect(f"{weight.file}: bytes {said}", f"{weight.file}: bytes as on disk", f"systemctl restart {UNIT}")
+        expect(f"{weight.file}: bytes {said}", f"{weight.file}: bytes as on disk", f"systemctl restart {SHARE_UNIT}")
 
 
 @check(
@@ -103,13 +107,13 @@ def test_a_weight_is_given(survey: Survey, rig: Rig, share: Share) -> None:
     severity="critical",
     why="half a file would be fetched as a whole one, and a link leads anywhere",
 )
-def test_nothing_else_is_given(survey: Survey, share: Share) -> None:
+def test_nothing_else_is_given(survey: SurveyAnswers, share: ShareEntry) -> None:
     requests = survey.read(REQUESTS)
     for what in UNGIVEN:
-        found = answer(requests, f"share: {what}").said
+        found = find_answer(requests, f"share: {what}").describe
         # of what is not there, too: for what it is called
         expect(f"{what}: {found}", f"{what}: refused", f"{DEPLOY}, or {LOG}", holds=found in ("403", "400"))
-    found = answer(requests, "share: written").said
+    found = find_answer(requests, "share: written").describe
     expect(f"writing: {found}", "writing: 405", f"{DEPLOY}, or {LOG}")
 
 
@@ -119,12 +123,12 @@ def test_nothing_else_is_given(survey: Survey, share: Share) -> None:
     severity="critical",
     why="licensed and gated models must not be public",
 )
-def test_strangers_are_refused(survey: Survey, share: Share) -> None:
-    if not stranger(share):
+def test_strangers_are_refused(survey: SurveyAnswers, share: ShareEntry) -> None:
+    if not disallowed_address(share):
         pytest.skip("the share refuses none of this host's addresses")
     # who is allowed is told that there is no such file
-    found = answer(survey.read(REQUESTS), "share: stranger")
-    expect(found.said, "403 or no answer", DEPLOY, holds=found.status in (0, 403))
+    found = find_answer(survey.read(REQUESTS), "share: stranger")
+    expect(found.describe, "403 or no answer", DEPLOY, holds=found.status in (0, 403))
 
 
 @check(
@@ -133,18 +137,22 @@ def test_strangers_are_refused(survey: Survey, share: Share) -> None:
     severity="critical",
     why="a hole in the server would change weights",
 )
-def test_it_cannot_write(survey: Survey, share: Share) -> None:
+def test_it_cannot_write(survey: SurveyAnswers, share: ShareEntry) -> None:
     gates = survey.read(GATES)
-    expect("a process" if gates.gate(UNIT).pid else "none", "a process", f"{LOG}, or {DEPLOY}")
-    expect(", ".join(gates.sharing.writes) or "nothing", "nothing", f"systemctl restart {UNIT}, or {DEPLOY}")
+    expect("a process" if gates.unit_state(SHARE_UNIT).pid else "none", "a process", f"{LOG}, or {DEPLOY}")
+    expect(", ".join(gates.sharing.writes) or "nothing", "nothing", f"systemctl restart {SHARE_UNIT}, or {DEPLOY}")
     root = gates.sharing.user == 0 or gates.sharing.able
-    expect("root" if root else "an unprivileged user", "an unprivileged user", f"systemctl restart {UNIT}, or {DEPLOY}")
+    expect(
+        "root" if root else "an unprivileged user",
+        "an unprivileged user",
+        f"systemctl restart {SHARE_UNIT}, or {DEPLOY}",
+    )
 
 
 @check("H09", "weights are shared only where declared", severity="high", why="nobody knows about an undeclared share")
-def test_nothing_undeclared(survey: Survey, rig: Rig) -> None:
+def test_nothing_undeclared(survey: SurveyAnswers, rig: Rig) -> None:
     if rig.share:
         pytest.skip("the rig declares one")
-    one = survey.read(GATES).gate(UNIT)
+    one = survey.read(GATES).unit_state(SHARE_UNIT)
     there = one.enabled not in ("", "not there") or one.active not in ("inactive", "not there", "")
     expect(f"{one.active}, {one.enabled}" if there else "nothing", "nothing", DEPLOY)

@@ -6,17 +6,17 @@ import re
 from collections.abc import Iterable
 
 from checks import check
-from checks.inforce import PULLS, RELOAD, TOLD, differences, said
-from checks.listing import none
-from checks.settings import settings, words
-from checks.survey.section import Scene
-from checks.survey.taken import Survey
-from checks.survey.units import PARENTS, UNITS, UnitFile, Units, declared
-from rigwright.host.systemd import UNITS as FOLDER
+from checks.drift_listing import expect_none
+from checks.effective_units import PULLS, RELOAD, TOLD, describe_difference, find_property_differences
+from checks.survey.answers import SurveyAnswers
+from checks.survey.section import SurveyScope
+from checks.survey.units import PARENTS, UNITS, ExpectedUnit, UnitSurvey, expected_units
+from checks.unit_settings import parse_unit_settings, split_quoted_words
+from rigwright.host.systemd_syntax import UNIT_FOLDER as FOLDER
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
-from rigwright.plan.desired import Desired
-from rigwright.serving.units import ANYBODYS
+from rigwright.plan.plan_inputs import TargetState
+from rigwright.serving.instance_units import INHERITED_VARIABLES
 
 # Units of the distribution's that ours wait for, or need, without saying so.
 USUAL = re.compile(r"[^/]*\.(mount|slice|target|device)|systemd-[a-z-]+\.(service|socket)|nvidia-[a-z-]+\.service")
@@ -77,10 +77,10 @@ PATHS = frozenset({"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin",
     severity="high",
     why="a variable or limit that the manager sets for all services is in every process that starts next",
 )
-def test_manager(survey: Survey, facts: HostFacts) -> None:
+def test_manager(survey: SurveyAnswers, facts: HostFacts) -> None:
     units = survey.read(UNITS)
-    given = [one.partition("=")[::2] for one in words(units.manager.get("Environment", ""))]
-    strange = [f"the variable {name}" for name, _ in given if not ANYBODYS.fullmatch(name)]
+    given = [one.partition("=")[::2] for one in split_quoted_words(units.manager.get("Environment", ""))]
+    strange = [f"the variable {name}" for name, _ in given if not INHERITED_VARIABLES.fullmatch(name)]
     strange += [
         f"PATH with {place}"
         for name, value in given
@@ -91,12 +91,16 @@ def test_manager(survey: Survey, facts: HostFacts) -> None:
     lines = [f"{one.path}: {one.line}" for one in units.configured if SET.fullmatch(one.line.partition("=")[0].strip())]
     cure = "remove it from /etc/systemd/, `systemctl unset-environment` variables, `systemctl revert` slices, then "
     cure += "`systemctl daemon-reexec`"
-    limits = [said(one) for name in PARENTS for one in differences(units, UnitFile(name, "", "", ""), facts.memory_kib)]
-    dropped = [path for name in PARENTS for path in units.names(name, "DropInPaths")]
-    none([*strange, *lines, *_defaults(units), *limits, *dropped], "only systemd's defaults", cure)
+    limits = [
+        describe_difference(one)
+        for name in PARENTS
+        for one in find_property_differences(units, ExpectedUnit(name, "", "", ""), facts.memory_kib)
+    ]
+    dropped = [path for name in PARENTS for path in units.property_names(name, "DropInPaths")]
+    expect_none([*strange, *lines, *_defaults(units), *limits, *dropped], "only systemd's defaults", cure)
 
 
-def _defaults(units: Units) -> Iterable[str]:
+def _defaults(units: UnitSurvey) -> Iterable[str]:
     for name, usual in MANAGER.items():
         if (found := units.manager.get(name, usual)) != usual:
             yield f"{name} {found}"
@@ -109,12 +113,12 @@ def _defaults(units: Units) -> Iterable[str]:
     why="a unit that conflicts with the rig's, or that they wait for, decides whether anybody is served",
     blind="programs that act on units without naming them, or that are not scripts",
 )
-def test_others(survey: Survey, rig: Rig, desired: Desired) -> None:
-    units, ours = survey.read(UNITS), declared(Scene(rig, desired))
+def test_others(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
+    units, ours = survey.read(UNITS), expected_units(SurveyScope(rig, desired))
     wrong = [f"{one.path}: {one.line}" for one in units.mentions if _acts(one.line)]
     wrong += [f"{one.path}: {one.line}" for one in units.presets]
     wrong += [text for one in ours.values() for text in _involved(units, one, ours)]
-    none(
+    expect_none(
         wrong,
         "no other units that act on the rig's",
         "remove that from the unit that says so, then `systemctl daemon-reload`",
@@ -128,11 +132,11 @@ def _acts(line: str) -> bool:
     return ACTS.fullmatch(name.strip()) is not None or ORDERS.search(line) is not None
 
 
-def _involved(units: Units, one: UnitFile, ours: dict[str, UnitFile]) -> Iterable[str]:
-    asked = {word for name, value in settings(one.text) if name in TOLD for word in value.split()}
+def _involved(units: UnitSurvey, one: ExpectedUnit, ours: dict[str, ExpectedUnit]) -> Iterable[str]:
+    asked = {word for name, value in parse_unit_settings(one.text) if name in TOLD for word in value.split()}
     for prop, usual in CLOSED.items():
         # a target waits for all that it pulls in, and nobody waits for ours
-        for other in units.names(one.name, prop) if (one.kind, prop) != ("target", "After") else ():
+        for other in units.property_names(one.name, prop) if (one.kind, prop) != ("target", "After") else ():
             if other not in ours and other not in asked and not usual.fullmatch(other):
                 yield f"{one.name} has {prop} {other}"
 
@@ -143,10 +147,15 @@ def _involved(units: Units, one: UnitFile, ours: dict[str, UnitFile]) -> Iterabl
     severity="high",
     why="systemd reads directories in order: a file in an earlier one replaces the rig's",
 )
-def test_shadows(survey: Survey, rig: Rig, desired: Desired) -> None:
-    units, ours = survey.read(UNITS), declared(Scene(rig, desired))
+def test_shadows(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
+    units, ours = survey.read(UNITS), expected_units(SurveyScope(rig, desired))
     right = {one.path for one in ours.values()}
-    pulled = {(value, one.name) for one in ours.values() for name, value in settings(one.text) if name == "WantedBy"}
+    pulled = {
+        (value, one.name)
+        for one in ours.values()
+        for name, value in parse_unit_settings(one.text)
+        if name == "WantedBy"
+    }
     wrong = []
     for one in units.lying:
         name, pulls = one.path.rpartition("/")[2], PULLS.fullmatch(one.path)
@@ -157,8 +166,13 @@ def test_shadows(survey: Survey, rig: Rig, desired: Desired) -> None:
                 wrong.append(one.path)
         elif name in ours or one.link.rpartition("/")[2] in ours:
             wrong.append(f"{one.path}{f', a link to {one.link}' if one.link else ''}")
-    wrong += [f"{name} has the alias {other}" for name in ours for other in units.names(name, "Names") if other != name]
-    none(wrong, f"the rig's units only in {FOLDER}", f"remove it, then {RELOAD}")
+    wrong += [
+        f"{name} has the alias {other}"
+        for name in ours
+        for other in units.property_names(name, "Names")
+        if other != name
+    ]
+    expect_none(wrong, f"the rig's units only in {FOLDER}", f"remove it, then {RELOAD}")
 
 
 @check(
@@ -167,8 +181,8 @@ def test_shadows(survey: Survey, rig: Rig, desired: Desired) -> None:
     severity="high",
     why="a generator runs as root before everything else, and can mask or add any unit",
 )
-def test_generators(survey: Survey) -> None:
-    none(
+def test_generators(survey: SurveyAnswers) -> None:
+    expect_none(
         survey.read(UNITS).generators,
         "only packaged generators",
         "remove it, then `systemctl daemon-reload`",

@@ -3,21 +3,21 @@
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from checks import DEPLOY, Drift, check, expect
-from checks.survey.taken import Survey
+from checks import DEPLOY, CheckDifference, check, expect
+from checks.survey.answers import SurveyAnswers
 from checks.survey.trees import TREES
-from checks.trees import as_recorded
-from rigwright.plan.desired import Desired
+from checks.trees import expect_as_recorded
+from rigwright.plan.plan_inputs import TargetState
 
 
 @check(
     "T01", "host tools are the locked versions", severity="low", why="another version may fetch or verify differently"
 )
-def test_tools_are_the_locked_ones(survey: Survey, desired: Desired) -> None:
+def test_tools_are_the_locked_ones(survey: SurveyAnswers, desired: TargetState) -> None:
     folder = desired.tools.folder
     described = survey.read(TREES).distributions[folder]
     if not described:
-        raise Drift(folder, "no working environment", DEPLOY)
+        raise CheckDifference(folder, "no working environment", DEPLOY)
     rows = (name.removesuffix(".dist-info").rpartition("-") for name in described)
     found = {f"{canonicalize_name(name)}=={version}" for name, _, version in rows}
     lines = (line.rstrip(" \\") for line in desired.tools.requirements.splitlines())
@@ -32,9 +32,9 @@ def test_tools_are_the_locked_ones(survey: Survey, desired: Desired) -> None:
     severity="critical",
     why="root builds and fetches with them: whoever changes one becomes root",
 )
-def test_files_are_unchanged(survey: Survey, desired: Desired) -> None:
+def test_files_are_unchanged(survey: SurveyAnswers, desired: TargetState) -> None:
     folder = desired.tools.folder
-    as_recorded(survey.read(TREES).tree(folder), f"remove {folder}, then {DEPLOY}")
+    expect_as_recorded(survey.read(TREES).tree(folder), f"remove {folder}, then {DEPLOY}")
 
 
 def pin(line: str) -> str:

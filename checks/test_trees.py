@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 
 from checks import DEPLOY, check, expect
-from checks.survey.ours import OURS
+from checks.survey.answers import SurveyAnswers
+from checks.survey.managed_files import OURS
+from checks.survey.path_permissions import WAYS, ParentFolder
 from checks.survey.python import PYTHON
-from checks.survey.taken import Survey
-from checks.survey.trees import ADDED, LOOSE, MISSING, OTHER, TREES, Tree, Trees
-from checks.survey.ways import WAYS, Folder
-from checks.trees import as_recorded, judged
+from checks.survey.trees import ADDED, LOOSE, MISSING, OTHER, TREES, InstalledTree, Trees
+from checks.trees import expect_as_recorded, expect_no_changes
 from rigwright.model.rig import CACHES, Rig
-from rigwright.plan import trees
-from rigwright.plan.desired import Desired
-from rigwright.weights.records import PACKAGE, programs
+from rigwright.plan import tree_records
+from rigwright.plan.plan_inputs import TargetState
+from rigwright.weights.verification import PACKAGE, weights_program_folder
 
 LOST = "lost+found"
 """What a file system of its own has at its top."""
@@ -31,13 +31,13 @@ FLEETING = ("tmpfs", "ramfs", "overlay", "aufs")
     severity="critical",
     why="whoever can rename a parent directory can put another in its place, whatever is in it",
 )
-def test_the_way_is_roots(survey: Survey, rig: Rig) -> None:
+def test_the_way_is_roots(survey: SurveyAnswers, rig: Rig) -> None:
     found = [folder for way in survey.read(WAYS).folders.values() for folder in way]
     roots = {rig.roots.software, rig.roots.config, rig.roots.state}
     bad = {one.path: one for one in found if _loose(one) or (one.path in roots and one.kind != "folder")}
     wrong = list(bad.values())
     cure = "; ".join(_closing(one) for one in wrong[:3])
-    expect("; ".join(map(_said, wrong[:3])), "directories that only root can change", cure, holds=not wrong)
+    expect("; ".join(map(_describe_folder, wrong[:3])), "directories that only root can change", cure, holds=not wrong)
 
 
 @check(
@@ -46,7 +46,7 @@ def test_the_way_is_roots(survey: Survey, rig: Rig) -> None:
     severity="critical",
     why="the next start fails before the first line of its log",
 )
-def test_the_way_is_open(survey: Survey, rig: Rig) -> None:
+def test_the_way_is_open(survey: SurveyAnswers, rig: Rig) -> None:
     ways = survey.read(WAYS).folders
     passed = {one.path: one for root in (rig.roots.software, rig.roots.config, rig.roots.models) for one in ways[root]}
     shut = [one.path for one in passed.values() if one.kind == "folder" and not one.mode & 0o001]
@@ -60,7 +60,7 @@ def test_the_way_is_open(survey: Survey, rig: Rig) -> None:
     severity="critical",
     why="services see what is mounted, while records and deploys go by what was there at other times",
 )
-def test_nothing_is_mounted(survey: Survey, rig: Rig) -> None:
+def test_nothing_is_mounted(survey: SurveyAnswers, rig: Rig) -> None:
     inside = (rig.roots.software, rig.roots.config, rig.roots.state, CACHES)
     points = survey.read(WAYS).mounts
     below = [one for one in points if any(one.point.startswith(f"{root}/") for root in inside)]
@@ -79,7 +79,7 @@ def test_nothing_is_mounted(survey: Survey, rig: Rig) -> None:
     severity="critical",
     why="after a boot services see what is mounted there",
 )
-def test_nothing_waits(survey: Survey) -> None:
+def test_nothing_waits(survey: SurveyAnswers) -> None:
     waiting = survey.read(WAYS).waiting
     cure = "remove it from /etc/fstab and the mount units, or mount it now and re-run deploy"
     expect(", ".join(waiting), "no mount that is not active now", cure, holds=not waiting)
@@ -91,7 +91,7 @@ def test_nothing_waits(survey: Survey) -> None:
     severity="critical",
     why="the next start of every instance fails",
 )
-def test_programs_can_be_run(survey: Survey, rig: Rig) -> None:
+def test_programs_can_be_run(survey: SurveyAnswers, rig: Rig) -> None:
     holding = [
         one for one in survey.read(WAYS).mounts if f"{rig.roots.software}/".startswith(one.point.rstrip("/") + "/")
     ]
@@ -108,8 +108,8 @@ def test_programs_can_be_run(survey: Survey, rig: Rig) -> None:
     severity="critical",
     why="programs load what lies beside them: a library, module, .pth or sitecustomize is code in the service",
 )
-def test_nothing_was_added(survey: Survey) -> None:
-    _none(survey, ADDED)
+def test_nothing_was_added(survey: SurveyAnswers) -> None:
+    _expect_no_changes_of(survey, ADDED)
 
 
 @check(
@@ -118,8 +118,8 @@ def test_nothing_was_added(survey: Survey) -> None:
     severity="critical",
     why="whoever may write there runs code as the service; what a service may not read it cannot start from",
 )
-def test_owner_and_modes(survey: Survey) -> None:
-    _none(survey, LOOSE)
+def test_owner_and_modes(survey: SurveyAnswers) -> None:
+    _expect_no_changes_of(survey, LOOSE)
 
 
 @check(
@@ -128,11 +128,11 @@ def test_owner_and_modes(survey: Survey) -> None:
     severity="high",
     why="a rollback would run it",
 )
-def test_earlier_trees(survey: Survey, rig: Rig, desired: Desired) -> None:
+def test_earlier_trees(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
     for tree in _others(survey.read(TREES), rig, desired):
         if not tree.unrecorded:
             cure = f"rm -r {tree.path}; {DEPLOY}, once the generations that refer to it are removed"
-            judged([(tree, change) for change in tree.changes if change.what in (OTHER, MISSING)], cure)
+            expect_no_changes([(tree, change) for change in tree.changes if change.what in (OTHER, MISSING)], cure)
 
 
 @check(
@@ -141,7 +141,7 @@ def test_earlier_trees(survey: Survey, rig: Rig, desired: Desired) -> None:
     severity="low",
     why="nobody knows about it, maintains it or removes it",
 )
-def test_nothing_lies_beside(survey: Survey, rig: Rig, desired: Desired) -> None:
+def test_nothing_lies_beside(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
     found, ledger = survey.read(TREES), survey.read(OURS).ledger
     unknown = [tree.path for tree in _others(found, rig, desired) if tree.unrecorded]
     # a folder that lay there before us keeps what it had
@@ -161,9 +161,9 @@ def test_nothing_lies_beside(survey: Survey, rig: Rig, desired: Desired) -> None
     severity="critical",
     why="root runs them",
 )
-def test_programs_for_weights(survey: Survey, rig: Rig) -> None:
+def test_programs_for_weights(survey: SurveyAnswers, rig: Rig) -> None:
     if rig.weights:
-        as_recorded(survey.read(TREES).tree(f"{programs(rig)}/{PACKAGE}"), DEPLOY)
+        expect_as_recorded(survey.read(TREES).tree(f"{weights_program_folder(rig)}/{PACKAGE}"), DEPLOY)
 
 
 @check(
@@ -172,7 +172,7 @@ def test_programs_for_weights(survey: Survey, rig: Rig) -> None:
     severity="critical",
     why="root runs Python for weights and deploys: a sitecustomize, .pth or shadowing module would run as root",
 )
-def test_python_starts_with_its_own(survey: Survey) -> None:
+def test_python_starts_with_its_own(survey: SurveyAnswers) -> None:
     foreign = survey.read(PYTHON).foreign
     cure = f"rm -r {' '.join(foreign[:3])}, or install the package that contains it"
     expect(", ".join(foreign[:3]), "only packaged files", cure, holds=not foreign)
@@ -181,29 +181,29 @@ def test_python_starts_with_its_own(survey: Survey) -> None:
     expect(", ".join(other[:3]), "bytecode of its own modules", cure, holds=not other)
 
 
-def _none(survey: Survey, what: str) -> None:
+def _expect_no_changes_of(survey: SurveyAnswers, what: str) -> None:
     found = [(tree, one) for tree in survey.read(TREES).trees for one in tree.changes if one.what == what]
-    judged(found, DEPLOY)
+    expect_no_changes(found, DEPLOY)
 
 
-def _others(found: Trees, rig: Rig, desired: Desired) -> list[Tree]:
+def _others(found: Trees, rig: Rig, desired: TargetState) -> list[InstalledTree]:
     """Those of earlier generations: neither declared nor generations themselves."""
-    ours = {*trees.declared(desired), f"{programs(rig)}/{PACKAGE}"}
+    ours = {*tree_records.declared_trees(desired), f"{weights_program_folder(rig)}/{PACKAGE}"}
     return [tree for tree in found.trees if tree.path not in ours and not tree.path.startswith(f"{rig.generations}/")]
 
 
-def _loose(one: Folder) -> bool:
+def _loose(one: ParentFolder) -> bool:
     if one.kind == "nothing":
         return False
     return one.uid != 0 or (one.kind != "link" and bool(one.mode & 0o022)) or bool(one.rights)
 
 
-def _said(one: Folder) -> str:
+def _describe_folder(one: ParentFolder) -> str:
     given = f" and {', '.join(one.rights)}" if one.rights else ""
     kind = "" if one.kind == "folder" else f" ({one.kind})"
     return f"{one.path}{kind} of user {one.uid} with mode {one.mode:o}{given}"
 
 
-def _closing(one: Folder) -> str:
+def _closing(one: ParentFolder) -> str:
     lists = f"; setfacl -b -k {one.path}" if one.rights else ""
     return f"chown root {one.path}; chmod go-w {one.path}{lists}"

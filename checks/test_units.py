@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from checks import DEPLOY, check
-from checks.inforce import PULLS, RELOAD, differences, said, unrelated
-from checks.listing import none
-from checks.settings import settings
-from checks.survey.section import Scene
-from checks.survey.taken import Survey
-from checks.survey.units import BOOT, UNITS, UnitFile, Units, declared
-from rigwright.host.systemd import UNITS as FOLDER
+from checks.drift_listing import expect_none
+from checks.effective_units import PULLS, RELOAD, describe_difference, find_missing_relations, find_property_differences
+from checks.survey.answers import SurveyAnswers
+from checks.survey.section import SurveyScope
+from checks.survey.units import BOOT, UNITS, ExpectedUnit, UnitSurvey, expected_units
+from checks.unit_settings import parse_unit_settings
+from rigwright.host.systemd_syntax import UNIT_FOLDER as FOLDER
 from rigwright.model.rig import Rig
-from rigwright.plan.desired import Desired
+from rigwright.plan.plan_inputs import TargetState
 
 
 @check(
@@ -22,14 +22,14 @@ from rigwright.plan.desired import Desired
     severity="critical",
     why="a masked, shadowed or changed unit starts something else, or nothing, after a boot",
 )
-def test_files(survey: Survey, rig: Rig, desired: Desired) -> None:
-    units, ours = survey.read(UNITS), declared(Scene(rig, desired))
+def test_files(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
+    units, ours = survey.read(UNITS), expected_units(SurveyScope(rig, desired))
     wrong = [text for one in ours.values() if one.path for text in _misread(units, one)]
-    none(wrong, "each unit file as declared, and loaded by systemd", DEPLOY)
+    expect_none(wrong, "each unit file as declared, and loaded by systemd", DEPLOY)
 
 
-def _misread(units: Units, one: UnitFile) -> Iterable[str]:
-    lying, state = units.files[one.path], units.value(one.name, "LoadState")
+def _misread(units: UnitSurvey, one: ExpectedUnit) -> Iterable[str]:
+    lying, state = units.files[one.path], units.property_value(one.name, "LoadState")
     if lying.link != one.link:
         yield f"{one.path} {f'is a link to {lying.link}' if lying.link else 'is not a link'}"
     elif lying.sha256 != one.sha256:
@@ -38,8 +38,8 @@ def _misread(units: Units, one: UnitFile) -> Iterable[str]:
         yield f"{one.path} is {lying.loose}"
     if state != "loaded":
         yield f"{one.name} is {state}"
-    elif units.value(one.name, "FragmentPath") != one.path:
-        yield f"{one.name} is loaded from {units.value(one.name, 'FragmentPath') or 'nowhere'}"
+    elif units.property_value(one.name, "FragmentPath") != one.path:
+        yield f"{one.name} is loaded from {units.property_value(one.name, 'FragmentPath') or 'nowhere'}"
 
 
 @check(
@@ -48,11 +48,11 @@ def _misread(units: Units, one: UnitFile) -> Iterable[str]:
     severity="critical",
     why="a drop-in, in whichever directory, changes what is started, as whom and with which limits",
 )
-def test_additions(survey: Survey, rig: Rig, desired: Desired) -> None:
-    units, ours = survey.read(UNITS), declared(Scene(rig, desired))
-    found = {path for name in ours for path in units.names(name, "DropInPaths")}
+def test_additions(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
+    units, ours = survey.read(UNITS), expected_units(SurveyScope(rig, desired))
+    found = {path for name in ours for path in units.property_names(name, "DropInPaths")}
     found |= {one.path for one in units.lying if ".d/" in one.path or one.path.endswith(".d")}
-    none(sorted(found), "no drop-ins", f"remove them, and the directory if it is empty, then {RELOAD}")
+    expect_none(sorted(found), "no drop-ins", f"remove them, and the directory if it is empty, then {RELOAD}")
 
 
 @check(
@@ -62,12 +62,12 @@ def test_additions(survey: Survey, rig: Rig, desired: Desired) -> None:
     why="systemd starts and limits what it has in memory, whatever the files say now",
     blind="conditions and credentials, which systemd does not report",
 )
-def test_in_force(survey: Survey, rig: Rig, desired: Desired) -> None:
-    units, ours, facts = survey.read(UNITS), declared(Scene(rig, desired)), desired.facts
-    found = [one for unit in ours.values() for one in differences(units, unit, facts.memory_kib)]
+def test_in_force(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
+    units, ours, facts = survey.read(UNITS), expected_units(SurveyScope(rig, desired)), desired.facts
+    found = [one for unit in ours.values() for one in find_property_differences(units, unit, facts.memory_kib)]
     for unit in ours.values():
-        found += unrelated(units, unit)
-    none(map(said, found), "all unit properties as declared", RELOAD)
+        found += find_missing_relations(units, unit)
+    expect_none(map(describe_difference, found), "all unit properties as declared", RELOAD)
 
 
 @check(
@@ -76,9 +76,9 @@ def test_in_force(survey: Survey, rig: Rig, desired: Desired) -> None:
     severity="critical",
     why="a unit that no target pulls in is not started at the next boot",
 )
-def test_comes_back(survey: Survey, rig: Rig, desired: Desired) -> None:
-    units, ours = survey.read(UNITS), declared(Scene(rig, desired))
-    none(
+def test_comes_back(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
+    units, ours = survey.read(UNITS), expected_units(SurveyScope(rig, desired))
+    expect_none(
         _boot(units),
         "a boot into multi-user.target",
         "`systemctl unmask` and `systemctl set-default multi-user.target`",
@@ -86,36 +86,36 @@ def test_comes_back(survey: Survey, rig: Rig, desired: Desired) -> None:
     lasting = {one.path for one in units.lying if PULLS.fullmatch(one.path)}
     wrong = []
     for one in ours.values():
-        for target in (value for name, value in settings(one.text) if name == "WantedBy"):
-            pulled = units.names(target, "Wants") if target in units.shown else []
+        for target in (value for name, value in parse_unit_settings(one.text) if name == "WantedBy"):
+            pulled = units.property_names(target, "Wants") if target in units.shown else []
             if one.name not in pulled:
                 wrong.append(f"{target} does not want {one.name}")
             elif target not in ours and f"{FOLDER}/{target}.wants/{one.name}" not in lasting:
                 wrong.append(f"no link in {FOLDER}/{target}.wants points to {one.name}")
-    none(wrong, "every unit wanted by its target", DEPLOY)
+    expect_none(wrong, "every unit wanted by its target", DEPLOY)
 
 
-def _boot(units: Units) -> Iterable[str]:
+def _boot(units: UnitSurvey) -> Iterable[str]:
     target = units.default
     reached = {
         target,
-        *units.names("default.target", "Requires"),
-        *units.names("default.target", "Wants"),
+        *units.property_names("default.target", "Requires"),
+        *units.property_names("default.target", "Wants"),
     }
     if "multi-user.target" not in reached:
         yield f"a boot into {target or 'nothing'}"
-    if units.default and units.value("default.target", "Id") != units.default:
+    if units.default and units.property_value("default.target", "Id") != units.default:
         yield f"a boot into {units.default}, which systemd has not loaded yet"
     for name in BOOT:
-        state = units.value(name, "LoadState")
+        state = units.property_value(name, "LoadState")
         if state != "loaded":
             yield f"{name} is {state}"
-        if name != "default.target" and units.value(name, "ConditionResult") == "no":
+        if name != "default.target" and units.property_value(name, "ConditionResult") == "no":
             yield f"{name} has a condition that does not hold"
         for action in ("JobTimeoutAction", "FailureAction", "SuccessAction"):
-            if (does := units.value(name, action)) not in ("", "none"):
+            if (does := units.property_value(name, action)) not in ("", "none"):
                 yield f"{name} with {action}={does}"
-        for needed in (*units.names(name, "Requires"), *units.names(name, "BindsTo")):
+        for needed in (*units.property_names(name, "Requires"), *units.property_names(name, "BindsTo")):
             if not needed.endswith((".target", ".mount", ".slice", ".swap")):
                 yield f"{name}, which does not start without {needed}"
     for word in units.command_line:
@@ -133,11 +133,11 @@ def _boot(units: Units) -> Iterable[str]:
     severity="critical",
     why="an inactive socket leaves a port that anyone may take, and a frozen slice answers nobody",
 )
-def test_up(survey: Survey, rig: Rig, desired: Desired) -> None:
-    units, ours = survey.read(UNITS), declared(Scene(rig, desired))
+def test_up(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
+    units, ours = survey.read(UNITS), expected_units(SurveyScope(rig, desired))
     wrong = []
     for one in ours.values():
-        active, frozen = units.value(one.name, "ActiveState"), units.value(one.name, "FreezerState")
+        active, frozen = units.property_value(one.name, "ActiveState"), units.property_value(one.name, "FreezerState")
         # systemd has a slice while something is in it
         if one.kind in ("socket", "target", "slice") and active != "active" and (one.kind != "slice" or rig.instances):
             wrong.append(f"{one.name} is {active or 'not there'}")
@@ -145,6 +145,6 @@ def test_up(survey: Survey, rig: Rig, desired: Desired) -> None:
             wrong.append(f"{one.name} has failed")
         if frozen not in ("", "running"):
             wrong.append(f"{one.name} is {frozen}")
-        if units.value(one.name, "Job") not in ("", "0") and active in ("inactive", "deactivating"):
+        if units.property_value(one.name, "Job") not in ("", "0") and active in ("inactive", "deactivating"):
             wrong.append(f"{one.name} is queued to start or stop")
-    none(wrong, "all active", f"`systemctl thaw` frozen units, then {DEPLOY}; see `systemctl --failed`")
+    expect_none(wrong, "all active", f"`systemctl thaw` frozen units, then {DEPLOY}; see `systemctl --failed`")

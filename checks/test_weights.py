@@ -6,14 +6,14 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from checks import DEPLOY, Drift, check, expect
-from checks.survey.ground import GROUND
-from checks.survey.taken import Survey
-from checks.survey.weights import SERVICE, TIMER, WEIGHTS, File, Place
-from checks.words import day, told
+from checks import DEPLOY, CheckDifference, check, expect
+from checks.formatting import format_day, format_first_lines
+from checks.survey.answers import SurveyAnswers
+from checks.survey.base_system import GROUND
+from checks.survey.weights import SERVICE, TIMER, WEIGHTS, WeightFileState, WeightFolder
 from rigwright.model.rig import Rig
 from rigwright.supply.lock import Artefact
-from rigwright.weights.records import DUE_DAYS, REHASH_STAMP
+from rigwright.weights.verification import DUE_DAYS, REHASH_STAMP
 
 LATE_DAYS = 2 * DUE_DAYS + 1  # a box that is busy or off for days is no reason for alarm yet
 LATE_HOURS = 3  # the timer goes off each hour, up to half an hour late
@@ -29,7 +29,7 @@ TAKEN = (
 )
 
 
-def looked_at(survey: Survey, path: str) -> File:
+def looked_at(survey: SurveyAnswers, path: str) -> WeightFileState:
     """What lies at a weight's path.
 
     Raises:
@@ -37,7 +37,7 @@ def looked_at(survey: Survey, path: str) -> File:
     """
     found = survey.read(WEIGHTS).files.get(path)
     if found is None:
-        raise Drift(f"an answer about {path}", "none", "find out on the host why there is no answer")
+        raise CheckDifference(f"an answer about {path}", "none", "find out on the host why there is no answer")
     return found
 
 
@@ -49,7 +49,7 @@ def looked_at(survey: Survey, path: str) -> File:
 )
 def test_bytes(
     rig: Rig,
-    survey: Survey,
+    survey: SurveyAnswers,
     weight: Artefact,
     record_property: Callable[[str, object], None],
 ) -> None:
@@ -59,14 +59,14 @@ def test_bytes(
     expect(f"{file.size} bytes", f"{weight.size} bytes", DEPLOY)
     if not file.read:
         record_property("how", "verified earlier and unchanged since; --deep reads it again")
-        found = "verified" if file.untouched else "changed since, and not read"
+        found = "verified" if file.is_untouched else "changed since, and not read"
         expect(found, "verified", DEPLOY)
         return
     record_property("how", "all bytes were read")
     # what its record says is right is not looked at again before somebody touches it
-    cure = f"`touch {path}`, then {DEPLOY}" if file.untouched else DEPLOY
+    cure = f"`touch {path}`, then {DEPLOY}" if file.is_untouched else DEPLOY
     if file.read != weight.sha256:
-        raise Drift(weight.sha256, file.read, cure, "" if file.untouched else day(file.changed))
+        raise CheckDifference(weight.sha256, file.read, cure, "" if file.is_untouched else format_day(file.changed))
 
 
 @check(
@@ -75,7 +75,7 @@ def test_bytes(
     severity="high",
     why="a service could change its weights",
 )
-def test_mode(rig: Rig, survey: Survey, weight: Artefact) -> None:
+def test_mode(rig: Rig, survey: SurveyAnswers, weight: Artefact) -> None:
     path = rig.weight_path(weight)
     file = looked_at(survey, path)
     found = f"{stat.filemode(file.mode)} of user {file.uid}" if file.kind != "none" else "no file"
@@ -88,7 +88,7 @@ def test_mode(rig: Rig, survey: Survey, weight: Artefact) -> None:
     severity="high",
     why="disks lose bits without a change of size or time",
 )
-def test_hashed_again(rig: Rig, survey: Survey, weight: Artefact) -> None:
+def test_hashed_again(rig: Rig, survey: SurveyAnswers, weight: Artefact) -> None:
     weights = survey.read(WEIGHTS)
     file = looked_at(survey, rig.weight_path(weight))
     expect(
@@ -98,14 +98,14 @@ def test_hashed_again(rig: Rig, survey: Survey, weight: Artefact) -> None:
     )
     days = (weights.now - file.hashed) / 86_400 if file.hashed is not None else None
     expect(
-        day(file.hashed),
+        format_day(file.hashed),
         f"less than {LATE_DAYS} days ago, and not in the future",
         f"`systemctl start {SERVICE}`, and see `journalctl -u {SERVICE}` for what kept it",
         holds=days is not None and -AHEAD / 86_400 < days < LATE_DAYS,
     )
 
 
-def _loose(place: Place) -> str:
+def _loose(place: WeightFolder) -> str:
     """What is wrong with a folder; empty where nothing is."""
     if place.kind != "folder":
         return f"{place.path}: {'nothing' if place.kind == 'none' else f'a {place.kind}'}"
@@ -121,12 +121,12 @@ def _loose(place: Place) -> str:
     severity="high",
     why="whoever can write to a directory can replace every file in it, whatever their modes",
 )
-def test_folders(rig: Rig, survey: Survey, weight: Artefact) -> None:
+def test_folders(rig: Rig, survey: SurveyAnswers, weight: Artefact) -> None:
     above = {str(path) for path in PurePosixPath(rig.weight_path(weight)).parents}
     places = {one.path: one for one in survey.read(WEIGHTS).folders}
     below = [path for path in sorted(above) if path.startswith(f"{rig.roots.models}/")]
     odd = [_loose(places[path]) if path in places else f"{path}: nothing" for path in below]
-    found = told(list(filter(None, odd)))
+    found = format_first_lines(list(filter(None, odd)))
     cure = "make it a directory owned by root with mode 755, and `setfacl --remove-default` its default access list"
     expect(found or "directories owned by root", "directories owned by root", cure)
 
@@ -137,7 +137,7 @@ def test_folders(rig: Rig, survey: Survey, weight: Artefact) -> None:
     severity="high",
     why="without it, nobody notices what a disk has lost",
 )
-def test_timer(rig: Rig, survey: Survey) -> None:
+def test_timer(rig: Rig, survey: SurveyAnswers) -> None:
     if not rig.weights:
         pytest.skip("the rig has no weights")
     weights = survey.read(WEIGHTS)
@@ -153,15 +153,15 @@ def test_timer(rig: Rig, survey: Survey) -> None:
     expect("a run without a records directory" if idle else "success", "success", see)
     begun = weights.stamp or 0.0
     stamps = f"`rm {REHASH_STAMP}` and `systemctl restart {TIMER}`"
-    expect(day(begun), "a past run", stamps, holds=begun <= weights.now + AHEAD)
+    expect(format_day(begun), "a past run", stamps, holds=begun <= weights.now + AHEAD)
     # while a run lasts, the timer begins none; where it has begun none since it was started, it waits since then
-    waited = (weights.now - max(begun, weights.since(TIMER, "ActiveEnterTimestamp"))) / 3600
+    waited = (weights.now - max(begun, weights.unit_moment(TIMER, "ActiveEnterTimestamp"))) / 3600
     runs = service["ActiveState"] == "activating"
     other = f"see `systemctl list-timers {TIMER}`, and `systemctl cat {TIMER}` for drop-ins"
     expect(f"{waited:.1f} hours", f"a run less than {LATE_HOURS} hours ago", other, holds=waited < LATE_HOURS or runs)
-    coming = weights.since(TIMER, "NextElapseUSecRealtime")
+    coming = weights.unit_moment(TIMER, "NextElapseUSecRealtime")
     soon = weights.now - 60 < coming < weights.now + LATE_HOURS * 3600
-    expect(day(coming or None), f"the next run within {LATE_HOURS} hours", other, holds=soon or runs)
+    expect(format_day(coming or None), f"the next run within {LATE_HOURS} hours", other, holds=soon or runs)
 
 
 @check(
@@ -170,13 +170,15 @@ def test_timer(rig: Rig, survey: Survey) -> None:
     severity="high",
     why="without one, the next deploy reads all of it first, and nothing re-hashes it in between",
 )
-def test_record(rig: Rig, survey: Survey, weight: Artefact, record_property: Callable[[str, object], None]) -> None:
+def test_record(
+    rig: Rig, survey: SurveyAnswers, weight: Artefact, record_property: Callable[[str, object], None]
+) -> None:
     path = rig.weight_path(weight)
     file = looked_at(survey, path)
     found = f"a record of {file.record_of or 'nothing'}" if file.recorded else "no record"
     expect(found, f"a record of {path}", DEPLOY)
-    if not file.untouched and file.kind == "file":
-        record_property("how", f"changed since, on {day(file.changed)}; the next deploy records it again")
+    if not file.is_untouched and file.kind == "file":
+        record_property("how", f"changed since, on {format_day(file.changed)}; the next deploy records it again")
 
 
 @check(
@@ -185,7 +187,7 @@ def test_record(rig: Rig, survey: Survey, weight: Artefact, record_property: Cal
     severity="high",
     why="engines read a model's whole directory: another file there is another template, or code",
 )
-def test_beside(rig: Rig, survey: Survey) -> None:
+def test_beside(rig: Rig, survey: SurveyAnswers) -> None:
     if not rig.weights:
         pytest.skip("the rig has no weights")
     weights = survey.read(WEIGHTS)
@@ -198,7 +200,7 @@ def test_beside(rig: Rig, survey: Survey) -> None:
         for path in weights.extra
         if str(PurePosixPath(path).parent) in whole and path not in kept and path.endswith(TAKEN)
     ]
-    expect(told(extra) or "nothing", "nothing", "remove it")
+    expect(format_first_lines(extra) or "nothing", "nothing", "remove it")
 
 
 @check(
@@ -207,7 +209,7 @@ def test_beside(rig: Rig, survey: Survey) -> None:
     severity="critical",
     why="services read what is mounted there, whatever was verified below it, and after a boot something else",
 )
-def test_mounts(rig: Rig, survey: Survey, weight: Artefact) -> None:
+def test_mounts(rig: Rig, survey: SurveyAnswers, weight: Artefact) -> None:
     path = rig.weight_path(weight)
     odd = []
     for one in survey.read(GROUND).mounts:
@@ -216,4 +218,4 @@ def test_mounts(rig: Rig, survey: Survey, weight: Artefact) -> None:
         if f"{path}/".startswith(f"{one.point}/") and not disk:
             odd.append(f"{one.shown} of a {one.kind} at {one.point}")
     cure = "`umount --lazy` it and re-run deploy; list your own disks in /etc/fstab"
-    expect(told(odd) or "nothing", "nothing", cure)
+    expect(format_first_lines(odd) or "nothing", "nothing", cure)

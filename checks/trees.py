@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from checks import DEPLOY, Drift
-from checks.survey.trees import MISSING, OTHER, Change, Tree
+from checks import DEPLOY, CheckDifference
+from checks.survey.trees import MISSING, OTHER, InstalledTree, TreeChange
 
 SHOWN = 3
 
 
-def as_recorded(tree: Tree, again: str) -> None:
+def expect_as_recorded(tree: InstalledTree, again: str) -> None:
     """Have a tree's bytes and links as root has recorded them.
 
     Args:
@@ -22,13 +22,15 @@ def as_recorded(tree: Tree, again: str) -> None:
     """
     __tracebackhide__ = True
     if not tree.there:
-        raise Drift(tree.path, "nothing there", again)
+        raise CheckDifference(tree.path, "nothing there", again)
     if tree.unrecorded:
-        raise Drift(f"root's record of {tree.path}", tree.unrecorded, f"{DEPLOY}: it is verified and recorded")
-    judged([(tree, change) for change in tree.changes if change.what in (OTHER, MISSING)], again)
+        raise CheckDifference(
+            f"root's record of {tree.path}", tree.unrecorded, f"{DEPLOY}: it is verified and recorded"
+        )
+    expect_no_changes([(tree, change) for change in tree.changes if change.what in (OTHER, MISSING)], again)
 
 
-def judged(found: Iterable[tuple[Tree, Change]], cure: str) -> None:
+def expect_no_changes(found: Iterable[tuple[InstalledTree, TreeChange]], cure: str) -> None:
     """Have no changes.
 
     Raises:
@@ -44,4 +46,4 @@ def judged(found: Iterable[tuple[Tree, Change]], cure: str) -> None:
     expected = ", ".join(f"{path}: {change.expected}" for path, change in pairs)
     there = ", ".join(change.found for _, change in pairs)
     since = max(change.since for _, change in pairs)
-    raise Drift(expected, f"{there}{more}", cure, since)
+    raise CheckDifference(expected, f"{there}{more}", cure, since)

@@ -11,12 +11,12 @@ from typing import Any, cast
 import click
 from click.shell_completion import CompletionItem
 
-from cli import gate, quick
-from cli.calling import LONGEST, NAME, as_given, called, spelt, spelt_in
-from cli.ending import STATUSES, Verb
+from cli import safe_output, startup
+from cli.exit_codes import EXIT_STATUS_HELP, ExitStatusGroup
+from cli.prog_name import LONGEST, NAME, localise_help, prog_name, with_prog_name, with_typed_inventory
 
 # verb -> where it is in this package
-PARTS = {
+COMMAND_SECTIONS = {
     "Before": {
         "variants": "variants:variants",
         "init": "init:init",
@@ -33,11 +33,11 @@ PARTS = {
         "doctor": "doctor:doctor",
     },
     "Change": {
-        "deploy": "hosts:deploy",
+        "deploy": "deploy_verbs:deploy",
         "switch": "switch:switch",
-        "upgrade": "hosts:upgrade",
-        "rollback": "hosts:rollback",
-        "remove": "hosts:remove",
+        "upgrade": "deploy_verbs:upgrade",
+        "rollback": "deploy_verbs:rollback",
+        "remove": "deploy_verbs:remove",
         "keys": "keys:keys",
         "start": "lifecycle:start",
         "stop": "lifecycle:stop",
@@ -46,9 +46,9 @@ PARTS = {
     "Use": {
         "url": "url:url",
         "chat": "chat:chat",
-        "tunnel": "reach:tunnel",
-        "ssh": "reach:ssh",
-        "run": "reach:run",
+        "tunnel": "remote_access:tunnel",
+        "ssh": "remote_access:ssh",
+        "run": "remote_access:run",
         "shell": "shell:shell",
     },
     "Look": {
@@ -58,8 +58,8 @@ PARTS = {
         "diagnose": "diagnose:diagnose",
         "stress": "stress:stress",
         "status": "status:status",
-        "logs": "state:logs",
-        "generations": "state:generations",
+        "logs": "generations_and_logs:logs",
+        "generations": "generations_and_logs:generations",
         "load": "load:load",
         "report": "report:report",
         "models": "models:models",
@@ -69,18 +69,18 @@ PARTS = {
 }
 
 
-class Verbs(Mapping[str, click.Command]):
+class LazyCommands(Mapping[str, click.Command]):
     """Commands that are imported when they are asked for: all together take longer than a deploy's own work."""
 
     def __init__(self) -> None:
-        self.places = {name: place for part in PARTS.values() for name, place in part.items()}
+        self.places = {name: place for part in COMMAND_SECTIONS.values() for name, place in part.items()}
 
     def __getitem__(self, name: str) -> click.Command:
         module, _, command = self.places[name].partition(":")
-        quick.begin()
-        found = spelt_in(cast("click.Command", getattr(import_module(f"cli.{module}"), command)))
+        startup.speed_up_imports()
+        found = localise_help(cast("click.Command", getattr(import_module(f"cli.{module}"), command)))
         if "Exit status" not in (found.help or ""):
-            found.epilog = STATUSES
+            found.epilog = EXIT_STATUS_HELP
         return found
 
     def __iter__(self) -> Iterator[str]:
@@ -90,26 +90,26 @@ class Verbs(Mapping[str, click.Command]):
         return len(self.places)
 
 
-VERBS = Verbs()
+COMMANDS = LazyCommands()
 
 
-def _told(name: str) -> str:
+def _read_summary(name: str) -> str:
     """A verb's first sentence, read from its source: importing them all takes longer than the rest of a help."""
-    module, _, command = VERBS.places[name].partition(":")
+    module, _, command = COMMANDS.places[name].partition(":")
     for node in ast.parse(Path(__file__).with_name(f"{module}.py").read_text()).body:
         if isinstance(node, ast.FunctionDef) and node.name == command:
             return click.Command(name, help=ast.get_docstring(node)).get_short_help_str(LONGEST)
     raise LookupError(f"cli/{module}.py has no function {command}")
 
 
-class Story(Verb):
+class VerbGroup(ExitStatusGroup):
     """A group whose help lists the verbs by what one does with them, and whose texts name it as it was called."""
 
     def main(self, *arguments: Any, **options: Any) -> Any:
         """Run the command, all of whose text goes through one gate."""
-        gate.install()
-        self.help = spelt(self.help or "")
-        options = {"prog_name": called(), "complete_var": "_RIGWRIGHT_COMPLETE", **options}
+        safe_output.install_streams()
+        self.help = with_prog_name(self.help or "")
+        options = {"prog_name": prog_name(), "complete_var": "_RIGWRIGHT_COMPLETE", **options}
         return super().main(*arguments, **options)
 
     def invoke(self, context: click.Context) -> object:
@@ -118,14 +118,16 @@ class Story(Verb):
             return super().invoke(context)
         except click.ClickException as error:
             # final to type checkers, for it is not meant to be rewritten by who raises it
-            error.__dict__["message"] = gate.shown(spelt(as_given(error.message, context)), styles=False)
+            error.__dict__["message"] = safe_output.escape_controls(
+                with_prog_name(with_typed_inventory(error.message, context)), styles=False
+            )
             raise
 
     def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
         """The verbs that begin like that, without importing them; its own options."""
         found = [
-            CompletionItem(name, help=_told(name))
-            for names in PARTS.values()
+            CompletionItem(name, help=_read_summary(name))
+            for names in COMMAND_SECTIONS.values()
             for name in names
             if name.startswith(incomplete)
         ]
@@ -133,15 +135,15 @@ class Story(Verb):
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """One section a part."""
-        for title, names in PARTS.items():
+        for title, names in COMMAND_SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl([(name, _told(name)) for name in names])
+                formatter.write_dl([(name, _read_summary(name)) for name in names])
 
 
 @click.group(
-    cls=Story,
-    commands=cast("Any", VERBS),
-    epilog=STATUSES,
+    cls=VerbGroup,
+    commands=cast("Any", COMMANDS),
+    epilog=EXIT_STATUS_HELP,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
 @click.version_option(package_name=NAME, prog_name=NAME, message="%(prog)s %(version)s")

@@ -13,33 +13,33 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.completing import LIMIT
-from cli.declared import INVENTORY, Word, named, rig_of
-from cli.ending import leave
-from cli.tables import paragraph, say, show
-from cli.written import put
+from cli.exit_codes import exit_if_unreached
+from cli.inventory_loading import INVENTORY_ARGUMENT, SuggestingChoice, load_host_rig, load_hosts
+from cli.output_file import write_output
+from cli.shell_completion import LIMIT_OPTION
+from cli.tables import print_paragraph, print_prose, print_table
 from rigwright.advisories.assessment import STATES, AdvisoryFinding, Assessment, DataSource
 from rigwright.advisories.audit import UnreadableData, audit
 from rigwright.advisories.components import QUERY, HostPackage, parse_packages
 from rigwright.advisories.osv import FEW
-from rigwright.inventory import making
-from rigwright.model.answers import UNLOCKED
+from rigwright.inventory import load_for
+from rigwright.model.lock_coverage import UNLOCKED
 from rigwright.model.rig import Rig
-from rigwright.problems import Invalid, counted
+from rigwright.problems import Invalid, format_count
 
 if TYPE_CHECKING:
-    from checks.looking import Box
+    from checks.connections import ConnectedHost
 
 # One line with the release, then a line a package. 16 MiB are ten times what a full desktop prints.
-SCRIPT = f". /etc/os-release && echo \"$ID-$VERSION_ID\" && dpkg-query --show --showformat='{QUERY}'"
-MOST = 16 << 20
+PACKAGE_LIST_SCRIPT = f". /etc/os-release && echo \"$ID-$VERSION_ID\" && dpkg-query --show --showformat='{QUERY}'"
+MAX_OUTPUT_BYTES = 16 << 20
 LIMIT_SECONDS = 60.0
 RELEASES = ("debian-12", "debian-13", "ubuntu-22.04", "ubuntu-24.04", "ubuntu-26.04")
 
 
 @click.command()
-@INVENTORY
-@LIMIT
+@INVENTORY_ARGUMENT
+@LIMIT_OPTION
 @click.option(
     "--db",
     "paths",
@@ -48,7 +48,9 @@ RELEASES = ("debian-12", "debian-13", "ubuntu-22.04", "ubuntu-24.04", "ubuntu-26
     help="An OSV export (zip, folder, JSON lines, one record) or Debian's tracker as JSON; repeatable.",
 )
 @click.option("--installed", is_flag=True, help="Also read the hosts' installed packages, over SSH.")
-@click.option("--fail-on", type=Word(("open", "unknown")), help="Exit status 1 on an open, or also an unknown, one.")
+@click.option(
+    "--fail-on", type=SuggestingChoice(("open", "unknown")), help="Exit status 1 on an open, or also an unknown, one."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--sarif", type=click.Path(dir_okay=False), help="Also write SARIF 2.1.0 to this file.")
 def advisories(
@@ -71,7 +73,7 @@ def advisories(
     found: dict[str, tuple[str, tuple[HostPackage, ...]]] | None = None
     gone: Mapping[str, str] = {}
     if installed:
-        rigs, found, gone = _of_hosts(inventory, limit)
+        rigs, found, gone = _collect_hosts(inventory, limit)
     else:
         rigs = _declared_rigs(inventory, limit)
     try:
@@ -82,16 +84,16 @@ def advisories(
     if sarif:
         from rigwright.advisories.sarif import render_sarif
 
-        put(sarif, render_sarif(made, metadata.version("rigwright")))
+        write_output(sarif, render_sarif(made, metadata.version("rigwright")))
     if as_json:
-        click.echo(json.dumps([_as_data(one, today) for one in made], indent=2))
+        click.echo(json.dumps([_assessment_as_json(one, today) for one in made], indent=2))
     else:
-        _show(made, today)
-    leave(gone)
-    sys.exit(1 if is_failing(made, fail_on) else 0)
+        _print_assessments(made, today)
+    exit_if_unreached(gone)
+    sys.exit(1 if exceeds_threshold(made, fail_on) else 0)
 
 
-def is_failing(made: Iterable[Assessment], fail_on: str | None) -> bool:
+def exceeds_threshold(made: Iterable[Assessment], fail_on: str | None) -> bool:
     """Whether assessments are worse than `--fail-on` allows: what no data cover is unknown, too."""
     made = tuple(made)
     is_open = any(one.count("open") for one in made)
@@ -104,47 +106,51 @@ def _declared_rigs(inventory: str, limit: str | None) -> dict[str, Rig]:
     """The rigs of an inventory; where something is not locked, with stand-ins for that alone."""
 
     def read() -> dict[str, Rig]:
-        return {name: rig_of(name, data.get("rig")) for name, data in named(inventory, limit).items()}
+        return {name: load_host_rig(name, data.get("rig")) for name, data in load_hosts(inventory, limit).items()}
 
     try:
         return read()
     except click.ClickException as error:
         if not all(f" {UNLOCKED}: " in line for line in error.message.splitlines()):
             raise
-    with making("audit"):
+    with load_for("audit"):
         return read()
 
 
-def _of_hosts(
+def _collect_hosts(
     inventory: str, limit: str | None
 ) -> tuple[dict[str, Rig], dict[str, tuple[str, tuple[HostPackage, ...]]], Mapping[str, str]]:
     """Rigs, what is installed on the hosts that answer, and the hosts out of reach."""
-    from checks.looking import boxes, each
+    from checks.connections import connect_inventory, map_hosts
 
-    found, gone = boxes(inventory, limit)
-    read = dict(zip((one.name for one in found), each(found, _packages), strict=True))
+    found, gone = connect_inventory(inventory, limit)
+    read = dict(zip((one.name for one in found), map_hosts(found, _read_packages), strict=True))
     return {one.name: one.rig for one in found}, {name: one for name, one in read.items() if one}, gone
 
 
-def _packages(box: Box) -> tuple[str, tuple[HostPackage, ...]] | None:
+def _read_packages(box: ConnectedHost) -> tuple[str, tuple[HostPackage, ...]] | None:
     """A host's release and packages; None where it does not print them."""
-    from roles import root
+    from roles import root_shell
 
     try:
-        answer = root.run(box.target, SCRIPT, limit=LIMIT_SECONDS, whole=LIMIT_SECONDS, most=MOST)
-    except root.Gone as error:
-        say(f"{box.name}: packages of the host were not read: {error}", err=True)
+        answer = root_shell.run_command(
+            box.target, PACKAGE_LIST_SCRIPT, limit=LIMIT_SECONDS, whole=LIMIT_SECONDS, most=MAX_OUTPUT_BYTES
+        )
+    except root_shell.ConnectionGone as error:
+        print_prose(f"{box.name}: packages of the host were not read: {error}", err=True)
         return None
     first, _, rest = answer.out.decode(errors="replace").partition("\n")
     packages, unreadable = parse_packages(rest)
     if answer.status or first not in RELEASES or not packages or unreadable:
-        what = f"{counted(unreadable, 'line')} of dpkg-query cannot be read" if unreadable else "no list of packages"
-        say(f"{box.name}: packages of the host were not read: {what}", err=True)
+        what = (
+            f"{format_count(unreadable, 'line')} of dpkg-query cannot be read" if unreadable else "no list of packages"
+        )
+        print_prose(f"{box.name}: packages of the host were not read: {what}", err=True)
         return None
     return first, packages
 
 
-def _as_data(one: Assessment, today: date) -> dict[str, Any]:
+def _assessment_as_json(one: Assessment, today: date) -> dict[str, Any]:
     sources = [
         {
             "origin": source.origin,
@@ -164,46 +170,46 @@ def _as_data(one: Assessment, today: date) -> dict[str, Any]:
     }
 
 
-def _show(made: list[Assessment], today: date) -> None:
+def _print_assessments(made: list[Assessment], today: date) -> None:
     for one in made:
         counts = ", ".join(f"{one.count(state)} {state}" for state in STATES)
         click.echo(f"{one.rig}: {counts}")
         for finding in one.findings:
-            tell_finding(finding)
+            print_finding(finding)
         for gap in one.gaps:
-            paragraph(f"{gap.what}: {gap.why}", lead="  unknown  ")
+            print_paragraph(f"{gap.what}: {gap.why}", lead="  unknown  ")
         click.echo()
     rows: list[tuple[str, ...]] = [
         (one.rig, *(str(one.count(state)) for state in STATES), str(len(one.gaps))) for one in made
     ]
-    show(("rig", *STATES, "parts without data"), rows)
+    print_table(("rig", *STATES, "parts without data"), rows)
     for source in dict.fromkeys(source for one in made for source in one.sources):
-        _tell_source(source, today)
+        _print_source(source, today)
 
 
-def tell_finding(finding: AdvisoryFinding) -> None:
+def print_finding(finding: AdvisoryFinding) -> None:
     """Print an advisory: its state, and for each way to it whether that is open and why."""
     lead = f"  {finding.state:<7}  "
-    paragraph(f"{finding.advisory}  {finding.component} {finding.version}, {finding.place}", lead=lead)
+    print_paragraph(f"{finding.advisory}  {finding.component} {finding.version}, {finding.place}", lead=lead)
     indent = " " * len(lead)
     if finding.summary:
-        paragraph(finding.summary, lead=indent)
+        print_paragraph(finding.summary, lead=indent)
     grouped: dict[tuple[str, str], list[str]] = {}
     for path in finding.paths:
         grouped.setdefault((path.state, path.reason), []).append(path.path)
     for (state, reason), names in grouped.items():
         through = "; ".join(filter(None, names))
-        paragraph(f"{f'{through}: ' if through else ''}{state}: {reason}", lead=f"{indent}- ")
+        print_paragraph(f"{f'{through}: ' if through else ''}{state}: {reason}", lead=f"{indent}- ")
     if finding.note and finding.state == "open":
-        paragraph(finding.note, lead=indent)
+        print_paragraph(finding.note, lead=indent)
 
 
-def _tell_source(source: DataSource, today: date) -> None:
+def _print_source(source: DataSource, today: date) -> None:
     age = f"of {source.as_of}" if source.as_of else "without a date"
-    say(f"{source.origin}: {counted(source.total, 'record')}, {age}")
+    print_prose(f"{source.origin}: {format_count(source.total, 'record')}, {age}")
     if problem := source.problem(today):
-        say(f"{source.origin} {problem}")
+        print_prose(f"{source.origin} {problem}")
     if source.unreadable:
-        say(f"{source.origin}: {counted(len(source.unreadable), 'unreadable record')}:")
+        print_prose(f"{source.origin}: {format_count(len(source.unreadable), 'unreadable record')}:")
         for line in source.unreadable[:FEW]:
-            say(f"  {line}")
+            print_prose(f"  {line}")

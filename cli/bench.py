@@ -7,10 +7,10 @@ import click
 from cli.bench_offline import latency, throughput
 from cli.bench_serving import serving
 from cli.bench_speed import speed
-from cli.calling import Listed
+from cli.prog_name import SentenceGroup
 
 
-@click.group(cls=Listed)
+@click.group(cls=SentenceGroup)
 def bench() -> None:
     """Measure instances as they serve, and their engines without a server."""
 

@@ -12,45 +12,45 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.bench_options import JSON, say
-from cli.clients import Interrupt, chosen, reach
-from cli.completing import LIMIT
-from cli.declared import INVENTORY
-from cli.ending import Failed, Refused, Unreached
-from cli.interrupts import STATUS as INTERRUPTED
-from cli.measured import no_room
-from cli.tables import paragraph
-from cli.written import put
-from rigwright.engines.offline import Wanted
+from cli.bench_options import JSON_OPTION, print_progress
+from cli.exit_codes import HostUnreached, InvalidRequest, NotAsDeclared
+from cli.instance_access import InterruptHandler, connect_boxes, select_instances
+from cli.inventory_loading import INVENTORY_ARGUMENT
+from cli.measurement_guard import refuse_context_overflow
+from cli.output_file import write_output
+from cli.shell_completion import LIMIT_OPTION
+from cli.signals import INTERRUPTED_STATUS as INTERRUPTED
+from cli.tables import print_paragraph
+from rigwright.engines.offline_bench import OfflineBenchSpec
 from rigwright.model.rig import Instance, Rig
 from rigwright.problems import printable
 
 if TYPE_CHECKING:
-    from bench.offline import Job, Latency, Throughput
+    from bench.offline_job import LatencyResult, OfflineJob, ThroughputResult
 
 SCHEMA = 1
 LAST = 6
 """Lines of what a bench said that are told where it fails: of vLLM, the end of a traceback."""
-Verb = Callable[..., Any]
+DecoratedVerb = Callable[..., Any]
 
 
-def _common(verb: Verb) -> Verb:
+def _shared_options(verb: DecoratedVerb) -> DecoratedVerb:
     """Options that both have."""
     for option in (
-        JSON,
+        JSON_OPTION,
         click.option("--output-tokens", type=click.IntRange(1, 1 << 20), default=128, show_default=True),
         click.option("--input-tokens", type=click.IntRange(1, 1 << 20), default=512, show_default=True),
         click.option("--stop", is_flag=True, help="Stop it: clients get no answer meanwhile, requests are cut off."),
         click.option("--instance", metavar="NAME", required=True, help="Which one."),
-        LIMIT,
-        INVENTORY,
+        LIMIT_OPTION,
+        INVENTORY_ARGUMENT,
     ):
         verb = option(verb)
     return verb
 
 
 @click.command()
-@_common
+@_shared_options
 @click.option("--prompts", type=click.IntRange(1, 100_000), default=200, show_default=True, help="All of them at once.")
 def throughput(
     inventory: str,
@@ -70,11 +70,13 @@ def throughput(
     Exit status 0: measured. 1: it failed. 2: refused. 3: the host is not reached.
     Example: rigwright bench throughput ~/boxes/rig.py --limit box1 --instance chat --stop
     """
-    _run(inventory, limit, instance, stop, Wanted("throughput", prompts, input_tokens, output_tokens), file)
+    _run_offline_bench(
+        inventory, limit, instance, stop, OfflineBenchSpec("throughput", prompts, input_tokens, output_tokens), file
+    )
 
 
 @click.command()
-@_common
+@_shared_options
 @click.option("--batch", type=click.IntRange(1, 4096), default=8, show_default=True, help="Requests at once.")
 @click.option("--batches", type=click.IntRange(1, 1000), default=10, show_default=True, help="That are measured.")
 def latency(
@@ -95,52 +97,60 @@ def latency(
     Exit status 0: measured. 1: it failed. 2: refused. 3: the host is not reached.
     Example: rigwright bench latency ~/boxes/rig.py --limit box1 --instance chat --stop
     """
-    _run(inventory, limit, instance, stop, Wanted("latency", batch, input_tokens, output_tokens, batches), file)
+    _run_offline_bench(
+        inventory, limit, instance, stop, OfflineBenchSpec("latency", batch, input_tokens, output_tokens, batches), file
+    )
 
 
-def _run(inventory: str, limit: str | None, name: str, stop: bool, wanted: Wanted, file: str | None) -> None:
+def _run_offline_bench(
+    inventory: str, limit: str | None, name: str, stop: bool, wanted: OfflineBenchSpec, file: str | None
+) -> None:
 
     def judge(host: str, rig: Rig, one: Instance) -> None:
         if one.variant.capacity and wanted.input_tokens + wanted.output_tokens > one.variant.capacity[1]:
-            no_room(host, one, wanted.input_tokens + wanted.output_tokens)
+            refuse_context_overflow(host, one, wanted.input_tokens + wanted.output_tokens)
         if not stop:
-            raise Refused(f"{host}: {one.name} has to be stopped for it, and clients get no answer meanwhile: --stop")
+            raise InvalidRequest(
+                f"{host}: {one.name} has to be stopped for it, and clients get no answer meanwhile: --stop"
+            )
 
-    found, gone = reach(inventory, limit, (name,), judge)
-    pairs = chosen(found, (name,))
+    found, gone = connect_boxes(inventory, limit, (name,), judge)
+    pairs = select_instances(found, (name,))
     if not pairs:
-        raise Unreached(f"{', '.join(gone)}: cannot be reached")
+        raise HostUnreached(f"{', '.join(gone)}: cannot be reached")
     if len(pairs) > 1:
-        raise Refused(f"{', '.join(box.name for box, _ in pairs)} have one of that name: say which by --limit")
+        raise InvalidRequest(f"{', '.join(box.name for box, _ in pairs)} have one of that name: say which by --limit")
     ((box, one),) = pairs
     # what it imports waits for threads: pyinfra's gevent has to be there before
-    from bench import offline
-    from bench.contest import NotMeasured
+    from bench import offline_job
+    from bench.contest import MeasurementFailed
 
-    interrupt = Interrupt()
+    interrupt = InterruptHandler()
     now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     @contextmanager
-    def until(job: Job) -> Iterator[None]:
-        with interrupt.ends(job):
+    def until(job: OfflineJob) -> Iterator[None]:
+        with interrupt.closes_on_interrupt(job):
             yield
 
     try:
-        made = offline.measure(box, one, wanted, lambda text: say(f"{box.name}: {one.name}: {printable(text)}"), until)
-    except NotMeasured as error:
+        made = offline_job.measure_offline(
+            box, one, wanted, lambda text: print_progress(f"{box.name}: {one.name}: {printable(text)}"), until
+        )
+    except MeasurementFailed as error:
         if interrupt.asked:
             sys.exit(INTERRUPTED)
         text = "\n".join(map(printable, str(error).strip().splitlines()[-LAST:]))
-        raise (Refused if text.startswith("refused: ") else Failed)(f"{box.name}: {text}") from None
-    click.echo(f"{box.name}: {one.name} ({one.variant_name}), {now}, without a server: {wanted.said}")
-    paragraph(_said(made, wanted), hang=2)
+        raise (InvalidRequest if text.startswith("refused: ") else NotAsDeclared)(f"{box.name}: {text}") from None
+    click.echo(f"{box.name}: {one.name} ({one.variant_name}), {now}, without a server: {wanted.description}")
+    print_paragraph(_describe_result(made, wanted), hang=2)
     if file:
         told = {"schema": SCHEMA, "date": now, "host": box.name, "instance": one.name, "variant": one.variant_name}
         told |= {"asked": vars(wanted), "told": made.model_dump()}
-        put(file, json.dumps(told, indent=2) + "\n")
+        write_output(file, json.dumps(told, indent=2) + "\n")
 
 
-def _said(made: Throughput | Latency, wanted: Wanted) -> str:
+def _describe_result(made: ThroughputResult | LatencyResult, wanted: OfflineBenchSpec) -> str:
     if made.kind == "throughput":
         out = made.requests_per_second * wanted.output_tokens
         return (

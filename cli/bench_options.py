@@ -6,15 +6,17 @@ import sys
 
 import click
 
-JSON = click.option("--json", "file", type=click.Path(dir_okay=False), help="Also write all figures to this file.")
+JSON_OPTION = click.option(
+    "--json", "file", type=click.Path(dir_okay=False), help="Also write all figures to this file."
+)
 
 
-def say(text: str) -> None:
+def print_progress(text: str) -> None:
     """Tell what is under way."""
     print(f"{text} ...", file=sys.stderr, flush=True)
 
 
-def counts(context: click.Context, parameter: click.Parameter, value: str) -> list[int]:
+def parse_counts(context: click.Context, parameter: click.Parameter, value: str) -> list[int]:
     """Different numbers, as an option has them.
 
     Raises:

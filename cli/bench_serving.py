@@ -6,24 +6,24 @@ from statistics import median
 
 import click
 
-from bench.figures import PORT, Report
-from cli.bench_options import JSON, counts, say
-from cli.declared import INVENTORY
-from cli.ending import Failed
-from cli.tables import show
-from cli.written import put
-from rigwright.problems import unknown
+from bench.load_figures import PORT, ServingReport
+from cli.bench_options import JSON_OPTION, parse_counts, print_progress
+from cli.exit_codes import NotAsDeclared
+from cli.inventory_loading import INVENTORY_ARGUMENT
+from cli.output_file import write_output
+from cli.tables import print_table
+from rigwright.problems import describe_unknown
 
 GOAL = 0.99
 """Of the bare process's tokens a second; of the unit's, for the port."""
 
 
 @click.command()
-@INVENTORY
+@INVENTORY_ARGUMENT
 @click.option("--limit", help="Host or group to use; the first of several.")
 @click.option("--instance", help="Default: the host's first.")
 @click.option("--beside", metavar="OTHER", help="Compare with another instance instead of the bare process.")
-@click.option("--streams", callback=counts, default="1,4,16", show_default=True, help="Concurrent requests.")
+@click.option("--streams", callback=parse_counts, default="1,4,16", show_default=True, help="Concurrent requests.")
 @click.option(
     "--requests", type=click.IntRange(1, 1000), default=2, show_default=True, help="Requests per stream and load."
 )
@@ -31,7 +31,7 @@ GOAL = 0.99
 @click.option("--loads", type=click.IntRange(1, 100), default=4, show_default=True, help="Loads per side and round.")
 @click.option("--rounds", type=click.IntRange(1, 50), default=3, show_default=True, help="Rounds of each side.")
 @click.option("--together", is_flag=True, help="Both processes at once, asked in turns: memory must hold both.")
-@JSON
+@JSON_OPTION
 def serving(
     inventory: str,
     limit: str | None,
@@ -58,24 +58,26 @@ def serving(
     --together where the host's own unrest is what differs.
     Example: rigwright bench serving ~/boxes/rig.py --limit box1 --instance chat
     """
-    from checks.looking import Rigs, boxes
-    from cli.ending import leave
+    from checks.connections import RigsByHost, connect_inventory
+    from cli.exit_codes import exit_if_unreached
 
-    def judge(rigs: Rigs) -> None:
+    def judge(rigs: RigsByHost) -> None:
         there = {one.name for rig in rigs.values() for one in rig.instances}
         for option, name in (("--instance", instance), ("--beside", beside)):
             if name is not None and name not in there:
-                raise click.UsageError(f"{option}: {unknown('instance', name, there)}")
+                raise click.UsageError(f"{option}: {describe_unknown('instance', name, there)}")
 
-    found, gone = boxes(inventory, limit, judge)
+    found, gone = connect_inventory(inventory, limit, judge)
     if not found:
-        leave(gone)
+        exit_if_unreached(gone)
     box = found[0]
     by_name = {one.name: one for one in box.rig.instances}
     chosen = instance or next(iter(by_name), "")
     for name in (chosen, beside):
         if name is not None and name not in by_name:
-            raise click.ClickException(f"{box.name}: {unknown('instance', name, by_name) if name else 'no instance'}")
+            raise click.ClickException(
+                f"{box.name}: {describe_unknown('instance', name, by_name) if name else 'no instance'}"
+            )
     if beside == chosen:
         raise click.ClickException(f"{box.name}: {chosen} compared with itself: choose another instance")
 
@@ -85,13 +87,13 @@ def serving(
     try:
         other = by_name[beside] if beside else None
         sizes = (streams, requests, tokens, loads, rounds)
-        report = bench_serving.measure(box, by_name[chosen], *sizes, say, other, together=together)
-    except contest.NotMeasured as error:
-        raise Failed(f"{box.name}: {error}") from None
+        report = bench_serving.measure(box, by_name[chosen], *sizes, print_progress, other, together=together)
+    except contest.MeasurementFailed as error:
+        raise NotAsDeclared(f"{box.name}: {error}") from None
     if file:
-        put(file, report.as_json())
+        write_output(file, report.as_json())
     columns = ("streams", "served", "tokens/s", "TTFT P50 ms", "TTFT P99 ms", "ITL P50 ms", "ITL P99 ms")
-    show((*columns, "beside", "tokens/s \N{DIVISION SIGN}", "from-to", "TTFT + ms", "from-to"), _rows(report))
+    print_table((*columns, "beside", "tokens/s \N{DIVISION SIGN}", "from-to", "TTFT + ms", "from-to"), _rows(report))
     for line in _sure(report):
         click.echo(line)
     click.echo(_port(report))
@@ -105,44 +107,44 @@ def serving(
     )
 
 
-def _rows(report: Report) -> list[tuple[str, ...]]:
+def _rows(report: ServingReport) -> list[tuple[str, ...]]:
     """A line for each way of serving under so many streams, with what it is in terms of the one beside it."""
     rows = []
     for row in report.rows:
         times = (row.first_s(50), row.first_s(99), row.gap_s(50), row.gap_s(99))
         told: tuple[str, ...] = ("",) * 5
-        if row.way in report.beside:
+        if row.way in report.baseline_ways:
             pairs = report.pairs(row.streams, row.way)
             ratios, later = pairs.ratios, [1000 * seconds for seconds in pairs.later_s]
             told = (
-                *(report.beside[row.way], f"{pairs.ratio:.3f}", f"{min(ratios):.3f}-{max(ratios):.3f}"),
-                *(f"{1000 * pairs.later:+.2f}", f"{min(later):+.2f} to {max(later):+.2f}"),
+                *(report.baseline_ways[row.way], f"{pairs.median_ratio:.3f}", f"{min(ratios):.3f}-{max(ratios):.3f}"),
+                *(f"{1000 * pairs.median_later_s:+.2f}", f"{min(later):+.2f} to {max(later):+.2f}"),
             )
         figures = (f"{row.tokens_a_second:.1f}", *(f"{1000 * seconds:.2f}" for seconds in times))
         rows.append((str(row.streams), row.way, *figures, *told))
     return rows
 
 
-def _sure(report: Report) -> list[str]:
+def _sure(report: ServingReport) -> list[str]:
     """What is known of each ratio of tokens a second, a line each."""
     lines = []
     for row in report.rows:
-        if row.way in report.beside:
+        if row.way in report.baseline_ways:
             sure = report.interval(row.streams, row.way)
-            said = f"{row.way} by {report.beside[row.way]}, streams {row.streams}: "
+            said = f"{row.way} by {report.baseline_ways[row.way]}, streams {row.streams}: "
             lines.append(
                 said + f"{sure.ratio:.3f}, {sure.low:.3f} to {sure.high:.3f} with 95 % confidence ({sure.groups} "
-                f"{'pairs of loads' if row.way == PORT else 'rounds'}): {sure.judged(GOAL)}"
+                f"{'pairs of loads' if row.way == PORT else 'rounds'}): {sure.describe_against_goal(GOAL)}"
                 if sure
                 else said + "one round says nothing of the next start: take more --rounds"
             )
     return lines
 
 
-def _port(report: Report) -> str:
+def _port(report: ServingReport) -> str:
     """What the port costs, in the worst of the numbers of streams."""
     pairs = [report.pairs(count, PORT) for count in report.streams]
-    later, lost = max(1000 * one.later for one in pairs), max(100 * (1 - one.ratio) for one in pairs)
+    later, lost = max(1000 * one.median_later_s for one in pairs), max(100 * (1 - one.median_ratio) for one in pairs)
     return (
         f"socket unit and proxy, at worst: TTFT {later:+.2f} ms, tokens/s {-lost:+.1f} %; "
         "goal: at most 1 ms later and 1 % less"

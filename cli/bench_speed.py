@@ -12,47 +12,47 @@ from typing import Any
 
 import click
 
-from bench.conditions import Conditions, Unfit, look
-from bench.ladder import Rung
-from bench.load import Asked
-from bench.loading import PROGRAMS, load
-from bench.speed import QUICK, STEADY, Effort, Measured, NoAnswer, measure
-from checks.looking import Box
+from bench.ladder_plan import PROGRAMS, load_endpoint
+from bench.load_ladder import LadderStep
+from bench.load_program import LoadRequest
+from bench.measurement_conditions import InvalidConditions, MeasurementConditions, read_conditions
+from bench.speed_protocol import QUICK, STEADY, MeasuredPart, ProtocolUnanswered, SpeedEffort, measure_protocol
+from checks.connections import ConnectedHost
 from checks.results import STATUS
-from cli.bench_options import JSON, say
-from cli.clients import INSTANCE, Interrupt, alone, chosen, reach
-from cli.completing import LIMIT
-from cli.declared import INVENTORY
-from cli.ending import Failed as NotAsDeclared
-from cli.ending import Refused, Unreached, lacking
-from cli.interrupts import STATUS as INTERRUPTED
-from cli.measured import metrics_path, undisturbed
-from cli.tables import paragraph, show
-from cli.written import put
-from rigwright.baseline import book
-from rigwright.baseline.compare import Compared, compared
-from rigwright.baseline.run import Run, Series
+from cli.bench_options import JSON_OPTION, print_progress
+from cli.exit_codes import HostUnreached, InvalidRequest, print_unreached
+from cli.exit_codes import NotAsDeclared as NotAsDeclared
+from cli.instance_access import INSTANCE_OPTION, InterruptHandler, connect_boxes, hold_deploy_lock, select_instances
+from cli.inventory_loading import INVENTORY_ARGUMENT
+from cli.measurement_guard import metrics_path, refuse_busy
+from cli.output_file import write_output
+from cli.shell_completion import LIMIT_OPTION
+from cli.signals import INTERRUPTED_STATUS as INTERRUPTED
+from cli.tables import print_paragraph, print_table
+from rigwright.baseline import history
+from rigwright.baseline.compare import RateComparison, compare_rates
+from rigwright.baseline.run import BaselineRun, Series
 from rigwright.engines import kind_of
-from rigwright.model.engines.evidence import Published
+from rigwright.model.engines.evidence import PublishedEvidence
 from rigwright.model.rig import Instance
-from rigwright.operate.place import at_instance
-from rigwright.problems import counted, printable
-from roles import root
-from roles.client import Client, Failed, Lost
-from roles.root import Gone
+from rigwright.operate.client_target import instance_target
+from rigwright.problems import format_count, printable
+from roles import root_shell
+from roles.client import ClientJobFailed, ClientJobLost, HostClient
+from roles.root_shell import ConnectionGone
 
 SCHEMA = 1
 
 
 @dataclass
-class Speed:
+class SpeedMeasurement:
     """One instance, as far as it was measured."""
 
     host: str
     instance: Instance
     date: str
-    before: Conditions
-    parts: dict[str, Measured] = field(default_factory=dict)
+    before: MeasurementConditions
+    parts: dict[str, MeasuredPart] = field(default_factory=dict)
     hottest: tuple[float | None, ...] = ()
     contaminated: bool = False
     foreign: int = 0
@@ -63,17 +63,17 @@ class Speed:
     gone: list[str] = field(default_factory=list)
     """Rates that were accepted, and could not be measured."""
 
-    def take(self, part: Measured, rung: Rung) -> None:
+    def add_rung(self, part: MeasuredPart, rung: LadderStep) -> None:
         """One more request, or a few at once."""
         self.parts[part.name] = part
-        self.contaminated = self.contaminated or rung.contaminated
+        self.contaminated = self.contaminated or rung.is_contaminated
         self.foreign += rung.foreign or 0
 
     @property
-    def run(self) -> Run:
+    def as_run(self) -> BaselineRun:
         """It, for the book."""
         rates = {name: Series(values=tuple(v)) for part in self.parts.values() for name, v in part.rates.items() if v}
-        return Run.model_validate(
+        return BaselineRun.model_validate(
             {
                 **{"date": self.date, "boot": self.before.boot, "fingerprint": self.before.fingerprint},
                 **{"rates": rates, "temperatures": self.hottest, "quick": self.quick},
@@ -83,9 +83,9 @@ class Speed:
 
 
 @click.command()
-@INVENTORY
-@LIMIT
-@INSTANCE
+@INVENTORY_ARGUMENT
+@LIMIT_OPTION
+@INSTANCE_OPTION
 @click.option("--quick", is_flag=True, help="One request to warm up and one of each: no figure to compare or accept.")
 @click.option("--accept", is_flag=True, help="Make this run, and those like it, what later ones are compared with.")
 @click.option(
@@ -96,7 +96,7 @@ class Speed:
     help="Runs, before each but the first of which the instance is restarted: clients wait meanwhile.",
 )
 @click.option("--beside-others", is_flag=True, help="Run even if others are using the instance; slows them down.")
-@JSON
+@JSON_OPTION
 def speed(
     inventory: str,
     limit: str | None,
@@ -119,31 +119,31 @@ def speed(
     """
     if quick and accept:
         raise click.UsageError("--accept does not go with --quick: it is not the whole protocol")
-    found, gone = reach(inventory, limit, instance)
-    pairs = chosen(found, instance)
+    found, gone = connect_boxes(inventory, limit, instance)
+    pairs = select_instances(found, instance)
     books = {}
     for box in found:
         try:
-            books[box.name] = book.read(book.path(inventory, box.name))
-        except book.Unreadable as error:
-            raise Refused(str(error)) from None
-    interrupt = Interrupt()
-    made: list[tuple[Speed, list[Compared]]] = []
-    effort = QUICK if quick else Effort()
+            books[box.name] = history.load_history(history.history_path(inventory, box.name))
+        except history.UnreadableHistory as error:
+            raise InvalidRequest(str(error)) from None
+    interrupt = InterruptHandler()
+    made: list[tuple[SpeedMeasurement, list[RateComparison]]] = []
+    effort = QUICK if quick else SpeedEffort()
     try:
         for box, one, boot in [(box, one, boot) for box, one in pairs for boot in range(boots)]:
             if interrupt.asked:
                 break
             if boot and made[-1][0].ended:
                 continue  # what could not be measured is not restarted to be measured again
-            done = _measured(box, one, effort, interrupt, beside_others, again=boot > 0)
-            made.append((done, _kept(inventory, done, accept and boot == boots - 1)))
+            done = _measure_instance(box, one, effort, interrupt, beside_others, again=boot > 0)
+            made.append((done, _save_run(inventory, done, accept and boot == boots - 1)))
     finally:
         # whatever ends it, what came until then is told
         if file:
-            told = {"schema": SCHEMA, "runs": [_as_json(*one) for one in made]}
-            put(file, json.dumps(told, indent=2) + "\n")
-    lacking(gone)
+            told = {"schema": SCHEMA, "runs": [_measurement_as_json(*one) for one in made]}
+            write_output(file, json.dumps(told, indent=2) + "\n")
+    print_unreached(gone)
     if interrupt.asked:
         sys.exit(INTERRUPTED)
     slower = any(row.verdict == "slower" for _, rows in made for row in rows)
@@ -151,46 +151,55 @@ def speed(
     sys.exit(STATUS["not reached"] if gone or lost else int(slower or any(one.ended or one.gone for one, _ in made)))
 
 
-def _restart(box: Box, instance: Instance) -> None:
+def _restart_instance(box: ConnectedHost, instance: Instance) -> None:
     """Start an instance's engine anew, which takes until it has answered.
 
     Raises:
         click.ClickException: it does not come up.
         Gone: the connection is gone.
     """
-    say(f"{box.name}: {instance.name}: starting it anew")
+    print_progress(f"{box.name}: {instance.name}: starting it anew")
     name = shlex.quote(instance.unit)
     script = f"systemctl reset-failed {name} 2>/dev/null; systemctl restart {name}"
-    answer = root.run(box.target, script)
+    answer = root_shell.run_command(box.target, script)
     if answer.status:
         raise NotAsDeclared(f"{box.name}: {instance.unit} does not come up again: {printable(answer.complaint)}")
 
 
-def _measured(
-    box: Box, instance: Instance, effort: Effort, interrupt: Interrupt, beside_others: bool, again: bool = False
-) -> Speed:
+def _measure_instance(
+    box: ConnectedHost,
+    instance: Instance,
+    effort: SpeedEffort,
+    interrupt: InterruptHandler,
+    beside_others: bool,
+    again: bool = False,
+) -> SpeedMeasurement:
     now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    with alone(box, f"bench speed of {instance.name} of {box.rig.inventory}") as lock:
+    with hold_deploy_lock(box, f"bench speed of {instance.name} of {box.rig.inventory}") as lock:
         try:
             if again:
-                _restart(box, instance)
-            conditions = look(box, instance)
-        except Unfit as error:
-            raise Refused(f"{box.name}: {error}") from None
-        except Gone as error:
-            raise Unreached(f"{box.name}: {error}") from None
-        made = Speed(box.name, instance, now, conditions, hottest=conditions.temperatures, quick=effort.quick)
+                _restart_instance(box, instance)
+            conditions = read_conditions(box, instance)
+        except InvalidConditions as error:
+            raise InvalidRequest(f"{box.name}: {error}") from None
+        except ConnectionGone as error:
+            raise HostUnreached(f"{box.name}: {error}") from None
+        made = SpeedMeasurement(
+            box.name, instance, now, conditions, hottest=conditions.temperatures, quick=effort.quick
+        )
         metrics = metrics_path(box, instance)
         room = instance.variant.capacity[1] if instance.variant.capacity else None
         try:
-            with interrupt.client(box, at_instance(box.rig, instance), *PROGRAMS) as client:
-                undisturbed(box, instance, client, metrics, beside_others)
-                ask = _asking(client, instance, metrics)
-                for part, rung in measure(ask, effort, room, lambda text: say(f"{box.name}: {instance.name}: {text}")):
-                    made.take(part, rung)
+            with interrupt.open_client(box, instance_target(box.rig, instance), *PROGRAMS) as client:
+                refuse_busy(box, instance, client, metrics, beside_others)
+                ask = _ask_function(client, instance, metrics)
+                for part, rung in measure_protocol(
+                    ask, effort, room, lambda text: print_progress(f"{box.name}: {instance.name}: {text}")
+                ):
+                    made.add_rung(part, rung)
                     if lock.lost:
-                        raise Lost(f"the deploy lock is gone: {lock.lost}")
-            after = look(box, instance)
+                        raise ClientJobLost(f"the deploy lock is gone: {lock.lost}")
+            after = read_conditions(box, instance)
             made.hottest = tuple(
                 max((one for one in both if one is not None), default=None)
                 for both in zip(made.hottest, after.temperatures, strict=True)
@@ -198,52 +207,53 @@ def _measured(
             if (after.fingerprint, after.boot) != (conditions.fingerprint, conditions.boot):
                 made.ended, made.said = (
                     "failed",
-                    "the box changed meanwhile: " + ", ".join(after.fingerprint.changes(conditions.fingerprint)),
+                    "the box changed meanwhile: "
+                    + ", ".join(after.fingerprint.describe_changes(conditions.fingerprint)),
                 )
-        except (Lost, Gone) as error:
+        except (ClientJobLost, ConnectionGone) as error:
             made.ended, made.said = "interrupted" if interrupt.asked else "host lost", str(error)
-        except (Failed, NoAnswer, Unfit) as error:
+        except (ClientJobFailed, ProtocolUnanswered, InvalidConditions) as error:
             made.ended, made.said = "failed", str(error)
         return made
 
 
-def _asking(client: Client, instance: Instance, metrics: str) -> Callable[[Asked], Rung]:
-    return lambda asked: load(client, asked, metrics, kind_of(instance).counts)
+def _ask_function(client: HostClient, instance: Instance, metrics: str) -> Callable[[LoadRequest], LadderStep]:
+    return lambda asked: load_endpoint(client, asked, metrics, kind_of(instance).metric_names)
 
 
-def tell_changes(changes: Sequence[str]) -> None:
+def print_changes(changes: Sequence[str]) -> None:
     """Say what is another than it was when what a run is compared with was accepted."""
-    paragraph(f"compared with what was accepted before this changed: {'; '.join(changes)}", hang=4)
+    print_paragraph(f"compared with what was accepted before this changed: {'; '.join(changes)}", hang=4)
 
 
-def _kept(inventory: str, made: Speed, accept: bool) -> list[Compared]:
+def _save_run(inventory: str, made: SpeedMeasurement, accept: bool) -> list[RateComparison]:
     """Tell a run and keep it; returns it beside what was accepted."""
-    place = book.path(inventory, made.host)
-    whole = book.read(place)
-    run = made.run
-    page = whole.page(made.instance.name).with_run(run)
-    before, changes = book.judged(page, run)
-    rows = compared(run, before.runs) if before and run.rates else []
-    _tell(made, run, rows)
+    place = history.history_path(inventory, made.host)
+    whole = history.load_history(place)
+    run = made.as_run
+    page = whole.for_instance(made.instance.name).with_run(run)
+    before, changes = history.find_reference(page, run)
+    rows = compare_rates(run, before.runs) if before and run.rates else []
+    _print_run(made, run, rows)
     if before is None and not accept:
         click.echo("nothing was accepted yet: --accept makes a run what later ones are compared with")
     elif changes:
-        tell_changes(changes)
-    if accept and run.counts:
-        page = page.accepting()
+        print_changes(changes)
+    if accept and run.is_comparable:
+        page = page.with_last_accepted()
         starts = len({one.boot for one in page.accepted[-1].runs})
-        runs = counted(len(page.accepted[-1].runs), "run")
-        click.echo(f"accepted: {runs} of {counted(starts, 'start')} of the engine")
+        runs = format_count(len(page.accepted[-1].runs), "run")
+        click.echo(f"accepted: {runs} of {format_count(starts, 'start')} of the engine")
     elif accept:
         click.echo("not accepted: it is not whole, or others were served meanwhile")
-    book.write(place, whole.having(made.instance.name, page))
-    made.gone = gone(before, run) if run.counts else []
+    history.save_history(place, whole.with_instance(made.instance.name, page))
+    made.gone = missing_rates(before, run) if run.is_comparable else []
     for name in made.gone:
-        paragraph(f"{name}: accepted before, and not measured now", hang=4)
-    return rows if run.counts else []
+        print_paragraph(f"{name}: accepted before, and not measured now", hang=4)
+    return rows if run.is_comparable else []
 
 
-def gone(before: book.Accepted | None, run: Run) -> list[str]:
+def missing_rates(before: history.AcceptedRuns | None, run: BaselineRun) -> list[str]:
     """Rates that were accepted of the very same box, and that a whole run has not: a stream that comes in one piece has
     no decode rate.
     """
@@ -252,7 +262,7 @@ def gone(before: book.Accepted | None, run: Run) -> list[str]:
     return sorted({name for one in before.runs for name in one.rates} - run.rates.keys())
 
 
-def _tell(made: Speed, run: Run, rows: list[Compared]) -> None:
+def _print_run(made: SpeedMeasurement, run: BaselineRun, rows: list[RateComparison]) -> None:
     beside = {row.name: row for row in rows}
     click.echo(f"\n{made.host}: {made.instance.name} ({made.instance.variant_name}), {made.date}")
     table: list[tuple[str, ...]] = []
@@ -263,20 +273,22 @@ def _tell(made: Speed, run: Run, rows: list[Compared]) -> None:
             against = (f"{row.before.mean:.1f}", f"{100 * row.change:+.1f}", row.verdict) if row else ()
             count = f"{len(series.values)}"
             table.append((name, f"{series.mean:.1f}", f"{100 * series.variation:.1f}", count, first, *against))
-    show(("what", "tokens/s", "CV %", "runs", "TTFT ms", "accepted", "change %", "verdict"), table)
+    print_table(("what", "tokens/s", "CV %", "runs", "TTFT ms", "accepted", "change %", "verdict"), table)
     for part in made.parts.values():
         for said in dict.fromkeys((part.absent, *part.left_out)):
             if said:
-                paragraph(f"{part.name}: {said}", hang=4)
+                print_paragraph(f"{part.name}: {said}", hang=4)
     for name, series in run.rates.items():
         if series.variation > STEADY:
-            paragraph(f"{name}: not steady: CV {100 * series.variation:.1f} %, of which 5 % is usual at most", hang=4)
+            print_paragraph(
+                f"{name}: not steady: CV {100 * series.variation:.1f} %, of which 5 % is usual at most", hang=4
+            )
     if any(row.verdict == "unjudged" for row in rows):
-        paragraph("not judged: what was accepted is of one start of the engine: accept a run of another", hang=4)
-    _conditions(made)
+        print_paragraph("not judged: what was accepted is of one start of the engine: accept a run of another", hang=4)
+    _print_conditions(made)
 
 
-def _conditions(made: Speed) -> None:
+def _print_conditions(made: SpeedMeasurement) -> None:
     was = made.before.fingerprint
     if was.cards:
         cards = zip(was.cards, was.power_w, was.lanes, made.hottest, strict=True)
@@ -285,25 +297,27 @@ def _conditions(made: Speed) -> None:
             told += [f"power limit {power:g} W"] if power is not None else []
             told += [f"{lanes} lanes"] if lanes is not None else []
             told += [f"up to {hottest:g} \N{DEGREE SIGN}C"] if hottest is not None else []
-            paragraph(f"on {', '.join(told)}", hang=4)
+            print_paragraph(f"on {', '.join(told)}", hang=4)
     else:
         click.echo("on the CPU")
-    if isinstance(made.instance.variant.evidence, Published):
-        paragraph(made.instance.variant.evidence.said, hang=4)
+    if isinstance(made.instance.variant.evidence, PublishedEvidence):
+        print_paragraph(made.instance.variant.evidence.description, hang=4)
     if made.contaminated:
-        paragraph(f"contaminated: others were served, too ({made.foreign} tokens): neither judged nor accepted", hang=4)
+        print_paragraph(
+            f"contaminated: others were served, too ({made.foreign} tokens): neither judged nor accepted", hang=4
+        )
     if made.ended:
-        paragraph(f"not complete: {made.ended}: {printable(made.said)}", hang=4)
+        print_paragraph(f"not complete: {made.ended}: {printable(made.said)}", hang=4)
 
 
-def _as_json(made: Speed, rows: list[Compared]) -> dict[str, Any]:
+def _measurement_as_json(made: SpeedMeasurement, rows: list[RateComparison]) -> dict[str, Any]:
     return {
         "host": made.host,
         "instance": made.instance.name,
         "complete": not made.ended,
         "said": made.said,
         "gone": made.gone,
-        "run": json.loads(made.run.model_dump_json()),
+        "run": json.loads(made.as_run.model_dump_json()),
         "first_s": {part.name: part.first_s for part in made.parts.values()},
         "compared": [
             {"name": row.name, "now": row.now, "accepted": row.before.mean, "noise": row.before.noise}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from cli.declared import Word
-from cli.ending import Failed
+from cli.exit_codes import NotAsDeclared
+from cli.inventory_loading import SuggestingChoice
 from rigwright.host.systems import SYSTEMS
 from rigwright.problems import Invalid
 
@@ -18,7 +18,7 @@ from rigwright.problems import Invalid
     "--system",
     "systems",
     multiple=True,
-    type=Word(SYSTEMS),
+    type=SuggestingChoice(SYSTEMS),
     help="System of the hosts, for their packages; repeatable.",
 )
 @click.option(
@@ -52,18 +52,18 @@ def bundle(
     Example: rigwright bundle ~/boxes/rig.py --system debian-12
     """
     # pyinfra's gevent must be there before anything loads ssl
-    from cli.bundling.collect import Bundler
-    from cli.resolving.verb import Unusable
+    from cli.bundle_builder.builder import BundleBuilder
+    from cli.lock_resolver.lock_run import NothingToLock
 
     if not systems:
         raise click.UsageError("name the hosts' system with --system, such as --system debian-12")
     try:
-        bundler = Bundler(inventory, output, from_dir, advisories)
-    except (Invalid, Unusable) as error:
+        bundler = BundleBuilder(inventory, output, from_dir, advisories)
+    except (Invalid, NothingToLock) as error:
         raise click.ClickException(str(error)) from None
     try:
-        bundler.bring(sorted(set(systems)))
-    except (Invalid, Unusable) as error:
-        raise Failed(str(error)) from None
+        bundler.build_bundle(sorted(set(systems)))
+    except (Invalid, NothingToLock) as error:
+        raise NotAsDeclared(str(error)) from None
     except OSError as error:  # a full disk names no file
-        raise Failed(f"{error.filename or bundler.folder}: {error.strerror}") from None
+        raise NotAsDeclared(f"{error.filename or bundler.folder}: {error.strerror}") from None

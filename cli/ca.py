@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from cli.declared import INVENTORY, named, rig_of
-from cli.tables import say
+from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rig, load_hosts
+from cli.tables import print_prose
 from rigwright.gateway import authority
 
-TRUST = """\
+TRUST_INSTRUCTIONS = """\
 {there} {path}, SHA-256
   {fingerprint}
 Its key, {key}, stays on this machine: whoever has it can stand in for every gateway of this inventory.
@@ -24,7 +24,7 @@ Clients trust it so (the file is what is printed here on standard output):
 
 
 @click.command()
-@INVENTORY
+@INVENTORY_ARGUMENT
 def ca(inventory: str) -> None:
     """Print the certificate that clients of INVENTORY's gateways have to trust; make the authority if there is none.
 
@@ -32,17 +32,17 @@ def ca(inventory: str) -> None:
     host has a gateway.
     Example: rigwright ca ~/boxes/rig.py > ca.crt
     """
-    if not any(rig_of(name, data.get("rig")).gateway for name, data in named(inventory, None).items()):
+    if not any(load_host_rig(name, data.get("rig")).gateway for name, data in load_hosts(inventory, None).items()):
         raise click.ClickException(f"{inventory}: no host has a gateway")
-    folder, now = Path(inventory).resolve().parent / authority.FOLDER, authority.today()
+    folder, now = Path(inventory).resolve().parent / authority.FOLDER, authority.certificate_now()
     try:
-        there = authority.read(folder, now)
-        found = there or authority.authority(folder, now)
-    except (authority.Broken, OSError) as error:
+        there = authority.load_authority(folder, now)
+        found = there or authority.ensure_authority(folder, now)
+    except (authority.BrokenAuthority, OSError) as error:
         raise click.ClickException(str(error)) from None
     click.echo(found.pem, nl=False)
-    say(
-        TRUST.format(
+    print_prose(
+        TRUST_INSTRUCTIONS.format(
             there="The CA in" if there else "Created a new CA in",
             path=folder / authority.CERTIFICATE,
             key=folder / authority.KEY,

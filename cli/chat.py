@@ -19,28 +19,28 @@ from urllib.parse import urlsplit
 import click
 from paramiko import Channel
 
-from checks.looking import Box, boxes
-from cli import completing, gate, interrupts
-from cli.completing import LIMIT
-from cli.declared import INVENTORY
-from cli.ending import Failed, leave
-from cli.reach import of_instance, to_port
-from cli.tables import say
-from cli.url import ways_of
+from checks.connections import ConnectedHost, connect_inventory
+from cli import safe_output, shell_completion, signals
+from cli.exit_codes import NotAsDeclared, exit_if_unreached
+from cli.inventory_loading import INVENTORY_ARGUMENT
+from cli.remote_access import instance_selector, open_port_channel
+from cli.shell_completion import LIMIT_OPTION
+from cli.tables import print_prose
+from cli.url import find_access_paths
 from rigwright.gateway import authority
-from rigwright.gateway.clients import NO_KEY, VARIABLE, Way
+from rigwright.gateway.client_setup import NO_KEY, VARIABLE, ClientEndpoint
 from rigwright.model.instance import Instance
 from rigwright.problems import printable
-from rigwright.serving.units import credential_path
-from roles import root
+from rigwright.serving.instance_units import credential_path
+from roles import root_shell
 
 LONGEST = 1 << 20  # bytes of a line of an answer
 MOST = 16 << 20  # bytes of an answer
 PATIENCE = 600.0  # seconds without one
-Connect = Callable[[], http.client.HTTPConnection]
+ConnectFunction = Callable[[], http.client.HTTPConnection]
 
 
-class _Received(io.RawIOBase):
+class _ChannelReader(io.RawIOBase):
     """What comes over a channel of SSH's: paramiko's own files lack what http.client reads chunks by."""
 
     def __init__(self, channel: Channel) -> None:
@@ -58,7 +58,7 @@ class _Received(io.RawIOBase):
         return len(found)
 
 
-class _Sock:
+class _ChannelSocket:
     """A channel of SSH's as http.client has a socket: what reads from it keeps it open, as a socket's file does."""
 
     def __init__(self, channel: Channel) -> None:
@@ -66,32 +66,32 @@ class _Sock:
 
     def makefile(self, mode: str) -> io.BufferedReader:
         """What answers are read from."""
-        return io.BufferedReader(_Received(self.channel))
+        return io.BufferedReader(_ChannelReader(self.channel))
 
     def close(self) -> None:
         """Leave it to who reads: an answer may end with its connection. paramiko closes a channel that nobody has."""
 
 
-class _Carried(http.client.HTTPConnection):
+class _ChannelHTTPConnection(http.client.HTTPConnection):
     """HTTP over a channel of SSH's."""
 
-    def __init__(self, box: Box, port: int) -> None:
+    def __init__(self, box: ConnectedHost, port: int) -> None:
         super().__init__("127.0.0.1", port)
         self.box = box
 
     def connect(self) -> None:
         """Open the channel."""
-        channel = to_port(self.box, self.port)
+        channel = open_port_channel(self.box, self.port)
         channel.settimeout(PATIENCE)
-        self.sock: Any = _Sock(channel)
+        self.sock: Any = _ChannelSocket(channel)
 
 
 @click.command()
-@INVENTORY
-@click.argument("model", required=False, shell_complete=completing.instances)
+@INVENTORY_ARGUMENT
+@click.argument("model", required=False, shell_complete=shell_completion.complete_instances)
 @click.option("--message", "-m", help="Ask this, print the answer and end; without it, standard input if it is a file.")
 @click.option("--gateway", is_flag=True, help="Ask at the gateway's address, with the key in RIGWRIGHT_API_KEY.")
-@LIMIT
+@LIMIT_OPTION
 def chat(inventory: str, model: str | None, message: str | None, gateway: bool, limit: str | None) -> None:
     """Talk to an instance of INVENTORY's hosts (MODEL: its name), or with --gateway to a model; answers as they come.
 
@@ -99,39 +99,39 @@ def chat(inventory: str, model: str | None, message: str | None, gateway: bool, 
     Exit status 1: there was no answer. 3: the host cannot be reached.
     Example: rigwright chat ~/boxes/rig.py chat -m 'Are you there?'
     """
-    interrupts.end_at_once(lambda: "\n")
+    signals.exit_on_interrupt(lambda: "\n")
     if gateway:
-        found = [one for one in ways_of(inventory, limit, model) if one.listener]
+        found = [one for one in find_access_paths(inventory, limit, model) if one.listener]
         if not found:
             raise click.ClickException(f"{inventory}: no gateway offers that: declare one, or leave --gateway out")
         way, key = found[0], os.environ.get(VARIABLE, NO_KEY)
         if way.keyed and key == NO_KEY:
             raise click.UsageError(f"{way.base} needs a key: export {VARIABLE}=...")
-        name, connect = way.model, lambda: _direct(way, inventory)
+        name, connect = way.model, lambda: _connect_gateway(way, inventory)
         if not (key.isascii() and key.isprintable()):
             # http.client would say so with the key in its words
             raise click.UsageError(f"{VARIABLE} must be one line of printable ASCII")
     else:
-        judge, meant = of_instance(inventory, model)
-        reached, gone = boxes(inventory, limit, judge)
-        leave(gone)
+        judge, meant = instance_selector(inventory, model)
+        reached, gone = connect_inventory(inventory, limit, judge)
+        exit_if_unreached(gone)
         (box,) = reached
         instance = meant(box)
-        key, name, port = _key(box, instance), instance.model_name, instance.port
-        connect = lambda: _Carried(box, port)  # noqa: E731 (as the other one)
-    _talk(connect, key, name, message)
+        key, name, port = _read_instance_key(box, instance), instance.model_name, instance.port
+        connect = lambda: _ChannelHTTPConnection(box, port)  # noqa: E731 (as the other one)
+    _run_conversation(connect, key, name, message)
 
 
-def _key(box: Box, instance: Instance) -> str:
-    answer = root.run(box.target, f"cat {shlex.quote(credential_path(box.rig, instance))}", most=1 << 16)
+def _read_instance_key(box: ConnectedHost, instance: Instance) -> str:
+    answer = root_shell.run_command(box.target, f"cat {shlex.quote(credential_path(box.rig, instance))}", most=1 << 16)
     if answer.status or not (lines := answer.lines):
-        raise Failed(f"{box.name}: {instance.name} is not there yet: deploy first")
+        raise NotAsDeclared(f"{box.name}: {instance.name} is not there yet: deploy first")
     if not (lines[0].isascii() and lines[0].isprintable()):
-        raise Failed(f"{box.name}: {instance.name} has no valid API key: run deploy")
+        raise NotAsDeclared(f"{box.name}: {instance.name} has no valid API key: run deploy")
     return lines[0]
 
 
-def _direct(way: Way, inventory: str) -> http.client.HTTPConnection:
+def _connect_gateway(way: ClientEndpoint, inventory: str) -> http.client.HTTPConnection:
     parts = urlsplit(way.base)
     if parts.scheme == "http":
         return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=PATIENCE)
@@ -142,22 +142,22 @@ def _direct(way: Way, inventory: str) -> http.client.HTTPConnection:
     return http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=PATIENCE, context=trusted)
 
 
-def _talk(connect: Connect, key: str, model: str, message: str | None) -> None:
+def _run_conversation(connect: ConnectFunction, key: str, model: str, message: str | None) -> None:
     said: list[dict[str, str]] = []
     alone = message is not None or not sys.stdin.isatty()
     if not alone:
-        say(f"{model}; an empty line ends it", err=True)
+        print_prose(f"{model}; an empty line ends it", err=True)
     while question := (message or sys.stdin.read() if alone else input("> ")).strip():
         said.append({"role": "user", "content": question})
         begun, answer, pieces = time.monotonic(), "", 0
         try:
             asked = {"model": model, "messages": said, "stream": True}
-            with closing(connect()) as connection, closing(streamed(connection, key, asked)) as told:
+            with closing(connect()) as connection, closing(stream_completion(connection, key, asked)) as told:
                 for piece in told:
                     pieces += 1
                     answer += piece
-                    gate.prose(piece)
-        except (*root.BROKEN, http.client.HTTPException, ValueError, TypeError, RecursionError) as error:
+                    safe_output.print_model_text(piece)
+        except (*root_shell.BROKEN, http.client.HTTPException, ValueError, TypeError, RecursionError) as error:
             click.echo(f"\nno answer: {printable(str(error))}", err=True)
             raise click.exceptions.Exit(1) from None
         click.echo()
@@ -167,7 +167,9 @@ def _talk(connect: Connect, key: str, model: str, message: str | None) -> None:
         click.echo(f"{pieces / max(time.monotonic() - begun, 1e-3):.0f} pieces/s", err=True)
 
 
-def streamed(connection: http.client.HTTPConnection, key: str, asked: dict[str, object]) -> Generator[str, None, None]:
+def stream_completion(
+    connection: http.client.HTTPConnection, key: str, asked: dict[str, object]
+) -> Generator[str, None, None]:
     """Ask for a completion of a chat; yields the pieces of the answer as they come.
 
     Raises:

@@ -9,21 +9,25 @@ from pathlib import Path
 import click
 
 from checks import SEVERITIES
-from cli import completing, quick
-from cli.completing import LIMIT
-from cli.declared import InventoryFile, Word
-from cli.ending import Refused
-from cli.tables import paragraph, say
-from rigwright.problems import unknown
+from cli import shell_completion, startup
+from cli.exit_codes import InvalidRequest
+from cli.inventory_loading import InventoryPath, SuggestingChoice
+from cli.shell_completion import LIMIT_OPTION
+from cli.tables import print_paragraph, print_prose
+from rigwright.problems import describe_unknown
 
 
 @click.command()
-@click.argument("inventory", type=InventoryFile(), required=False)
-@LIMIT
+@click.argument("inventory", type=InventoryPath(), required=False)
+@LIMIT_OPTION
 @click.option(
-    "--only", multiple=True, metavar="IDS", help="Only these checks, such as S16,S17.", shell_complete=completing.checks
+    "--only",
+    multiple=True,
+    metavar="IDS",
+    help="Only these checks, such as S16,S17.",
+    shell_complete=shell_completion.complete_checks,
 )
-@click.option("--severity", type=Word(SEVERITIES), help="Only checks of this severity or above.")
+@click.option("--severity", type=SuggestingChoice(SEVERITIES), help="Only checks of this severity or above.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON report (docs/checks.md) instead of lines.")
 @click.option("--junit", type=click.Path(dir_okay=False), help="Also write a JUnit XML report to this file.")
 @click.option("--deep", is_flag=True, help="Also read every byte of weights and environments: minutes for 100 GB.")
@@ -32,7 +36,7 @@ from rigwright.problems import unknown
     "--explain",
     metavar="ID",
     help="Explain what a check proves, what it cannot see and what it reads.",
-    shell_complete=completing.checks,
+    shell_complete=shell_completion.complete_checks,
 )
 def check(
     inventory: str | None,
@@ -55,16 +59,16 @@ def check(
     Example: rigwright check ~/boxes/rig.py --limit box1,box2 --severity high
     """
     if explain:
-        from checks.catalogue import Unknown, explained
+        from checks.catalogue import UnknownCheck, explain_check
 
         try:
-            text = explained(explain, Path(inventory) if inventory else None)
-        except Unknown as error:
+            text = explain_check(explain, Path(inventory) if inventory else None)
+        except UnknownCheck as error:
             raise click.UsageError(f"--explain: {error}") from None
         title, *lines = text.splitlines()
-        say(title)
+        print_prose(title)
         for line in lines:
-            paragraph(line[14:], lead=line[:14])
+            print_paragraph(line[14:], lead=line[:14])
         return
     if not inventory:
         raise click.UsageError("Missing argument 'INVENTORY'.")
@@ -73,14 +77,14 @@ def check(
     options += ["--json"] if as_json else []
     options += [f"--junitxml={junit}"] if junit else []
     options += ["-v"] if verbose else []
-    with quick.nothing_locked():
+    with startup.without_module_locks():
         import pyinfra_cli  # noqa: F401 (it patches the standard library: before anything else of it is imported)
 
-    from checks.run import run
+    from checks.runner import run_checks
 
     if only:
         _refuse_unknown(inventory, only)
-    sys.exit(run(inventory, *options, limit=limit, deep=deep))
+    sys.exit(run_checks(inventory, *options, limit=limit, deep=deep))
 
 
 def _refuse_unknown(inventory: str, only: tuple[str, ...]) -> None:
@@ -89,13 +93,13 @@ def _refuse_unknown(inventory: str, only: tuple[str, ...]) -> None:
     Raises:
         Refused: there is one.
     """
-    from checks.catalogue import every
-    from checks.frame import IDENTIFIER, identifiers
-    from checks.run import OWN
+    from checks.catalogue import list_checks
+    from checks.pytest_frame import IDENTIFIER, parse_identifiers
+    from checks.runner import OWN
 
-    known = {one.id for one in every()}
+    known = {one.id for one in list_checks()}
     with suppress(OSError):  # pytest says which of them cannot be read
         for path in (Path(inventory).absolute().parent / OWN).rglob("*.py"):
             known.update(IDENTIFIER.findall(path.read_text(errors="replace")))
-    if wrong := sorted(identifiers(only) - known):
-        raise Refused("\n".join(f"--only: {unknown('check', one, known)}" for one in wrong))
+    if wrong := sorted(parse_identifiers(only) - known):
+        raise InvalidRequest("\n".join(f"--only: {describe_unknown('check', one, known)}" for one in wrong))

@@ -8,11 +8,11 @@ import time
 
 import click
 
-from cli.ending import Failed
-from lab import images, kept, machine
+from cli.exit_codes import NotAsDeclared
+from lab import base_images, engine_cache, requirements
 from lab.hosts import HostSpec
-from lab.labs import Lab
-from lab.machine import Unsupported
+from lab.requirements import UnsupportedMachine
+from lab.throwaway_lab import ThrowawayLab
 from rigwright.paths import ROOT
 
 NAME = "demo"
@@ -22,38 +22,38 @@ PORT = 8020
 
 
 @click.command()
-@click.option("--release", type=click.Choice(sorted(images.RELEASES)), default="debian-12", show_default=True)
+@click.option("--release", type=click.Choice(sorted(base_images.RELEASES)), default="debian-12", show_default=True)
 def demo(release: str) -> None:
     """Boot a throwaway host, make it a rig, check it, and ask the model it serves a question.
 
     The first time takes some minutes, most of them for compiling llama.cpp; again takes seconds.
     """
     started = time.monotonic()
-    lab = Lab(NAME)
+    lab = ThrowawayLab(NAME)
     try:
-        machine.require_packages()
-        found = lab.exists and bool(lab.hosts) and all(host.answers() for host in lab.hosts)
+        requirements.require_packages()
+        found = lab.exists and bool(lab.hosts) and all(host.is_reachable() for host in lab.hosts)
         if found and lab.hosts[0].spec.release != release:
             raise click.ClickException(
                 f"a demo on {lab.hosts[0].spec.release} is up: end it with `./rig lab --name {NAME} down` first"
             )
         if not found:
             lab.down()  # what a crash or a restart of this machine left
-            lab.up([HostSpec(HOST, release, kept.layers(release))])
-    except (Unsupported, TimeoutError, RuntimeError) as error:
+            lab.up([HostSpec(HOST, release, engine_cache.cached_layers(release))])
+    except (UnsupportedMachine, TimeoutError, RuntimeError) as error:
         raise click.ClickException(str(error)) from None
     booted = time.monotonic()
     inventory = str(INVENTORY)
-    if _verb("deploy", inventory):
-        raise Failed("the demo's deploy failed, as said above; fix that, then run ./rig demo again")
+    if _run_verb("deploy", inventory):
+        raise NotAsDeclared("the demo's deploy failed, as said above; fix that, then run ./rig demo again")
     deployed = time.monotonic()
-    kept.keep(lab.host(HOST))
-    if _verb("check", inventory):
-        raise Failed("a check of the demo fails, as said above")
+    engine_cache.save_engines(lab.host(HOST))
+    if _run_verb("check", inventory):
+        raise NotAsDeclared("a check of the demo fails, as said above")
     checked = time.monotonic()
-    answer = ask(lab, "Are you there?")
+    answer = ask_model(lab, "Are you there?")
     if not answer:
-        raise Failed("the model returned no answer")
+        raise NotAsDeclared("the model returned no answer")
     click.echo(
         f"\nAsked the model on {HOST}: Are you there?\nIt answered: {answer}\n\n"
         f"{'Found' if found else 'Booted'} a {lab.host(HOST).spec.release} host ({booted - started:.0f} s), deployed "
@@ -68,19 +68,19 @@ def demo(release: str) -> None:
     )
 
 
-def _verb(verb: str, inventory: str) -> int:
+def _run_verb(verb: str, inventory: str) -> int:
     return subprocess.run([sys.executable, "-m", "cli", verb, inventory], check=False).returncode
 
 
-def ask(lab: Lab, question: str) -> str:
+def ask_model(lab: ThrowawayLab, question: str) -> str:
     """Ask the served model through an SSH tunnel, with the OpenAI SDK, as a client of the box would."""
     from openai import OpenAI
 
-    from lab.tunnel import tunnel
+    from lab.ssh_tunnel import forward_port
 
     host = lab.host(HOST)
     key = host.run("cat /etc/rigwright/credentials/chat.api-key").strip()
-    with tunnel(host, PORT) as port:
+    with forward_port(host, PORT) as port:
         client = OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key=key)
         reply = client.chat.completions.create(model="tiny-rig", messages=[{"role": "user", "content": question}])
     return (reply.choices[0].message.content or "").strip()

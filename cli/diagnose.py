@@ -13,28 +13,28 @@ from pathlib import Path
 import click
 from pydantic import TypeAdapter, ValidationError
 
-from checks.looking import Box, each
-from checks.results import STATUS, Report, worst
-from cli.clients import INSTANCE, chosen, reach
-from cli.completing import LIMIT
-from cli.declared import InventoryFile
-from cli.evidence import gathered
-from cli.log_file import LAST, read_log
-from cli.tables import paragraph, say
+from checks.connections import ConnectedHost, map_hosts
+from checks.results import STATUS, Report, worst_verdict
+from cli.evidence import collect_evidence
+from cli.instance_access import INSTANCE_OPTION, connect_boxes, select_instances
+from cli.inventory_loading import InventoryPath
+from cli.log_file import MAX_LOG_BYTES, read_log
+from cli.shell_completion import LIMIT_OPTION
+from cli.tables import print_paragraph, print_prose
 from rigwright.engines import kind_of, kinds
-from rigwright.engines.log import Cause
+from rigwright.engines.log_causes import Cause
 from rigwright.engines.log_patterns import COMMON_CAUSES
-from rigwright.operate.diagnose import diagnosed
-from rigwright.operate.evidence import Diagnosis, Evidence, RedCheck
+from rigwright.operate.diagnose import diagnose_host
+from rigwright.operate.evidence import Diagnosis, FailedCheck, HostEvidence
 from rigwright.problems import printable
-from roles import root
-from roles.unreached import away
+from roles import root_shell
+from roles.connection_failures import describe_unreachable_host
 
-PATIENCE = 300.0  # seconds for all checks
+COMMAND_TIMEOUT_S = 300.0  # seconds for all checks
 
 
 @dataclass(frozen=True)
-class Host:
+class DiagnosedHost:
     """One host."""
 
     name: str
@@ -46,9 +46,9 @@ class Host:
 
 
 @click.command()
-@click.argument("inventory", type=InventoryFile(), required=False)
-@LIMIT
-@INSTANCE
+@click.argument("inventory", type=InventoryPath(), required=False)
+@LIMIT_OPTION
+@INSTANCE_OPTION
 @click.option(
     "--logs",
     "file",
@@ -69,35 +69,39 @@ def diagnose(
     Example: rigwright diagnose ~/boxes/rig.py --limit box1
     """
     if file:
-        _of_file(file, as_json)
+        _diagnose_log_file(file, as_json)
         return
     if not inventory:
         raise click.UsageError("Missing argument 'INVENTORY'.")
     place = inventory
-    found, gone = reach(inventory, limit, instance)
-    names = {(box.name, one.name) for box, one in chosen(found, instance)}
-    red = _red(inventory, limit) if checks and found else {}
-    hosts = each(found, lambda box: _host(place, box, {name for host, name in names if host == box.name}, red))
-    hosts += [Host(name, away(why), (), ()) for name, why in gone.items()]
+    found, gone = connect_boxes(inventory, limit, instance)
+    names = {(box.name, one.name) for box, one in select_instances(found, instance)}
+    red = _collect_failed_checks(inventory, limit) if checks and found else {}
+    hosts = map_hosts(
+        found, lambda box: _diagnose_host(place, box, {name for host, name in names if host == box.name}, red)
+    )
+    hosts += [DiagnosedHost(name, describe_unreachable_host(why), (), ()) for name, why in gone.items()]
     if as_json:
         click.echo(json.dumps([asdict(one) for one in hosts], indent=2))
     else:
         for host in hosts:
-            _show(host)
+            _print_host(host)
     verdicts = ["not reached" if one.why else "not as declared" if one.causes else "as declared" for one in hosts]
-    sys.exit(STATUS[worst(verdicts)])  # type: ignore[arg-type] # of literals, mypy makes texts
+    sys.exit(STATUS[worst_verdict(verdicts)])  # type: ignore[arg-type] # of literals, mypy makes texts
 
 
-def _of_file(file: str, as_json: bool) -> None:
+def _diagnose_log_file(file: str, as_json: bool) -> None:
     """Print the causes that a log file shows: those of the kernel, and those of the engines that wrote it."""
     lines, skipped = read_log(Path(file))
-    evidence = Evidence("", "", logs={"": lines}, kernel=lines)
-    unseen = (f"the first {skipped:,} bytes of it: only the last {LAST >> 20} MiB are read",) if skipped else ()
-    host = Host(file, "", unseen, diagnosed(evidence, {"": causes_for_log(lines)}))
+    evidence = HostEvidence("", "", logs={"": lines}, kernel=lines)
+    unseen = (
+        (f"the first {skipped:,} bytes of it: only the last {MAX_LOG_BYTES >> 20} MiB are read",) if skipped else ()
+    )
+    host = DiagnosedHost(file, "", unseen, diagnose_host(evidence, {"": causes_for_log(lines)}))
     if as_json:
         click.echo(json.dumps([asdict(host)], indent=2))
     else:
-        _show(host)
+        _print_host(host)
     sys.exit(1 if host.causes else 0)
 
 
@@ -118,30 +122,32 @@ def causes_for_log(lines: Sequence[str]) -> list[Cause]:
     return sorted(dict.fromkeys([*common, *causes]), key=lambda cause: (cause.broad, cause.general))
 
 
-def _host(inventory: str, box: Box, names: set[str], red: Mapping[str, list[RedCheck]] | None) -> Host:
+def _diagnose_host(
+    inventory: str, box: ConnectedHost, names: set[str], red: Mapping[str, list[FailedCheck]] | None
+) -> DiagnosedHost:
     unseen = [] if red is not None else ["what does not conform: the checks have not run to their end"]
     mine = [one for one in box.rig.instances if one.name in names]
     try:
-        evidence, missed = gathered(inventory, box, mine, (red or {}).get(box.name, ()))
-    except root.Gone as error:
-        return Host(box.name, f"the connection is gone: {printable(str(error))}", (), ())
+        evidence, missed = collect_evidence(inventory, box, mine, (red or {}).get(box.name, ()))
+    except root_shell.ConnectionGone as error:
+        return DiagnosedHost(box.name, f"the connection is gone: {printable(str(error))}", (), ())
     causes = {one.name: kind_of(one).causes for one in mine}
-    return Host(box.name, "", (*unseen, *missed), diagnosed(evidence, causes))
+    return DiagnosedHost(box.name, "", (*unseen, *missed), diagnose_host(evidence, causes))
 
 
-def _red(inventory: str, limit: str | None) -> dict[str, list[RedCheck]] | None:
+def _collect_failed_checks(inventory: str, limit: str | None) -> dict[str, list[FailedCheck]] | None:
     """Host -> the checks that do not hold; None where they did not run to their end."""
     words = [sys.executable, "-m", "cli", "check", inventory, "--json", *([f"--limit={limit}"] if limit else [])]
     if sys.stderr.isatty():
-        say(f"running all checks: at most {PATIENCE:.0f} s ...", err=True)
+        print_prose(f"running all checks: at most {COMMAND_TIMEOUT_S:.0f} s ...", err=True)
     try:
-        done = subprocess.run(words, capture_output=True, timeout=PATIENCE, check=False)
+        done = subprocess.run(words, capture_output=True, timeout=COMMAND_TIMEOUT_S, check=False)
         report = TypeAdapter(Report).validate_json(done.stdout)
     except (subprocess.TimeoutExpired, ValidationError):
         return None
     return {
         host.name: [
-            RedCheck(one.id, one.title, one.part, one.severity, one.expected, one.found, one.cure)
+            FailedCheck(one.id, one.title, one.part, one.severity, one.expected, one.found, one.cure)
             for one in host.checks
             if one.verdict == "fail"
         ]
@@ -149,21 +155,21 @@ def _red(inventory: str, limit: str | None) -> dict[str, list[RedCheck]] | None:
     }
 
 
-def _show(host: Host) -> None:
+def _print_host(host: DiagnosedHost) -> None:
     if host.why:
-        paragraph(f"{host.name}: {host.why}", hang=4)
+        print_paragraph(f"{host.name}: {host.why}", hang=4)
         return
     for line in host.unseen:
-        paragraph(f"{host.name}: not seen: {line}", hang=4)
+        print_paragraph(f"{host.name}: not seen: {line}", hang=4)
     if not host.causes:
-        say(f"{host.name}: no problem found")
+        print_prose(f"{host.name}: no problem found")
     for number, one in enumerate(host.causes, 1):
         where = f"{one.where}: " if one.where else ""
-        paragraph(printable(f"{host.name}: {number}. {where}{one.means}"), hang=4)
+        print_paragraph(printable(f"{host.name}: {number}. {where}{one.means}"), hang=4)
         times = f" ({one.times} times)" if one.times > 1 else ""
-        paragraph(printable(f"{one.evidence}{times}"), lead="    seen: ")
+        print_paragraph(printable(f"{one.evidence}{times}"), lead="    seen: ")
         if "rigwright " in one.cure:
             # a line to copy, which no break of ours is in
             click.echo(printable(f"    fix: {one.cure}"))
         elif one.cure:
-            paragraph(printable(one.cure), lead="    fix: ")
+            print_paragraph(printable(one.cure), lead="    fix: ")

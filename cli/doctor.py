@@ -15,30 +15,30 @@ from typing import Any
 
 import click
 
-from checks.looking import Box, each
-from cli.calling import as_given, called
-from cli.completing import LIMIT
-from cli.declared import InventoryFile, named
-from cli.status import Faulty, reached
-from cli.tables import say
-from rigwright.declaration.secrets import exposed
+from checks.connections import ConnectedHost, map_hosts
+from cli.inventory_loading import InventoryPath, load_hosts
+from cli.prog_name import prog_name, with_typed_inventory
+from cli.shell_completion import LIMIT_OPTION
+from cli.status import UndeclaredHost, connect_hosts
+from cli.tables import print_prose
+from rigwright.declaration.secret_files import find_exposed_files
 from rigwright.engines import kind_of
-from rigwright.engines.log import matched_lines
-from rigwright.inventory import load, tolerating
+from rigwright.engines.log_causes import find_cause_lines
+from rigwright.inventory import load_rig, tolerate_problems
 from rigwright.model.rig import Rig
-from rigwright.plan.preflight import refusals
+from rigwright.plan.preflight import find_refusals
 from rigwright.problems import Invalid, printable
-from rigwright.serving.activation import goal
-from rigwright.serving.units import STOPPED
-from roles import root
+from rigwright.serving.activation import goal_for
+from rigwright.serving.instance_units import STOPPED
+from roles import root_shell
 
-LINES = 200  # of an instance's journal that are read
+MAX_LOG_LINES = 200  # of an instance's journal that are read
 NAMED_AS_IDS = ("id_ed25519", "id_ecdsa", "id_rsa", "id_ed25519_sk", "id_ecdsa_sk")
 """Keys that are tried without being named (ssh_config(5), IdentityFile)."""
 
 
 @dataclass(frozen=True)
-class Finding:
+class DoctorFinding:
     """Something that is wrong."""
 
     what: str
@@ -47,8 +47,8 @@ class Finding:
 
 
 @click.command()
-@click.argument("inventory", type=InventoryFile(), required=False)
-@LIMIT
+@click.argument("inventory", type=InventoryPath(), required=False)
+@LIMIT_OPTION
 def doctor(inventory: str | None, limit: str | None) -> None:
     """Say what is wrong with this machine, and with the hosts of INVENTORY, and the command that fixes each.
 
@@ -58,30 +58,30 @@ def doctor(inventory: str | None, limit: str | None) -> None:
     2: INVENTORY is refused. 3: a host cannot be reached.
     Example: rigwright doctor ~/boxes/rig.py
     """
-    hosts, rigs, refused = _declared(inventory, limit) if inventory else ({}, {}, [])
+    hosts, rigs, refused = _load_declarations(inventory, limit) if inventory else ({}, {}, [])
     for text in refused:
-        say(as_given(text, click.get_current_context()), err=True)
-    wrong = list(_here(hosts, rigs))
-    _say("this machine", wrong)
+        print_prose(with_typed_inventory(text, click.get_current_context()), err=True)
+    wrong = list(_check_controller(hosts, rigs))
+    _print_findings("this machine", wrong)
     # pyinfra's gevent, which nothing before this needs
-    from roles.contact import meet
+    from roles.host_key_probe import probe_host_key
 
-    away: dict[str, list[Finding]] = {}
+    away: dict[str, list[DoctorFinding]] = {}
     for name, data in hosts.items():
-        if found := _contact(str(inventory), name, data, meet):
+        if found := _check_connection(str(inventory), name, data, probe_host_key):
             away[name] = [found]
     met = [name for name in hosts if name not in away]
-    found_boxes, faulty, gone, _ = reached(str(inventory), ",".join(met)) if met else ([], [], {}, [])
+    found_boxes, faulty, gone, _ = connect_hosts(str(inventory), ",".join(met)) if met else ([], [], {}, [])
     for name in gone:
-        user, place = _target(name, hosts[name])
-        away[name] = [Finding(f"SSH login as {user} is refused", f"ssh-copy-id {place}")]
+        user, place = _ssh_target(name, hosts[name])
+        away[name] = [DoctorFinding(f"SSH login as {user} is refused", f"ssh-copy-id {place}")]
     for name, one in away.items():
-        _say(name, one)
-    each_found = each(found_boxes, lambda box: _there(str(inventory), box))
+        _print_findings(name, one)
+    each_found = map_hosts(found_boxes, lambda box: _check_box(str(inventory), box))
     seen = dict(zip([box.name for box in found_boxes], each_found, strict=True))
-    seen |= {one.name: _unread(one) for one in faulty}
+    seen |= {one.name: _check_undeclared_host(one) for one in faulty}
     for name, found_there in seen.items():
-        _say(name, found_there)
+        _print_findings(name, found_there)
     if away:
         sys.exit(3)
     if refused:
@@ -89,16 +89,18 @@ def doctor(inventory: str | None, limit: str | None) -> None:
     sys.exit(1 if wrong or any(seen.values()) else 0)
 
 
-def _declared(inventory: str, limit: str | None) -> tuple[Mapping[str, dict[str, Any]], dict[str, Rig], list[str]]:
+def _load_declarations(
+    inventory: str, limit: str | None
+) -> tuple[Mapping[str, dict[str, Any]], dict[str, Rig], list[str]]:
     """The hosts of an inventory with their data, the rigs of those that can be read, and why it is refused, if it is.
 
     Raises:
         click.UsageError: there is no host of that limit.
     """
     rigs: dict[str, Rig] = {}
-    with tolerating() as wrong:
+    with tolerate_problems() as wrong:
         try:
-            hosts = named(inventory, limit)
+            hosts = load_hosts(inventory, limit)
         except click.UsageError:
             raise
         except click.ClickException as error:
@@ -106,22 +108,22 @@ def _declared(inventory: str, limit: str | None) -> tuple[Mapping[str, dict[str,
         problems = []
         for name, data in hosts.items():
             try:
-                rigs[name] = load(data.get("rig"))
+                rigs[name] = load_rig(data.get("rig"))
             except Invalid as error:
                 problems += error.problems
     return hosts, rigs, [str(one) for one in sorted({*wrong, *problems})]
 
 
-def _say(where: str, found: list[Finding]) -> None:
+def _print_findings(where: str, found: list[DoctorFinding]) -> None:
     if not found:
-        say(f"{where}: nothing is wrong")
+        print_prose(f"{where}: nothing is wrong")
     for one in found:
-        say(f"{where}: {printable(one.what)}")
+        print_prose(f"{where}: {printable(one.what)}")
         if one.cure:  # a command, to be copied
             click.echo(f"    fix: {printable(one.cure)}")
 
 
-def _target(name: str, data: Mapping[str, Any]) -> tuple[str, str]:
+def _ssh_target(name: str, data: Mapping[str, Any]) -> tuple[str, str]:
     """The user who logs in, and what ssh and ssh-copy-id are told of a host."""
     user, port = str(data.get("ssh_user") or "you"), data.get("ssh_port", 22)
     at = f"{data['ssh_user']}@" if data.get("ssh_user") else ""
@@ -129,23 +131,23 @@ def _target(name: str, data: Mapping[str, Any]) -> tuple[str, str]:
     return user, f"-p {port} {shlex.quote(place)}" if port != 22 else shlex.quote(place)
 
 
-def _here(hosts: Mapping[str, Mapping[str, Any]], rigs: Mapping[str, Rig]) -> Iterator[Finding]:
+def _check_controller(hosts: Mapping[str, Mapping[str, Any]], rigs: Mapping[str, Rig]) -> Iterator[DoctorFinding]:
     """What is wrong with the machine that deploys."""
     agent = os.environ.get("SSH_AUTH_SOCK")
     home = Path.home() / ".ssh"
-    if agent and not _answers(agent):
-        yield Finding(f"no SSH agent answers at SSH_AUTH_SOCK={agent}", 'eval "$(ssh-agent)" && ssh-add')
+    if agent and not _is_agent_alive(agent):
+        yield DoctorFinding(f"no SSH agent answers at SSH_AUTH_SOCK={agent}", 'eval "$(ssh-agent)" && ssh-add')
     elif not agent and not any((home / one).exists() for one in NAMED_AS_IDS):
         lacking = [name for name, data in hosts.items() if not data.get("ssh_key")]
         if lacking or not hosts:
             what = f"no SSH key to log in with: no agent, none in {home}"
             what += f", and no ssh_key of {', '.join(lacking)}" if lacking else ""
-            yield Finding(what, "ssh-keygen -t ed25519, then ssh-copy-id to each box")
-    for what, cure in exposed(rigs.values()).items():
-        yield Finding(what, cure)
+            yield DoctorFinding(what, "ssh-keygen -t ed25519, then ssh-copy-id to each box")
+    for what, cure in find_exposed_files(rigs.values()).items():
+        yield DoctorFinding(what, cure)
 
 
-def _answers(agent: str) -> bool:
+def _is_agent_alive(agent: str) -> bool:
     with closing(socket.socket(socket.AF_UNIX)) as tried:
         try:
             tried.settimeout(5)
@@ -155,97 +157,99 @@ def _answers(agent: str) -> bool:
     return True
 
 
-def _contact(inventory: str, name: str, data: Mapping[str, Any], meet: Any) -> Finding | None:
+def _check_connection(inventory: str, name: str, data: Mapping[str, Any], meet: Any) -> DoctorFinding | None:
     """Why a host is not logged in to."""
-    from roles.contact import Unreachable
+    from roles.host_key_probe import HostKeyUnavailable
 
     try:
         contact = meet(name, data)
-    except Unreachable as error:
-        return Finding(f"cannot be reached: {error}", f"ssh -v {_target(name, data)[1]} says where it stops")
+    except HostKeyUnavailable as error:
+        return DoctorFinding(f"cannot be reached: {error}", f"ssh -v {_ssh_target(name, data)[1]} says where it stops")
     if contact.found == contact.expected:
         return None
     known = f"another than {contact.expected.fingerprint}" if contact.expected else "which nothing here knows"
-    return Finding(
+    return DoctorFinding(
         f"it shows the host key {contact.found.fingerprint}, {known}",
-        f"compare with `{contact.found.comparison}` on its console; then {called()} host-key "
+        f"compare with `{contact.found.comparison_command}` on its console; then {prog_name()} host-key "
         f"{shlex.quote(inventory)} --limit {name} says what to declare",
     )
 
 
-def _there(inventory: str, box: Box) -> list[Finding]:
+def _check_box(inventory: str, box: ConnectedHost) -> list[DoctorFinding]:
     """What is wrong with a host that lets us in."""
     try:
-        if found := _root(box):
+        if found := _check_root(box):
             return [found]
-        return list(_box(lambda verb: f"{called()} {verb} --limit {box.name} {shlex.quote(inventory)}", box))
-    except (click.ClickException, root.Gone) as error:
-        return [Finding(f"it does not answer as it should: {getattr(error, 'message', error)}")]
+        return list(
+            _check_deployability(lambda verb: f"{prog_name()} {verb} --limit {box.name} {shlex.quote(inventory)}", box)
+        )
+    except (click.ClickException, root_shell.ConnectionGone) as error:
+        return [DoctorFinding(f"it does not answer as it should: {getattr(error, 'message', error)}")]
 
 
-def _unread(host: Faulty) -> list[Finding]:
+def _check_undeclared_host(host: UndeclaredHost) -> list[DoctorFinding]:
     """What is wrong with a host that lets us in and of which it is not known what it is to be."""
     try:
-        found = _root(host)
-    except root.Gone as error:
-        found = Finding(f"it does not answer as it should: {error}")
-    rest = Finding("its declaration is refused: what it serves was not looked at")
+        found = _check_root(host)
+    except root_shell.ConnectionGone as error:
+        found = DoctorFinding(f"it does not answer as it should: {error}")
+    rest = DoctorFinding("its declaration is refused: what it serves was not looked at")
     return [found, rest] if found else [rest]
 
 
-def _root(box: Box | Faulty) -> Finding | None:
+def _check_root(box: ConnectedHost | UndeclaredHost) -> DoctorFinding | None:
     """Why commands are not root's there."""
     try:
-        found = root.run(box.target, "id -u", limit=60).lines
-    except root.NoRoot as error:
+        found = root_shell.run_command(box.target, "id -u", limit=60).lines
+    except root_shell.RootDenied as error:
         user = box.target.data.get("ssh_user") or "USER"
         line = shlex.quote(f"{user} ALL=(ALL) NOPASSWD: ALL")
-        return Finding(str(error), f"on the box, as root: echo {line} > /etc/sudoers.d/rigwright")
+        return DoctorFinding(str(error), f"on the box, as root: echo {line} > /etc/sudoers.d/rigwright")
     if found == ["0"]:
         return None
-    return Finding("who logs in is not root", 'put "_sudo": True among its keys in the inventory')
+    return DoctorFinding("who logs in is not root", 'put "_sudo": True among its keys in the inventory')
 
 
-def _box(again: Callable[[str], str], box: Box) -> Iterator[Finding]:
+def _check_deployability(again: Callable[[str], str], box: ConnectedHost) -> Iterator[DoctorFinding]:
     """What keeps a host from being deployed to, and from serving.
 
     Args:
         again: Makes the command line of a verb about this host.
         box: The host.
     """
-    box = box.ahead("facts", "served", "holder")
-    served, wanted = box.served(), box.desired()
-    if holder := box.holder():
-        yield Finding(str(holder))
-    for text in (*map(str, box.rig.bundle_faults), *refusals(wanted, time.time())):
-        yield Finding(text)
-    aim = goal(served, wanted.generation)
+    box = box.prefetch("facts", "served", "holder")
+    served, wanted = box.read_serving_state(), box.resolve_desired()
+    if holder := box.read_lock_holder():
+        yield DoctorFinding(str(holder))
+    for text in (*map(str, box.rig.bundle_faults), *find_refusals(wanted, time.time())):
+        yield DoctorFinding(text)
+    aim = goal_for(served, wanted.generation)
     if served.activating and not served.job:
-        yield Finding("an activation was cut off", again("deploy"))
+        yield DoctorFinding("an activation was cut off", again("deploy"))
     elif aim.number is None or aim.number != served.current:
-        yield Finding("it does not serve what the inventory declares", again("deploy"))
+        yield DoctorFinding("it does not serve what the inventory declares", again("deploy"))
     config = shlex.quote(f"{box.rig.roots.config}/{STOPPED}")
-    told = root.run(
+    told = root_shell.run_command(
         box.target, f"ls {config} 2>/dev/null; [ ! -e /run/reboot-required ] || echo /reboot", limit=60
     ).lines
     if "/reboot" in told:
-        yield Finding("a reboot is pending", again("ssh") + " sudo reboot")
+        yield DoctorFinding("a reboot is pending", again("ssh") + " sudo reboot")
     for one in box.rig.instances:
         process = served.processes.get(one.unit)
         if process is not None and process.state == "active":
             continue
         if one.name in told:
-            yield Finding(f"{one.name} was stopped by hand", again("start") + f" {one.name}")
+            yield DoctorFinding(f"{one.name} was stopped by hand", again("start") + f" {one.name}")
             continue
         if process is None:
             # systemd forgets a unit that neither runs nor has failed; one that was never deployed is said above
             if aim.number == served.current:
-                yield Finding(f"{one.name} does not run", again("start") + f" {one.name}")
+                yield DoctorFinding(f"{one.name} does not run", again("start") + f" {one.name}")
             continue
-        command = f"journalctl --no-pager --output=cat --lines={LINES} --unit={shlex.quote(one.unit)}"
-        lines = root.run(box.target, command, limit=60).lines
-        causes = [cause for cause in matched_lines(kind_of(one).causes, lines) if not (cause.harmless or cause.last)]
+        command = f"journalctl --no-pager --output=cat --lines={MAX_LOG_LINES} --unit={shlex.quote(one.unit)}"
+        lines = root_shell.run_command(box.target, command, limit=60).lines
+        causes = [cause for cause in find_cause_lines(kind_of(one).causes, lines) if not (cause.harmless or cause.last)]
         why = "; ".join(cause.sentence for cause in causes) or f"last log line: {next(reversed(lines), 'none')[:200]}"
-        yield Finding(
+        yield DoctorFinding(
             f"{one.name} is {process.state} ({process.sub}): {why}", again("logs") + f" --instance {one.name}"
         )

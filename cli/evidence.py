@@ -6,27 +6,27 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from checks import Drift
-from checks.looking import Box
-from checks.survey.health import look
+from checks import CheckDifference
+from checks.connections import ConnectedHost
+from checks.survey.health import read_health
 from rigwright.model.rig import Instance
 from rigwright.operate.diagnose import KERNEL
-from rigwright.operate.evidence import Evidence, RedCheck
-from rigwright.operate.health import Look, cards, health
+from rigwright.operate.evidence import FailedCheck, HostEvidence
+from rigwright.operate.instance_health import HealthFacts, assess_health, parse_card_uses
 from rigwright.problems import printable
-from rigwright.text import masked
-from roles import root
+from rigwright.safe_text import mask_secrets
+from roles import root_shell
 
-LINES = 2000  # of an instance's journal
-MESSAGES = 500  # of the kernel's
+MAX_LOG_LINES = 2000  # of an instance's journal
+MAX_KERNEL_MESSAGES = 500  # of the kernel's
 WIDTH = 4000  # bytes of a line: an engine writes what it likes
-MOST = 8 << 20  # bytes of either, and of a file
+MAX_LOG_BYTES = 8 << 20  # bytes of either, and of a file
 DRIVER = "cat /sys/module/nvidia/version 2>/dev/null || true"
 
 
-def gathered(
-    inventory: str, box: Box, instances: Sequence[Instance], red: Sequence[RedCheck]
-) -> tuple[Evidence, list[str]]:
+def collect_evidence(
+    inventory: str, box: ConnectedHost, instances: Sequence[Instance], red: Sequence[FailedCheck]
+) -> tuple[HostEvidence, list[str]]:
     """Read a host's logs and take a look at it; returns what was seen, and what could not be.
 
     Args:
@@ -36,32 +36,37 @@ def gathered(
         red: The checks that do not hold there.
 
     Raises:
-        roles.root.Gone: the connection is gone.
+        roles.root_shell.ConnectionGone: the connection is gone.
     """
-    driver = "".join(root.run(box.target, DRIVER, limit=20, most=100).lines[:1])
+    driver = "".join(root_shell.run_command(box.target, DRIVER, limit=20, most=100).lines[:1])
     journal, cut = "journalctl --no-pager --quiet --output=cat", f"cut -b 1-{WIDTH}"
-    kernel = _lines(box, f"{journal} -k -b --lines={MESSAGES} --grep={shlex.quote(KERNEL)} | {cut}")
+    kernel = _read_redacted_lines(
+        box, f"{journal} -k -b --lines={MAX_KERNEL_MESSAGES} --grep={shlex.quote(KERNEL)} | {cut}"
+    )
     logs = {
-        one.name: _lines(box, f"{journal} --lines={LINES} --unit={shlex.quote(one.unit)} | {cut}") for one in instances
+        one.name: _read_redacted_lines(box, f"{journal} --lines={MAX_LOG_LINES} --unit={shlex.quote(one.unit)} | {cut}")
+        for one in instances
     }
     facts, unseen = {}, []
     try:
-        facts = _facts(box, look(box.target, box.rig), instances)
-    except (ValueError, Drift, root.Gone) as error:
+        facts = _evidence_facts(box, read_health(box.target, box.rig), instances)
+    except (ValueError, CheckDifference, root_shell.ConnectionGone) as error:
         unseen.append(f"how its instances are: {printable(str(error))}")
-    return Evidence(inventory, box.name, driver[:40], logs, kernel, red=red, **facts), unseen
+    return HostEvidence(inventory, box.name, driver[:40], logs, kernel, red=red, **facts), unseen
 
 
-def _facts(box: Box, seen: Look, instances: Sequence[Instance]) -> dict[str, Any]:
+def _evidence_facts(box: ConnectedHost, seen: HealthFacts, instances: Sequence[Instance]) -> dict[str, Any]:
     """What a look tells, as members of the evidence."""
-    uses, cards_say = cards(seen.cards)
+    uses, cards_say = parse_card_uses(seen.cards)
     return {
-        "healths": [health(seen, one) for one in instances],
+        "healths": [assess_health(seen, one) for one in instances],
         "cards": {one.name: tuple(one.cards) for one in box.rig.instances},
         **{"uses": uses, "cards_say": cards_say, "reboot": seen.reboot},
     }
 
 
-def _lines(box: Box, command: str) -> list[str]:
+def _read_redacted_lines(box: ConnectedHost, command: str) -> list[str]:
     """What a command of root's prints, without what looks like a secret."""
-    return [masked(line) for line in root.run(box.target, command, limit=60, most=MOST).lines]
+    return [
+        mask_secrets(line) for line in root_shell.run_command(box.target, command, limit=60, most=MAX_LOG_BYTES).lines
+    ]

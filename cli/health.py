@@ -11,29 +11,29 @@ from itertools import count
 
 import click
 
-from checks import Drift
-from checks.looking import Box, each
-from checks.results import STATUS, Conforms, worst
-from checks.survey.health import look
-from cli import interrupts
-from cli.clients import INSTANCE, chosen, reach
-from cli.completing import LIMIT
-from cli.declared import INVENTORY
-from cli.tables import lasting, paragraph, say
+from checks import CheckDifference
+from checks.connections import ConnectedHost, map_hosts
+from checks.results import STATUS, Conforms, worst_verdict
+from checks.survey.health import read_health
+from cli import signals
+from cli.instance_access import INSTANCE_OPTION, connect_boxes, select_instances
+from cli.inventory_loading import INVENTORY_ARGUMENT
+from cli.shell_completion import LIMIT_OPTION
+from cli.tables import format_duration, print_paragraph, print_prose
 from rigwright.engines import kind_of
-from rigwright.engines.log import Begun
-from rigwright.operate import health as judging
-from rigwright.operate.health import CardUse, Health
-from rigwright.problems import counted, printable
-from roles import root
-from roles.unreached import away
+from rigwright.engines.log_causes import StartupFacts
+from rigwright.operate import instance_health as judging
+from rigwright.operate.instance_health import CardUse, InstanceHealth
+from rigwright.problems import format_count, printable
+from roles import root_shell
+from roles.connection_failures import describe_unreachable_host
 
-EVERY = 5.0  # seconds between two looks
+WATCH_INTERVAL_S = 5.0  # seconds between two looks
 RUNNING = ("ready", "silent", "wedged", "failing")  # states of a unit that is up
 
 
 @dataclass(frozen=True)
-class Host:
+class HostHealth:
     """One host; what there is of it where it was reached."""
 
     name: str
@@ -41,7 +41,7 @@ class Host:
     why: str = ""
     """Why nothing is known of it; empty where something is."""
     took_s: float = 0.0
-    instances: list[Health] = field(default_factory=list)
+    instances: list[InstanceHealth] = field(default_factory=list)
     cards: tuple[CardUse, ...] = ()
     cards_say: str = ""
     """What is wrong with cards, as nvidia-smi says it."""
@@ -53,37 +53,39 @@ class Host:
     """Instance -> tokens that its KV cache has room for, as its engine has said at its start."""
 
 
-def seen(box: Box, names: set[str]) -> Host:
+def collect_health(box: ConnectedHost, names: set[str]) -> HostHealth:
     """Look at a box."""
     began = time.monotonic()
     try:
-        found = look(box.target, box.rig)
-    except (ValueError, Drift, root.Gone) as error:
-        return Host(box.name, "not reached", printable(str(error)))
-    instances = [judging.health(found, one) for one in box.rig.instances if one.name in names]
-    there, say = judging.cards(found.cards)
-    well = all(one.well for one in instances) and not say
+        found = read_health(box.target, box.rig)
+    except (ValueError, CheckDifference, root_shell.ConnectionGone) as error:
+        return HostHealth(box.name, "not reached", printable(str(error)))
+    instances = [judging.assess_health(found, one) for one in box.rig.instances if one.name in names]
+    there, say = judging.parse_card_uses(found.cards)
+    well = all(one.is_well for one in instances) and not say
     verdict: Conforms = "as declared" if well else "not as declared"
     took = round(time.monotonic() - began, 3)
-    return Host(box.name, verdict, "", took, instances, there, say, found.reboot, found.jobs)
+    return HostHealth(box.name, verdict, "", took, instances, there, say, found.reboot, found.jobs)
 
 
-def pools(box: Box) -> dict[str, int]:
+def read_kv_capacity(box: ConnectedHost) -> dict[str, int]:
     """Instance -> tokens that its KV cache has room for; of those whose engine has said it."""
     try:
-        said = box.served().said
+        said = box.read_serving_state().said
     except click.ClickException:
         return {}
-    begun: dict[str, Begun] = {one.name: kind_of(one).begun(said.get(one.unit, ())) for one in box.rig.instances}
+    begun: dict[str, StartupFacts] = {
+        one.name: kind_of(one).parse_startup(said.get(one.unit, ())) for one in box.rig.instances
+    }
     return {name: one.kv_tokens for name, one in begun.items() if one.kv_tokens}
 
 
 @click.command()
-@INVENTORY
-@LIMIT
-@INSTANCE
+@INVENTORY_ARGUMENT
+@LIMIT_OPTION
+@INSTANCE_OPTION
 @click.option("--json", "as_json", is_flag=True, help="For programs; with --watch a line each time.")
-@click.option("--watch", is_flag=True, help=f"Look again every {EVERY:g} s, until interrupted.")
+@click.option("--watch", is_flag=True, help=f"Look again every {WATCH_INTERVAL_S:g} s, until interrupted.")
 def health(inventory: str, limit: str | None, instance: tuple[str, ...], as_json: bool, watch: bool) -> None:
     """Say of every instance of INVENTORY whether it computes: ready, loading, silent, wedged, failing, failed, stopped.
 
@@ -91,31 +93,31 @@ def health(inventory: str, limit: str | None, instance: tuple[str, ...], as_json
     0: all are ready. 1: one is not, or a card is sick. 2: refused. 3: a host cannot be reached.
     Example: rigwright health ~/boxes/rig.py --watch
     """
-    found, gone = reach(inventory, limit, instance)
-    names = {(box.name, one.name) for box, one in chosen(found, instance)}
+    found, gone = connect_boxes(inventory, limit, instance)
+    names = {(box.name, one.name) for box, one in select_instances(found, instance)}
     if watch:
-        interrupts.end_at_once()
-    room = dict(zip((box.name for box in found), each(found, pools), strict=True))
+        signals.exit_on_interrupt()
+    room = dict(zip((box.name for box in found), map_hosts(found, read_kv_capacity), strict=True))
     earlier: dict[tuple[str, str], tuple[float, float | None]] = {}
     for number in count():
         began = time.monotonic()
-        hosts = each(found, lambda box: seen(box, {name for host, name in names if host == box.name}))
-        hosts += [Host(name, "not reached", away(why)) for name, why in gone.items()]
-        rates = _rates(hosts, earlier, began)
+        hosts = map_hosts(found, lambda box: collect_health(box, {name for host, name in names if host == box.name}))
+        hosts += [HostHealth(name, "not reached", describe_unreachable_host(why)) for name, why in gone.items()]
+        rates = _token_rates(hosts, earlier, began)
         if as_json:
             click.echo(json.dumps([asdict(one) for one in hosts], indent=None if watch else 2))
         else:
             if watch:
                 click.echo(f"{chr(10) * (number > 0)}{time.strftime('%H:%M:%S')}")
             for host in hosts:
-                _show(host, room.get(host.name, {}), rates)
+                _print_health(host, room.get(host.name, {}), rates)
         if not watch:
-            sys.exit(STATUS[worst([host.verdict for host in hosts])])
-        time.sleep(max(0.0, EVERY - (time.monotonic() - began)))
+            sys.exit(STATUS[worst_verdict([host.verdict for host in hosts])])
+        time.sleep(max(0.0, WATCH_INTERVAL_S - (time.monotonic() - began)))
 
 
-def _rates(
-    hosts: list[Host], earlier: dict[tuple[str, str], tuple[float, float | None]], now: float
+def _token_rates(
+    hosts: list[HostHealth], earlier: dict[tuple[str, str], tuple[float, float | None]], now: float
 ) -> dict[tuple[str, str], float]:
     """Tokens a second since the look before, which is longer than one look."""
     found = {}
@@ -131,12 +133,12 @@ def _rates(
     return found
 
 
-def figures(one: Health, room: int | None, rate: float | None) -> list[str]:
+def describe_counters(one: InstanceHealth, room: int | None, rate: float | None) -> list[str]:
     """What an engine counts, in words; what it does not count is left out."""
     now, found = one.metrics, []
     if now.kv_used is not None:
         found.append(f"KV cache {now.kv_used:.0%}" + (f" of {room:,} tokens" if room else ""))
-    elif one.well:
+    elif one.is_well:
         found.append("KV cache n/a")
     if now.running is not None:
         found.append(f"{now.running:.0f} running, {now.waiting or 0:.0f} waiting")
@@ -147,11 +149,11 @@ def figures(one: Health, room: int | None, rate: float | None) -> list[str]:
     if (hits := now.hit_rate()) is not None:
         found.append(f"prefix hits {hits:.0%}")
     if now.preemptions:
-        found.append(f"{counted(round(now.preemptions), 'preemption')}")
+        found.append(f"{format_count(round(now.preemptions), 'preemption')}")
     return found
 
 
-def card_words(card: CardUse) -> str:
+def describe_card(card: CardUse) -> str:
     """A card in words; what it does not say is left out."""
     parts = []
     if card.used_mib is not None and card.total_mib:
@@ -165,26 +167,28 @@ def card_words(card: CardUse) -> str:
     return f"GPU {card.index}: {', '.join(parts)}"
 
 
-def _show(host: Host, room: Mapping[str, int], rates: Mapping[tuple[str, str], float]) -> None:
+def _print_health(host: HostHealth, room: Mapping[str, int], rates: Mapping[tuple[str, str], float]) -> None:
     if host.why:
-        paragraph(f"{host.name}: {host.why}", hang=4)
+        print_paragraph(f"{host.name}: {host.why}", hang=4)
         return
     for one in host.instances:
-        colour = "green" if one.well else "red"
+        colour = "green" if one.is_well else "red"
         state = click.style(one.state, fg=colour)
         # whoever runs may be silent for less long than its unit is up
         since = ", up" if one.state in RUNNING else " for"
-        lasts = f"{since} {lasting(one.since_s)}" if one.since_s is not None and one.state != "not there" else ""
-        again = f", restarted {counted(one.restarts, 'time')}" if one.restarts else ""
-        say(f"{host.name}  {one.instance}: {state}{lasts}{again}")
+        lasts = (
+            f"{since} {format_duration(one.since_s)}" if one.since_s is not None and one.state != "not there" else ""
+        )
+        again = f", restarted {format_count(one.restarts, 'time')}" if one.restarts else ""
+        print_prose(f"{host.name}  {one.instance}: {state}{lasts}{again}")
         if one.note:
-            paragraph(printable(one.note), lead=" " * 4)
-        if line := "; ".join(figures(one, room.get(one.instance), rates.get((host.name, one.instance)))):
-            paragraph(line, lead=" " * 4)
+            print_paragraph(printable(one.note), lead=" " * 4)
+        if line := "; ".join(describe_counters(one, room.get(one.instance), rates.get((host.name, one.instance)))):
+            print_paragraph(line, lead=" " * 4)
         for error in one.errors:
-            paragraph(printable(error), lead=" " * 4)
+            print_paragraph(printable(error), lead=" " * 4)
     for card in host.cards:
-        paragraph(f"{host.name}  {card_words(card)}", hang=4)
+        print_paragraph(f"{host.name}  {describe_card(card)}", hang=4)
     for line in (host.cards_say, "a reboot is pending" if host.reboot else "", *(f"{job} runs" for job in host.jobs)):
         if line:
-            paragraph(f"{host.name}: {printable(line)}", hang=4)
+            print_paragraph(f"{host.name}: {printable(line)}", hang=4)

@@ -7,21 +7,21 @@ import sys
 import click
 
 from checks.results import STATUS
-from cli.completing import LIMIT
-from cli.declared import INVENTORY, named
-from cli.tables import say
+from cli.inventory_loading import INVENTORY_ARGUMENT, load_hosts
+from cli.shell_completion import LIMIT_OPTION
+from cli.tables import print_prose
 from rigwright.declaration.host_key import HostKey
-from rigwright.survey.draft import plain
+from rigwright.survey.inventory_draft import flatten_text
 
 
-def declaration(key: HostKey) -> str:
+def render_declaration(key: HostKey) -> str:
     """The inventory's line that holds a host to a key."""
     return f'"ssh_host_key": "{key}",'
 
 
 @click.command("host-key")
-@INVENTORY
-@LIMIT
+@INVENTORY_ARGUMENT
+@LIMIT_OPTION
 def host_key(inventory: str, limit: str | None) -> None:
     """Ask every host of INVENTORY for its SSH host key, without logging in, and print what to declare.
 
@@ -31,26 +31,26 @@ def host_key(inventory: str, limit: str | None) -> None:
     """
     import pyinfra_cli  # noqa: F401 (it patches the standard library: before anything opens a connection)
 
-    from roles.contact import Unreachable, meet
-    from roles.unreached import away
+    from roles.connection_failures import describe_unreachable_host
+    from roles.host_key_probe import HostKeyUnavailable, probe_host_key
 
     status = 0
-    for name, data in named(inventory, limit).items():
+    for name, data in load_hosts(inventory, limit).items():
         try:
-            contact = meet(name, data)
-        except Unreachable as error:
-            say(f"{name}: {away(plain(str(error)))}", err=True)
+            contact = probe_host_key(name, data)
+        except HostKeyUnavailable as error:
+            print_prose(f"{name}: {describe_unreachable_host(flatten_text(str(error)))}", err=True)
             status = STATUS["not reached"]
             continue
         found, expected = contact.found, contact.expected
         if found == expected:
             where = "as declared" if data.get("ssh_host_key") else "as in known_hosts; to declare it:"
-            say(f"{name}: {found.fingerprint} ({found.kind}), {where}")
+            print_prose(f"{name}: {found.fingerprint} ({found.kind}), {where}")
         else:
             wrong = f"expected {expected.fingerprint}" if expected else "which is unverified"
-            say(f"{name}: {found.fingerprint} ({found.kind}), {wrong}")
-            say(f"  `{found.comparison}` on its own console must print the same; if it does, declare")
+            print_prose(f"{name}: {found.fingerprint} ({found.kind}), {wrong}")
+            print_prose(f"  `{found.comparison_command}` on its own console must print the same; if it does, declare")
             status = status or STATUS["not as declared"]
         if found != expected or not data.get("ssh_host_key"):
-            click.echo(f"  {declaration(found)}")
+            click.echo(f"  {render_declaration(found)}")
     sys.exit(status)

@@ -16,29 +16,44 @@ from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 from rich.table import Table
 
-from cli.calling import called
-from cli.chosen import Wish, chosen
-from cli.declared import Word
-from cli.ending import Failed, Refused, Unreached
-from cli.tables import say
+from cli.exit_codes import HostUnreached, InvalidRequest, NotAsDeclared
+from cli.inventory_loading import SuggestingChoice
+from cli.prog_name import prog_name
+from cli.tables import print_prose
+from cli.variant_prompt import VariantRequest, choose_variant
 from rigwright.declaration.catalog import load_catalog
-from rigwright.declaration.connection import private_key, wrong
+from rigwright.declaration.connection import describe_unusable_key, describe_wrong_value
 from rigwright.host.systems import system_refusals
-from rigwright.inventory import connecting, layers, making
+from rigwright.inventory import connection_data, layer_folders, load_for
 from rigwright.model.catalog import Catalog
 from rigwright.model.engines.purpose import NEEDS, WORKLOADS, Need, Workload
 from rigwright.patches import patch
-from rigwright.problems import Invalid, said, unknown
+from rigwright.problems import Invalid, describe_unknown, describe_violated_rule
 from rigwright.supply.lock import Lock
-from rigwright.survey.draft import GIB, card_line, catalogue_lines, inventory_text, plain, process_line
-from rigwright.survey.findings import Survey
-from rigwright.survey.suggest import Answers, Offer, free_port, models_root, offer, own_port, taken_ports
+from rigwright.survey.box_survey import BoxSurvey
+from rigwright.survey.inventory_draft import (
+    GIB,
+    describe_card,
+    describe_process,
+    flatten_text,
+    render_inventory,
+    render_missing_cards,
+)
+from rigwright.survey.suggestions import (
+    OperatorAnswers,
+    VariantOffer,
+    instance_port,
+    offer_variant,
+    suggest_models_root,
+    suggest_port,
+    taken_ports,
+)
 from rigwright.types import Name, VariantName
 
-TARGET = re.compile(r"(?P<user>[^@]*)@(?:\[(?P<six>[^\]]*)\]|(?P<host>[^:@\[\]]*))(?::(?P<port>.*))?", re.DOTALL)
+SSH_TARGET = re.compile(r"(?P<user>[^@]*)@(?:\[(?P<six>[^\]]*)\]|(?P<host>[^:@\[\]]*))(?::(?P<port>.*))?", re.DOTALL)
 FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 # What an operator runs next, in order. Looking a verb up would load it, and gevent with it, after SSH was used.
-NEXT = (
+NEXT_STEPS = (
     ("lock {}", "find and hash what it serves"),
     ("validate {}", "is the file right?"),
     ("plan {}", "what would change on the box?"),
@@ -52,8 +67,8 @@ NEXT = (
 @click.option("--output", metavar="FILE", help="The inventory to write; NAME.py in this folder without it.")
 @click.option("--name", help="The rig's name; the host's without it.")
 @click.option("--variant", metavar="ENGINE/NAME", help="What the box serves, by the catalogue's name.")
-@click.option("--need", type=Word(tuple(NEEDS)), help="What counts most, as `rigwright variants` has it.")
-@click.option("--workload", type=Word(WORKLOADS), help="Workload to optimise for.")
+@click.option("--need", type=SuggestingChoice(tuple(NEEDS)), help="What counts most, as `rigwright variants` has it.")
+@click.option("--workload", type=SuggestingChoice(WORKLOADS), help="Workload to optimise for.")
 @click.option(
     "--cards", type=click.IntRange(0, 16), help="How many of its cards it may have; all that are free without."
 )
@@ -93,84 +108,86 @@ def init(
     need, workload and cards, as `rigwright variants` answers them, and may be locked afterwards.
     Example: rigwright init ops@192.0.2.7 --output ~/boxes/rig.py
     """
-    wish = Wish(variant, need, workload, cards)
+    wish = VariantRequest(variant, need, workload, cards)
     if variant is not None and (need or workload or cards is not None):
         raise click.UsageError("--variant says what is served: --need, --workload and --cards do not go with it")
-    if serve and not (wish.chooses or _asks()):
+    if serve and not (wish.is_complete or _is_interactive()):
         raise click.UsageError("--serve: no terminal to ask on: pass --need, --workload or --variant")
     if reboot and not serve:
         raise click.UsageError("--reboot goes with --serve: nothing else changes the box")
-    connection = _connection(target, key, sudo)
+    connection = _connection_keys(target, key, sudo)
     if fingerprint is not None and not FINGERPRINT.fullmatch(fingerprint):
         raise click.ClickException(f"--host-key {fingerprint!r} is refused: must be as `ssh-keygen -lf` prints it")
     if name is not None:
-        _obey(Name, "--name", name)
+        _validate_option(Name, "--name", name)
     if port is not None and not 1024 <= port <= 65535:
         raise click.ClickException(f"--port {port} is refused: must be from 1024 to 65535")
     if listen is not None and listen == port:
         raise click.ClickException(f"--listen {listen} is refused: must not be the port of --port")
     name = name or _host_label(str(connection["ssh_hostname"]))
-    file = _new_file(output or f"{name}.py") if output or name else None
-    catalog, lock = _data(file or Path("rig.py"))
+    file = _require_new_file(output or f"{name}.py") if output or name else None
+    catalog, lock = _load_catalog(file or Path("rig.py"))
     if variant is not None:
-        _obey(VariantName, "--variant", variant)
+        _validate_option(VariantName, "--variant", variant)
         if variant not in catalog.variants:
-            raise click.ClickException(f"--variant: {unknown('variant', variant, catalog.variants)}")
+            raise click.ClickException(f"--variant: {describe_unknown('variant', variant, catalog.variants)}")
 
-    connection["ssh_host_key"] = _host_key(target, connection, fingerprint)
-    survey = _look(target, connection)
+    connection["ssh_host_key"] = _confirm_host_key(target, connection, fingerprint)
+    survey = _survey_box(target, connection)
     name = name or _host_label(survey.hostname) or "rig"
-    file = file or _new_file(f"{name}.py")
+    file = file or _require_new_file(f"{name}.py")
     if port is not None and port in taken_ports(survey):
-        raise click.ClickException(f"--port {port} is taken on {name}; {free_port(survey)} is free")
+        raise click.ClickException(f"--port {port} is taken on {name}; {suggest_port(survey)} is free")
     if listen is not None and listen in taken_ports(survey):
         raise click.ClickException(f"--listen {listen} is taken on {name}")
-    _show(name, survey, catalog)
+    _print_survey(name, survey, catalog)
     if reasons := system_refusals(survey.os_id, survey.os_version, survey.kernel):
-        raise Refused(f"{name} cannot become a rig, and no file was written: {'; '.join(reasons)}")
+        raise InvalidRequest(f"{name} cannot become a rig, and no file was written: {'; '.join(reasons)}")
     if survey.record is not None:
-        say(
-            f"This box is a rig already{f', called {plain(survey.record)}' if survey.record else ''}: go on with the "
+        print_prose(
+            f"This box is a rig already{f', called {flatten_text(survey.record)}' if survey.record else ''}: go on with the "
             "inventory that it was deployed from. A deploy of the one written here takes its place."
         )
-    answers = Answers(name, connection, None, port, listen)
-    found = _offer(wish, survey, answers, catalog, lock, str(file.resolve()))
+    answers = OperatorAnswers(name, connection, None, port, listen)
+    found = _choose_offer(wish, survey, answers, catalog, lock, str(file.resolve()))
     answers = replace(answers, variant=found.variant if found else None)
     if listen is not None and found is None:
         raise click.ClickException("--listen: nothing was chosen that a gateway could offer; no file was written")
     unlocked = found is not None and found.unlocked
-    _write(file, inventory_text(survey, answers, catalog), unlocked)
+    _write_inventory(file, render_inventory(survey, answers, catalog), unlocked)
 
     if serve:
         if found is None:
-            raise Failed(f"{file} is written; nothing was chosen that it could serve")
+            raise NotAsDeclared(f"{file} is written; nothing was chosen that it could serve")
         # here, for no other use of this verb has to wait for it
-        from cli.served import Served, served
+        from cli.serve_after_init import ServeRequest, serve_box
 
         model = catalog.variants[found.variant].model
-        box = Served(file, connection, model, own_port(survey, answers), listen, lock=unlocked, reboot=reboot)
-        served(box)
+        box = ServeRequest(
+            file, connection, model, instance_port(survey, answers), listen, lock=unlocked, reboot=reboot
+        )
+        serve_box(box)
         return
     lacking = ", but for what is not locked yet" if unlocked else ""
-    say(f"\nWrote {file}, and it is valid{lacking}. Read it; then")
-    steps = NEXT if unlocked else NEXT[1:]
+    print_prose(f"\nWrote {file}, and it is valid{lacking}. Read it; then")
+    steps = NEXT_STEPS if unlocked else NEXT_STEPS[1:]
     if found is None:
         steps = (("variants {}", "what could it serve?"), *steps)
     shown = {words.format(shlex.quote(str(file))): why for words, why in steps}
     for words, why in shown.items():
-        click.echo(f"  {called()} {words.ljust(max(map(len, shown)))}   # {why}")
+        click.echo(f"  {prog_name()} {words.ljust(max(map(len, shown)))}   # {why}")
 
 
-def _obey(rule: Any, option: str, value: str) -> None:
+def _validate_option(rule: Any, option: str, value: str) -> None:
     try:
         TypeAdapter(rule).validate_python(value)
     except ValidationError as error:
-        raise click.ClickException(f"{option} {value!r} is refused: must be {said(error)}") from None
+        raise click.ClickException(f"{option} {value!r} is refused: must be {describe_violated_rule(error)}") from None
 
 
-def _connection(target: str, key: str | None, sudo: bool | None) -> dict[str, object]:
+def _connection_keys(target: str, key: str | None, sudo: bool | None) -> dict[str, object]:
     """The inventory's keys for a connection, by the inventory's own rules."""
-    found = TARGET.fullmatch(target)
+    found = SSH_TARGET.fullmatch(target)
     if not found:
         raise click.ClickException(f"{target!r} is refused: must be user@host or user@host:port")
     connection: dict[str, object] = {"ssh_hostname": found["host"] or found["six"] or "", "ssh_user": found["user"]}
@@ -181,11 +198,11 @@ def _connection(target: str, key: str | None, sudo: bool | None) -> dict[str, ob
     if sudo or (sudo is None and found["user"] != "root"):
         connection["_sudo"] = True
     for word, value in connection.items():
-        if rule := wrong(word, value):
+        if rule := describe_wrong_value(word, value):
             raise click.ClickException(f"{word} {value!r} is refused: must be {rule}")
     if key is not None:
         path = Path(key).expanduser()
-        if fault := private_key(str(path)):
+        if fault := describe_unusable_key(str(path)):
             raise click.ClickException(f"--key: {path} {fault}")
         connection["ssh_key"] = str(path.absolute())
     return connection
@@ -200,7 +217,7 @@ def _host_label(host: str) -> str | None:
         return re.sub(r"[^a-z0-9-]+", "-", host.lower().partition(".")[0]).strip("-")[:48] or None
 
 
-def _new_file(path: str) -> Path:
+def _require_new_file(path: str) -> Path:
     file = Path(path).expanduser()
     if not path or not path.isprintable():
         raise click.ClickException(f"--output {path!r} is refused: must be a file's name")
@@ -211,77 +228,84 @@ def _new_file(path: str) -> Path:
     return file
 
 
-def _data(file: Path) -> tuple[Catalog, Lock]:
+def _load_catalog(file: Path) -> tuple[Catalog, Lock]:
     try:
-        catalog = load_catalog(layers(file, "catalog"))
-        patches = patch.load(layers(file, "patches"))
-        return catalog.model_copy(update={"patches": patches}), Lock.load(layers(file, "locks"))
+        catalog = load_catalog(layer_folders(file, "catalog"))
+        patches = patch.load_patches(layer_folders(file, "patches"))
+        return catalog.model_copy(update={"patches": patches}), Lock.load(layer_folders(file, "locks"))
     except Invalid as error:
         raise click.ClickException(str(error)) from None
 
 
-def _host_key(target: str, connection: dict[str, object], fingerprint: str | None) -> str:
+def _confirm_host_key(target: str, connection: dict[str, object], fingerprint: str | None) -> str:
     """The box's host key, once it is known to be that, or as good as it can be known."""
-    from roles.contact import Unreachable, meet  # pyinfra's world, which no other verb has to wait for
+    from roles.host_key_probe import (  # pyinfra's world, which no other verb has to wait for
+        HostKeyUnavailable,
+        probe_host_key,
+    )
 
     keys = {key: value for key, value in connection.items() if key.startswith("ssh_")}
     try:
-        contact = meet(target, connecting("", target, keys))
-    except Unreachable as error:
-        raise Unreached(f"cannot look at {target}: {plain(str(error))}") from None
+        contact = probe_host_key(target, connection_data("", target, keys))
+    except HostKeyUnavailable as error:
+        raise HostUnreached(f"cannot look at {target}: {flatten_text(str(error))}") from None
     found, expected = contact.found, contact.expected
     wanted = fingerprint or (expected.fingerprint if expected else None)
     if wanted not in (None, found.fingerprint):
         source = "--host-key" if fingerprint else "known_hosts"
-        raise Failed(
+        raise NotAsDeclared(
             f"{target} has another host key than {source} says: expected {wanted}, found {found.fingerprint} "
-            f"({found.kind}). Nothing was sent there. If the box was installed anew, `{found.comparison}` on its own "
+            f"({found.kind}). Nothing was sent there. If the box was installed anew, `{found.comparison_command}` on its own "
             "console prints what to give as --host-key"
         )
-    say(f"Host key of {target}: {found.fingerprint} ({found.kind})")
+    print_prose(f"Host key of {target}: {found.fingerprint} ({found.kind})")
     if wanted is None:
-        say(f"The host key is unverified. On the box's own console, this has to print the same: {found.comparison}")
+        print_prose(
+            f"The host key is unverified. On the box's own console, this has to print the same: {found.comparison_command}"
+        )
         if contact.skipped:
             lines = ", ".join(contact.skipped[:3]) + (" and more" if len(contact.skipped) > 3 else "")
-            say(f"known_hosts has lines that cannot be read, one of which may be this box's: {lines}")
-        if contact.skipped and not _asks():
-            raise Failed(
+            print_prose(f"known_hosts has lines that cannot be read, one of which may be this box's: {lines}")
+        if contact.skipped and not _is_interactive():
+            raise NotAsDeclared(
                 f"{target}: an unverified host key is refused without a terminal if known_hosts has lines that cannot "
                 f"be read: give the key's fingerprint, {found.fingerprint} if it is right, as --host-key"
             )
-        if _asks():
+        if _is_interactive():
             click.confirm("Is it the same?", abort=True)
     return str(found)
 
 
-def _look(target: str, connection: dict[str, object]) -> Survey:
-    from roles.contact import Unreachable
-    from roles.survey import look
+def _survey_box(target: str, connection: dict[str, object]) -> BoxSurvey:
+    from roles.host_key_probe import HostKeyUnavailable
+    from roles.survey import survey_host
 
     keys = {key: value for key, value in connection.items() if key.startswith("ssh_")}
     try:
-        return look(target, keys, sudo=bool(connection.get("_sudo")))
-    except Unreachable as error:
-        raise Unreached(f"cannot look at {target}: {plain(str(error))}") from None
+        return survey_host(target, keys, sudo=bool(connection.get("_sudo")))
+    except HostKeyUnavailable as error:
+        raise HostUnreached(f"cannot look at {target}: {flatten_text(str(error))}") from None
 
 
-def _show(name: str, survey: Survey, catalog: Catalog) -> None:
+def _print_survey(name: str, survey: BoxSurvey, catalog: Catalog) -> None:
     table = Table(box=None, show_header=False, title=f"{name}: what is there", title_justify="left")
     nodes = f" in {survey.numa_nodes} NUMA nodes" if survey.numa_nodes > 1 else ""
     memory = f"{survey.memory_kib / GIB:.0f} GiB of memory"
     rows = [("system", f"{survey.os_id} {survey.os_version}, {survey.cpus} CPUs{nodes}, {memory}")]
-    rows += [("card", card_line(number, card)) for number, card in enumerate(survey.cards)]
+    rows += [("card", describe_card(number, card)) for number, card in enumerate(survey.cards)]
     rows += (
-        [("", "a card is not in the catalogue: the file says what to add")] if catalogue_lines(survey, catalog) else []
+        [("", "a card is not in the catalogue: the file says what to add")]
+        if render_missing_cards(survey, catalog)
+        else []
     )
     driver = survey.driver or ("none is loaded" if survey.cards else "")
     rows += (
         [("driver", f"{driver}{f'; nvidia-smi: {survey.smi_failure}' if survey.smi_failure else ''}")] if driver else []
     )
-    rows += [("in use", process_line(one)) for one in survey.processes if one.foreign]
+    rows += [("in use", describe_process(one)) for one in survey.processes if one.is_foreign]
     rows += [("unit", f"{unit.name} ({unit.state})") for unit in survey.units]
     rows += [("disk", f"{disk.mount}: {disk.free_kib / GIB:.0f} GiB free") for disk in survey.disks]
-    rows += [("models", root)] if (root := models_root(survey)) else []
+    rows += [("models", root)] if (root := suggest_models_root(survey)) else []
     rows += [("ports taken", ", ".join(str(one.port) for one in survey.listeners))]
     rows += (
         [("record", f"the rig {survey.record or 'of a record that cannot be read'}")]
@@ -289,26 +313,28 @@ def _show(name: str, survey: Survey, catalog: Catalog) -> None:
         else []
     )
     for label, text in rows:
-        table.add_row(label, plain(text))
+        table.add_row(label, flatten_text(text))
     # a process or a folder may be called [red]
     Console(markup=False, highlight=False).print(table)
 
 
-def _asks() -> bool:
+def _is_interactive() -> bool:
     """Whether somebody is there who can answer."""
     return sys.stdin.isatty()
 
 
-def _offer(wish: Wish, survey: Survey, answers: Answers, catalog: Catalog, lock: Lock, file: str) -> Offer | None:
+def _choose_offer(
+    wish: VariantRequest, survey: BoxSurvey, answers: OperatorAnswers, catalog: Catalog, lock: Lock, file: str
+) -> VariantOffer | None:
     """What the box is for: the options, or an answer, or nothing yet."""
 
-    def offered(one: str) -> Offer:
-        return offer(one, survey, answers, catalog, lock, file)
+    def offered(one: str) -> VariantOffer:
+        return offer_variant(one, survey, answers, catalog, lock, file)
 
-    return chosen(wish, survey, catalog, offered, asks=_asks())
+    return choose_variant(wish, survey, catalog, offered, asks=_is_interactive())
 
 
-def _write(file: Path, text: str, unlocked: bool) -> None:
+def _write_inventory(file: Path, text: str, unlocked: bool) -> None:
     """Write the inventory and load it as a deploy does, or `lock` where something of it is not locked yet."""
     try:
         with file.open("x") as opened:
@@ -316,7 +342,7 @@ def _write(file: Path, text: str, unlocked: bool) -> None:
     except OSError as error:
         raise click.ClickException(f"cannot write {file}: {error.strerror}") from None
     try:
-        with making("lock" if unlocked else ""):
+        with load_for("lock" if unlocked else ""):
             runpy.run_path(str(file))
     except (SystemExit, Exception) as error:
         raise click.ClickException(f"{file} is written, but it does not load: {error}") from None

@@ -8,18 +8,18 @@ from pathlib import Path
 import click
 from click.shell_completion import get_completion_class
 
-from cli.calling import NAME
-from cli.declared import Word
-from cli.tables import say
+from cli.inventory_loading import SuggestingChoice
+from cli.prog_name import NAME
+from cli.tables import print_prose
 from rigwright.paths import ROOT
 
 SHELLS = ("bash", "zsh", "fish")
 # where each shell looks for the completions of a user (bash-completion's README, zsh's fpath, fish's `complete`)
-PLACES = {
+COMPLETION_FILES = {
     "bash": "~/.local/share/bash-completion/completions/rigwright",
     "fish": "~/.config/fish/completions/rigwright.fish",
 }
-EVERYBODYS = Path("/usr/local/bin")
+SYSTEM_BIN_FOLDER = Path("/usr/local/bin")
 
 
 @click.command()
@@ -32,30 +32,30 @@ def install(folder: Path | None) -> None:
     Root gets it in /usr/local/bin, others in ~/.local/bin. Running it again changes nothing; removing the link undoes
     it.
     """
-    wanted = folder or (EVERYBODYS if os.geteuid() == 0 else Path.home() / ".local/bin")
+    wanted = folder or (SYSTEM_BIN_FOLDER if os.geteuid() == 0 else Path.home() / ".local/bin")
     link, program = wanted.expanduser().absolute() / NAME, ROOT / "rig"
     try:
         wanted.expanduser().mkdir(parents=True, exist_ok=True)
         if link.is_symlink() and link.resolve() == program.resolve():
-            say(f"{link} leads to {program} already")
+            print_prose(f"{link} leads to {program} already")
         elif link.is_symlink() or link.exists():
             raise click.ClickException(
                 f"{link} exists, and is not this one: remove it, or name another folder with --to"
             )
         else:
             link.symlink_to(program)
-            say(f"{link} leads to {program}")
+            print_prose(f"{link} leads to {program}")
     except OSError as error:
         raise click.ClickException(f"{link}: {error.strerror}") from None
     if str(link.parent) not in os.environ.get("PATH", "").split(os.pathsep):
-        say(f"{link.parent} is not on your PATH: add `export PATH={link.parent}:$PATH` to your shell's profile")
+        print_prose(f"{link.parent} is not on your PATH: add `export PATH={link.parent}:$PATH` to your shell's profile")
     for shell in ("bash", "fish"):
-        say(f"{shell} completes it after: {NAME} completion {shell} > {PLACES[shell]}")
-    say(f"zsh completes it after:  {NAME} completion zsh > a file _{NAME} in a folder of your fpath")
+        print_prose(f"{shell} completes it after: {NAME} completion {shell} > {COMPLETION_FILES[shell]}")
+    print_prose(f"zsh completes it after:  {NAME} completion zsh > a file _{NAME} in a folder of your fpath")
 
 
 @click.command()
-@click.argument("shell", type=Word(SHELLS))
+@click.argument("shell", type=SuggestingChoice(SHELLS))
 def completion(shell: str) -> None:
     """Print what SHELL needs to complete verbs, options and files.
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 # what XML 1.0 has no way to write, in a text that a host may have given
-UNWRITABLE = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+INVALID_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True)
-class Case:
+class JUnitCase:
     """One thing that was judged."""
 
     suite: str
@@ -28,21 +28,21 @@ class Case:
     """Why it was not judged."""
 
 
-def write(path: str, cases: Iterable[Case]) -> None:
+def write_junit(path: str, cases: Iterable[JUnitCase]) -> None:
     """Write them to a file, a suite for each host.
 
     Raises:
         OSError: it cannot be written.
     """
     root = ElementTree.Element("testsuites")
-    suites: dict[str, list[Case]] = {}
+    suites: dict[str, list[JUnitCase]] = {}
     for case in cases:
         suites.setdefault(case.suite, []).append(case)
     for name, listed in suites.items():
         suite = ElementTree.SubElement(
             root,
             "testsuite",
-            name=_text(name),
+            name=_escape_xml(name),
             tests=str(len(listed)),
             failures=str(sum(bool(case.failure) for case in listed)),
             skipped=str(sum(bool(case.skipped) for case in listed)),
@@ -53,15 +53,15 @@ def write(path: str, cases: Iterable[Case]) -> None:
             made = ElementTree.SubElement(
                 suite,
                 "testcase",
-                classname=_text(f"{case.suite}.{case.group}"),
-                name=_text(case.name),
+                classname=_escape_xml(f"{case.suite}.{case.group}"),
+                name=_escape_xml(case.name),
                 time=f"{case.seconds:.3f}",
             )
             for kind, why in (("failure", case.failure), ("skipped", case.skipped)):
                 if why:
-                    ElementTree.SubElement(made, kind, message=_text(why))
+                    ElementTree.SubElement(made, kind, message=_escape_xml(why))
     Path(path).write_bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True))
 
 
-def _text(value: str) -> str:
-    return UNWRITABLE.sub("\N{REPLACEMENT CHARACTER}", value)
+def _escape_xml(value: str) -> str:
+    return INVALID_XML.sub("\N{REPLACEMENT CHARACTER}", value)

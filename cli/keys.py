@@ -9,29 +9,29 @@ from datetime import datetime, timedelta, timezone
 import click
 from pydantic import TypeAdapter, ValidationError
 
-from checks.looking import Gone, each
+from checks.connections import UnreachableHosts, map_hosts
 from checks.results import STATUS
-from cli import keys_there
-from cli.calling import Listed
-from cli.completing import LIMIT
-from cli.declared import INVENTORY
-from cli.ending import lacking
-from cli.keys_there import (
-    Asked,
-    asked_of,
+from cli import key_sync
+from cli.exit_codes import print_unreached
+from cli.inventory_loading import INVENTORY_ARGUMENT
+from cli.key_sync import (
+    KeyTargets,
+    accepts_keys,
     connect_hosts,
-    everywhere,
     file_access,
-    having_of,
-    is_accepted,
+    load_targets,
+    read_host_keys,
     refuse_diverged,
     refuse_vanished,
+    sync_keys,
 )
-from cli.tables import say, show
-from rigwright.gateway import host_keys, keyring
-from rigwright.gateway.host_keys import Having
-from rigwright.gateway.keyring import Key, Keyring, Old
-from rigwright.problems import counted, printable, said, unknown
+from cli.prog_name import SentenceGroup
+from cli.shell_completion import LIMIT_OPTION
+from cli.tables import print_prose, print_table
+from rigwright.gateway import deployed_keys, keyring
+from rigwright.gateway.deployed_keys import DeployedKeys
+from rigwright.gateway.keyring import ClientKey, ClientKeyring, RotatedKey
+from rigwright.problems import describe_unknown, describe_violated_rule, format_count, printable
 from rigwright.types import Name
 
 WIDTH = 80  # columns, where the output is no terminal
@@ -39,11 +39,13 @@ UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 LONGEST = timedelta(days=365)
 
 
-NAME = click.argument("name", callback=lambda _, __, value: _name(value))
-NO_HOSTS = click.option("--no-hosts", is_flag=True, help="Only write the file; hosts get it with the next deploy.")
+NAME_ARGUMENT = click.argument("name", callback=lambda _, __, value: _parse_name(value))
+NO_HOSTS_OPTION = click.option(
+    "--no-hosts", is_flag=True, help="Only write the file; hosts get it with the next deploy."
+)
 
 
-class Behind(Listed):
+class InventoryFirstGroup(SentenceGroup):
     """A group whose commands stand behind an argument; each tells of itself without one, too."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -53,9 +55,9 @@ class Behind(Listed):
         return super().parse_args(ctx, args)
 
 
-@click.group(cls=Behind)
-@INVENTORY
-@LIMIT
+@click.group(cls=InventoryFirstGroup)
+@INVENTORY_ARGUMENT
+@LIMIT_OPTION
 @click.pass_context
 def keys(context: click.Context, inventory: str, limit: str | None) -> None:
     """Make, list, rotate and revoke the keys that clients of INVENTORY's gateways need.
@@ -66,18 +68,18 @@ def keys(context: click.Context, inventory: str, limit: str | None) -> None:
     and `bring` or the next deploy brings it.
     Example: rigwright keys ~/boxes/rig.py make alice --models qwen3 --streams 4
     """
-    context.obj = asked_of(inventory, limit)
+    context.obj = load_targets(inventory, limit)
 
 
 @keys.command()
-@NAME
+@NAME_ARGUMENT
 @click.option("--models", help="Models that the key may use, by name or alias, comma-separated; default: all.")
 @click.option("--requests-per-minute", type=click.IntRange(1, keyring.MOST), help="Requests per minute.")
 @click.option("--streams", type=click.IntRange(1, keyring.MOST), help="Concurrent requests.")
-@NO_HOSTS
+@NO_HOSTS_OPTION
 @click.pass_obj
 def make(
-    asked: Asked,
+    asked: KeyTargets,
     name: str,
     models: str | None,
     requests_per_minute: int | None,
@@ -85,75 +87,75 @@ def make(
     no_hosts: bool,
 ) -> None:
     """Make a key for NAME, and print it."""
-    clear, opened = keyring.made(), _models(models)
+    clear, opened = keyring.generate_key(), _parse_models(models)
     for model in opened or ():
         if model not in asked.models:
-            raise click.BadParameter(unknown("model", model, asked.models), param_hint="--models")
+            raise click.BadParameter(describe_unknown("model", model, asked.models), param_hint="--models")
 
-    def change(there: Keyring) -> Keyring:
+    def change(there: ClientKeyring) -> ClientKeyring:
         if name in there.keys:
             raise click.ClickException(
                 f"{asked.file}: {name} already has a key: `rotate` replaces it, `revoke` removes it"
             )
-        key = Key(
-            sha256=keyring.recognised(clear),
+        key = ClientKey(
+            sha256=keyring.hash_key(clear),
             models=opened,
             requests_per_minute=requests_per_minute,
             streams=streams,
-            made=_now().date().isoformat(),
+            made=_current_time().date().isoformat(),
         )
-        return there.having(name, key)
+        return there.with_key(name, key)
 
     reach = None if no_hosts else connect_hosts(asked)
     if reach:
         refuse_vanished(asked, reach)
         refuse_diverged(asked, reach)
-    _changed(asked, change)
-    _printed(name, clear)
-    everywhere(asked, reach)
+    _change_keyring(asked, change)
+    _print_key(name, clear)
+    sync_keys(asked, reach)
 
 
 @keys.command()
-@NAME
+@NAME_ARGUMENT
 @click.option("--keep", metavar="TIME", help="How long the previous key stays valid, such as 90m, 24h or 7d.")
-@NO_HOSTS
+@NO_HOSTS_OPTION
 @click.pass_obj
-def rotate(asked: Asked, name: str, keep: str | None, no_hosts: bool) -> None:
+def rotate(asked: KeyTargets, name: str, keep: str | None, no_hosts: bool) -> None:
     """Make another key for NAME, with the rights of the one before, and print it.
 
     The one before ends at once, and what it has under way, unless --keep says how long it stays.
     """
-    clear, kept = keyring.made(), _time(keep)
+    clear, kept = keyring.generate_key(), _parse_duration(keep)
 
-    def change(there: Keyring) -> Keyring:
-        before = _of(there, name)
-        old = Old(sha256=before.sha256, until=_now() + kept) if kept else None
-        values = {"sha256": keyring.recognised(clear), "made": _now().date().isoformat(), "old": old}
-        return there.having(name, before.model_copy(update=values))
+    def change(there: ClientKeyring) -> ClientKeyring:
+        before = _find_key(there, name)
+        old = RotatedKey(sha256=before.sha256, until=_current_time() + kept) if kept else None
+        values = {"sha256": keyring.hash_key(clear), "made": _current_time().date().isoformat(), "old": old}
+        return there.with_key(name, before.model_copy(update=values))
 
-    _of(asked.load(), name)
+    _find_key(asked.load_keyring(), name)
     reach = None if no_hosts else connect_hosts(asked)
     if reach:
         refuse_diverged(asked, reach)
-    _changed(asked, change)
-    _printed(name, clear)
-    everywhere(asked, reach)
+    _change_keyring(asked, change)
+    _print_key(name, clear)
+    sync_keys(asked, reach)
 
 
 @keys.command()
-@NAME
-@NO_HOSTS
+@NAME_ARGUMENT
+@NO_HOSTS_OPTION
 @click.pass_obj
-def revoke(asked: Asked, name: str, no_hosts: bool) -> None:
+def revoke(asked: KeyTargets, name: str, no_hosts: bool) -> None:
     """Take NAME's key away, and end what it has under way."""
 
-    def change(there: Keyring) -> Keyring:
-        _of(there, name)
-        return there.having(name, None)
+    def change(there: ClientKeyring) -> ClientKeyring:
+        _find_key(there, name)
+        return there.with_key(name, None)
 
-    _changed(asked, change)
-    say(f"the key of {name} is revoked in {asked.file}", err=True)
-    everywhere(asked, None if no_hosts else connect_hosts(asked))
+    _change_keyring(asked, change)
+    print_prose(f"the key of {name} is revoked in {asked.file}", err=True)
+    sync_keys(asked, None if no_hosts else connect_hosts(asked))
 
 
 @keys.command()
@@ -164,7 +166,7 @@ def revoke(asked: Asked, name: str, no_hosts: bool) -> None:
     "vanish by that are named.",
 )
 @click.pass_obj
-def bring(asked: Asked, replace_newer: bool) -> None:
+def bring(asked: KeyTargets, replace_newer: bool) -> None:
     """Bring the keys as they are in the file to every host, as a deploy does.
 
     A host keeps the keys that it has where the file's were not made from them: those of an earlier file would give
@@ -172,105 +174,117 @@ def bring(asked: Asked, replace_newer: bool) -> None:
     """
     reach = connect_hosts(asked)
     refuse_vanished(asked, reach)
-    everywhere(asked, reach, keys_there.replace_newer(asked, reach) if replace_newer else None)
+    sync_keys(asked, reach, key_sync.collect_newer(asked, reach) if replace_newer else None)
 
 
 @keys.command("list")
-@NO_HOSTS
+@NO_HOSTS_OPTION
 @click.pass_context
 def list_(context: click.Context, no_hosts: bool) -> None:
     """List the keys, their rights, and which hosts have each."""
-    asked: Asked = context.obj
-    ring = asked.load()
-    having: dict[str, Having] = {}
-    silent: Gone = {}
+    asked: KeyTargets = context.obj
+    ring = asked.load_keyring()
+    having: dict[str, DeployedKeys] = {}
+    silent: UnreachableHosts = {}
     if not no_hosts:
         reach = connect_hosts(asked)
         silent = reach.gone
-        having = dict(zip((box.name for box in reach.boxes), each(reach.boxes, having_of), strict=True))
-    wanted = {str(row["sha256"]): row for row in keyring.rows(ring)}
+        having = dict(zip((box.name for box in reach.boxes), map_hosts(reach.boxes, read_host_keys), strict=True))
+    wanted = {str(row["sha256"]): row for row in keyring.key_rows(ring)}
     lines: list[tuple[str, ...]] = []
     for name, key in sorted(ring.keys.items()):
         row = wanted[key.sha256]
         until = f"{key.made}; the previous one until {key.old.until:%Y-%m-%d %H:%M} UTC" if key.old else key.made
         hosts = [host for host, one in having.items() if one.current and row in one.rows]
-        lines.append((name, ", ".join(key.models or ("all",)), _limits(key), until, _listed(hosts, having, no_hosts)))
+        lines.append(
+            (
+                name,
+                ", ".join(key.models or ("all",)),
+                _describe_limits(key),
+                until,
+                _describe_hosts(hosts, having, no_hosts),
+            )
+        )
     for host, one in sorted(having.items()):
         # names are the host's words
         gone = sorted(
             {printable(str(row.get("name")))[:48] for row in one.rows if str(row.get("sha256")) not in wanted}
         )
         lines += [(name, "", "", "not in the file", host) for name in gone]
-    show(("name", "models", "limits", "made (UTC)", "on hosts"), lines, WIDTH)
+    print_table(("name", "models", "limits", "made (UTC)", "on hosts"), lines, WIDTH)
     serials: dict[int, list[str]] = {}
     for host, one in sorted(having.items()):
         serials.setdefault(one.version.serial if one.version else 0, []).append(host)
     on_hosts = "".join(f"; serial {serial} on {', '.join(names)}" for serial, names in sorted(serials.items()))
-    say(f"{asked.file}: serial {ring.current_version.serial}{on_hosts}", err=True)
-    newer = [host for host, one in sorted(having.items()) if not is_accepted(ring, one)]
+    print_prose(f"{asked.file}: serial {ring.current_version.serial}{on_hosts}", err=True)
+    newer = [host for host, one in sorted(having.items()) if not accepts_keys(ring, one)]
     for host in newer:
-        say(f"{host}: {host_keys.divergence(asked.file, ring, having[host])}", err=True)
-    behind = [host for host, one in sorted(having.items()) if not one.current or not _same(one, ring)]
+        print_prose(f"{host}: {deployed_keys.describe_key_divergence(asked.file, ring, having[host])}", err=True)
+    behind = [host for host, one in sorted(having.items()) if not one.current or not _has_same_keys(one, ring)]
     if behind := [host for host in behind if host not in newer]:
-        say(f"{', '.join(behind)}: keys differ from the file: `bring` or the next deploy updates them", err=True)
-    lacking(silent)
+        print_prose(
+            f"{', '.join(behind)}: keys differ from the file: `bring` or the next deploy updates them", err=True
+        )
+    print_unreached(silent)
     context.exit(STATUS["not reached"] if silent else 0)
 
 
-def _same(one: Having, ring: Keyring) -> bool:
+def _has_same_keys(one: DeployedKeys, ring: ClientKeyring) -> bool:
     return (
-        one.version is not None and one.version.id == ring.current_version.id and list(one.rows) == keyring.rows(ring)
+        one.version is not None
+        and one.version.id == ring.current_version.id
+        and list(one.rows) == keyring.key_rows(ring)
     )
 
 
-def _limits(key: Key) -> str:
+def _describe_limits(key: ClientKey) -> str:
     parts = [f"{key.requests_per_minute}/min"] if key.requests_per_minute else []
-    parts += [counted(key.streams, "stream")] if key.streams else []
+    parts += [format_count(key.streams, "stream")] if key.streams else []
     return ", ".join(parts) or "none"
 
 
-def _listed(hosts: list[str], having: Mapping[str, Having], no_hosts: bool) -> str:
+def _describe_hosts(hosts: list[str], having: Mapping[str, DeployedKeys], no_hosts: bool) -> str:
     if no_hosts:
         return "not asked"
     return "all" if len(hosts) == len(having) > 1 else ", ".join(sorted(hosts)) or "none"
 
 
-def _printed(name: str, clear: str) -> None:
+def _print_key(name: str, clear: str) -> None:
     click.echo(clear)
-    say(f"the key of {name}, shown only once and stored nowhere", err=True)
+    print_prose(f"the key of {name}, shown only once and stored nowhere", err=True)
 
 
-def _changed(asked: Asked, change: Callable[[Keyring], Keyring]) -> None:
+def _change_keyring(asked: KeyTargets, change: Callable[[ClientKeyring], ClientKeyring]) -> None:
     """Change the file, as its next version; a run that does so at the same time waits."""
-    now = _now()
-    with file_access(asked.file), keyring.lock_file(asked.file, f"keys of {asked.inventory}"):
-        there = keyring.load(asked.file)
-        kept = there.model_copy(update={"keys": {name: key.before(now) for name, key in there.keys.items()}})
+    now = _current_time()
+    with file_access(asked.file), keyring.lock_keys_file(asked.file, f"keys of {asked.inventory}"):
+        there = keyring.load_keyring(asked.file)
+        kept = there.model_copy(update={"keys": {name: key.without_expired(now) for name, key in there.keys.items()}})
         keyring.dump(asked.file, change(kept))
 
 
-def _of(ring: Keyring, name: str) -> Key:
+def _find_key(ring: ClientKeyring, name: str) -> ClientKey:
     if name not in ring.keys:
-        raise click.ClickException(unknown("key", name, ring.keys))
+        raise click.ClickException(describe_unknown("key", name, ring.keys))
     return ring.keys[name]
 
 
-def _now() -> datetime:
+def _current_time() -> datetime:
     return datetime.now(timezone.utc).replace(microsecond=0)
 
 
-def _name(value: str) -> str:
+def _parse_name(value: str) -> str:
     try:
         return TypeAdapter(Name).validate_python(value)
     except ValidationError as error:
-        raise click.BadParameter(f"{value!r} is refused: must be {said(error)}") from None
+        raise click.BadParameter(f"{value!r} is refused: must be {describe_violated_rule(error)}") from None
 
 
-def _models(value: str | None) -> tuple[str, ...] | None:
+def _parse_models(value: str | None) -> tuple[str, ...] | None:
     return None if value is None else tuple(dict.fromkeys(part.strip() for part in value.split(",")))
 
 
-def _time(value: str | None) -> timedelta | None:
+def _parse_duration(value: str | None) -> timedelta | None:
     if value is None:
         return None
     found = re.fullmatch(r"([1-9][0-9]{0,5})([mhd])", value)

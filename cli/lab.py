@@ -8,27 +8,27 @@ import pprint
 import click
 from pydantic import TypeAdapter, ValidationError
 
-from cli.calling import Listed
-from lab import images
-from lab.hosts import Host, HostSpec
-from lab.labs import Lab, all_labs
-from lab.machine import Unsupported
+from cli.prog_name import SentenceGroup
+from lab import base_images
+from lab.hosts import HostSpec, LabHost
+from lab.requirements import UnsupportedMachine
+from lab.throwaway_lab import ThrowawayLab, list_labs
 from rigwright.paths import ROOT
 from rigwright.types import PciId
 
 
-@click.group(cls=Listed)
+@click.group(cls=SentenceGroup)
 @click.option("--name", default="lab", show_default=True, help="Lab name; several can be up at once.")
 @click.pass_context
 def lab(context: click.Context, name: str) -> None:
     """Throwaway Debian hosts on this machine: real systemd, sshd and apt, gone without a trace after `lab down`."""
     try:
-        context.obj = Lab(name)
+        context.obj = ThrowawayLab(name)
     except ValueError as error:
         raise click.ClickException(str(error)) from None
 
 
-def _host(lab: Lab, name: str) -> Host:
+def _find_host(lab: ThrowawayLab, name: str) -> LabHost:
     try:
         return lab.host(name)
     except KeyError:
@@ -38,11 +38,11 @@ def _host(lab: Lab, name: str) -> Host:
 
 @lab.command()
 @click.argument("count", type=click.IntRange(1, 40), default=1)
-@click.option("--release", type=click.Choice(sorted(images.RELEASES)), default="debian-12", show_default=True)
+@click.option("--release", type=click.Choice(sorted(base_images.RELEASES)), default="debian-12", show_default=True)
 @click.option("--card", multiple=True, help="A simulated card by PCI id, such as 10de:2204; repeatable.")
 @click.option("--gpus", is_flag=True, help="Lend the hosts this machine's own NVIDIA cards and CUDA toolkit.")
 @click.pass_obj
-def up(lab: Lab, count: int, release: str, card: tuple[str, ...], gpus: bool) -> None:
+def up(lab: ThrowawayLab, count: int, release: str, card: tuple[str, ...], gpus: bool) -> None:
     """Boot COUNT more hosts and wait until they answer.
 
     The first of a release takes a minute for its base image, every later one about a second.
@@ -59,7 +59,7 @@ def up(lab: Lab, count: int, release: str, card: tuple[str, ...], gpus: bool) ->
     try:
         for host in lab.up(specs):
             click.echo(f"{host.name}  {host.spec.release}  {host.address}")
-    except (Unsupported, TimeoutError, RuntimeError) as error:
+    except (UnsupportedMachine, TimeoutError, RuntimeError) as error:
         raise click.ClickException(str(error)) from None
 
 
@@ -67,17 +67,17 @@ def up(lab: Lab, count: int, release: str, card: tuple[str, ...], gpus: bool) ->
 @click.argument("host")
 @click.argument("command", nargs=-1)
 @click.pass_obj
-def ssh(lab: Lab, host: str, command: tuple[str, ...]) -> None:
+def ssh(lab: ThrowawayLab, host: str, command: tuple[str, ...]) -> None:
     """Open a shell on HOST, or run COMMAND there."""
-    words = _host(lab, host).ssh_command(*command)
+    words = _find_host(lab, host).ssh_command(*command)
     os.execvp(words[0], words)  # noqa: S606 (no shell is wanted)
 
 
 @lab.command()
 @click.pass_obj
-def inventory(lab: Lab) -> None:
+def inventory(lab: ThrowawayLab) -> None:
     """Print a pyinfra inventory of the hosts, to begin one's own from."""
-    data = {host.name: host.connection for host in lab.hosts}
+    data = {host.name: host.inventory_keys for host in lab.hosts}
     click.echo("from rigwright.inventory import hosts\n")
     click.echo(f"rigs = hosts({pprint.pformat(data, sort_dicts=False)})")
 
@@ -85,18 +85,18 @@ def inventory(lab: Lab) -> None:
 @lab.command()
 @click.argument("host")
 @click.pass_obj
-def diff(lab: Lab, host: str) -> None:
+def diff(lab: ThrowawayLab, host: str) -> None:
     """List the files HOST has written, changed or removed since it was made."""
-    for path in _host(lab, host).written():
+    for path in _find_host(lab, host).changed_paths():
         click.echo(path)
 
 
 @lab.command()
 @click.option("--all", "every", is_flag=True, help="All labs on this machine, also those of other checkouts.")
 @click.pass_obj
-def down(lab: Lab, every: bool) -> None:
+def down(lab: ThrowawayLab, every: bool) -> None:
     """End the hosts and remove every trace, also of a lab that crashed."""
-    for one in all_labs() if every else [lab]:
+    for one in list_labs() if every else [lab]:
         names = [host.name for host in one.hosts]
         one.down()
         click.echo(f"{one.name}{_checkout(one)}: {', '.join(names) or 'nothing'} ended")
@@ -105,10 +105,10 @@ def down(lab: Lab, every: bool) -> None:
 @lab.command("list")
 def list_() -> None:
     """Every lab of this machine and its hosts."""
-    for one in all_labs():
+    for one in list_labs():
         for host in one.hosts:
             click.echo(f"{one.name}  {host.name}  {host.spec.release}  {host.address}{_checkout(one)}")
 
 
-def _checkout(lab: Lab) -> str:
+def _checkout(lab: ThrowawayLab) -> str:
     return "" if lab.checkout == ROOT else f" (of {lab.checkout or 'an older version'})"

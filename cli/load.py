@@ -10,30 +10,50 @@ from pathlib import Path
 
 import click
 
-from bench.loading import CHAT_TOKENS, PROGRAMS, WORKLOADS, Plan, Subject, Workload, climb, own
-from checks.looking import Box
+from bench.ladder_plan import (
+    CHAT_TOKENS,
+    PROGRAMS,
+    WORKLOADS,
+    LadderPlan,
+    LadderSubject,
+    LoadWorkload,
+    load_prompts,
+    run_ladder,
+)
+from checks.connections import ConnectedHost
 from checks.results import STATUS
-from cli.bench_options import counts, say
-from cli.clients import INSTANCE, Door, Interrupt, alone, chosen, door, door_of, reach
-from cli.completing import LIMIT
-from cli.declared import INVENTORY
-from cli.ending import lacking
-from cli.interrupts import STATUS as INTERRUPTED
-from cli.ladders import Ladder, tell, write
-from cli.measured import metrics_path, no_room, undisturbed
+from cli.bench_options import parse_counts, print_progress
+from cli.exit_codes import print_unreached
+from cli.instance_access import (
+    INSTANCE_OPTION,
+    ClientAccess,
+    InterruptHandler,
+    access_options,
+    connect_boxes,
+    hold_deploy_lock,
+    parse_access,
+    select_instances,
+)
+from cli.inventory_loading import INVENTORY_ARGUMENT
+from cli.load_report import LoadLadder, print_ladder, write_ladders
+from cli.measurement_guard import metrics_path, refuse_busy, refuse_context_overflow
+from cli.shell_completion import LIMIT_OPTION
+from cli.signals import INTERRUPTED_STATUS as INTERRUPTED
 from rigwright.model.rig import Instance, Rig
-from roles.client import Failed, Lost
+from roles.client import ClientJobFailed, ClientJobLost
 
 STREAMS = "10,30,64,128,200,256"
 
 
 @click.command()
-@INVENTORY
-@LIMIT
-@INSTANCE
-@door
+@INVENTORY_ARGUMENT
+@LIMIT_OPTION
+@INSTANCE_OPTION
+@access_options
 @click.option("--together", is_flag=True, help="All instances of a host at once, in place of one after the other.")
-@click.option("--streams", callback=counts, default=STREAMS, show_default=True, help="Requests under way at once.")
+@click.option(
+    "--streams", callback=parse_counts, default=STREAMS, show_default=True, help="Requests under way at once."
+)
 @click.option("--seconds", type=click.FloatRange(1, 3600), default=30.0, show_default=True, help="Of each step.")
 @click.option(
     "--workload",
@@ -81,74 +101,81 @@ def load(
     or a lost connection is shown and written, marked as not complete.
     Example: rigwright load ~/boxes/rig.py --limit box1 --instance chat --streams 1,4,16
     """
-    way = door_of(gateway, listener, key_file)
-    plan = Plan(_workload(workload, prompts, tokens), tuple(sorted(streams)), seconds, thinking)
+    way = parse_access(gateway, listener, key_file)
+    plan = LadderPlan(_parse_workload(workload, prompts, tokens), tuple(sorted(streams)), seconds, thinking)
 
     def judge(host: str, rig: Rig, one: Instance) -> None:
-        way.place(host, rig, one)
-        _room(host, one, plan.workload)
+        way.resolve_endpoint(host, rig, one)
+        _refuse_oversized(host, one, plan.workload)
 
-    found, gone = reach(inventory, limit, instance, judge)
-    pairs = chosen(found, instance)
-    interrupt = Interrupt()
-    made: list[Ladder] = []
+    found, gone = connect_boxes(inventory, limit, instance, judge)
+    pairs = select_instances(found, instance)
+    interrupt = InterruptHandler()
+    made: list[LoadLadder] = []
     try:
         for box in found:
             mine = [one for at, one in pairs if at is box]
             for group in [mine] if together and mine else [[one] for one in mine]:
                 if not interrupt.asked:
-                    made.append(_ladder(box, group, way, plan, interrupt, beside_others))
-                    tell(made[-1])
+                    made.append(_measure_ladder(box, group, way, plan, interrupt, beside_others))
+                    print_ladder(made[-1])
     finally:
-        write(made, json_file, csv_file)
-    lacking(gone)
+        write_ladders(made, json_file, csv_file)
+    print_unreached(gone)
     if interrupt.asked:
         sys.exit(INTERRUPTED)
     sys.exit(
         STATUS["not reached"]
         if gone or any(one.ended == "host lost" for one in made)
-        else not all(one.whole for one in made)
+        else not all(one.is_complete for one in made)
     )
 
 
-def _workload(name: str, prompts: Path | None, tokens: int | None) -> Workload:
+def _parse_workload(name: str, prompts: Path | None, tokens: int | None) -> LoadWorkload:
     if prompts is None:
         if tokens is not None:
             raise click.UsageError("--tokens goes with --prompts: a workload has its own")
         return WORKLOADS[name]
     try:
-        return own(prompts, tokens or CHAT_TOKENS)
+        return load_prompts(prompts, tokens or CHAT_TOKENS)
     except ValueError as error:
         raise click.UsageError(f"--prompts: {error}") from None
 
 
-def _room(host: str, instance: Instance, workload: Workload) -> None:
-    if instance.variant.capacity and workload.tokens >= instance.variant.capacity[1]:
-        no_room(host, instance, workload.tokens)
+def _refuse_oversized(host: str, instance: Instance, workload: LoadWorkload) -> None:
+    if instance.variant.capacity and workload.max_tokens >= instance.variant.capacity[1]:
+        refuse_context_overflow(host, instance, workload.max_tokens)
 
 
-def _ladder(
-    box: Box, group: Sequence[Instance], way: Door, plan: Plan, interrupt: Interrupt, beside_others: bool
-) -> Ladder:
+def _measure_ladder(
+    box: ConnectedHost,
+    group: Sequence[Instance],
+    way: ClientAccess,
+    plan: LadderPlan,
+    interrupt: InterruptHandler,
+    beside_others: bool,
+) -> LoadLadder:
     names = " and ".join(one.name for one in group)
     now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    with alone(box, f"load of {names} of {box.rig.inventory}") as lock, ExitStack() as stack:
-        ladder = Ladder(box.name, plan, [], now)
+    with hold_deploy_lock(box, f"load of {names} of {box.rig.inventory}") as lock, ExitStack() as stack:
+        ladder = LoadLadder(box.name, plan, [], now)
         try:
             for one in group:
-                client = stack.enter_context(interrupt.client(box, way.place(box.name, box.rig, one), *PROGRAMS))
+                client = stack.enter_context(
+                    interrupt.open_client(box, way.resolve_endpoint(box.name, box.rig, one), *PROGRAMS)
+                )
                 metrics = "" if way.gateway else metrics_path(box, one)
-                undisturbed(box, one, client, metrics, beside_others)
-                ladder.subjects.append(Subject(client, one, metrics))
-            for _ in climb(ladder.subjects, plan, lambda text: say(f"{box.name}: {names}: {text}")):
+                refuse_busy(box, one, client, metrics, beside_others)
+                ladder.subjects.append(LadderSubject(client, one, metrics))
+            for _ in run_ladder(ladder.subjects, plan, lambda text: print_progress(f"{box.name}: {names}: {text}")):
                 ladder.steps += 1
                 if lock.lost:
-                    raise Lost(f"the deploy lock is gone: {lock.lost}")
-        except Lost as error:
+                    raise ClientJobLost(f"the deploy lock is gone: {lock.lost}")
+        except ClientJobLost as error:
             ladder.ended = "interrupted" if interrupt.asked else "host lost"
             if not interrupt.asked:
                 click.echo(f"{box.name}: {error}", err=True)
-        except Failed as error:
+        except ClientJobFailed as error:
             ladder.ended = "failed"
             click.echo(f"{box.name}: {error}", err=True)
         if not ladder.ended and ladder.steps < len(plan.streams):

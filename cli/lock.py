@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from cli.declared import InventoryFile
-from cli.ending import Failed, Unreached
+from cli.exit_codes import HostUnreached, NotAsDeclared
+from cli.inventory_loading import InventoryPath
 from rigwright.problems import Invalid
 
 
 @click.command()
-@click.argument("inventory", required=False, type=InventoryFile())
+@click.argument("inventory", required=False, type=InventoryPath())
 @click.option("--check", "only_look", is_flag=True, help="Write nothing; report what changed upstream.")
 @click.option("--refresh", is_flag=True, help="Fetch and resolve again even if already locked.")
 @click.option(
@@ -37,13 +37,13 @@ def lock(inventory: str | None, only_look: bool, refresh: bool, from_dir: Path |
     if only_look and (refresh or from_dir):
         raise click.UsageError("--check writes nothing: it conflicts with --refresh and --from-dir")
     # here, for no other verb has to wait for it; and pyinfra's gevent must be there before anything loads ssl
-    from cli.resolving import verb
+    from cli.lock_resolver import lock_run
 
     file = Path(inventory) if inventory else None
     try:
-        status = verb.look(file) if only_look else verb.write(file, from_dir, refresh)
-    except verb.Unusable as error:
+        status = lock_run.print_upstream_changes(file) if only_look else lock_run.write_locks(file, from_dir, refresh)
+    except lock_run.NothingToLock as error:
         raise click.ClickException(str(error)) from None
     except (Invalid, OSError) as error:
-        raise (Unreached if only_look else Failed)(str(error)) from None
+        raise (HostUnreached if only_look else NotAsDeclared)(str(error)) from None
     sys.exit(status)

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cli.ending import Refused
-from rigwright.text import masked
+from cli.exit_codes import InvalidRequest
+from rigwright.safe_text import mask_secrets
 
-LAST = 8 << 20
+MAX_LOG_BYTES = 8 << 20
 """Bytes that are read of the end of a log."""
 MOST_UNPACKED = 1 << 30
 """Bytes that a compressed log may unpack to; nvidia-bug-report.log.gz unpacks to 2 to 60 MB."""
@@ -43,11 +43,11 @@ def read_log(path: Path) -> tuple[list[str], int]:
             start = opened.read(8)
         data, skipped = _read_end(path, start)
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise Refused(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+        raise InvalidRequest(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     if packed := next((name for magic, name in _UNREADABLE.items() if start.startswith(magic)), ""):
-        raise Refused(f"{path}: is {packed}, not text: unpack it first")
-    text = _decode(path, data, cut=skipped > 0)
-    return [masked(line) for line in text.splitlines()], skipped
+        raise InvalidRequest(f"{path}: is {packed}, not text: unpack it first")
+    text = _decode_log(path, data, cut=skipped > 0)
+    return [mask_secrets(line) for line in text.splitlines()], skipped
 
 
 def _read_end(path: Path, start: bytes) -> tuple[bytes, int]:
@@ -56,24 +56,24 @@ def _read_end(path: Path, start: bytes) -> tuple[bytes, int]:
         with path.open("rb") as opened:
             size = opened.seek(0, 2)
             # an even number of bytes, so that UTF-16 stays whole
-            skipped = max(0, size - LAST) & ~1
+            skipped = max(0, size - MAX_LOG_BYTES) & ~1
             opened.seek(skipped)
-            return opened.read(LAST + 1), skipped
+            return opened.read(MAX_LOG_BYTES + 1), skipped
     pieces: deque[bytes] = deque()
     kept = total = 0
     with opener(path) as unpacked:
         while piece := unpacked.read(PIECE):
             total += len(piece)
             if total > MOST_UNPACKED:
-                raise Refused(f"{path}: unpacks to more than {MOST_UNPACKED >> 30} GiB")
+                raise InvalidRequest(f"{path}: unpacks to more than {MOST_UNPACKED >> 30} GiB")
             pieces.append(piece)
             kept += len(piece)
-            while kept - len(pieces[0]) >= LAST:
+            while kept - len(pieces[0]) >= MAX_LOG_BYTES:
                 kept -= len(pieces.popleft())
     return b"".join(pieces), total - kept
 
 
-def _decode(path: Path, data: bytes, *, cut: bool) -> str:
+def _decode_log(path: Path, data: bytes, *, cut: bool) -> str:
     """Text of a log, by its byte order mark or by where its zero bytes are.
 
     Raises:
@@ -87,7 +87,7 @@ def _decode(path: Path, data: bytes, *, cut: bool) -> str:
             if sample[offset::2].count(0) * 10 >= len(sample[offset::2]) * 6 and sample[1 - offset :: 2].count(0) == 0:
                 encoding = order
     if not encoding and len(sample) - len(sample.translate(None, CONTROLS)) > len(sample) // 100:
-        raise Refused(f"{path}: is binary data, not a log")
+        raise InvalidRequest(f"{path}: is binary data, not a log")
     text = data.decode(encoding or "utf-8", errors="replace")
     # the first line lost its beginning
     return text.partition("\n")[2] if cut else text

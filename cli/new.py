@@ -9,24 +9,24 @@ from typing import Any
 import click
 from pydantic import TypeAdapter, ValidationError
 
-from cli.calling import Listed, called
-from cli.declared import INVENTORY
-from cli.tables import say
+from cli.inventory_loading import INVENTORY_ARGUMENT
+from cli.prog_name import SentenceGroup, prog_name
+from cli.tables import print_prose
 from rigwright.declaration import scaffold
 from rigwright.declaration.catalog import load_catalog
-from rigwright.inventory import layers
+from rigwright.inventory import layer_folders
 from rigwright.model.catalog import Catalog
-from rigwright.problems import Invalid, unknown
+from rigwright.problems import Invalid, describe_unknown
 from rigwright.types import CatalogName, VariantName
 
 
-@click.group(cls=Listed)
+@click.group(cls=SentenceGroup)
 def new() -> None:
     """Write a model or a variant into the catalogue beside an inventory."""
 
 
 @new.command()
-@INVENTORY
+@INVENTORY_ARGUMENT
 @click.argument("name")
 @click.option("--repository", metavar="OWNER/NAME", help="Hub repository; without it, your own files.")
 @click.option("--include", metavar="PATTERN", multiple=True, help="Which files; default: all. GGUF: for llama.cpp.")
@@ -35,18 +35,20 @@ def model(inventory: str, name: str, repository: str | None, include: tuple[str,
 
     Example: rigwright new model rig.py my-model --repository owner/name-GGUF --include '*Q4_K_M*.gguf'
     """
-    _named(CatalogName, inventory, name, ("models", "inputs"))
-    written = _write(inventory, name, scaffold.model(name, repository, include))
-    say(f"{written}: model {name}")
+    _load_catalog_without(CatalogName, inventory, name, ("models", "inputs"))
+    written = _write_catalog_file(inventory, name, scaffold.render_model(name, repository, include))
+    print_prose(f"{written}: model {name}")
     if repository:
-        click.echo(f"  {called()} lock {shlex.quote(inventory)}   # resolve and hash it")
+        click.echo(f"  {prog_name()} lock {shlex.quote(inventory)}   # resolve and hash it")
     else:
-        click.echo(f"  {called()} lock {shlex.quote(inventory)} --from-dir FOLDER   # hash its folder {name}")
-        say(f'  "mirrors": {{"{scaffold.MIRROR}": ["http://..."]}} in the inventory: where hosts find that folder')
+        click.echo(f"  {prog_name()} lock {shlex.quote(inventory)} --from-dir FOLDER   # hash its folder {name}")
+        print_prose(
+            f'  "mirrors": {{"{scaffold.MIRROR}": ["http://..."]}} in the inventory: where hosts find that folder'
+        )
 
 
 @new.command()
-@INVENTORY
+@INVENTORY_ARGUMENT
 @click.argument("name", metavar="ENGINE/NAME")
 @click.option("--like", required=True, metavar="ENGINE/NAME", help="The variant to copy keys from.")
 @click.option("--model", "served", metavar="NAME", help="The model to serve; default: the copied variant's.")
@@ -57,24 +59,24 @@ def variant(inventory: str, name: str, like: str, served: str | None, cards: int
 
     Example: rigwright new variant rig.py llamacpp/mine --like llamacpp/default --model my-model
     """
-    catalog = _named(VariantName, inventory, name, ("variants", "blocked"))
+    catalog = _load_catalog_without(VariantName, inventory, name, ("variants", "blocked"))
     if like not in catalog.variants:
-        raise click.ClickException(f"--like: {unknown('variant', like, catalog.variants)}")
+        raise click.ClickException(f"--like: {describe_unknown('variant', like, catalog.variants)}")
     if served is not None and served not in catalog.models:
-        raise click.ClickException(f"--model: {unknown('model', served, catalog.models)}")
+        raise click.ClickException(f"--model: {describe_unknown('model', served, catalog.models)}")
     other = catalog.variants[like]
     count = other.cards if cards is None else cards
     try:
-        text = scaffold.variant(name, like, other, served or other.model, count, why)
+        text = scaffold.render_variant(name, like, other, served or other.model, count, why)
     except ValidationError as error:
         words = error.errors()[0]["msg"].removeprefix("Value error, ")
         raise click.ClickException(f"--why {why!r} is refused: must be {words}") from None
-    written = _write(inventory, name, text)
-    say(f"{written}: variant {name}, with the keys of {like}: edit them there")
+    written = _write_catalog_file(inventory, name, text)
+    print_prose(f"{written}: variant {name}, with the keys of {like}: edit them there")
     click.echo(f'  "instances": {{"chat": {{"variant": "{name}", "cards": {list(range(count))}, "port": 8020}}}}')
 
 
-def _named(rule: Any, inventory: str, name: str, tables: tuple[str, ...]) -> Catalog:
+def _load_catalog_without(rule: Any, inventory: str, name: str, tables: tuple[str, ...]) -> Catalog:
     """The catalogue, in which nothing has a name that is to be new."""
     try:
         TypeAdapter(rule).validate_python(name)
@@ -82,7 +84,7 @@ def _named(rule: Any, inventory: str, name: str, tables: tuple[str, ...]) -> Cat
         words = error.errors()[0]["msg"].removeprefix("Value error, ")
         raise click.ClickException(f"{name!r} is refused: must be {words}") from None
     try:
-        catalog = load_catalog(layers(Path(inventory), "catalog"))
+        catalog = load_catalog(layer_folders(Path(inventory), "catalog"))
     except Invalid as error:
         raise click.ClickException(str(error)) from None
     for table in tables:
@@ -91,7 +93,7 @@ def _named(rule: Any, inventory: str, name: str, tables: tuple[str, ...]) -> Cat
     return catalog
 
 
-def _write(inventory: str, name: str, text: str) -> Path:
+def _write_catalog_file(inventory: str, name: str, text: str) -> Path:
     """Write a file of the catalogue beside the inventory, unless the catalogue would be refused with it."""
     path = Path(inventory).parent / "catalog" / f"{name.replace('/', '-')}.toml"
     path.parent.mkdir(exist_ok=True)
@@ -101,7 +103,7 @@ def _write(inventory: str, name: str, text: str) -> Path:
     except OSError as error:
         raise click.ClickException(f"cannot write {path}: {error.strerror}") from None
     try:
-        load_catalog(layers(Path(inventory), "catalog"))
+        load_catalog(layer_folders(Path(inventory), "catalog"))
     except Invalid as error:
         path.unlink()
         raise click.ClickException(str(error)) from None

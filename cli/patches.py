@@ -7,21 +7,21 @@ from pathlib import Path
 
 import click
 
-from cli.completing import LIMIT
-from cli.declared import INVENTORY, named, rig_of
-from cli.tables import show
-from rigwright.inventory import layers, making
-from rigwright.model.answers import UNLOCKED
+from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rig, load_hosts
+from cli.shell_completion import LIMIT_OPTION
+from cli.tables import print_table
+from rigwright.inventory import layer_folders, load_for
+from rigwright.model.lock_coverage import UNLOCKED
 from rigwright.model.rig import Rig
-from rigwright.patches.patch import Patch, load
+from rigwright.patches.patch import Patch, load_patches
 from rigwright.problems import Invalid
 
 COLUMNS = ("rig", "engine", "patch", "of", "verdict", "until", "why")
 
 
 @click.command()
-@INVENTORY
-@LIMIT
+@INVENTORY_ARGUMENT
+@LIMIT_OPTION
 @click.option("--all", "everything", is_flag=True, help="Also those that nothing uses.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def patches(inventory: str, limit: str | None, everything: bool, as_json: bool) -> None:
@@ -31,50 +31,58 @@ def patches(inventory: str, limit: str | None, everything: bool, as_json: bool) 
     """
     rows: list[dict[str, object]] = []
     carried: set[str] = set()
-    limited, rigs = _rigs(inventory, limit, everything)
+    limited, rigs = _load_patched_rigs(inventory, limit, everything)
     for name, rig in rigs.items():
         for what, found in sorted(rig.patches.items()):
-            rows += [_row(one, name, what) for one in found if name in limited]
+            rows += [_patch_row(one, name, what) for one in found if name in limited]
             carried |= {one.name for one in found}
     if everything:
         try:
-            there = load(layers(Path(inventory), "patches"))
+            there = load_patches(layer_folders(Path(inventory), "patches"))
         except Invalid as error:
             raise click.ClickException(str(error)) from None
-        rows += [_row(one) for name, one in sorted(there.items()) if name not in carried]
+        rows += [_patch_row(one) for name, one in sorted(there.items()) if name not in carried]
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
     if rows:
-        show(COLUMNS, [tuple(str(row[column]) for column in COLUMNS) for row in rows])
+        print_table(COLUMNS, [tuple(str(row[column]) for column in COLUMNS) for row in rows])
     else:
         click.echo("no patches")
 
 
-def _rigs(inventory: str, limit: str | None, everything: bool) -> tuple[set[str], dict[str, Rig]]:
+def _load_patched_rigs(inventory: str, limit: str | None, everything: bool) -> tuple[set[str], dict[str, Rig]]:
     """The hosts that a limit names, and the rigs that are looked at. An inventory of which something is not locked is
     read without its lock: what its engines carry is said by the catalogue.
     """
 
     def read() -> tuple[set[str], dict[str, Rig]]:
-        limited = named(inventory, limit)
-        looked = named(inventory, None) if everything else limited
-        return {*limited}, {name: rig_of(name, data.get("rig")) for name, data in looked.items()}
+        limited = load_hosts(inventory, limit)
+        looked = load_hosts(inventory, None) if everything else limited
+        return {*limited}, {name: load_host_rig(name, data.get("rig")) for name, data in looked.items()}
 
     try:
         return read()
     except click.ClickException as error:
         if not all(f" {UNLOCKED}: " in line for line in error.message.splitlines()):
             raise
-    with making("lock"):
+    with load_for("lock"):
         found = read()
     click.echo("not everything is locked: whether patches are for these versions is judged once it is", err=True)
     return found
 
 
-def _row(patch: Patch, rig: str = "", engine: str = "") -> dict[str, object]:
+def _patch_row(patch: Patch, rig: str = "", engine: str = "") -> dict[str, object]:
     """What is said of a patch; of one that nothing carries, without rig and engine."""
     keys = patch.keys
     said = {"of": f"{keys.of} {', '.join(keys.versions)}", "verdict": keys.verdict, "until": keys.until}
     more = {"source": keys.source, "licence": keys.licence, "where": keys.where, "tested": keys.tested}
-    return {"rig": rig, "engine": engine, "patch": patch.name, **said, "why": keys.why, **more, "files": patch.becomes}
+    return {
+        "rig": rig,
+        "engine": engine,
+        "patch": patch.name,
+        **said,
+        "why": keys.why,
+        **more,
+        "files": patch.patched_digests,
+    }

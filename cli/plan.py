@@ -9,39 +9,39 @@ from dataclasses import dataclass
 
 import click
 
-from checks.looking import Box, boxes, each
-from cli.completing import LIMIT
-from cli.declared import INVENTORY
-from cli.ending import absent, leave
-from cli.tables import paragraph, show, size
-from rigwright.containers.plan import Refused as NoContainers
-from rigwright.containers.plan import container_plan
-from rigwright.gateway import host_keys, keyring
-from rigwright.gateway import told as gateway
+from checks.connections import ConnectedHost, connect_inventory, map_hosts
+from cli.exit_codes import exit_if_unreached, unreached_rows
+from cli.inventory_loading import INVENTORY_ARGUMENT
+from cli.shell_completion import LIMIT_OPTION
+from cli.tables import format_size, print_paragraph, print_table
+from rigwright.containers.container_plan import ContainerRefusal as NoContainers
+from rigwright.containers.container_plan import plan_containers
+from rigwright.gateway import access_summary as gateway
+from rigwright.gateway import deployed_keys, keyring
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cards.holders import sentences
-from rigwright.nvidia.driver import told
-from rigwright.nvidia.driver.choice import DriverPlan, Refused, driver_plan
-from rigwright.nvidia.driver.found import DriverFacts
-from rigwright.nvidia.driver.told import as_row
-from rigwright.plan import plan as planning
-from rigwright.plan.desired import Desired, desired
-from rigwright.plan.noted import other_cards
-from rigwright.plan.plan import Plan
-from rigwright.plan.preflight import evidence, refusals, warnings
-from rigwright.serving.differences import changes, down
-from rigwright.serving.theirs import Found, leaving
-from rigwright.supply.expected import spoken
+from rigwright.nvidia.cards.card_processes import describe_borrowers
+from rigwright.nvidia.driver import driver_summary
+from rigwright.nvidia.driver.driver_facts import DriverFacts
+from rigwright.nvidia.driver.driver_plan import DriverPlan, DriverRefusal, plan_driver
+from rigwright.nvidia.driver.driver_summary import driver_plan_record
+from rigwright.plan import deploy_plan as planning
+from rigwright.plan.deploy_plan import DeployPlan
+from rigwright.plan.notices import describe_other_cards
+from rigwright.plan.plan_inputs import TargetState, build_target_state
+from rigwright.plan.preflight import describe_variant_evidence, find_refusals, find_warnings
+from rigwright.serving.takeover import ExistingServiceFacts, without_ports_of
+from rigwright.serving.unit_diff import describe_downtime_seconds, describe_unit_changes
+from rigwright.supply.digest import format_digest
 
 
 @dataclass(frozen=True)
-class Planned:
+class HostPlan:
     """What `plan` says of one host."""
 
-    plan: Plan
+    plan: DeployPlan
     refused: list[str]
     warnings: list[str]
-    driver: tuple[Rig, DriverFacts, DriverPlan | Refused] | None
+    driver: tuple[Rig, DriverFacts, DriverPlan | DriverRefusal] | None
     """What is there, and what a managed one comes to; None for a rig without cards."""
     lent: list[str]
     """Of cards that are lent: which ones, and who uses them."""
@@ -55,7 +55,7 @@ class Planned:
     """The one of the rig's lock and bundle."""
 
 
-def planned(box: Box, theirs: Found | None = None) -> Planned:
+def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> HostPlan:
     """What a deploy would do to a box.
 
     Args:
@@ -63,87 +63,91 @@ def planned(box: Box, theirs: Found | None = None) -> Planned:
         theirs: What is stopped before anything of ours starts there.
     """
     managed = box.rig.driver.managed
-    looks = [*(["driver_facts"] if box.rig.cards or managed else []), *(["holders"] if box.rig.lent else [])]
+    looks = [*(["driver_facts"] if box.rig.cards or managed else []), *(["holders"] if box.rig.reserved_gpus else [])]
     looks += ["containers"] if box.rig.containers else []
     looks += ["gateway_secrets"] if box.rig.gateway else []
-    box = box.ahead("facts", "served", "written", "use", *looks)
-    facts, found = box.facts(), box.served()
-    facts = leaving(facts, theirs) if theirs else facts
+    box = box.prefetch("facts", "served", "written", "use", *looks)
+    facts, found = box.read_facts(), box.read_serving_state()
+    facts = without_ports_of(facts, theirs) if theirs else facts
     driver, brought = None, None
     refused: list[str] = []
     if box.rig.cards or managed:
-        there = box.driver_facts()
-        chosen = driver_plan(box.rig, there)
+        there = box.read_driver_facts()
+        chosen = plan_driver(box.rig, there)
         driver = (box.rig, there, chosen)
-        if managed and isinstance(chosen, Refused):
+        if managed and isinstance(chosen, DriverRefusal):
             refused += chosen.reasons
         elif managed and isinstance(chosen, DriverPlan):
             brought = (there, chosen)
-    containers, notes = None, warnings(box.rig, facts) + other_cards(box.rig)
+    containers, notes = None, find_warnings(box.rig, facts) + describe_other_cards(box.rig)
     if box.rig.containers:
-        these = container_plan(box.rig, box.containers())
+        these = plan_containers(box.rig, box.read_container_facts())
         if isinstance(these, NoContainers):
             refused += these.reasons
         else:
-            containers = (box.containers(), these)
+            containers = (box.read_container_facts(), these)
             notes += these.notes
-    wanted = desired(box.rig, facts, brought, containers)
-    refused = [*map(str, box.rig.bundle_faults), *refusals(wanted, time.time()), *refused]
+    wanted = build_target_state(box.rig, facts, brought, containers)
+    refused = [*map(str, box.rig.bundle_faults), *find_refusals(wanted, time.time()), *refused]
     refused += _keys_refusals(box)
-    made = planning.plan(wanted, found)
-    lent = sentences(box.rig, box.holders().borrowers if box.rig.lent else (), ended=made.reboots)
-    return Planned(
+    made = planning.plan_deploy(wanted, found)
+    lent = describe_borrowers(
+        box.rig, box.read_card_holders().borrowers if box.rig.reserved_gpus else (), ended=made.reboots
+    )
+    return HostPlan(
         made,
         refused,
         notes,
         driver,
         lent,
-        gateway.sentences(box.rig),
-        evidence(box.rig),
-        _changed(box, wanted, made),
+        gateway.describe_access(box.rig),
+        describe_variant_evidence(box.rig),
+        _describe_changes(box, wanted, made),
         box.rig.digest,
     )
 
 
-def _keys_refusals(box: Box) -> list[str]:
+def _keys_refusals(box: ConnectedHost) -> list[str]:
     """Why the box does not take its gateway's keys from their file: it has newer ones."""
     if not box.rig.gateway:
         return []
-    file = host_keys.keys_file(box.rig, box.rig.gateway)
-    refusal = host_keys.describe_refusal(
+    file = deployed_keys.keys_file_path(box.rig, box.rig.gateway)
+    refusal = deployed_keys.describe_refusal(
         file,
-        keyring.load(file),
-        box.gateway_secrets(),
-        lambda: box.read(host_keys.having, host_keys.having_script(box.rig)),
+        keyring.load_keyring(file),
+        box.read_gateway_secrets(),
+        lambda: box.run_and_parse(deployed_keys.parse_deployed_keys, deployed_keys.render_keys_query(box.rig)),
     )
     return [refusal] if refusal else []
 
 
-def _changed(box: Box, wanted: Desired, made: Plan) -> list[str]:
+def _describe_changes(box: ConnectedHost, wanted: TargetState, made: DeployPlan) -> list[str]:
     """What is done to instances that are interrupted."""
     if not made.interrupted:
         return []
-    written, use, said = box.written(), box.use(), list[str]()
+    written, use, said = box.read_written_files(), box.read_resource_usage(), list[str]()
     units = {one.name: one for one in wanted.generation.units}
     for name in made.interrupted:
         if name not in units:
             others = {state.unit for state in wanted.generation.unit_states}
             what = "(restart)" if name in others else "not declared any more (stop)"
-            said.append(f"{_instance(name)}: {what}")
+            said.append(f"{_instance_label(name)}: {what}")
             continue
-        found = changes(units[name], *written[name]) if name in written else []
+        found = describe_unit_changes(units[name], *written[name]) if name in written else []
         why = "; ".join(found) or ("reboot" if made.reboots else "same settings")
-        said.append(f"{_instance(name)}: {why} (restart, {down(use[name].start_seconds if name in use else None)})")
+        said.append(
+            f"{_instance_label(name)}: {why} (restart, {describe_downtime_seconds(use[name].start_seconds if name in use else None)})"
+        )
     return said
 
 
-def _instance(unit: str) -> str:
+def _instance_label(unit: str) -> str:
     return unit.removeprefix("rigwright-").removesuffix(".service")
 
 
 @click.command()
-@INVENTORY
-@LIMIT
+@INVENTORY_ARGUMENT
+@LIMIT_OPTION
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def plan(inventory: str, limit: str | None, as_json: bool) -> None:
     """What a deploy of INVENTORY will do to each host, why, how much it fetches, and which instances it interrupts.
@@ -151,8 +155,8 @@ def plan(inventory: str, limit: str | None, as_json: bool) -> None:
     Of a driver that is not managed it says what a managed one would be, as advice. Nothing is changed. Exit status 1
     when a host would be refused, 2 where the command or a file is, 3 when a host cannot be reached.
     """
-    found, gone = boxes(inventory, limit)
-    seen = dict(zip([box.name for box in found], each(found, planned), strict=True))
+    found, gone = connect_inventory(inventory, limit)
+    seen = dict(zip([box.name for box in found], map_hosts(found, plan_box), strict=True))
     if as_json:
         rows = [
             {
@@ -168,30 +172,34 @@ def plan(inventory: str, limit: str | None, as_json: bool) -> None:
                 "gateway": one.gateway,
                 "evidence": one.evidence,
                 "changed": one.changed,
-                "driver": as_row(*one.driver) if one.driver else None,
+                "driver": driver_plan_record(*one.driver) if one.driver else None,
             }
             for name, one in seen.items()
         ]
-        click.echo(json.dumps(rows + absent(gone), indent=2))
+        click.echo(json.dumps(rows + unreached_rows(gone), indent=2))
     else:
-        _show(seen)
-    leave(gone)
+        _print_plans(seen)
+    exit_if_unreached(gone)
     sys.exit(1 if any(one.refused for one in seen.values()) else 0)
 
 
-def _show(seen: dict[str, Planned]) -> None:
+def _print_plans(seen: dict[str, HostPlan]) -> None:
     rows: list[tuple[str, ...]] = []
     notes = []
     for name, one in seen.items():
         made = one.plan
         rows += [
-            (name, step.role, step.what, step.why, size(step.fetched_bytes) if step.fetched_bytes else "")
+            (name, step.role, step.what, step.why, format_size(step.fetched_bytes) if step.fetched_bytes else "")
             for step in made.steps
         ]
         notes += [f"{name}: refused: {reason}" for reason in one.refused]
         notes += [f"{name}: {text}" for text in one.warnings]
         notes += [f"{name}: evidence: {text}" for text in one.evidence]
-        notes += [f"{name}: driver: {text}" for text in told.sentences(*one.driver)] if one.driver else []
+        notes += (
+            [f"{name}: driver: {text}" for text in driver_summary.describe_driver_plan(*one.driver)]
+            if one.driver
+            else []
+        )
         notes += [f"{name}: lent: {text}" for text in one.lent]
         notes += [f"{name}: gateway: {text}" for text in one.gateway]
         if not made.steps:
@@ -203,13 +211,13 @@ def _show(seen: dict[str, Planned]) -> None:
         if not made.interrupted:
             notes.append(f"{name}: interrupts nothing that is served now")
         if made.fetched_bytes:
-            amount, source = size(made.fetched_bytes), made.bundle_folder
+            amount, source = format_size(made.fetched_bytes), made.bundle_folder
             how = f"gets {amount} from {source}" if source else f"fetches {amount} by the lock"
             notes.append(f"{name}: {how}, beside packages and tools")
     if rows:
-        show(("host", "role", "what", "why", "fetched"), rows)
+        print_table(("host", "role", "what", "why", "fetched"), rows)
     for digest in dict.fromkeys(one.digest for one in seen.values()):
         whose = ", ".join(name for name, one in seen.items() if one.digest == digest)
-        notes.append(f"{whose}: lock and bundle have the digest {spoken(digest)}")
+        notes.append(f"{whose}: lock and bundle have the digest {format_digest(digest)}")
     for note in notes:
-        paragraph(note)
+        print_paragraph(note)

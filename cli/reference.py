@@ -19,26 +19,26 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import AfterValidator, BaseModel, PlainValidator
 from pydantic.fields import FieldInfo
 
-from rigwright.declaration.connection import Connection
+from rigwright.declaration.connection import ConnectionEntry
 from rigwright.engines import kinds
-from rigwright.engines.log import Cause
+from rigwright.engines.log_causes import Cause
 from rigwright.engines.log_patterns import COMMON_CAUSES
-from rigwright.gateway.clients import CLIENTS, Way
-from rigwright.model.catalog import Card, Model
-from rigwright.model.containers.entry import Containers
-from rigwright.model.engines.evidence import Evidence
-from rigwright.model.engines.purpose import Blocked, Purpose
-from rigwright.model.entry import Driver, RigEntry, Roots, Share
+from rigwright.gateway.client_setup import CLIENTS, ClientEndpoint
+from rigwright.model.catalog import Card, ModelKeys
+from rigwright.model.containers.entry import ContainersEntry
+from rigwright.model.engines.evidence import VariantEvidence
+from rigwright.model.engines.purpose import BlockedVariant, Purpose
+from rigwright.model.entry import DriverEntry, RigEntry, Roots, ShareEntry
 from rigwright.model.envs.keys import EnvKeys
 from rigwright.model.gateway.entry import Gateway, ListenerEntry, ModelEntry
 from rigwright.model.instance_entry import InstanceEntry
-from rigwright.model.monitoring.entry import Limits, Monitoring, Receiver, Server
-from rigwright.model.registries import Registry
+from rigwright.model.monitoring.entry import AlertReceiver, AlertThresholds, Monitoring, MonitoringServer
+from rigwright.model.registries import RegistryEntry
 from rigwright.operate import kernel_messages
-from rigwright.patches.keys import PatchKeys, Target
+from rigwright.patches.keys import PatchKeys, PatchTarget
 from rigwright.paths import ROOT
-from rigwright.plugins.keys import Doctor, Line, Mode, PluginKeys
-from rigwright.supply import archives, bundle
+from rigwright.plugins.keys import Doctor, DoctorLine, PluginKeys, PluginMode
+from rigwright.supply import apt_archives, bundle
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, LockFile
 from rigwright.types import RISING
@@ -53,7 +53,7 @@ SCHEMA = ROOT / "docs" / "check.schema.json"
 
 
 @dataclass(frozen=True)
-class Table:
+class KeyTable:
     """What a table is made from."""
 
     of: Any
@@ -65,50 +65,50 @@ class Table:
 
 
 TABLES = {
-    "rig": Table(RigEntry, python=True),
-    "connection": Table(Connection, python=True),
-    "instance": Table(InstanceEntry, python=True),
-    "driver": Table(Driver, "driver.", python=True),
-    "containers": Table(Containers, "containers.", python=True),
-    "roots": Table(Roots, "roots.", python=True),
-    "share": Table(Share, "share.", python=True),
-    "registry": Table(Registry, python=True),
-    "gateway": Table(Gateway, "gateway.", python=True),
-    "gateway-listener": Table(ListenerEntry, python=True),
-    "gateway-model": Table(ModelEntry, python=True),
-    "monitoring": Table(Monitoring, "monitoring.", python=True),
-    "monitoring-server": Table(Server, python=True),
-    "monitoring-receiver": Table(Receiver, python=True),
-    "monitoring-limits": Table(Limits, python=True),
-    "input": Table(Input),
-    "model": Table(Model),
+    "rig": KeyTable(RigEntry, python=True),
+    "connection": KeyTable(ConnectionEntry, python=True),
+    "instance": KeyTable(InstanceEntry, python=True),
+    "driver": KeyTable(DriverEntry, "driver.", python=True),
+    "containers": KeyTable(ContainersEntry, "containers.", python=True),
+    "roots": KeyTable(Roots, "roots.", python=True),
+    "share": KeyTable(ShareEntry, "share.", python=True),
+    "registry": KeyTable(RegistryEntry, python=True),
+    "gateway": KeyTable(Gateway, "gateway.", python=True),
+    "gateway-listener": KeyTable(ListenerEntry, python=True),
+    "gateway-model": KeyTable(ModelEntry, python=True),
+    "monitoring": KeyTable(Monitoring, "monitoring.", python=True),
+    "monitoring-server": KeyTable(MonitoringServer, python=True),
+    "monitoring-receiver": KeyTable(AlertReceiver, python=True),
+    "monitoring-limits": KeyTable(AlertThresholds, python=True),
+    "input": KeyTable(Input),
+    "model": KeyTable(ModelKeys),
     # variants in containers have the keys of what is in those
-    **{f"variant-{name}": Table(kind.variant_keys) for name, kind in kinds().items() if not kind.contained_by},
-    **{f"engine-{name}": Table(kind.engine_keys) for name, kind in kinds().items()},
-    "evidence": Table(Evidence),
-    "purpose": Table(Purpose),
-    "blocked": Table(Blocked),
-    "env": Table(EnvKeys),
-    "patch": Table(PatchKeys),
-    "plugin": Table(PluginKeys),
-    "plugin-mode": Table(Mode),
-    "plugin-doctor": Table(Doctor, "doctor."),
-    "plugin-line": Table(Line),
-    "patch-target": Table(Target),
-    "card": Table(Card),
-    "lock": Table(LockFile),
-    "artefact": Table(Artefact),
-    "bundle": Table(bundle.Index),
-    "bundle-suite": Table(archives.Suite),
-    "bundle-file": Table(bundle.Row),
+    **{f"variant-{name}": KeyTable(kind.variant_keys) for name, kind in kinds().items() if not kind.container_engine},
+    **{f"engine-{name}": KeyTable(kind.engine_keys) for name, kind in kinds().items()},
+    "evidence": KeyTable(VariantEvidence),
+    "purpose": KeyTable(Purpose),
+    "blocked": KeyTable(BlockedVariant),
+    "env": KeyTable(EnvKeys),
+    "patch": KeyTable(PatchKeys),
+    "plugin": KeyTable(PluginKeys),
+    "plugin-mode": KeyTable(PluginMode),
+    "plugin-doctor": KeyTable(Doctor, "doctor."),
+    "plugin-line": KeyTable(DoctorLine),
+    "patch-target": KeyTable(PatchTarget),
+    "card": KeyTable(Card),
+    "lock": KeyTable(LockFile),
+    "artefact": KeyTable(Artefact),
+    "bundle": KeyTable(bundle.BundleIndex),
+    "bundle-suite": KeyTable(apt_archives.ArchiveSuite),
+    "bundle-file": KeyTable(bundle.BundleRow),
 }
 
 
-class Undescribed(Exception):
+class MissingDescription(Exception):
     """A key has no description."""
 
 
-def pages(folder: Path = ROOT / "docs") -> Iterator[tuple[Path, str]]:
+def render_pages(folder: Path = ROOT / "docs") -> Iterator[tuple[Path, str]]:
     """Every page with a table, and its text with the tables as they should be.
 
     Raises:
@@ -117,50 +117,52 @@ def pages(folder: Path = ROOT / "docs") -> Iterator[tuple[Path, str]]:
     """
     for path in sorted(folder.glob("*.md")):
         text = path.read_text()
-        made = BLOCK.sub(lambda found: f"{found['begin']}\n{table(found['name'])}\n{found['end']}", text)
+        made = BLOCK.sub(lambda found: f"{found['begin']}\n{render_table(found['name'])}\n{found['end']}", text)
         if BLOCK.search(text):
             yield path, made
 
 
-def table(name: str) -> str:
+def render_table(name: str) -> str:
     """One table, as Markdown.
 
     Raises:
         KeyError: there is none of that name.
         Undescribed: a key of its model has no description.
     """
-    if name in OTHERS:
-        return OTHERS[name]()
+    if name in TABLE_RENDERERS:
+        return TABLE_RENDERERS[name]()
     wanted = TABLES[name]
-    models = _models(wanted.of)
+    models = _union_models(wanted.of)
     if len(models) == 1:
-        return _keys(models[0], wanted)
-    return "\n".join(f"**{_tag(one)}** {_first_line(one)}\n\n{_keys(one, wanted)}" for one in models)
+        return _render_keys(models[0], wanted)
+    return "\n".join(f"**{_model_tag(one)}** {_first_line(one)}\n\n{_render_keys(one, wanted)}" for one in models)
 
 
-def _checks() -> str:
+def _render_checks() -> str:
     """All checks, a table a file of them."""
     from checks import catalogue
 
     parts: dict[str, list[tuple[str, ...]]] = {}
-    for one in catalogue.every():
+    for one in catalogue.list_checks():
         looks = ", ".join(f"`{section.name}`" for section in one.sections)
         parts.setdefault(one.file, []).append((one.id, one.severity, one.title, one.why, looks))
     titles = ("Id", "Severity", "What holds", "What goes wrong where it does not", "Decided from")
-    return "\n".join(f"**{file.replace('_', ' ')}**\n\n{_drawn(titles, rows)}" for file, rows in parts.items())
+    return "\n".join(
+        f"**{file.replace('_', ' ')}**\n\n{_render_markdown_table(titles, rows)}" for file, rows in parts.items()
+    )
 
 
-def _sections() -> str:
+def _render_sections() -> str:
     """The parts of the survey."""
     from checks import catalogue
-    from checks.survey.blind import BLIND
+    from checks.survey.limitations import BLIND
     from checks.survey.sections import SECTIONS
 
-    rows = ((f"`{one.name}`", catalogue.looks(one), BLIND[one.name]) for one in SECTIONS)
-    return _drawn(("Part", "What it looks at", "What it cannot see"), rows)
+    rows = ((f"`{one.name}`", catalogue.describe_section(one), BLIND[one.name]) for one in SECTIONS)
+    return _render_markdown_table(("Part", "What it looks at", "What it cannot see"), rows)
 
 
-def _symptoms() -> str:
+def _render_symptoms() -> str:
     """What engines' logs betray: a table of what every one may say, then one of each kind's own."""
     parts: dict[str, tuple[Cause, ...]] = {
         "Any engine": COMMON_CAUSES,
@@ -168,90 +170,90 @@ def _symptoms() -> str:
     }
     for name, kind in sorted(kinds().items()):
         # what is in a container says what it says outside of one
-        if not kind.contained_by:
+        if not kind.container_engine:
             parts[name] = tuple(one for one in kind.causes if one not in COMMON_CAUSES)
     titles = ("The log says", "Likely cause, and what helps", "Check")
     return "\n".join(
-        f"**{title}**\n\n{_drawn(titles, ((f'{_matched(one.pattern)}', _meaning(one), one.check) for one in causes))}"
+        f"**{title}**\n\n{_render_markdown_table(titles, ((f'{_render_pattern(one.pattern)}', _describe_cause(one), one.check) for one in causes))}"
         for title, causes in parts.items()
     )
 
 
-def _matched(pattern: str) -> str:
+def _render_pattern(pattern: str) -> str:
     """A pattern as a page shows it, in a code span that a table can hold."""
     return f"`{pattern}`"
 
 
-def _meaning(cause: Cause) -> str:
+def _describe_cause(cause: Cause) -> str:
     said = re.sub(r"([*_<>])", r"\\\1", cause.means)
     return f"{'harmless: ' if cause.harmless else ''}{said}{', if it is the last line' if cause.last else ''}"
 
 
-def _clients() -> str:
+def _render_clients() -> str:
     """What each client is told of one model at one gateway."""
-    way = Way("box1", "qwen3.6-27b", "http://192.0.2.7:8000/v1", keyed=True, listener="lan")
+    way = ClientEndpoint("box1", "qwen3.6-27b", "http://192.0.2.7:8000/v1", keyed=True, listener="lan")
     parts = (f"**{name}**: {one.where}\n\n```\n{one.made(way)}```\n" for name, one in CLIENTS.items())
     return "\n".join(parts)
 
 
-def _alerts() -> str:
+def _render_alerts() -> str:
     """What somebody is told of, where every limit is declared."""
-    from rigwright.model.monitoring.entry import Limits
-    from rigwright.monitoring.rules import alerts
+    from rigwright.model.monitoring.entry import AlertThresholds
+    from rigwright.monitoring.alert_rules import build_alerts
 
     rows = []
-    for one in alerts(Limits(ttft_p99_s=2.0)):
+    for one in build_alerts(AlertThresholds(ttft_p99_s=2.0)):
         says = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda label: label[1].upper(), one.says)
         says = re.sub(r"\{\{ \$value[^}]*\}\}", "N", says)
         says = re.sub(r"\{\{ if [^}]*\}\}(.*?)\{\{ else \}\}(.*?)\{\{ end \}\}", r"\1, or \2", says)
         rows.append((one.name, one.severity, says, f"{one.minutes} min" if one.minutes else "at once"))
-    return _drawn(("Alert", "Severity", "Says", "After"), rows)
+    return _render_markdown_table(("Alert", "Severity", "Says", "After"), rows)
 
 
-def _fields() -> str:
+def _render_request_fields() -> str:
     """The rules for request fields."""
-    from rigwright.gateway.fields import request_rules
+    from rigwright.gateway.request_rules import load_request_rules
 
     rows = []
-    for one in request_rules():
+    for one in load_request_rules():
         places = ", ".join(f"`{place}`" for place in one.at)
         paths = f" (on {', '.join(f'`/v1/{path}`' for path in one.paths)})" if one.paths else ""
         demand = re.sub(r"([*_<>])", r"\\\1", one.demand)
         rows.append((f"`{one.name}`", places + paths, demand, one.reason, ", ".join(one.source)))
-    return _drawn(("Rule", "Fields", "What it demands", "Why", "Source"), rows)
+    return _render_markdown_table(("Rule", "Fields", "What it demands", "Why", "Source"), rows)
 
 
-def _root_programs() -> str:
+def _render_root_programs() -> str:
     """What root starts on hosts."""
     from rigwright.supply.root_programs import PROGRAMS, WHERE
 
     rows = [(", ".join(f"`{name}`" for name in one.names), WHERE[one.origin], one.source, one.note) for one in PROGRAMS]
-    return _drawn(("Programs", "Their bytes", "Package, group or source", "How"), rows)
+    return _render_markdown_table(("Programs", "Their bytes", "Package, group or source", "How"), rows)
 
 
-OTHERS = {
-    "fields": _fields,
-    "root-programs": _root_programs,
-    "clients": _clients,
-    "symptoms": _symptoms,
-    "checks": _checks,
-    "survey": _sections,
-    "alerts": _alerts,
+TABLE_RENDERERS = {
+    "fields": _render_request_fields,
+    "root-programs": _render_root_programs,
+    "clients": _render_clients,
+    "symptoms": _render_symptoms,
+    "checks": _render_checks,
+    "survey": _render_sections,
+    "alerts": _render_alerts,
 }
 
 
-def _models(of: Any) -> list[type[BaseModel]]:
+def _union_models(of: Any) -> list[type[BaseModel]]:
     """The models of a union, in their order; of a model, itself."""
     if isinstance(of, type):
         return [of] if issubclass(of, BaseModel) else []
-    return [model for inner in get_args(of) for model in _models(inner)]
+    return [model for inner in get_args(of) for model in _union_models(inner)]
 
 
-def _tag(model: type[BaseModel]) -> str:
+def _model_tag(model: type[BaseModel]) -> str:
     """What says that it is this one of several: the keys that allow one value, and have to be there."""
     fixed = {key: get_args(field.annotation) for key, field in model.model_fields.items() if field.is_required()}
     return ", ".join(
-        f"`{key} = {_literal(values[0])}`"
+        f"`{key} = {_render_literal(values[0])}`"
         for key, values in fixed.items()
         if get_origin(model.model_fields[key].annotation) is Literal and len(values) == 1
     )
@@ -261,52 +263,54 @@ def _first_line(model: type[BaseModel]) -> str:
     return (model.__doc__ or "").strip().partition("\n")[0]
 
 
-def _keys(model: type[BaseModel], wanted: Table) -> str:
+def _render_keys(model: type[BaseModel], wanted: KeyTable) -> str:
     rows = []
     for name, field in model.model_fields.items():
         key = field.alias or name
         if not field.description:
-            raise Undescribed(f"{model.__name__}.{name} has no description")
-        allowed = _allowed(field.annotation, tuple(field.metadata), wanted.python)
-        rows.append((f"`{wanted.prefix}{key}`", allowed, _default(field, wanted.python), field.description))
-    return _drawn(("Key", "Allowed", "Default", "Meaning"), rows)
+            raise MissingDescription(f"{model.__name__}.{name} has no description")
+        allowed = _describe_allowed(field.annotation, tuple(field.metadata), wanted.python)
+        rows.append((f"`{wanted.prefix}{key}`", allowed, _render_default(field, wanted.python), field.description))
+    return _render_markdown_table(("Key", "Allowed", "Default", "Meaning"), rows)
 
 
-def _drawn(titles: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+def _render_markdown_table(titles: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     drawn = [f"| {' | '.join(cell.replace('|', BAR) for cell in row)} |\n" for row in (titles, *rows)]
     return "".join((drawn[0], "|---" * len(titles), "|\n", *drawn[1:]))
 
 
-def _allowed(annotation: Any, rules: tuple[Any, ...], python: bool) -> str:
+def _describe_allowed(annotation: Any, rules: tuple[Any, ...], python: bool) -> str:
     """What a key may be, in the words that refuse all else."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return _allowed(inner[0], (*inner[1:], *rules), python)
+        return _describe_allowed(inner[0], (*inner[1:], *rules), python)
     if RISING in rules:
-        return f"{_allowed(annotation, tuple(one for one in rules if one is not RISING), python)}, the lower one first"
-    if said := _said([rule.func for rule in rules if isinstance(rule, (AfterValidator, PlainValidator))], annotation):
+        return f"{_describe_allowed(annotation, tuple(one for one in rules if one is not RISING), python)}, the lower one first"
+    if said := _validator_message(
+        [rule.func for rule in rules if isinstance(rule, (AfterValidator, PlainValidator))], annotation
+    ):
         return said
     if origin in (Union, UnionType):
-        if len(models := _models(annotation)) > 1:
-            return f"a table, one of {', '.join(map(_tag, models))}"
-        return ", or ".join(_allowed(one, rules, python) for one in inner if one is not NoneType)
+        if len(models := _union_models(annotation)) > 1:
+            return f"a table, one of {', '.join(map(_model_tag, models))}"
+        return ", or ".join(_describe_allowed(one, rules, python) for one in inner if one is not NoneType)
     if origin is Literal:
-        return ", ".join(f"`{_literal(one)}`" for one in inner)
+        return ", ".join(f"`{_render_literal(one)}`" for one in inner)
     if origin is tuple:
         listed = inner[:-1] if inner[-1] is Ellipsis else inner
         some = " of at least one" if any(isinstance(rule, MinLen) for rule in rules) else ""
         many = f"list{some}" if inner[-1] is Ellipsis else f"{len(inner)} values"
-        return f"{many}, each {_allowed(listed[0], (), python)}"
+        return f"{many}, each {_describe_allowed(listed[0], (), python)}"
     if origin is dict:
-        return f"table: {_allowed(inner[0], (), python)} \u2192 {_allowed(inner[1], (), python)}"
+        return f"table: {_describe_allowed(inner[0], (), python)} \u2192 {_describe_allowed(inner[1], (), python)}"
     if annotation is bool:
         return "`True`, `False`" if python else "`true`, `false`"
     if annotation is int:
-        return _range(rules)
-    return "a table" if _models(annotation) else "text"
+        return _describe_range(rules)
+    return "a table" if _union_models(annotation) else "text"
 
 
-def _said(checks: list[Callable[..., object]], annotation: Any) -> str:
+def _validator_message(checks: list[Callable[..., object]], annotation: Any) -> str:
     """What the last check says that refuses a value which no type of ours takes; "" without one."""
     found = ""
     for check in checks:
@@ -317,7 +321,7 @@ def _said(checks: list[Callable[..., object]], annotation: Any) -> str:
     return re.sub(r"([*~_\[\]])", r"\\\1", found)
 
 
-def _range(rules: tuple[Any, ...]) -> str:
+def _describe_range(rules: tuple[Any, ...]) -> str:
     # pydantic keeps a field's own bounds one by one, and an annotated type's together
     bounds = [bound for rule in rules for bound in (rule.metadata if isinstance(rule, FieldInfo) else (rule,))]
     low = [one.ge for one in bounds if isinstance(one, Ge)] + [one.gt for one in bounds if isinstance(one, Gt)]
@@ -328,11 +332,11 @@ def _range(rules: tuple[Any, ...]) -> str:
     return f"a whole number {'above' if above else 'from'} {low[0]}" if low else "a whole number"
 
 
-def _literal(value: object) -> str:
+def _render_literal(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _default(field: FieldInfo, python: bool) -> str:
+def _render_default(field: FieldInfo, python: bool) -> str:
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True, validated_data={})
@@ -340,15 +344,15 @@ def _default(field: FieldInfo, python: bool) -> str:
         return "each key's own"
     if value is None or value in ("", (), {}):
         return "none"
-    return f"`{value}`" if python else f"`{_literal(value)}`"
+    return f"`{value}`" if python else f"`{_render_literal(value)}`"
 
 
 def main() -> None:
     """Write what is stale, and say which pages."""
-    from checks.results import schema
+    from checks.results import render_report_schema
 
-    reports = (SCHEMA, json.dumps(schema(), indent=2) + "\n")
-    for path, text in (*pages(), reports):
+    reports = (SCHEMA, json.dumps(render_report_schema(), indent=2) + "\n")
+    for path, text in (*render_pages(), reports):
         if not path.exists() or path.read_text() != text:
             path.write_text(text)
             sys.stdout.write(f"{path.relative_to(ROOT)} written anew\n")

@@ -6,31 +6,31 @@ from pathlib import Path
 
 import click
 
-from cli.completing import LIMIT
-from cli.declared import INVENTORY, named, rig_of
+from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rig, load_hosts
+from cli.shell_completion import LIMIT_OPTION
 from rigwright.engines import kind_of
-from rigwright.problems import unknown
+from rigwright.problems import describe_unknown
 
 
 @click.command()
-@INVENTORY
+@INVENTORY_ARGUMENT
 @click.option("--compose", "name", required=True, metavar="INSTANCE", help="Instance to render as a compose file.")
 @click.option(
     "--into",
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder to write it to, with its related files.",
 )
-@LIMIT
+@LIMIT_OPTION
 def render(inventory: str, name: str, into: Path | None, limit: str | None) -> None:
     """Print an instance of INVENTORY as Docker's compose would run it, without Rigwright.
 
     Of instances that are served from images. No host is contacted.
     """
-    rigs = {host: rig_of(host, data.get("rig")) for host, data in named(inventory, limit).items()}
+    rigs = {host: load_host_rig(host, data.get("rig")) for host, data in load_hosts(inventory, limit).items()}
     having = {host: one for host, rig in rigs.items() for one in rig.instances if one.name == name}
     if not having:
         names = {one.name for rig in rigs.values() for one in rig.instances}
-        raise click.ClickException(f"--compose: {unknown('instance', name, names)}")
+        raise click.ClickException(f"--compose: {describe_unknown('instance', name, names)}")
     host, *others = having
     if others:
         raise click.ClickException(f"--compose: {name} is on {', '.join(having)}: choose one with --limit")

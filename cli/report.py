@@ -14,32 +14,32 @@ from pathlib import Path
 import click
 from pydantic import TypeAdapter, ValidationError
 
-from bench.speed import RATES
-from checks.catalogue import every
-from checks.looking import Box
+from bench.speed_protocol import RATES
+from checks.catalogue import list_checks
+from checks.connections import ConnectedHost
 from checks.results import STATUS, HostReport, Report
-from cli.clients import reach
-from cli.completing import LIMIT
-from cli.declared import INVENTORY
-from cli.ending import Refused
-from cli.evidence import gathered
-from cli.written import put
-from rigwright.baseline import book
-from rigwright.baseline.compare import compared
+from cli.evidence import collect_evidence
+from cli.exit_codes import InvalidRequest
+from cli.instance_access import connect_boxes
+from cli.inventory_loading import INVENTORY_ARGUMENT
+from cli.output_file import write_output
+from cli.shell_completion import LIMIT_OPTION
+from rigwright.baseline import history
+from rigwright.baseline.compare import compare_rates
 from rigwright.declaration.catalog import load_catalog
 from rigwright.engines import kind_of, kinds
-from rigwright.engines.log import matched_lines
+from rigwright.engines.log_causes import find_cause_lines
 from rigwright.model.rig import Instance, Rig
-from rigwright.operate.diagnose import diagnosed, names
-from rigwright.operate.evidence import Evidence
+from rigwright.operate.diagnose import diagnose_host, symptom_names
+from rigwright.operate.evidence import HostEvidence
 from rigwright.paths import ROOT
-from rigwright.report import page
-from roles import root
+from rigwright.report import public_report
+from roles import root_shell
 
 
 @click.command()
-@INVENTORY
-@LIMIT
+@INVENTORY_ARGUMENT
+@LIMIT_OPTION
 @click.option(
     "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write it to this file, once you agree."
 )
@@ -53,22 +53,22 @@ def report(inventory: str, limit: str | None, output: Path | None, yes: bool) ->
     Exit status 0: all boxes are in it. 2: refused. 3: one cannot be reached, and the page says so.
     Example: rigwright report ~/boxes/rig.py --output report.md
     """
-    looked = _checked(inventory, limit)
-    found, gone = reach(inventory, limit)
+    looked = _run_checks(inventory, limit)
+    found, gone = connect_boxes(inventory, limit)
     by_name = {one.name: one for one in looked.hosts}
-    boxes = [_box(box, by_name.get(box.name), inventory) for box in found]
-    boxes += [page.Box({}, "", None, (), (), reached=False) for _ in gone]
+    boxes = [_report_box(box, by_name.get(box.name), inventory) for box in found]
+    boxes += [public_report.ReportedBox({}, "", None, (), (), reached=False) for _ in gone]
     day = datetime.now(timezone.utc).strftime("%Y-%m-%d")
-    text = page.text(boxes, shipped(), metadata.version("rigwright"), day)
+    text = public_report.render_report(boxes, shipped_names(), metadata.version("rigwright"), day)
     click.echo(text, nl=False)
     if output and (yes or click.confirm(f"\nWrite this to {output}?")):
-        put(output, text)
+        write_output(output, text)
         click.echo(f"written to {output}", err=True)
     if gone:
         sys.exit(STATUS["not reached"])
 
 
-def _checked(inventory: str, limit: str | None) -> Report:
+def _run_checks(inventory: str, limit: str | None) -> Report:
     """What the checks find.
 
     Raises:
@@ -80,62 +80,64 @@ def _checked(inventory: str, limit: str | None) -> Report:
     try:
         return TypeAdapter(Report).validate_json(done.stdout)
     except ValidationError:
-        why = done.stderr.strip().removeprefix("Error: ")[-2000:] or _silent(done.returncode)
+        why = done.stderr.strip().removeprefix("Error: ")[-2000:] or _describe_exit(done.returncode)
         line = shlex.join(["check", inventory, *limits])
-        raise Refused(f"the checks did not run: {why}\n`rigwright {line}` says more") from None
+        raise InvalidRequest(f"the checks did not run: {why}\n`rigwright {line}` says more") from None
 
 
-def _silent(status: int) -> str:
+def _describe_exit(status: int) -> str:
     ended = f"by signal {-status}" if status < 0 else f"with status {status}"
     return f"they ended {ended} and said nothing"
 
 
-def shipped() -> page.Shipped:
+def shipped_names() -> public_report.ShippedNames:
     """What we ship, and may be named."""
     catalog = load_catalog([ROOT / "catalog"])
-    return page.Shipped(
+    return public_report.ShippedNames(
         variants=frozenset(catalog.variants),
         engines=frozenset(kinds()),
         cards=frozenset(card.name for card in catalog.cards.values()),
-        checks={one.id: one.title for one in every()},
+        checks={one.id: one.title for one in list_checks()},
         rates=frozenset(RATES),
-        signs=names(),
+        signs=symptom_names(),
     )
 
 
-def _box(box: Box, seen: HostReport | None, inventory: str) -> page.Box:
+def _report_box(box: ConnectedHost, seen: HostReport | None, inventory: str) -> public_report.ReportedBox:
     checks = seen.checks if seen else []
     try:
-        pages = book.read(book.path(inventory, box.rig.name))
-    except book.Unreadable as error:
-        raise Refused(str(error)) from None
+        pages = history.load_history(history.history_path(inventory, box.rig.name))
+    except history.UnreadableHistory as error:
+        raise InvalidRequest(str(error)) from None
     try:
-        evidence, _ = gathered(inventory, box, box.rig.instances, ())
-    except root.Gone:
-        evidence = Evidence(inventory, box.name)
+        evidence, _ = collect_evidence(inventory, box, box.rig.instances, ())
+    except root_shell.ConnectionGone:
+        evidence = HostEvidence(inventory, box.name)
     numbers = {one.name: number for number, one in enumerate(box.rig.instances, 1)}
-    return page.Box(
+    return public_report.ReportedBox(
         versions=seen.versions if seen else {},
         lock=box.rig.digest,
         generation=seen.generation if seen else None,
         cards=[card.name for card in box.rig.cards],
         instances=[
-            page.Instance(
+            public_report.ReportedInstance(
                 engine=one.engine.kind,
                 version=engine_version(box.rig, one),
                 variant=one.variant_name,
                 cards=len(one.cards),
-                measured=measured(pages.page(one.name)),
-                symptoms=symptoms(one, evidence.logs.get(one.name, ())),
+                measured=last_measurement(pages.for_instance(one.name)),
+                symptoms=collect_symptoms(one, evidence.logs.get(one.name, ())),
             )
             for one in box.rig.instances
         ],
         causes=[
-            page.Sign(one.id, numbers.get(one.where), one.times)
-            for one in diagnosed(evidence, {one.name: kind_of(one).causes for one in box.rig.instances})
+            public_report.ReportedCause(one.id, numbers.get(one.where), one.times)
+            for one in diagnose_host(evidence, {one.name: kind_of(one).causes for one in box.rig.instances})
         ],
         counts=Counter(result.verdict for result in checks),
-        red=list(dict.fromkeys(page.Verdict(one.id, one.severity) for one in checks if one.verdict == "fail")),
+        red=list(
+            dict.fromkeys(public_report.ReportedCheck(one.id, one.severity) for one in checks if one.verdict == "fail")
+        ),
     )
 
 
@@ -146,27 +148,29 @@ def engine_version(rig: Rig, instance: Instance) -> str:
     return instance.artefacts[0].version if instance.artefacts else ""
 
 
-def measured(of: book.Page) -> page.Measured | None:
+def last_measurement(of: history.InstanceHistory) -> public_report.ReportedRun | None:
     """The last run that counts, beside what was accepted."""
-    run = of.last
+    run = of.last_run
     if run is None:
         return None
-    before = of.before(run)
-    beside = {row.name: row for row in compared(run, before.runs)} if before else {}
+    before = of.find_accepted(run)
+    beside = {row.name: row for row in compare_rates(run, before.runs)} if before else {}
     rates = [
-        page.Rate(name, series.mean, row.before.mean, row.verdict) if row else page.Rate(name, series.mean, None, "")
+        public_report.ReportedRate(name, series.mean, row.before.mean, row.verdict)
+        if row
+        else public_report.ReportedRate(name, series.mean, None, "")
         for name, series in run.rates.items()
         for row in (beside.get(name),)
     ]
     was = run.fingerprint
-    return page.Measured(run.date, rates, was.driver, was.power_w, was.lanes)
+    return public_report.ReportedRun(run.date, rates, was.driver, was.power_w, was.lanes)
 
 
-def symptoms(instance: Instance, lines: Sequence[str]) -> list[page.Symptom]:
+def collect_symptoms(instance: Instance, lines: Sequence[str]) -> list[public_report.ReportedSymptom]:
     """What lines of a log betray, by our own tables: nothing of the lines themselves."""
-    found = matched_lines(kind_of(instance).causes, lines)
+    found = find_cause_lines(kind_of(instance).causes, lines)
     return [
-        page.Symptom(one.means, one.check, one.harmless, len(at))
+        public_report.ReportedSymptom(one.means, one.check, one.harmless, len(at))
         for one, at in found.items()
         if not (one.last or one.plain)
     ]

@@ -12,29 +12,29 @@ import click
 import gevent
 from paramiko import Channel
 
-from checks.looking import Box, Rigs, alone, boxes
-from cli import interrupts, terminal
-from cli.asked import Runs
-from cli.completing import LIMIT
-from cli.declared import INVENTORY
-from cli.ending import Failed, Unreached, leave
+from checks.connections import ConnectedHost, RigsByHost, connect_inventory, require_single_host
+from cli import signals, terminal_session
+from cli.exit_codes import HostUnreached, NotAsDeclared, exit_if_unreached
+from cli.inventory_loading import INVENTORY_ARGUMENT
+from cli.passthrough import PassthroughCommand
+from cli.shell_completion import LIMIT_OPTION
 from rigwright.engines import kind_of
-from rigwright.envs import env
+from rigwright.envs import environment
 from rigwright.model.instance import Instance
-from rigwright.problems import printable, unknown
+from rigwright.problems import describe_unknown, printable
 from rigwright.render import render
-from rigwright.serving import inside
-from rigwright.serving.activation import goal
-from roles import root
+from rigwright.serving import exec_in_instance
+from rigwright.serving.activation import goal_for
+from roles import root_shell
 
-BEAT = 15.0  # seconds between two signs of life
-SILENCE = 120  # seconds without one after which the host ends the command; TCP itself gives up after 75
+HEARTBEAT_S = 15.0  # seconds between two signs of life
+HEARTBEAT_TIMEOUT_S = 120  # seconds without one after which the host ends the command; TCP itself gives up after 75
 
 
-@click.command(cls=Runs)
-@LIMIT
+@click.command(cls=PassthroughCommand)
+@LIMIT_OPTION
 @click.option("--instance", "as_instance", is_flag=True, help="NAME is an instance, even if an environment has it too.")
-@INVENTORY
+@INVENTORY_ARGUMENT
 @click.argument("name")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[COMMAND]...")
 def shell(inventory: str, name: str, words: tuple[str, ...], limit: str | None, as_instance: bool) -> None:
@@ -48,85 +48,91 @@ def shell(inventory: str, name: str, words: tuple[str, ...], limit: str | None, 
     Example: rigwright shell --limit box1 ~/boxes/rig.py vllm python -c 'import vllm; print(vllm.__version__)'
     """
 
-    def judge(rigs: Rigs) -> None:
-        alone(inventory, rigs)
+    def judge(rigs: RigsByHost) -> None:
+        require_single_host(inventory, rigs)
         for host, rig in rigs.items():
             names = {one.name for one in rig.instances} | (set() if as_instance else {one.name for one in rig.envs})
             if name not in names:
                 noun = "instance" if as_instance else "environment or instance"
-                raise click.UsageError(f"{host}: {unknown(noun, name, names)}")
+                raise click.UsageError(f"{host}: {describe_unknown(noun, name, names)}")
 
-    interrupts.end_at_once(lambda: "\n")
-    found, gone = boxes(inventory, limit, judge)
-    leave(gone)
+    signals.exit_on_interrupt(lambda: "\n")
+    found, gone = connect_inventory(inventory, limit, judge)
+    exit_if_unreached(gone)
     (box,) = found
-    typed = terminal.interactive()
+    typed = terminal_session.is_interactive()
     unit = f"rigwright_shell-{secrets.token_hex(4)}.service"
     instance = next((one for one in box.rig.instances if one.name == name), None)
     if instance and (as_instance or name not in {one.name for one in box.rig.envs}):
-        command = _beside(box, instance, words, unit, typed)
+        command = _instance_command(box, instance, words, unit, typed)
     else:
-        command = _within(box, name, words, unit, typed)
-    sys.exit(_run(box, command, unit, typed))
+        command = _environment_command(box, name, words, unit, typed)
+    sys.exit(_run_in_unit(box, command, unit, typed))
 
 
-def _within(box: Box, name: str, words: tuple[str, ...], unit: str, typed: bool) -> tuple[str, ...]:
+def _environment_command(
+    box: ConnectedHost, name: str, words: tuple[str, ...], unit: str, typed: bool
+) -> tuple[str, ...]:
     """What runs a command in an environment.
 
     Raises:
         Failed: it is not installed.
     """
-    facts, made = box.facts(), box.desired().installations[name]
+    facts, made = box.read_facts(), box.resolve_desired().installations[name]
     if made.folder not in facts.built_engines:
-        raise Failed(f"{box.name}: {name} is not installed as declared: run deploy first")
-    return env.entering(box.rig, box.rig.installed(made.folder), words, unit, terminal=typed)
+        raise NotAsDeclared(f"{box.name}: {name} is not installed as declared: run deploy first")
+    return environment.environment_command(box.rig, box.rig.installation_path(made.folder), words, unit, terminal=typed)
 
 
-def _beside(box: Box, instance: Instance, words: tuple[str, ...], unit: str, typed: bool) -> tuple[str, ...]:
+def _instance_command(
+    box: ConnectedHost, instance: Instance, words: tuple[str, ...], unit: str, typed: bool
+) -> tuple[str, ...]:
     """What runs a command as an instance.
 
     Raises:
         Failed: it runs in a container, or the host serves something else.
     """
-    if kind_of(instance).contained_by:
-        raise Failed(f"{box.name}: {instance.name} runs in a container, which no shell of ours enters")
-    box = box.ahead("served", "facts")
-    found, wanted = box.served(), box.desired().generation
-    if found.current is None or goal(found, wanted).number != found.current:
-        raise Failed(f"{box.name}: {instance.name} is not served as declared: run deploy first")
+    if kind_of(instance).container_engine:
+        raise NotAsDeclared(f"{box.name}: {instance.name} runs in a container, which no shell of ours enters")
+    box = box.prefetch("served", "facts")
+    found, wanted = box.read_serving_state(), box.resolve_desired().generation
+    if found.current is None or goal_for(found, wanted).number != found.current:
+        raise NotAsDeclared(f"{box.name}: {instance.name} is not served as declared: run deploy first")
     made = next(one for one in wanted.units if one.instance == instance.name)
-    return inside.entering(box.rig, made, words, unit, terminal=typed)
+    return exec_in_instance.instance_command(box.rig, made, words, unit, terminal=typed)
 
 
-def _run(box: Box, command: tuple[str, ...], unit: str, typed: bool) -> int:
+def _run_in_unit(box: ConnectedHost, command: tuple[str, ...], unit: str, typed: bool) -> int:
     try:
-        with _held(box, unit):
+        with _stop_unit_on_exit(box, unit):
             words = f"exec {shlex.join(command)}"
-            channel = root.start(box.target, words, terminal=terminal.terminal() if typed else None)
-            return terminal.attach(channel, typed)
-    except root.BROKEN as error:
-        raise Unreached(f"{box.name}: the connection was lost: {printable(str(error))}") from None
+            channel = root_shell.start_command(
+                box.target, words, terminal=terminal_session.describe_terminal() if typed else None
+            )
+            return terminal_session.attach_channel(channel, typed)
+    except root_shell.BROKEN as error:
+        raise HostUnreached(f"{box.name}: the connection was lost: {printable(str(error))}") from None
 
 
 @contextmanager
-def _held(box: Box, unit: str) -> Iterator[None]:
+def _stop_unit_on_exit(box: ConnectedHost, unit: str) -> Iterator[None]:
     """Have the host end a unit when the block ends, and when this process does, however that comes: it would go on by
     itself, with whatever it holds of the cards.
     """
-    channel = root.start(box.target, render("shell/hold.sh.j2", unit=unit, silence=SILENCE))
-    beating = gevent.spawn(_beat, channel)
+    channel = root_shell.start_command(box.target, render("shell/hold.sh.j2", unit=unit, silence=HEARTBEAT_TIMEOUT_S))
+    beating = gevent.spawn(_send_heartbeats, channel)
     try:
         yield
     finally:
         beating.kill(block=False)
-        with suppress(root.Gone):
-            root.run(box.target, f"systemctl stop {shlex.quote(unit)} 2>/dev/null || true")
+        with suppress(root_shell.ConnectionGone):
+            root_shell.run_command(box.target, f"systemctl stop {shlex.quote(unit)} 2>/dev/null || true")
         channel.close()
 
 
-def _beat(channel: Channel) -> None:
+def _send_heartbeats(channel: Channel) -> None:
     # a connection that is gone is told by the command's own channel
-    with suppress(*root.BROKEN):
+    with suppress(*root_shell.BROKEN):
         while True:
             channel.sendall(b".")
-            gevent.sleep(BEAT)
+            gevent.sleep(HEARTBEAT_S)

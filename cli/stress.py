@@ -8,31 +8,31 @@ from dataclasses import replace
 
 import click
 
-from checks import Drift
-from checks.looking import Box, each
-from checks.survey.health import look
-from cli.clients import INSTANCE, Interrupt, alone, chosen, reach
-from cli.completing import LIMIT
-from cli.declared import INVENTORY
-from cli.ending import Refused
-from cli.judged import Host, Judged, finish, line
-from cli.measured import ours
+from checks import CheckDifference
+from checks.connections import ConnectedHost, map_hosts
+from checks.survey.health import read_health
+from cli.exit_codes import InvalidRequest
+from cli.instance_access import INSTANCE_OPTION, InterruptHandler, connect_boxes, hold_deploy_lock, select_instances
+from cli.inventory_loading import INVENTORY_ARGUMENT
+from cli.measurement_guard import refuse_foreign_server
+from cli.shell_completion import LIMIT_OPTION
+from cli.verdict_report import HostVerdict, InstanceVerdict, finish_report, print_finding
 from rigwright.engines import kind_of
 from rigwright.model.rig import Instance
-from rigwright.operate import health
-from rigwright.operate.place import at_instance
-from rigwright.operate.stress import Probed, total
-from rigwright.operate.verify import Finding
-from roles import root
-from roles.client import Failed, Lost
-from roles.client.stress import Stressed
-from roles.unreached import away
+from rigwright.operate import instance_health
+from rigwright.operate.client_target import instance_target
+from rigwright.operate.stress import ProbeResult, sum_known
+from rigwright.operate.verify import ProbeFinding
+from roles import root_shell
+from roles.client import ClientJobFailed, ClientJobLost
+from roles.client.stress_probes import StressTarget
+from roles.connection_failures import describe_unreachable_host
 
 
 @click.command()
-@INVENTORY
-@LIMIT
-@INSTANCE
+@INVENTORY_ARGUMENT
+@LIMIT_OPTION
+@INSTANCE_OPTION
 @click.option("--up-to", type=click.IntRange(1000), metavar="TOKENS", help="No prompt is longer than that.")
 @click.option("--soak", is_flag=True, help="Twenty conversations of five turns in place of the probes; half an hour.")
 @click.option("--grow", is_flag=True, help="With --soak: five conversations that grow to 24,000 tokens.")
@@ -58,66 +58,68 @@ def stress(
     Example: rigwright stress ~/boxes/rig.py --limit box1 --instance chat --up-to 40000
     """
     if grow and not soak:
-        raise Refused("--grow goes with --soak")
-    found, gone = reach(inventory, limit, instance)
-    wanted = chosen(found, instance)
-    interrupt = Interrupt()
+        raise InvalidRequest("--grow goes with --soak")
+    found, gone = connect_boxes(inventory, limit, instance)
+    wanted = select_instances(found, instance)
+    interrupt = InterruptHandler()
 
-    def run(box: Box) -> Host:
+    def run(box: ConnectedHost) -> HostVerdict:
         mine = [one for of, one in wanted if of is box]
-        told = [Judged(one.name, one.variant_name) for one in mine]
+        told = [InstanceVerdict(one.name, one.variant_name) for one in mine]
         try:
-            with alone(box, f"stress of {inventory}"):
+            with hold_deploy_lock(box, f"stress of {inventory}"):
                 for one, judged in zip(mine, told, strict=True):
                     _one(box, one, judged)
-        except Refused as error:
+        except InvalidRequest as error:
             for judged in told:
                 judged.ended, judged.refused = error.message, True
-        return Host.of(box.name, told)
+        return HostVerdict.from_instances(box.name, told)
 
-    def _one(box: Box, one: Instance, judged: Judged) -> None:
+    def _one(box: ConnectedHost, one: Instance, judged: InstanceVerdict) -> None:
         if interrupt.asked:
             judged.ended = "interrupted"
             return
-        checks: list[Finding] = []
+        checks: list[ProbeFinding] = []
         judged.checks = checks
         try:
-            service = kind_of(one).service(box.rig, one, box.desired().installations[one.installed_as])
-            with interrupt.client(box, at_instance(box.rig, one)) as client:
-                ours(box, one, client)
-                say = _progress(box.name, one.name)
+            service = kind_of(one).service(box.rig, one, box.resolve_desired().installations[one.installed_as])
+            with interrupt.open_client(box, instance_target(box.rig, one)) as client:
+                refuse_foreign_server(box, one, client)
+                say = _progress_printer(box.name, one.name)
                 context = (one.variant.capacity or (0, None))[1]
-                stressed = Stressed(client, one, service, context, lambda: _memory(box, one), say, up_to)
-                if (why := stressed.begin()) and not beside_others:
+                stressed = StressTarget(client, one, service, context, lambda: _read_memory(box, one), say, up_to)
+                if (why := stressed.check_idle()) and not beside_others:
                     judged.ended, judged.refused = f"{why}: --beside-others loads it all the same", True
                     return
                 for probed in _probes(stressed, box, one):
                     checks.append(probed)
                     if not as_json:
-                        line(box.name, one.name, _worded(probed))
+                        print_finding(box.name, one.name, _with_described_figures(probed))
                 judged.foreign_tokens = stressed.foreign_tokens
-        except Refused as error:
+        except InvalidRequest as error:
             judged.ended, judged.refused = error.message, True
-        except (Lost, Failed) as error:
-            judged.ended = interrupt.why(error)
+        except (ClientJobLost, ClientJobFailed) as error:
+            judged.ended = interrupt.describe_error(error)
         except click.ClickException as error:
             judged.ended = error.message
 
-    def _probes(stressed: Stressed, box: Box, one: Instance) -> Iterator[Probed]:
-        return stressed.soak(grow, lambda: _restarts(box, one)) if soak else stressed.probes()
+    def _probes(stressed: StressTarget, box: ConnectedHost, one: Instance) -> Iterator[ProbeResult]:
+        return stressed.run_soak(grow, lambda: _count_restarts(box, one)) if soak else stressed.run_probes()
 
-    hosts = each(found, run) + [Host(name, "not reached", why=away(why)) for name, why in gone.items()]
+    hosts = map_hosts(found, run) + [
+        HostVerdict(name, "not reached", why=describe_unreachable_host(why)) for name, why in gone.items()
+    ]
     words = ("passed", "failed under load")
-    finish(inventory, hosts, interrupted=interrupt.asked, as_json=as_json, junit=junit, words=words)
+    finish_report(inventory, hosts, interrupted=interrupt.asked, as_json=as_json, junit=junit, words=words)
 
 
-def _progress(host: str, instance: str) -> Callable[[str], None]:
+def _progress_printer(host: str, instance: str) -> Callable[[str], None]:
     """Tells what is under way, where somebody watches."""
     shown = sys.stderr.isatty()
     return lambda what: click.echo(f"{host}  {instance}: {what} ...", err=True) if shown else None
 
 
-def _worded(probed: Probed) -> Probed:
+def _with_described_figures(probed: ProbeResult) -> ProbeResult:
     """With its figures in its words."""
     parts = [probed.detail] if probed.detail else []
     if probed.prompt_tokens and probed.first_s:
@@ -130,26 +132,26 @@ def _worded(probed: Probed) -> Probed:
     return replace(probed, detail="; ".join(parts))
 
 
-def _look(box: Box) -> health.Look | None:
+def _observe_instance_host(box: ConnectedHost) -> instance_health.HealthFacts | None:
     try:
-        return look(box.target, box.rig, ask=False)
-    except (ValueError, Drift, root.Gone):
+        return read_health(box.target, box.rig, ask=False)
+    except (ValueError, CheckDifference, root_shell.ConnectionGone):
         return None
 
 
-def _memory(box: Box, one: Instance) -> float | None:
+def _read_memory(box: ConnectedHost, one: Instance) -> float | None:
     """MiB that its cards have in use; of one without cards, its service."""
-    found = _look(box)
+    found = _observe_instance_host(box)
     if found is None:
         return None
     if one.cards:
-        cards, _ = health.cards(found.cards)
-        return total(card.used_mib for card in cards if card.index in one.cards)
+        cards, _ = instance_health.parse_card_uses(found.cards)
+        return sum_known(card.used_mib for card in cards if card.index in one.cards)
     unit = found.units.get(one.unit)
     return unit.memory / (1 << 20) if unit and unit.memory is not None else None
 
 
-def _restarts(box: Box, one: Instance) -> int | None:
-    found = _look(box)
+def _count_restarts(box: ConnectedHost, one: Instance) -> int | None:
+    found = _observe_instance_host(box)
     unit = found.units.get(one.unit) if found else None
     return unit.restarts if unit else None

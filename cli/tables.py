@@ -12,7 +12,7 @@ from unicodedata import combining, east_asian_width
 
 import click
 
-from rigwright.text import printable
+from rigwright.safe_text import printable
 
 NUMBERS = (
     "port",
@@ -38,11 +38,11 @@ NUMBERS = (
     *("TTFT", "TPOT", "ITL P99", "latency", "P50", "P90", "P99"),
     *("CV %", "runs", "TTFT ms", "accepted", "change %"),
 )
-NARROW = 16  # columns that a cell keeps at least where it is broken
+MIN_COLUMN_WIDTH = 16  # columns that a cell keeps at least where it is broken
 WIDTH = 200  # columns, where the output is no terminal
 
 
-def show(columns: tuple[str, ...], rows: list[tuple[str, ...]], width: int = WIDTH, broken: str = "") -> None:
+def print_table(columns: tuple[str, ...], rows: list[tuple[str, ...]], width: int = WIDTH, broken: str = "") -> None:
     """Print rows under their columns, without columns that are empty; where they are too wide, a line a cell.
 
     Args:
@@ -55,53 +55,53 @@ def show(columns: tuple[str, ...], rows: list[tuple[str, ...]], width: int = WID
     kept = [number for number in range(len(columns)) if not whole or any(row[number].strip() for row in whole)]
     titles = tuple(columns[number] for number in kept)
     cells = [tuple(row[number] for number in kept) for row in whole]
-    widths = [max(map(_width, texts)) for texts in zip(titles, *cells, strict=True)]
+    widths = [max(map(_display_width, texts)) for texts in zip(titles, *cells, strict=True)]
     wide = shutil.get_terminal_size().columns if sys.stdout.isatty() else width
     over = sum(widths) + 2 * (len(widths) - 1) - wide
-    if over > 0 and broken in titles and widths[titles.index(broken)] - over >= NARROW:
+    if over > 0 and broken in titles and widths[titles.index(broken)] - over >= MIN_COLUMN_WIDTH:
         cells = [
-            part for row in cells for part in _parts(row, titles.index(broken), widths[titles.index(broken)] - over)
+            part for row in cells for part in _wrap_row(row, titles.index(broken), widths[titles.index(broken)] - over)
         ]
-        widths = [max(map(_width, texts)) for texts in zip(titles, *cells, strict=True)]
+        widths = [max(map(_display_width, texts)) for texts in zip(titles, *cells, strict=True)]
     if sum(widths) + 2 * (len(widths) - 1) > wide:
-        _records(titles, cells, wide)
+        _print_records(titles, cells, wide)
         return
     for number, row in enumerate([titles, *cells]):
         filled = [
-            _filled(text.rstrip(), width, right=column in NUMBERS)
+            _pad_text(text.rstrip(), width, right=column in NUMBERS)
             for column, text, width in zip(titles, row, widths, strict=True)
         ]
         line = "  ".join(filled).rstrip()
-        click.echo(styled(line, bold=True) if number == 0 else line)
+        click.echo(style_text(line, bold=True) if number == 0 else line)
 
 
-def _parts(row: tuple[str, ...], at: int, room: int) -> Iterator[tuple[str, ...]]:
+def _wrap_row(row: tuple[str, ...], at: int, room: int) -> Iterator[tuple[str, ...]]:
     """A row as several, of which the further ones have the rest of one cell."""
-    first, *more = _lines(row[at].strip(), room) or [""]
+    first, *more = _wrap_text(row[at].strip(), room) or [""]
     yield (*row[:at], first, *row[at + 1 :])
     for text in more:
         yield (*[""] * at, text, *[""] * (len(row) - at - 1))
 
 
-def _records(columns: tuple[str, ...], rows: list[tuple[str, ...]], wide: int) -> None:
+def _print_records(columns: tuple[str, ...], rows: list[tuple[str, ...]], wide: int) -> None:
     """Each row as its first cell, and below it a line for each other cell that is not empty."""
-    named = max(map(_width, columns))
+    named = max(map(_display_width, columns))
     for row in rows:
-        click.echo(styled(row[0] or "-", bold=True))
+        click.echo(style_text(row[0] or "-", bold=True))
         for column, text in zip(columns[1:], row[1:], strict=True):
             if text.strip():
-                lead = f"  {_filled(column, named)}  "
-                for number, line in enumerate(_lines(text.strip(), max(wide - len(lead), 20))):
+                lead = f"  {_pad_text(column, named)}  "
+                for number, line in enumerate(_wrap_text(text.strip(), max(wide - len(lead), 20))):
                     click.echo(f"{lead if number == 0 else ' ' * len(lead)}{line}")
 
 
-def _lines(text: str, wide: int, first: str = "", others: str = "") -> list[str]:
+def _wrap_text(text: str, wide: int, first: str = "", others: str = "") -> list[str]:
     """A text in lines, between words; a word that is too long is one to copy, such as a path."""
     indents = {"initial_indent": first, "subsequent_indent": others}
     return textwrap.wrap(text, wide, break_long_words=False, break_on_hyphens=False, **indents)  # type: ignore[arg-type]
 
 
-def paragraph(text: str, lead: str = "", hang: int | None = None) -> None:
+def print_paragraph(text: str, lead: str = "", hang: int | None = None) -> None:
     """Print a text in lines that the terminal has room for; in one where the output is no terminal.
 
     Args:
@@ -114,11 +114,11 @@ def paragraph(text: str, lead: str = "", hang: int | None = None) -> None:
         return
     room = click.unstyle(lead)
     left = " " * (len(room) if hang is None else hang)
-    first, *more = _lines(text, shutil.get_terminal_size().columns, room, left) or [room]
+    first, *more = _wrap_text(text, shutil.get_terminal_size().columns, room, left) or [room]
     click.echo("\n".join((lead + first[len(room) :], *more)))
 
 
-def say(text: str, *, err: bool = False, fg: str | None = None) -> None:
+def print_prose(text: str, *, err: bool = False, fg: str | None = None) -> None:
     """Print prose: each of its lines broken between words where a terminal has no room, and as it is elsewhere.
 
     Args:
@@ -133,30 +133,30 @@ def say(text: str, *, err: bool = False, fg: str | None = None) -> None:
         lines = [
             part
             for line, left in zip(lines, indents, strict=True)
-            for part in (_lines(line, columns, others=left) or [line])
+            for part in (_wrap_text(line, columns, others=left) or [line])
         ]
     said = "\n".join(lines)
-    click.echo(styled(said, fg=fg) if fg else said, err=err)
+    click.echo(style_text(said, fg=fg) if fg else said, err=err)
 
 
-def _filled(text: str, width: int, *, right: bool = False) -> str:
-    room = " " * (width - _width(text))
+def _pad_text(text: str, width: int, *, right: bool = False) -> str:
+    room = " " * (width - _display_width(text))
     return f"{room}{text}" if right else f"{text}{room}"
 
 
-def _width(text: str) -> int:
+def _display_width(text: str) -> int:
     """Columns that a text takes on a terminal."""
     if text.isascii():
         return len(text)
     return sum(0 if combining(one) else 2 if east_asian_width(one) in "WF" else 1 for one in text)
 
 
-def styled(text: str, **style: Any) -> str:
+def style_text(text: str, **style: Any) -> str:
     """A text in a style, for click.echo, which leaves styles away where there is no terminal; plain under NO_COLOR."""
     return text if os.environ.get("NO_COLOR") else click.style(text, **style)
 
 
-def size(count: int) -> str:
+def format_size(count: int) -> str:
     """Bytes, for people: `19.1 GB`."""
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= scale:
@@ -164,7 +164,7 @@ def size(count: int) -> str:
     return f"{count} B"
 
 
-def lasting(seconds: float | None) -> str:
+def format_duration(seconds: float | None) -> str:
     """A time for people, in two parts: `3d 4h`."""
     if seconds is None:
         return ""

@@ -17,11 +17,11 @@ from threading import Thread
 
 import click
 
-from cli import durations
-from cli.declared import Word
-from cli.durations import Record
-from lab import gpus, images
-from lab.machine import CACHE, STATE
+from cli import test_durations
+from cli.inventory_loading import SuggestingChoice
+from cli.test_durations import DurationRecord
+from lab import base_images, gpu_passthrough
+from lab.requirements import CACHE, STATE
 from rigwright.paths import ROOT
 
 Commands = list[list[str]]
@@ -29,7 +29,7 @@ Commands = list[list[str]]
 
 
 @dataclass(frozen=True)
-class Stage:
+class SuiteStage:
     """One part of the tests. Its commands are run one set after the other."""
 
     what: str
@@ -43,7 +43,7 @@ class Stage:
 
 
 STAGES = {
-    "lint": Stage(
+    "lint": SuiteStage(
         "ruff, its format, imports between folders, and shellcheck",
         "seconds",
         "nothing",
@@ -54,20 +54,20 @@ STAGES = {
             [["shellcheck", "rig", ".ci/run"]],
         ),
     ),
-    "types": Stage("mypy, strict", "seconds", "nothing", ([["mypy"]],)),
-    "unit": Stage(
+    "types": SuiteStage("mypy, strict", "seconds", "nothing", ([["mypy"]],)),
+    "unit": SuiteStage(
         "decisions: each file of tests/unit that takes at most 3 s", "2.5 min", "nothing", folder="tests/unit"
     ),
-    "programs": Stage(
+    "programs": SuiteStage(
         "the other files of tests/unit: programs, servers and whole commands", "3.5 min", "nothing", folder="tests/unit"
     ),
-    "hosts": Stage(
+    "hosts": SuiteStage(
         "throwaway hosts: one end-to-end test of each feature; some faults, drifts and cut-off deploys",
         "7 min; 5 more to compile an engine",
         "root",
         folder="tests/hosts",
     ),
-    "bench": Stage(
+    "bench": SuiteStage(
         "every benchmark once, small, without figures",
         "8 min",
         "root, debian-12",
@@ -79,32 +79,32 @@ STAGES = {
 LONG = ["--timeout=7200", "-o", "faulthandler_timeout=9000"]
 # Asked for by name alone.
 PROOFS = {
-    "gpu": Stage(
+    "gpu": SuiteStage(
         "a machine with a card, broken in each way that a check must detect",
         "10 min",
         "a card, its driver and a CUDA toolkit; or --host",
         ([["pytest", "-s", "-v", "--no-header", *LONG, "tests/gpu"]],),
     ),
-    "dkms": Stage(
+    "dkms": SuiteStage(
         "Debian's own driver, compiled by DKMS, and a kernel that it does not support",
         "10 min",
         "root, 350 MB from Debian's archive",
         ([["pytest", "-v", "--no-header", *LONG, "tests/dkms"]],),
     ),
-    "vllm": Stage(
+    "vllm": SuiteStage(
         "vLLM's locked packages: an environment on a throwaway host; command lines, judged by each locked version",
         "10 min, and the download of 4 GB",
         "root, 18 GB of disk, a CPython 3.10, cc and nm",
         ([["pytest", "-s", "-v", "--no-header", *LONG, "tests/vllm"]],),
     ),
-    "nvcc": Stage(
+    "nvcc": SuiteStage(
         "the locked CUDA toolkit with the newest C library: kernels, llama.cpp and FlashInfer in Debian testing",
         "6 min, and the download of 800 MB",
         "root, debootstrap, gcc, Debian's archive, 4 GB of disk",
         ([["pytest", "-v", "--no-header", *LONG, "tests/nvcc"]],),
     ),
 }
-ALL = Stage(
+ALL = SuiteStage(
     "all stages, with all other tests on hosts, compilations, both releases",
     "three hours",
     "root",
@@ -115,14 +115,14 @@ EVERY = {**STAGES, "all": ALL, **PROOFS}
 _PROOFS = f"{', '.join([*PROOFS][:-1])} and {[*PROOFS][-1]}"
 
 
-def table() -> list[tuple[str, str, str, str]]:
+def stage_rows() -> list[tuple[str, str, str, str]]:
     """What runs where: name, what, how long on two cores, and what it needs. A page has the same."""
     return [(name, stage.what, stage.long, stage.needs) for name, stage in EVERY.items()]
 
 
 _ROWS = "\n".join(
     line
-    for name, what, long, needs in table()
+    for name, what, long, needs in stage_rows()
     for text, lead in ((what, f"{name:5}  "), (f"{long}; needs {needs}", " " * 7))
     for line in wrap(text, 78, initial_indent=lead, subsequent_indent=" " * 7)  # the help indents them by two
 )
@@ -134,13 +134,13 @@ one stage. Times are on two cores, with base images and engines in {CACHE}.
 `test gpu` deploys inventory/metal.py to a machine with an NVIDIA card and breaks it in every way that a check must
 notice: it stops and kills the service, hides device files, takes memory of the first card and leads the dynamic
 linker astray, and puts each right again. A container on a Debian 13 host, started by podman, is to compute on the
-card that its CDI spec names; what such a host needs of a network is a layer, which tests/gpu/contained.py makes. An
+card that its CDI spec names; what such a host needs of a network is a layer, which tests/gpu/container_layer.py makes. An
 instance on the first card and one on the processor are behind a gateway, and either is switched while clients ask
 both. Two cards serve by an instance on each behind a gateway, switch one while clients ask, and have one model on
-both. vLLM serves on a card where --vllm names what tests/gpu/vllm.py has made. It needs a driver, a CUDA toolkit in
+both. vLLM serves on a card where --vllm names what tests/gpu/vllm_bundle.py has made. It needs a driver, a CUDA toolkit in
 /usr/local/cuda and root here; or an idle machine that has them, as --host: the rig stays on that one,
 until `rigwright remove inventory/metal.py` takes it off. Without a card it says so and does nothing; whatever else is
-missing is named before a test begins. Without a network, --bundle is what tests/gpu/bundle.py makes where there is one.
+missing is named before a test begins. Without a network, --bundle is what tests/gpu/gpu_bundle.py makes where there is one.
 
 `test dkms` has the driver's role install Debian's own NVIDIA driver, which DKMS really compiles, and brings a kernel
 that it does not compile for.
@@ -160,7 +160,7 @@ its files, and has FlashInfer build one of its modules. It needs no card. Withou
 
 
 @click.command(help=HELP)
-@click.argument("stages", nargs=-1, type=Word([*EVERY]))
+@click.argument("stages", nargs=-1, type=SuggestingChoice([*EVERY]))
 @click.option("--record", is_flag=True, help="Record how long each test takes that passes, in tests/durations.json.")
 @click.option("--host", metavar="[USER@]ADDRESS", help="gpu: a real machine, in place of a throwaway host.")
 @click.option(
@@ -171,10 +171,12 @@ its files, and has FlashInfer build one of its modules. It needs no card. Withou
 @click.option(
     "--vllm",
     type=click.Path(exists=True, file_okay=False, resolve_path=True),
-    help="gpu: vLLM's bundle, as tests/gpu/vllm.py makes it.",
+    help="gpu: vLLM's bundle, as tests/gpu/vllm_bundle.py makes it.",
 )
 @click.option("--also-build-for", metavar="LIST", help="gpu: more compute capabilities, such as 7.5,8.6,12.0.")
-@click.option("--release", type=Word(sorted(images.RELEASES)), help="gpu: what the throwaway host runs.")
+@click.option(
+    "--release", type=SuggestingChoice(sorted(base_images.RELEASES)), help="gpu: what the throwaway host runs."
+)
 @click.option("--leave-up", is_flag=True, help="gpu: leave the throwaway host up, as `rigwright bench` needs it.")
 def test(stages: tuple[str, ...], record: bool, **options: str | bool | None) -> None:
     """Run the project's own tests: lint, types, unit, programs and hosts, or the stages that are named."""
@@ -187,41 +189,41 @@ def test(stages: tuple[str, ...], record: bool, **options: str | bool | None) ->
         raise click.UsageError(f"{', '.join(given)}: only `rigwright test gpu` takes that")
     if record and set(stages) & set(PROOFS):
         raise click.UsageError(f"--record: {_PROOFS} have no budget")
-    names, whole = chosen(stages)
+    names, whole = select_stages(stages)
     red = False
     for name in names:
-        if name == "gpu" and not options["host"] and not gpus.has_card():
-            lacks = "; ".join(gpus.lacking())
+        if name == "gpu" and not options["host"] and not gpu_passthrough.has_card():
+            lacks = "; ".join(gpu_passthrough.missing_requirements())
             click.echo(f"==> gpu: skipped: {lacks}; give a machine that has one with --host")
             continue
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            found, failed = measured(name, whole, given, Path(folder))
+            found, failed = run_stage(name, whole, given, Path(folder))
         red = red or failed
         if record:
-            durations.Record.load().with_measured(name, found, whole, failed).save()
+            test_durations.DurationRecord.load().with_measured(name, found, whole, failed).save()
         elif red and not whole:
             break  # `all` goes on: one failure does not cost the results of the other stages
     if record:
-        _say_budgets(Record.load())
+        _print_budgets(DurationRecord.load())
     if red:
         sys.exit(1)
 
 
-def chosen(stages: Sequence[str]) -> tuple[list[str], bool]:
+def select_stages(stages: Sequence[str]) -> tuple[list[str], bool]:
     """The stages to run, and whether as a part of `all`."""
     whole = "all" in stages
     named = [name for name in stages if name != "all"]
     return named or [name for name, stage in STAGES.items() if whole or not stage.all_only], whole
 
 
-def measured(name: str, whole: bool, given: list[str], folder: Path) -> tuple[dict[str, tuple[float, bool]], bool]:
+def run_stage(name: str, whole: bool, given: list[str], folder: Path) -> tuple[dict[str, tuple[float, bool]], bool]:
     """Run a stage; returns what that took which passed, as Record.with_measured takes it, and whether it failed."""
     stage, failed, took = EVERY[name], False, dict[str, tuple[float, bool]]()
     layers = STATE / f"layers-{os.getpid()}"
-    for commands in [shares(name, whole, folder, layers)] if stage.folder else stage.commands:
+    for commands in [stage_commands(name, whole, folder, layers)] if stage.folder else stage.commands:
         started = time.monotonic()
         try:
-            failed = _run([[*command, *given] for command in commands])
+            failed = _run_commands([[*command, *given] for command in commands])
         finally:
             shutil.rmtree(layers, ignore_errors=True)
         seconds = time.monotonic() - started
@@ -237,12 +239,12 @@ def measured(name: str, whole: bool, given: list[str], folder: Path) -> tuple[di
     return took, failed
 
 
-def shares(name: str, whole: bool, folder: Path, layers: Path) -> Commands:
+def stage_commands(name: str, whole: bool, folder: Path, layers: Path) -> Commands:
     """The processes of a stage, which share out its tests, and what its hosts boot from."""
     stage = STAGES[name]
     options = ["-v", f"--layers={layers}"] if name == "hosts" else ["-q", f"--stage={name}"]
     options += [] if whole else ["--quick"]
-    number_of = durations.processes(name)
+    number_of = test_durations.process_count(name)
     return [
         [
             "pytest",
@@ -257,19 +259,19 @@ def shares(name: str, whole: bool, folder: Path, layers: Path) -> Commands:
     ]
 
 
-def _say_budgets(record: Record) -> None:
-    for what, budget in durations.BUDGETS.items():
+def _print_budgets(record: DurationRecord) -> None:
+    for what, budget in test_durations.BUDGETS.items():
         total = record.budgeted(what)
         click.echo(f"==> {what}: {total / 60:.1f} of {budget / 60:g} min by recorded durations")
-    if (added := record.added()) > durations.MAY_ADD:
+    if (added := record.added_seconds()) > test_durations.MAX_ADDED_SECONDS:
         click.echo(
-            f"==> `rigwright test` takes {added:.0f} s more than before; a change may add {durations.MAY_ADD} s:"
+            f"==> `rigwright test` takes {added:.0f} s more than before; a change may add {test_durations.MAX_ADDED_SECONDS} s:"
         )
-        for line in record.grown(whole=False):
+        for line in record.describe_growth(whole=False):
             click.echo(f"      {line}")
 
 
-def _run(commands: list[list[str]]) -> bool:
+def _run_commands(commands: list[list[str]]) -> bool:
     """Run commands at the same time; whether one failed. Of several, each line has its command's number before it."""
     for command in commands:
         words = " ".join(command)
@@ -285,7 +287,7 @@ def _run(commands: list[list[str]]) -> bool:
         )
         for program in programs
     ]
-    tellers = [Thread(target=_tell, args=pair) for pair in enumerate(running, start=1)]
+    tellers = [Thread(target=_print_output, args=pair) for pair in enumerate(running, start=1)]
     for teller in tellers:
         teller.start()
     for teller in tellers:
@@ -293,6 +295,6 @@ def _run(commands: list[list[str]]) -> bool:
     return any(process.wait() for process in running)
 
 
-def _tell(number: int, process: subprocess.Popen[str]) -> None:
+def _print_output(number: int, process: subprocess.Popen[str]) -> None:
     for line in process.stdout or ():
         click.echo(f"{number}| {line}", nl=False)

@@ -6,44 +6,44 @@ import shlex
 
 import click
 
-from cli import completing
-from cli.calling import spelt
-from cli.completing import LIMIT
-from cli.declared import INVENTORY, Word, named, rig_of
-from cli.tables import say, show
-from rigwright.gateway.clients import CLIENTS, VARIABLE, Way, ways
-from rigwright.gateway.offers import offers_of
+from cli import shell_completion
+from cli.inventory_loading import INVENTORY_ARGUMENT, SuggestingChoice, load_host_rig, load_hosts
+from cli.prog_name import with_prog_name
+from cli.shell_completion import LIMIT_OPTION
+from cli.tables import print_prose, print_table
+from rigwright.gateway.client_setup import CLIENTS, VARIABLE, ClientEndpoint, client_endpoints
+from rigwright.gateway.served_models import offers_of
 from rigwright.model.rig import Rig
-from rigwright.problems import unknown
-from rigwright.serving.units import credential_path
+from rigwright.problems import describe_unknown
+from rigwright.serving.instance_units import credential_path
 
-PAGE = "chrome-extension://jfgfiigpkhlkbnfnbobbkinehhfdhndo"
+EXTENSION_ORIGIN = "chrome-extension://jfgfiigpkhlkbnfnbobbkinehhfdhndo"
 """Page Assist's origin: its number in Chrome's store."""
 
 
-def ways_of(inventory: str, limit: str | None, model: str | None) -> dict[Way, Rig]:
+def find_access_paths(inventory: str, limit: str | None, model: str | None) -> dict[ClientEndpoint, Rig]:
     """The ways to the models of an inventory's hosts, with the rig that each leads to.
 
     Raises:
         click.ClickException: the inventory is refused, or nothing there has that name.
     """
-    found: dict[Way, Rig] = {}
-    for name, data in named(inventory, limit).items():
-        rig = rig_of(name, data.get("rig"))
-        found |= dict.fromkeys(ways(rig, str(data.get("ssh_hostname") or name)), rig)
+    found: dict[ClientEndpoint, Rig] = {}
+    for name, data in load_hosts(inventory, limit).items():
+        rig = load_host_rig(name, data.get("rig"))
+        found |= dict.fromkeys(client_endpoints(rig, str(data.get("ssh_hostname") or name)), rig)
     if model is None:
         return found
     names = {one.model for one in found} | {one.instance for one in found if one.instance}
     if model not in names:
-        raise click.UsageError(unknown("model or instance", model, names))
+        raise click.UsageError(describe_unknown("model or instance", model, names))
     return {one: rig for one, rig in found.items() if model in (one.model, one.instance)}
 
 
 @click.command()
-@INVENTORY
-@click.argument("model", required=False, shell_complete=completing.instances)
-@click.option("--for", "client", type=Word([*CLIENTS]), help="Print configuration for this client.")
-@LIMIT
+@INVENTORY_ARGUMENT
+@click.argument("model", required=False, shell_complete=shell_completion.complete_instances)
+@click.option("--for", "client", type=SuggestingChoice([*CLIENTS]), help="Print configuration for this client.")
+@LIMIT_OPTION
 def url(inventory: str, model: str | None, client: str | None, limit: str | None) -> None:
     """Print the API addresses of MODEL or an instance, or of all in INVENTORY. No host is contacted.
 
@@ -51,7 +51,7 @@ def url(inventory: str, model: str | None, client: str | None, limit: str | None
     none: programs take them from RIGWRIGHT_API_KEY, and elsewhere YOUR-KEY stands for one.
     Example: rigwright url ~/boxes/rig.py qwen3.6-27b --for openwebui > env
     """
-    found = ways_of(inventory, limit, model)
+    found = find_access_paths(inventory, limit, model)
     if not found:
         raise click.ClickException(f"{inventory}: nothing is served")
     if client is None:
@@ -59,19 +59,21 @@ def url(inventory: str, model: str | None, client: str | None, limit: str | None
             (one.host, one.model, one.base, "needed" if one.keyed else "none", one.listener or f"tunnel {one.instance}")
             for one in found
         ]
-        show(("host", "model", "address", "key", "by"), rows)
+        print_table(("host", "model", "address", "key", "by"), rows)
         if any(one.instance for one in found):
             file = shlex.quote(inventory)
-            say(spelt(f"127.0.0.1 is the box's own: `rigwright tunnel {file} INSTANCE` brings it here"))
+            print_prose(
+                with_prog_name(f"127.0.0.1 is the box's own: `rigwright tunnel {file} INSTANCE` brings it here")
+            )
         return
     way, rig = next(iter(found.items()))
     click.echo(CLIENTS[client].made(way), nl=False)
-    for note in notes(way, client, inventory, rig):
+    for note in client_notes(way, client, inventory, rig):
         # commands are copied: a break of ours would be in them
-        click.echo(spelt(note), err=True)
+        click.echo(with_prog_name(note), err=True)
 
 
-def notes(way: Way, client: str, inventory: str, rig: Rig) -> list[str]:
+def client_notes(way: ClientEndpoint, client: str, inventory: str, rig: Rig) -> list[str]:
     """What whoever sets a client up has to know beside its configuration."""
     file, asked = shlex.quote(inventory), CLIENTS[client]
     found = [f"{asked.where}; {way.model} on {way.host}"]
@@ -85,10 +87,10 @@ def notes(way: Way, client: str, inventory: str, rig: Rig) -> list[str]:
         found.append(f"key: `rigwright run --limit {way.host} {file} cat {kept}`")
     elif way.keyed:
         found.append(f"key: `rigwright keys {file} make NAME`; then export {VARIABLE}=...")
-    if asked.contained and way.local:
+    if asked.contained and way.is_local:
         found.append("in a container 127.0.0.1 is the container itself: start it with `--network host`")
     if way.base.startswith("https:"):
         found.append(f"to trust the certificate, see `rigwright ca {file}`")
-    if client == "page-assist" and PAGE not in (rig.gateway.origins if rig.gateway else ()):
-        found.append(f'it is a page: "origins": ["{PAGE}"] lets it ask, in the gateway of {way.host}')
+    if client == "page-assist" and EXTENSION_ORIGIN not in (rig.gateway.origins if rig.gateway else ()):
+        found.append(f'it is a page: "origins": ["{EXTENSION_ORIGIN}"] lets it ask, in the gateway of {way.host}')
     return found

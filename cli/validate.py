@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import click
 
-from cli.completing import LIMIT
-from cli.declared import INVENTORY, named, rig_of, whole
-from cli.tables import say, show, size
-from rigwright.declaration.secrets import exposed
+from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rig, load_hosts, require_complete_bundle
+from cli.shell_completion import LIMIT_OPTION
+from cli.tables import format_size, print_prose, print_table
+from rigwright.declaration.secret_files import find_exposed_files
 from rigwright.engines import kind_of
-from rigwright.engines.caution import placed, warnings
-from rigwright.engines.fit import GIB
+from rigwright.engines.known_issues import describe_warnings, place_instance
+from rigwright.engines.memory_fit import GIB
 from rigwright.model.rig import Instance, Rig
 
 
 @click.command()
-@INVENTORY
-@LIMIT
+@INVENTORY_ARGUMENT
+@LIMIT_OPTION
 def validate(inventory: str, limit: str | None) -> None:
     """Read INVENTORY with its catalogue and lock, say every mistake in them, show what they declare, and warn of what
     is known to go wrong with it.
@@ -25,14 +25,14 @@ def validate(inventory: str, limit: str | None) -> None:
     """
     rows: list[tuple[str, ...]] = []
     warned: list[str] = []
-    for name, data in named(inventory, limit).items():
-        rig = whole(rig_of(name, data.get("rig")))
+    for name, data in load_hosts(inventory, limit).items():
+        rig = require_complete_bundle(load_host_rig(name, data.get("rig")))
         for i in rig.instances:
             cards = ", ".join(f"{index}: {rig.cards[index].name}" for index in i.cards) or "CPU"
             engine = ", ".join(map(str, i.artefacts[:2])) + (" ..." if len(i.artefacts) > 2 else "")
             if i.env:
                 engine = next(f"{env.name} {env.version}" for env in rig.envs if env.name == i.env)
-            elif kind_of(i).contained_by:
+            elif kind_of(i).container_engine:
                 engine = f"{i.engine_name} {i.artefacts[0].version}"
             rows.append(
                 (
@@ -42,25 +42,25 @@ def validate(inventory: str, limit: str | None) -> None:
                     engine,
                     cards,
                     str(i.port),
-                    i.variant.sized,
-                    size(sum(one.size for one in i.weights)),
+                    i.variant.capacity_text,
+                    format_size(sum(one.size for one in i.weights)),
                     _describe_cache(rig, i),
                 )
             )
-        warned += [f"{name}: {said}" for said in warnings(rig)]
-        warned += [f"{name}: {what}: {cure}" for what, cure in exposed([rig]).items()]
+        warned += [f"{name}: {said}" for said in describe_warnings(rig)]
+        warned += [f"{name}: {what}: {cure}" for what, cure in find_exposed_files([rig]).items()]
         if not rig.instances:
             rows.append((name, "none"))
-    show(("rig", "instance", "variant", "engine", "cards", "port", "context", "weights", "KV cache"), rows)
+    print_table(("rig", "instance", "variant", "engine", "cards", "port", "context", "weights", "KV cache"), rows)
     for said in warned:
-        say(said)
+        print_prose(said)
     click.echo("valid")
 
 
 def _describe_cache(rig: Rig, instance: Instance) -> str:
     """Bytes of an instance's KV cache a token, and with its whole context; empty where the lock does not say them."""
     cards = (rig.cards[index] for index in instance.cards)
-    memory = kind_of(instance).memory(placed(instance, cards, rig.patches.get(instance.installed_as, ())))
+    memory = kind_of(instance).memory(place_instance(instance, cards, rig.patches.get(instance.installed_as, ())))
     if not memory or not memory.token_bytes:
         return ""
     whole_context = f", {memory.cache_bytes / GIB:.1f} GiB" if memory.tokens else ""

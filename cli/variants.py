@@ -10,29 +10,31 @@ from typing import Any
 
 import click
 
-from cli.completing import LIMIT
-from cli.declared import Word, named, rig_of
-from cli.tables import say, show
+from cli.inventory_loading import SuggestingChoice, load_host_rig, load_hosts
+from cli.shell_completion import LIMIT_OPTION
+from cli.tables import print_prose, print_table
 from rigwright.declaration.catalog import load_catalog
-from rigwright.declaration.choice import ANY, Asked, choices, nothing
-from rigwright.inventory import layers, making
+from rigwright.declaration.variant_choice import ANY, VariantQuery, choose_variants, describe_no_match
+from rigwright.inventory import layer_folders, load_for
 from rigwright.model.catalog import Card, Catalog
 from rigwright.model.engines.purpose import NEEDS, WORKLOADS
 from rigwright.model.rig import Rig
 from rigwright.paths import ROOT
-from rigwright.problems import Invalid, counted, unknown
+from rigwright.problems import Invalid, describe_unknown, format_count
 
-MOST = 16
+MAX_CARDS = 16
 COLUMNS = ("variant", "cards", "for", "context", "evidence")
 
 
 @click.command()
 @click.argument("inventory", required=False, type=click.Path(exists=True, dir_okay=False))
-@click.option("--need", type=Word(tuple(NEEDS)), help="; ".join(f"{one}: {what}" for one, what in NEEDS.items()))
-@click.option("--workload", type=Word(WORKLOADS), help="Purpose to filter by.")
-@click.option("--cards", type=click.IntRange(0, MOST), help="Number of cards; with INVENTORY taken from its rigs.")
+@click.option(
+    "--need", type=SuggestingChoice(tuple(NEEDS)), help="; ".join(f"{one}: {what}" for one, what in NEEDS.items())
+)
+@click.option("--workload", type=SuggestingChoice(WORKLOADS), help="Purpose to filter by.")
+@click.option("--cards", type=click.IntRange(0, MAX_CARDS), help="Number of cards; with INVENTORY taken from its rigs.")
 @click.option("--card", help="Card model, by its catalogue name.")
-@LIMIT
+@LIMIT_OPTION
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def variants(inventory: str | None, as_json: bool, limit: str | None, **given: Any) -> None:
     """Which variants there are, which one answers a need on which cards, and why.
@@ -43,27 +45,29 @@ def variants(inventory: str | None, as_json: bool, limit: str | None, **given: A
     Example: rigwright variants --need context --cards 1 --card rtx-3090
     """
     try:
-        catalog = load_catalog(layers(Path(inventory), "catalog") if inventory else [ROOT / "catalog"])
+        catalog = load_catalog(layer_folders(Path(inventory), "catalog") if inventory else [ROOT / "catalog"])
     except Invalid as error:
         raise click.ClickException(str(error)) from None
     rows: list[dict[str, Any]] = []
-    for rig, cards in _cards(inventory, limit, given["cards"], given["card"], catalog).items():
-        found = [{"rig": rig, **row} for row in _rows(catalog, Asked(given["need"], given["workload"], cards))]
+    for rig, cards in _free_cards_by_rig(inventory, limit, given["cards"], given["card"], catalog).items():
+        found = [
+            {"rig": rig, **row} for row in _variant_rows(catalog, VariantQuery(given["need"], given["workload"], cards))
+        ]
         if not found:
-            say(f"{f'{rig}: ' if rig else ''}{nothing(catalog, cards)}", err=True)
+            print_prose(f"{f'{rig}: ' if rig else ''}{describe_no_match(catalog, cards)}", err=True)
         rows += found
     blocked = {} if given["need"] or given["workload"] else catalog.blocked
     if as_json:
         gone = [{"variant": name, "why": one.why, "instead": list(one.instead)} for name, one in blocked.items()]
         click.echo(json.dumps({"variants": rows, "blocked": gone}, indent=2))
     else:
-        _show(rows, bool(given["need"] or given["workload"]))
+        _print_variants(rows, bool(given["need"] or given["workload"]))
         for name, one in sorted(blocked.items()):
-            say(f"{name} {one.refusal}")
+            print_prose(f"{name} {one.refusal}")
     sys.exit(0 if rows else 1)
 
 
-def _cards(
+def _free_cards_by_rig(
     inventory: str | None, limit: str | None, count: int | None, card: str | None, catalog: Catalog
 ) -> dict[str, tuple[frozenset[str], ...] | None]:
     """Rig -> the cards that are free there; without an inventory one rig without a name."""
@@ -71,31 +75,31 @@ def _cards(
         if limit is not None:
             raise click.UsageError("--limit names a host of INVENTORY")
         if card is not None and card not in catalog.cards:
-            raise click.ClickException(f"--card: {unknown('card', card, catalog.cards)}")
+            raise click.ClickException(f"--card: {describe_unknown('card', card, catalog.cards)}")
         if count is None and card is None:
             return {"": None}
-        return {"": (frozenset({card}) if card else ANY,) * (MOST if count is None else count)}
+        return {"": (frozenset({card}) if card else ANY,) * (MAX_CARDS if count is None else count)}
     if count is not None or card is not None:
         raise click.UsageError("--cards and --card conflict with INVENTORY, whose rigs declare theirs")
-    with making("lock"):
-        rigs = {name: rig_of(name, data.get("rig")) for name, data in named(inventory, limit).items()}
-    return {name: tuple(_free(rig, catalog)) for name, rig in rigs.items()}
+    with load_for("lock"):
+        rigs = {name: load_host_rig(name, data.get("rig")) for name, data in load_hosts(inventory, limit).items()}
+    return {name: tuple(_free_card_names(rig, catalog)) for name, rig in rigs.items()}
 
 
-def _free(rig: Rig, catalog: Catalog) -> Iterator[frozenset[str]]:
+def _free_card_names(rig: Rig, catalog: Catalog) -> Iterator[frozenset[str]]:
     """The names of each card that is not lent."""
     for index, card in enumerate(rig.cards):
-        if index not in rig.lent:
-            yield names(card, catalog)
+        if index not in rig.reserved_gpus:
+            yield card_names(card, catalog)
 
 
-def names(card: Card, catalog: Catalog) -> frozenset[str]:
+def card_names(card: Card, catalog: Catalog) -> frozenset[str]:
     """What a catalogue calls a card, and nvidia-smi does."""
     return frozenset(name for name, known in catalog.cards.items() if known == card) | {card.name}
 
 
-def _rows(catalog: Catalog, asked: Asked) -> Iterator[dict[str, Any]]:
-    for name in choices(catalog, asked):
+def _variant_rows(catalog: Catalog, asked: VariantQuery) -> Iterator[dict[str, Any]]:
+    for name in choose_variants(catalog, asked):
         one = catalog.variants[name]
         purpose = one.purpose
         yield {
@@ -104,30 +108,30 @@ def _rows(catalog: Catalog, asked: Asked) -> Iterator[dict[str, Any]]:
             "made_for": list(purpose.cards) if purpose else [],
             "needs": list(purpose.needs) if purpose else [],
             "workloads": list(purpose.workloads) if purpose else [],
-            "context": one.sized,
+            "context": one.capacity_text,
             "why": purpose.why if purpose else "",
             "evidence": one.evidence.model_dump(exclude_none=True) if one.evidence else None,
-            "said": one.evidence.said if one.evidence else "none given",
+            "said": one.evidence.description if one.evidence else "none given",
         }
 
 
-def _show(rows: list[dict[str, Any]], asked: bool) -> None:
+def _print_variants(rows: list[dict[str, Any]], asked: bool) -> None:
     """A table a rig; of who looks for something, the first one's reason before it."""
     for rig in dict.fromkeys(row["rig"] for row in rows):
         found = [row for row in rows if row["rig"] == rig]
         if asked:
             best = found[0]
-            say(f"{f'{rig}: ' if rig else ''}take {best['variant']}: {best['why']}\nevidence: {best['said']}\n")
+            print_prose(f"{f'{rig}: ' if rig else ''}take {best['variant']}: {best['why']}\nevidence: {best['said']}\n")
         elif rig:
             click.echo(f"{rig}:")
         cells: list[tuple[str, ...]] = [
             (
                 row["variant"],
-                counted(row["cards"], "card") if row["cards"] else "CPU",
+                format_count(row["cards"], "card") if row["cards"] else "CPU",
                 ", ".join((*row["needs"], *row["workloads"])),
                 row["context"],
                 row["evidence"]["kind"] if row["evidence"] else row["said"],
             )
             for row in found
         ]
-        show(COLUMNS, cells, broken="for")
+        print_table(COLUMNS, cells, broken="for")

@@ -7,28 +7,36 @@ from contextlib import nullcontext
 
 import click
 
-from checks.looking import Box, each
-from cli.clients import INSTANCE, Door, Interrupt, chosen, door, door_of, reach
-from cli.completing import LIMIT
-from cli.declared import INVENTORY
-from cli.judged import Host, Judged, finish, line
+from checks.connections import ConnectedHost, map_hosts
+from cli.instance_access import (
+    INSTANCE_OPTION,
+    ClientAccess,
+    InterruptHandler,
+    access_options,
+    connect_boxes,
+    parse_access,
+    select_instances,
+)
+from cli.inventory_loading import INVENTORY_ARGUMENT
+from cli.shell_completion import LIMIT_OPTION
+from cli.verdict_report import HostVerdict, InstanceVerdict, finish_report, print_finding
 from rigwright.engines import kind_of
 from rigwright.model.rig import Instance
-from rigwright.operate.place import at_instance
-from rigwright.operate.verify import Finding
+from rigwright.operate.client_target import instance_target
+from rigwright.operate.verify import ProbeFinding
 from rigwright.problems import printable
-from rigwright.serving.units import unit
-from roles.client import Failed, Lost
-from roles.client.verify import patched
-from roles.client.verify import verify as verify_one
-from roles.unreached import away
+from rigwright.serving.instance_units import build_unit
+from roles.client import ClientJobFailed, ClientJobLost
+from roles.client.instance_checks import check_patches
+from roles.client.instance_checks import verify_instance as verify_one
+from roles.connection_failures import describe_unreachable_host
 
 
 @click.command()
-@INVENTORY
-@LIMIT
-@INSTANCE
-@door
+@INVENTORY_ARGUMENT
+@LIMIT_OPTION
+@INSTANCE_OPTION
+@access_options
 @click.option("--json", "as_json", is_flag=True, help="Print a report as JSON instead of text.")
 @click.option("--junit", type=click.Path(dir_okay=False), help="Also write a JUnit XML report to this file.")
 def verify(
@@ -48,37 +56,42 @@ def verify(
     or is a skip. 2: refused. 3: a host cannot be reached, or was lost on the way.
     Example: rigwright verify ~/boxes/rig.py --limit box1 --instance chat
     """
-    way = door_of(gateway, listener, key_file)
-    found, gone = reach(inventory, limit, instance, way.place)
+    way = parse_access(gateway, listener, key_file)
+    found, gone = connect_boxes(inventory, limit, instance, way.resolve_endpoint)
     by_box: dict[str, list[Instance]] = {}
-    for box, one in chosen(found, instance):
+    for box, one in select_instances(found, instance):
         by_box.setdefault(box.name, []).append(one)
-    interrupt = Interrupt()
+    interrupt = InterruptHandler()
 
-    def tell(box: Box, one: Instance, finding: Finding) -> None:
+    def tell(box: ConnectedHost, one: Instance, finding: ProbeFinding) -> None:
         if not as_json:
-            line(box.name, one.name, finding)
+            print_finding(box.name, one.name, finding)
 
-    hosts = each(found, lambda box: Host.of(box.name, verified(box, by_box.get(box.name, []), way, interrupt, tell)))
-    hosts += [Host(name, "not reached", why=away(why)) for name, why in gone.items()]
+    hosts = map_hosts(
+        found,
+        lambda box: HostVerdict.from_instances(
+            box.name, verify_box(box, by_box.get(box.name, []), way, interrupt, tell)
+        ),
+    )
+    hosts += [HostVerdict(name, "not reached", why=describe_unreachable_host(why)) for name, why in gone.items()]
     words = ("verified", "not verified")
-    finish(inventory, hosts, interrupted=interrupt.asked, as_json=as_json, junit=junit, words=words)
+    finish_report(inventory, hosts, interrupted=interrupt.asked, as_json=as_json, junit=junit, words=words)
 
 
-def verified(
-    box: Box,
+def verify_box(
+    box: ConnectedHost,
     instances: list[Instance],
-    way: Door,
-    interrupt: Interrupt,
-    tell: Callable[[Box, Instance, Finding], None],
-) -> list[Judged]:
+    way: ClientAccess,
+    interrupt: InterruptHandler,
+    tell: Callable[[ConnectedHost, Instance, ProbeFinding], None],
+) -> list[InstanceVerdict]:
     """What came of a box's instances, one after the other."""
-    found = [Judged(one.name, one.variant_name, way.gateway) for one in instances]
+    found = [InstanceVerdict(one.name, one.variant_name, way.gateway) for one in instances]
     if not instances:
         return found
     try:
-        box = box.ahead("served", "facts")
-        served, desired = box.served(), box.desired()
+        box = box.prefetch("served", "facts")
+        served, desired = box.read_serving_state(), box.resolve_desired()
     except click.ClickException as error:
         for told in found:
             told.ended = printable(error.message)
@@ -90,15 +103,15 @@ def verified(
         made = desired.installations[one.installed_as]
         service = kind_of(one).service(box.rig, one, made)
         names = tuple(map(str, (*one.patches, *box.rig.patches.get(one.installed_as, ()))))
-        patches = patched(served, one, unit(box.rig, one, made).unit_state, tuple(dict.fromkeys(names)))
-        checks: list[Finding] = []
+        patches = check_patches(served, one, build_unit(box.rig, one, made).unit_state, tuple(dict.fromkeys(names)))
+        checks: list[ProbeFinding] = []
         told.checks = checks
         try:
-            counting = interrupt.client(box, at_instance(box.rig, one)) if way.gateway else nullcontext()
-            with interrupt.client(box, way.place(box.name, box.rig, one)) as client, counting as own:
+            counting = interrupt.open_client(box, instance_target(box.rig, one)) if way.gateway else nullcontext()
+            with interrupt.open_client(box, way.resolve_endpoint(box.name, box.rig, one)) as client, counting as own:
                 for finding in verify_one(client, one, service, patches, lambda what: None, own):
                     checks.append(finding)
                     tell(box, one, finding)
-        except (Lost, Failed) as error:
-            told.ended = interrupt.why(error)
+        except (ClientJobLost, ClientJobFailed) as error:
+            told.ended = interrupt.describe_error(error)
     return found

@@ -1,16 +1,16 @@
 """The throwaway hosts of `./rig demo`, each serving a tiny model on the CPU."""
 
-from lab.labs import Lab
+from lab.throwaway_lab import ThrowawayLab
 from rigwright.inventory import hosts
 
-_lab = Lab("demo")
+_lab = ThrowawayLab("demo")
 if not _lab.exists:
     raise SystemExit("inventory/demo.py: no demo host is up; `./rig demo` boots one")
 
 rigs = hosts(
     {
         host.name: {
-            **host.connection,
+            **host.inventory_keys,
             "instances": {"chat": {"variant": "llamacpp/demo", "port": 8020}},
             "mirrors": {"shelf": [_lab.shelf_url]},
         }

@@ -9,12 +9,12 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from lab.machine import cgroup_hierarchies
+from lab.requirements import cgroup_hierarchies
 
 END_LIMIT = 60  # seconds processes may take to die of SIGKILL
 
 
-def enter(name: str) -> None:
+def join_cgroup(name: str) -> None:
     """Move this process into a cgroup of that name, in every hierarchy."""
     for hierarchy in cgroup_hierarchies():
         own = hierarchy / name
@@ -22,10 +22,10 @@ def enter(name: str) -> None:
         (own / "cgroup.procs").write_text(str(os.getpid()))
 
 
-def processes(name: str) -> set[int]:
+def list_processes(name: str) -> set[int]:
     """Every process in the cgroup or below it."""
     pids: set[int] = set()
-    for cgroup in _present(name):
+    for cgroup in _existing_cgroups(name):
         # a cgroup may go while we look
         for folder, _, _ in os.walk(cgroup):
             with suppress(OSError):
@@ -33,9 +33,9 @@ def processes(name: str) -> set[int]:
     return pids - {0, os.getpid()}
 
 
-def used(name: str) -> float:
+def cpu_seconds(name: str) -> float:
     """Seconds of processors that all have taken that were in the cgroup or below it; no number where nobody counts."""
-    for cgroup in _present(name):
+    for cgroup in _existing_cgroups(name):
         # of the second version alone, which counts without a controller
         with suppress(OSError):
             first, _, _ = (cgroup / "cpu.stat").read_text().partition("\n")
@@ -43,25 +43,25 @@ def used(name: str) -> float:
     return math.nan
 
 
-def kill(name: str) -> None:
+def kill_cgroup(name: str) -> None:
     """End every process in the cgroup at once, as a power cut would, and remove it.
 
     Raises:
         TimeoutError: a process does not end.
     """
     deadline = time.monotonic() + END_LIMIT
-    while pids := processes(name):
+    while pids := list_processes(name):
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         if time.monotonic() > deadline:
             raise TimeoutError(f"{name}: processes {sorted(pids)} do not end")
         time.sleep(0.01)
-    for cgroup in _present(name):
+    for cgroup in _existing_cgroups(name):
         for folder, _, _ in os.walk(cgroup, topdown=False):
             with suppress(OSError):
                 Path(folder).rmdir()
 
 
-def _present(name: str) -> list[Path]:
+def _existing_cgroups(name: str) -> list[Path]:
     return [hierarchy / name for hierarchy in cgroup_hierarchies() if (hierarchy / name).is_dir()]

@@ -18,7 +18,7 @@ SOURCE = "prometheus"
 
 
 @dataclass(frozen=True)
-class Graph:
+class DashboardPanel:
     """A panel: what it shows over time, a line a series."""
 
     title: str
@@ -31,91 +31,103 @@ class Graph:
 BOXES = 'box=~"$box"'
 ONE = 'box=~"$box", instance=~"$instance"'
 REAL = 'fstype!~"tmpfs|ramfs|overlay|squashfs|autofs|fuse.*|nsfs"'
-PAGES: dict[str, tuple[str, tuple[str, ...], tuple[Graph, ...]]] = {
+PAGES: dict[str, tuple[str, tuple[str, ...], tuple[DashboardPanel, ...]]] = {
     "fleet": (
         "Rigwright: all boxes",
         (),
         (
-            Graph("Boxes that answer", 'up{job="node"}', "{{box}}"),
-            Graph("Instances that answer", 'up{job="engine"}', "{{box}} {{instance}}"),
-            Graph("Tokens generated a second", "sum by (box) (rig:generated_tokens:rate1m)", "{{box}}"),
-            Graph("Requests under way", "sum by (box) (rig:running)", "{{box}}"),
-            Graph("Requests that wait", "sum by (box) (rig:waiting)", "{{box}}"),
-            Graph("Alerts", 'count by (box, alertname) (ALERTS{alertstate="firing"})', "{{box}} {{alertname}}"),
-            Graph("Since the last check", "time() - rigwright_check_finished_seconds", "{{box}}", "s"),
-            Graph("Gateways answer clients in", "probe_duration_seconds", "{{box}} {{door}}", "s"),
-            Graph("Power of all cards", "sum by (box) (DCGM_FI_DEV_POWER_USAGE)", "{{box}}", "watt"),
+            DashboardPanel("Boxes that answer", 'up{job="node"}', "{{box}}"),
+            DashboardPanel("Instances that answer", 'up{job="engine"}', "{{box}} {{instance}}"),
+            DashboardPanel("Tokens generated a second", "sum by (box) (rig:generated_tokens:rate1m)", "{{box}}"),
+            DashboardPanel("Requests under way", "sum by (box) (rig:running)", "{{box}}"),
+            DashboardPanel("Requests that wait", "sum by (box) (rig:waiting)", "{{box}}"),
+            DashboardPanel(
+                "Alerts", 'count by (box, alertname) (ALERTS{alertstate="firing"})', "{{box}} {{alertname}}"
+            ),
+            DashboardPanel("Since the last check", "time() - rigwright_check_finished_seconds", "{{box}}", "s"),
+            DashboardPanel("Gateways answer clients in", "probe_duration_seconds", "{{box}} {{door}}", "s"),
+            DashboardPanel("Power of all cards", "sum by (box) (DCGM_FI_DEV_POWER_USAGE)", "{{box}}", "watt"),
         ),
     ),
     "box": (
         "Rigwright: a box",
         ("box",),
         (
-            Graph(
+            DashboardPanel(
                 "Processors busy",
                 f'1 - avg by (box) (rate(node_cpu_seconds_total{{{BOXES}, mode="idle"}}[1m]))',
                 "{{box}}",
                 "percentunit",
             ),
-            Graph(
+            DashboardPanel(
                 "Memory taken",
                 f"1 - node_memory_MemAvailable_bytes{{{BOXES}}} / node_memory_MemTotal_bytes",
                 "{{box}}",
                 "percentunit",
             ),
-            Graph("Load over a minute", f"node_load1{{{BOXES}}}", "{{box}}"),
-            Graph("Disk free", f"node_filesystem_avail_bytes{{{BOXES}, {REAL}}}", "{{box}} {{mountpoint}}", "bytes"),
-            Graph(
+            DashboardPanel("Load over a minute", f"node_load1{{{BOXES}}}", "{{box}}"),
+            DashboardPanel(
+                "Disk free", f"node_filesystem_avail_bytes{{{BOXES}, {REAL}}}", "{{box}} {{mountpoint}}", "bytes"
+            ),
+            DashboardPanel(
                 "Network in",
                 f'rate(node_network_receive_bytes_total{{{BOXES}, device!="lo"}}[1m])',
                 "{{box}} {{device}}",
                 "Bps",
             ),
-            Graph(
+            DashboardPanel(
                 "Network out",
                 f'rate(node_network_transmit_bytes_total{{{BOXES}, device!="lo"}}[1m])',
                 "{{box}} {{device}}",
                 "Bps",
             ),
-            Graph("Checks", f"rigwright_checks{{{BOXES}}}", "{{box}} {{verdict}}"),
-            Graph("Generation", f"rigwright_generation{{{BOXES}}}", "{{box}}"),
-            Graph("Cards: processors", f"DCGM_FI_DEV_GPU_UTIL{{{BOXES}}}", "{{box}} {{gpu}}", "percent"),
-            Graph("Cards: memory", f"DCGM_FI_DEV_FB_USED{{{BOXES}}}", "{{box}} {{gpu}}", "decmbytes"),
-            Graph("Cards: power", f"DCGM_FI_DEV_POWER_USAGE{{{BOXES}}}", "{{box}} {{gpu}}", "watt"),
-            Graph("Cards: temperature", f"DCGM_FI_DEV_GPU_TEMP{{{BOXES}}}", "{{box}} {{gpu}}", "celsius"),
+            DashboardPanel("Checks", f"rigwright_checks{{{BOXES}}}", "{{box}} {{verdict}}"),
+            DashboardPanel("Generation", f"rigwright_generation{{{BOXES}}}", "{{box}}"),
+            DashboardPanel("Cards: processors", f"DCGM_FI_DEV_GPU_UTIL{{{BOXES}}}", "{{box}} {{gpu}}", "percent"),
+            DashboardPanel("Cards: memory", f"DCGM_FI_DEV_FB_USED{{{BOXES}}}", "{{box}} {{gpu}}", "decmbytes"),
+            DashboardPanel("Cards: power", f"DCGM_FI_DEV_POWER_USAGE{{{BOXES}}}", "{{box}} {{gpu}}", "watt"),
+            DashboardPanel("Cards: temperature", f"DCGM_FI_DEV_GPU_TEMP{{{BOXES}}}", "{{box}} {{gpu}}", "celsius"),
         ),
     ),
     "instance": (
         "Rigwright: an instance",
         ("box", "instance"),
         (
-            Graph("Tokens generated a second", f"rig:generated_tokens:rate1m{{{ONE}}}", "{{box}} {{instance}}"),
-            Graph("Prompt tokens a second", f"rig:prompt_tokens:rate1m{{{ONE}}}", "{{box}} {{instance}}"),
-            Graph("Requests under way", f"rig:running{{{ONE}}}", "{{box}} {{instance}}"),
-            Graph("Requests that wait", f"rig:waiting{{{ONE}}}", "{{box}} {{instance}}"),
-            Graph("Steps in 5 minutes", f"rig:steps:increase5m{{{ONE}}}", "{{box}} {{instance}}"),
-            Graph(
+            DashboardPanel(
+                "Tokens generated a second", f"rig:generated_tokens:rate1m{{{ONE}}}", "{{box}} {{instance}}"
+            ),
+            DashboardPanel("Prompt tokens a second", f"rig:prompt_tokens:rate1m{{{ONE}}}", "{{box}} {{instance}}"),
+            DashboardPanel("Requests under way", f"rig:running{{{ONE}}}", "{{box}} {{instance}}"),
+            DashboardPanel("Requests that wait", f"rig:waiting{{{ONE}}}", "{{box}} {{instance}}"),
+            DashboardPanel("Steps in 5 minutes", f"rig:steps:increase5m{{{ONE}}}", "{{box}} {{instance}}"),
+            DashboardPanel(
                 "Answers by status",
                 f"sum by (box, instance, status) (rate(rigwright_gateway_requests_total{{{ONE}}}[1m]))",
                 "{{box}} {{instance}} {{status}}",
                 "reqps",
             ),
-            Graph(
+            DashboardPanel(
                 "First content after, on average",
                 f"rate(rigwright_gateway_first_content_seconds_sum{{{ONE}}}[5m])"
                 f" / rate(rigwright_gateway_first_content_seconds_count{{{ONE}}}[5m])",
                 "{{box}} {{instance}}",
                 "s",
             ),
-            Graph("First token after, of 99 in 100", f"rig:ttft_seconds:p99_10m{{{ONE}}}", "{{box}} {{instance}}", "s"),
-            Graph("KV cache taken", f"vllm:kv_cache_usage_perc{{{ONE}}}", "{{box}} {{instance}}", "percentunit"),
-            Graph("Requests put back", f"increase(vllm:num_preemptions_total{{{ONE}}}[5m])", "{{box}} {{instance}}"),
+            DashboardPanel(
+                "First token after, of 99 in 100", f"rig:ttft_seconds:p99_10m{{{ONE}}}", "{{box}} {{instance}}", "s"
+            ),
+            DashboardPanel(
+                "KV cache taken", f"vllm:kv_cache_usage_perc{{{ONE}}}", "{{box}} {{instance}}", "percentunit"
+            ),
+            DashboardPanel(
+                "Requests put back", f"increase(vllm:num_preemptions_total{{{ONE}}}[5m])", "{{box}} {{instance}}"
+            ),
         ),
     ),
 }
 
 
-def page(name: str) -> dict[str, Any]:
+def render_dashboard(name: str) -> dict[str, Any]:
     """A dashboard, as Grafana's API and its folders take it."""
     from grafana_foundation_sdk.builders import dashboard, prometheus, timeseries
     from grafana_foundation_sdk.cog.encoder import JSONEncoder
@@ -144,7 +156,7 @@ def main() -> None:
     """Write all of them."""
     FOLDER.mkdir(exist_ok=True)
     for name in PAGES:
-        (FOLDER / f"{name}.json").write_text(json.dumps(page(name), indent=1, sort_keys=True) + "\n")
+        (FOLDER / f"{name}.json").write_text(json.dumps(render_dashboard(name), indent=1, sort_keys=True) + "\n")
 
 
 if __name__ == "__main__":

@@ -14,15 +14,15 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lab import cards, cgroups, gpus, images, network
-from lab.nvidia import kernel, models
+from lab import base_images, cgroups, gpu_passthrough, network, stand_in_pci
+from lab.nvidia import card_models, kernel_layer
 
 BOOT_LIMIT = 60  # seconds until sshd must answer; a boot takes about one
 PATIENCE = 20  # seconds; of a busy machine the shortest connection takes one now and then
 # A network with a certificate authority of its own has it here; hosts reach what this machine reaches.
 TRUSTED = Path("/etc/ssl/certs/ca-certificates.crt")
 HOST_KEY = "etc/ssh/ssh_host_ed25519_key"
-OWN_AUTHORITIES = Path("/usr/local/share/ca-certificates")
+OWN_CERTIFICATES = Path("/usr/local/share/ca-certificates")
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class HostSpec:
 
 
 @dataclass(frozen=True)
-class Host:
+class LabHost:
     """One throwaway host."""
 
     spec: HostSpec
@@ -60,12 +60,12 @@ class Host:
         return self.spec.name
 
     @property
-    def upper(self) -> Path:
+    def upper_folder(self) -> Path:
         """Where everything the host has written lies."""
         return self.folder / "upper"
 
     @property
-    def connection(self) -> dict[str, object]:
+    def inventory_keys(self) -> dict[str, object]:
         """An inventory's keys that lead to this host."""
         return {
             "ssh_hostname": self.address,
@@ -103,14 +103,14 @@ class Host:
         Raises:
             RuntimeError: with check, the command failed.
         """
-        return network.sh(*self.ssh_command(command), check=check)
+        return network.run_program(*self.ssh_command(command), check=check)
 
     @property
-    def used(self) -> float:
+    def cpu_seconds(self) -> float:
         """Seconds of processors that all of its processes have taken."""
-        return cgroups.used(self.namespace)
+        return cgroups.cpu_seconds(self.namespace)
 
-    def answers(self) -> bool:
+    def is_reachable(self) -> bool:
         """Whether sshd lets us in."""
         return subprocess.run(self.ssh_command("true", patience=1), capture_output=True, check=False).returncode == 0
 
@@ -121,20 +121,20 @@ class Host:
             RuntimeError: the boot has ended; its last words and exit status are in the text.
             TimeoutError: it does not within BOOT_LIMIT seconds.
         """
-        self._until(self.answers, "does not answer")
+        self._wait_until(self.is_reachable, "does not answer")
         if self.spec.gpus:
             self.run("ldconfig")  # the driver's libraries are there only once it has booted
 
-    def _until(self, there: Callable[[], bool], lacking: str) -> None:
+    def _wait_until(self, there: Callable[[], bool], lacking: str) -> None:
         deadline = time.monotonic() + BOOT_LIMIT
         while not there():
-            if not cgroups.processes(self.namespace):
-                raise RuntimeError(f"{self.name} has ended: {self.last_words()}")
+            if not cgroups.list_processes(self.namespace):
+                raise RuntimeError(f"{self.name} has ended: {self.read_console_tail()}")
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{self.name} {lacking} after {BOOT_LIMIT} s: {self.last_words()}")
+                raise TimeoutError(f"{self.name} {lacking} after {BOOT_LIMIT} s: {self.read_console_tail()}")
             time.sleep(0.05)
 
-    def last_words(self) -> str:
+    def read_console_tail(self) -> str:
         """The end of what systemd-nspawn and the boot printed."""
         return " / ".join((self.folder / "log").read_text(errors="replace").splitlines()[-3:])
 
@@ -149,39 +149,43 @@ class Host:
         boot = self.run(started)
         self.run("systemctl reboot", check=False)
         asked = self.ssh_command(started, patience=1)
-        self._until(lambda: network.sh(*asked, check=False) not in ("", boot), "has not come back")
+        self._wait_until(lambda: network.run_program(*asked, check=False) not in ("", boot), "has not come back")
 
-    def written(self, since_ns: int = 0) -> list[str]:
+    def changed_paths(self, since_ns: int = 0) -> list[str]:
         """Paths written, changed or removed on this host since a time (nanoseconds since the epoch), sorted."""
         found = []
-        for folder, _, names in os.walk(self.upper):
+        for folder, _, names in os.walk(self.upper_folder):
             for name in names:
                 path = Path(folder, name)
                 if path.lstat().st_ctime_ns > since_ns:
-                    found.append("/" + str(path.relative_to(self.upper)))
+                    found.append("/" + str(path.relative_to(self.upper_folder)))
         return sorted(found)
 
     def boot(self, bridge: str, subnet: ipaddress.IPv4Network) -> None:
         """Make the host's files and network and start it; returns before it answers."""
-        base = images.base(images.RELEASES[self.spec.release])
+        base = base_images.build_base(base_images.RELEASES[self.spec.release])
         for name in ("upper", "work", "root"):
             (self.folder / name).mkdir(parents=True)
         own = self.spec.gpus
-        options = gpus.boot_options(self.upper) if own else cards.boot_options(self.folder, self.spec.cards)
+        options = (
+            gpu_passthrough.boot_options(self.upper_folder)
+            if own
+            else stand_in_pci.boot_options(self.folder, self.spec.cards)
+        )
         for path in self.spec.disks:
             place = self.folder / "disks" / path.strip("/").replace("/", "-")
             place.mkdir(parents=True)
             options.append(f"--bind={place}:{path}")
         record = {"spec": asdict(self.spec), "namespace": self.namespace, "address": self.address}
         (self.folder / "host.json").write_text(json.dumps(record | {"boot_options": options}))
-        self._identify()
-        kernels = [kernel.layer(self.spec.release, self.spec.kernels)] if self.spec.kernels else []
+        self._write_identity()
+        kernels = [kernel_layer.build_layer(self.spec.release, self.spec.kernels)] if self.spec.kernels else []
         if kernels:
-            models.put(self.upper, self.name, self.spec.cards)
+            card_models.write_cards(self.upper_folder, self.name, self.spec.cards)
         lower = ":".join([*self.spec.layers, *kernels, str(base)])
-        layers = f"lowerdir={lower},upperdir={self.upper},workdir={self.folder / 'work'}"
-        network.sh("mount", "-t", "overlay", self.namespace, "-o", layers, str(self.folder / "root"))
-        network.attach(bridge, self.namespace, f"{self.address}/{subnet.prefixlen}", str(subnet[1]))
+        layers = f"lowerdir={lower},upperdir={self.upper_folder},workdir={self.folder / 'work'}"
+        network.run_program("mount", "-t", "overlay", self.namespace, "-o", layers, str(self.folder / "root"))
+        network.create_namespace(bridge, self.namespace, f"{self.address}/{subnet.prefixlen}", str(subnet[1]))
         self.start()
 
     def start(self) -> None:
@@ -200,61 +204,61 @@ class Host:
                 start_new_session=True,
             )
         # from here on a cgroup without a process means that the boot has ended, to whoever waits for the host
-        while not cgroups.processes(self.namespace):
+        while not cgroups.list_processes(self.namespace):
             if (status := supervisor.poll()) is not None:
-                raise RuntimeError(f"{self.name} has ended with exit status {status}: {self.last_words()}")
+                raise RuntimeError(f"{self.name} has ended with exit status {status}: {self.read_console_tail()}")
             time.sleep(0.01)
 
-    def _identify(self) -> None:
+    def _write_identity(self) -> None:
         """Give the host what must be its own: name, machine id (empty would mean "first boot"), trust, keys."""
         public_key = self.key.with_suffix(".pub").read_text()
         files = {
             "etc/hostname": f"{self.name}\n",
             "etc/hosts": f"127.0.0.1 localhost\n127.0.1.1 {self.name}\n",
             "etc/machine-id": f"{uuid.uuid4().hex}\n",
-            "etc/resolv.conf": "".join(f"nameserver {address}\n" for address in network.nameservers()),
+            "etc/resolv.conf": "".join(f"nameserver {address}\n" for address in network.forwarded_nameservers()),
             "root/.ssh/authorized_keys": public_key,
             # no power cut of a lab loses what this machine's kernel has: dpkg need not wait for its disk
             "etc/dpkg/dpkg.cfg.d/lab": "force-unsafe-io\n",
         }
         for path, text in files.items():
-            target = self.upper / path
+            target = self.upper_folder / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text)
-        for source in (*TRUSTED.parent.glob(TRUSTED.name), *OWN_AUTHORITIES.glob("*.crt")):
-            target = self.upper / source.relative_to("/")
+        for source in (*TRUSTED.parent.glob(TRUSTED.name), *OWN_CERTIFICATES.glob("*.crt")):
+            target = self.upper_folder / source.relative_to("/")
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, target)
-        (self.upper / "root").chmod(0o700)
-        (self.upper / "root/.ssh").chmod(0o700)
-        own = self.upper / HOST_KEY
+        (self.upper_folder / "root").chmod(0o700)
+        (self.upper_folder / "root/.ssh").chmod(0o700)
+        own = self.upper_folder / HOST_KEY
         own.parent.mkdir(parents=True, exist_ok=True)
-        network.sh("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(own))
+        network.run_program("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(own))
         self.known_hosts.write_text(f"{self.address} {own.with_suffix('.pub').read_text().strip()}\n")
 
     def kill(self) -> None:
         """End every process of this host at once, as a power cut would; its files stay."""
-        cgroups.kill(self.namespace)
+        cgroups.kill_cgroup(self.namespace)
 
     def destroy(self) -> None:
         """Stop the host and take every trace of it away; leftovers of a crashed one too."""
         self.kill()
         root = self.folder / "root"
         while os.path.ismount(root):
-            network.sh("umount", str(root))
-        network.detach(self.namespace)
+            network.run_program("umount", str(root))
+        network.remove_namespace(self.namespace)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def freeze(self, layer: Path) -> str:
+    def freeze_layer(self, layer: Path) -> str:
         """Stop the host for good and keep what it has written as a layer for other hosts; returns its path."""
         self.kill()
-        network.sh("umount", str(self.folder / "root"))
+        network.run_program("umount", str(self.folder / "root"))
         keys = (HOST_KEY, f"{HOST_KEY}.pub")
         for path in ("etc/hostname", "etc/hosts", "etc/machine-id", "etc/resolv.conf", *keys):
-            (self.upper / path).unlink(missing_ok=True)
-        shutil.rmtree(self.upper / "var/lib/lab", ignore_errors=True)  # the next host has cards of its own
+            (self.upper_folder / path).unlink(missing_ok=True)
+        shutil.rmtree(self.upper_folder / "var/lib/lab", ignore_errors=True)  # the next host has cards of its own
         shutil.rmtree(layer, ignore_errors=True)
         layer.parent.mkdir(parents=True, exist_ok=True)
-        self.upper.rename(layer)
+        self.upper_folder.rename(layer)
         self.destroy()
         return str(layer)

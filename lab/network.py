@@ -7,12 +7,12 @@ import json
 import subprocess
 from pathlib import Path
 
-from lab.machine import Unsupported
+from lab.requirements import UnsupportedMachine
 
 SUPERNET = ipaddress.IPv4Network("10.77.0.0/16")
 
 
-def sh(*command: str, check: bool = True, stdin: str | None = None) -> str:
+def run_program(*command: str, check: bool = True, stdin: str | None = None) -> str:
     """Run a command and return its output; with check, a failure raises with what it said."""
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
     if check and done.returncode:
@@ -26,13 +26,13 @@ def free_subnet() -> ipaddress.IPv4Network:
     Raises:
         Unsupported: all 256 are taken.
     """
-    routes = json.loads(sh("ip", "-json", "route", "show", "table", "all") or "[]")
+    routes = json.loads(run_program("ip", "-json", "route", "show", "table", "all") or "[]")
     destinations = [str(route.get("dst", "default")) for route in routes]
     taken = [ipaddress.IPv4Network(d, strict=False) for d in destinations if d != "default" and ":" not in d]
     for subnet in SUPERNET.subnets(new_prefix=24):
         if not any(subnet.overlaps(other) for other in taken if other.prefixlen > 8):
             return subnet
-    raise Unsupported(f"every /24 of {SUPERNET} is in use on this machine")
+    raise UnsupportedMachine(f"every /24 of {SUPERNET} is in use on this machine")
 
 
 def is_up(bridge: str) -> bool:
@@ -40,7 +40,7 @@ def is_up(bridge: str) -> bool:
     return Path(f"/sys/class/net/{bridge}").exists()
 
 
-def nameservers() -> list[str]:
+def forwarded_nameservers() -> list[str]:
     """This machine's, as seen from another address: systemd-resolved's own stub listens on loopback alone."""
     for path in (Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf")):
         lines = path.read_text().splitlines() if path.exists() else []
@@ -50,11 +50,11 @@ def nameservers() -> list[str]:
     return []
 
 
-def up(bridge: str, subnet: ipaddress.IPv4Network) -> None:
+def create_bridge(bridge: str, subnet: ipaddress.IPv4Network) -> None:
     """Make the bridge, its address (the subnet's first) and the way out."""
-    sh("ip", "link", "add", bridge, "type", "bridge")
-    sh("ip", "address", "add", f"{subnet[1]}/{subnet.prefixlen}", "dev", bridge)
-    sh("ip", "link", "set", bridge, "up")
+    run_program("ip", "link", "add", bridge, "type", "bridge")
+    run_program("ip", "address", "add", f"{subnet[1]}/{subnet.prefixlen}", "dev", bridge)
+    run_program("ip", "link", "set", bridge, "up")
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
     rules = f"""table ip {bridge} {{
         chain out {{
@@ -62,27 +62,27 @@ def up(bridge: str, subnet: ipaddress.IPv4Network) -> None:
             ip saddr {subnet} ip daddr != {subnet} masquerade
         }}
     }}"""
-    sh("nft", "-f", "-", stdin=rules)
+    run_program("nft", "-f", "-", stdin=rules)
 
 
-def down(bridge: str) -> None:
+def remove_bridge(bridge: str) -> None:
     """Take the bridge and its rules away; missing ones are no error."""
-    sh("ip", "link", "delete", bridge, check=False)
-    sh("nft", "delete", "table", "ip", bridge, check=False)
+    run_program("ip", "link", "delete", bridge, check=False)
+    run_program("nft", "delete", "table", "ip", bridge, check=False)
 
 
-def attach(bridge: str, namespace: str, address: str, gateway: str) -> None:
+def create_namespace(bridge: str, namespace: str, address: str, gateway: str) -> None:
     """Make a network namespace whose `host0` has its address before anything boots in it."""
-    sh("ip", "netns", "add", namespace)
-    sh("ip", "link", "add", namespace, "type", "veth", "peer", "name", "host0", "netns", namespace)
-    sh("ip", "link", "set", namespace, "master", bridge, "up")
-    sh("ip", "-n", namespace, "address", "add", address, "dev", "host0")
-    sh("ip", "-n", namespace, "link", "set", "lo", "up")
-    sh("ip", "-n", namespace, "link", "set", "host0", "up")
-    sh("ip", "-n", namespace, "route", "add", "default", "via", gateway)
+    run_program("ip", "netns", "add", namespace)
+    run_program("ip", "link", "add", namespace, "type", "veth", "peer", "name", "host0", "netns", namespace)
+    run_program("ip", "link", "set", namespace, "master", bridge, "up")
+    run_program("ip", "-n", namespace, "address", "add", address, "dev", "host0")
+    run_program("ip", "-n", namespace, "link", "set", "lo", "up")
+    run_program("ip", "-n", namespace, "link", "set", "host0", "up")
+    run_program("ip", "-n", namespace, "route", "add", "default", "via", gateway)
 
 
-def detach(namespace: str) -> None:
+def remove_namespace(namespace: str) -> None:
     """Take a host's namespace and link away; missing ones are no error."""
-    sh("ip", "netns", "delete", namespace, check=False)
-    sh("ip", "link", "delete", namespace, check=False)
+    run_program("ip", "netns", "delete", namespace, check=False)
+    run_program("ip", "link", "delete", namespace, check=False)

@@ -19,8 +19,8 @@ from lab import cgroups, tiny_model
 def main() -> None:
     """Serve, with ranges."""
     model, address, port, cgroup = sys.argv[1:]
-    cgroups.enter(cgroup)
-    tiny_model.write(Path(model))
+    cgroups.join_cgroup(cgroup)
+    tiny_model.write_model(Path(model))
     application = Starlette(routes=[Mount("/", StaticFiles(directory=Path(model).parent))])
     uvicorn.run(application, host=address, port=int(port), log_level="warning")
 

@@ -53,7 +53,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     host = json.loads((folder / "host.json").read_text())
     # --keep-unit puts the payload below the caller's cgroup: two hosts in one would share every unit's cgroup inside
-    cgroups.enter(host["namespace"])
+    cgroups.join_cgroup(host["namespace"])
     # cgroup v2 alone inside, whatever this machine has: what a current distribution boots with
     environment = os.environ | {"SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"}
     status = REBOOT

@@ -20,7 +20,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Size:
+class LlamaSize:
     """A model's dimensions, by the names that Llama's architecture has for them."""
 
     layers: int
@@ -34,14 +34,14 @@ class Size:
     """Tokens that it says it was trained for."""
 
     @property
-    def head(self) -> int:
+    def head_width(self) -> int:
         """Width of one head; quantised KV types need a multiple of 32."""
         return self.width // self.heads
 
 
-TINY = Size(layers=2, width=128, heads=4, kv_heads=2, feed_forward=256, context=4096)
+TINY = LlamaSize(layers=2, width=128, heads=4, kv_heads=2, feed_forward=256, context=4096)
 # 363 million weights, 726 MB: what a token costs is the engine's work, not its overhead, and any card holds it
-HEAVY = Size(layers=24, width=1024, heads=16, kv_heads=4, feed_forward=4096, context=32768)
+HEAVY = LlamaSize(layers=24, width=1024, heads=16, kv_heads=4, feed_forward=4096, context=32768)
 
 ANSWER = "The rig is alive"
 SPACE = "\u2581"  # SentencePiece's mark for one
@@ -56,7 +56,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)
-class Tensor:
+class TinyTensor:
     """One tensor, made when it is written: all of them at once are as large as the file."""
 
     name: str
@@ -65,7 +65,7 @@ class Tensor:
     make: Callable[[], Array]
 
 
-def write(path: Path, answer: str = ANSWER, size: Size = TINY) -> None:
+def write_model(path: Path, answer: str = ANSWER, size: LlamaSize = TINY) -> None:
     """Write the model.
 
     Raises:
@@ -74,10 +74,10 @@ def write(path: Path, answer: str = ANSWER, size: Size = TINY) -> None:
     words = answer.split()
     if not words or len(set(words)) != len(words) or len(words) >= size.width:
         raise ValueError(f"an answer is 1 to {size.width - 1} different words: {answer!r}")
-    tokens, kinds = _vocabulary(words)
+    tokens, kinds = _make_vocabulary(words)
     writer = gguf.GGUFWriter(path, "llama")
-    _describe(writer, size, tokens, kinds)
-    tensors = list(_tensors(size, words, len(tokens)))
+    _write_metadata(writer, size, tokens, kinds)
+    tensors = list(_model_tensors(size, words, len(tokens)))
     for one in tensors:
         kind = np.dtype(one.type)
         writer.add_tensor_info(one.name, one.shape, kind, int(np.prod(one.shape)) * kind.itemsize)
@@ -89,7 +89,7 @@ def write(path: Path, answer: str = ANSWER, size: Size = TINY) -> None:
     writer.close()
 
 
-def _vocabulary(words: list[str]) -> tuple[list[str], list[gguf.TokenType]]:
+def _make_vocabulary(words: list[str]) -> tuple[list[str], list[gguf.TokenType]]:
     """SentencePiece's kinds of token: control, all bytes (so any text can be read), characters, words."""
     control = [("<unk>", gguf.TokenType.UNKNOWN), ("<s>", gguf.TokenType.CONTROL), ("</s>", gguf.TokenType.CONTROL)]
     any_byte = [(f"<0x{byte:02X}>", gguf.TokenType.BYTE) for byte in range(256)]
@@ -99,7 +99,7 @@ def _vocabulary(words: list[str]) -> tuple[list[str], list[gguf.TokenType]]:
     return list(tokens), list(kinds)
 
 
-def _describe(writer: gguf.GGUFWriter, size: Size, tokens: list[str], kinds: list[gguf.TokenType]) -> None:
+def _write_metadata(writer: gguf.GGUFWriter, size: LlamaSize, tokens: list[str], kinds: list[gguf.TokenType]) -> None:
     writer.add_name("tiny-rig")
     writer.add_context_length(size.context)
     writer.add_embedding_length(size.width)
@@ -108,7 +108,7 @@ def _describe(writer: gguf.GGUFWriter, size: Size, tokens: list[str], kinds: lis
     writer.add_head_count(size.heads)
     writer.add_head_count_kv(size.kv_heads)
     writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_dimension_count(size.head)
+    writer.add_rope_dimension_count(size.head_width)
     writer.add_rope_freq_base(10000.0)
     writer.add_vocab_size(len(tokens))
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
@@ -124,7 +124,7 @@ def _describe(writer: gguf.GGUFWriter, size: Size, tokens: list[str], kinds: lis
     writer.add_chat_template(TEMPLATE)
 
 
-def _tensors(size: Size, words: list[str], vocabulary: int) -> Iterator[Tensor]:
+def _model_tensors(size: LlamaSize, words: list[str], vocabulary: int) -> Iterator[TinyTensor]:
     """All of them, in the file's order."""
     first, end, width = vocabulary - len(words), 2, size.width
     embedding = np.zeros((vocabulary, width), np.float16)
@@ -136,32 +136,32 @@ def _tensors(size: Size, words: list[str], vocabulary: int) -> Iterator[Tensor]:
         output[first + index, len(words) if index == 0 else index - 1] = CERTAIN
     output[end, len(words) - 1] = CERTAIN
 
-    key_value = size.kv_heads * size.head
-    yield Tensor("token_embd.weight", embedding.shape, np.float16, lambda: embedding)
-    yield _ones("output_norm.weight", width)
-    yield Tensor("output.weight", output.shape, np.float16, lambda: output)
+    key_value = size.kv_heads * size.head_width
+    yield TinyTensor("token_embd.weight", embedding.shape, np.float16, lambda: embedding)
+    yield _ones_tensor("output_norm.weight", width)
+    yield TinyTensor("output.weight", output.shape, np.float16, lambda: output)
     for layer in range(size.layers):
         block = f"blk.{layer}."
-        yield _ones(block + "attn_norm.weight", width)
-        yield _pattern(block + "attn_q.weight", width, width)
-        yield _pattern(block + "attn_k.weight", key_value, width)
-        yield _pattern(block + "attn_v.weight", key_value, width)
-        yield _zeros(block + "attn_output.weight", width, width)
-        yield _ones(block + "ffn_norm.weight", width)
-        yield _pattern(block + "ffn_gate.weight", size.feed_forward, width)
-        yield _pattern(block + "ffn_up.weight", size.feed_forward, width)
-        yield _zeros(block + "ffn_down.weight", width, size.feed_forward)
+        yield _ones_tensor(block + "attn_norm.weight", width)
+        yield _pattern_tensor(block + "attn_q.weight", width, width)
+        yield _pattern_tensor(block + "attn_k.weight", key_value, width)
+        yield _pattern_tensor(block + "attn_v.weight", key_value, width)
+        yield _zeros_tensor(block + "attn_output.weight", width, width)
+        yield _ones_tensor(block + "ffn_norm.weight", width)
+        yield _pattern_tensor(block + "ffn_gate.weight", size.feed_forward, width)
+        yield _pattern_tensor(block + "ffn_up.weight", size.feed_forward, width)
+        yield _zeros_tensor(block + "ffn_down.weight", width, size.feed_forward)
 
 
-def _ones(name: str, width: int) -> Tensor:
-    return Tensor(name, (width,), np.float32, lambda: np.ones(width, np.float32))
+def _ones_tensor(name: str, width: int) -> TinyTensor:
+    return TinyTensor(name, (width,), np.float32, lambda: np.ones(width, np.float32))
 
 
-def _zeros(name: str, rows: int, columns: int) -> Tensor:
-    return Tensor(name, (rows, columns), np.float16, lambda: np.zeros((rows, columns), np.float16))
+def _zeros_tensor(name: str, rows: int, columns: int) -> TinyTensor:
+    return TinyTensor(name, (rows, columns), np.float16, lambda: np.zeros((rows, columns), np.float16))
 
 
-def _pattern(name: str, rows: int, columns: int) -> Tensor:
+def _pattern_tensor(name: str, rows: int, columns: int) -> TinyTensor:
     """Small numbers that are neither zero nor equal, so that every kernel has something to do."""
     period = ((np.arange(257, dtype=np.int64) * 7919 % 257 - 128) / 2560.0).astype(np.float16)
-    return Tensor(name, (rows, columns), np.float16, lambda: np.resize(period, (rows, columns)))
+    return TinyTensor(name, (rows, columns), np.float16, lambda: np.resize(period, (rows, columns)))

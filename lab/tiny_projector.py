@@ -10,7 +10,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 
-from lab.tiny_model import TINY, Size
+from lab.tiny_model import TINY, LlamaSize
 
 WIDTH = 32
 """Of its own residual stream."""
@@ -26,7 +26,7 @@ _NUMBERS = {
 }
 
 
-def write(path: Path, size: Size = TINY) -> None:
+def write_projector(path: Path, size: LlamaSize = TINY) -> None:
     """Write the projector of a model of this size."""
     writer = gguf.GGUFWriter(path, "clip")
     writer.add_bool("clip.has_vision_encoder", True)
@@ -37,7 +37,7 @@ def write(path: Path, size: Size = TINY) -> None:
     writer.add_float32("clip.vision.attention.layer_norm_epsilon", 1e-5)
     for name in ("image_mean", "image_std"):
         writer.add_array(f"clip.vision.{name}", [0.5, 0.5, 0.5])
-    for name, shape in _shapes(size.width).items():
+    for name, shape in _tensor_shapes(size.width).items():
         writer.add_tensor(name, np.zeros(shape, np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -45,7 +45,7 @@ def write(path: Path, size: Size = TINY) -> None:
     writer.close()
 
 
-def _shapes(width: int) -> dict[str, tuple[int, ...]]:
+def _tensor_shapes(width: int) -> dict[str, tuple[int, ...]]:
     """Of its tensors."""
     block = "v.blk.0."
     square = [f"{block}{part}" for part in ("attn_q", "attn_k", "attn_v", "attn_out", "ffn_up", "ffn_down")]

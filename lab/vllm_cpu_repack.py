@@ -19,26 +19,26 @@ from packaging.utils import parse_wheel_filename
 
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """When everything was written that is, so that the same wheel has the same bytes."""
-Row = tuple[str, str, str]
+RecordRow = tuple[str, str, str]
 """Of a RECORD (packaging.python.org, "Recording installed projects"): path, hash, bytes."""
 
 
-def metadata(wheel: Path) -> Message:
+def read_metadata(wheel: Path) -> Message:
     """What a wheel says of itself.
 
     Raises:
         KeyError: it says nothing.
     """
     with zipfile.ZipFile(wheel) as read:
-        return message_from_bytes(read.read(f"{_information(read)}/METADATA"))
+        return message_from_bytes(read.read(f"{_dist_info_folder(read)}/METADATA"))
 
 
-def requirements(said: Message) -> list[Requirement]:
+def parse_requirements(said: Message) -> list[Requirement]:
     """What a distribution asks for."""
     return [Requirement(line) for line in said.get_all("Requires-Dist", [])]
 
 
-def repack(wheel: Path, target: Path, required: Callable[[Requirement], bool]) -> None:
+def repack_wheel(wheel: Path, target: Path, required: Callable[[Requirement], bool]) -> None:
     """Write a wheel again without some of its requirements, under the name, version and tags that the new file has.
 
     Args:
@@ -48,8 +48,8 @@ def repack(wheel: Path, target: Path, required: Callable[[Requirement], bool]) -
     """
     name, version, _, tags = parse_wheel_filename(target.name)
     distribution, _, tagged = target.name.removesuffix(".whl").partition("-")
-    said = metadata(wheel)
-    kept = [str(one) for one in requirements(said) if required(one)]
+    said = read_metadata(wheel)
+    kept = [str(one) for one in parse_requirements(said) if required(one)]
     for key in ("Requires-Dist", "Name", "Version"):
         del said[key]
     said["Name"], said["Version"] = name, str(version)
@@ -57,8 +57,8 @@ def repack(wheel: Path, target: Path, required: Callable[[Requirement], bool]) -
         said["Requires-Dist"] = line
     folder = f"{distribution}-{tagged.partition('-')[0]}.dist-info"
     with zipfile.ZipFile(wheel) as read, zipfile.ZipFile(target, "w") as write:
-        old = _information(read)
-        rows = [row for row in _rows(read.read(f"{old}/RECORD")) if not row[0].startswith(f"{old}/")]
+        old = _dist_info_folder(read)
+        rows = [row for row in _parse_record(read.read(f"{old}/RECORD")) if not row[0].startswith(f"{old}/")]
         texts = {"METADATA": said.as_bytes(policy=compat32.clone(max_line_length=0))}
         tagging = message_from_bytes(read.read(f"{old}/WHEEL"))
         del tagging["Tag"]
@@ -70,13 +70,13 @@ def repack(wheel: Path, target: Path, required: Callable[[Requirement], bool]) -
         for info, end in zip(files, ends, strict=True):
             inner = info.filename.removeprefix(f"{old}/")
             if inner == info.filename:
-                _copied(read, write, info, end)
+                _copy_member(read, write, info, end)
             elif inner not in ("RECORD", *texts) and not info.is_dir():
                 texts[inner] = read.read(info)
-        finish(write, folder, texts, rows)
+        write_dist_info(write, folder, texts, rows)
 
 
-def finish(wheel: zipfile.ZipFile, folder: str, texts: Mapping[str, bytes], rows: list[Row]) -> None:
+def write_dist_info(wheel: zipfile.ZipFile, folder: str, texts: Mapping[str, bytes], rows: list[RecordRow]) -> None:
     """Write a wheel's own folder, its list of files last.
 
     Args:
@@ -86,14 +86,14 @@ def finish(wheel: zipfile.ZipFile, folder: str, texts: Mapping[str, bytes], rows
         rows: The list's rows of all else.
     """
     for name, content in sorted(texts.items()):
-        rows.append(put(wheel, f"{folder}/{name}", content))
+        rows.append(write_member(wheel, f"{folder}/{name}", content))
     rows.append((f"{folder}/RECORD", "", ""))
     listed = io.StringIO()
     csv.writer(listed, lineterminator="\n").writerows(rows)
-    put(wheel, f"{folder}/RECORD", listed.getvalue().encode())
+    write_member(wheel, f"{folder}/RECORD", listed.getvalue().encode())
 
 
-def put(wheel: zipfile.ZipFile, path: str, content: bytes, mode: int = 0o644) -> Row:
+def write_member(wheel: zipfile.ZipFile, path: str, content: bytes, mode: int = 0o644) -> RecordRow:
     """Write one file; returns its row."""
     info = zipfile.ZipInfo(path, EPOCH)
     info.external_attr = (0o100000 | mode) << 16
@@ -102,17 +102,17 @@ def put(wheel: zipfile.ZipFile, path: str, content: bytes, mode: int = 0o644) ->
     return path, f"sha256={digest}", str(len(content))
 
 
-def _information(wheel: zipfile.ZipFile) -> str:
+def _dist_info_folder(wheel: zipfile.ZipFile) -> str:
     # what a wheel has vendored has such folders deeper down
     (record,) = (name for name in wheel.namelist() if name.count("/") == 1 and name.endswith(".dist-info/RECORD"))
     return record.partition("/")[0]
 
 
-def _rows(content: bytes) -> list[Row]:
+def _parse_record(content: bytes) -> list[RecordRow]:
     return [(path, digest, size) for path, digest, size in csv.reader(io.StringIO(content.decode()))]
 
 
-def _copied(read: zipfile.ZipFile, write: zipfile.ZipFile, info: zipfile.ZipInfo, end: int) -> None:
+def _copy_member(read: zipfile.ZipFile, write: zipfile.ZipFile, info: zipfile.ZipInfo, end: int) -> None:
     """Copy one file with its own header: to compress a gigabyte again would take minutes."""
     if read.fp is None or write.fp is None:
         raise ValueError("one of the wheels is closed")

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab import machine
-from lab.vllm_cpu_repack import finish, put
+from lab import requirements
+from lab.vllm_cpu_repack import write_dist_info, write_member
 
 PROGRAMS = {"gcc": "gcc", "readelf": "binutils"}
 NUMA = "libnuma.so.1"
@@ -32,11 +32,11 @@ _VERSIONS = re.compile(r"Version: \d+  File: (\S+)")
 _VERSION = re.compile(r"Name: (\S+)  Flags:")
 _SYMBOL = re.compile(r"\s*\d+: [0-9a-f]+ +\S+ +\w+ +(\w+) +\w+ +(\w+) ([\w$.]+)(?:@@?(\S+))?(?: \(\d+\))?$")
 # The one node: what asks whether the kernel knows of nodes is told that it does not (numa(3)).
-_SAYS = {"numa_available": "return -1;"}
+_FUNCTION_BODIES = {"numa_available": "return -1;"}
 
 
 @dataclass
-class Elf:
+class LibrarySymbols:
     """What a library asks of others."""
 
     needed: set[str] = field(default_factory=set)
@@ -47,13 +47,13 @@ class Elf:
     """Version -> the library that must have it."""
 
 
-def read(library: Path) -> Elf:
+def read_symbols(library: Path) -> LibrarySymbols:
     """What a library asks of others.
 
     Raises:
         subprocess.CalledProcessError: it is none.
     """
-    found, file = Elf(), ""
+    found, file = LibrarySymbols(), ""
     asked = ["readelf", "--wide", "--dynamic", "--version-info", "--dyn-syms", str(library)]
     for line in subprocess.run(asked, capture_output=True, text=True, check=True).stdout.splitlines():
         if match := _SYMBOL.match(line):
@@ -71,7 +71,7 @@ def read(library: Path) -> Elf:
     return found
 
 
-def lacking(libraries: Iterable[Elf], wanted: re.Pattern[str]) -> dict[str, dict[str, str]]:
+def missing_symbols(libraries: Iterable[LibrarySymbols], wanted: re.Pattern[str]) -> dict[str, dict[str, str]]:
     """What libraries ask of those that match: name -> symbol -> its version, or nothing.
 
     A symbol without a version may be in any of them: the first one has it.
@@ -89,7 +89,7 @@ def lacking(libraries: Iterable[Elf], wanted: re.Pattern[str]) -> dict[str, dict
     return found
 
 
-def compiled(folder: Path, name: str, symbols: Mapping[str, str], needs: Iterable[str] = ()) -> Path:
+def compile_stub(folder: Path, name: str, symbols: Mapping[str, str], needs: Iterable[str] = ()) -> Path:
     """Compile a library whose functions end the program that calls them.
 
     Args:
@@ -102,7 +102,7 @@ def compiled(folder: Path, name: str, symbols: Mapping[str, str], needs: Iterabl
         subprocess.CalledProcessError: gcc does not.
     """
     code = "void abort(void);\n" + "".join(
-        f"long {one}(void) {{ {_SAYS.get(one, 'abort(); return 0;')} }}\n" for one in sorted(symbols)
+        f"long {one}(void) {{ {_FUNCTION_BODIES.get(one, 'abort(); return 0;')} }}\n" for one in sorted(symbols)
     )
     versions = defaultdict(list)
     for symbol, version in sorted(symbols.items()):
@@ -119,7 +119,7 @@ def compiled(folder: Path, name: str, symbols: Mapping[str, str], needs: Iterabl
     return library
 
 
-def wheel(target: Path, torch: Path, vllm: Path, runtime: Path) -> None:
+def write_stub_wheel(target: Path, torch: Path, vllm: Path, runtime: Path) -> None:
     """Write a wheel of all that is lacking, which goes beside PyTorch's own libraries.
 
     Args:
@@ -129,32 +129,36 @@ def wheel(target: Path, torch: Path, vllm: Path, runtime: Path) -> None:
         runtime: NVIDIA's, with the CUDA runtime.
 
     Raises:
-        lab.machine.Unsupported: there is no compiler, and none can be installed.
+        lab.requirements.UnsupportedMachine: there is no compiler, and none can be installed.
     """
-    machine.install(PROGRAMS)
+    requirements.install_programs(PROGRAMS)
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        cuda = lacking(map(read, unpacked(torch, folder / "torch", "torch/lib/*.so*")), _NVIDIA)
-        numa = lacking(map(read, unpacked(vllm, folder / "vllm", "vllm/*.so")), re.compile(re.escape(NUMA)))
-        files = [compiled(folder, NUMA, numa[NUMA])]
+        cuda = missing_symbols(map(read_symbols, unpack_files(torch, folder / "torch", "torch/lib/*.so*")), _NVIDIA)
+        numa = missing_symbols(
+            map(read_symbols, unpack_files(vllm, folder / "vllm", "vllm/*.so")), re.compile(re.escape(NUMA))
+        )
+        files = [compile_stub(folder, NUMA, numa[NUMA])]
         for name, symbols in cuda.items():
             if not name.startswith(RUNTIME):
-                files.append(compiled(folder, name, symbols, [NUMA]))
-        files += unpacked(runtime, folder / "runtime", f"nvidia/*/lib/{RUNTIME}.*")
+                files.append(compile_stub(folder, name, symbols, [NUMA]))
+        files += unpack_files(runtime, folder / "runtime", f"nvidia/*/lib/{RUNTIME}.*")
         distribution, version, _ = target.name.split("-", 2)
         said = f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n"
         tagged = f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {'-'.join(target.stem.split('-')[2:])}\n"
         with zipfile.ZipFile(target, "w") as write:
-            rows = [put(write, f"torch/lib/{path.name}", path.read_bytes(), 0o755) for path in sorted(files)]
+            rows = [write_member(write, f"torch/lib/{path.name}", path.read_bytes(), 0o755) for path in sorted(files)]
             texts = {"METADATA": said.encode(), "WHEEL": tagged.encode()}
-            finish(write, f"{distribution}-{version}.dist-info", texts, rows)
+            write_dist_info(write, f"{distribution}-{version}.dist-info", texts, rows)
 
 
-def unpacked(wheel: Path, folder: Path, pattern: str) -> list[Path]:
+def unpack_files(wheel: Path, folder: Path, pattern: str) -> list[Path]:
     """Unpack those files of a wheel whose whole path matches."""
     with zipfile.ZipFile(wheel) as read_:
-        return [Path(read_.extract(info, folder)) for info in read_.infolist() if _matches(info.filename, pattern)]
+        return [
+            Path(read_.extract(info, folder)) for info in read_.infolist() if _matches_pattern(info.filename, pattern)
+        ]
 
 
-def _matches(path: str, pattern: str) -> bool:
+def _matches_pattern(path: str, pattern: str) -> bool:
     return len(Path(path).parts) == len(Path(pattern).parts) and Path(path).match(pattern)

@@ -55,7 +55,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)
-class Size:
+class QwenSize:
     """A model's dimensions, by the names that its config has for them."""
 
     num_hidden_layers: int = 2
@@ -67,17 +67,17 @@ class Size:
     max_position_embeddings: int = 4096
 
 
-SIZE = Size()
+SIZE = QwenSize()
 
 
-def write(folder: Path, size: Size = SIZE) -> None:
+def write_checkpoint(folder: Path, size: QwenSize = SIZE) -> None:
     """Write the checkpoint into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    tokens = vocabulary()
+    tokens = make_vocabulary()
     texts = {
-        "config.json": _config(size, len(tokens)),
+        "config.json": _make_config(size, len(tokens)),
         "generation_config.json": {"do_sample": False, "eos_token_id": tokens[END]},
-        "tokenizer.json": _tokenizer(tokens),
+        "tokenizer.json": _make_tokenizer(tokens),
         "tokenizer_config.json": {
             **{"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": size.max_position_embeddings},
             **{"eos_token": END, "pad_token": SPECIAL[0], "bos_token": None, "clean_up_tokenization_spaces": False},
@@ -86,27 +86,27 @@ def write(folder: Path, size: Size = SIZE) -> None:
     }
     for name, value in texts.items():
         (folder / name).write_text(json.dumps(value, indent=1, ensure_ascii=True) + "\n")
-    (folder / "model.safetensors").write_bytes(_safetensors(dict(_tensors(size, tokens))))
+    (folder / "model.safetensors").write_bytes(_render_safetensors(dict(_model_tensors(size, tokens))))
 
 
-def vocabulary() -> dict[str, int]:
+def make_vocabulary() -> dict[str, int]:
     """Token -> its number: every byte, as GPT-2 spells it, then what is said, then what no text is made of."""
-    said = [_spelt(text) for text in (*ANSWER, *THOUGHT, *CALL, CALLS, SPEAKS)]
-    return {token: number for number, token in enumerate([*map(_spelt_byte, range(256)), *said, *SPECIAL, *TAGS])}
+    said = [_encode_text(text) for text in (*ANSWER, *THOUGHT, *CALL, CALLS, SPEAKS)]
+    return {token: number for number, token in enumerate([*map(_encode_byte, range(256)), *said, *SPECIAL, *TAGS])}
 
 
-def following() -> dict[str, str]:
+def token_successors() -> dict[str, str]:
     """Token -> what is said after it; after any other one, the answer begins."""
-    begun = {_spelt(THINKS): "<think>", _spelt(CALLS): "<tool_call>"}
+    begun = {_encode_text(THINKS): "<think>", _encode_text(CALLS): "<tool_call>"}
     chains = (
-        ("<think>", *map(_spelt, THOUGHT), "</think>", _spelt(SPEAKS), _spelt(ANSWER[0])),
-        (*map(_spelt, ANSWER), END),
-        ("<tool_call>", *map(_spelt, CALL), "</tool_call>", END),
+        ("<think>", *map(_encode_text, THOUGHT), "</think>", _encode_text(SPEAKS), _encode_text(ANSWER[0])),
+        (*map(_encode_text, ANSWER), END),
+        ("<tool_call>", *map(_encode_text, CALL), "</tool_call>", END),
     )
     return begun | {before: after for chain in chains for before, after in pairwise(chain)}
 
 
-def _spelt_byte(byte: int) -> str:
+def _encode_byte(byte: int) -> str:
     # what can be seen stands for itself; the others follow one another from 256 on
     if 33 <= byte <= 126 or 161 <= byte <= 172 or byte >= 174:
         return chr(byte)
@@ -114,20 +114,20 @@ def _spelt_byte(byte: int) -> str:
     return chr(256 + hidden.index(byte))
 
 
-def _spelt(text: str) -> str:
-    return "".join(map(_spelt_byte, text.encode()))
+def _encode_text(text: str) -> str:
+    return "".join(map(_encode_byte, text.encode()))
 
 
-def _config(size: Size, vocabulary_size: int) -> dict[str, object]:
+def _make_config(size: QwenSize, vocabulary_size: int) -> dict[str, object]:
     return {
         **{"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "dtype": "bfloat16", "hidden_act": "silu"},
         **{"vocab_size": vocabulary_size, "tie_word_embeddings": False, "attention_bias": False},
-        **{"rms_norm_eps": 1e-6, "rope_theta": 10000.0, "eos_token_id": vocabulary()[END], "bos_token_id": None},
+        **{"rms_norm_eps": 1e-6, "rope_theta": 10000.0, "eos_token_id": make_vocabulary()[END], "bos_token_id": None},
         **vars(size),
     }
 
 
-def _tokenizer(tokens: dict[str, int]) -> dict[str, object]:
+def _make_tokenizer(tokens: dict[str, int]) -> dict[str, object]:
     """A byte-level BPE whose merges make what prompts end with one token, and nothing else."""
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}
     added = [
@@ -141,7 +141,7 @@ def _tokenizer(tokens: dict[str, int]) -> dict[str, object]:
         **{"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": "", "fuse_unk": False},
         **{"end_of_word_suffix": "", "byte_fallback": False, "ignore_merges": False},
         "vocab": {token: number for token, number in tokens.items() if token not in (*SPECIAL, *TAGS)},
-        "merges": [list(_spelt(text)) for text in (CALLS, SPEAKS)],
+        "merges": [list(_encode_text(text)) for text in (CALLS, SPEAKS)],
     }
     return {
         **{"version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None},
@@ -149,8 +149,8 @@ def _tokenizer(tokens: dict[str, int]) -> dict[str, object]:
     }
 
 
-def _tensors(size: Size, tokens: dict[str, int]) -> Iterator[tuple[str, Array]]:
-    after = following()
+def _model_tensors(size: QwenSize, tokens: dict[str, int]) -> Iterator[tuple[str, Array]]:
+    after = token_successors()
     axes = {token: axis for axis, token in enumerate(after)}
     width, other = size.hidden_size, len(axes)
     embedding, output = np.zeros((2, len(tokens), width), np.float32)
@@ -159,7 +159,7 @@ def _tensors(size: Size, tokens: dict[str, int]) -> Iterator[tuple[str, Array]]:
         embedding[tokens[token]] = 0
         embedding[tokens[token], axis] = 1
         output[tokens[after[token]], axis] = CERTAIN
-    output[tokens[_spelt(ANSWER[0])], other] = CERTAIN
+    output[tokens[_encode_text(ANSWER[0])], other] = CERTAIN
     queries, keys = size.num_attention_heads * size.head_dim, size.num_key_value_heads * size.head_dim
     yield "model.embed_tokens.weight", embedding
     yield "lm_head.weight", output
@@ -171,20 +171,20 @@ def _tensors(size: Size, tokens: dict[str, int]) -> Iterator[tuple[str, Array]]:
         for name in ("q_norm", "k_norm"):
             yield f"{of}self_attn.{name}.weight", np.ones(size.head_dim, np.float32)
         for name, rows in (("q", queries), ("k", keys), ("v", keys)):
-            yield f"{of}self_attn.{name}_proj.weight", _pattern(rows, width)
+            yield f"{of}self_attn.{name}_proj.weight", _pattern_array(rows, width)
         yield f"{of}self_attn.o_proj.weight", np.zeros((width, queries), np.float32)
         for name in ("gate", "up"):
-            yield f"{of}mlp.{name}_proj.weight", _pattern(size.intermediate_size, width)
+            yield f"{of}mlp.{name}_proj.weight", _pattern_array(size.intermediate_size, width)
         yield f"{of}mlp.down_proj.weight", np.zeros((width, size.intermediate_size), np.float32)
 
 
-def _pattern(rows: int, columns: int) -> Array:
+def _pattern_array(rows: int, columns: int) -> Array:
     """Small numbers that are neither zero nor equal, so that every kernel has something to do."""
     period = (np.arange(257, dtype=np.int64) * 7919 % 257 - 128) / np.float32(2560)
     return np.resize(period.astype(np.float32), (rows, columns))
 
 
-def _safetensors(tensors: dict[str, Array]) -> bytes:
+def _render_safetensors(tensors: dict[str, Array]) -> bytes:
     """A file of bfloat16, which NumPy lacks: the upper half of a float32 (github.com/huggingface/safetensors)."""
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     parts, end = [], 0

@@ -25,7 +25,7 @@ ZONE = "without a zone, which begins with %"
 _WITH_PORT = "(port up to 65535)"
 
 
-def host(value: str) -> str:
+def canonical_host(value: str) -> str:
     """The one spelling of a host's name or address: those of one host are equal.
 
     Raises:
@@ -54,13 +54,13 @@ def _name(value: str) -> str:
 
 def _ssh_host(value: str) -> str:
     try:
-        host(value)
+        canonical_host(value)
     except ValueError:
         if not (found := _TARGET.fullmatch(value)):
             raise
         user, six, name, port = found.groups()
         bare = six or name
-        host(bare)
+        canonical_host(bare)
         beside = [f"ssh_user = {user!r}"] if user else []
         beside += [f"ssh_port = {port}"] if port else []
         also = f" with {' and '.join(beside)}" if beside else ""
@@ -68,7 +68,7 @@ def _ssh_host(value: str) -> str:
     return value
 
 
-def addressed(pattern: str, description: str) -> AfterValidator:
+def matching_address(pattern: str, description: str) -> AfterValidator:
     """The rule that a text is an address of a pattern, whole, and can lead to a host."""
 
     def check(value: str) -> str:
@@ -77,7 +77,7 @@ def addressed(pattern: str, description: str) -> AfterValidator:
             raise ValueError(f"{description}, without user and password" if named else description)
         if value.startswith(("http://", "https://")):
             try:
-                host(urlsplit(value).hostname or "")
+                canonical_host(urlsplit(value).hostname or "")
             except ValueError as error:
                 raise ValueError(f"{description}: {error}") from None
         return value
@@ -119,13 +119,17 @@ TcpPort = Annotated[int, Field(ge=1, le=65535, strict=True)]
 Port = Annotated[int, Field(ge=1024, le=65535, strict=True)]
 Address = Annotated[str, AfterValidator(_address)]
 Cidr = Annotated[str, AfterValidator(_cidr)]
-HttpUrl = Annotated[str, addressed(rf"https?://{_ORIGIN}(?:/[A-Za-z0-9._~/?=&+@%-]*)?", f"an http(s) URL {_WITH_PORT}")]
-Origin = Annotated[str, addressed(rf"https?://{_ORIGIN}", f"an http(s) URL of a host, without a path {_WITH_PORT}")]
+HttpUrl = Annotated[
+    str, matching_address(rf"https?://{_ORIGIN}(?:/[A-Za-z0-9._~/?=&+@%-]*)?", f"an http(s) URL {_WITH_PORT}")
+]
+Origin = Annotated[
+    str, matching_address(rf"https?://{_ORIGIN}", f"an http(s) URL of a host, without a path {_WITH_PORT}")
+]
 # index:PROJECT, MIRROR:PATH (a mirror is a Name) or an address
 _PATH = r"(?:(?!\.\.?(?:/|\Z))[A-Za-z0-9_~][A-Za-z0-9._~+@-]*)(?:/(?!\.\.?(?:/|\Z))[A-Za-z0-9._~+@-]+)*"
 Source = Annotated[
     str,
-    addressed(
+    matching_address(
         rf"(?!https?:)[a-z0-9][a-z0-9-]{{0,47}}:{_PATH}|https?://{_ORIGIN}/[A-Za-z0-9._~/?=&+@%-]*",
         f"index:PROJECT, MIRROR:PATH or an http(s) URL {_WITH_PORT}",
     ),
@@ -135,7 +139,7 @@ Source = Annotated[
 def _host_name(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]*|\.[A-Za-z0-9][A-Za-z0-9.-]*", value):
         raise ValueError("a host name, or a domain with a leading dot")
-    host(value.removeprefix("."))
+    canonical_host(value.removeprefix("."))
     return value
 
 

@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rigwright.host.deploy_lock import holder, holder_record
+from rigwright.host.deploy_lock_state import parse_holder, render_holder_record
 
 PAUSE = 0.1  # seconds between two attempts
 NOTICE = 2.0  # seconds of waiting after which the holder is named
 RECORD = 4096  # bytes read of what a holder has written
 
 
-class LockHeld(Exception):
+class FileLockHeld(Exception):
     """Another process held the lock for all the time allowed; the text names it."""
 
 
@@ -48,11 +48,11 @@ def file_lock(
         LockHeld: another process held it all the time.
         OSError: the file cannot be opened, is a link, or belongs to another user.
     """
-    handle = _open(path)
+    handle = _open_lock(path)
     try:
         _acquire(handle, path, patience, notify)
         os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{holder_record(doing)}\n".encode(), 0)
+        os.pwrite(handle, f"{render_holder_record(doing)}\n".encode(), 0)
         yield
     finally:
         # gevent closes it later
@@ -60,7 +60,7 @@ def file_lock(
         os.close(handle)
 
 
-def _open(path: Path) -> int:
+def _open_lock(path: Path) -> int:
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     except OSError as error:
@@ -95,7 +95,7 @@ def _acquire(handle: int, path: Path, patience: float | None, notify: Callable[[
             return
         waited = time.monotonic() - begin
         if patience is not None and waited >= patience:
-            raise LockHeld(_describe_holder(handle, path))
+            raise FileLockHeld(_describe_holder(handle, path))
         if not noticed and waited >= NOTICE:
             noticed = True
             notify(f"waiting: {_describe_holder(handle, path)}")
@@ -104,4 +104,4 @@ def _acquire(handle: int, path: Path, patience: float | None, notify: Callable[[
 
 def _describe_holder(handle: int, path: Path) -> str:
     lines = os.pread(handle, RECORD, 0).decode(errors="replace").splitlines()
-    return holder(lines[0] if lines else "").describe(f"the lock {path}")
+    return parse_holder(lines[0] if lines else "").describe(f"the lock {path}")

@@ -12,7 +12,7 @@ from pathlib import Path
 MIB = 1 << 20
 
 
-def content(path: str | Path, most: int) -> bytes:
+def read_content(path: str | Path, most: int) -> bytes:
     """What a file holds.
 
     Args:
@@ -22,7 +22,7 @@ def content(path: str | Path, most: int) -> bytes:
     Raises:
         ValueError: it is no file, cannot be read, or holds more; the text says which, without the path.
     """
-    refuse_odd(path)
+    refuse_special_file(path)
     try:
         with open(path, "rb") as file:
             found = file.read(most + 1)
@@ -33,7 +33,7 @@ def content(path: str | Path, most: int) -> bytes:
     return found
 
 
-def refuse_odd(path: str | Path) -> None:
+def refuse_special_file(path: str | Path) -> None:
     """Refuse what is no file: a pipe would be waited for, and a device read, without end.
 
     Raises:
@@ -45,7 +45,7 @@ def refuse_odd(path: str | Path) -> None:
     except FileNotFoundError:
         if place.is_symlink():
             raise ValueError(f"is a link to {place.readlink()}, which does not exist") from None
-        raise ValueError(f"does not exist{near(place)}") from None
+        raise ValueError(f"does not exist{suggest_path(place)}") from None
     except (OSError, ValueError) as error:
         raise ValueError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if stat.S_ISDIR(mode):
@@ -54,7 +54,7 @@ def refuse_odd(path: str | Path) -> None:
         raise ValueError("is not a file: a pipe, a socket or a device")
 
 
-def near(path: Path) -> str:
+def suggest_path(path: Path) -> str:
     """`; did you mean "x"?` for the name in a path's folder that is nearest to it, or in the folder above."""
     folder = path.parent
     try:
@@ -68,7 +68,7 @@ def near(path: Path) -> str:
     return f'; did you mean "{folder / found[0]}"?' if found else ""
 
 
-def exposed(path: str | Path) -> str:
+def describe_exposure(path: str | Path) -> str:
     """Why a file with a secret is not kept from others, and the command that fixes it; empty where it is, or is not
     there. It is judged as ssh judges a private key (sshkey_perm_ok in OpenSSH's authfile.c).
     """
@@ -79,7 +79,7 @@ def exposed(path: str | Path) -> str:
     return f"is readable by others (mode {mode:04o}): chmod 600 {path}" if mode & 0o077 else ""
 
 
-def replace(place: Path, text: str) -> None:
+def write_atomically(place: Path, text: str) -> None:
     """Write a file beside its place, under a name that nobody can know, and put it there: whole, or not at all.
 
     A link of that name is replaced, and what it points at stays as it is. A file keeps its mode and owner.

@@ -29,27 +29,27 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from rigwright.addresses import host
+from rigwright.addresses import canonical_host
 from rigwright.declaration import host_key
-from rigwright.declaration.alone import declared
 from rigwright.declaration.catalog import load_catalog
-from rigwright.declaration.connection import KEYS, refusals, wrong
-from rigwright.declaration.instances import Making
-from rigwright.declaration.resolve import parse
+from rigwright.declaration.connection import KEYS, describe_wrong_value, find_connection_problems
+from rigwright.declaration.entry_validation import validate_entry
+from rigwright.declaration.instances import LoadPurpose
+from rigwright.declaration.resolve import resolve_rig
 from rigwright.model.catalog import Catalog
 from rigwright.model.entry import RigEntry
 from rigwright.model.rig import Rig
-from rigwright.monitoring.refused import refuse_unreached
-from rigwright.monitoring.watched import read as read_watched
-from rigwright.monitoring.watched import watched as watched_of
+from rigwright.monitoring.scrape_targets import parse_scrape_targets as read_watched
+from rigwright.monitoring.scrape_targets import scrape_target_of as watched_of
+from rigwright.monitoring.validation import find_unreachable_boxes
 from rigwright.patches import patch
 from rigwright.paths import ROOT
-from rigwright.problems import Invalid, Problem, said, shown
-from rigwright.supply.inputs import is_stand_in, provisional
+from rigwright.problems import Invalid, Problem, describe_violated_rule, format_value
+from rigwright.supply.inputs import is_stand_in, provisional_lock
 from rigwright.supply.lock import Lock
 from rigwright.types import Name
 
-_MAKING: ContextVar[Making] = ContextVar("making", default="")
+_MAKING: ContextVar[LoadPurpose] = ContextVar("making", default="")
 _TOLERATED: ContextVar[list[Problem] | None] = ContextVar("tolerated", default=None)
 
 
@@ -76,7 +76,7 @@ def hosts(entries: object, **shared: object) -> HostGroup:
     # its spinner and a progress line of ours would write over each other
     os.environ.setdefault("PYINFRA_PROGRESS", "off")
     try:
-        group = _group(file, entries, shared, earlier)
+        group = _load_group(file, entries, shared, earlier)
     except Invalid as error:
         raise SystemExit(str(error)) from None
     except RecursionError:
@@ -85,7 +85,7 @@ def hosts(entries: object, **shared: object) -> HostGroup:
     return group
 
 
-def connecting(file: str, name: str, connection: dict[str, object]) -> dict[str, object]:
+def connection_data(file: str, name: str, connection: dict[str, object]) -> dict[str, object]:
     """Host data that has pyinfra log in only where the host's key is the declared one, or in the user's known_hosts.
 
     Args:
@@ -94,7 +94,7 @@ def connecting(file: str, name: str, connection: dict[str, object]) -> dict[str,
         connection: Keys of `rigwright.declaration.connection`, found valid.
     """
     given = connection.get("ssh_host_key")
-    expected = host_key.parse(str(given)) if host_key.valid(given) else None
+    expected = host_key.parse_host_key(str(given)) if host_key.is_host_key(given) else None
     factory = partial(_transport, expected=expected, file=file, name=name)
     # the declared key alone counts, wherever the rig's address leads today
     known = {"ssh_known_hosts_file": os.devnull} if expected else {}
@@ -111,7 +111,7 @@ def _transport(sock: object, **options: object) -> object:
     return import_module("roles.transport").checked(sock, **options)
 
 
-def _group(file: str, entries: object, shared: dict[str, object], earlier: HostGroup) -> HostGroup:
+def _load_group(file: str, entries: object, shared: dict[str, object], earlier: HostGroup) -> HostGroup:
     if not isinstance(entries, dict) or not entries:
         raise Invalid([Problem(file, "hosts()", "must be a table with at least one rig: name -> keys")])
     group: HostGroup = []
@@ -120,28 +120,28 @@ def _group(file: str, entries: object, shared: dict[str, object], earlier: HostG
     for name, own in entries.items():
         problems = found.setdefault(str(name), [])
         if not isinstance(own, dict):
-            problems.append(Problem(file, str(name), f"{shown(own)} is refused: must be a table of keys"))
+            problems.append(Problem(file, str(name), f"{format_value(own)} is refused: must be a table of keys"))
             continue
         entry = {**shared, **own}
         connection = {key: value for key, value in entry.items() if str(key).startswith(("ssh_", "_"))}
         others = {key: value for key, value in entry.items() if key not in connection}
         problems += _refuse_names(file, name, connection, others)
-        problems += refusals(file, str(name), connection, RigEntry.model_fields, here=not _MAKING.get())
+        problems += find_connection_problems(file, str(name), connection, RigEntry.model_fields, here=not _MAKING.get())
         rig = {"name": name, "inventory": file, "entry": others}
         try:
-            rigs[str(name)] = load(rig)
+            rigs[str(name)] = load_rig(rig)
         except Invalid as error:
-            problems += _refused(error)
-        group.append((name, {**connecting(file, str(name), connection), "rig": rig}))
-    of_shared = _of_shared(file, entries, shared, found)
+            problems += _collect_refusals(error)
+        group.append((name, {**connection_data(file, str(name), connection), "rig": rig}))
+    of_shared = _extract_shared_problems(file, entries, shared, found)
     every = [*of_shared, *(one for several in found.values() for one in several)]
-    if every := every + _refuse_twins(file, group, earlier) + refuse_unreached(file, rigs):
+    if every := every + _refuse_duplicates(file, group, earlier) + find_unreachable_boxes(file, rigs):
         raise Invalid(every)
-    _tell_who_is_watched(group, rigs)
+    _share_scrape_targets(group, rigs)
     return group
 
 
-def _tell_who_is_watched(group: HostGroup, rigs: dict[str, Rig]) -> None:
+def _share_scrape_targets(group: HostGroup, rigs: dict[str, Rig]) -> None:
     """Have the rig that asks all others know of them: each is declared by itself."""
     watched = [found.model_dump(mode="json") for one in rigs.values() if (found := watched_of(one))]
     for name, data in group:
@@ -151,7 +151,7 @@ def _tell_who_is_watched(group: HostGroup, rigs: dict[str, Rig]) -> None:
             told["watched"] = watched
 
 
-def _of_shared(
+def _extract_shared_problems(
     file: str, entries: dict[object, object], shared: dict[str, object], found: dict[str, list[Problem]]
 ) -> set[Problem]:
     """Take mistakes in shared keys out of what was found of each rig, where all that have the key have them."""
@@ -174,7 +174,7 @@ def _of_shared(
     return of_hosts
 
 
-def _refuse_twins(file: str, group: HostGroup, earlier: HostGroup) -> list[Problem]:
+def _refuse_duplicates(file: str, group: HostGroup, earlier: HostGroup) -> list[Problem]:
     """Refuse two rigs that are one machine, each deploy of which would undo the other's, and two that have one name.
 
     Args:
@@ -189,9 +189,9 @@ def _refuse_twins(file: str, group: HostGroup, earlier: HostGroup) -> list[Probl
         given = (data["rig"], {key: value for key, value in data.items() if key in KEYS})
         if names.setdefault(name, given) != given:
             found.append(Problem(file, name, "is declared twice with different keys: each rig needs its own name"))
-        if any(wrong(key, data[key]) for key in _PLACE if key in data):
+        if any(describe_wrong_value(key, data[key]) for key in _PLACE if key in data):
             continue
-        words = _machine(name, data)
+        words = _machine_identity(name, data)
         if there.setdefault(words, name) != name:
             said = data.get("ssh_hostname", name)
             found.append(Problem(file, f"{name}.ssh_hostname", f"{said} is already the address of {there[words]}"))
@@ -202,11 +202,11 @@ def _refuse_twins(file: str, group: HostGroup, earlier: HostGroup) -> list[Probl
 _PLACE: dict[str, object] = {"ssh_hostname": "", "ssh_port": 22, "ssh_config_file": ""}
 
 
-def _machine(name: str, data: dict[str, object]) -> tuple[str, ...]:
+def _machine_identity(name: str, data: dict[str, object]) -> tuple[str, ...]:
     """What tells a rig's machine from others, whatever way its address is spelt."""
     place = _PLACE | {key: data[key] for key in _PLACE if key in data}
     with suppress(ValueError):
-        place["ssh_hostname"] = spelt = host(str(place["ssh_hostname"] or name))
+        place["ssh_hostname"] = spelt = canonical_host(str(place["ssh_hostname"] or name))
         if spelt == "localhost" or ip_address(spelt).is_loopback:
             place["ssh_hostname"] = "localhost"
     return tuple(str(value) for value in place.values())
@@ -221,7 +221,11 @@ def _refuse_names(
         TypeAdapter(Name).validate_python(name)
     except ValidationError as error:
         found.append(
-            Problem(file, shown(name) if name == "" else str(name), f"is not a valid rig name: must be {said(error)}")
+            Problem(
+                file,
+                format_value(name) if name == "" else str(name),
+                f"is not a valid rig name: must be {describe_violated_rule(error)}",
+            )
         )
     user = declared.get("service_user", RigEntry.model_fields["service_user"].default)
     if user in ("root", connection.get("ssh_user", "root")):
@@ -229,47 +233,47 @@ def _refuse_names(
     return found
 
 
-def layers(inventory: Path, noun: str) -> list[Path]:
+def layer_folders(inventory: Path, noun: str) -> list[Path]:
     """The folders a rig's catalogue or lock is read from: ours, then the one beside its inventory."""
     ours = ROOT / noun
     beside = inventory.resolve().parent / noun
     return [ours, beside] if beside.is_dir() and beside != ours else [ours]
 
 
-def foreign(data: Any) -> Problem | None:
+def find_foreign_data(data: Any) -> Problem | None:
     """What is wrong with host data that `hosts` has not made."""
     if isinstance(data, dict) and {"name", "inventory", "entry"} == set(data) - {"watched"}:
         return None
     return Problem("host data", "rig", "was not made by rigwright.inventory.hosts(); was it overridden?")
 
 
-def load(data: Any) -> Rig:
+def load_rig(data: Any) -> Rig:
     """The rig that host data describes; read again where a role is given it, for `--data` may have changed it.
 
     Raises:
         Invalid: with every mistake in it.
     """
-    if problem := foreign(data):
+    if problem := find_foreign_data(data):
         raise Invalid([problem])
     inventory = Path(str(data["inventory"]))
     name, entry = str(data["name"]), data["entry"]
     problems: list[Problem] = []
     catalog, lock = Catalog(), Lock({})
     try:
-        catalog = load_catalog(layers(inventory, "catalog"))
+        catalog = load_catalog(layer_folders(inventory, "catalog"))
     except Invalid as error:
         problems += error.problems
     try:
-        catalog = catalog.model_copy(update={"patches": patch.load(layers(inventory, "patches"))})
+        catalog = catalog.model_copy(update={"patches": patch.load_patches(layer_folders(inventory, "patches"))})
     except Invalid as error:
         problems += error.problems
     try:
-        lock = _lock(layers(inventory, "locks"), catalog)
+        lock = _load_lock(layer_folders(inventory, "locks"), catalog)
     except Invalid as error:
         problems += error.problems
     if problems:
         # what the names stand for, nobody knows; all else of the entry can be judged
-        raise Invalid([*problems, *declared(str(inventory), name, entry, frozenset(KEYS)).problems])
+        raise Invalid([*problems, *validate_entry(str(inventory), name, entry, frozenset(KEYS)).problems])
     making_ = _MAKING.get()
     if making_ == "lock":
         catalog = catalog.model_copy(update={"inputs": {}})
@@ -280,11 +284,11 @@ def load(data: Any) -> Rig:
     own = frozenset(KEYS)
     watched = read_watched(str(inventory), str(data["name"]), data.get("watched", ()))
     name, entry = str(data["name"]), data["entry"]
-    return parse(str(inventory), name, entry, catalog, lock, own, making=making_, watched=watched)
+    return resolve_rig(str(inventory), name, entry, catalog, lock, own, making=making_, watched=watched)
 
 
 @contextmanager
-def making(what: Making) -> Iterator[None]:
+def load_for(what: LoadPurpose) -> Iterator[None]:
     """Load rigs, while the block runs, of which something is only being made.
 
     Args:
@@ -300,7 +304,7 @@ def making(what: Making) -> Iterator[None]:
 
 
 @contextmanager
-def tolerating() -> Iterator[list[Problem]]:
+def tolerate_problems() -> Iterator[list[Problem]]:
     """Have `hosts()` return, while the block runs, rigs whose declaration is refused, too: who only looks reaches their
     hosts all the same. What is wrong with them is in the list that is yielded, and `load` says it again. What is wrong
     with connections, and with the table of rigs itself, is refused as ever.
@@ -313,7 +317,7 @@ def tolerating() -> Iterator[list[Problem]]:
         _TOLERATED.reset(token)
 
 
-def _refused(error: Invalid) -> list[Problem]:
+def _collect_refusals(error: Invalid) -> list[Problem]:
     """What of a rig's mistakes refuses it."""
     tolerated = _TOLERATED.get()
     if tolerated is None:
@@ -322,7 +326,7 @@ def _refused(error: Invalid) -> list[Problem]:
     return []
 
 
-def _lock(folders: list[Path], catalog: Catalog) -> Lock:
+def _load_lock(folders: list[Path], catalog: Catalog) -> Lock:
     if _MAKING.get() not in ("lock", "audit"):
         return Lock.load(folders)
     lock = Lock({})
@@ -330,7 +334,7 @@ def _lock(folders: list[Path], catalog: Catalog) -> Lock:
         with suppress(Invalid):  # what is unreadable is locked anew, or `rigwright lock` complains itself
             readable = Lock.load([folder])
             lock = Lock(lock.artefacts | readable.artefacts, lock.groups | readable.groups)
-    made = provisional(catalog.inputs)
+    made = provisional_lock(catalog.inputs)
     if _MAKING.get() == "audit":
         return Lock(made.artefacts | lock.artefacts, made.groups | lock.groups, lock.keys)
     return Lock(lock.artefacts | made.artefacts, lock.groups | made.groups)

@@ -7,7 +7,7 @@ PROGRAM = "/usr/sbin/nginx"
 # What the package brings, and starts on port 80 as it is installed.
 PACKAGED_UNIT = "nginx.service"
 # What the package's scripts make, and do not take away (nginx-common.postinst and .postrm of Debian 12).
-LEFT = ("/var/www/html/index.nginx-debian.html",)
+LEFTOVER_FILES = ("/var/www/html/index.nginx-debian.html",)
 # The words that a file of nginx's is given to, for its own opinion. As nobody, who can write only where it is told to:
 # as root it would make logs where it was compiled to.
 PROOF = (

@@ -13,10 +13,10 @@ from typing import Annotated, ClassVar, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 from pydantic_core import ErrorDetails
 
-from rigwright.text import printable as printable
+from rigwright.safe_text import printable as printable
 
 
-class Frozen(BaseModel):
+class FrozenModel(BaseModel):
     """Base of everything read from a file: immutable, and a key it does not know is a mistake."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=False, defer_build=True)
@@ -24,12 +24,12 @@ class Frozen(BaseModel):
     """What a key was called in the version before -> its name."""
 
 
-class Written(Frozen):
+class InventoryModel(FrozenModel):
     """Base of what an inventory says in Python, which knows bytes and sets; pydantic takes them for text and lists."""
 
     @field_validator("*", mode="before")
     @classmethod
-    def _of_toml(cls, value: object) -> object:
+    def _refuse_foreign_types(cls, value: object) -> object:
         if _has_bytes(value):
             raise ValueError("text, without b before its quotes")
         # its order is another one in each run, and with it what a deploy comes to
@@ -79,12 +79,12 @@ def suggestion(value: str, names: Iterable[str]) -> str:
     return "; " + "; ".join(parts) if parts else ""
 
 
-def counted(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
     """`1 card`, `2 cards`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def unknown(kind: str, value: str, names: Iterable[str]) -> str:
+def describe_unknown(kind: str, value: str, names: Iterable[str]) -> str:
     """The text of a name that nothing goes by."""
     return f'there is no {kind} "{value}"{suggestion(value, names)}'
 
@@ -107,7 +107,7 @@ WORDS = {
 BOUNDS = {"greater_than_equal": ("at least", "ge"), "less_than_equal": ("at most", "le")}
 
 
-def of_validation(
+def translate_validation(
     error: ValidationError,
     model: type[BaseModel],
     file: str,
@@ -136,40 +136,54 @@ def of_validation(
         loc = [part for part in detail["loc"] if not str(part).startswith("[")]
         key = prefix
         for part in (*within, *loc):
-            key += f"[{part}]" if isinstance(part, int) else f"{'.' if key else ''}{_cut(str(part))}"
+            key += f"[{part}]" if isinstance(part, int) else f"{'.' if key else ''}{_shorten(str(part))}"
         if detail["type"] == "extra_forbidden":
-            allowed = {*_fields(model, tuple(loc[:-1])), *(also if len(loc) == 1 else ())}
-            older = (one.RENAMED for one in _models(_annotation(model, tuple(loc[:-1]))) if issubclass(one, Frozen))
+            allowed = {*_valid_keys(model, tuple(loc[:-1])), *(also if len(loc) == 1 else ())}
+            older = (
+                one.RENAMED
+                for one in _nested_models(_find_annotation(model, tuple(loc[:-1])))
+                if issubclass(one, FrozenModel)
+            )
             if today := next((names[str(loc[-1])] for names in older if loc[-1] in names), ""):
                 found.append(Problem(file, key, f"is the old name of {today}, which is set too: keep {today}"))
                 continue
             text = "unknown key" + suggestion(str(loc[-1]), allowed)
-            found.append(Problem(file, key, text + _quotes(file, [*within, *loc], detail["input"], allowed)))
+            found.append(Problem(file, key, text + _quoting_hint(file, [*within, *loc], detail["input"], allowed)))
         elif detail["type"] == "missing":
             found.append(Problem(file, key, "missing"))
         elif detail["type"] in ("union_tag_invalid", "union_tag_not_found"):
-            found.append(_kind(file, key, model, tuple(loc), detail))
+            found.append(_describe_kind_problem(file, key, model, tuple(loc), detail))
         else:
-            found.append(Problem(file, key, f"{shown(detail['input'])} is refused: must be {_rule(file, detail)}"))
+            found.append(
+                Problem(
+                    file, key, f"{format_value(detail['input'])} is refused: must be {_describe_rule(file, detail)}"
+                )
+            )
     return found
 
 
-def _kind(file: str, key: str, model: type[BaseModel], loc: tuple[int | str, ...], detail: ErrorDetails) -> Problem:
+def _describe_kind_problem(
+    file: str, key: str, model: type[BaseModel], loc: tuple[int | str, ...], detail: ErrorDetails
+) -> Problem:
     """What is wrong with the key by which one of several tables is told from the others."""
     limits = detail["ctx"]
     name = limits["discriminator"].strip("'")
-    allowed = {str(value) for one in _models(_annotation(model, loc)) for value in _values(one, name)}
+    allowed = {
+        str(value) for one in _nested_models(_find_annotation(model, loc)) for value in _allowed_values(one, name)
+    }
     if detail["type"] == "union_tag_not_found":
         return Problem(file, f"{key}.{name}", f"missing{suggestion('', allowed)}")
-    return Problem(file, f"{key}.{name}", f"{shown(limits['tag'])} is refused{suggestion(limits['tag'], allowed)}")
+    return Problem(
+        file, f"{key}.{name}", f"{format_value(limits['tag'])} is refused{suggestion(limits['tag'], allowed)}"
+    )
 
 
-def _values(model: type[BaseModel], name: str) -> tuple[object, ...]:
+def _allowed_values(model: type[BaseModel], name: str) -> tuple[object, ...]:
     """The values that a model's key of a fixed value may have."""
     return get_args(model.model_fields[name].annotation)
 
 
-def _rule(file: str, detail: ErrorDetails) -> str:
+def _describe_rule(file: str, detail: ErrorDetails) -> str:
     """What a value must be, after "must be"."""
     kind, limits = detail["type"], detail.get("ctx", {})
     if kind == "literal_error" and isinstance(given := detail["input"], str):
@@ -190,12 +204,12 @@ def _rule(file: str, detail: ErrorDetails) -> str:
     return WORDS.get(kind, detail["msg"].removeprefix("Value error, ").removeprefix("Input should be "))
 
 
-def said(error: ValidationError) -> str:
+def describe_violated_rule(error: ValidationError) -> str:
     """What a value must be that a type has refused: the first rule that it does not keep."""
-    return _rule("", error.errors(include_url=False)[0])
+    return _describe_rule("", error.errors(include_url=False)[0])
 
 
-def _quotes(file: str, loc: Sequence[int | str], given: object, allowed: Iterable[str]) -> str:
+def _quoting_hint(file: str, loc: Sequence[int | str], given: object, allowed: Iterable[str]) -> str:
     """What to do about `[inputs.a-1.5]`, which TOML takes for a table `5` in the table `a-1`."""
     near = difflib.get_close_matches(str(loc[-1]), list(allowed), n=1, cutoff=0.5)
     if near or len(loc) != 3 or not isinstance(given, dict) or not file.endswith(".toml"):
@@ -204,7 +218,7 @@ def _quotes(file: str, loc: Sequence[int | str], given: object, allowed: Iterabl
     return f'; a name with a dot needs quotes: [{top}."{".".join(name)}"]'
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """A value as it was given, cut where it is long."""
     try:
         text = str(value) if isinstance(value, date | time) else repr(value)
@@ -213,14 +227,14 @@ def shown(value: object) -> str:
     except Exception:  # an inventory is a program: what it makes may say anything of itself, or hold itself
         text = f"a {type(value).__name__} that cannot be displayed"
     text = re.sub(r"//[^/@\s]*@", "//...@", text)  # a password in an address
-    return _cut(text)
+    return _shorten(text)
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def told(error: BaseException) -> str:
+def describe_exception(error: BaseException) -> str:
     """An exception of somebody's program, for people."""
     try:
         text = str(error)
@@ -229,23 +243,23 @@ def told(error: BaseException) -> str:
     return f"{type(error).__name__}{': ' if text else ''}{text}"
 
 
-def _fields(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
+def _valid_keys(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
     """The keys that are valid at a place inside a model."""
     return next(
         (
             sorted(field.alias or name for name, field in found.model_fields.items())
-            for found in _models(_annotation(model, loc))
+            for found in _nested_models(_find_annotation(model, loc))
         ),
         [],
     )
 
 
-def _annotation(model: type[BaseModel], loc: tuple[int | str, ...]) -> object:
+def _find_annotation(model: type[BaseModel], loc: tuple[int | str, ...]) -> object:
     """What is declared at a place inside a model."""
     current: object = model
     for part in loc:
         # what may be None, or be said in another way, is not a level of its own
-        held = list(_models(current)) if get_origin(current) in (Annotated, Union, UnionType) else []
+        held = list(_nested_models(current)) if get_origin(current) in (Annotated, Union, UnionType) else []
         inner = held[0] if len(held) == 1 else current
         if isinstance(inner, type) and issubclass(inner, BaseModel) and part in inner.model_fields:
             current = inner.model_fields[str(part)].annotation
@@ -255,9 +269,9 @@ def _annotation(model: type[BaseModel], loc: tuple[int | str, ...]) -> object:
     return current
 
 
-def _models(annotation: object) -> Iterator[type[BaseModel]]:
+def _nested_models(annotation: object) -> Iterator[type[BaseModel]]:
     """The models that an annotation holds."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for inner in getattr(annotation, "__args__", ()):
-        yield from _models(inner)
+        yield from _nested_models(inner)

@@ -19,7 +19,7 @@ def _environment() -> Environment:
     # a rig is declared without templates, and importing this takes as long as judging one
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    from rigwright.rendered import Kept
+    from rigwright.template_cache import TemplateCache
 
     # nothing here is HTML: units and shell scripts. In the latter each value passes one of three filters: `sh` makes it
     # one word of a command, `words` a list of such, and `number` lets digits through
@@ -29,7 +29,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        bytecode_cache=Kept(ROOT / "templates" / "__pycache__", Path(__file__)),
+        bytecode_cache=TemplateCache(ROOT / "templates" / "__pycache__", Path(__file__)),
     )
     environment.filters["sh"] = lambda value: shlex.quote(str(value))
     environment.filters["words"] = lambda values: shlex.join(str(value) for value in values)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 from pydantic import BaseModel, ValidationError
 
 from rigwright import files
-from rigwright.problems import Invalid, Problem, of_validation
+from rigwright.problems import Invalid, Problem, translate_validation
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -32,23 +32,23 @@ _ESCAPED = re.compile(r"[^\x00-\x7e]")
 _PARTS = re.compile(r"^(?:\[\[artefact\]\]|([a-z0-9_]+) = (.*))$", re.MULTILINE)
 
 
-def parse(path: Path, model: type[M]) -> M:
+def load_toml(path: Path, model: type[M]) -> M:
     """Read a file into a model.
 
     Raises:
         Invalid: it is no TOML, or not what the model wants.
     """
     try:
-        content = files.content(path, LARGEST)
+        content = files.read_content(path, LARGEST)
     except ValueError as error:
         raise Invalid([Problem(str(path), "", str(error))]) from error
     try:
         text = content.decode()
         if text.startswith("\ufeff"):
             raise ValueError("it begins with a byte order mark: save it as UTF-8 without one")
-        return cast("M", _parsed(text, model))
+        return cast("M", _parse_cached(text, model))
     except ValidationError as error:
-        raise Invalid(of_validation(error, model, str(path), "")) from error
+        raise Invalid(translate_validation(error, model, str(path), "")) from error
     # a number of more digits than Python reads is a ValueError, too
     except (ValueError, RecursionError) as error:
         why = "it is nested too deeply" if isinstance(error, RecursionError) else error
@@ -57,14 +57,14 @@ def parse(path: Path, model: type[M]) -> M:
         raise Invalid([Problem(str(path), "the file", f"cannot be read as TOML: {why}")]) from error
 
 
-def sound(path: Path, model: type[M]) -> tuple[M | None, list[Problem]]:
+def load_sound_entries(path: Path, model: type[M]) -> tuple[M | None, list[Problem]]:
     """Read a file of tables of entries: those without a mistake, and all mistakes; None where nothing can be read."""
     try:
-        return parse(path, model), []
+        return load_toml(path, model), []
     except Invalid as error:
         if not isinstance(error.__cause__, ValidationError):
             return None, error.problems
-        data = tomllib.loads(files.content(path, LARGEST).decode())
+        data = tomllib.loads(files.read_content(path, LARGEST).decode())
         for detail in error.__cause__.errors():
             table, *inner = (str(part) for part in detail["loc"] or ("",))
             entries = data.get(table)
@@ -79,12 +79,12 @@ def sound(path: Path, model: type[M]) -> tuple[M | None, list[Problem]]:
 
 
 @cache
-def _parsed(text: str, model: type[BaseModel]) -> BaseModel:
+def _parse_cached(text: str, model: type[BaseModel]) -> BaseModel:
     """The same text is the same: each rig of an inventory reads the catalogues and locks of all of them."""
-    return model.model_validate(plain(text) or tomllib.loads(text))
+    return model.model_validate(parse_lock_text(text) or tomllib.loads(text))
 
 
-def plain(text: str) -> dict[str, Any] | None:
+def parse_lock_text(text: str) -> dict[str, Any] | None:
     """What a text says that has nothing but tables called `artefact`, as locks are written; None for any other."""
     if not _PLAIN.fullmatch(text):
         return None
@@ -105,21 +105,21 @@ def plain(text: str) -> dict[str, Any] | None:
     return top | {"artefact": rows}
 
 
-def written(value: object) -> str:
+def render_value(value: object) -> str:
     """A text, number, list or table as TOML has it: as JSON does, but for what neither of JSON's ways suits.
 
     TOML has no escapes for halves of a character, and takes a DEL only as an escape.
     """
     if isinstance(value, dict):
-        return f"{{ {', '.join(f'{key_written(name)} = {written(inner)}' for name, inner in value.items())} }}"
+        return f"{{ {', '.join(f'{render_key(name)} = {render_value(inner)}' for name, inner in value.items())} }}"
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(written, value))}]"
+        return f"[{', '.join(map(render_value, value))}]"
     return _ESCAPED.sub(
         lambda found: f"\\U{code:08x}" if (code := ord(found[0])) > 0xFFFF else f"\\u{code:04x}",
         json.dumps(value, ensure_ascii=False),
     )
 
 
-def key_written(name: str) -> str:
+def render_key(name: str) -> str:
     """A key as TOML has it: in quotes where it has to be."""
-    return name if name.replace("_", "").replace("-", "").isalnum() and name.isascii() else written(name)
+    return name if name.replace("_", "").replace("-", "").isalnum() and name.isascii() else render_value(name)

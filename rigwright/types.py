@@ -61,7 +61,7 @@ HIDDEN = ("/home", "/root", "/tmp", "/var/tmp", "/run", "/proc", "/sys", "/dev",
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt", "/srv", "/var", "/var/lib", "/mnt", "/media")
 
 
-def _own(path: str) -> str:
+def _refuse_system_path(path: str) -> str:
     for hidden in HIDDEN:
         if path == hidden or path.startswith(f"{hidden}/"):
             raise ValueError(f"outside {', '.join(HIDDEN)}: services cannot access those")
@@ -70,7 +70,7 @@ def _own(path: str) -> str:
     return path
 
 
-Root = Annotated[AbsolutePath, AfterValidator(_own)]
+Root = Annotated[AbsolutePath, AfterValidator(_refuse_system_path)]
 UserName = Annotated[str, matching(r"[a-z_][a-z0-9_-]{0,30}", "a system user name")]
 Sha256 = Annotated[str, matching(r"[0-9a-f]{64}", "64 lowercase hexadecimal digits")]
 Digits = Annotated[str, matching(r"[0-9a-f]{12}", "12 lowercase hexadecimal digits")]
@@ -137,14 +137,14 @@ FlagValue = Annotated[str | bool, PlainValidator(_flag_value)]
 T = TypeVar("T", int, str)
 
 
-def _rising(value: tuple[T, T]) -> tuple[T, T]:
+def _require_rising(value: tuple[T, T]) -> tuple[T, T]:
     if value[0] > value[1]:
         raise ValueError(f"from the lower to the higher: did you mean {value[1]}, {value[0]}?")
     return value
 
 
 # The rule of every pair that says from where to where.
-RISING = AfterValidator(_rising)
+RISING = AfterValidator(_require_rising)
 CardIndex = Annotated[int, Field(ge=0, le=15, strict=True)]
 Positive = Annotated[int, Field(gt=0, strict=True)]
 # Nothing that is waited for takes longer than a day.
@@ -168,7 +168,7 @@ def _memory(value: str) -> str:
     raise ValueError('an amount of memory from 64M to 64T, such as "48G" or "80%"')
 
 
-def memory(declared: str, host_kib: int) -> int:
+def memory_bytes(declared: str, host_kib: int) -> int:
     """An amount of memory as systemd reads it, in bytes.
 
     Args:

@@ -8,13 +8,13 @@ from rigwright import nginx
 from rigwright.model import trees
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
-from rigwright.monitoring.service import KINDS, PACKAGED_USER
-from rigwright.plan.facts import packages as packages_of
+from rigwright.monitoring.monitoring_units import PACKAGED_PROGRAMS, PACKAGED_USER
+from rigwright.plan.host_facts import required_packages as packages_of
 from rigwright.plan.preflight import HOME
-from rigwright.weights.records import records_folder
-from roles.operations.files import directories, ended
-from roles.operations.packages import packages
-from roles.operations.users import service_users
+from rigwright.weights.verification import records_folder
+from roles.operations.files import make_directories, repair_last_line
+from roles.operations.packages import install_distribution_packages
+from roles.operations.users import ensure_service_users
 
 
 @deploy("Base")
@@ -25,27 +25,30 @@ def base(rig: Rig, facts: HostFacts) -> None:
     foreign = {path for path, _, _ in facts.foreign_roots}
     folders = {
         # the ledger's own folder comes first
-        **dict.fromkeys((roots.state, rig.jobs, rig.builds, records_folder(rig), trees.records(rig), rig.starts), ours),
+        **dict.fromkeys(
+            (roots.state, rig.jobs, rig.builds, records_folder(rig), trees.records_folder(rig), rig.startup_records),
+            ours,
+        ),
         **dict.fromkeys((roots.software, rig.installations, roots.models), ours),
         **dict.fromkeys((roots.config, rig.generations), ours),
         rig.credentials: ("700", "root", "root"),
     }
     if not facts.ledger_whole:
         known = [*(f"user {name}" for name in rig.users), *(f"dir {path}" for path in folders)]
-        ended(name="End the ledger's last line", path=rig.ledger, known=known)
-    directories(
+        repair_last_line(name="End the ledger's last line", path=rig.ledger, known=known)
+    make_directories(
         name="Folders",
         paths={path: wanted for path, wanted in folders.items() if path not in foreign},
         ledger=rig.ledger,
     )
-    watching = [one for one in map(KINDS.__getitem__, rig.watching) if one.package]
-    service_users(name="Users", users=list(rig.users), home=HOME, ledger=rig.ledger)
-    packages(
+    watching = [one for one in map(PACKAGED_PROGRAMS.__getitem__, rig.exporter_users) if one.package]
+    ensure_service_users(name="Users", users=list(rig.users), home=HOME, ledger=rig.ledger)
+    install_distribution_packages(
         name="Packages",
         names=packages_of(rig, facts.system),
         rig=rig,
         system=facts.system,
-        masked=({nginx.PACKAGED_UNIT: nginx.LEFT} if rig.share or rig.gateway else {})
+        masked=({nginx.PACKAGED_UNIT: nginx.LEFTOVER_FILES} if rig.share or rig.gateway else {})
         | {one.packaged_unit: () for one in watching},
         accounts={one.package: PACKAGED_USER for one in watching},
     )

@@ -11,13 +11,13 @@ from paramiko import Channel, SSHException
 from pyinfra import host, logger, state
 from pyinfra.context import ctx_host
 
-from rigwright.host import deploy_lock as deploy_lock_told
-from rigwright.host.channel import said
-from rigwright.host.deploy_lock import holder_record
+from rigwright.host import deploy_lock_state as deploy_lock_told
+from rigwright.host.channel import free_text
+from rigwright.host.deploy_lock_state import render_holder_record
 from rigwright.host.locks import LOCKS
-from rigwright.monitoring.figures import DEPLOY_STARTED
+from rigwright.monitoring.textfile import DEPLOY_STARTED
 from rigwright.render import render
-from roles import root
+from roles import root_shell
 
 BEAT = 15.0  # seconds between two signs of life
 ANSWER = 60  # seconds within which a host that is not waiting answers
@@ -37,9 +37,9 @@ class DeployLock:
         self.lost = ""
         self.channel: Channel | None = None
         self.renewals = 0
-        self.holder = holder_record(doing)
+        self.holder = render_holder_record(doing)
 
-    def take(self, patience: int = PATIENCE) -> str:
+    def acquire(self, patience: int = PATIENCE) -> str:
         """Take it; returns why not, or nothing.
 
         Args:
@@ -49,19 +49,19 @@ class DeployLock:
         values |= {"marks": self.marks, "mark": DEPLOY_STARTED}
         script = render("deploy_lock/hold.sh.j2", **values)
         try:
-            channel = root.start(self.host, script, patience + ANSWER)
+            channel = root_shell.start_command(self.host, script, patience + ANSWER)
             # a host may send a letter at a time
-            with root.closed_after(channel, patience + ANSWER):
+            with root_shell.close_after(channel, patience + ANSWER):
                 channel.sendall(f"{self.holder}\n".encode())
-                refused = _answer(channel)
-        except root.BROKEN as error:
+                refused = _read_refusal(channel)
+        except root_shell.BROKEN as error:
             return f"no deploy lock: {error}"
         if refused:
             channel.close()
             return refused
         channel.settimeout(None)
         self.channel = channel
-        gevent.spawn(self._beat, channel)
+        gevent.spawn(self._send_heartbeats, channel)
         return ""
 
     def renew(self) -> None:
@@ -70,12 +70,12 @@ class DeployLock:
         gevent.spawn(self._renew, self.renewals)
 
     def _renew(self, number: int) -> None:
-        refused = self.take(RENEWAL)
+        refused = self.acquire(RENEWAL)
         # another cut has ended this renewal, and begun the next one
         if number == self.renewals:
             self.lost = refused
 
-    def _beat(self, channel: Channel) -> None:
+    def _send_heartbeats(self, channel: Channel) -> None:
         while not channel.closed:
             try:
                 channel.sendall(b".")
@@ -88,33 +88,33 @@ class DeployLock:
             self.lost = "the host released it, as it does when this machine is silent"
 
 
-def _answer(channel: Channel) -> str:
+def _read_refusal(channel: Channel) -> str:
     """Why the host gives no deploy lock, or nothing: the first of its lines that tells."""
     words = []
-    for line in islice(root.parts(channel.makefile("rb")), LINES):
+    for line in islice(root_shell.read_bounded_lines(channel.makefile("rb")), LINES):
         words.append(line.decode(errors="replace"))
         with suppress(ValueError):
-            return deploy_lock_told.refusal(words)
-    return _denied(channel.makefile_stderr("rb").readline().decode(errors="replace") or "".join(words[-1:]))
+            return deploy_lock_told.describe_lock_refusal(words)
+    return _describe_denial(channel.makefile_stderr("rb").readline().decode(errors="replace") or "".join(words[-1:]))
 
 
-def _denied(complaint: str) -> str:
+def _describe_denial(complaint: str) -> str:
     """What a host that gives no deploy lock to anybody has said."""
-    if words := root.denied(complaint.encode()):
+    if words := root_shell.describe_sudo_denial(complaint.encode()):
         return f"cannot become root ({words})"
-    words = said(complaint.strip()) or "no answer"
+    words = free_text(complaint.strip()) or "no answer"
     return f'the host did not grant the deploy lock ({words}): log in as root, or set "_sudo": True and allow sudo'
 
 
 _deploy_locks: dict[str, DeployLock] = {}
 
 
-def deploy_lock_of(target: Any) -> DeployLock | None:
+def find_deploy_lock(target: Any) -> DeployLock | None:
     """The deploy lock that this process has on a host."""
     return _deploy_locks.get(target.name)
 
 
-def release() -> None:
+def release_deploy_locks() -> None:
     """Give back those that this process has: its next run takes them anew."""
     while _deploy_locks:
         _, mine = _deploy_locks.popitem()
@@ -122,7 +122,7 @@ def release() -> None:
             mine.channel.close()
 
 
-def deploy_lock(doing: str, removing: bool = False, marks: str = "") -> bool:
+def acquire_deploy_lock(doing: str, removing: bool = False, marks: str = "") -> bool:
     """Take the deploy lock of the running deploy's host; False after failing this host, and only this one.
 
     No operation: a plan made while somebody changes the host would be wrong too.
@@ -134,7 +134,7 @@ def deploy_lock(doing: str, removing: bool = False, marks: str = "") -> bool:
     """
     # the host itself: a greenlet of our own does not know which one is meant by `host`
     mine = DeployLock(ctx_host.get(), doing, removing, marks)
-    refused = mine.take()
+    refused = mine.acquire()
     if refused:
         logger.error(f"{host.print_prefix}refused: {refused}")
         state.fail_hosts({host})

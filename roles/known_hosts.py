@@ -77,12 +77,12 @@ class KnownHosts(paramiko.HostKeys):
             raise OSError(f"{filename} has more than {LARGEST >> 20} MiB")
         for number, raw in enumerate(content.split(b"\n"), 1):
             line = raw.decode(errors="replace").strip()
-            if line and not line.startswith("#") and not self._take(line, number):
+            if line and not line.startswith("#") and not self._add_line(line, number):
                 self.skipped.append(f"{filename}:{number}")
                 if line.split(maxsplit=1)[0] == REVOKED:
                     self.unreadable_revocations.append(f"{filename}:{number}")
 
-    def _take(self, line: str, number: int) -> bool:
+    def _add_line(self, line: str, number: int) -> bool:
         fields = line.split()
         marker = fields.pop(0) if line.startswith("@") else ""
         if marker not in ("", REVOKED):

@@ -50,11 +50,11 @@ def is_plain(command: str) -> bool:
 
 def wrap_channel(channel: Any) -> Any:
     """A session of paramiko's whose commands pass any login shell; for those that pyinfra starts by itself."""
-    channel.exec_command = partial(_exec_command, channel, channel.exec_command)
+    channel.exec_command = partial(_exec_via_login_shell, channel, channel.exec_command)
     return channel
 
 
-def _exec_command(channel: Any, execute: Any, command: str | bytes) -> None:
+def _exec_via_login_shell(channel: Any, execute: Any, command: str | bytes) -> None:
     line, script = render_line(command.decode() if isinstance(command, bytes) else command)
     execute(line)
     if script:

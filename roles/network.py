@@ -6,7 +6,7 @@ from pyinfra.api import deploy
 
 from rigwright.delivery.network import authority_path
 from rigwright.model.rig import Rig
-from roles.operations.files import Text, absent, texts
+from roles.operations.files import TextFile, remove_files, write_text_files
 
 
 @deploy("Network")
@@ -14,6 +14,6 @@ def network(rig: Rig) -> None:
     """Write the rig's own authorities, or take them away. What uses them is a job's own affair, not the system's."""
     path = authority_path(rig)
     if rig.ca_certificates:
-        texts(name="CA certificates", files=[Text(path, rig.ca_certificates)])
+        write_text_files(name="CA certificates", files=[TextFile(path, rig.ca_certificates)])
     else:
-        absent(name="CA certificates", paths=[path])
+        remove_files(name="CA certificates", paths=[path])

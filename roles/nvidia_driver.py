@@ -10,75 +10,90 @@ from pyinfra.api import deploy
 from pyinfra.facts.files import FileContents
 
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cards.files import folders
-from rigwright.nvidia.driver.choice import DriverPlan, Refused, driver_plan
-from rigwright.nvidia.driver.files import PERSISTENCED, paths, settings_of, store
-from rigwright.nvidia.driver.found import MODPROBE, DriverFacts
-from rigwright.nvidia.packages.locked import locked
-from rigwright.nvidia.packages.wanted import PREBUILT, earlier, returned, unloaded, wanted
-from rigwright.plan.desired import Desired
-from roles.operations.cards import retired, set_up
-from roles.operations.drivers import brought, held, lacks, look, released, running
-from roles.operations.files import Text, differ, directories, texts
+from rigwright.nvidia.cards.card_files import managed_folders
+from rigwright.nvidia.driver.driver_facts import MODPROBE, DriverFacts
+from rigwright.nvidia.driver.driver_files import PERSISTENCED, managed_paths, render_locked_settings, store_folder
+from rigwright.nvidia.driver.driver_plan import DriverPlan, DriverRefusal, plan_driver
+from rigwright.nvidia.packages.locked_driver import find_locked_driver
+from rigwright.nvidia.packages.target import (
+    PREBUILT,
+    describe_unloaded,
+    find_previous_driver,
+    plan_driver_rollback,
+    plan_driver_target,
+)
+from rigwright.plan.plan_inputs import TargetState
+from roles.operations.cards import apply_card_settings, remove_card_settings
+from roles.operations.drivers import (
+    hold_driver,
+    install_driver,
+    load_driver,
+    needs_installation,
+    read_driver_facts,
+    release_driver,
+)
+from roles.operations.files import TextFile, make_directories, texts_differ, write_text_files
 
 
 @dataclass(frozen=True)
-class Chosen:
+class DriverSelection:
     """What a managed driver comes to on a host; nothing where it is the operator's."""
 
     facts: DriverFacts | None = None
-    plan: DriverPlan | Refused | None = None
+    plan: DriverPlan | DriverRefusal | None = None
 
 
-def driver_of(rig: Rig, upgrading: bool) -> Chosen:
+def choose_driver(rig: Rig, upgrading: bool) -> DriverSelection:
     """What a managed driver comes to on the host of the running deploy."""
-    facts = look(rig) if rig.driver.managed else None
-    return Chosen(facts, driver_plan(rig, facts, upgrading=upgrading)) if facts else Chosen()
+    facts = read_driver_facts(rig) if rig.driver.managed else None
+    return DriverSelection(facts, plan_driver(rig, facts, upgrading=upgrading)) if facts else DriverSelection()
 
 
-def managed(driver: Chosen) -> tuple[DriverFacts, DriverPlan] | None:
+def packages_for_driver(driver: DriverSelection) -> tuple[DriverFacts, DriverPlan] | None:
     """What is brought; None where nothing is."""
     return (driver.facts, driver.plan) if driver.facts and isinstance(driver.plan, DriverPlan) else None
 
 
 @deploy("NVIDIA driver")
-def nvidia_driver(desired: Desired, upgrading: bool, reboot: bool) -> None:
+def nvidia_driver(desired: TargetState, upgrading: bool, reboot: bool) -> None:
     """Bring settings, packages, the running module and the cards' own settings to their state; stop managing a
     driver that the rig does not declare any more.
     """
     if desired.driver:
-        _brought(desired.rig, *desired.driver, upgrading=upgrading, reboot=reboot)
+        _install_nvidia_driver(desired.rig, *desired.driver, upgrading=upgrading, reboot=reboot)
     elif not desired.rig.driver.managed:
-        released(name="Stop managing the driver", rig=desired.rig)
+        release_driver(name="Stop managing the driver", rig=desired.rig)
 
 
-def _brought(rig: Rig, facts: DriverFacts, plan: DriverPlan, upgrading: bool, reboot: bool) -> None:
-    one = wanted(plan, facts, locked(rig, facts.system), upgrading=upgrading)
-    files = settings_of(rig, plan, facts)
-    needed = (PERSISTENCED.rpartition("/")[0], *folders(rig))
-    directories(name="Driver directories", paths=dict.fromkeys(needed, ("755", "root", "root")), ledger=rig.ledger)
-    written = [Text(file.path, file.text, file.mode) for file in files]
-    options = differ([file for file in written if file.path == MODPROBE])
-    texts(name="Driver settings", files=written)
-    retired(name="Undeclared settings", paths=sorted(set(paths(rig)) - {file.path for file in files}))
-    brought(name=f"Driver {one.version or plan.branch}", rig=rig, wanted=one, facts=facts, options=options)
-    held(name="Driver holds", rig=rig, wanted=one, facts=facts, options=options)
-    running(name="Driver module", rig=rig, wanted=one, facts=facts, consent=rig.driver.reboot or reboot)
-    moving = lacks(one, facts) or bool(unloaded(one, facts))
-    set_up(name="Cards", rig=rig, plan=plan, facts=facts, moving=moving)
+def _install_nvidia_driver(rig: Rig, facts: DriverFacts, plan: DriverPlan, upgrading: bool, reboot: bool) -> None:
+    one = plan_driver_target(plan, facts, find_locked_driver(rig, facts.system), upgrading=upgrading)
+    files = render_locked_settings(rig, plan, facts)
+    needed = (PERSISTENCED.rpartition("/")[0], *managed_folders(rig))
+    make_directories(name="Driver directories", paths=dict.fromkeys(needed, ("755", "root", "root")), ledger=rig.ledger)
+    written = [TextFile(file.path, file.text, file.mode) for file in files]
+    options = texts_differ([file for file in written if file.path == MODPROBE])
+    write_text_files(name="Driver settings", files=written)
+    remove_card_settings(
+        name="Undeclared settings", paths=sorted(set(managed_paths(rig)) - {file.path for file in files})
+    )
+    install_driver(name=f"Driver {one.version or plan.branch}", rig=rig, wanted=one, facts=facts, options=options)
+    hold_driver(name="Driver holds", rig=rig, wanted=one, facts=facts, options=options)
+    load_driver(name="Driver module", rig=rig, wanted=one, facts=facts, consent=rig.driver.reboot or reboot)
+    moving = needs_installation(one, facts) or bool(describe_unloaded(one, facts))
+    apply_card_settings(name="Cards", rig=rig, plan=plan, facts=facts, moving=moving)
 
 
 @deploy("Driver rollback")
-def earlier_driver(rig: Rig, reboot: bool) -> None:
+def restore_previous_driver(rig: Rig, reboot: bool) -> None:
     """Bring back the driver before the one that is installed, from the package files that were kept."""
-    facts = look(rig)
+    facts = read_driver_facts(rig)
     if facts is None:
         return
-    plan = driver_plan(rig, facts)
-    version = earlier(facts)
+    plan = plan_driver(rig, facts)
+    version = find_previous_driver(facts)
     built = any(PREBUILT.fullmatch(one.name) for one in facts.packages)
-    if isinstance(plan, Refused) or not version or built:
-        reasons = plan.reasons if isinstance(plan, Refused) else ("no files of an earlier driver are stored",)
+    if isinstance(plan, DriverRefusal) or not version or built:
+        reasons = plan.reasons if isinstance(plan, DriverRefusal) else ("no files of an earlier driver are stored",)
         if built:
             reasons = (
                 "the previous driver has modules only for the previous kernel, and a rollback would remove the "
@@ -88,6 +103,8 @@ def earlier_driver(rig: Rig, reboot: bool) -> None:
             logger.error(f"{host.print_prefix}refused: {reason}")
         state.fail_hosts({host})
         return
-    one = returned(plan, facts, version, host.get_fact(FileContents, path=f"{store(rig)}/{version}/SHA256SUMS") or [])
-    brought(name=f"Driver {version}", rig=rig, wanted=one, facts=facts)
-    running(name="Driver module", rig=rig, wanted=one, facts=facts, consent=rig.driver.reboot or reboot)
+    one = plan_driver_rollback(
+        plan, facts, version, host.get_fact(FileContents, path=f"{store_folder(rig)}/{version}/SHA256SUMS") or []
+    )
+    install_driver(name=f"Driver {version}", rig=rig, wanted=one, facts=facts)
+    load_driver(name="Driver module", rig=rig, wanted=one, facts=facts, consent=rig.driver.reboot or reboot)

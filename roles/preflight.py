@@ -7,17 +7,22 @@ from collections.abc import Sequence
 
 from pyinfra import host, logger, state
 
-from rigwright.containers import plan as containers_plan
+from rigwright.containers import container_plan as containers_plan
 from rigwright.model.rig import Rig
-from rigwright.nvidia.driver.choice import Refused
-from rigwright.plan.desired import Desired
-from rigwright.plan.preflight import evidence, refusals, warnings
+from rigwright.nvidia.driver.driver_plan import DriverRefusal
+from rigwright.plan.plan_inputs import TargetState
+from rigwright.plan.preflight import describe_variant_evidence, find_refusals, find_warnings
 from roles import container_toolkit
-from roles.nvidia_driver import Chosen
-from roles.trees import changed
+from roles.nvidia_driver import DriverSelection
+from roles.trees import describe_changed_trees
 
 
-def preflight(wanted: Desired, driver: Chosen, containers: container_toolkit.Chosen, unfit: Sequence[str] = ()) -> bool:
+def preflight(
+    wanted: TargetState,
+    driver: DriverSelection,
+    containers: container_toolkit.ContainerChoice,
+    unfit: Sequence[str] = (),
+) -> bool:
     """Compare the probed host with what the rig asks of it; False after failing this host, and only this one.
 
     No operation: a plan must say the same, and end the same way, as a run.
@@ -28,14 +33,19 @@ def preflight(wanted: Desired, driver: Chosen, containers: container_toolkit.Cho
         containers: What was chosen for containers.
         unfit: Why what is to be taken over cannot be.
     """
-    for known in evidence(wanted.rig):
+    for known in describe_variant_evidence(wanted.rig):
         logger.info(f"{host.print_prefix}{known}")
-    for warning in warnings(wanted.rig, wanted.facts):
+    for warning in find_warnings(wanted.rig, wanted.facts):
         logger.warning(f"{host.print_prefix}{warning}")
-    reasons = [*unfit, *refusals(wanted, time.time()), *changed(wanted.rig), *keys_refusals(wanted.rig)]
-    if isinstance(driver.plan, Refused):
+    reasons = [
+        *unfit,
+        *find_refusals(wanted, time.time()),
+        *describe_changed_trees(wanted.rig),
+        *client_key_problems(wanted.rig),
+    ]
+    if isinstance(driver.plan, DriverRefusal):
         reasons += driver.plan.reasons
-    if isinstance(containers.plan, containers_plan.Refused):
+    if isinstance(containers.plan, containers_plan.ContainerRefusal):
         reasons += containers.plan.reasons
     elif containers.plan:
         for note in containers.plan.notes:
@@ -47,11 +57,11 @@ def preflight(wanted: Desired, driver: Chosen, containers: container_toolkit.Cho
     return not reasons
 
 
-def keys_refusals(rig: Rig) -> list[str]:
+def client_key_problems(rig: Rig) -> list[str]:
     """Why the host does not take the operator's keys, of which it has newer ones; empty if it takes them."""
     if not rig.gateway:
         return []
     # certificates take a library that hosts without a gateway do not need
     from roles import gateway
 
-    return gateway.keys_refusals(rig)
+    return gateway.host_key_file_problems(rig)

@@ -9,23 +9,23 @@ from pyinfra.api import StringCommand
 
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
-from rigwright.plan import facts
-from roles.operations.look import Look
+from rigwright.plan import host_facts
+from roles.operations.channel_fact import ChannelFact
 
 
-class Probe(Look[HostFacts]):
+class HostProbeFact(ChannelFact[HostFacts]):
     """A host as it is before the run. Only what a run does not change may be decided on it."""
 
     def command(self, questions: str) -> StringCommand:
         """templates/probe/probe.sh.j2."""
-        return self.script("probe/probe.sh.j2", **json.loads(questions))
+        return self.render_command("probe/probe.sh.j2", **json.loads(questions))
 
     def read(self, output: list[str]) -> HostFacts:
         """Read what it tells."""
-        return facts.parse(output)
+        return host_facts.parse(output)
 
 
-def probe(rig: Rig) -> HostFacts | None:
+def probe_host(rig: Rig) -> HostFacts | None:
     """Look at the host of the running deploy; None where that failed, and with it this host."""
-    found: HostFacts | None = host.get_fact(Probe, questions=json.dumps(facts.questions(rig)))
+    found: HostFacts | None = host.get_fact(HostProbeFact, questions=json.dumps(host_facts.probe_values(rig)))
     return found

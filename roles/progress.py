@@ -27,10 +27,10 @@ COMMIT = re.compile(r"\b[0-9a-f]{40}/|\A_packages/[0-9a-f]{16}/")
 
 
 @dataclass
-class Task:
+class ProgressTask:
     """One job on one host. Its rate and time left follow from what it reports."""
 
-    writer: Writer
+    writer: ProgressWriter
     host: str
     text: str
     started: float = field(default_factory=time.monotonic)
@@ -46,18 +46,18 @@ class Task:
     file: str = ""
     """Of several files, what is done with one of them now."""
 
-    def label(self, text: str) -> None:
+    def start_step(self, text: str) -> None:
         """Say which step is under way; counting starts anew with it."""
         if text != self.text:
             self.text, self.unit, self.done, self.total = text, "", 0, 0
-            self.writer.show(self, fresh=True)
+            self.writer.redraw(self, fresh=True)
 
-    def at(self, done: int, total: int, unit: str) -> None:
+    def report_done(self, done: int, total: int, unit: str) -> None:
         """Say how much of the step is done, in `steps`, `bytes` or `%`."""
         if unit != self.unit:
             self.unit, self.unit_started, self.first = unit, time.monotonic(), done
         self.done, self.total = min(done, total), total
-        self.writer.show(self)
+        self.writer.redraw(self)
 
     @property
     def rate(self) -> float:
@@ -79,21 +79,21 @@ class Task:
         return ", ".join(parts)
 
 
-def _escaped(text: str) -> str:
+def _escape_markup(text: str) -> str:
     from rich.markup import escape
 
     return escape(printable(text))
 
 
-class Writer:
+class ProgressWriter:
     """The one writer. A row a host on a terminal; otherwise a line when a step begins and every so many seconds."""
 
     def __init__(self) -> None:
         self.bars: Progress | None = None
-        self.tasks: list[Task] = []
+        self.tasks: list[ProgressTask] = []
         self.lead, self.interval, self.to_stdout = "    [{}]", PLAIN_INTERVAL, False
 
-    def alone(self) -> None:
+    def use_plain_stdout(self) -> None:
         """Write to standard output, in the form of the command line's own lines, of which there are few."""
         self.lead, self.interval, self.to_stdout = "{}:", SELDOM, True
 
@@ -111,7 +111,7 @@ class Writer:
         return Console(file=getattr(self.stream, "ungated", self.stream))
 
     @contextmanager
-    def task(self, host: str, text: str, *, detached: bool = False) -> Iterator[Task]:
+    def task(self, host: str, text: str, *, detached: bool = False) -> Iterator[ProgressTask]:
         """Show a job while the block runs.
 
         Args:
@@ -127,11 +127,11 @@ class Writer:
             columns = (said, BarColumn(BAR), TextColumn("{task.fields[detail]}"), TimeElapsedColumn())
             self.bars = Progress(*columns, console=self.console, transient=True, expand=True)
             self.bars.start()
-        task = Task(self, host, text, detached=detached)
+        task = ProgressTask(self, host, text, detached=detached)
         self.tasks.append(task)
         if self.bars:
             task.bar = self.bars.add_task("", total=None, detail="")
-            self.show(task)
+            self.redraw(task)
         try:
             yield task
         finally:
@@ -142,28 +142,28 @@ class Writer:
                 self.bars.stop()
                 self.bars = None
 
-    def show(self, task: Task, fresh: bool = False) -> None:
+    def redraw(self, task: ProgressTask, fresh: bool = False) -> None:
         """Bring what is on screen up to date."""
         detail = task.describe()
         if self.bars and task.bar is not None:
             file = f" ({task.file})" if task.file else ""
-            said = _escaped(f"{self.lead.format(task.host).strip()} {task.text}{file}")
+            said = _escape_markup(f"{self.lead.format(task.host).strip()} {task.text}{file}")
             self.bars.update(
-                task.bar, description=said, completed=task.done, total=task.total or None, detail=_escaped(detail)
+                task.bar, description=said, completed=task.done, total=task.total or None, detail=_escape_markup(detail)
             )
             return
         now = time.monotonic()
         if fresh or now - task.said >= self.interval:
             task.said = now
-            self.line(task, f"{task.text}{f': {detail}' if detail else ''}")
+            self.write_line(task, f"{task.text}{f': {detail}' if detail else ''}")
 
-    def line(self, task: Task, text: str) -> None:
+    def write_line(self, task: ProgressTask, text: str) -> None:
         """Say something of a job where there are no rows."""
         if not self.bars:
             print(f"{self.lead.format(task.host)} {text}", file=self.stream, flush=True)
 
 
-def document(value: str) -> Mapping[str, Any]:
+def parse_progress_document(value: str) -> Mapping[str, Any]:
     """The type of what a download of many files writes beside them; empty where it is not there yet.
 
     Raises:
@@ -175,9 +175,9 @@ def document(value: str) -> Mapping[str, Any]:
         read = json.loads(value)
         rows = [
             {
-                "path": channel.said(str(row["path"])),
-                "from": channel.said(str(row["from"] or "")),
-                "state": channel.said(str(row["state"])),
+                "path": channel.free_text(str(row["path"])),
+                "from": channel.free_text(str(row["from"] or "")),
+                "state": channel.free_text(str(row["state"])),
                 **{key: channel.number(str(row[key])) for key in ("size", "done")},
             }
             for row in read["files"]
@@ -187,14 +187,14 @@ def document(value: str) -> Mapping[str, Any]:
         raise ValueError("the progress of a download") from None
 
 
-class Files:
+class FileProgress:
     """One job's files: what is done with each, and how much of all of them is there."""
 
-    def __init__(self, whole: Task) -> None:
+    def __init__(self, whole: ProgressTask) -> None:
         self.whole = whole
         self.said: dict[str, str] = {}
 
-    def show(self, document: Mapping[str, Any]) -> None:
+    def update_files(self, document: Mapping[str, Any]) -> None:
         """Bring everything up to date.
 
         Args:
@@ -207,11 +207,11 @@ class Files:
                 source = f" from {row['from']}" if row["from"] and row["state"] == "fetching" else ""
                 steps[row["path"]] = f"{COMMIT.sub('', row['path'])}: {row['state']}{source}"
         self.whole.file = next(reversed(steps.values()), "")
-        self.whole.at(document["done"], document["total"], "bytes")
+        self.whole.report_done(document["done"], document["total"], "bytes")
         for path, text in steps.items():
             if self.said.get(path) != text:
-                self.whole.writer.line(self.whole, text)
+                self.whole.writer.write_line(self.whole, text)
         self.said = steps
 
 
-progress = Writer()
+progress = ProgressWriter()

@@ -5,24 +5,24 @@ from __future__ import annotations
 from pyinfra import host, logger, state
 from pyinfra.api import deploy
 
-from rigwright.containers.leaving import release as release_containers
-from rigwright.delivery.fetching import CREDENTIAL
+from rigwright.containers.release import container_release_values as release_containers
+from rigwright.delivery.fetch_spec import CREDENTIAL
 from rigwright.delivery.network import authority_path
-from rigwright.gateway.service import LOGS, ROTATION, ROUTER_RUNTIME, RUNTIME
-from rigwright.host.systemd import STARTED_FROM, UNITS
+from rigwright.gateway.gateway_units import LOGS, ROTATION, ROUTER_RUNTIME, RUNTIME
+from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER, UNIT_FOLDER
 from rigwright.model import trees
-from rigwright.model.rig import CACHES, COMPILED, CONTAINERS, WARM, Rig
-from rigwright.monitoring.found import release as release_monitoring
-from rigwright.nvidia.driver.files import release
+from rigwright.model.rig import CACHES, COMPILED, CONTAINER_RUNTIME_FOLDER, WARM, Rig
+from rigwright.monitoring.monitoring_facts import monitoring_release_values as release_monitoring
+from rigwright.nvidia.driver.driver_files import driver_release_values
 from rigwright.render import render
-from rigwright.serving import theirs
+from rigwright.serving import takeover
 from rigwright.serving.generation import ACTIVATING
-from rigwright.serving.units import STOPPED
-from rigwright.weights.records import REHASH_STAMP, REHASH_UNITS, programs, records_folder
-from rigwright.weights.sharing import release as release_share
-from roles.operations.containers import look as look_at_containers
-from roles.operations.generations import look
-from roles.operations.jobs import job
+from rigwright.serving.instance_units import STOPPED
+from rigwright.weights.verification import REHASH_STAMP, REHASH_UNITS, records_folder, weights_program_folder
+from rigwright.weights.weight_sharing import share_release_values as release_share
+from roles.operations.containers import read_container_facts as look_at_containers
+from roles.operations.generations import read_serving_state
+from roles.operations.jobs import ensure_job
 
 
 @deploy("Removal")
@@ -31,7 +31,7 @@ def removal(rig: Rig, keep_weights: bool) -> None:
 
     A host that is served from another configuration fails, untouched.
     """
-    found = look(rig)
+    found = read_serving_state(rig)
     if found.elsewhere:
         logger.error(
             f"{host.print_prefix}refused: this host is already deployed with its configuration in "
@@ -49,30 +49,30 @@ def removal(rig: Rig, keep_weights: bool) -> None:
         helpers=REHASH_UNITS,
         stamp=REHASH_STAMP,
         units=sorted({*found.links, *found.processes}),
-        unit_folder=UNITS,
+        unit_folder=UNIT_FOLDER,
         links=[f"{roots.config}/{name}" for name in loose] + [authority_path(rig), ROTATION],
         caches=[f"{roots.config}/{STOPPED}", CACHES, WARM, LOGS, RUNTIME, ROUTER_RUNTIME],
         mounted=[RUNTIME, ROUTER_RUNTIME],
         compiled=COMPILED,
-        containers=CONTAINERS,
+        containers=CONTAINER_RUNTIME_FOLDER,
         trees=[
-            *(rig.generations, rig.credentials, rig.installations, programs(rig)),
-            *(rig.jobs, rig.builds, records_folder(rig), trees.records(rig), rig.starts),
+            *(rig.generations, rig.credentials, rig.installations, weights_program_folder(rig)),
+            *(rig.jobs, rig.builds, records_folder(rig), trees.records_folder(rig), rig.startup_records),
         ],
         models=roots.models,
         run="/run",
         token=CREDENTIAL,
         ledger=rig.ledger,
-        started_from=STARTED_FROM,
+        started_from=STARTED_FROM_FOLDER,
         keep_weights=keep_weights,
-        theirs=theirs.folder(rig),
-        **release(rig),
+        theirs=takeover.takeover_folder(rig),
+        **driver_release_values(rig),
         **release_share(rig),
         **release_monitoring(rig),
         **release_containers(rig, containers, removing=True),
     )
     gone = f"! grep -qv '^\\(file\\|dir\\) ' {rig.ledger}" if keep_weights else f"[ ! -e {rig.ledger} ]"
     # what is served is ours too, even where the list of what is ours has gone
-    test = f"{gone} && [ ! -e {UNITS}/rigwright.target ]"
+    test = f"{gone} && [ ! -e {UNIT_FOLDER}/rigwright.target ]"
     # what it says is kept outside of what it removes
-    job(name="Remove", unit="rw-job-remove", script=script, test=test, folder="/run")
+    ensure_job(name="Remove", unit="rw-job-remove", script=script, test=test, folder="/run")

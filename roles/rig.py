@@ -6,14 +6,14 @@ from typing import Any
 
 from pyinfra.api.exceptions import PyinfraError
 
-from rigwright.declaration.edit import Switch, switched
-from rigwright.inventory import load
+from rigwright.declaration.variant_edit import VariantSwitch, apply_switch
+from rigwright.inventory import load_rig
 from rigwright.model.rig import Rig
-from rigwright.orders import Orders, orders
 from rigwright.problems import Invalid
+from rigwright.run_options import RunOptions, parse_run_options
 
 
-def rig_of(host: Any, switch: Switch | None = None) -> Rig:
+def rig_of_host(host: Any, switch: VariantSwitch | None = None) -> Rig:
     """The rig that a pyinfra host is, with another variant of an instance where the run is asked for that.
 
     Raises:
@@ -21,18 +21,18 @@ def rig_of(host: Any, switch: Switch | None = None) -> Rig:
     """
     try:
         data = host.data.get("rig")
-        return load(switched(data, switch) if switch else data)
+        return load_rig(apply_switch(data, switch) if switch else data)
     except Invalid as error:
         raise PyinfraError(f"{host.name}: {error}") from None
 
 
-def orders_of(host: Any) -> Orders:
+def orders_of_host(host: Any) -> RunOptions:
     """What the run of a pyinfra host is asked for. Only what `--data` gave is judged, not the host's own data.
 
     Raises:
         PyinfraError: something of it is refused; raised before any operation exists.
     """
     try:
-        return orders(host.inventory.get_override_data())
+        return parse_run_options(host.inventory.get_override_data())
     except Invalid as error:
         raise PyinfraError(str(error)) from None

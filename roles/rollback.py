@@ -8,10 +8,10 @@ from pyinfra import host, logger, state
 from pyinfra.api import deploy
 
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cards.holders import cards
-from rigwright.serving.live import Served
+from rigwright.nvidia.cards.card_processes import format_card_list
 from rigwright.serving.manifest import UNIT
-from roles.operations.generations import look, returned
+from rigwright.serving.observed import ObservedServing
+from roles.operations.generations import read_serving_state, return_to_generation
 
 TIMEOUT = 1800  # seconds for instances that are loading already; how long a start may take is in its unit
 
@@ -19,25 +19,26 @@ TIMEOUT = 1800  # seconds for instances that are loading already; how long a sta
 @deploy("Rollback")
 def rollback(rig: Rig, to: int | None) -> None:
     """Serve generation `to`, or the newest one before the current."""
-    found = look(rig)
-    number = to if to is not None else earlier(found)
+    found = read_serving_state(rig)
+    number = to if to is not None else find_rollback_target(found)
     kept = next((one for one in found.generations if one.number == number), None)
-    reason = refusal(found, number, rig.lent)
+    reason = describe_rollback_refusal(found, number, rig.reserved_gpus)
     if kept is None or reason:
         logger.error(f"{host.print_prefix}refused: {reason}")
         state.fail_hosts({host})
         return
-    returned(name=f"Roll back to generation {kept.number}", rig=rig, kept=kept, timeout=TIMEOUT)
+    return_to_generation(name=f"Roll back to generation {kept.number}", rig=rig, kept=kept, timeout=TIMEOUT)
 
 
-def earlier(found: Served) -> int | None:
+def find_rollback_target(found: ObservedServing) -> int | None:
     """The newest unchanged generation before the current one that has served."""
     return max(
-        (k.number for k in found.generations if k.intact and k.proven and k.number < (found.current or 0)), default=None
+        (k.number for k in found.generations if k.is_intact and k.proven and k.number < (found.current or 0)),
+        default=None,
     )
 
 
-def refusal(found: Served, number: int | None, lent: Collection[int]) -> str:
+def describe_rollback_refusal(found: ObservedServing, number: int | None, lent: Collection[int]) -> str:
     """Why a host cannot go back to a generation; empty where it can.
 
     Args:
@@ -51,7 +52,7 @@ def refusal(found: Served, number: int | None, lent: Collection[int]) -> str:
     kept = next((one for one in found.generations if one.number == number), None)
     if kept is None:
         return f"there is no generation {number}; available: {there}"
-    if not kept.intact:
+    if not kept.is_intact:
         return f"the files of generation {number} were changed since they were written"
     unknown = [
         name for name in kept.unit_files if UNIT.fullmatch(name) and name not in {s.unit for s in kept.unit_states}
@@ -60,7 +61,7 @@ def refusal(found: Served, number: int | None, lent: Collection[int]) -> str:
         return f"the manifest of generation {number} does not describe {', '.join(unknown)}"
     for unit_state in kept.unit_states:
         if gone := unit_state.cards.intersection(lent):
-            which = f"{cards(gone)}, which {'is' if len(gone) == 1 else 'are'} lent"
+            which = f"{format_card_list(gone)}, which {'is' if len(gone) == 1 else 'are'} lent"
             return (
                 f"generation {number} has {unit_state.unit} on {which}: remove it from lent, or choose another "
                 "generation"

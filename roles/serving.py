@@ -4,28 +4,30 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from rigwright.declaration.edit import Switch
+from rigwright.declaration.variant_edit import VariantSwitch
 from rigwright.engines import kind_of
-from rigwright.gateway.service import ROTATION, rotation
-from rigwright.model import keys
+from rigwright.gateway.gateway_units import ROTATION, render_logrotate
+from rigwright.model import api_keys
 from rigwright.model.rig import Rig
-from rigwright.plan.desired import Desired, node_of
-from rigwright.serving.beside import Beside, beside
-from rigwright.serving.doctors import examinations
-from rigwright.serving.live import JOB
-from rigwright.serving.theirs import Found, Taking
-from rigwright.serving.units import OWNED, credential_path
-from roles.operations.credentials import credentials
-from roles.operations.files import Text, absent, texts
-from roles.operations.generations import activated, pruned, written
-from roles.operations.jobs import job
-from roles.trees import recorded
+from rigwright.plan.plan_inputs import TargetState, numa_node_of
+from rigwright.serving.instance_units import OWNED_HEADER, credential_path
+from rigwright.serving.observed import JOB
+from rigwright.serving.plugin_selftest import plan_selftests
+from rigwright.serving.standby import StandbyInstance, plan_standby
+from rigwright.serving.takeover import ExistingServiceFacts, Takeover
+from roles.operations.credentials import install_credentials
+from roles.operations.files import TextFile, remove_files, write_text_files
+from roles.operations.generations import activate_generation, prune_generations, write_generation
+from roles.operations.jobs import ensure_job
+from roles.trees import write_tree_records
 
 STOPPING = 60  # seconds that an old process may take to end before the new one starts
 
 
 @deploy("Serving")
-def serving(desired: Desired, switch: Switch | None = None, theirs: Found | None = None) -> None:
+def serving(
+    desired: TargetState, switch: VariantSwitch | None = None, theirs: ExistingServiceFacts | None = None
+) -> None:
     """Bring keys, units and running processes to their state; what is not declared any more goes.
 
     Args:
@@ -34,57 +36,60 @@ def serving(desired: Desired, switch: Switch | None = None, theirs: Found | None
         theirs: What served before us, in whose place that instance comes.
     """
     rig, wanted = desired.rig, desired.generation
-    credentials(
+    install_credentials(
         name="API keys",
-        keys={credential_path(rig, i): keys.read(i.api_key_file) if i.api_key_file else None for i in rig.instances},
+        keys={
+            credential_path(rig, i): api_keys.load_api_key(i.api_key_file) if i.api_key_file else None
+            for i in rig.instances
+        },
     )
     if rig.gateway:
         # what judges certificates takes as long to load as all else together
-        from roles.gateway import secrets
+        from roles.gateway import ensure_gateway_secrets
 
-        secrets(rig)
-    written(name="Write generation", rig=rig, wanted=wanted)
-    for one in examinations(rig, desired.installations):
-        job(name=one.title, unit=one.unit, script=one.script, test=one.test, folder=rig.jobs)
-    activated(
+        ensure_gateway_secrets(rig)
+    write_generation(name="Write generation", rig=rig, wanted=wanted)
+    for one in plan_selftests(rig, desired.installations):
+        ensure_job(name=one.title, unit=one.unit, script=one.script, test=one.test, folder=rig.jobs)
+    activate_generation(
         name="Activate generation",
         rig=rig,
         wanted=wanted,
         timeout=max((i.variant.ready_timeout for i in rig.instances), default=0) + STOPPING,
-        beside=_beside(desired, switch),
-        taking=Taking(theirs, _unit_of(rig, switch)) if switch and theirs else None,
+        beside=_collect_standby(desired, switch),
+        taking=Takeover(theirs, _switched_unit(rig, switch)) if switch and theirs else None,
     )
     if rig.gateway:
-        from roles.gateway import settled
+        from roles.gateway import reload_gateway
 
-        settled(rig)
-    _log(rig)
+        reload_gateway(rig)
+    _apply_log_rotation(rig)
     ours = [account.name for account in desired.facts.users if account.ours]
-    pruned(name="Prune generations", rig=rig, wanted=wanted, users=ours)
-    recorded(name="Record what is installed", rig=rig, wanted=desired)
+    prune_generations(name="Prune generations", rig=rig, wanted=wanted, users=ours)
+    write_tree_records(name="Record what is installed", rig=rig, wanted=desired)
 
 
-def _beside(desired: Desired, switch: Switch | None) -> dict[str, Beside]:
+def _collect_standby(desired: TargetState, switch: VariantSwitch | None) -> dict[str, StandbyInstance]:
     """Unit of the instance that is switched -> what may be started beside the one that runs."""
     rig = desired.rig
     return {
-        one.unit: beside(
-            rig, one, desired.installations[one.installed_as], f"{JOB}.service", node_of(desired.facts, one)
+        one.unit: plan_standby(
+            rig, one, desired.installations[one.installed_as], f"{JOB}.service", numa_node_of(desired.facts, one)
         )
         for one in rig.instances
-        if switch and one.name == switch.instance and not kind_of(one).contained_by
+        if switch and one.name == switch.instance and not kind_of(one).container_engine
     }
 
 
-def _unit_of(rig: Rig, switch: Switch) -> str:
+def _switched_unit(rig: Rig, switch: VariantSwitch) -> str:
     """Of the instance that is switched."""
     return next(one.unit for one in rig.instances if one.name == switch.instance)
 
 
-def _log(rig: Rig) -> None:
+def _apply_log_rotation(rig: Rig) -> None:
     """How long lines of the gateway's log are kept."""
     name = "Gateway log rotation"
     if rig.gateway:
-        texts(name=name, files=[Text(ROTATION, rotation(rig, OWNED))])
+        write_text_files(name=name, files=[TextFile(ROTATION, render_logrotate(rig, OWNED_HEADER))])
     else:
-        absent(name=name, paths=[ROTATION])
+        remove_files(name=name, paths=[ROTATION])

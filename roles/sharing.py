@@ -6,9 +6,9 @@ from pyinfra.api import deploy
 
 from rigwright.model.rig import Rig
 from rigwright.nginx import PROOF
-from rigwright.weights.sharing import PATH, config, config_path, endpoint, unit
-from roles.operations.files import Text, texts
-from roles.operations.sharing import shared, unshared
+from rigwright.weights.weight_sharing import PATH, config_path, render_share_config, render_share_unit, share_endpoint
+from roles.operations.files import TextFile, write_text_files
+from roles.operations.sharing import ensure_share, remove_share
 
 
 @deploy("Sharing")
@@ -18,8 +18,11 @@ def sharing(rig: Rig) -> None:
     Its package is among those of the role base.
     """
     if rig.share is None:
-        unshared(name="Stop sharing weights", rig=rig)
+        remove_share(name="Stop sharing weights", rig=rig)
         return
-    files = [Text(config_path(rig), config(rig, rig.share), proof=PROOF), Text(PATH, unit(rig, rig.share))]
-    texts(name="Share settings", files=files)
-    shared(name=f"Share weights on {endpoint(rig.share)}", rig=rig, share=rig.share)
+    files = [
+        TextFile(config_path(rig), render_share_config(rig, rig.share), proof=PROOF),
+        TextFile(PATH, render_share_unit(rig, rig.share)),
+    ]
+    write_text_files(name="Share settings", files=files)
+    ensure_share(name=f"Share weights on {share_endpoint(rig.share)}", rig=rig, share=rig.share)

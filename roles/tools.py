@@ -8,33 +8,33 @@ from pathlib import Path
 
 from pyinfra.api import deploy
 
-from rigwright.delivery.tools import Tools
+from rigwright.delivery.tool_environments import ToolEnvironment
 from rigwright.model import trees
 from rigwright.model.rig import Rig
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
-from roles.fetching import programs, wheel_values, wheels_folder
-from roles.operations.jobs import job
+from roles.artefact_jobs import install_fetch_programs, job_wheels_folder, render_wheel_values
+from roles.operations.jobs import ensure_job
 
 # What judges wheels on hosts before one is installed.
 _PROGRAMS = Path(__file__).with_name("envs") / "host"
 _JUDGING = ("lists", "plugins", "tree", "wheels")
 
 
-def load_judges() -> Mapping[str, str]:
+def load_wheel_validators() -> Mapping[str, str]:
     """Name -> text of the programs that judge wheels."""
     return {name: (_PROGRAMS / f"{name}.py").read_text() for name in _JUDGING}
 
 
 @deploy("Tools")
-def tools(rig: Rig, wanted: Tools) -> None:
+def tools(rig: Rig, wanted: ToolEnvironment) -> None:
     """Install the host's tools beside older ones."""
-    programs(rig)
-    environment(rig, wanted, rig.tools, "host tools")
+    install_fetch_programs(rig)
+    install_environment(rig, wanted, rig.tools, "host tools")
 
 
-def environment(
-    rig: Rig, wanted: Tools, wheels: Sequence[Artefact], title: str, alone: str = "", works: str = ""
+def install_environment(
+    rig: Rig, wanted: ToolEnvironment, wheels: Sequence[Artefact], title: str, alone: str = "", works: str = ""
 ) -> None:
     """Install an environment.
 
@@ -48,7 +48,7 @@ def environment(
     """
     groups = {str(row.group): None for row in wheels}
     unit, folder = f"rw-job-{wanted.folder.rpartition('/')[2]}", rig.jobs
-    job(
+    ensure_job(
         name=f"Install {title}",
         unit=unit,
         script=render(
@@ -57,13 +57,13 @@ def environment(
             title=title,
             alone=f"{rig.roots.software}/{alone}" if alone else "",
             ledger=rig.ledger,
-            record=trees.record(rig, wanted.folder),
-            judging=load_judges(),
+            record=trees.record_path(rig, wanted.folder),
+            judging=load_wheel_validators(),
             requested=[one for group in groups for one in rig.requests.get(group, ())],
-            **wheel_values(rig, wheels, unit, wanted.folder),
+            **render_wheel_values(rig, wheels, unit, wanted.folder),
         ),
         test=f"[ -e {shlex.quote(wanted.marker)} ]" + (f" && {works}" if works else ""),
         folder=folder,
-        watch=f"files {wheels_folder(rig, unit)}/.progress.json",
+        watch=f"files {job_wheels_folder(rig, unit)}/.progress.json",
         files=rig.bundle.files(wheels) if rig.bundle else (),
     )

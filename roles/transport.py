@@ -26,7 +26,7 @@ from pyinfra.connectors.sshuserclient.client import (
 from rigwright.declaration.host_key import HostKey
 from roles.known_hosts import KnownHosts, load_known_hosts
 from roles.login_shell import wrap_channel
-from roles.root import OPENING
+from roles.root_shell import OPENING
 
 OPTIONS = {
     (socket.IPPROTO_TCP, socket.TCP_NODELAY): 1,
@@ -40,7 +40,7 @@ OPTIONS = {
 """Socket options of every connection; by them a host is given up after 75 s of silence (tcp(7))."""
 
 
-class Refused(paramiko.SSHException):
+class HostKeyRejected(paramiko.SSHException):
     """A host has another key than is expected of it, or nothing is known of it; the text is one line."""
 
     def __init__(self, found: HostKey, expected: HostKey | None, hostname: str, file: str, name: str) -> None:
@@ -52,12 +52,12 @@ class Refused(paramiko.SSHException):
             else f"is unknown: neither the inventory nor known_hosts has its host key, {found.fingerprint}"
         )
         super().__init__(
-            f"{hostname} {known} ({found.kind}). Nothing was sent there. `{found.comparison}` on the box's own console "
+            f"{hostname} {known} ({found.kind}). Nothing was sent there. `{found.comparison_command}` on the box's own console "
             f"prints its key's fingerprint; if it is the one found, `{accept}` prints what to declare"
         )
 
 
-class Transport(paramiko.Transport):
+class PinnedTransport(paramiko.Transport):
     """A connection that goes on to its login only with the host that was meant."""
 
     def __init__(self, sock: Any, expected: HostKey | None, file: str, name: str, **options: Any) -> None:
@@ -78,31 +78,31 @@ class Transport(paramiko.Transport):
             first = [kind for kind in security.key_types if _signs_with(kind, self.expected.kind)]
             security.key_types = (*first, *(kind for kind in security.key_types if kind not in first))
         super().start_client(event, timeout)
-        found = key_of(self.get_remote_server_key())
+        found = as_host_key(self.get_remote_server_key())
         if self.expected and found != self.expected:
             self.close()
-            raise self.refusal(found, self.expected)
+            raise self.reject_host_key(found, self.expected)
 
     def open_session(self, *arguments: Any, **options: Any) -> paramiko.Channel:
         """A session whose commands pass any login shell."""
         channel: paramiko.Channel = wrap_channel(super().open_session(*arguments, **options))
         return channel
 
-    def refusal(self, found: HostKey, expected: HostKey | None, hostname: str = "") -> Refused:
+    def reject_host_key(self, found: HostKey, expected: HostKey | None, hostname: str = "") -> HostKeyRejected:
         """Why the host that this leads to is not logged in to."""
-        return Refused(found, expected, hostname or self.name_of_rig, self.file, self.name_of_rig)
+        return HostKeyRejected(found, expected, hostname or self.name_of_rig, self.file, self.name_of_rig)
 
 
 def _signs_with(algorithm: str, kind: str) -> bool:
     return algorithm == kind or (kind == "ssh-rsa" and algorithm.startswith("rsa-sha2-"))
 
 
-def key_of(key: paramiko.PKey) -> HostKey:
+def as_host_key(key: paramiko.PKey) -> HostKey:
     """A key of paramiko's as ours."""
     return HostKey(key.get_name(), key.asbytes())
 
 
-def checked(sock: Any, *, expected: HostKey | None, file: str, name: str, **options: Any) -> Transport:
+def pinned_transport(sock: Any, *, expected: HostKey | None, file: str, name: str, **options: Any) -> PinnedTransport:
     """A paramiko `transport_factory`; a ProxyCommand is no socket and is left as it is.
 
     Args:
@@ -115,13 +115,13 @@ def checked(sock: Any, *, expected: HostKey | None, file: str, name: str, **opti
     if isinstance(sock, socket.socket):
         for option, value in OPTIONS.items():
             sock.setsockopt(*option, value)
-    return Transport(sock, expected, file, name, **options)
+    return PinnedTransport(sock, expected, file, name, **options)
 
 
 _unknown: Callable[..., None] = StrictPolicy.missing_host_key
 
 
-def skipped_lines(client: SSHClient) -> tuple[str, ...]:
+def unreadable_known_hosts_lines(client: SSHClient) -> tuple[str, ...]:
     """FILE:LINE of the lines of known_hosts that a connection could not read."""
     hosts = client._host_keys
     return tuple(hosts.skipped) if isinstance(hosts, KnownHosts) else ()
@@ -133,7 +133,7 @@ def _refuse_revoked(client: SSHClient, hostname: str, key: paramiko.PKey) -> Non
         return
     hosts.refuse_unreadable_revocations()
     if hosts.is_revoked(key):
-        found = key_of(key)
+        found = as_host_key(key)
         raise paramiko.SSHException(
             f"{hostname} has host key {found.fingerprint} ({found.kind}), which known_hosts revokes: nothing was sent"
         )
@@ -142,15 +142,15 @@ def _refuse_revoked(client: SSHClient, hostname: str, key: paramiko.PKey) -> Non
 def _ask_host_key(self: AskPolicy, client: SSHClient, hostname: str, key: paramiko.PKey) -> None:
     """Ask for consent to an unknown key, such as a jump host's, with its fingerprint; on a pipe the key is refused."""
     _refuse_revoked(client, hostname, key)
-    found = key_of(key)
+    found = as_host_key(key)
     unknown = f"known_hosts has no host key for {hostname}, which shows {found.fingerprint} ({found.kind})"
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         client.close()
         raise paramiko.SSHException(
-            f"{unknown}. Nothing was sent there. `{found.comparison}` on its own console must print the same: then add "
+            f"{unknown}. Nothing was sent there. `{found.comparison_command}` on its own console must print the same: then add "
             f"it with `ssh {hostname}`"
         )
-    question = f"{unknown}.\n`{found.comparison}` on its own console must print the same. Does it? [y/N] "
+    question = f"{unknown}.\n`{found.comparison_command}` on its own console must print the same. Does it? [y/N] "
     if input(question).lower() != "y":
         raise paramiko.SSHException(f"{hostname}: its host key was not confirmed")
     append_hostkey(client, hostname, key)
@@ -162,11 +162,11 @@ def _missing_host_key(self: StrictPolicy, client: SSHClient, hostname: str, key:
     """
     _refuse_revoked(client, hostname, key)
     transport = client.get_transport()
-    if not isinstance(transport, Transport):
+    if not isinstance(transport, PinnedTransport):
         _unknown(self, client, hostname, key)
     elif transport.expected is None:
         transport.close()
-        raise transport.refusal(key_of(key), None, hostname)
+        raise transport.reject_host_key(as_host_key(key), None, hostname)
 
 
 _accept_new: Callable[..., None] = AcceptNewPolicy.missing_host_key

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from cli.calling import VARIABLE
-from cli.durations import IN_ALL, Record, group, is_test, share
+from cli.prog_name import PROG_NAME_VARIABLE
+from cli.test_durations import ALL_SUFFIX, DurationRecord, group_name, is_test, partition_tests
 from rigwright.paths import ROOT
 
 # Where this is set, as in many containers, pytest would rewrite the assertions of all tests again in each process, and
@@ -35,38 +35,40 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     # tests name the command as it is documented, whatever has called them
-    os.environ.pop(VARIABLE, None)
+    os.environ.pop(PROG_NAME_VARIABLE, None)
     # how long an example takes says nothing on a machine that does something else, too
     settings.register_profile("whole", settings.get_profile("default"), deadline=None)
     settings.register_profile("quick", settings.get_profile("whole"), max_examples=50)
     settings.load_profile("quick" if config.getoption("--quick") else "whole")
     if file := config.getoption("--measure"):
-        config.pluginmanager.register(Clock(file))
+        config.pluginmanager.register(DurationRecorder(file))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    kept = selected(items, config.getoption("--quick"), config.getoption("--share"), config.getoption("--stage"))
+    kept = select_tests(items, config.getoption("--quick"), config.getoption("--share"), config.getoption("--stage"))
     config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
     items[:] = kept
 
 
-def selected(
+def select_tests(
     items: list[pytest.Item], quick: bool, which: str | None, of_stage: str | None = None
 ) -> list[pytest.Item]:
     """The tests that a process runs, in its order."""
-    kept = [item for item in items if not (quick and all_only(item))]
+    kept = [item for item in items if not (quick and is_all_only(item))]
     if not kept or not (which or of_stage):
         return kept
-    if stage(kept[0]) == "unit":
-        mine = files_of(which, quick, of_stage)
+    if stage_name(kept[0]) == "unit":
+        mine = unit_files(which, quick, of_stage)
         return [item for item in kept if item.nodeid.partition("::")[0] in mine]
     number, _, of = (which or "1/1").partition("/")
-    record = Record.load().stages.get(stage(kept[0]), {})
-    entries = share([(group(entry(item)), entry(item)) for item in kept], record, int(of))[int(number) - 1]
+    record = DurationRecord.load().stages.get(stage_name(kept[0]), {})
+    entries = partition_tests([(group_name(record_name(item)), record_name(item)) for item in kept], record, int(of))[
+        int(number) - 1
+    ]
     # what tests share is made once: those that need a converged host come first in one process, last in the others
     return sorted(
-        (item for item in kept if entry(item) in entries),
+        (item for item in kept if record_name(item) in entries),
         key=lambda item: ("first_run" in getattr(item, "fixturenames", ())) == (number != "1"),
     )
 
@@ -78,19 +80,21 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     if collection_path.parent != ROOT / "tests/unit" or not collection_path.match("test_*.py"):
         return None
-    return str(collection_path.relative_to(ROOT)) not in files_of(which, config.getoption("--quick"), of_stage) or None
+    return (
+        str(collection_path.relative_to(ROOT)) not in unit_files(which, config.getoption("--quick"), of_stage) or None
+    )
 
 
 @cache
-def files_of(which: str | None, quick: bool, of_stage: str | None) -> set[str]:
+def unit_files(which: str | None, quick: bool, of_stage: str | None) -> set[str]:
     """The files of unit tests that a process runs, by recorded durations: of a stage's a share, or all."""
     number, _, of = (which or "1/1").partition("/")
-    record = Record.load()
+    record = DurationRecord.load()
     took = {**record.stages.get("unit", {}), **record.stages.get("programs", {})}
     files = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/unit").glob("test_*.py"))
     files = [file for file in files if of_stage in (None, "programs" if file in record.programs else "unit")]
-    more = [] if quick else [file + IN_ALL for file in files if file + IN_ALL in took]
-    return share([(group(name), name) for name in (*files, *more)], took, int(of))[int(number) - 1]
+    more = [] if quick else [file + ALL_SUFFIX for file in files if file + ALL_SUFFIX in took]
+    return partition_tests([(group_name(name), name) for name in (*files, *more)], took, int(of))[int(number) - 1]
 
 
 @pytest.hookimpl(trylast=True)
@@ -100,34 +104,37 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         session.exitstatus = pytest.ExitCode.OK
 
 
-def all_only(item: pytest.Item) -> bool:
+def is_all_only(item: pytest.Item) -> bool:
     """Whether a test runs in `rigwright test all` alone."""
     return item.get_closest_marker("all_only") is not None
 
 
-def stage(item: pytest.Item) -> str:
+def stage_name(item: pytest.Item) -> str:
     """The stage of `rigwright test` that a test is of."""
     return item.nodeid.split("/")[1]
 
 
-def entry(item: pytest.Item) -> str:
+def record_name(item: pytest.Item) -> str:
     """What a test is recorded as: unit tests, which are many and short, by file; what `all` alone runs, apart."""
-    if stage(item) != "unit":
+    if stage_name(item) != "unit":
         return item.nodeid
-    return item.nodeid.partition("::")[0] + (IN_ALL if all_only(item) else "")
+    return item.nodeid.partition("::")[0] + (ALL_SUFFIX if is_all_only(item) else "")
 
 
-def recorded(items: Iterable[pytest.Item]) -> dict[str, bool]:
+def recorded_names(items: Iterable[pytest.Item]) -> dict[str, bool]:
     """What tests and their fixtures are recorded as, and whether all that it is of runs in `all` alone."""
     found: dict[str, bool] = {}
     for item in items:
         release = getattr(item, "callspec", None) and item.callspec.params.get("release")  # type: ignore[attr-defined]
-        for name in (entry(item), *(_shared(name, release) for name in getattr(item, "fixturenames", ()))):
-            found[name] = found.get(name, True) and all_only(item)
+        for name in (
+            record_name(item),
+            *(_shared_fixture_name(name, release) for name in getattr(item, "fixturenames", ())),
+        ):
+            found[name] = found.get(name, True) and is_all_only(item)
     return found
 
 
-class Clock:
+class DurationRecorder:
     """Measures tests that pass, and beside them the fixtures that several share."""
 
     def __init__(self, file: Path) -> None:
@@ -139,7 +146,7 @@ class Clock:
         """Seconds in fixtures that are shared, of the test or of the fixture around them."""
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        self.only = recorded(session.items)
+        self.only = recorded_names(session.items)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
@@ -148,9 +155,9 @@ class Clock:
         try:
             return (yield)
         finally:
-            self.took[entry(item)] += time.monotonic() - begun - self.inner[0]
+            self.took[record_name(item)] += time.monotonic() - begun - self.inner[0]
             if item.session.testsfailed > red:
-                self.failed.add(entry(item))
+                self.failed.add(record_name(item))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(
@@ -167,7 +174,7 @@ class Clock:
             within = self.inner.pop()
             self.inner[-1] += took
             callspec = getattr(request._pyfuncitem, "callspec", None)
-            name = _shared(fixturedef.argname, callspec and callspec.params.get("release"))
+            name = _shared_fixture_name(fixturedef.argname, callspec and callspec.params.get("release"))
             self.took[name] = max(self.took[name], took - within)
 
     def pytest_sessionfinish(self) -> None:
@@ -179,5 +186,5 @@ class Clock:
         self.file.write_text(json.dumps(rows))
 
 
-def _shared(fixture: str, release: object) -> str:
+def _shared_fixture_name(fixture: str, release: object) -> str:
     return f"fixture {fixture} {release or ''}".rstrip()

@@ -32,7 +32,7 @@ LIMIT = 600
 
 
 @dataclass(frozen=True)
-class Mutation:
+class ProtectionMutation:
     """One protection and the tests that notice its removal."""
 
     protects: str
@@ -72,13 +72,13 @@ class Mutation:
         return text
 
 
-def load_mutations() -> list[Mutation]:
+def load_mutations() -> list[ProtectionMutation]:
     """The rows of the table, in its order."""
     rows = tomllib.loads(TABLE.read_text())["mutation"]
-    return [Mutation(**{**row, "tests": tuple(row["tests"])}) for row in rows]
+    return [ProtectionMutation(**{**row, "tests": tuple(row["tests"])}) for row in rows]
 
 
-def is_detected(mutation: Mutation, tree: Path) -> bool:
+def is_detected(mutation: ProtectionMutation, tree: Path) -> bool:
     """Whether a test of `./rig test` fails while the protection is missing from the tree."""
     path = mutation.locate(tree)
     original = mutation.apply(path)

@@ -7,36 +7,36 @@ from dataclasses import replace
 
 import pytest
 
-from checks import Drift
+from checks import CheckDifference
+from checks.survey.answers import SurveyAnswers
 from checks.survey.kernel import KERNEL, DkmsBuild, KernelThere, Module
 from checks.survey.packages import PACKAGES
 from checks.survey.settings import SETTINGS
-from checks.survey.taken import Survey
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
-from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
-from rigwright.nvidia.driver.found import MODULE_NAMES, PERSISTENCE_UNIT, BusCard, DriverFacts, Package
-from rigwright.nvidia.driver.record import Record, parse
-from rigwright.nvidia.driver.state import DRIVER, Dkms, Kernel, State
-from rigwright.nvidia.modules.options import parameters
+from rigwright.nvidia.driver.driver_facts import MODULE_NAMES, PERSISTENCE_UNIT, BusCard, DriverFacts, InstalledPackage
+from rigwright.nvidia.driver.driver_plan import DriverPlan, plan_driver
+from rigwright.nvidia.driver.driver_record import DriverRecord, parse_driver_record
+from rigwright.nvidia.driver.kernel_facts import DRIVER, DkmsEntry, KernelFacts, KernelModule
+from rigwright.nvidia.modules.module_options import parse_parameters
 
 CONTROL = {"/dev/nvidiactl", "/dev/nvidia-uvm"}
 
 
-def with_cards(rig: Rig) -> None:
+def skip_without_cards(rig: Rig) -> None:
     """Leave out what only a rig with cards can be asked."""
     if not rig.cards:
         pytest.skip("the rig declares no cards")
 
 
-def managed(rig: Rig) -> None:
+def skip_unless_managed(rig: Rig) -> None:
     """Leave out what only a driver can be asked that deploys bring."""
-    with_cards(rig)
+    skip_without_cards(rig)
     if not rig.driver.managed:
         pytest.skip("the driver is not managed")
 
 
-def no(drifts: Sequence[Drift]) -> None:
+def expect_no_differences(drifts: Sequence[CheckDifference]) -> None:
     """Say every drift in one line.
 
     Raises:
@@ -44,10 +44,10 @@ def no(drifts: Sequence[Drift]) -> None:
     """
     __tracebackhide__ = True
     if drifts:
-        raise Drift.several(drifts)
+        raise CheckDifference.combine(drifts)
 
 
-def none(expected: str, found: Sequence[str], cure: str) -> None:
+def expect_no_items(expected: str, found: Sequence[str], cure: str) -> None:
     """Say in one line that there is something where nothing is to be: the first three, and how many more.
 
     Raises:
@@ -56,20 +56,20 @@ def none(expected: str, found: Sequence[str], cure: str) -> None:
     __tracebackhide__ = True
     if found:
         more = f", and {len(found) - 3} more" if len(found) > 3 else ""
-        raise Drift(expected, "; ".join(found[:3]) + more, cure)
+        raise CheckDifference(expected, "; ".join(found[:3]) + more, cure)
 
 
-def main_module(kernel: KernelThere) -> Module | None:
+def find_main_module(kernel: KernelThere) -> Module | None:
     """The driver's own module among those that a kernel would load."""
     names = tuple(f"/{name}.ko" for name in MODULE_NAMES)
     return next((one for one in kernel.modules if any(name in one.filename for name in names)), None)
 
 
-def driver_facts(survey: Survey, facts: HostFacts) -> DriverFacts:
+def collect_driver_facts(survey: SurveyAnswers, facts: HostFacts) -> DriverFacts:
     """What the choice of a driver needs to know of the host."""
     kernel, packages, settings = survey.read(KERNEL), survey.read(PACKAGES), survey.read(SETTINGS)
-    modules = {one.release: main_module(one) for one in kernel.kernels}
-    unit = settings.unit(PERSISTENCE_UNIT, "UnitFileState")
+    modules = {one.release: find_main_module(one) for one in kernel.kernels}
+    unit = settings.unit_property(PERSISTENCE_UNIT, "UnitFileState")
     there = {one.path for one in kernel.devices if one.kind == "device"}
     return DriverFacts(
         os_id=packages.os_id,
@@ -83,9 +83,9 @@ def driver_facts(survey: Survey, facts: HostFacts) -> DriverFacts:
         module=kernel.loaded.get("nvidia", [""])[0],
         module_open="Open Kernel Module" in kernel.version,
         nouveau="nouveau" in kernel.loaded,
-        params=parameters(kernel.params),
+        params=parse_parameters(kernel.params),
         packages=tuple(
-            Package(name, version, packages.policy[name].origin if name in packages.policy else "")
+            InstalledPackage(name, version, packages.policy[name].origin if name in packages.policy else "")
             for name, version in sorted((one[0], one[1]) for one in packages.packages)
         ),
         run_files=tuple(packages.runs),
@@ -108,27 +108,27 @@ def driver_facts(survey: Survey, facts: HostFacts) -> DriverFacts:
     )
 
 
-def kernels(survey: Survey) -> State:
+def kernel_state(survey: SurveyAnswers) -> KernelFacts:
     """The kernels, and nothing else."""
     kernel = survey.read(KERNEL)
     here = next((one for one in kernel.kernels if one.release == kernel.running), None)
-    return State(
+    return KernelFacts(
         running=kernel.running,
-        kernels=tuple(_kernel(one) for one in kernel.kernels),
+        kernels=tuple(_as_kernel(one) for one in kernel.kernels),
         kernel_days=here.days if here else None,
-        params=parameters(kernel.params),
+        params=parse_parameters(kernel.params),
         sysctl=tuple(sorted(kernel.sysctl.items())),
         p2p=tuple((one.instance, one.pid) for one in kernel.peers),
     )
 
 
-def state(survey: Survey) -> State:
+def driver_state(survey: SurveyAnswers) -> KernelFacts:
     """Kernels, modules, packages and settings around the driver; of the latter a rig without cards may have some."""
     kernel, packages = survey.read(KERNEL), survey.read(PACKAGES)
     return replace(
-        kernels(survey),
+        kernel_state(survey),
         dkms=tuple(
-            Dkms(
+            DkmsEntry(
                 one.version, one.kernel, one.state, "(missing)" if one.missing else "Differences" if one.differs else ""
             )
             for one in kernel.dkms
@@ -144,37 +144,37 @@ def state(survey: Survey) -> State:
     )
 
 
-def _remark(one: DkmsBuild) -> str:
+def _describe_build(one: DkmsBuild) -> str:
     if one.missing:
         return f"({', '.join(one.missing)} missing)"
     return f"(Differences: {', '.join(one.differs)})" if one.differs else ""
 
 
-def _kernel(one: KernelThere) -> Kernel:
-    module = main_module(one)
+def _as_kernel(one: KernelThere) -> KernelModule:
+    module = find_main_module(one)
     if module is None:
-        return Kernel(one.release, one.bootable, "", "", "")
-    return Kernel(one.release, one.bootable, module.version, module.license, module.signer)
+        return KernelModule(one.release, one.bootable, "", "", "")
+    return KernelModule(one.release, one.bootable, module.version, module.license, module.signer)
 
 
-def record(survey: Survey) -> Record | None:
+def read_driver_record(survey: SurveyAnswers) -> DriverRecord | None:
     """What the last deploy wrote down of the driver."""
-    return parse(survey.read(PACKAGES).record)
+    return parse_driver_record(survey.read(PACKAGES).record)
 
 
-def planned(rig: Rig, facts: DriverFacts) -> DriverPlan:
+def expected_driver_plan(rig: Rig, facts: DriverFacts) -> DriverPlan:
     """The driver that deploys bring.
 
     Raises:
         Drift: the next one would refuse the host; what lies there of the driver is then not judged, and not in order.
     """
-    made = driver_plan(rig, facts)
+    made = plan_driver(rig, facts)
     if not isinstance(made, DriverPlan):
-        raise Drift("a host that deploy accepts", "; ".join(made.reasons), "resolve each of these")
+        raise CheckDifference("a host that deploy accepts", "; ".join(made.reasons), "resolve each of these")
     return made
 
 
-def next_boot(survey: Survey) -> list[str]:
+def relevant_kernels(survey: SurveyAnswers) -> list[str]:
     """The kernels that run and that boot next."""
-    there = kernels(survey)
-    return list(dict.fromkeys((there.running, there.newest.release))) if there.boots else []
+    there = kernel_state(survey)
+    return list(dict.fromkeys((there.running, there.newest.release))) if there.has_own_kernel else []

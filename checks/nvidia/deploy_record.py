@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from checks import Drift
+from checks import CheckDifference
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cards.enumeration import numbered
+from rigwright.nvidia.cards.enumeration import cards_on_bus
 from rigwright.nvidia.cards.smi import Gpu, number
-from rigwright.nvidia.driver.record import Record
+from rigwright.nvidia.driver.driver_record import DriverRecord
 
 
-def drift(there: Record | None, kernel: str, module: str, packages: Mapping[str, str]) -> list[Drift]:
+def find_driver_drift(
+    there: DriverRecord | None, kernel: str, module: str, packages: Mapping[str, str]
+) -> list[CheckDifference]:
     """N20: kernel and driver are those of the last deploy.
 
     Args:
@@ -23,7 +25,7 @@ def drift(there: Record | None, kernel: str, module: str, packages: Mapping[str,
     """
     step = "see `journalctl` and /var/log/apt/history.log for what changed it; check everything, then re-run deploy"
     if there is None:
-        return [Drift("a record of the driver by the last deploy", "none", "re-run deploy")]
+        return [CheckDifference("a record of the driver by the last deploy", "none", "re-run deploy")]
     changed = [
         f"{name} {packages.get(name, 'gone')}"
         for name, version in sorted(there.packages.items())
@@ -34,16 +36,16 @@ def drift(there: Record | None, kernel: str, module: str, packages: Mapping[str,
         (f"driver {there.version}", module or "none", module == there.version),
         ("the packages of the last deploy", ", ".join(changed), not changed),
     )
-    return [Drift(expected, found, step) for expected, found, holds in rows if not holds]
+    return [CheckDifference(expected, found, step) for expected, found, holds in rows if not holds]
 
 
-def vitals(
+def find_vital_differences(
     rig: Rig,
     facts: HostFacts,
     gpus: Mapping[str, Gpu],
     temperature: Mapping[str, Mapping[str, str]],
-    there: Record | None,
-) -> list[Drift]:
+    there: DriverRecord | None,
+) -> list[CheckDifference]:
     """N27: no card is as hot as where it slows itself down, and each has the VBIOS that it had.
 
     Newer drivers tell of some cards only how many degrees are left to that point.
@@ -57,7 +59,7 @@ def vitals(
     """
     had = {card.address: card.vbios for card in there.cards} if there else {}
     found = []
-    for index, _, address in numbered(rig, facts):
+    for index, _, address in cards_on_bus(rig, facts):
         said = temperature.get(address, {})
 
         def degrees(key: str, said: Mapping[str, str] = said) -> float | None:
@@ -67,15 +69,19 @@ def vitals(
         left, least = degrees("T.Limit Temp"), degrees("Slowdown T.Limit Temp")
         cool = "check fans, dust and airflow"
         if now is not None and limit is not None and now >= limit:
-            found.append(Drift(f"card {index} at {address} below {limit:g} C, where it throttles", f"{now:g} C", cool))
+            found.append(
+                CheckDifference(f"card {index} at {address} below {limit:g} C, where it throttles", f"{now:g} C", cool)
+            )
         elif left is not None and least is not None and left <= least:
             found.append(
-                Drift(f"card {index} at {address} below its throttling temperature", f"{least - left:g} C above", cool)
+                CheckDifference(
+                    f"card {index} at {address} below its throttling temperature", f"{least - left:g} C above", cool
+                )
             )
         vbios = gpus[address].vbios if address in gpus else ""
         if vbios and had.get(address, vbios) not in ("", vbios):
             found.append(
-                Drift(
+                CheckDifference(
                     f"VBIOS {had[address]} on card {index} at {address}",
                     vbios,
                     "if it was not updated, this is another card; re-run deploy to record it",

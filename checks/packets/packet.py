@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 
-from checks.packets.rules import IPV4, IPV6
+from checks.packets.nftables import IPV4, IPV6
 
 TCP = 6
 NEW, ESTABLISHED = 8, 2  # bits of a connection's state (linux/netfilter/nf_conntrack_common.h)
@@ -69,6 +69,6 @@ class Packet:
             known[by_number] = struct.pack("=I", numbers.get(name, 0))
         return known.get(key)
 
-    def back(self) -> Packet:
+    def reply(self) -> Packet:
         """The answer to it."""
         return Packet(self.target, self.source, self.origin, self.port, "", self.comes, ESTABLISHED)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from ipaddress import ip_address
 
+from checks.packets.nftables import IPV6, Expression
 from checks.packets.packet import Packet
-from checks.packets.rules import IPV6, Expression
 
 MAPS_ADDRESS, MAPS_PORT = 1, 2
 INVERTED_SOURCE, INVERTED_TARGET = 1, 2
@@ -15,7 +15,7 @@ STATE = 1 << 0  # what of a connection is looked at: nothing but its state
 PASSING = ("comment", "limit", "hashlimit")
 
 
-def matches(one: Expression, packet: Packet, local: bool) -> bool | None:
+def evaluate_match(one: Expression, packet: Packet, local: bool) -> bool | None:
     """Whether a match holds; None where that is not known.
 
     Args:
@@ -61,7 +61,7 @@ def _ports(info: bytes, packet: Packet) -> bool:
     return held != bool(info[47])
 
 
-def led(one: Expression, family: int) -> tuple[str, int] | None:
+def nat_target(one: Expression, family: int) -> tuple[str, int] | None:
     """Where a target leads: an address, empty for the host's own or the same, and a port, 0 for the same; None for one
     that does not.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from checks.survey.section import Scene, Section
+from checks.survey.section import Section, SurveyScope
 from rigwright.model.rig import Instance
 from rigwright.plan.preflight import HOME
 
@@ -13,7 +13,7 @@ NO_LOGIN = "/usr/sbin/nologin"
 
 
 @dataclass(frozen=True)
-class User:
+class SurveyUser:
     """A line of what NSS calls passwd."""
 
     name: str
@@ -24,7 +24,7 @@ class User:
 
 
 @dataclass(frozen=True)
-class Group:
+class SurveyGroup:
     """A line of what NSS calls group."""
 
     name: str
@@ -33,7 +33,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Ours:
+class ServiceAccount:
     """A user of a service's."""
 
     name: str
@@ -49,7 +49,7 @@ class Ours:
 
 
 @dataclass(frozen=True)
-class Shell:
+class NologinShell:
     """The program that refuses logins."""
 
     found: str
@@ -59,7 +59,7 @@ class Shell:
 
 
 @dataclass(frozen=True)
-class Line:
+class AccountFileLine:
     """A line of a file."""
 
     file: str
@@ -70,7 +70,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Process:
+class AccountProcess:
     """A process of a service's user."""
 
     user: str
@@ -81,7 +81,7 @@ class Process:
 
 
 @dataclass(frozen=True)
-class File:
+class OwnedFile:
     """A file or folder, and whose it is."""
 
     path: str
@@ -94,38 +94,38 @@ class File:
 class Accounts:
     """All users and groups, and what there is of ours."""
 
-    users: list[User]
-    groups: list[Group]
-    ours: list[Ours]
+    users: list[SurveyUser]
+    groups: list[SurveyGroup]
+    ours: list[ServiceAccount]
     home: bool
     """Whether something lies at the home that they have and that nobody makes."""
-    shell: Shell
-    subordinate: list[Line]
-    rules: list[Line]
+    shell: NologinShell
+    subordinate: list[AccountFileLine]
+    rules: list[AccountFileLine]
     spools: list[str]
-    processes: list[Process]
-    files: list[File]
+    processes: list[AccountProcess]
+    files: list[OwnedFile]
     """What accounts are kept in."""
-    folders: list[File]
+    folders: list[OwnedFile]
     """Those of ours that systemd has made for them, as far as they are there."""
 
-    def user(self, name: str) -> User | None:
+    def user(self, name: str) -> SurveyUser | None:
         """The first of that name."""
         return next((one for one in self.users if one.name == name), None)
 
-    def named(self, gid: int) -> str:
+    def group_names(self, gid: int) -> str:
         """What the groups of a number are called."""
         return "/".join(one.name for one in self.groups if one.gid == gid) or str(gid)
 
 
-def folder(instance: Instance) -> str:
+def socket_folder(instance: Instance) -> str:
     """The folder of an instance's socket: its user's, and its clients' group's."""
     return str(PurePosixPath(instance.socket).parent)
 
 
-def _asks(scene: Scene) -> object:
+def _asks(scene: SurveyScope) -> object:
     rig = scene.rig
-    folders = [folder(one) for one in rig.instances]
+    folders = [socket_folder(one) for one in rig.instances]
     return {"users": list(rig.users), "home": HOME, "shell": NO_LOGIN, "folders": folders}
 
 

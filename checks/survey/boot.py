@@ -36,7 +36,7 @@ class Grub:
 
 
 @dataclass(frozen=True)
-class Mounted:
+class SeparateMount:
     """A folder of ours that does not lie with the system."""
 
     root: str
@@ -57,7 +57,7 @@ class NextBoot:
     grub: Grub | None
     words: list[list[str]]
     """(file, word) of what the boot loader's next configuration has on the kernel's command line."""
-    mounts: list[Mounted]
+    mounts: list[SeparateMount]
     away: list[str]
     """Rows of fstab whose device is not there."""
     shutdown: str

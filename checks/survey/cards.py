@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from checks.survey.section import Section
-from rigwright.nvidia.cards.reports import MEMORY, NVLINKS, TEMPERATURE, TOPOLOGY
 from rigwright.nvidia.cards.smi import APPS, GPUS, RECOVERY, TIMEOUT
+from rigwright.nvidia.cards.smi_reports import MEMORY, NVLINKS, TEMPERATURE, TOPOLOGY
 
 # What the kernel says of errors on the PCI bus (Documentation/PCI/pcieaer-howto.rst), of memory that the IOMMU does not
 # let a card have, and the driver of a card that does not start
@@ -23,7 +23,7 @@ WORDS = {
 
 
 @dataclass(frozen=True)
-class Said:
+class SmiResult:
     """What nvidia-smi ended with and printed."""
 
     status: int
@@ -32,7 +32,7 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Process:
+class ComputeProcess:
     """A process that computes on a card."""
 
     pid: int
@@ -41,7 +41,7 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Log:
+class KernelLog:
     """What the kernel's log has since boot that may be about cards."""
 
     blind: str
@@ -53,10 +53,10 @@ class Log:
 class CardsNow:
     """All of it."""
 
-    answers: dict[str, Said]
+    answers: dict[str, SmiResult]
     """By what was asked: WORDS."""
-    processes: list[Process]
-    log: Log
+    processes: list[ComputeProcess]
+    log: KernelLog
 
 
 CARDS: Section[CardsNow] = Section(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from checks.survey.section import Scene, Section
+from checks.survey.section import Section, SurveyScope
 from rigwright.engines import kind_of
 from rigwright.model.rig import CACHES, WARM
 
 
 @dataclass(frozen=True)
-class Own:
+class CompileCacheFolder:
     """The folder of what an instance has compiled with an installation."""
 
     owner: str
@@ -21,21 +21,21 @@ class Own:
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompileCaches:
     """All of it."""
 
-    own: dict[str, Own]
+    own: dict[str, CompileCacheFolder]
     """By its path."""
     loose: list[str]
     """Paths that others than root can change, of the folders above those and of what root keeps for others."""
 
 
-def _asks(scene: Scene) -> dict[str, list[str]] | None:
+def _asks(scene: SurveyScope) -> dict[str, list[str]] | None:
     rig, made = scene.rig, scene.desired.installations
     services = {one.name: kind_of(one).service(rig, one, made[one.installed_as]) for one in rig.instances}
     own = [service.cache for service in services.values() if service.cache]
-    above = [rig.cache(one) for one in rig.instances if services[one.name].cache]
+    above = [rig.cache_folder(one) for one in rig.instances if services[one.name].cache]
     return {"own": own, "above": [CACHES, *above], "warm": [WARM]} if own else None
 
 
-COMPILED: Section[Compiled] = Section("compiled", Compiled, _asks)
+COMPILED: Section[CompileCaches] = Section("compiled", CompileCaches, _asks)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from checks.survey.found_files import FoundFile
-from checks.survey.packages import Kept
-from checks.survey.section import Scene, Section
+from checks.survey.packages import StoredDriver
+from checks.survey.path_facts import PathFacts
+from checks.survey.section import Section, SurveyScope
 from rigwright.containers import daemon
-from rigwright.containers.files import paths
-from rigwright.containers.found import (
+from rigwright.containers.container_facts import (
     COMMAND,
     DISTRIBUTION_DOCKER,
     PODMAN,
@@ -18,15 +17,16 @@ from rigwright.containers.found import (
     SOCKET,
     SOURCES,
     SPECS,
-    names,
-    store,
+    relevant_packages,
+    store_folder,
 )
-from rigwright.delivery.network import network
-from rigwright.model.containers.tables import DOCKER, TOOLKIT
+from rigwright.containers.container_files import managed_paths
+from rigwright.delivery.network import job_network
+from rigwright.model.containers.archive_tables import DOCKER_ARCHIVE, TOOLKIT_ARCHIVE
 
 
 @dataclass(frozen=True)
-class Spec:
+class CdiSpec:
     """A file of devices for containers."""
 
     path: str
@@ -40,7 +40,7 @@ class Spec:
 
 
 @dataclass(frozen=True)
-class Daemon:
+class DockerDaemon:
     """Docker's daemon that runs."""
 
     arguments: list[str]
@@ -48,7 +48,7 @@ class Daemon:
     """What it says of its options, by its own words for them, as JSON; empty where it says nothing."""
     listens: list[str]
     """ADDRESS:PORT of what it listens on by TCP."""
-    sockets: dict[str, FoundFile]
+    sockets: dict[str, PathFacts]
     """What else it listens on: path -> what lies there."""
     swarm: bool
     """Whether it is one of a swarm, whose others it talks to."""
@@ -60,7 +60,7 @@ class Daemon:
 
 
 @dataclass(frozen=True)
-class File:
+class ContainerConfigFile:
     """What lies at one of our paths."""
 
     path: str
@@ -72,7 +72,7 @@ class File:
 
 
 @dataclass(frozen=True)
-class Containers:
+class ContainerSurvey:
     """All of it."""
 
     os_id: str
@@ -84,22 +84,22 @@ class Containers:
     half: list[str]
     holds: list[str]
     recorded: list[list[str]]
-    kept: dict[str, list[Kept]]
+    kept: dict[str, list[StoredDriver]]
     """Group of packages -> the sets of it whose files are kept."""
     sources: list[list[str]]
     """(path, text) of apt's."""
     options: str | None
     record: str
-    daemon: Daemon | None
-    files: list[File]
-    specs: list[Spec]
+    daemon: DockerDaemon | None
+    files: list[ContainerConfigFile]
+    specs: list[CdiSpec]
     loaded: str
     """The driver that is loaded, in the kernel's own words."""
     units: dict[str, dict[str, str]]
 
 
 @dataclass(frozen=True)
-class Read:
+class AptUpdateResult:
     """What apt's update of one file of sources ended with and printed."""
 
     source: str
@@ -108,40 +108,42 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Archives:
+class ContainerArchives:
     """The same of each."""
 
-    read: list[Read]
+    read: list[AptUpdateResult]
 
 
-def asks(scene: Scene) -> dict[str, object] | None:
+def container_questions(scene: SurveyScope) -> dict[str, object] | None:
     """What of it concerns a rig."""
     rig = scene.rig
     if not rig.containers:
         return None
     return {
-        "packages": list(names(rig)),
+        "packages": list(relevant_packages(rig)),
         "candidates": [DISTRIBUTION_DOCKER, COMMAND, PODMAN],
-        "store": store(rig),
+        "store": store_folder(rig),
         "groups": sorted(rig.container_groups),
         "deep": scene.deep,
         "options": daemon.PATH,
         "socket": SOCKET,
-        "files": list(paths(rig)),
+        "files": list(managed_paths(rig)),
         "specs": list(SPECS),
         "units": [REFRESH_UNIT, REFRESH_PATH] if rig.cards else [],
     }
 
 
-def archives(scene: Scene) -> dict[str, object] | None:
+def archive_questions(scene: SurveyScope) -> dict[str, object] | None:
     """Which sources of ours there are to be read."""
     rig = scene.rig
     if not rig.container_groups:
         return None
-    net = network(rig)
-    sources = [SOURCES.format(name) for name in (TOOLKIT, DOCKER)]
+    net = job_network(rig)
+    sources = [SOURCES.format(name) for name in (TOOLKIT_ARCHIVE, DOCKER_ARCHIVE)]
     return {"sources": sources, "authority": net.authority, "proxy": net.proxy, "none": net.no_proxy}
 
 
-CONTAINERS: Section[Containers] = Section("containers", Containers, asks, limit=60.0)
-CONTAINER_ARCHIVES: Section[Archives] = Section("container_archives", Archives, archives, limit=130.0)
+CONTAINERS: Section[ContainerSurvey] = Section("containers", ContainerSurvey, container_questions, limit=60.0)
+CONTAINER_ARCHIVES: Section[ContainerArchives] = Section(
+    "container_archives", ContainerArchives, archive_questions, limit=130.0
+)

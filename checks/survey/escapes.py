@@ -6,21 +6,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from checks.survey.processes import TRIES
-from checks.survey.section import Scene, Section
+from checks.survey.section import Section, SurveyScope
 from rigwright.engines import kind_of
 from rigwright.host.locks import DEPLOY_LOCK, LOCKS
-from rigwright.host.systemd import STARTED_FROM, UNITS
-from rigwright.serving.listeners import LOOPBACK, names
+from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER, UNIT_FOLDER
+from rigwright.serving.listeners import LOOPBACK, listener_units
 
 PROGRAM = Path(__file__).resolve().parents[1] / "escape.py"
 # Beside what a rig names: ssh, a resolver, and folders of the distribution's.
 ADDRESSES = ((LOOPBACK, 22), ("127.0.0.53", 53), ("::1", 22))
-FOLDERS = (*("/", "/boot", "/etc", UNITS, "/home", "/opt", "/root", "/run", "/srv", "/usr/local/bin", "/var/lib"),)
+FOLDERS = (
+    *("/", "/boot", "/etc", UNIT_FOLDER, "/home", "/opt", "/root", "/run", "/srv", "/usr/local/bin", "/var/lib"),
+)
 SECRETS = ("/etc/shadow", "/root/.ssh/authorized_keys", "/etc/ssh/ssh_host_ed25519_key")
 
 
 @dataclass(frozen=True)
-class Done:
+class EscapeResult:
     """What came through, in words; each is empty where the sandbox is what it is for."""
 
     processes: list[str]
@@ -30,13 +32,13 @@ class Done:
     privileges: list[str]
 
 
-def _asks(scene: Scene) -> object:
+def _asks(scene: SurveyScope) -> object:
     rig, desired = scene.rig, scene.desired
     if not rig.instances:
         return None
     addresses = [*ADDRESSES, *((LOOPBACK, one.port) for one in rig.instances)]
     addresses += [(address, 22) for address in sorted(desired.facts.addresses)]
-    roots = [rig.roots.models, rig.roots.software, rig.roots.state, rig.roots.config, STARTED_FROM]
+    roots = [rig.roots.models, rig.roots.software, rig.roots.state, rig.roots.config, STARTED_FROM_FOLDER]
     asked = {}
     for instance in rig.instances:
         service = kind_of(instance).service(rig, instance, desired.installations[instance.installed_as])
@@ -55,7 +57,7 @@ def _asks(scene: Scene) -> object:
                 "writes_code": sandbox.writes_code,
             },
         }
-    units = sorted({name for one in rig.instances for name in (one.unit, *names(one.port))})
+    units = sorted({name for one in rig.instances for name in (one.unit, *listener_units(one.port))})
     return {
         "program": PROGRAM.read_text(),
         "instances": asked,
@@ -65,5 +67,5 @@ def _asks(scene: Scene) -> object:
     }
 
 
-ESCAPES: Section[dict[str, Done]] = Section("escapes", dict[str, Done], _asks, limit=60.0)
+ESCAPES: Section[dict[str, EscapeResult]] = Section("escapes", dict[str, EscapeResult], _asks, limit=60.0)
 """By instance's service."""

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from ipaddress import ip_network
 
-from checks.survey.section import Scene, Section
+from checks.survey.section import Section, SurveyScope
 from rigwright.model.rig import Rig
-from rigwright.monitoring.service import services
+from rigwright.monitoring.monitoring_units import monitoring_services
 
 
 @dataclass(frozen=True)
-class Raw:
+class NetlinkMessage:
     """A message of the kernel's (linux/netfilter/nf_tables.h)."""
 
     family: int
@@ -21,7 +21,7 @@ class Raw:
 
 
 @dataclass(frozen=True)
-class Interface:
+class InterfaceAddress:
     """An address of an interface."""
 
     name: str
@@ -31,13 +31,13 @@ class Interface:
 
 
 @dataclass(frozen=True)
-class Planned:
+class NextBootRules:
     """Rules that the next boot loads."""
 
-    chains: list[Raw]
-    rules: list[Raw]
-    sets: list[Raw]
-    elements: list[Raw]
+    chains: list[NetlinkMessage]
+    rules: list[NetlinkMessage]
+    sets: list[NetlinkMessage]
+    elements: list[NetlinkMessage]
     failed: str
     """Why they cannot be loaded; empty where they can."""
     judged: bool = True
@@ -48,11 +48,11 @@ class Planned:
 class Firewall:
     """All of it."""
 
-    chains: list[Raw]
-    rules: list[Raw]
-    sets: list[Raw]
-    elements: list[Raw]
-    interfaces: list[Interface]
+    chains: list[NetlinkMessage]
+    rules: list[NetlinkMessage]
+    sets: list[NetlinkMessage]
+    elements: list[NetlinkMessage]
+    interfaces: list[InterfaceAddress]
     legacy: dict[str, str | None]
     """Program -> what it has set; None where that cannot be read."""
     ways: list[str]
@@ -61,7 +61,7 @@ class Firewall:
     """Client -> why nothing is sent to it."""
     shaped: list[str]
     """What loses or holds back an interface's packets, and which one's."""
-    planned: Planned | None
+    planned: NextBootRules | None
     """Nothing where a boot loads none."""
 
     def after_a_boot(self) -> Firewall | None:
@@ -72,24 +72,29 @@ class Firewall:
         return replace(self, chains=one.chains, rules=one.rules, sets=one.sets, elements=one.elements, legacy={})
 
 
-def one_of(network: str) -> str:
+def first_address(network: str) -> str:
     """An address of a network."""
     found = ip_network(network, strict=False)
     return str(found[1] if found.num_addresses > 2 else found[0])
 
 
-def allowed(rig: Rig) -> Iterator[str]:
+def share_client_addresses(rig: Rig) -> Iterator[str]:
     """An address of each network that may fetch weights."""
-    yield from map(one_of, rig.share.allow if rig.share else ())
+    yield from map(first_address, rig.share.allow if rig.share else ())
 
 
-def clients(rig: Rig) -> list[str]:
+def declared_client_addresses(rig: Rig) -> list[str]:
     """An address of each network that is declared to reach something."""
-    return sorted({*allowed(rig), *(one_of(network) for one in services(rig) for network in one.clients)})
+    return sorted(
+        {
+            *share_client_addresses(rig),
+            *(first_address(network) for one in monitoring_services(rig) for network in one.clients),
+        }
+    )
 
 
-def _questions(scene: Scene) -> object:
-    return {"clients": clients(scene.rig)}
+def _questions(scene: SurveyScope) -> object:
+    return {"clients": declared_client_addresses(scene.rig)}
 
 
 FIREWALL: Section[Firewall] = Section("firewall", Firewall, _questions)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from checks.survey.section import Scene, Section
-from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_UNIT
+from checks.survey.section import Section, SurveyScope
+from rigwright.gateway.gateway_units import FOLDER, LOGS, ROTATION, ROUTER_RUNTIME, RUNTIME, listener_sockets
 from rigwright.gateway.reservations import unit_names
-from rigwright.gateway.service import FOLDER, LOGS, ROTATION, ROUTER_RUNTIME, RUNTIME, holders
-from rigwright.host.systemd import LINKS, STARTED_FROM
-from rigwright.monitoring.service import KINDS, told_targets, unit_name
-from rigwright.monitoring.service import services as watchers
-from rigwright.serving.listeners import names
-from rigwright.weights.sharing import UNIT as SHARE_UNIT
-from rigwright.weights.sharing import config_path
+from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_UNIT
+from rigwright.host.systemd_syntax import LINKS, STARTED_FROM_FOLDER
+from rigwright.monitoring.monitoring_units import PACKAGED_PROGRAMS, render_targets, unit_name
+from rigwright.monitoring.monitoring_units import monitoring_services as watchers
+from rigwright.serving.listeners import listener_units
+from rigwright.weights.weight_sharing import SHARE_UNIT as SHARE_UNIT
+from rigwright.weights.weight_sharing import config_path
 
 
 @dataclass(frozen=True)
-class Gate:
+class GateUnit:
     """A unit."""
 
     active: str
@@ -35,7 +35,7 @@ class Gate:
 
 
 @dataclass(frozen=True)
-class Sharing:
+class ShareProcess:
     """The process that shares weights."""
 
     user: int
@@ -49,7 +49,7 @@ class Sharing:
 class Gates:
     """All of it."""
 
-    gates: dict[str, Gate]
+    gates: dict[str, GateUnit]
     files: dict[str, str | None]
     """Texts of files, None where there is none."""
     rotated: int
@@ -60,32 +60,37 @@ class Gates:
     """Instances that the gateway has left out."""
     loose: list[str]
     """Files with the gateway's secrets, or of its log, that others may read or write."""
-    sharing: Sharing
+    sharing: ShareProcess
 
-    def gate(self, unit: str) -> Gate:
+    def unit_state(self, unit: str) -> GateUnit:
         """A unit; one that is not there where the host tells of none."""
-        return self.gates.get(unit, Gate("not there", "not there", "", "", False, 0, "", 0))
+        return self.gates.get(unit, GateUnit("not there", "not there", "", "", False, 0, "", 0))
 
 
-def _questions(scene: Scene) -> object:
+def _questions(scene: SurveyScope) -> object:
     rig = scene.rig
     doors = [GATEWAY_UNIT, ROUTER_UNIT, *unit_names(rig)] if rig.gateway else []
     services = [*doors, *([SHARE_UNIT] if rig.share else [])]
     timers = ["logrotate.timer"] if rig.gateway else []
-    sockets = [*([ROUTER_SOCKET] if rig.gateway else []), *(one.unit for one in holders(rig))]
-    units = [*services, *timers, *sockets, *(unit for one in rig.instances for unit in (one.unit, *names(one.port)))]
+    sockets = [*([ROUTER_SOCKET] if rig.gateway else []), *(one.unit for one in listener_sockets(rig))]
+    units = [
+        *services,
+        *timers,
+        *sockets,
+        *(unit for one in rig.instances for unit in (one.unit, *listener_units(one.port))),
+    ]
     if not rig.share:
         units.append(SHARE_UNIT)
     watching = [one.unit_name for one in watchers(rig)]
-    units += map(unit_name, KINDS)
+    units += map(unit_name, PACKAGED_PROGRAMS)
     return {
         "units": units,
-        "records": STARTED_FROM,
+        "records": STARTED_FROM_FOLDER,
         "exposed": [*services, *watching],
         "files": [
             *([ROTATION] if rig.gateway else []),
             *([config_path(rig)] if rig.share else []),
-            *told_targets(rig),
+            *render_targets(rig),
         ],
         "links": LINKS,
         "out": f"{ROUTER_RUNTIME}/out",

@@ -9,7 +9,7 @@ from rigwright.serving.generation import ACTIVATING, META, PROVEN
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredGeneration:
     """A generation that lies there."""
 
     number: int
@@ -27,7 +27,7 @@ class Kept:
 class Generations:
     """All of them."""
 
-    kept: list[Kept]
+    kept: list[StoredGeneration]
     current: str
     """What the link says; empty for none."""
     activating: bool

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from checks.survey.carry import COMMAND, answers, program
+from checks.survey.answers import SurveyAnswers
 from checks.survey.section import Section
-from checks.survey.taken import Survey
+from checks.survey.survey_program import COMMAND, parse_answers, render_survey_program
 from rigwright.model.rig import Rig
-from rigwright.operate import health
-from roles import root
+from rigwright.operate import instance_health
+from roles import root_shell
 
 LIMIT = 8.0  # seconds for all of it, which takes less than one
 MOST = 4 << 20  # bytes of the answer
-HEALTH: Section[health.Look] = Section("health", health.Look, lambda scene: health.asked(scene.rig), limit=LIMIT / 2)
+HEALTH: Section[instance_health.HealthFacts] = Section(
+    "health", instance_health.HealthFacts, lambda scene: instance_health.health_request(scene.rig), limit=LIMIT / 2
+)
 
 
-def look(target: Any, rig: Rig | None, *, ask: bool = True) -> health.Look:
+def read_health(target: Any, rig: Rig | None, *, ask: bool = True) -> instance_health.HealthFacts:
     """Look at a host; of one whose rig is not known, what runs there is told, and nothing is asked.
 
     Args:
@@ -26,12 +28,12 @@ def look(target: Any, rig: Rig | None, *, ask: bool = True) -> health.Look:
 
     Raises:
         ValueError: it does not answer what was asked; the text says what it has said instead.
-        checks.Drift: its answer is of another shape.
-        roles.root.Gone: the connection is gone.
+        checks.CheckDifference: its answer is of another shape.
+        roles.root_shell.ConnectionGone: the connection is gone.
     """
-    asked = {HEALTH.name: (LIMIT / 2, health.asked(rig) | ({} if ask else {"asks": []}))}
-    answer = root.run(target, COMMAND, program(asked), limit=LIMIT, whole=LIMIT, most=MOST)
+    asked = {HEALTH.name: (LIMIT / 2, instance_health.health_request(rig) | ({} if ask else {"asks": []}))}
+    answer = root_shell.run_command(target, COMMAND, render_survey_program(asked), limit=LIMIT, whole=LIMIT, most=MOST)
     try:
-        return Survey(answers(answer.out)).read(HEALTH)
+        return SurveyAnswers(parse_answers(answer.out)).read(HEALTH)
     except ValueError as error:
         raise ValueError(f"{error}: {answer.complaint or f'exit status {answer.status}'}") from None

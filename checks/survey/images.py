@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from checks.survey.section import Scene, Section
+from checks.survey.section import Section, SurveyScope
 from rigwright.engines import kind_of
-from rigwright.model.rig import CONTAINERS
+from rigwright.model.rig import CONTAINER_RUNTIME_FOLDER
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedMount:
     """What a container has mounted at a path."""
 
     target: str
@@ -24,14 +24,14 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Container:
+class RunningContainer:
     """One that runs."""
 
     first: int
     """Its first process; 0 where there is none."""
     group: str
     """That process's control group."""
-    mounts: list[Seen]
+    mounts: list[ObservedMount]
     elsewhere: list[str]
     """Declared places at which it sees something else than the host."""
     layers: list[str]
@@ -53,13 +53,13 @@ class Container:
 class Images:
     """All of them."""
 
-    units: dict[str, Container]
+    units: dict[str, RunningContainer]
     """By instance's service."""
     beside: list[str]
     """Control groups of containers in our slices, and folders of containers, that no such service has."""
 
 
-def _asks(scene: Scene) -> object:
+def _asks(scene: SurveyScope) -> object:
     rig, made = scene.rig, scene.desired.installations
     found = {}
     for one in rig.instances:
@@ -73,7 +73,7 @@ def _asks(scene: Scene) -> object:
                 "spec": within.spec,
                 "mounts": [[mount.source, mount.target] for mount in within.mounts],
             }
-    return {"units": found, "folder": CONTAINERS, "slice": "rigwright.slice"}
+    return {"units": found, "folder": CONTAINER_RUNTIME_FOLDER, "slice": "rigwright.slice"}
 
 
 IMAGES: Section[Images] = Section("images", Images, _asks)

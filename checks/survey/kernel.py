@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from checks.survey.section import Section
-from rigwright.nvidia.driver.found import MODULE_NAMES
+from rigwright.nvidia.driver.driver_facts import MODULE_NAMES
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class BusDisplay:
 
 
 @dataclass(frozen=True)
-class Peer:
+class PeerCopyProcess:
     """A process of ours that copies from card to card."""
 
     instance: str
@@ -115,7 +115,7 @@ class Kernels:
     secure_boot: str
     key_enrolled: bool
     sysctl: dict[str, str]
-    peers: list[Peer]
+    peers: list[PeerCopyProcess]
 
 
 KERNEL: Section[Kernels] = Section(

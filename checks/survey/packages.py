@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from checks.survey.section import Section
-from rigwright.containers import found
-from rigwright.delivery.network import network
+from rigwright.containers import container_facts
+from rigwright.delivery.network import job_network
 from rigwright.model.rig import Rig
-from rigwright.nvidia.driver import record
-from rigwright.nvidia.driver.files import store
-from rigwright.nvidia.driver.found import OF_A_DRIVER, SOURCE
-from rigwright.plan import facts
+from rigwright.nvidia.driver import driver_record
+from rigwright.nvidia.driver.driver_facts import OF_A_DRIVER, SOURCE
+from rigwright.nvidia.driver.driver_files import store_folder
+from rigwright.plan import host_facts
 
 # What the next boot is made of
 BOOTED = ("linux-image-*", "linux-headers-*", "linux-modules-*", "linux-kbuild-*", "dkms", "kmod", "initramfs-tools*")
@@ -40,7 +40,7 @@ RUNTIMES = ("aardvark-dns", "catatonit", "conmon", "containerd", "crun", "netava
 
 
 @dataclass(frozen=True)
-class Offered:
+class AptPolicy:
     """What apt has of a package."""
 
     candidate: str
@@ -63,7 +63,7 @@ class KeptFile:
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredDriver:
     """A driver whose package files are kept."""
 
     version: str
@@ -73,7 +73,7 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Pin:
+class AptPin:
     """A paragraph of apt's preferences."""
 
     path: str
@@ -83,7 +83,7 @@ class Pin:
 
 
 @dataclass(frozen=True)
-class Packages:
+class PackageSurvey:
     """What is installed of the driver and around it, and what apt would do."""
 
     os_id: str
@@ -96,7 +96,7 @@ class Packages:
     """(metapackage, the kernel that it brings)."""
     headers: list[str]
     holds: list[str]
-    policy: dict[str, Offered]
+    policy: dict[str, AptPolicy]
     """Of the driver's and of held packages."""
     unattended: bool
     blacklist: list[str]
@@ -108,8 +108,8 @@ class Packages:
     """What an installation from a .run file has left."""
     recorded: list[list[str]]
     record: str
-    kept: list[Kept]
-    pins: list[Pin]
+    kept: list[StoredDriver]
+    pins: list[AptPin]
     loose: list[list[str]]
     """(where, what) lets apt install what nobody has signed."""
     hooks: list[list[str]]
@@ -117,7 +117,7 @@ class Packages:
 
 
 @dataclass(frozen=True)
-class Finding:
+class PackageFileFinding:
     """A package's file that is not as it was brought."""
 
     package: str
@@ -126,10 +126,10 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Files:
+class PackageFiles:
     """All that were found."""
 
-    findings: list[Finding]
+    findings: list[PackageFileFinding]
     files: int
     """That were looked at."""
     strict: list[str]
@@ -141,7 +141,7 @@ class Files:
 
 
 @dataclass(frozen=True)
-class Archive:
+class NvidiaArchiveUpdate:
     """What apt's update of NVIDIA's archive alone ended with and printed."""
 
     source: str
@@ -150,41 +150,45 @@ class Archive:
     said: str
 
 
-def containers(rig: Rig) -> tuple[str, ...]:
+def container_packages(rig: Rig) -> tuple[str, ...]:
     """The packages that containers run by."""
-    return (*found.names(rig), *RUNTIMES)
+    return (*container_facts.relevant_packages(rig), *RUNTIMES)
 
 
-PACKAGES: Section[Packages] = Section(
+PACKAGES: Section[PackageSurvey] = Section(
     "packages",
-    Packages,
+    PackageSurvey,
     lambda scene: {
         "packages": list(OF_A_DRIVER),
-        "store": store(scene.rig),
-        "record": record.path(scene.rig),
+        "store": store_folder(scene.rig),
+        "record": driver_record.driver_record_path(scene.rig),
         "deep": scene.deep,
     },
     limit=60.0,
 )
-FILES: Section[Files] = Section(
+FILES: Section[PackageFiles] = Section(
     "files",
-    Files,
+    PackageFiles,
     lambda scene: {
         "strict": [*(OF_A_DRIVER if scene.rig.cards else ()), *BOOTED],
-        "run": [*RUN, *facts.packages(scene.rig), *(containers(scene.rig) if scene.rig.containers else ())],
+        "run": [
+            *RUN,
+            *host_facts.required_packages(scene.rig),
+            *(container_packages(scene.rig) if scene.rig.containers else ()),
+        ],
         "deep": scene.deep,
     },
     limit=60.0,
 )
-ARCHIVE: Section[Archive] = Section(
+ARCHIVE: Section[NvidiaArchiveUpdate] = Section(
     "archive",
-    Archive,
+    NvidiaArchiveUpdate,
     lambda scene: (
         {
             "source": SOURCE,
-            "authority": network(scene.rig).authority,
-            "proxy": network(scene.rig).proxy,
-            "none": network(scene.rig).no_proxy,
+            "authority": job_network(scene.rig).authority,
+            "proxy": job_network(scene.rig).proxy,
+            "none": job_network(scene.rig).no_proxy,
         }
         if scene.rig.driver.managed
         else None

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from checks.survey.section import Scene, Section
-from rigwright.envs.env import Environment, prefix, site
+from checks.survey.section import Section, SurveyScope
+from rigwright.envs.environment import Environment, prefix_folder, site_packages
 from rigwright.model.rig import Rig
-from rigwright.patches.patch import becomes
-from rigwright.patches.shadow import shadows
+from rigwright.patches.import_shadowing import shadow_pattern
+from rigwright.patches.patch import collect_digests
 
 
 @dataclass(frozen=True)
-class File:
+class PatchedFile:
     """One of them."""
 
     digest: str
@@ -27,7 +27,7 @@ class File:
 
 
 @dataclass(frozen=True)
-class Running:
+class InstanceProcess:
     """A process of an instance."""
 
     pid: int
@@ -38,35 +38,35 @@ class Running:
 
 
 @dataclass(frozen=True)
-class Patched:
+class PatchSurvey:
     """All of them."""
 
-    files: dict[str, File]
+    files: dict[str, PatchedFile]
     """By its path."""
-    units: dict[str, list[Running]]
+    units: dict[str, list[InstanceProcess]]
     """Service of an instance that runs in a patched environment -> its processes."""
 
 
-def files(rig: Rig, made: Environment) -> dict[str, str]:
+def patched_file_digests(rig: Rig, made: Environment) -> dict[str, str]:
     """The absolute path of every file that patches have changed, and its SHA-256."""
-    folder = f"{prefix(rig.installed(made.folder))}/{site(made)}"
-    return {f"{folder}/{path}": digest for path, digest in becomes(made.patches).items()}
+    folder = f"{prefix_folder(rig.installation_path(made.folder))}/{site_packages(made)}"
+    return {f"{folder}/{path}": digest for path, digest in collect_digests(made.patches).items()}
 
 
-def _asks(scene: Scene) -> dict[str, object] | None:
+def _asks(scene: SurveyScope) -> dict[str, object] | None:
     rig, made = scene.rig, scene.desired.installations
     patched = {name: one for name, one in made.items() if isinstance(one, Environment) and one.patches}
-    paths = {path: shadows(path) for one in patched.values() for path in files(rig, one)}
+    paths = {path: shadow_pattern(path) for one in patched.values() for path in patched_file_digests(rig, one)}
     if scene.desired.toolkit:
-        paths |= {path: shadows(path) for path in scene.desired.toolkit.patched_files}
+        paths |= {path: shadow_pattern(path) for path in scene.desired.toolkit.patched_files}
     # a launcher has the door to what it starts in a generation's folder
     own = [f"{rig.generations}/", f"{rig.roots.config}/current/"]
     units = {
-        one.unit: [f"{rig.installed(patched[one.installed_as].folder)}/", *own]
+        one.unit: [f"{rig.installation_path(patched[one.installed_as].folder)}/", *own]
         for one in rig.instances
         if one.installed_as in patched
     }
     return {"files": paths, "units": units} if paths else None
 
 
-PATCHED: Section[Patched] = Section("patched", Patched, _asks)
+PATCHED: Section[PatchSurvey] = Section("patched", PatchSurvey, _asks)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 
-from checks.settings import settings, words
-from checks.survey.section import TRY, Scene, Section
-from checks.survey.units import declared
-from rigwright.gateway.given import GATEWAY_UNIT
+from checks.survey.section import TRY, Section, SurveyScope
+from checks.survey.units import expected_units
+from checks.unit_settings import parse_unit_settings, split_quoted_words
+from rigwright.gateway.secrets_distribution import GATEWAY_UNIT
 from rigwright.model.rig import COMPILED
-from rigwright.weights import sharing
+from rigwright.weights import weight_sharing
 
 TRIES = f"{TRY}{secrets.token_hex(4)}-"
 """The same of this run."""
 
 
 @dataclass(frozen=True)
-class Process:
+class KernelProcess:
     """A process, in the kernel's words (proc(5))."""
 
     pid: int
@@ -48,7 +48,7 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Unit:
+class ServiceProcesses:
     """A service and its processes."""
 
     main: int
@@ -56,7 +56,7 @@ class Unit:
     group: str
     program: str
     """Where the path of what it starts leads."""
-    processes: list[Process]
+    processes: list[KernelProcess]
     """The main process first."""
     elsewhere: list[str]
     """Paths at which it sees something else than the host does."""
@@ -65,7 +65,7 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Other:
+class ForeignProcess:
     """A process of nobody's of ours."""
 
     pid: int
@@ -77,41 +77,41 @@ class Other:
 class Processes:
     """All of them."""
 
-    units: dict[str, Unit]
+    units: dict[str, ServiceProcesses]
     groups: dict[str, dict[str, str]]
     """Control group, of our services and of what those are in -> what limits it."""
-    first: Process
+    first: KernelProcess
     """The host's first process, without its words."""
     code: dict[str, str]
     """File that a service runs code from -> what is wrong with it."""
     preload: list[str]
     """What the loader puts into every program."""
-    others: list[Other]
+    others: list[ForeignProcess]
     shared: list[str]
     """What service users have in the host's /dev/shm."""
 
 
-def program(text: str) -> list[str]:
+def split_command(text: str) -> list[str]:
     """The words of what a service starts."""
-    return next((words(value) for name, value in settings(text) if name == "ExecStart"), [])
+    return next((split_quoted_words(value) for name, value in parse_unit_settings(text) if name == "ExecStart"), [])
 
 
-def _asks(scene: Scene) -> object:
+def _asks(scene: SurveyScope) -> object:
     rig, desired = scene.rig, scene.desired
     units: dict[str, list[str]] = {}
-    for one in declared(scene).values():
+    for one in expected_units(scene).values():
         if one.kind == "service" and any(
-            line == ("Type", kind) for line in settings(one.text) for kind in ("exec", "forking", "notify")
+            line == ("Type", kind) for line in parse_unit_settings(one.text) for kind in ("exec", "forking", "notify")
         ):
-            units[one.name] = program(one.text)[:1]
+            units[one.name] = split_command(one.text)[:1]
     for made, instance in zip(desired.generation.units, rig.instances, strict=True):
-        folder = rig.installed(desired.installations[instance.installed_as].folder)
+        folder = rig.installation_path(desired.installations[instance.installed_as].folder)
         units[made.name] += [folder, *(rig.weight_path(artefact) for artefact in instance.weights)]
-        units[made.name] += [rig.program(name) for name in made.programs]
+        units[made.name] += [rig.program_path(name) for name in made.programs]
     if rig.gateway:
         units[GATEWAY_UNIT].append(f"{rig.roots.config}/current/gateway/nginx.conf")
     if rig.share:
-        units[sharing.UNIT] += [sharing.config_path(rig), rig.roots.models]
+        units[weight_sharing.SHARE_UNIT] += [weight_sharing.config_path(rig), rig.roots.models]
     folders = [f"{rig.installations}/", f"{rig.roots.software}/cuda-", f"{COMPILED}/", *_toolkits(scene)]
     return {
         "units": units,
@@ -123,7 +123,7 @@ def _asks(scene: Scene) -> object:
     }
 
 
-def _toolkits(scene: Scene) -> list[str]:
+def _toolkits(scene: SurveyScope) -> list[str]:
     found = {made.toolkit.folder for made in scene.desired.installations.values() if made.toolkit}
     return sorted({f"{folder}/" for folder in [*found, scene.rig.cuda_root] if folder})
 

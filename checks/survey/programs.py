@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from checks.survey.processes import TRIES
-from checks.survey.section import Scene, Section
-from rigwright.engines import apart
-from rigwright.engines.installer import installer
+from checks.survey.section import Section, SurveyScope
+from rigwright.engines import unprivileged
+from rigwright.engines.installer import find_installer
 
 
 @dataclass(frozen=True)
-class Said:
+class ProgramOutput:
     """What one of them has said."""
 
     status: int
@@ -21,16 +21,16 @@ class Said:
     """The end of both its outputs."""
 
 
-Programs = Mapping[str, Said]
+Programs = Mapping[str, ProgramOutput]
 """By the words that `version_of` and the like give."""
 
 
-def version_of(name: str) -> str:
+def version_question(name: str) -> str:
     """What asks an engine or environment for its version."""
     return f"version of {name}"
 
 
-def code_of(name: str) -> str:
+def machine_code_question(name: str) -> str:
     """What lists the machine code in an engine."""
     return f"machine code of {name}"
 
@@ -38,22 +38,22 @@ def code_of(name: str) -> str:
 COMPILER = "compiler"
 
 
-def _asks(scene: Scene) -> dict[str, list[str]] | None:
+def _asks(scene: SurveyScope) -> dict[str, list[str]] | None:
     rig, desired = scene.rig, scene.desired
     commands: dict[str, tuple[str, ...]] = {}
     for name, made in desired.installations.items():
-        one = installer(rig, made)
-        commands[version_of(name)] = one.version(rig, made)[0]
-        commands[code_of(name)] = one.machine_code(rig, made)[0]
+        one = find_installer(rig, made)
+        commands[version_question(name)] = one.version(rig, made)[0]
+        commands[machine_code_question(name)] = one.machine_code(rig, made)[0]
     if desired.toolkit:
         commands[COMPILER] = (f"{desired.toolkit.root}/bin/nvcc", "--version")
     asked = {}
     for number, (name, words) in enumerate(commands.items()):
         if words:
-            run, *rest = apart.command(rig.roots, words)
+            run, *rest = unprivileged.unprivileged_command(rig.roots, words)
             # else it would be somebody who runs what is an engine's
             asked[name] = [run, f"--unit={TRIES}program-{number}", *rest]
     return asked or None
 
 
-PROGRAMS: Section[dict[str, Said]] = Section("programs", dict[str, Said], _asks, limit=30.0)
+PROGRAMS: Section[dict[str, ProgramOutput]] = Section("programs", dict[str, ProgramOutput], _asks, limit=30.0)

@@ -8,7 +8,7 @@ from checks.survey.section import Section
 
 
 @dataclass(frozen=True)
-class Python:
+class HostPython:
     """The distribution's interpreters."""
 
     foreign: list[str]
@@ -17,4 +17,4 @@ class Python:
     """The same of what was compiled of their modules, and is other code than those have."""
 
 
-PYTHON: Section[Python] = Section("python", Python, lambda scene: {})
+PYTHON: Section[HostPython] = Section("python", HostPython, lambda scene: {})

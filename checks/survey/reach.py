@@ -5,23 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from checks.survey.found_files import FoundFile as FoundFile
-from checks.survey.section import Scene, Section
-from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_SOCKETS, ROUTER_UNIT
-from rigwright.gateway.offers import offers_of
+from checks.survey.path_facts import PathFacts as PathFacts
+from checks.survey.section import Section, SurveyScope
+from rigwright.gateway.gateway_units import ADMIN
 from rigwright.gateway.reservations import unit_names
-from rigwright.gateway.service import ADMIN
+from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_SOCKETS, ROUTER_UNIT
+from rigwright.gateway.served_models import offers_of
 from rigwright.model.rig import Rig
-from rigwright.monitoring.service import services
-from rigwright.operate.place import reached
+from rigwright.monitoring.monitoring_units import monitoring_services
+from rigwright.operate.client_target import listener_endpoint
 from rigwright.serving.listeners import LOOPBACK
-from rigwright.serving.listeners import names as listener_units
-from rigwright.weights.sharing import UNIT as SHARE_UNIT
-from rigwright.weights.sharing import endpoint
+from rigwright.serving.listeners import listener_units as listener_units
+from rigwright.weights.weight_sharing import SHARE_UNIT as SHARE_UNIT
+from rigwright.weights.weight_sharing import share_endpoint
 
 
 @dataclass(frozen=True)
-class Listening:
+class TcpListener:
     """A listener of TCP."""
 
     at: str
@@ -37,7 +37,7 @@ class Listening:
 
 
 @dataclass(frozen=True)
-class Lead:
+class ForeignLead:
     """A listener of others that leads to us."""
 
     at: str
@@ -55,12 +55,12 @@ class Tunnel:
 
 
 @dataclass(frozen=True)
-class Reach:
+class ReachSurvey:
     """All of it."""
 
-    listeners: list[Listening]
-    leads: list[Lead]
-    lying: dict[str, FoundFile]
+    listeners: list[TcpListener]
+    leads: list[ForeignLead]
+    lying: dict[str, PathFacts]
     listening: dict[str, dict[str, list[str]]]
     """Path of a unix socket -> who listens by that name: `own`, in the networks of the unit's processes; `host`."""
     mounted: dict[str, list[str]]
@@ -71,7 +71,7 @@ class Reach:
     tunnels: list[Tunnel]
 
 
-def sockets(rig: Rig) -> dict[str, str]:
+def socket_units(rig: Rig) -> dict[str, str]:
     """Paths of our unix sockets, each with the unit that listens there."""
     found = {one.socket: one.unit for one in rig.instances}
     if rig.gateway:
@@ -79,7 +79,7 @@ def sockets(rig: Rig) -> dict[str, str]:
     return found
 
 
-def folders(rig: Rig) -> list[str]:
+def private_folders(rig: Rig) -> list[str]:
     """Folders that others cannot go through: an instance's own, and the gateway's."""
     return [
         str(PurePosixPath(one).parent)
@@ -87,47 +87,47 @@ def folders(rig: Rig) -> list[str]:
     ]
 
 
-def units(rig: Rig) -> list[str]:
+def service_units(rig: Rig) -> list[str]:
     """Services of ours."""
     found = [name for one in rig.instances for name in (one.unit, listener_units(one.port)[0])]
     found += (GATEWAY_UNIT, ROUTER_UNIT, *unit_names(rig)) if rig.gateway else ()
     found += [SHARE_UNIT] if rig.share else []
-    return [*found, *(one.unit_name for one in services(rig))]
+    return [*found, *(one.unit_name for one in monitoring_services(rig))]
 
 
-def ports(rig: Rig) -> list[int]:
+def service_ports(rig: Rig) -> list[int]:
     """Ports of ours."""
     found = {one.port for one in rig.instances} | {
         one.port for one in (rig.gateway.listeners.values() if rig.gateway else ())
     }
-    return sorted(found | ({rig.share.port} if rig.share else set()) | {one.at[1] for one in services(rig)})
+    return sorted(found | ({rig.share.port} if rig.share else set()) | {one.at[1] for one in monitoring_services(rig)})
 
 
-def places(rig: Rig) -> list[str]:
+def service_addresses(rig: Rig) -> list[str]:
     """Where instances and gateway are reached on the host, and weights."""
     found = [f"{LOOPBACK}:{one.port}" for one in rig.instances]
-    found += [reached(one) for one in (rig.gateway.listeners.values() if rig.gateway else ())]
-    found += [endpoint(rig.share)] if rig.share else []
-    return [*found, *(one.endpoint for one in services(rig))]
+    found += [listener_endpoint(one) for one in (rig.gateway.listeners.values() if rig.gateway else ())]
+    found += [share_endpoint(rig.share)] if rig.share else []
+    return [*found, *(one.endpoint for one in monitoring_services(rig))]
 
 
-def models(rig: Rig) -> list[str]:
+def model_names(rig: Rig) -> list[str]:
     """Names that models are asked for by."""
     found = {one.model_name for one in rig.instances} | {one.name for one in offers_of(rig)}
     return sorted(found | set(rig.gateway.aliases if rig.gateway else ()))
 
 
-def _questions(scene: Scene) -> object:
+def _questions(scene: SurveyScope) -> object:
     rig = scene.rig
     return {
-        "ports": ports(rig),
-        "places": places(rig),
-        "sockets": sorted(sockets(rig)),
-        "holders": sockets(rig),
-        "folders": folders(rig),
-        "units": units(rig),
-        "models": models(rig),
+        "ports": service_ports(rig),
+        "places": service_addresses(rig),
+        "sockets": sorted(socket_units(rig)),
+        "holders": socket_units(rig),
+        "folders": private_folders(rig),
+        "units": service_units(rig),
+        "models": model_names(rig),
     }
 
 
-REACH: Section[Reach] = Section("reach", Reach, _questions)
+REACH: Section[ReachSurvey] = Section("reach", ReachSurvey, _questions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-from rigwright.engines.request import Request
+from rigwright.engines.request import InstanceRequest
 
 PATIENCE = 60.0  # seconds for an answer that an engine computes
 SOON = 20.0  # seconds for any other
@@ -15,7 +15,7 @@ ANSWER = 65536
 
 
 @dataclass(frozen=True)
-class Ask:
+class SurveyRequest:
     """A request."""
 
     name: str
@@ -54,16 +54,16 @@ class Ask:
     """Headers that are told, in small letters."""
 
     @staticmethod
-    def of(name: str, at: str, request: Request, **more: object) -> Ask:
+    def from_engine_request(name: str, at: str, request: InstanceRequest, **more: object) -> SurveyRequest:
         """One that a kind of engine knows."""
-        made = Ask(name, at, request.path, **more)  # type: ignore[arg-type]
+        made = SurveyRequest(name, at, request.path, **more)  # type: ignore[arg-type]
         if request.body is None:
             return made
-        return Ask(**{**asdict(made), "method": "POST", "body": json.dumps(request.body)})
+        return SurveyRequest(**{**asdict(made), "method": "POST", "body": json.dumps(request.body)})
 
 
 @dataclass(frozen=True)
-class Part:
+class FilePart:
     """Bytes of a file that an answer is compared with."""
 
     name: str
@@ -73,7 +73,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Answer:
+class SurveyAnswer:
     """What came."""
 
     status: int
@@ -88,14 +88,14 @@ class Answer:
     """Why there is no answer; empty where there is one."""
 
     @property
-    def said(self) -> str:
+    def describe(self) -> str:
         """What to tell people of it: its status, or why there is none."""
         return str(self.status or self.error)
 
 
 @dataclass(frozen=True)
-class Requests:
+class RequestAnswers:
     """All answers by the name of the request, and hashes of parts of files."""
 
-    answers: dict[str, Answer]
+    answers: dict[str, SurveyAnswer]
     parts: dict[str, str]

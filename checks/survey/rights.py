@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from checks.survey.accounts import Line
+from checks.survey.accounts import AccountFileLine
 from checks.survey.section import Section
 
 
@@ -12,15 +12,15 @@ from checks.survey.section import Section
 class Rights:
     """All of it."""
 
-    open: list[Line]
+    open: list[AccountFileLine]
     """Rules that ask nobody for anything."""
-    loose: list[Line]
+    loose: list[AccountFileLine]
     """Programs that root starts, and others than root can change or put there, with how."""
-    changed: list[Line]
+    changed: list[AccountFileLine]
     """Scripts of packages that root runs, and that are not as they were brought."""
-    ways: list[Line]
+    ways: list[AccountFileLine]
     """Settings of sshd's that let others in, or shut out who asks."""
-    programs: list[Line]
+    programs: list[AccountFileLine]
     """Programs of no package that run as root, whoever starts them."""
 
 

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import TypeAdapter
 
 from rigwright.model.rig import Rig
-from rigwright.plan.desired import Desired
+from rigwright.plan.plan_inputs import TargetState
 
 T = TypeVar("T")
 
@@ -19,11 +19,11 @@ TRY = "rw-check-"
 
 
 @dataclass(frozen=True)
-class Scene:
+class SurveyScope:
     """What a host is to be, as far as questions to it need it."""
 
     rig: Rig
-    desired: Desired
+    desired: TargetState
     deep: bool = False
     """Whether all bytes are to be read."""
 
@@ -39,17 +39,17 @@ class Section(Generic[T]):
     name: str
     shape: Any
     """The type of the answer: dataclasses, dicts, lists and the like, judged strictly: a host's answer is hostile."""
-    asks: Callable[[Scene], object | None]
+    asks: Callable[[SurveyScope], object | None]
     """What the host is asked; None where the rig has nothing of it."""
-    limit: float | Callable[[Scene], float] = 45.0
+    limit: float | Callable[[SurveyScope], float] = 45.0
     """Seconds that it may take, after which it has no answer; where it reads bytes, as many as there may be.
     On a host that is busy with something else, what takes half a second takes twenty."""
 
     @cached_property
-    def judge(self) -> TypeAdapter[T]:
+    def validator(self) -> TypeAdapter[T]:
         """What judges answers, made once: that takes longer than to judge one."""
         return TypeAdapter(self.shape)
 
-    def seconds(self, scene: Scene) -> float:
+    def time_limit(self, scene: SurveyScope) -> float:
         """The limit for a host."""
         return self.limit(scene) if callable(self.limit) else self.limit

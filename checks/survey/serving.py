@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from checks.survey.section import Scene, Section
+from checks.survey.section import Section, SurveyScope
 from checks.survey.units import WORD
-from rigwright.host.systemd import STARTED_FROM, UNITS
-from rigwright.serving.units import credential_path
+from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER, UNIT_FOLDER
+from rigwright.serving.instance_units import credential_path
 
 
 @dataclass(frozen=True)
-class Key:
+class InstanceKeyFile:
     """A file with an instance's key."""
 
     mode: str
@@ -24,7 +24,7 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Started:
+class StartRecord:
     """An instance's start, as root has noted it."""
 
     lines: list[str]
@@ -34,14 +34,14 @@ class Started:
     said: list[str]
     first: list[str]
     """What it was started from when it was first started so, and what it said then."""
-    key: Key | None
+    key: InstanceKeyFile | None
 
 
 @dataclass(frozen=True)
-class Serving:
+class ServingSurvey:
     """All of it."""
 
-    started: dict[str, Started]
+    started: dict[str, StartRecord]
     """By service."""
     records: list[str]
     """Names of what root has noted."""
@@ -49,17 +49,17 @@ class Serving:
     """Service -> what systemd calls its exposure."""
 
 
-def _asks(scene: Scene) -> object:
+def _asks(scene: SurveyScope) -> object:
     rig = scene.rig
     keys = {instance.unit: credential_path(rig, instance) for instance in rig.instances}
     return {
         "units": [unit_state.unit for unit_state in scene.desired.generation.unit_states],
         "keys": keys,
-        "records": STARTED_FROM,
-        "starts": rig.starts,
-        "folder": UNITS,
+        "records": STARTED_FROM_FOLDER,
+        "starts": rig.startup_records,
+        "folder": UNIT_FOLDER,
         "word": WORD,
     }
 
 
-SERVING: Section[Serving] = Section("serving", Serving, _asks)
+SERVING: Section[ServingSurvey] = Section("serving", ServingSurvey, _asks)

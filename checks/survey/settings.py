@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from checks.survey.section import Scene, Section
+from checks.survey.section import Section, SurveyScope
 from rigwright.model.rig import POWER_UNIT
-from rigwright.nvidia.cards.files import program_folder
-from rigwright.nvidia.driver.files import paths
-from rigwright.nvidia.driver.found import PERSISTENCE_UNIT
+from rigwright.nvidia.cards.card_files import program_folder
+from rigwright.nvidia.driver.driver_facts import PERSISTENCE_UNIT
+from rigwright.nvidia.driver.driver_files import managed_paths
 
 AT_BOOT = (
     "systemd-sysctl.service",
@@ -27,7 +27,7 @@ WAYS_IN = ("ssh.service", "ssh.socket", "sshd.service")
 
 
 @dataclass(frozen=True)
-class Row:
+class SettingLine:
     """A line of a file."""
 
     kind: str
@@ -41,7 +41,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class File:
+class SettingsFile:
     """What lies at a path."""
 
     path: str
@@ -54,10 +54,10 @@ class File:
 
 
 @dataclass(frozen=True)
-class Settings:
+class BootSettings:
     """All of it."""
 
-    rows: list[Row]
+    rows: list[SettingLine]
     """In the order in which they are read."""
     setters: list[list[str]]
     """(file, what) of programs at boot and by the clock that set cards."""
@@ -69,7 +69,7 @@ class Settings:
     """(file, line) of settings of the kernel's that open or starve what is ours, or start a program of nobody's."""
     loader: list[list[str]]
     """(folder, file that names it, a library) of folders with libraries of the driver's that the loader looks in."""
-    files: list[File]
+    files: list[SettingsFile]
     units: dict[str, dict[str, str]]
     """Unit -> what systemd has of it."""
     masked: list[str]
@@ -79,12 +79,12 @@ class Settings:
     applied: str
     """Which limits and clocks were set last."""
 
-    def unit(self, name: str, what: str) -> str:
+    def unit_property(self, name: str, what: str) -> str:
         """A property of a unit; empty without it."""
         return self.units.get(name, {}).get(what, "")
 
 
-def asks(scene: Scene) -> dict[str, object]:
+def settings_questions(scene: SurveyScope) -> dict[str, object]:
     """What of it concerns a rig."""
     rig = scene.rig
     roots = [rig.roots.config, rig.roots.software, rig.roots.state, rig.roots.models, "/run/rigwright"]
@@ -92,11 +92,11 @@ def asks(scene: Scene) -> dict[str, object]:
     return {
         "sysctl": sorted(rig.driver.sysctl),
         "paths": [*roots, *cards],
-        "files": list(paths(rig)),
+        "files": list(managed_paths(rig)),
         "folders": [program_folder(rig)],
         "ways": [*NETWORK, *WAYS_IN],
         "units": [POWER_UNIT, PERSISTENCE_UNIT, *AT_BOOT, *NEEDED, *NETWORK, *WAYS_IN],
     }
 
 
-SETTINGS: Section[Settings] = Section("settings", Settings, asks)
+SETTINGS: Section[BootSettings] = Section("settings", BootSettings, settings_questions)

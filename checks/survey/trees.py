@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from checks.survey.section import Scene, Section
-from rigwright.envs.env import prefix
+from checks.survey.section import Section, SurveyScope
+from rigwright.envs.environment import prefix_folder
 from rigwright.model.installation import MARKER
-from rigwright.model.trees import records
-from rigwright.plan import trees
+from rigwright.model.trees import records_folder
+from rigwright.plan import tree_records
 from rigwright.supply.root_programs import GPU_EXPORTER, HUB_CLIENT, INSTALLERS, TOOLS
-from rigwright.weights.records import PACKAGE, programs
+from rigwright.weights.verification import PACKAGE, weights_program_folder
 
 OTHER, MISSING, ADDED, LOOSE = "other", "missing", "added", "loose"
 
 
 @dataclass(frozen=True)
-class Change:
+class TreeChange:
     """One place that is not as it was recorded."""
 
     what: str
@@ -30,14 +30,14 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Tree:
+class InstalledTree:
     """A folder that a deploy puts on a host whole."""
 
     path: str
     there: bool
     unrecorded: str
     """Why nobody knows what is to be in it; empty where root's record says it."""
-    changes: list[Change]
+    changes: list[TreeChange]
     """The first of each kind."""
     count: int
     """Of all changes."""
@@ -49,7 +49,7 @@ class Tree:
 class Trees:
     """All of a host."""
 
-    trees: list[Tree]
+    trees: list[InstalledTree]
     """The declared ones, whether they are there or not, and all others that are there."""
     beside: list[str]
     """Absolute paths of what else lies among them."""
@@ -58,30 +58,30 @@ class Trees:
     distributions: dict[str, list[str]]
     """Folder -> the names of what describes packages in it: of distributions and of conda packages."""
 
-    def tree(self, path: str) -> Tree:
+    def tree(self, path: str) -> InstalledTree:
         """That of an absolute path."""
-        absent = Tree(path, False, "", [], 0, "")
+        absent = InstalledTree(path, False, "", [], 0, "")
         return next((one for one in self.trees if one.path == path), absent)
 
 
-def _asks(scene: Scene) -> dict[str, object]:
+def _asks(scene: SurveyScope) -> dict[str, object]:
     rig, desired = scene.rig, scene.desired
-    declared = trees.declared(desired)
+    declared = tree_records.declared_trees(desired)
     return {
         "software": rig.roots.software,
         "installed": {
             rig.roots.software: [f"{name}-" for name in (TOOLS, HUB_CLIENT, GPU_EXPORTER, INSTALLERS, "cuda")],
             rig.installations: [""],
-            programs(rig): [PACKAGE],
+            weights_program_folder(rig): [PACKAGE],
             rig.generations: [str(digit) for digit in range(1, 10)],
         },
-        "declared": [*declared, *([f"{programs(rig)}/{PACKAGE}"] if rig.weights else [])],
-        "records": {"folder": records(rig), "ledger": rig.ledger},
+        "declared": [*declared, *([f"{weights_program_folder(rig)}/{PACKAGE}"] if rig.weights else [])],
+        "records": {"folder": records_folder(rig), "ledger": rig.ledger},
         "unless": {rig.generations: ["proven"], rig.installations: ["tree", "tree.new"]},
         "marker": MARKER,
         "prefixes": [
             desired.tools.folder,
-            *(prefix(rig.installed(desired.installations[env.name].folder)) for env in rig.envs),
+            *(prefix_folder(rig.installation_path(desired.installations[env.name].folder)) for env in rig.envs),
         ],
         "deep": scene.deep,
     }

@@ -7,12 +7,12 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
-from checks.survey.section import TRY, Scene, Section
-from rigwright.host.systemd import UNITS as FOLDER
-from rigwright.monitoring.service import services
-from rigwright.nvidia.cards.files import settings as card_settings
-from rigwright.weights import sharing
-from rigwright.weights.records import rehash_units
+from checks.survey.section import TRY, Section, SurveyScope
+from rigwright.host.systemd_syntax import UNIT_FOLDER as FOLDER
+from rigwright.monitoring.monitoring_units import monitoring_services
+from rigwright.nvidia.cards.card_files import render_card_settings as card_settings
+from rigwright.weights import weight_sharing
+from rigwright.weights.verification import render_rehash_units
 
 WORD = "rigwright"
 """What names of units of ours begin with."""
@@ -27,7 +27,7 @@ PARENTS = ("-.slice", "system.slice")
 
 
 @dataclass(frozen=True)
-class UnitFile:
+class ExpectedUnit:
     """A unit of ours as it is to be."""
 
     name: str
@@ -48,30 +48,32 @@ class UnitFile:
         return self.name.rpartition(".")[2]
 
 
-def declared(scene: Scene) -> dict[str, UnitFile]:
+def expected_units(scene: SurveyScope) -> dict[str, ExpectedUnit]:
     """All units of a rig: name -> what it is to be."""
     rig, wanted = scene.rig, scene.desired.generation
     found = [
-        UnitFile(name, f"{FOLDER}/{name}", f"{rig.roots.config}/current/units/{name}", wanted.files[f"units/{name}"])
+        ExpectedUnit(
+            name, f"{FOLDER}/{name}", f"{rig.roots.config}/current/units/{name}", wanted.files[f"units/{name}"]
+        )
         for name in wanted.unit_files
     ]
-    found += [UnitFile(one.slice, "", "", "") for one in wanted.units]
-    texts = rehash_units(rig) if rig.weights else {}
+    found += [ExpectedUnit(one.slice, "", "", "") for one in wanted.units]
+    texts = render_rehash_units(rig) if rig.weights else {}
     if rig.share:
-        texts = {**texts, sharing.PATH: sharing.unit(rig, rig.share)}
-    texts = {**texts, **{f"{FOLDER}/{one.unit_name}": one.unit for one in services(rig)}}
+        texts = {**texts, weight_sharing.PATH: weight_sharing.render_share_unit(rig, rig.share)}
+    texts = {**texts, **{f"{FOLDER}/{one.unit_name}": one.unit for one in monitoring_services(rig)}}
     texts = {**texts, **{one.path: one.text for one in card_settings(rig) if one.path.startswith(f"{FOLDER}/")}}
-    found += [UnitFile(path.rpartition("/")[2], path, "", text) for path, text in texts.items()]
+    found += [ExpectedUnit(path.rpartition("/")[2], path, "", text) for path, text in texts.items()]
     return {one.name: one for one in found}
 
 
-def ours(first: str) -> bool:
+def is_managed_unit(first: str) -> bool:
     """Whether a unit file with this first line is of our making."""
     return first.startswith(f"# Written by {WORD}")
 
 
 @dataclass(frozen=True)
-class Line:
+class UnitFileLine:
     """A line of a file."""
 
     path: str
@@ -79,7 +81,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Entry:
+class SystemdEntry:
     """What lies in a folder of systemd's."""
 
     path: str
@@ -90,7 +92,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class FoundFile:
+class ObservedUnitFile:
     """What lies where a unit file is to lie."""
 
     link: str
@@ -101,23 +103,23 @@ class FoundFile:
 
 
 @dataclass(frozen=True)
-class Units:
+class UnitSurvey:
     """What systemd says, and what lies in its folders."""
 
-    files: dict[str, FoundFile]
-    lying: list[Entry]
+    files: dict[str, ObservedUnitFile]
+    lying: list[SystemdEntry]
     """Unit files named as ours are, what is added to ours, and links that start ours."""
     default: str
     """The unit that a boot starts."""
     command_line: list[str]
     """What the kernel was told for systemd."""
-    mentions: list[Line]
+    mentions: list[UnitFileLine]
     """Lines of others' unit files, and of scripts that they start, in which ours are named."""
     generators: list[str]
     """Programs that make units at a boot, of no package."""
-    configured: list[Line]
+    configured: list[UnitFileLine]
     """The manager's own settings."""
-    presets: list[Line]
+    presets: list[UnitFileLine]
     bare: dict[str, dict[str, str]]
     """Kind of unit -> the properties of one that nobody has."""
     shown: dict[str, dict[str, str | None]]
@@ -128,14 +130,14 @@ class Units:
     loaded: list[str]
     """Units of such names that systemd knows."""
 
-    def value(self, unit: str, prop: str) -> str:
+    def property_value(self, unit: str, prop: str) -> str:
         """A property; empty for what it lacks."""
         shown = self.shown[unit]
         return (shown[prop] if prop in shown else self.bare.get(unit.rpartition(".")[2], {}).get(prop)) or ""
 
-    def names(self, unit: str, prop: str) -> list[str]:
+    def property_names(self, unit: str, prop: str) -> list[str]:
         """A property that lists units or paths; systemctl quotes those with a backslash, as of escaped dashes."""
-        words = QUOTED.findall(self.value(unit, prop))
+        words = QUOTED.findall(self.property_value(unit, prop))
         return [ESCAPED.sub(r"\1", quoted) if quoted else word for quoted, word in words]
 
     @cached_property
@@ -149,11 +151,11 @@ class Units:
         return frozenset(one for one in found if not one.startswith("@")).union(*inner)
 
 
-def _asks(scene: Scene) -> object:
-    ours = declared(scene)
+def _asks(scene: SurveyScope) -> object:
+    ours = expected_units(scene)
     paths = [one.path for one in ours.values() if one.path]
     others = [*BOOT, *PARENTS]
     return {"units": sorted(ours), "others": others, "files": sorted(paths), "word": [WORD], "except": [TRY]}
 
 
-UNITS: Section[Units] = Section("units", Units, _asks)
+UNITS: Section[UnitSurvey] = Section("units", UnitSurvey, _asks)

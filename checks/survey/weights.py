@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from checks.survey.section import Scene, Section
-from rigwright.weights.records import REHASH_UNITS, recorded, records_folder
+from checks.survey.section import Section, SurveyScope
+from rigwright.weights.verification import REHASH_UNITS, recorded_file, records_folder
 
 TIMER, SERVICE = REHASH_UNITS
 FEW = 16 << 20  # bytes of a file that is read each time: a tenth of a second at most
@@ -15,7 +15,7 @@ SLOW = 50e6  # bytes a second: a disk of before, read by a processor that has ot
 
 
 @dataclass(frozen=True)
-class File:
+class WeightFileState:
     """A locked file, as it lies there."""
 
     kind: str
@@ -39,13 +39,13 @@ class File:
     """SHA-256 of its bytes, or why they cannot be read; empty where nobody has."""
 
     @property
-    def untouched(self) -> bool:
+    def is_untouched(self) -> bool:
         """Whether it is as it was when its bytes were verified."""
         return bool(self.recorded) and self.state == self.recorded
 
 
 @dataclass(frozen=True)
-class Place:
+class WeightFolder:
     """A folder."""
 
     path: str
@@ -57,14 +57,14 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Weights:
+class WeightSurvey:
     """What lies there, and what is known of it."""
 
     now: float
     """The host's clock, seconds since the epoch."""
-    files: dict[str, File]
+    files: dict[str, WeightFileState]
     """By absolute path."""
-    folders: list[Place]
+    folders: list[WeightFolder]
     """That lead to them, below the models' root."""
     extra: list[str]
     """What lies beside them."""
@@ -73,7 +73,7 @@ class Weights:
     stamp: float | None
     """When the timer has last gone off."""
 
-    def since(self, unit: str, name: str) -> float:
+    def unit_moment(self, unit: str, name: str) -> float:
         """A moment of a unit's, seconds since the epoch, as `systemctl --timestamp=unix` writes it; 0 for never.
 
         Timers' next moments are written as days all the same.
@@ -88,11 +88,11 @@ class Weights:
         return day.replace(tzinfo=timezone.utc).timestamp()
 
 
-def _asks(scene: Scene) -> object | None:
+def _asks(scene: SurveyScope) -> object | None:
     rig = scene.rig
     if not rig.weights:
         return None
-    rows = [(recorded(rig, one), one.size) for one in rig.weights]
+    rows = [(recorded_file(rig, one), one.size) for one in rig.weights]
     files = [{"path": r.absolute, "record": r.record, "sha256": r.sha256, "size": size} for r, size in rows]
     return {
         "root": rig.roots.models,
@@ -104,9 +104,9 @@ def _asks(scene: Scene) -> object | None:
     }
 
 
-def _limit(scene: Scene) -> float:
+def _limit(scene: SurveyScope) -> float:
     # whoever has linked or copied a hundred gigabytes has touched them: all are read then
     return 60 + sum(one.size for one in scene.rig.weights) / SLOW
 
 
-WEIGHTS: Section[Weights] = Section("weights", Weights, _asks, _limit)
+WEIGHTS: Section[WeightSurvey] = Section("weights", WeightSurvey, _asks, _limit)

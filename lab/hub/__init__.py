@@ -11,4 +11,4 @@ leads there by a signed address that runs out.
 
 from __future__ import annotations
 
-from lab.hub.answers import Hub as Hub
+from lab.hub.request_handler import StandInHub as StandInHub

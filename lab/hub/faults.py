@@ -20,14 +20,14 @@ class Fault:
 
 
 @dataclass
-class Cut(Fault):
+class ConnectionCut(Fault):
     """The connection is closed after so many bytes of an answer."""
 
     after: int
 
 
 @dataclass
-class Stall(Fault):
+class StalledAnswer(Fault):
     """Nothing more comes after so many bytes of an answer, until `released` is set."""
 
     after: int
@@ -37,12 +37,12 @@ class Stall(Fault):
 
 
 @dataclass
-class IgnoreRange(Fault):
+class IgnoredRange(Fault):
     """The whole file with status 200, whatever part was asked for."""
 
 
 @dataclass
-class Expired(Fault):
+class ExpiredSignature(Fault):
     """The signed address that an answer leads to has run out already."""
 
     def __post_init__(self) -> None:
@@ -50,33 +50,33 @@ class Expired(Fault):
 
 
 @dataclass
-class Changed(Fault):
+class ChangedContent(Fault):
     """The file's place has another content, with another ETag."""
 
     content: bytes
 
 
 @dataclass
-class Length(Fault):
+class WrongLength(Fault):
     """Content-Length is more, or less, than what is sent; the connection ends with the bytes."""
 
     by: int
 
 
 @dataclass
-class Damaged(Fault):
+class DamagedContent(Fault):
     """Other bytes under the same ETag; Content-Length is theirs."""
 
     damage: Callable[[bytes], bytes]
 
 
 @dataclass
-class Endless(Fault):
+class EndlessAnswer(Fault):
     """Nothing says how long the answer is, and after the file come zeros for ever."""
 
 
 @dataclass
-class Status(Fault):
+class ErrorStatus(Fault):
     """An error instead of an answer."""
 
     code: int
@@ -88,7 +88,7 @@ class Status(Fault):
 
 
 @dataclass
-class Xet(Fault):
+class BrokenXet(Fault):
     """Files are had by Xet too, says the hub, and the server that should have them does not answer."""
 
     cas: Literal["dead", "stalled"] = "dead"
@@ -97,43 +97,43 @@ class Xet(Fault):
         self.part = "resolve"
 
 
-def flipped(where: Literal["first", "middle", "last"]) -> Damaged:
+def flipped_byte(where: Literal["first", "middle", "last"]) -> DamagedContent:
     """One byte is another one."""
 
     def damage(content: bytes) -> bytes:
         at = {"first": 0, "middle": len(content) // 2, "last": len(content) - 1}[where]
         return content[:at] + bytes([content[at] ^ 0xFF]) + content[at + 1 :]
 
-    return Damaged(damage)
+    return DamagedContent(damage)
 
 
-def truncated(by: int = 1) -> Damaged:
+def truncated_content(by: int = 1) -> DamagedContent:
     """The last bytes are missing."""
-    return Damaged(lambda content: content[:-by])
+    return DamagedContent(lambda content: content[:-by])
 
 
-def extended(more: bytes = b"\0") -> Damaged:
+def extended_content(more: bytes = b"\0") -> DamagedContent:
     """There are more bytes than there should be."""
-    return Damaged(lambda content: content + more)
+    return DamagedContent(lambda content: content + more)
 
 
-def emptied() -> Damaged:
+def empty_content() -> DamagedContent:
     """There are no bytes."""
-    return Damaged(lambda content: b"")
+    return DamagedContent(lambda content: b"")
 
 
-def swapped(other: bytes) -> Damaged:
+def replaced_text(other: bytes) -> DamagedContent:
     """It is another file."""
-    return Damaged(lambda content: other)
+    return DamagedContent(lambda content: other)
 
 
-def too_many(seconds: int = 1, where: Part = "file") -> Status:
+def too_many_requests(seconds: int = 1, where: Part = "file") -> ErrorStatus:
     """429: it was asked too often, and says how long to wait."""
-    return Status(429, {"Retry-After": str(seconds)}, where)
+    return ErrorStatus(429, {"Retry-After": str(seconds)}, where)
 
 
 @dataclass
-class Rule:
+class FaultRule:
     """A fault, and which answers suffer from it."""
 
     fault: Fault
@@ -144,7 +144,7 @@ class Rule:
     times: int | None
     """So many suffer; None for all that follow."""
 
-    def strikes(self, repository: str, path: str | None) -> bool:
+    def matches_answer(self, repository: str, path: str | None) -> bool:
         """Whether an answer suffers; it is counted."""
         if self.repository not in (None, repository) or self.path not in (None, path):
             return False
@@ -158,35 +158,35 @@ class Rule:
         return True
 
 
-class Rules:
+class FaultRules:
     """All faults of a hub."""
 
     def __init__(self) -> None:
-        self._rules: list[Rule] = []
+        self._rules: list[FaultRule] = []
         self._lock = threading.Lock()
 
-    def add(self, rule: Rule) -> None:
+    def add_rule(self, rule: FaultRule) -> None:
         """From the next answer on."""
         with self._lock:
             self._rules.append(rule)
 
-    def clear(self) -> None:
+    def clear_rules(self) -> None:
         """All is well from the next answer on. What stalls is cut off: who asked may be gone long since."""
         with self._lock:
             rules, self._rules = self._rules, []
         for rule in rules:
-            if isinstance(rule.fault, Stall):
+            if isinstance(rule.fault, StalledAnswer):
                 rule.fault.dropped = True
                 rule.fault.released.set()
 
-    def of(self, part: Part, repository: str, path: str | None) -> list[Fault]:
+    def matching_faults(self, part: Part, repository: str, path: str | None) -> list[Fault]:
         """What an answer suffers from."""
         with self._lock:
-            return [one.fault for one in self._rules if one.fault.part == part and one.strikes(repository, path)]
+            return [one.fault for one in self._rules if one.fault.part == part and one.matches_answer(repository, path)]
 
 
 @dataclass(frozen=True)
-class Asked:
+class RecordedRequest:
     """One request."""
 
     method: str

@@ -19,7 +19,7 @@ FEATURES = "SMP preempt mod_unload modversions"
 """What follows the release in the vermagic of a distribution's kernel."""
 
 
-def module(name: str, version: str, licence: str, aliases: Sequence[str] = ()) -> bytes:
+def kernel_module(name: str, version: str, licence: str, aliases: Sequence[str] = ()) -> bytes:
     """A kernel module without its last VERMAGIC bytes; `vermagic` makes those."""
     entries = [f"name={name}", f"version={version}", f"license={licence}", *(f"alias={alias}" for alias in aliases)]
     entries += ["depends=" if name == "nvidia" else "depends=nvidia", "retpoline=Y"]
@@ -33,22 +33,22 @@ def module(name: str, version: str, licence: str, aliases: Sequence[str] = ()) -
     at_info = tables + len(body)
     sections = [
         bytes(SHDR),
-        _section(names, ".modinfo", PROGBITS, at_info, len(info) + VERMAGIC, flags=ALLOC),
-        _section(names, ".symtab", SYMTAB, at_symbols, len(symbols), link=3, info=1, entry=SYM),
-        _section(names, ".strtab", STRTAB, at_strings, 1),
-        _section(names, ".shstrtab", STRTAB, tables, len(names)),
+        _section_header(names, ".modinfo", PROGBITS, at_info, len(info) + VERMAGIC, flags=ALLOC),
+        _section_header(names, ".symtab", SYMTAB, at_symbols, len(symbols), link=3, info=1, entry=SYM),
+        _section_header(names, ".strtab", STRTAB, at_strings, 1),
+        _section_header(names, ".shstrtab", STRTAB, tables, len(names)),
     ]
-    head = _head(REL, sections=place, section_count=5, names_at=4)
+    head = _elf_header(REL, sections=place, section_count=5, names_at=4)
     return head + b"".join(sections) + body + info
 
 
-def vermagic(release: str) -> bytes:
+def vermagic_bytes(release: str) -> bytes:
     """The end of a module for one kernel."""
     text = f"vermagic={release} {FEATURES} "
     return text.ljust(VERMAGIC - 1).encode() + b"\0"
 
 
-def library(soname: str) -> bytes:
+def shared_library(soname: str) -> bytes:
     """A shared library of that name, without a symbol."""
     names = b"\0.dynamic\0.dynstr\0.dynsym\0.hash\0.shstrtab\0"
     strings = b"\0" + soname.encode() + b"\0"
@@ -68,22 +68,24 @@ def library(soname: str) -> bytes:
     )
     sections = [
         bytes(SHDR),
-        _section(names, ".dynsym", DYNSYM, at_symbols, SYM, flags=ALLOC, address=at_symbols, link=4, info=1, entry=SYM),
-        _section(names, ".hash", HASH, at_hash, len(hash_), flags=ALLOC, address=at_hash, link=1, entry=4),
-        _section(names, ".dynamic", DYNAMIC, at_dynamic, size, flags=3, address=at_dynamic, link=4, entry=16),
-        _section(names, ".dynstr", STRTAB, at_strings, len(strings), flags=ALLOC, address=at_strings),
-        _section(names, ".shstrtab", STRTAB, at_names, len(names)),
+        _section_header(
+            names, ".dynsym", DYNSYM, at_symbols, SYM, flags=ALLOC, address=at_symbols, link=4, info=1, entry=SYM
+        ),
+        _section_header(names, ".hash", HASH, at_hash, len(hash_), flags=ALLOC, address=at_hash, link=1, entry=4),
+        _section_header(names, ".dynamic", DYNAMIC, at_dynamic, size, flags=3, address=at_dynamic, link=4, entry=16),
+        _section_header(names, ".dynstr", STRTAB, at_strings, len(strings), flags=ALLOC, address=at_strings),
+        _section_header(names, ".shstrtab", STRTAB, at_names, len(names)),
     ]
-    head = _head(DYN, sections=end, section_count=6, names_at=5, programs=2)
+    head = _elf_header(DYN, sections=end, section_count=6, names_at=5, programs=2)
     return head + programs + bytes(SYM) + hash_ + dynamic + strings + names + b"".join(sections)
 
 
-def _head(kind: int, *, sections: int, section_count: int, names_at: int, programs: int = 0) -> bytes:
+def _elf_header(kind: int, *, sections: int, section_count: int, names_at: int, programs: int = 0) -> bytes:
     rest = (0, EHDR if programs else 0, sections, 0, EHDR, PHDR if programs else 0, programs, SHDR)
     return IDENT + struct.pack("<2HI3QI6H", kind, X86_64, 1, *rest, section_count, names_at)
 
 
-def _section(
+def _section_header(
     names: bytes,
     name: str,
     kind: int,

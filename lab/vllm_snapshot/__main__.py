@@ -6,11 +6,11 @@ import json
 import os
 import sys
 
-from lab.vllm_snapshot.models import Json
-from lab.vllm_snapshot.options import snapshot
+from lab.vllm_snapshot.config_models import Json
+from lab.vllm_snapshot.options import take_snapshot
 
 
-def text(made: Json) -> str:
+def render_snapshot(made: Json) -> str:
     """A snapshot as it is written to a file."""
     lines = [f' "version": {json.dumps(made["version"])}']
     options = ",\n".join(f"  {json.dumps(one)}" for one in made["options"])
@@ -34,7 +34,7 @@ def main() -> None:
         del os.environ[name]
     saved = os.dup(1)
     os.dup2(2, 1)
-    made = text(snapshot())
+    made = render_snapshot(take_snapshot())
     sys.stdout.flush()
     os.dup2(saved, 1)
     print(made, end="")

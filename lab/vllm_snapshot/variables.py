@@ -11,20 +11,21 @@ Json = dict[str, Any]
 _YES, _NO = ("1", "true", "True"), ("0", "false", "False")
 
 
-def variables() -> Json:
+def environment_variables() -> Json:
     """Each variable that vLLM knows, and what it takes."""
     return {
-        name: _variable(name, read) for name, read in sorted(import_module("vllm.envs").environment_variables.items())
+        name: _describe_variable(name, read)
+        for name, read in sorted(import_module("vllm.envs").environment_variables.items())
     }
 
 
-def _variable(name: str, read: Any) -> Json:
+def _describe_variable(name: str, read: Any) -> Json:
     """What a variable takes, by having been tried."""
     for cell in getattr(read, "__closure__", None) or ():
         if isinstance(cell.cell_contents, list) and cell.cell_contents:
             kind = "list of choices" if "list" in read.__qualname__ or "set" in read.__qualname__ else "choice"
             return {"kind": kind, "choices": [str(choice) for choice in cell.cell_contents]}
-    said = {value: _read(name, read, value) for value in (*_YES, *_NO, "2", "1.5", "x", "", "{}")}
+    said = {value: _try_value(name, read, value) for value in (*_YES, *_NO, "2", "1.5", "x", "", "{}")}
     if all(isinstance(one, bool) for value, one in said.items() if one is not _REFUSED and value not in ("", "{}")):
         words = [value for value in _YES if said[value] is True] + [value for value in _NO if said[value] is False]
         return {"kind": "switch", "choices": words}
@@ -38,7 +39,7 @@ def _variable(name: str, read: Any) -> Json:
 _REFUSED = object()
 
 
-def _read(name: str, read: Callable[[], Any], value: str) -> Any:
+def _try_value(name: str, read: Callable[[], Any], value: str) -> Any:
     before = os.environ.get(name)
     os.environ[name] = value
     try:

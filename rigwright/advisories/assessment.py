@@ -20,7 +20,7 @@ from rigwright.advisories.osv import (
 )
 from rigwright.advisories.predicates import AccessPath, PredicateAnswer, PredicateScene, access_paths, evaluate
 from rigwright.advisories.versions import Event, Scheme, VersionRange, is_affected
-from rigwright.problems import counted
+from rigwright.problems import format_count
 
 State = Literal["open", "unknown", "closed"]
 STATES: tuple[State, ...] = ("open", "unknown", "closed")
@@ -76,7 +76,7 @@ class DataSource:
         if days < -1:
             return f"is dated {self.as_of}, in the future: its age is unknown"
         if days > STALE_DAYS:
-            return f"is {counted(days, 'day')} old: later advisories are missing (stale after {STALE_DAYS} days)"
+            return f"is {format_count(days, 'day')} old: later advisories are missing (stale after {STALE_DAYS} days)"
         return ""
 
 
@@ -104,7 +104,10 @@ def data_sources(data: MaintainedData, exports: Sequence[AdvisoryExport]) -> tup
     shipped = DataSource("shipped data", parse_day(data.as_of), len(data.advisories) + len(data.bulletins))
     return (
         shipped,
-        *(DataSource(one.origin, one.as_of, one.total, tuple(one.unreadable), one.covered) for one in exports),
+        *(
+            DataSource(one.origin, one.as_of, one.total, tuple(one.unreadable), one.covered_ecosystems)
+            for one in exports
+        ),
     )
 
 
@@ -125,21 +128,27 @@ def assess(
         exports: OSV exports and tracker files, read for the packages of these components.
     """
     sources = data_sources(data, exports)
-    findings = [*_maintained(scene, found, data), *_exported(scene, found, data, exports), *_bulletins(found, data)]
+    findings = [
+        *_find_maintained(scene, found, data),
+        *_find_exported(scene, found, data, exports),
+        *_bulletins(found, data),
+    ]
     merged: dict[tuple[str, str, str, str], AdvisoryFinding] = {}
     for one in findings:
         # what the maintained data say comes first, and has the ways
-        merged.setdefault((_canonical(one, data), one.component, one.version, one.place), one)
+        merged.setdefault((_canonicalize(one, data), one.component, one.version, one.place), one)
     ordered = sorted(merged.values(), key=lambda one: (STATES.index(one.state), one.component, one.advisory, one.place))
-    return Assessment(scene.rig.name, tuple(ordered), (*gaps, *_uncovered(found, sources)), sources)
+    return Assessment(scene.rig.name, tuple(ordered), (*gaps, *_find_gaps(found, sources)), sources)
 
 
-def _canonical(one: AdvisoryFinding, data: MaintainedData) -> str:
+def _canonicalize(one: AdvisoryFinding, data: MaintainedData) -> str:
     names = data.by_alias
     return next((names[name] for name in (one.advisory, *one.aliases) if name in names), one.advisory)
 
 
-def _maintained(scene: PredicateScene, found: Iterable[Component], data: MaintainedData) -> Iterator[AdvisoryFinding]:
+def _find_maintained(
+    scene: PredicateScene, found: Iterable[Component], data: MaintainedData
+) -> Iterator[AdvisoryFinding]:
     for component in found:
         for identifier, keys in data.advisories.items():
             if keys.component != component.key:
@@ -184,7 +193,7 @@ def _finding(
         component=component.key,
         version=component.version,
         place=component.place,
-        state=_overall(paths),
+        state=_combine_states(paths),
         paths=tuple(paths),
         summary=keys.summary,
         source=keys.source,
@@ -193,7 +202,7 @@ def _finding(
     )
 
 
-def _overall(paths: Sequence[PathState]) -> State:
+def _combine_states(paths: Sequence[PathState]) -> State:
     """Open if one way is; closed only if there are ways and all are closed."""
     states = {one.state for one in paths}
     return "open" if "open" in states else "closed" if states == {"closed"} else "unknown"
@@ -232,7 +241,7 @@ def _state(scene: PredicateScene, path: AccessPath, keys: AdvisoryKeys, name: st
     return PathState(name, "open", "; ".join(dict.fromkeys(why_open)) or "nothing here closes it")
 
 
-def _exported(
+def _find_exported(
     scene: PredicateScene, found: Iterable[Component], data: MaintainedData, exports: Iterable[AdvisoryExport]
 ) -> Iterator[AdvisoryFinding]:
     by_package: dict[tuple[str, str], list[tuple[AdvisoryExport, OsvRecord, AffectedPackage]]] = {}
@@ -284,7 +293,9 @@ def _bulletins(found: Iterable[Component], data: MaintainedData) -> Iterator[Adv
                 continue
             if affected:
                 paths = [
-                    PathState("local processes that open the cards' device files", "open", _fixed(component, keys))
+                    PathState(
+                        "local processes that open the cards' device files", "open", _describe_fix(component, keys)
+                    )
                 ]
             else:
                 paths = [PathState("", "unknown", "the bulletin does not name this version's branch")]
@@ -294,7 +305,7 @@ def _bulletins(found: Iterable[Component], data: MaintainedData) -> Iterator[Adv
                 component=component.key,
                 version=component.version,
                 place=component.place,
-                state=_overall(paths),
+                state=_combine_states(paths),
                 paths=tuple(paths),
                 summary=keys.summary,
                 source=keys.source,
@@ -312,12 +323,12 @@ def _is_below(component: Component, keys: BulletinKeys) -> bool | None:
     return is_affected(scheme, component.version, [VersionRange((Event("introduced", "0"), Event("fixed", fixed)))])
 
 
-def _fixed(component: Component, keys: BulletinKeys) -> str:
+def _describe_fix(component: Component, keys: BulletinKeys) -> str:
     fixed = keys.fixed.get("all") or keys.fixed[component.version.partition(".")[0]]
     return f"fixed in {fixed}"
 
 
-def _uncovered(found: Iterable[Component], sources: Iterable[DataSource]) -> Iterator[Gap]:
+def _find_gaps(found: Iterable[Component], sources: Iterable[DataSource]) -> Iterator[Gap]:
     """Components of ecosystems of which no export was read; unreadable records, which may be about any component."""
     sources = tuple(sources)
     covered = {name for one in sources for name in one.ecosystems}
@@ -327,11 +338,11 @@ def _uncovered(found: Iterable[Component], sources: Iterable[DataSource]) -> Ite
             continue
         missing.setdefault((component.ecosystem, component.place), set()).add(component.name)
     for (ecosystem, place), names in sorted(missing.items()):
-        what = f"{counted(len(names), 'package')} of {ecosystem} in {place}"
+        what = f"{format_count(len(names), 'package')} of {ecosystem} in {place}"
         yield Gap(what, f"no export of {ecosystem}'s advisories was read: give one with --db")
     for source in sources:
         if source.unreadable:
-            yield Gap(counted(len(source.unreadable), "unreadable record"), f"in {source.origin}")
+            yield Gap(format_count(len(source.unreadable), "unreadable record"), f"in {source.origin}")
     for component in found:
         if component.key in (DRIVER, LLAMA_CPP) and not component.version:
             yield Gap(f"{component.key} in {component.place}", "its version is unknown")

@@ -11,7 +11,7 @@ from rigwright.advisories.components import Component, Gap, HostPackage, collect
 from rigwright.advisories.osv import AdvisoryExport, UnreadableExport, read_export
 from rigwright.advisories.rendering import render_scene
 from rigwright.advisories.tracker import read_tracker
-from rigwright.inventory import layers
+from rigwright.inventory import layer_folders
 from rigwright.model.rig import Rig
 from rigwright.paths import ROOT
 from rigwright.supply.bundle import ADVISORIES
@@ -79,7 +79,7 @@ def audit(
     parts: dict[str, tuple[list[Component], list[Gap], list[Path]]] = {}
     for name, rig in rigs.items():
         if rig.inventory not in locks:
-            locks[rig.inventory] = Lock.load(layers(Path(rig.inventory), "locks"))
+            locks[rig.inventory] = Lock.load(layer_folders(Path(rig.inventory), "locks"))
         lock = locks[rig.inventory]
         found, gaps = collect_components(rig, lock, known)
         if installed is not None and name in installed:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from rigwright import toml
-from rigwright.problems import Frozen, Invalid, Problem
+from rigwright.problems import FrozenModel, Invalid, Problem
 from rigwright.types import CatalogName, Day, Text
 
 FOLDER = "advisories"
@@ -19,10 +19,10 @@ Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{2,99}$")
 Word = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,79}$")]
 ApiPath = Annotated[str, Field(pattern=r"^/[A-Za-z0-9_/.-]{0,199}$")]
 ShortVersion = Annotated[str, Field(pattern=r"^[0-9A-Za-z.+~:_-]{1,64}$")]
-Reached = Literal["request", "weights", "process"]
+AttackVector = Literal["request", "weights", "process"]
 
 
-class PredicateKeys(Frozen):
+class PredicateKeys(FrozenModel):
     """One predicate: exactly one of these keys, each a function of `rigwright.advisories.predicates`."""
 
     flag_absent: Word | None = Field(default=None, description="The command line has no such option.")
@@ -77,7 +77,7 @@ class PredicateKeys(Frozen):
         return getattr(self, self.name)
 
 
-class RangeKeys(Frozen):
+class RangeKeys(FrozenModel):
     """A range of affected versions."""
 
     introduced: ShortVersion = Field(default="0", description="First affected version; `0`: every one before.")
@@ -91,7 +91,7 @@ class RangeKeys(Frozen):
         return self
 
 
-class AdvisoryKeys(Frozen):
+class AdvisoryKeys(FrozenModel):
     """One advisory that was read, and what closes it here."""
 
     component: Text = Field(description="`PyPI:NAME`, `llama.cpp`, `nvidia-driver` or `nvidia-container-toolkit`.")
@@ -103,7 +103,7 @@ class AdvisoryKeys(Frozen):
         default=(), description="Affected versions or commits beside those of the ranges: their source was read."
     )
     affected: tuple[RangeKeys, ...] = Field(default=(), description="Affected versions; none: not known.")
-    reached_by: Reached = Field(
+    reached_by: AttackVector = Field(
         default="request",
         description="`request`: a request to the API; `weights`: the files of a model; `process`: a process that "
         "opens the cards' device files.",
@@ -117,7 +117,7 @@ class AdvisoryKeys(Frozen):
     note: Text | None = Field(default=None, description="What the operator can do about it.")
 
 
-class BulletinKeys(Frozen):
+class BulletinKeys(FrozenModel):
     """One bulletin of NVIDIA's, with the first fixed version of each branch."""
 
     component: Literal["nvidia-driver", "nvidia-container-toolkit"] = Field(description="What it is about.")
@@ -134,7 +134,7 @@ class BulletinKeys(Frozen):
     )
 
 
-class AdvisoryFile(Frozen):
+class AdvisoryFile(FrozenModel):
     """One file in catalog/advisories/."""
 
     as_of: Day = Field(description="The day on which its sources were read.")
@@ -176,7 +176,7 @@ def load_maintained(catalog: Path) -> MaintainedData:
     problems: list[Problem] = []
     for path in sorted((catalog / FOLDER).glob("*.toml")):
         try:
-            one = toml.parse(path, AdvisoryFile)
+            one = toml.load_toml(path, AdvisoryFile)
         except Invalid as error:
             problems += error.problems
             continue

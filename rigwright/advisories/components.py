@@ -10,9 +10,9 @@ from packaging.utils import canonicalize_name
 
 from rigwright.advisories.bindings import CONTAINER_TOOLKIT, DRIVER, LLAMA_CPP, MaintainedData
 from rigwright.model.debs.versions import locked_version
-from rigwright.model.nvidia.versions import driver_of, locked_driver
+from rigwright.model.nvidia.versions import driver_version_of, locked_driver_version
 from rigwright.model.rig import Instance, Rig
-from rigwright.problems import counted
+from rigwright.problems import format_count
 from rigwright.supply.lock import Artefact, Lock
 from rigwright.supply.root_programs import CUDA, GPU_EXPORTER, HUB_CLIENT, INSTALLERS, TOOLS
 
@@ -103,7 +103,7 @@ def collect_components(rig: Rig, lock: Lock, data: MaintainedData) -> tuple[list
         found += _wheels(env.packages, f"environment {env.name}", lock, gaps, users)
         found += _wheels([one.row for one in env.plugins], f"plugins of {env.name}", lock, gaps, users)
         python = [row for row in env.python if is_locked(row, lock)]
-        what = f"{counted(len(python), 'conda package')} of environment {env.name}"
+        what = f"{format_count(len(python), 'conda package')} of environment {env.name}"
         if python:
             gaps.append(Gap(what, "OSV has no records of conda packages"))
         else:
@@ -117,7 +117,9 @@ def collect_components(rig: Rig, lock: Lock, data: MaintainedData) -> tuple[list
         rows = tuple(one.packages.values())
         if "toolkit" in group and all(is_locked(row, lock) for row in rows):
             found.append(Component("", CONTAINER_TOOLKIT, locked_version(group, rows), f"locked packages of {group}"))
-        gaps.append(Gap(f"{counted(len(one.packages), 'package')} of {group}", "no data name packages of this archive"))
+        gaps.append(
+            Gap(f"{format_count(len(one.packages), 'package')} of {group}", "no data name packages of this archive")
+        )
     return list(dict.fromkeys(found)), list(dict.fromkeys(gaps))
 
 
@@ -159,7 +161,7 @@ def _driver(rig: Rig, lock: Lock, gaps: list[Gap]) -> Iterator[Component]:
     if not rig.cards:
         return
     versions = {
-        system: locked_driver(rows)
+        system: locked_driver_version(rows)
         for system, rows in rig.driver_packages.items()
         if all(is_locked(row, lock) for row in rows)
     }
@@ -185,7 +187,7 @@ def collect_host_components(packages: Iterable[HostPackage], system: str, *, dri
         # signed kernels have a source package of their own, and advisories name the one that they are made of
         signed = one.source.startswith("linux-signed")
         sources.add(("linux", one.version) if signed else (one.source, one.source_version))
-        if _DRIVER_PACKAGE.fullmatch(one.name) and (version := driver_of(one.version)):
+        if _DRIVER_PACKAGE.fullmatch(one.name) and (version := driver_version_of(one.version)):
             drivers.add(version)
     found = [Component(ecosystem, source, version, "packages of the host") for source, version in sorted(sources)]
     if not driver_known:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rigwright.gateway.fields import request_rules
+from rigwright.gateway.request_rules import load_request_rules
 from rigwright.model.gateway.entry import Gateway
 
 PROMPT_LISTS = "prompt_list"
@@ -18,7 +18,7 @@ def is_refused_field(gateway: Gateway, field: str) -> bool:
             bounds a field's size does not close it.
     """
     allowed = {*gateway.allow_fields, *(name for one in gateway.models.values() for name in one.allow_fields or ())}
-    closing = (rule for rule in request_rules() if rule.name not in allowed)
+    closing = (rule for rule in load_request_rules() if rule.name not in allowed)
     if field == PROMPT_LISTS:
         return any(rule.name == "prompts" for rule in closing)
     return any(field in rule.at and rule.kind in ("absent", "scalars") and not rule.paths for rule in closing)

@@ -15,7 +15,7 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from rigwright.advisories.versions import Event, Scheme, VersionRange
-from rigwright.files import content, refuse_odd
+from rigwright.files import read_content, refuse_special_file
 from rigwright.problems import printable
 
 # Bytes of one record. The largest of PyPI and Debian have some 100 kB; of Ubuntu's kernel a few MB.
@@ -83,7 +83,7 @@ class AdvisoryExport:
     """Name of each unreadable record, and why."""
 
     @property
-    def covered(self) -> frozenset[str]:
+    def covered_ecosystems(self) -> frozenset[str]:
         """Ecosystems whose export this is: of fewer than EXPORT_FROM records nothing says that there are no others."""
         return frozenset(name for name, count in self.ecosystems.items() if count >= EXPORT_FROM)
 
@@ -270,9 +270,9 @@ def _pieces(path: Path, export: AdvisoryExport) -> Iterator[tuple[str, bytes]]:
                 with open(one, "rb") as file:
                     yield one.name, file.read(LARGEST_RECORD + 1)
         return
-    refuse_odd(path)
+    refuse_special_file(path)
     if zipfile.is_zipfile(path):
-        yield from _zipped(path, export)
+        yield from _read_zip(path, export)
     elif path.suffix in (".jsonl", ".ndjson"):
         with open(path, "rb") as lines:
             number = 0
@@ -285,7 +285,7 @@ def _pieces(path: Path, export: AdvisoryExport) -> Iterator[tuple[str, bytes]]:
                 if line.strip():
                     yield f"line {number}", line
     else:
-        yield path.name, content(path, LARGEST_RECORD)
+        yield path.name, read_content(path, LARGEST_RECORD)
 
 
 def note_unreadable(export: AdvisoryExport, line: str) -> None:
@@ -299,7 +299,7 @@ def note_unreadable(export: AdvisoryExport, line: str) -> None:
     export.unreadable.append(line)
 
 
-def _zipped(path: Path, export: AdvisoryExport) -> Iterator[tuple[str, bytes]]:
+def _read_zip(path: Path, export: AdvisoryExport) -> Iterator[tuple[str, bytes]]:
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             if member.is_dir() or not member.filename.endswith(".json"):

@@ -19,18 +19,18 @@ from rigwright.advisories.bindings import PredicateKeys
 from rigwright.advisories.components import is_locked
 from rigwright.advisories.gateway_fields import is_refused_field
 from rigwright.advisories.versions import parse_version
-from rigwright.engines.kind import Service
+from rigwright.engines.kind import ServiceSpec
 from rigwright.engines.request import ONE_TOKEN
-from rigwright.gateway.offers import offers_of
+from rigwright.gateway.served_models import offers_of
 from rigwright.model.gateway.entry import ListenerEntry
-from rigwright.model.models import Missing
+from rigwright.model.models import MissingModelFile
 from rigwright.model.rig import Instance, Rig
 from rigwright.supply.lock import Lock
-from rigwright.weights.checkpoint import Checkpoint, checkpoint
+from rigwright.weights.checkpoint import Checkpoint, parse_checkpoint
 
 # Paths that every gateway answers itself (templates/gateway/paths.lua, GOTTEN).
 GATEWAY_OWN = ("/", "/v1/models", "/health", "/metrics")
-# Part of a model that is the checkpoint itself (rigwright/engines/vllm/model.py).
+# Part of a model that is the checkpoint itself (rigwright/engines/vllm/model_files.py).
 MODEL = "model"
 # Keys of config.json by which models accept video and images (transformers' composite configs).
 VIDEO_KEYS = re.compile(r"video.*(token|config)|(token|config).*video")
@@ -93,17 +93,17 @@ class PredicateScene:
     rig: Rig
     lock: Lock
     """What the inventory has locked, without stand-ins."""
-    services: Mapping[str, Service] = field(default_factory=dict)
+    services: Mapping[str, ServiceSpec] = field(default_factory=dict)
     """Instance -> how it is run; none for an instance that cannot be rendered."""
     units: Mapping[str, str] = field(default_factory=dict)
     """Instance -> the text of its unit, likewise."""
 
     @cached_property
-    def opened(self) -> frozenset[str]:
+    def open_paths(self) -> frozenset[str]:
         """Paths that the gateway passes on, whatever the model."""
         return frozenset(f"/v1/{path}" for offer in offers_of(self.rig) for path in offer.paths)
 
-    def words(self, instance: Instance) -> tuple[str, ...] | None:
+    def command_words(self, instance: Instance) -> tuple[str, ...] | None:
         """The engine's command line; None where it is not known."""
         service = self.services.get(instance.name)
         if service is None:
@@ -112,7 +112,7 @@ class PredicateScene:
 
     def options(self, instance: Instance) -> frozenset[str] | None:
         """Names of the options on it; None where a plugin's launcher may add others."""
-        words = self.words(instance)
+        words = self.command_words(instance)
         if words is None or any(plugin.keys.launcher for plugin in instance.plugins):
             return None
         return frozenset(found[1].replace("_", "-") for word in words if (found := _OPTION.fullmatch(str(word))))
@@ -123,8 +123,8 @@ class PredicateScene:
         if part is None or not all(is_locked(row, self.lock) for row in part.files):
             return None
         try:
-            return checkpoint(part.files)
-        except Missing:
+            return parse_checkpoint(part.files)
+        except MissingModelFile:
             return None
 
 
@@ -135,7 +135,7 @@ def access_paths(rig: Rig, instance: Instance, version: str = "") -> list[Access
     doors = [
         AccessPath(instance, name, listener, version)
         for name, listener in (gateway.listeners.items() if gateway else ())
-        if gateway and any(gateway.offers(listener, model) for model in names)
+        if gateway and any(gateway.has_model(listener, model) for model in names)
     ]
     return [*doors, AccessPath(instance, version=version)]
 
@@ -153,7 +153,7 @@ def _flag_set(scene: PredicateScene, path: AccessPath, name: str) -> PredicateAn
 
 
 def _flag_is(scene: PredicateScene, path: AccessPath, wanted: tuple[str, str]) -> PredicateAnswer:
-    options, words = scene.options(path.instance), scene.words(path.instance)
+    options, words = scene.options(path.instance), scene.command_words(path.instance)
     if options is None or words is None:
         return PredicateAnswer(None, "the engine's options are not known")
     name, value = wanted
@@ -182,7 +182,7 @@ def _build_option_off(scene: PredicateScene, path: AccessPath, name: str) -> Pre
 def _gateway_closes_path(scene: PredicateScene, path: AccessPath, api_path: str) -> PredicateAnswer:
     if path.listener is None:
         return PredicateAnswer(False, "its own port has every path of the engine")
-    is_open = api_path in scene.opened or api_path in GATEWAY_OWN
+    is_open = api_path in scene.open_paths or api_path in GATEWAY_OWN
     return PredicateAnswer(not is_open, f"the gateway {'opens' if is_open else 'has no path'} {api_path}")
 
 
@@ -212,7 +212,7 @@ def _locked_folder(scene: PredicateScene, path: AccessPath, _: object) -> Predic
     files = path.instance.weights
     if not files or not all(is_locked(row, scene.lock) for row in files):
         return PredicateAnswer(None, "the model is not locked")
-    words = scene.words(path.instance)
+    words = scene.command_words(path.instance)
     if words is None:
         return PredicateAnswer(None, "the engine's options are not known")
     folder = f"{scene.rig.roots.models}/{files[0].weight_folder}"
@@ -264,7 +264,7 @@ def _model_architecture_not(scene: PredicateScene, path: AccessPath, names: tupl
 
 
 def _python_keeps_asserts(scene: PredicateScene, path: AccessPath, _: object) -> PredicateAnswer:
-    words, service = scene.words(path.instance), scene.services.get(path.instance.name)
+    words, service = scene.command_words(path.instance), scene.services.get(path.instance.name)
     if words is None or service is None:
         return PredicateAnswer(None, "the engine's command line is not known")
     launcher = next((at for at, word in enumerate(words) if str(word).endswith(".py")), len(words))

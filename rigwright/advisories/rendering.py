@@ -6,11 +6,11 @@ from types import MappingProxyType
 
 from rigwright.advisories.predicates import PredicateScene
 from rigwright.engines import kind_of
-from rigwright.engines.kind import Service
+from rigwright.engines.kind import ServiceSpec
 from rigwright.model.facts import HostFacts
-from rigwright.model.models import Missing
+from rigwright.model.models import MissingModelFile
 from rigwright.model.rig import Rig
-from rigwright.plan.desired import desired
+from rigwright.plan.plan_inputs import build_target_state
 from rigwright.supply.lock import Lock
 
 # A host of the newest supported Debian. Of its values units have the release's way to run containers alone.
@@ -32,15 +32,15 @@ def render_scene(rig: Rig, lock: Lock) -> PredicateScene:
     """A rig with its lock and units. An instance that cannot be rendered, because something of it is not locked, has
     none: predicates then answer unknown.
     """
-    services: dict[str, Service] = {}
+    services: dict[str, ServiceSpec] = {}
     units: dict[str, str] = {}
     try:
-        made = desired(rig, NOMINAL)
+        made = build_target_state(rig, NOMINAL)
         texts = {one.instance: one.text for one in made.generation.units}
         for one in rig.instances:
             services[one.name] = kind_of(one).service(rig, one, made.installations[one.installed_as])
             units[one.name] = texts[one.name]
-    except (ArithmeticError, AttributeError, LookupError, Missing, StopIteration, TypeError, ValueError):
+    except (ArithmeticError, AttributeError, LookupError, MissingModelFile, StopIteration, TypeError, ValueError):
         # stand-ins for what is not locked lack what units are made of
         return PredicateScene(rig, lock)
     return PredicateScene(rig, lock, services, units)

@@ -10,7 +10,7 @@ from typing import Any
 
 from rigwright.advisories.osv import AdvisoryExport, AffectedPackage, OsvRecord, UnreadableExport, note_unreadable
 from rigwright.advisories.versions import Event, VersionRange
-from rigwright.files import content
+from rigwright.files import read_content
 from rigwright.problems import printable
 
 # Bytes of the file; that of 2025 has some 70 MB.
@@ -40,7 +40,7 @@ def read_tracker(path: Path, packages: Iterable[tuple[str, str]]) -> AdvisoryExp
     if path.is_dir() or path.suffix != ".json":
         return None
     try:
-        raw = content(path, LARGEST)
+        raw = read_content(path, LARGEST)
         data = json.loads(raw)
         made: date = datetime.fromtimestamp(path.stat().st_mtime, timezone.utc).date()
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):

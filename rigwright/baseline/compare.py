@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Literal
 
-from rigwright.baseline.run import Run
+from rigwright.baseline.run import BaselineRun
 
 SLOWER = 0.05
 """Of what was accepted, by which a rate has to be below it; public write-ups see as much between two starts of one
@@ -19,11 +19,11 @@ known from one.
 """
 WIDTH = 2.0
 """Standard deviations between starts that are noise."""
-Verdict = Literal["same", "slower", "faster", "unjudged"]
+RateVerdict = Literal["same", "slower", "faster", "unjudged"]
 
 
 @dataclass(frozen=True)
-class Level:
+class AcceptedLevel:
     """What was accepted of one rate."""
 
     mean: float
@@ -33,7 +33,7 @@ class Level:
     boots: int
 
 
-def level(runs: Sequence[Run], name: str) -> Level | None:
+def compute_level(runs: Sequence[BaselineRun], name: str) -> AcceptedLevel | None:
     """What accepted runs come to; None where none of them has this rate."""
     boots: dict[str, list[float]] = {}
     for run in runs:
@@ -42,18 +42,18 @@ def level(runs: Sequence[Run], name: str) -> Level | None:
     means = [fmean(values) for values in boots.values()]
     if not means:
         return None
-    return Level(fmean(means), WIDTH * stdev(means) if len(means) >= BOOTS else None, len(means))
+    return AcceptedLevel(fmean(means), WIDTH * stdev(means) if len(means) >= BOOTS else None, len(means))
 
 
 @dataclass(frozen=True)
-class Compared:
+class RateComparison:
     """One rate of a run beside what was accepted."""
 
     name: str
     now: float
     """Tokens a second."""
-    before: Level
-    verdict: Verdict
+    before: AcceptedLevel
+    verdict: RateVerdict
 
     @property
     def change(self) -> float:
@@ -61,24 +61,24 @@ class Compared:
         return self.now / self.before.mean - 1 if self.before.mean else 0.0
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """In words."""
         noise = self.before.noise
         known = f"noise \N{PLUS-MINUS SIGN}{noise:.1f}" if noise is not None else "noise unknown: one start"
         return f"{self.name}: {self.now:.1f} tokens/s, {100 * self.change:+.1f} % of {self.before.mean:.1f} ({known})"
 
 
-def compared(run: Run, accepted: Sequence[Run]) -> list[Compared]:
+def compare_rates(run: BaselineRun, accepted: Sequence[BaselineRun]) -> list[RateComparison]:
     """Each rate of a run that was accepted before, too."""
     found = []
     for name, series in run.rates.items():
-        before = level(accepted, name)
+        before = compute_level(accepted, name)
         if before is not None:
-            found.append(Compared(name, series.mean, before, _verdict(series.mean, before)))
+            found.append(RateComparison(name, series.mean, before, _verdict(series.mean, before)))
     return found
 
 
-def _verdict(now: float, before: Level) -> Verdict:
+def _verdict(now: float, before: AcceptedLevel) -> RateVerdict:
     if before.noise is None:
         return "unjudged"
     off = now - before.mean

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from rigwright.model.rig import Instance, Rig
 from rigwright.nvidia.cards.smi import Gpu
-from rigwright.problems import Frozen, printable
+from rigwright.problems import FrozenModel, printable
 from rigwright.types import Digits, Sha256, Text, VariantName, matching
 
 Amount = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
@@ -20,7 +20,7 @@ Moment = Annotated[
 ]
 
 
-class Fingerprint(Frozen):
+class Fingerprint(FrozenModel):
     """What has to be the same for two runs to be of the same box."""
 
     driver: Annotated[str, matching(r"[0-9.]{0,32}", "a version of numbers and dots, or nothing")]
@@ -38,7 +38,7 @@ class Fingerprint(Frozen):
     """Of all that its service is started from."""
 
     @classmethod
-    def of(cls, rig: Rig, instance: Instance, started_from: str, cards: Sequence[Gpu]) -> Fingerprint:
+    def of_instance(cls, rig: Rig, instance: Instance, started_from: str, cards: Sequence[Gpu]) -> Fingerprint:
         """An instance's.
 
         Args:
@@ -60,24 +60,24 @@ class Fingerprint(Frozen):
             settings=started_from[:12],
         )
 
-    def changes(self, before: Fingerprint) -> Iterator[str]:
+    def describe_changes(self, before: Fingerprint) -> Iterator[str]:
         """What is another than before, in words."""
         words = {"driver": "driver", "lock": "lock", "variant": "variant", "settings": "the variant's settings"}
         words |= {"cards": "cards", "power_w": "power limit (W)", "lanes": "lanes"}
         for name, word in words.items():
             was, now = getattr(before, name), getattr(self, name)
             if was != now:
-                yield f"{word}: {_shown(was)} \N{RIGHTWARDS ARROW} {_shown(now)}"
+                yield f"{word}: {_format_value(was)} \N{RIGHTWARDS ARROW} {_format_value(now)}"
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join("?" if one is None else f"{one:g}" if isinstance(one, float) else str(one) for one in value)
     text = str(value)
     return text[:12] if len(text) == 64 else text or "none"
 
 
-class Series(Frozen):
+class Series(FrozenModel):
     """Values of one figure, a value each time that it was measured."""
 
     values: tuple[Amount, ...] = Field(min_length=1, max_length=1000)
@@ -98,7 +98,7 @@ class Series(Frozen):
         return self.deviation / self.mean if self.mean else 0.0
 
 
-class Run(Frozen):
+class BaselineRun(FrozenModel):
     """One run, whole or as far as it came."""
 
     date: Moment
@@ -118,6 +118,6 @@ class Run(Frozen):
     """Whether the instance has served others meanwhile."""
 
     @property
-    def counts(self) -> bool:
+    def is_comparable(self) -> bool:
         """Whether it is judged, and may be accepted."""
         return bool(self.rates) and not (self.quick or self.ended or self.contaminated)

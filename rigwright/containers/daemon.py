@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import isfinite, isnan
 from typing import Any, Literal
 
-from rigwright.host.channel import said
+from rigwright.host.channel import free_text
 from rigwright.model.rig import Rig
 
 Options = dict[str, Any]
@@ -29,12 +29,12 @@ RELOADED = frozenset(
 )
 
 
-class Unreadable(ValueError):
+class UnreadableDaemonConfig(ValueError):
     """What is there is no table of options."""
 
 
 @dataclass(frozen=True)
-class Record:
+class DaemonRecord:
     """What we have set, and what was there before."""
 
     set: dict[Path, Any] = field(default_factory=dict)
@@ -48,11 +48,11 @@ class Record:
         """The options that these are, or are parts of."""
         return frozenset(path[0] for path in self.set)
 
-    def beside(self, before: Record) -> Record:
+    def merge_previous(self, before: DaemonRecord) -> DaemonRecord:
         """This one, with what was set before and is no more: until it is gone it has to be known as ours."""
-        return Record(before.set | self.set, before.was | self.was, self.absent)
+        return DaemonRecord(before.set | self.set, before.was | self.was, self.absent)
 
-    def text(self) -> str:
+    def render(self) -> str:
         """As it is written down."""
         rows = [
             {"path": list(path), "set": value, **({"was": self.was[path]} if path in self.was else {})}
@@ -61,24 +61,24 @@ class Record:
         return json.dumps({"absent": self.absent, "options": rows}, indent=2) + "\n"
 
 
-def record(text: str) -> Record | None:
+def parse_record(text: str) -> DaemonRecord | None:
     """Read what was written down; None where it cannot be."""
     try:
-        data = _json(text)
-        rows = {_path(row["path"]): row for row in data["options"]}
+        data = _parse_json(text)
+        rows = {_parse_path(row["path"]): row for row in data["options"]}
         was = {path: row["was"] for path, row in rows.items() if "was" in row}
-        return Record({path: row["set"] for path, row in rows.items()}, was, data["absent"] is True)
+        return DaemonRecord({path: row["set"] for path, row in rows.items()}, was, data["absent"] is True)
     except (ValueError, KeyError, TypeError):
         return None
 
 
-def _path(names: Any) -> Path:
+def _parse_path(names: Any) -> Path:
     if not isinstance(names, list) or not 0 < len(names) <= DEEPEST or not all(isinstance(name, str) for name in names):
         raise ValueError("names of tables, then a key in the last")
     return tuple(names)
 
 
-def options(text: str | None) -> Options:
+def parse_options(text: str | None) -> Options:
     """The options of a daemon.json; none without a file, or in an empty one.
 
     Raises:
@@ -88,13 +88,13 @@ def options(text: str | None) -> Options:
     plain = (text or "").removeprefix("\ufeff")
     if not plain.strip():
         return {}
-    found = _json(plain)
+    found = _parse_json(plain)
     if not isinstance(found, dict):
-        raise Unreadable("is not a table of options")
+        raise UnreadableDaemonConfig("is not a table of options")
     return found
 
 
-def _json(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     """JSON as dockerd has it: none of what Python takes beside it, and nothing that is lost by being written again.
 
     Raises:
@@ -102,16 +102,16 @@ def _json(text: str) -> Any:
     """
     try:
         found = json.loads(text, object_pairs_hook=_table, parse_constant=_number, parse_float=_number)
-    except Unreadable:
+    except UnreadableDaemonConfig:
         raise
     except (ValueError, RecursionError) as error:
-        raise Unreadable(f"is not JSON ({str(error)[:80]})") from None
+        raise UnreadableDaemonConfig(f"is not JSON ({str(error)[:80]})") from None
     level = [found]
     for _ in range(DEEPEST):
         inner = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]
         level = [value for values in inner for value in values]
     if level:
-        raise Unreadable(f"is nested more than {DEEPEST} deep")
+        raise UnreadableDaemonConfig(f"is nested more than {DEEPEST} deep")
     return found
 
 
@@ -119,17 +119,17 @@ def _table(pairs: list[tuple[str, Any]]) -> Options:
     found = dict(pairs)
     if len(found) < len(pairs):
         ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
-        raise Unreadable(f"has {said(twice)[:80]} twice")
+        raise UnreadableDaemonConfig(f"has {free_text(twice)[:80]} twice")
     return found
 
 
 def _number(text: str) -> float:
     if not isfinite(found := float(text)):
-        raise Unreadable(f"is not JSON: it has {'NaN' if isnan(found) else 'Infinity'}")
+        raise UnreadableDaemonConfig(f"is not JSON: it has {'NaN' if isnan(found) else 'Infinity'}")
     return found
 
 
-def wanted(rig: Rig) -> Options:
+def required_options(rig: Rig) -> Options:
     """What a rig asks of Docker's daemon."""
     if rig.containers is None or "docker" not in rig.containers.engines:
         return {}
@@ -141,7 +141,9 @@ def wanted(rig: Rig) -> Options:
     return ours
 
 
-def merged(there: Options, ours: Options, before: Record, absent: bool = False) -> tuple[Options, Record]:
+def merge_options(
+    there: Options, ours: Options, before: DaemonRecord, absent: bool = False
+) -> tuple[Options, DaemonRecord]:
     """What the daemon's options come to, and what is then written down.
 
     What we have set before, and ask for no more, goes back to what it was; unless somebody has changed it since.
@@ -152,7 +154,7 @@ def merged(there: Options, ours: Options, before: Record, absent: bool = False) 
         before: What we have written down.
         absent: Whether there is no file.
     """
-    made, leaves = deepcopy(there), dict(_leaves(ours))
+    made, leaves = deepcopy(there), dict(_iterate_leaves(ours))
     kept: dict[Path, Any] = {}
     for path, value in before.set.items():
         if path in leaves:
@@ -166,10 +168,10 @@ def merged(there: Options, ours: Options, before: Record, absent: bool = False) 
             kept[path] = now
         _put(made, path, (True, value))
     first = not before.set
-    return made, Record(leaves, kept, absent if first else before.absent)
+    return made, DaemonRecord(leaves, kept, absent if first else before.absent)
 
 
-def untouched(there: Options, found: Options, before: Record) -> bool:
+def is_untouched(there: Options, found: Options, before: DaemonRecord) -> bool:
     """Whether options are those that were found, and ours over them: nobody has changed them since.
 
     Args:
@@ -183,12 +185,14 @@ def untouched(there: Options, found: Options, before: Record) -> bool:
     return made == there
 
 
-def text(made: Options) -> str:
+def render_daemon_json(made: Options) -> str:
     """A daemon.json."""
     return json.dumps(made, indent=4) + "\n"
 
 
-def step(in_force: Options | None, made: Options, ours: Iterable[str]) -> Literal["", "reload", "restart"]:
+def choose_reload_action(
+    in_force: Options | None, made: Options, ours: Iterable[str]
+) -> Literal["", "reload", "restart"]:
     """What has a daemon take its options. When it takes those that its operator has written beside ours is his matter.
 
     Args:
@@ -204,11 +208,11 @@ def step(in_force: Options | None, made: Options, ours: Iterable[str]) -> Litera
     return "reload" if moved <= RELOADED else "restart"
 
 
-def _leaves(table: Options, above: Path = ()) -> Iterator[tuple[Path, Any]]:
+def _iterate_leaves(table: Options, above: Path = ()) -> Iterator[tuple[Path, Any]]:
     """What is set: a table goes on, all else is set as a whole."""
     for name, value in table.items():
         if isinstance(value, dict) and value:
-            yield from _leaves(value, (*above, name))
+            yield from _iterate_leaves(value, (*above, name))
         else:
             yield (*above, name), value
 

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from rigwright.host import channel
 from rigwright.host.channel import one_of, text, word
-from rigwright.model.debs.group import Group
-from rigwright.model.debs.versions import upstream
+from rigwright.model.debs.group import PackageGroup
+from rigwright.model.debs.versions import upstream_version
 
 # apt-get(8), --simulate: a line a package, the version that is there in square brackets, the new one in round ones
 INSTALL = re.compile(r"Inst (\S+)(?: \[([^\]]*)\])? \((\S+) .*")
@@ -25,7 +25,7 @@ ALSO = re.compile(r"([0-9]+) (?:re-installed|reinstalled|downgraded), ")
 
 
 @dataclass(frozen=True)
-class Simulation:
+class AptSimulation:
     """A transaction of apt's."""
 
     installed: tuple[tuple[str, str, str], ...]
@@ -37,7 +37,7 @@ class Simulation:
     """(name, version) of what archives have, where apt has complained."""
 
 
-S = TypeVar("S", bound=Simulation)
+S = TypeVar("S", bound=AptSimulation)
 SCHEMA: channel.Schema = {
     "how": (one_of("archive", "kernel", "kept"),),
     "said": (text,),
@@ -46,7 +46,7 @@ SCHEMA: channel.Schema = {
 """What a looking job tells (templates/debs/look.sh.j2, templates/nvidia_driver/look.sh.j2)."""
 
 
-def read(output: Iterable[str], made: type[S]) -> tuple[str, S]:
+def read_simulation(output: Iterable[str], made: type[S]) -> tuple[str, S]:
     """Read what the looking job has written down.
 
     Args:
@@ -60,11 +60,11 @@ def read(output: Iterable[str], made: type[S]) -> tuple[str, S]:
     Raises:
         ValueError: that is not what it was asked for.
     """
-    told = channel.read(output, SCHEMA)
-    return told.one("how"), parse(told.one("said").splitlines(), made, told.many("offered"))
+    told = channel.parse_output(output, SCHEMA)
+    return told.one("how"), parse_simulation(told.one("said").splitlines(), made, told.many("offered"))
 
 
-def parse(lines: Iterable[str], made: type[S], offered: Iterable[tuple[str, str]] = ()) -> S:
+def parse_simulation(lines: Iterable[str], made: type[S], offered: Iterable[tuple[str, str]] = ()) -> S:
     """Read what `apt-get --simulate` printed, standard error too.
 
     Args:
@@ -94,7 +94,7 @@ def parse(lines: Iterable[str], made: type[S], offered: Iterable[tuple[str, str]
     return made(tuple(installed), tuple(removed), tuple(complaints), tuple(offered))
 
 
-def objections(seen: Simulation, one: Group, removed: Collection[str]) -> list[str]:
+def find_transaction_problems(seen: AptSimulation, one: PackageGroup, removed: Collection[str]) -> list[str]:
     """Why a transaction must not happen, each with what to do; nothing where it may.
 
     Args:
@@ -103,7 +103,7 @@ def objections(seen: Simulation, one: Group, removed: Collection[str]) -> list[s
         removed: Those that may go.
     """
     if seen.complaints:
-        if gone := _others(seen, one):
+        if gone := _describe_other_versions(seen, one):
             return [
                 f"{one.name} {one.version} is not available: the archive has {', '.join(gone)}; set one of those in "
                 "catalog/ next to the inventory and run `rigwright lock`, or name a mirror that still has it"
@@ -122,10 +122,10 @@ def objections(seen: Simulation, one: Group, removed: Collection[str]) -> list[s
     ]
 
 
-def _others(seen: Simulation, one: Group) -> list[str]:
+def _describe_other_versions(seen: AptSimulation, one: PackageGroup) -> list[str]:
     """The versions that archives have where they lack a locked one; nothing where that is not the trouble."""
     lacking = [name for name, row in one.packages.items() if (name, row.version) not in seen.offered]
-    return sorted({f"{name} {upstream(version)}" for name, version in seen.offered if name in lacking[:1]})
+    return sorted({f"{name} {upstream_version(version)}" for name, version in seen.offered if name in lacking[:1]})
 
 
 def _plain(name: str) -> str:

@@ -23,7 +23,7 @@ class SourceFile:
         """The archives that it names, each as it is written."""
         return list(_addresses(self))
 
-    def names(self, origins: Iterable[str]) -> tuple[bool, bool]:
+    def match_origins(self, origins: Iterable[str]) -> tuple[bool, bool]:
         """Whether it names an archive whose address begins with one of these, and whether it names others, too."""
         beginnings = tuple(one.lower().partition("://")[2] for one in origins)
         plain = [re.sub(r"^[a-z+]*://", "", one.lower()) for one in self.addresses()]

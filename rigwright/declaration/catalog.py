@@ -17,19 +17,27 @@ from pydantic import (
 )
 
 from rigwright import toml
+from rigwright.deprecated_keys import rename_deprecated_keys
 from rigwright.engines import kinds
 from rigwright.engines.kind import Kind
 from rigwright.host.systems import SYSTEMS
-from rigwright.model.catalog import Card, Catalog, Model
-from rigwright.model.containers.tables import DOCKER, TOOLKIT, group_of
-from rigwright.model.engines.evidence import Derived
+from rigwright.model.catalog import Card, Catalog, ModelKeys
+from rigwright.model.containers.archive_tables import DOCKER_ARCHIVE, TOOLKIT_ARCHIVE, group_of
+from rigwright.model.engines.evidence import DerivedEvidence
 from rigwright.model.engines.keys import EngineKeys, VariantKeys
-from rigwright.model.engines.purpose import Blocked
+from rigwright.model.engines.purpose import BlockedVariant
 from rigwright.model.envs.keys import EnvKeys
-from rigwright.model.nvidia.tables import tables
-from rigwright.older import renamed
+from rigwright.model.nvidia.driver_tables import load_driver_tables
 from rigwright.plugins.keys import PluginKeys
-from rigwright.problems import Frozen, Invalid, Problem, of_validation, shown, suggestion, unknown
+from rigwright.problems import (
+    FrozenModel,
+    Invalid,
+    Problem,
+    describe_unknown,
+    format_value,
+    suggestion,
+    translate_validation,
+)
 from rigwright.supply.inputs import Input
 from rigwright.supply.root_programs import CUDA
 from rigwright.types import CatalogName, VariantName
@@ -39,15 +47,15 @@ M = TypeVar("M", bound=BaseModel)
 DRIVER = "driver-"
 
 
-class CatalogFile(Frozen):
+class CatalogFile(FrozenModel):
     """What one catalogue file may hold."""
 
     cards: dict[CatalogName, Card] = Field(default_factory=dict)
-    models: dict[CatalogName, Model] = Field(default_factory=dict)
+    models: dict[CatalogName, ModelKeys] = Field(default_factory=dict)
     # which keys they may have is their kind's to say: load_catalog asks it
     engines: dict[CatalogName, Any] = Field(default_factory=dict)
     variants: dict[VariantName, Any] = Field(default_factory=dict)
-    blocked: dict[VariantName, Blocked] = Field(default_factory=dict)
+    blocked: dict[VariantName, BlockedVariant] = Field(default_factory=dict)
     envs: dict[CatalogName, EnvKeys] = Field(default_factory=dict)
     plugins: dict[CatalogName, PluginKeys] = Field(default_factory=dict)
     inputs: dict[CatalogName, Input] = Field(default_factory=dict)
@@ -56,27 +64,29 @@ class CatalogFile(Frozen):
     _judged: dict[tuple[str, type[VariantKeys]], tuple[VariantKeys, list[str]]] = PrivateAttr(default_factory=dict)
 
 
-class Unjudged(VariantKeys):
+class UncheckedVariant(VariantKeys):
     """A variant of an engine that is not there: nobody knows its keys."""
 
     model_config = ConfigDict(extra="ignore")
 
 
-def _misnamed(path: Path, inputs: dict[str, Input]) -> list[Problem]:
+def _find_misnamed(path: Path, inputs: dict[str, Input]) -> list[Problem]:
     """Refuse packages that are not called after what is brought by packages, and all else that is."""
-    if not any(one.kind == "deb" or name.startswith((DRIVER, TOOLKIT, DOCKER)) for name, one in inputs.items()):
+    if not any(
+        one.kind == "deb" or name.startswith((DRIVER, TOOLKIT_ARCHIVE, DOCKER_ARCHIVE)) for name, one in inputs.items()
+    ):
         return []
     try:
-        known = tables(path.parent.parent)
+        known = load_driver_tables(path.parent.parent)
     except Invalid as error:
         return error.problems
     drivers = {f"{DRIVER}{system}" for offer in known.offers for system in offer.systems}
-    schemes = dict.fromkeys(drivers, ("nvidia", "apt")) | {TOOLKIT: (TOOLKIT,)}
-    schemes |= {group_of(DOCKER, system): (DOCKER,) for system in SYSTEMS}
+    schemes = dict.fromkeys(drivers, ("nvidia", "apt")) | {TOOLKIT_ARCHIVE: (TOOLKIT_ARCHIVE,)}
+    schemes |= {group_of(DOCKER_ARCHIVE, system): (DOCKER_ARCHIVE,) for system in SYSTEMS}
     found = []
     for name, one in inputs.items():
         if one.kind == "deb" and name not in schemes:
-            found.append(Problem(str(path), f"inputs.{name}", unknown("input of packages", name, schemes)))
+            found.append(Problem(str(path), f"inputs.{name}", describe_unknown("input of packages", name, schemes)))
         elif one.kind == "deb" and (scheme := one.sources[0].partition(":")[0]) not in schemes[name]:
             said = f"{scheme}: is refused: must be {' or '.join(f'{word}:' for word in schemes[name])}"
             found.append(Problem(str(path), f"inputs.{name}.sources", said))
@@ -85,27 +95,27 @@ def _misnamed(path: Path, inputs: dict[str, Input]) -> list[Problem]:
     return found
 
 
-def _kind(engine: object) -> Kind | None:
+def _find_kind(engine: object) -> Kind | None:
     """The kind of what is declared as an engine, if there is one of that name."""
     given = engine.get("kind") if isinstance(engine, dict) else None
     return kinds().get(given) if isinstance(given, str) else None
 
 
-def _engine(path: Path, name: str, data: object, problems: list[Problem]) -> EngineKeys | None:
+def _parse_engine(path: Path, name: str, data: object, problems: list[Problem]) -> EngineKeys | None:
     """One engine, by its kind's keys; None after naming what is wrong with it."""
-    kind = _kind(data)
+    kind = _find_kind(data)
     if isinstance(data, dict) and kind is None:
         # which keys it may have, nobody knows
         given = data.get("kind", "")
-        text = f"{shown(given)} is refused" if "kind" in data else "missing"
+        text = f"{format_value(given)} is refused" if "kind" in data else "missing"
         text += suggestion(given if isinstance(given, str) else "", kinds())
         problems.append(Problem(str(path), f"engines.{name}.kind", text))
         return None
     model = kind.engine_keys if kind else EngineKeys
-    return _validated(path, ("engines", name), model, data, problems)
+    return _validate_table(path, ("engines", name), model, data, problems)
 
 
-def _variant(
+def _parse_variant(
     path: Path, file: CatalogFile, name: str, engines: Mapping[str, object], problems: list[Problem], older: list[str]
 ) -> VariantKeys | None:
     """One variant, by the keys of its engine's kind; None after naming what is wrong with it.
@@ -125,39 +135,41 @@ def _variant(
         lacks = f'missing: it is called "{called}" here' if called else "missing"
         given = str(data.get(called, name.partition("/")[0]))
         problems.append(Problem(str(path), f"variants.{name}.engine", lacks + suggestion(given, engines)))
-        _validated(path, ("variants", name), Unjudged, data | {"engine": "none"}, problems)
+        _validate_table(path, ("variants", name), UncheckedVariant, data | {"engine": "none"}, problems)
         return None
-    kind = _kind(engines.get(str(data.get("engine")))) if isinstance(data, dict) else None
-    model = kind.variant_keys if kind else Unjudged
+    kind = _find_kind(engines.get(str(data.get("engine")))) if isinstance(data, dict) else None
+    model = kind.variant_keys if kind else UncheckedVariant
     made, said = file._judged.get((name, model), (None, []))
     if made is None:
-        data, said = renamed(model, data, f"variants.{name}.")
-        made = _validated(path, ("variants", name), model, data, problems)
+        data, said = rename_deprecated_keys(model, data, f"variants.{name}.")
+        made = _validate_table(path, ("variants", name), model, data, problems)
     if made is not None:
         file._judged[name, model] = made, said
     older += [f"{path}: {line}" for line in said]
     return made
 
 
-def _foreign_names(
+def _find_unknown_names(
     path: str, name: str, variant: VariantKeys, tables: Mapping[str, Mapping[str, object]]
 ) -> Iterator[Problem]:
     """Refuse names in what is told of a variant that nothing goes by."""
     for index, card in enumerate(variant.purpose.cards if variant.purpose else ()):
         if card not in tables["cards"]:
             key = f"variants.{name}.purpose.cards[{index}]"
-            yield Problem(path, key, unknown("card", card, tables["cards"]))
-    origin = variant.evidence.origin if isinstance(variant.evidence, Derived) else ""
+            yield Problem(path, key, describe_unknown("card", card, tables["cards"]))
+    origin = variant.evidence.origin if isinstance(variant.evidence, DerivedEvidence) else ""
     if re.fullmatch(r"[a-z0-9.-]+/\S+", origin) and (origin == name or origin not in tables["variants"]):
         others = tables["variants"].keys() - {name}
-        yield Problem(path, f"variants.{name}.evidence.origin", unknown("other variant", origin, others))
+        yield Problem(path, f"variants.{name}.evidence.origin", describe_unknown("other variant", origin, others))
 
 
-def _validated(path: Path, place: tuple[str, str], model: type[M], data: object, problems: list[Problem]) -> M | None:
+def _validate_table(
+    path: Path, place: tuple[str, str], model: type[M], data: object, problems: list[Problem]
+) -> M | None:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        problems += of_validation(error, model, str(path), "", within=place)
+        problems += translate_validation(error, model, str(path), "", within=place)
         return None
 
 
@@ -178,7 +190,7 @@ def load_catalog(folders: list[Path]) -> Catalog:
         snapshots |= {path.name: path for path in folder.glob("flags/*") if path.suffix in (".txt", ".json")}
         here: dict[str, dict[str, Any]] = {table: {} for table in merged}
         for path in sorted(folder.glob("*.toml")):
-            read, faults = toml.sound(path, CatalogFile)
+            read, faults = toml.load_sound_entries(path, CatalogFile)
             problems += faults
             faulty |= bool(faults)
             if read is None:
@@ -192,8 +204,8 @@ def load_catalog(folders: list[Path]) -> Catalog:
             places |= dict.fromkeys(read.variants, (path, read))
             declared |= read.engines
             for name, data in read.engines.items():
-                here["engines"][name] = _engine(path, name, data, problems)
-            problems += _misnamed(path, read.inputs)
+                here["engines"][name] = _parse_engine(path, name, data, problems)
+            problems += _find_misnamed(path, read.inputs)
             problems += [
                 Problem(str(path), f"inputs.{name}.patches", f"must be left out: only input {CUDA} has patches")
                 for name, one in read.inputs.items()
@@ -201,9 +213,11 @@ def load_catalog(folders: list[Path]) -> Catalog:
             ]
         for table, entries in here.items():
             merged[table] |= entries
-    merged["variants"] = {name: _variant(*places[name], name, declared, problems, older) for name in merged["variants"]}
+    merged["variants"] = {
+        name: _parse_variant(*places[name], name, declared, problems, older) for name in merged["variants"]
+    }
     for name, variant in merged["variants"].items():
-        problems += _foreign_names(str(places[name][0]), name, variant, merged) if variant and not faulty else ()
+        problems += _find_unknown_names(str(places[name][0]), name, variant, merged) if variant and not faulty else ()
     if problems:
         raise Invalid(problems)
     patches = merged["inputs"][CUDA].patches if CUDA in merged["inputs"] else ()

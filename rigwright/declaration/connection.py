@@ -13,14 +13,14 @@ from pydantic import AfterValidator, Field, ValidationError
 from rigwright import files
 from rigwright.addresses import SshHost, TcpPort
 from rigwright.declaration import host_key
-from rigwright.problems import Problem, Written, of_validation, said, shown
+from rigwright.problems import InventoryModel, Problem, describe_violated_rule, format_value, translate_validation
 from rigwright.types import PLAIN, matching
 
 LARGEST = 64 << 10  # bytes of a private key; one of RSA with 16384 bits has 13,000
 
 
 def _host_key(value: str) -> str:
-    if not host_key.valid(value):
+    if not host_key.is_host_key(value):
         raise ValueError(host_key.RULE)
     return value
 
@@ -28,7 +28,7 @@ def _host_key(value: str) -> str:
 _Path = Annotated[str, matching(rf"(?!-){PLAIN}{{1,4096}}", "a path, not beginning with a dash")]
 
 
-class Connection(Written):
+class ConnectionEntry(InventoryModel):
     """How a rig is reached: keys of pyinfra's ("SSH connector" in its documentation), and one of ours."""
 
     ssh_hostname: SshHost = Field(default="", description="Address; default: the rig's name.")
@@ -52,19 +52,21 @@ class Connection(Written):
     )
 
 
-KEYS = tuple(field.alias or name for name, field in Connection.model_fields.items())
+KEYS = tuple(field.alias or name for name, field in ConnectionEntry.model_fields.items())
 
 
-def wrong(key: str, value: object) -> str:
+def describe_wrong_value(key: str, value: object) -> str:
     """What a key's value must be, where it is refused; empty where it is right."""
     try:
-        Connection.model_validate({key: value})
+        ConnectionEntry.model_validate({key: value})
     except ValidationError as error:
-        return said(error)
+        return describe_violated_rule(error)
     return ""
 
 
-def refusals(file: str, name: str, given: dict[str, object], others: Collection[str], *, here: bool) -> list[Problem]:
+def find_connection_problems(
+    file: str, name: str, given: dict[str, object], others: Collection[str], *, here: bool
+) -> list[Problem]:
     """What is wrong with the keys of a rig's connection.
 
     Args:
@@ -80,37 +82,45 @@ def refusals(file: str, name: str, given: dict[str, object], others: Collection[
         if "password" in key
     ]
     try:
-        Connection.model_validate({key: value for key, value in given.items() if "password" not in key})
+        ConnectionEntry.model_validate({key: value for key, value in given.items() if "password" not in key})
     except ValidationError as error:
-        found += of_validation(error, Connection, file, name, also=frozenset(others))
+        found += translate_validation(error, ConnectionEntry, file, name, also=frozenset(others))
     idle = {"ssh_known_hosts_file", "ssh_strict_host_key_checking"} & {*given} if "ssh_host_key" in given else set()
     alone = "conflicts with ssh_host_key: only that key is accepted"
     found += [Problem(file, f"{name}.{key}", alone) for key in idle]
     for key, judge in _FILES.items() if here else ():
         value = given.get(key) if key not in idle else None
-        if isinstance(value, str) and not wrong(key, value) and (faulty := judge(str(Path(value).expanduser()))):
-            found.append(Problem(file, f"{name}.{key}", f"{shown(value)} is refused: {faulty}"))
+        if (
+            isinstance(value, str)
+            and not describe_wrong_value(key, value)
+            and (faulty := judge(str(Path(value).expanduser())))
+        ):
+            found.append(Problem(file, f"{name}.{key}", f"{format_value(value)} is refused: {faulty}"))
     return found
 
 
-def private_key(path: str) -> str:
+def describe_unusable_key(path: str) -> str:
     """Why a file cannot be logged in with; as pyinfra does, a path is taken from the folder that one is in."""
     try:
-        text = files.content(path, LARGEST)
+        text = files.read_content(path, LARGEST)
     except ValueError as error:
         return str(error)
     if not re.match(rb"\s*-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----", text):
         return "contains no private key: must begin with -----BEGIN ... PRIVATE KEY-----"
     # one of somebody else's is as they keep it (OpenSSH's authfile.c)
-    return files.exposed(path) if Path(path).stat().st_uid == os.getuid() else ""
+    return files.describe_exposure(path) if Path(path).stat().st_uid == os.getuid() else ""
 
 
-def _some_file(path: str) -> str:
+def _describe_missing_file(path: str) -> str:
     try:
-        files.refuse_odd(path)
+        files.refuse_special_file(path)
     except ValueError as error:
         return "" if path == os.devnull else str(error)
     return ""
 
 
-_FILES = {"ssh_key": private_key, "ssh_config_file": _some_file, "ssh_known_hosts_file": _some_file}
+_FILES = {
+    "ssh_key": describe_unusable_key,
+    "ssh_config_file": _describe_missing_file,
+    "ssh_known_hosts_file": _describe_missing_file,
+}

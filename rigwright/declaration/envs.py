@@ -7,27 +7,27 @@ from collections.abc import Mapping
 from packaging.utils import canonicalize_name
 
 from rigwright.declaration.instances import Refuse
-from rigwright.model.answers import complaint
 from rigwright.model.catalog import Catalog
 from rigwright.model.entry import RigEntry
-from rigwright.model.rig import DeclaredEnv
-from rigwright.patches.patch import chosen
-from rigwright.plugins.plugin import Plugin, together, unfit
-from rigwright.problems import suggestion, unknown
-from rigwright.supply.lock import Kind, Lock
-from rigwright.supply.machine_code import refusals
+from rigwright.model.lock_coverage import describe_uncovered
+from rigwright.model.rig import EnvSpec
+from rigwright.patches.patch import select_patches
+from rigwright.plugins.plugin import Plugin, find_mismatches, find_plugin_conflicts
+from rigwright.problems import describe_unknown, suggestion
+from rigwright.supply.lock import ArtefactKind, Lock
+from rigwright.supply.machine_code import find_machine_code_refusals
 
 # Files without code for a card that are named: a whole environment for other cards has dozens.
 LISTED = 3
 
 
-def capabilities(entry: RigEntry, catalog: Catalog) -> frozenset[str]:
+def compute_capabilities(entry: RigEntry, catalog: Catalog) -> frozenset[str]:
     """The compute capabilities of an entry's cards, as far as they are known."""
     cards = (catalog.cards.get(one) if isinstance(one, str) else one for one in entry.cards)
     return frozenset(card.capability for card in cards if card)
 
 
-def declared_envs(
+def resolve_envs(
     entry: RigEntry,
     running: Mapping[str, str],
     catalog: Catalog,
@@ -36,7 +36,7 @@ def declared_envs(
     refuse: Refuse,
     *,
     locking: bool = False,
-) -> tuple[DeclaredEnv, ...]:
+) -> tuple[EnvSpec, ...]:
     """The environments that an entry names and its instances run in, by name; those that cannot be had are refused.
 
     Args:
@@ -48,22 +48,22 @@ def declared_envs(
         refuse: Told what is wrong.
         locking: Whether the lock is only being made: nobody knows yet which versions there will be.
     """
-    found: dict[str, DeclaredEnv] = {}
+    found: dict[str, EnvSpec] = {}
     asked_for = [(f"envs[{index}]", name) for index, name in enumerate(entry.envs)]
     for key, name in (*asked_for, *running.items()):
         if name in found and key in running:
             continue
         keys = catalog.envs.get(name)
         if keys is None:
-            refuse(key, unknown("environment", name, catalog.envs))
+            refuse(key, describe_unknown("environment", name, catalog.envs))
             continue
         if name in found:
             refuse(key, f"{name} is listed twice")
         if name in catalog.engines and catalog.engines[name].environment is None:
             refuse(key, f"{name} is also an engine's name: both would be installed in one place")
-        inputs: tuple[tuple[str, Kind], ...] = ((keys.python, "conda"), (keys.packages, "wheel"))
+        inputs: tuple[tuple[str, ArtefactKind], ...] = ((keys.python, "conda"), (keys.packages, "wheel"))
         for source, kind in inputs:
-            if wrong := complaint(source, kind, catalog.inputs, lock, inventory):
+            if wrong := describe_uncovered(source, kind, catalog.inputs, lock, inventory):
                 refuse(key, f"{name}: {wrong}")
         packages, asked = lock.groups.get(keys.packages, ()), catalog.inputs.get(keys.packages)
         python = lock.groups.get(keys.python, ())
@@ -75,25 +75,25 @@ def declared_envs(
             refuse(key, f"{name}: {said}{suggestion(keys.distribution, names)}")
         versions: dict[str, str] = {canonicalize_name(one.name): one.version for one in packages}
         known = {} if locking else versions
-        patches, wrong_patches = chosen(keys.patches, catalog.patches, known or None, name)
-        plugins, wrong_plugins = _plugins(name, catalog, lock, inventory, known)
+        patches, wrong_patches = select_patches(keys.patches, catalog.patches, known or None, name)
+        plugins, wrong_plugins = _resolve_plugins(name, catalog, lock, inventory, known)
         for line in (*wrong_patches, *wrong_plugins):
             refuse(key, f"{name}: {line}")
         patterns = asked.for_other_cards if asked else ()
         brought = [own for plugin in plugins if (own := catalog.inputs.get(plugin.keys.input))]
         patterns += tuple(pattern for own in brought for pattern in own.for_other_cards)
         compiled = (*packages, *(plugin.row for plugin in plugins))
-        for capability in sorted(capabilities(entry, catalog)):
-            refused, _ = refusals(compiled, patterns, capability)
+        for capability in sorted(compute_capabilities(entry, catalog)):
+            refused, _ = find_machine_code_refusals(compiled, patterns, capability)
             for line in refused[:LISTED]:
                 refuse(key, f"{name}: {line}")
             if len(refused) > LISTED:
                 refuse(key, f"{name}: {len(refused) - LISTED} more of its files have no code for it")
-        found[name] = DeclaredEnv(name, keys, python, packages, patterns, patches, plugins)
+        found[name] = EnvSpec(name, keys, python, packages, patterns, patches, plugins)
     return tuple(found[name] for name in sorted(found))
 
 
-def _plugins(
+def _resolve_plugins(
     name: str, catalog: Catalog, lock: Lock, inventory: str, versions: Mapping[str, str]
 ) -> tuple[tuple[Plugin, ...], list[str]]:
     """The plugins that an environment names, and what is wrong with that, a line each.
@@ -110,12 +110,12 @@ def _plugins(
     for one in catalog.envs[name].plugins:
         keys = catalog.plugins.get(one)
         if keys is None:
-            wrong.append(unknown("plugin", one, catalog.plugins))
+            wrong.append(describe_unknown("plugin", one, catalog.plugins))
         elif one in (other.name for other in found):
             wrong.append(f"plugin {one} is listed twice")
-        elif missing := complaint(keys.input, "plugin", catalog.inputs, lock, inventory):
+        elif missing := describe_uncovered(keys.input, "plugin", catalog.inputs, lock, inventory):
             wrong.append(f"plugin {one}: {missing}")
         else:
             found.append(Plugin(one, keys, lock.artefacts[keys.input]))
-            wrong += [f"plugin {one} {line}" for line in unfit(keys, versions, name)] if versions else []
-    return tuple(found), [*wrong, *together(found)]
+            wrong += [f"plugin {one} {line}" for line in find_mismatches(keys, versions, name)] if versions else []
+    return tuple(found), [*wrong, *find_plugin_conflicts(found)]

@@ -32,13 +32,13 @@ class HostKey:
         return f"SHA256:{base64.b64encode(hashlib.sha256(self.blob).digest()).decode().rstrip('=')}"
 
     @property
-    def comparison(self) -> str:
+    def comparison_command(self) -> str:
         """The command that prints the fingerprint on the host itself, where Debian and Ubuntu have its keys."""
         noun = self.kind.removeprefix("ssh-").partition("-")[0]
         return f"ssh-keygen -lf /etc/ssh/ssh_host_{noun}_key.pub"
 
 
-def parse(text: str) -> HostKey:
+def parse_host_key(text: str) -> HostKey:
     """A key from a line of a `.pub` file; a comment after it is dropped.
 
     Raises:
@@ -52,15 +52,15 @@ def parse(text: str) -> HostKey:
         blob = base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError):  # the latter for what is not ASCII
         raise ValueError("the key is not base64") from None
-    if not _whole(kind, _fields(blob)):
+    if not _is_complete(kind, _fields(blob)):
         raise ValueError(f"the base64 contains no key of type {kind}")
     return HostKey(kind, blob)
 
 
-def valid(value: object) -> bool:
+def is_host_key(value: object) -> bool:
     """Whether a value is the text of a key."""
     try:
-        return isinstance(value, str) and bool(parse(value))
+        return isinstance(value, str) and bool(parse_host_key(value))
     except ValueError:
         return False
 
@@ -77,18 +77,18 @@ def _fields(blob: bytes) -> list[bytes]:
     return [] if blob else found
 
 
-def _whole(kind: str, fields: list[bytes]) -> bool:
+def _is_complete(kind: str, fields: list[bytes]) -> bool:
     if not fields or fields[0] != kind.encode():
         return False
     if kind == "ssh-ed25519":
         return [len(one) for one in fields[1:]] == [_EDWARDS]
     if kind == "ssh-rsa":
-        return len(fields) == 3 and all(map(_positive, fields[1:])) and _bits(fields[2]) >= _RSA_BITS
+        return len(fields) == 3 and all(map(_is_positive, fields[1:])) and _bits(fields[2]) >= _RSA_BITS
     curve = kind.removeprefix("ecdsa-sha2-")
     return len(fields) == 3 and fields[1] == curve.encode() and len(fields[2]) == _CURVES[curve] and fields[2][0] == 4
 
 
-def _positive(number: bytes) -> bool:
+def _is_positive(number: bytes) -> bool:
     """Whether it is a number above zero in the one form it may have (RFC 4251, mpint)."""
     return bool(number) and number[0] < 0x80 and not (number[0] == 0 and (len(number) == 1 or number[1] < 0x80))
 

@@ -7,30 +7,30 @@ from pathlib import Path
 from typing import Literal
 
 from rigwright.engines import kind_of, kinds
-from rigwright.engines.caution import judged, placed
 from rigwright.engines.kind import InstallingKind, Kind
-from rigwright.model import keys
-from rigwright.model.answers import complaint
+from rigwright.engines.known_issues import describe_issues, place_instance
+from rigwright.model import api_keys
+from rigwright.model.api_keys import resolve_inventory_path
 from rigwright.model.catalog import Catalog
 from rigwright.model.engines.keys import EngineKeys, PatchedKeys
 from rigwright.model.entry import RigEntry
 from rigwright.model.instance_entry import InstanceEntry
-from rigwright.model.keys import beside
-from rigwright.model.models import Missing, Selection
-from rigwright.model.rig import POWER_UNIT, DeclaredEnv, Instance, Part
-from rigwright.patches.patch import Patch, chosen
-from rigwright.plugins.plugin import chosen as chosen_plugins
-from rigwright.problems import Invalid, counted, shown, suggestion, unknown
+from rigwright.model.lock_coverage import describe_uncovered
+from rigwright.model.models import MissingModelFile, ModelSelection
+from rigwright.model.rig import POWER_UNIT, EnvSpec, Instance, ModelPart
+from rigwright.patches.patch import Patch, select_patches
+from rigwright.plugins.plugin import select_plugins as chosen_plugins
+from rigwright.problems import Invalid, describe_unknown, format_count, format_value, suggestion
 from rigwright.supply import lock as locks
 from rigwright.supply.lock import Lock
 
 Refuse = Callable[[str, str], None]
 """Is told a key of the rig and what is wrong with it."""
-Making = Literal["", "lock", "bundle", "audit"]
+LoadPurpose = Literal["", "lock", "bundle", "audit"]
 """What of a rig is only being made while it is loaded."""
 
 
-def instance(
+def resolve_instance(
     name: str,
     declared: InstanceEntry,
     present: int,
@@ -38,7 +38,7 @@ def instance(
     lock: Lock,
     refuse: Refuse,
     inventory: Path,
-    making: Making,
+    making: LoadPurpose,
 ) -> Instance | None:
     """One instance with its names resolved, or None after refusing it."""
     key = f"instances.{name}"
@@ -48,32 +48,34 @@ def instance(
     if variant is None:
         blocked = catalog.blocked.get(declared.variant)
         said = f"{declared.variant} {blocked.refusal}" if blocked else ""
-        refuse(f"{key}.variant", said or unknown("variant", declared.variant, catalog.variants))
+        refuse(f"{key}.variant", said or describe_unknown("variant", declared.variant, catalog.variants))
         return None
     if len(declared.cards) != variant.cards:
         refuse(
             f"{key}.cards",
-            f"{declared.variant} needs {counted(variant.cards, 'card')}, but {len(declared.cards)} are listed",
+            f"{declared.variant} needs {format_count(variant.cards, 'card')}, but {len(declared.cards)} are listed",
         )
     if missing := [index for index in declared.cards if index >= present]:
-        refuse(f"{key}.cards", f"no card {missing[0]}: the rig declares {counted(present, 'card')}, counted from 0")
+        refuse(
+            f"{key}.cards", f"no card {missing[0]}: the rig declares {format_count(present, 'card')}, counted from 0"
+        )
     said = f"{declared.variant}: "
     engine = catalog.engines.get(variant.engine)
     model = catalog.models.get(variant.model)
     if engine is None:
-        refuse(f"{key}.variant", said + unknown("engine", variant.engine, catalog.engines))
+        refuse(f"{key}.variant", said + describe_unknown("engine", variant.engine, catalog.engines))
     if model is None:
-        refuse(f"{key}.variant", said + unknown("model", variant.model, catalog.models))
+        refuse(f"{key}.variant", said + describe_unknown("model", variant.model, catalog.models))
     kind = kinds()[engine.kind] if engine else None
-    inputs = _inputs(kind, engine, catalog, key, said, refuse) if kind and engine else {}
+    inputs = _resolve_inputs(kind, engine, catalog, key, said, refuse) if kind and engine else {}
     for source, what in inputs.items():
-        if wrong := complaint(source, what, catalog.inputs, lock, str(inventory)):
+        if wrong := describe_uncovered(source, what, catalog.inputs, lock, str(inventory)):
             refuse(f"{key}.variant", said + wrong)
-    made: tuple[Part, ...] = ()
+    made: tuple[ModelPart, ...] = ()
     if model and kind:
         try:
-            made = kind.parts(model, Selection(catalog.inputs, lock, str(inventory), lenient=making == "lock"))
-        except Missing as error:
+            made = kind.parts(model, ModelSelection(catalog.inputs, lock, str(inventory), lenient=making == "lock"))
+        except MissingModelFile as error:
             for wrong in str(error).splitlines():
                 refuse(f"{key}.variant", said + wrong)
     rows = [lock.rows(source) for source in inputs]
@@ -81,22 +83,22 @@ def instance(
     if not engine or not kind or not made or not all(rows):
         return None
     try:
-        known = kind.known(catalog, engine, artefacts)
+        known = kind.version_data(catalog, engine, artefacts)
     except Invalid as error:
         refuse(f"{key}.variant", f"{said}{error}")
         return None
     patches: tuple[Patch, ...] = ()
     if isinstance(kind, InstallingKind) and isinstance(engine, PatchedKeys):
         versions = kind.patchable(engine, artefacts) if making != "lock" else None
-        patches, unfit = chosen(engine.patches, catalog.patches, versions, variant.engine)
+        patches, unfit = select_patches(engine.patches, catalog.patches, versions, variant.engine)
         for wrong in unfit:
             refuse(f"{key}.variant", said + wrong)
     env = catalog.envs.get(engine.environment or "")
     key_file, key_name = None, f"{name}.api-key"
     if declared.api_key_file is not None:
-        key_file = beside(inventory.parent, declared.api_key_file)
+        key_file = resolve_inventory_path(inventory.parent, declared.api_key_file)
         try:
-            key_name = f"{name}.{keys.fingerprint(keys.read(key_file), name)}.api-key"
+            key_name = f"{name}.{api_keys.key_fingerprint(api_keys.load_api_key(key_file), name)}.api-key"
         except ValueError as error:
             refuse(f"{key}.api_key_file", f"{key_file} {error}")
     return Instance(
@@ -120,27 +122,27 @@ def instance(
     )
 
 
-def _inputs(
+def _resolve_inputs(
     kind: Kind, engine: EngineKeys, catalog: Catalog, key: str, said: str, refuse: Refuse
-) -> Mapping[str, locks.Kind]:
+) -> Mapping[str, locks.ArtefactKind]:
     """What an engine is installed from: input of the catalogue -> the kind of its artefacts in the lock."""
     if isinstance(kind, InstallingKind):
         return kind.inputs(engine)
     env = engine.environment or ""
     if (keys_ := catalog.envs.get(env)) is None:
-        refuse(f"{key}.variant", said + unknown("environment", env, catalog.envs))
+        refuse(f"{key}.variant", said + describe_unknown("environment", env, catalog.envs))
         return {}
     return {keys_.packages: "wheel"}
 
 
-def refuse_keys(
+def refuse_engine_keys(
     instance: Instance,
     entry: RigEntry,
     catalog: Catalog,
     folder: Path,
     refuse: Refuse,
-    env: DeclaredEnv | None,
-    making: Making,
+    env: EnvSpec | None,
+    making: LoadPurpose,
 ) -> None:
     """Refuse what the engine's version would not start with, be it the variant's or what its keys become, and what is
     known to go wrong for sure.
@@ -151,30 +153,32 @@ def refuse_keys(
     found = kind_of(instance).refusals(instance, entry.roots, folder, capabilities)
     # of what is only being locked, nobody knows how large it is
     if making != "lock" and len(cards) == len(instance.cards):
-        found += judged(placed(instance, cards, env.patches if env else instance.patches), refused=True)
+        found += describe_issues(
+            place_instance(instance, cards, env.patches if env else instance.patches), refused=True
+        )
     for wrong in found:
         refuse(f"instances.{instance.name}.variant", f"{instance.variant_name}: {wrong}")
 
 
-def refuse_reserved(instances: Sequence[Instance], allowed: Sequence[str], refuse: Refuse) -> None:
+def refuse_forbidden_keys(instances: Sequence[Instance], allowed: Sequence[str], refuse: Refuse) -> None:
     """Refuse what a catalogue may not say unless the inventory allows it, and what is allowed for nothing."""
     found: set[str] = set()
     for instance in instances:
-        for key, why in kind_of(instance).reserved(instance).items():
+        for key, why in kind_of(instance).forbidden_keys(instance).items():
             found.add(key)
             if key not in allowed:
-                said = f"{instance.variant_name}: {key} = {shown(_said(instance, key))} {why}"
+                said = f"{instance.variant_name}: {key} = {format_value(_declared_value(instance, key))} {why}"
                 refuse(
                     f"instances.{instance.name}.variant",
                     f'{said}; an inventory can allow it: "allow": ["{key}"]',
                 )
     for index, key in enumerate(allowed):
-        # groups of locks: rigwright.declaration.own_locks
+        # groups of locks: rigwright.declaration.inventory_locks
         if key not in found and not key.startswith("locks."):
             refuse(f"allow[{index}]", f'"{key}" is not needed by anything that the rig serves{suggestion(key, found)}')
 
 
-def _said(instance: Instance, key: str) -> object:
+def _declared_value(instance: Instance, key: str) -> object:
     """What engine or variant has under a key of one of their tables."""
     table, _, name = key.partition(".")
     if table == "variant":
@@ -184,16 +188,18 @@ def _said(instance: Instance, key: str) -> object:
     )
 
 
-def refuse_lent(lent: Sequence[int], present: int, refuse: Refuse) -> None:
+def refuse_reserved_gpus(lent: Sequence[int], present: int, refuse: Refuse) -> None:
     """Refuse to lend a card that is not there, or one twice."""
     for index, card in enumerate(lent):
         if card >= present:
-            refuse(f"lent[{index}]", f"no card {card}: the rig declares {counted(present, 'card')}, counted from 0")
+            refuse(
+                f"lent[{index}]", f"no card {card}: the rig declares {format_count(present, 'card')}, counted from 0"
+            )
         elif card in lent[:index]:
             refuse(f"lent[{index}]", f"card {card} is already listed")
 
 
-def refuse_shared(entry: RigEntry, refuse: Refuse) -> None:
+def refuse_shared_resources(entry: RigEntry, refuse: Refuse) -> None:
     """Refuse two that want one port, weights that are shared among them, and a card that two (or one, twice) want, or
     that is lent.
     """

@@ -8,30 +8,30 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from rigwright.declaration.alone import declared
 from rigwright.declaration.catalog import DRIVER
-from rigwright.declaration.containers import containers_of, groups_for, refuse_uncontained
-from rigwright.declaration.envs import declared_envs
+from rigwright.declaration.container_packages import groups_for, refuse_without_cdi, resolve_container_packages
+from rigwright.declaration.entry_validation import validate_entry
+from rigwright.declaration.envs import resolve_envs
 from rigwright.declaration.instances import (
-    Making,
+    LoadPurpose,
     Refuse,
-    refuse_keys,
-    refuse_reserved,
+    refuse_engine_keys,
+    refuse_forbidden_keys,
 )
-from rigwright.declaration.instances import instance as instance_of
-from rigwright.declaration.own_locks import refuse_own_locks
-from rigwright.gateway.offers import refuse_gateway
-from rigwright.model.answers import complaint
+from rigwright.declaration.instances import resolve_instance as instance_of
+from rigwright.declaration.inventory_locks import refuse_inventory_locks
+from rigwright.gateway.served_models import refuse_gateway
 from rigwright.model.catalog import Catalog
-from rigwright.model.containers import tables as containers
+from rigwright.model.containers import archive_tables as containers
 from rigwright.model.entry import RigEntry
-from rigwright.model.monitoring.watched import Watched
-from rigwright.model.nvidia.tables import Tables, tables
+from rigwright.model.lock_coverage import describe_uncovered
+from rigwright.model.monitoring.scrape_targets import ScrapeTarget
+from rigwright.model.nvidia.driver_tables import DriverTables, load_driver_tables
 from rigwright.model.origins import token_origin
-from rigwright.model.rig import PATCHED_TOOLKIT, Rig, needs_toolkit, urls
-from rigwright.monitoring.refused import refuse_monitoring
-from rigwright.patches.patch import Patch, chosen
-from rigwright.problems import Invalid, Problem, counted, shown, unknown
+from rigwright.model.rig import PATCHED_TOOLKIT, Rig, artefact_urls, needs_toolkit
+from rigwright.monitoring.validation import refuse_monitoring
+from rigwright.patches.patch import Patch, select_patches
+from rigwright.problems import Invalid, Problem, describe_unknown, format_count, format_value
 from rigwright.supply import bundle as bundles
 from rigwright.supply.bundle import Bundle
 from rigwright.supply.inputs import HUB
@@ -42,7 +42,7 @@ HEADER = re.compile("nvidia/[^/]+/include/.+")
 """Path of a header of the CUDA toolkit, from where its wheels are installed."""
 
 
-def parse(
+def resolve_rig(
     file: str,
     name: str,
     data: object,
@@ -50,8 +50,8 @@ def parse(
     lock: Lock,
     also: frozenset[str] = frozenset(),
     *,
-    making: Making = "",
-    watched: tuple[Watched, ...] = (),
+    making: LoadPurpose = "",
+    watched: tuple[ScrapeTarget, ...] = (),
 ) -> Rig:
     """Validate one inventory entry and resolve every name in it.
 
@@ -68,11 +68,11 @@ def parse(
     Raises:
         Invalid: with every mistake in the entry.
     """
-    given = declared(file, name, data, also)
+    given = validate_entry(file, name, data, also)
     entry, present, problems, refuse = given.entry, given.cards, given.problems, given.refuse
     for index, card in enumerate(entry.cards):
         if isinstance(card, str) and card not in catalog.cards:
-            refuse(f"cards[{index}]", unknown("card", card, catalog.cards))
+            refuse(f"cards[{index}]", describe_unknown("card", card, catalog.cards))
     instances = [
         instance
         for instance_name, declared in entry.instances.items()
@@ -83,64 +83,64 @@ def parse(
         ports = {instance_name: one.port for instance_name, one in entry.instances.items()}
         refuse_gateway(entry.gateway, instances, ports, taken, refuse)
     if entry.monitoring:
-        refuse_monitoring(entry, given.beside, refuse)
-    if wrong := complaint(TOOLS, "wheel", catalog.inputs, lock, file):
+        refuse_monitoring(entry, given.resolve_path, refuse)
+    if wrong := describe_uncovered(TOOLS, "wheel", catalog.inputs, lock, file):
         refuse("tools", wrong)
     running = {f"instances.{one.name}.variant": one.env for one in instances if one.env}
-    envs = declared_envs(entry, running, catalog, lock, file, refuse, locking=making == "lock")
+    envs = resolve_envs(entry, running, catalog, lock, file, refuse, locking=making == "lock")
     installers: tuple[Artefact, ...] = ()
     if envs:
-        if wrong := complaint(INSTALLERS, "wheel", catalog.inputs, lock, file):
+        if wrong := describe_uncovered(INSTALLERS, "wheel", catalog.inputs, lock, file):
             refuse("envs", f"the environment installer cannot be used: {wrong}")
         installers = lock.groups.get(INSTALLERS, ())
     cuda: tuple[Artefact, ...] = ()
     if entry.cuda_root is None and needs_toolkit(bool(entry.cards), instances, envs):
-        if wrong := complaint(CUDA, "wheel", catalog.inputs, lock, file):
+        if wrong := describe_uncovered(CUDA, "wheel", catalog.inputs, lock, file):
             refuse("cuda_root", f"no cuda_root is set, and the locked toolkit cannot be used: {wrong}")
         cuda = lock.groups.get(CUDA, ())
     patches = _toolkit_patches(catalog, cuda, refuse, locking=making == "lock")
     problems += _refuse_changed_programs(patches)
-    drivers = tables(Path(file).parent)
+    drivers = load_driver_tables(Path(file).parent)
     _refuse_driver(entry, catalog, drivers, present, refuse)
     locked = _drivers(catalog, lock) if entry.driver.managed else []
     for group in locked:
-        if wrong := complaint(group, "deb", catalog.inputs, lock, file):
+        if wrong := describe_uncovered(group, "deb", catalog.inputs, lock, file):
             refuse("driver.managed", wrong)
-    container_tables = containers.tables(Path(file).parent)
-    container_groups = containers_of(entry, catalog, lock, file, refuse, container_tables)
-    refuse_uncontained(instances, entry, refuse)
+    container_tables = containers.load_container_tables(Path(file).parent)
+    container_groups = resolve_container_packages(entry, catalog, lock, file, refuse, container_tables)
+    refuse_without_cdi(instances, entry, refuse)
     engine_artefacts = {one.engine_name: one.artefacts for one in instances if one.env is None}
     # which version an environment will have, nobody knows while its lock is being made
     known = [one for one in instances if making != "lock" or one.env is None]
     for instance in known:
         env = next((one for one in envs if one.name == instance.env), None)
-        refuse_keys(instance, entry, catalog, Path(file).parent, refuse, env, making)
+        refuse_engine_keys(instance, entry, catalog, Path(file).parent, refuse, env, making)
     if making != "lock":
-        refuse_own_locks(lock, [*locked, *container_groups], entry.allow, refuse)
+        refuse_inventory_locks(lock, [*locked, *container_groups], entry.allow, refuse)
     if len(known) == len(entry.instances):
-        refuse_reserved(instances, entry.allow, refuse)
+        refuse_forbidden_keys(instances, entry.allow, refuse)
     weights = [artefact for i in instances for artefact in i.weights]
     client: tuple[Artefact, ...] = ()
     if entry.bundle is None and any(source.startswith(f"{HUB}:") for one in weights for source in one.sources):
-        if wrong := complaint(HUB_CLIENT, "wheel", catalog.inputs, lock, file):
+        if wrong := describe_uncovered(HUB_CLIENT, "wheel", catalog.inputs, lock, file):
             refuse("instances", f"some weights come from the hub, and its client cannot be used: {wrong}")
         client = lock.groups.get(HUB_CLIENT, ())
     exporter: tuple[Artefact, ...] = ()
     if entry.monitoring and entry.cards:
-        if wrong := complaint(GPU_EXPORTER, "wheel", catalog.inputs, lock, file):
+        if wrong := describe_uncovered(GPU_EXPORTER, "wheel", catalog.inputs, lock, file):
             refuse("monitoring", f"the card exporter cannot be used: {wrong}")
         exporter = lock.groups.get(GPU_EXPORTER, ())
     needed = [*(one for artefacts in engine_artefacts.values() for one in artefacts), *weights]
     brought = [*cuda, *lock.groups.get(TOOLS, ()), *installers, *exporter]
     brought += [one for env in envs for one in env.artefacts]
     bundle, faults = None, []
-    bundle_folder = given.beside(entry.bundle) if entry.bundle is not None else None
+    bundle_folder = given.resolve_path(entry.bundle) if entry.bundle is not None else None
     if bundle_folder is not None and not making:
         try:
-            bundle = bundles.read(Path(bundle_folder))
+            bundle = bundles.load_bundle(Path(bundle_folder))
             locked_debs = [one for system in bundle.systems for one in groups_for(container_groups, system)]
             debs = dict.fromkeys(row for one in locked_debs for row in one.packages.values())
-            faults = _lacking(bundle, [*needed, *brought, *debs], file, name)
+            faults = _find_unbundled(bundle, [*needed, *brought, *debs], file, name)
         except Invalid as error:
             faults = error.problems
     elif bundle_folder is None and making != "bundle":
@@ -151,7 +151,7 @@ def parse(
         name=name,
         inventory=file,
         cards=tuple(catalog.cards[card] if isinstance(card, str) else card for card in entry.cards),
-        lent=tuple(sorted(entry.lent)),
+        reserved_gpus=tuple(sorted(entry.lent)),
         driver=entry.driver,
         drivers=drivers,
         driver_packages={group.removeprefix(DRIVER): lock.groups[group] for group in locked},
@@ -170,7 +170,7 @@ def parse(
         share=entry.share,
         gateway=entry.gateway,
         monitoring=entry.monitoring,
-        watched=watched,
+        scrape_targets=watched,
         hub_token_file=given.token_file,
         hub_token_origin=token_origin(entry.hub_token_for) if given.token_file else None,
         registry_logins=given.logins,
@@ -204,7 +204,9 @@ def _toolkit_patches(
     if not wheels:
         return ()
     versions: dict[str, str] = {canonicalize_name(one.name): one.version for one in wheels}
-    found, wrong = chosen(catalog.toolkit_patches, catalog.patches, None if locking else versions, PATCHED_TOOLKIT)
+    found, wrong = select_patches(
+        catalog.toolkit_patches, catalog.patches, None if locking else versions, PATCHED_TOOLKIT
+    )
     for line in wrong:
         refuse("cuda_root", f"no cuda_root is set, and the locked toolkit cannot be used: {line}")
     return found
@@ -219,7 +221,7 @@ def _refuse_changed_programs(patches: Sequence[Patch]) -> list[Problem]:
             f"a patch of the {PATCHED_TOOLKIT} may change files below nvidia/*/include/ alone: root runs its programs",
         )
         for one in patches
-        for path in one.becomes
+        for path in one.patched_digests
         if not HEADER.fullmatch(path)
     ]
 
@@ -230,7 +232,7 @@ def _drivers(catalog: Catalog, lock: Lock) -> list[str]:
     return sorted(asked | {group for group in lock.groups if group.startswith(DRIVER)})
 
 
-def _refuse_driver(entry: RigEntry, catalog: Catalog, known: Tables, present: int, refuse: Refuse) -> None:
+def _refuse_driver(entry: RigEntry, catalog: Catalog, known: DriverTables, present: int, refuse: Refuse) -> None:
     """Refuse what the cards, or the tables of drivers, have no place for."""
     driver = entry.driver
     cards = [catalog.cards.get(one) if isinstance(one, str) else one for one in entry.cards]
@@ -247,16 +249,18 @@ def _refuse_driver(entry: RigEntry, catalog: Catalog, known: Tables, present: in
         if isinstance(listed, tuple) and listed and len(listed) != present:
             refuse(
                 f"driver.{key}",
-                f"{len(listed)} are listed, but the rig declares {counted(present, 'card')}: one per card",
+                f"{len(listed)} are listed, but the rig declares {format_count(present, 'card')}: one per card",
             )
     if missing := sorted({index for pair in driver.nvlinks for index in pair if index >= present}):
-        refuse("driver.nvlinks", f"no card {missing[0]}: the rig declares {counted(present, 'card')}, counted from 0")
+        refuse(
+            "driver.nvlinks", f"no card {missing[0]}: the rig declares {format_count(present, 'card')}, counted from 0"
+        )
     for index, card in enumerate(cards):
-        generation = known.of_capability(card.capability) if card else None
+        generation = known.capability_generation(card.capability) if card else None
         if card and generation and driver.flavour and driver.flavour not in generation.flavours:
             refuse(
                 "driver.flavour",
-                f"{shown(driver.flavour)} is refused for card {index}: {card.name} ({generation.name}) only works "
+                f"{format_value(driver.flavour)} is refused for card {index}: {card.name} ({generation.name}) only works "
                 f"with {' or '.join(generation.flavours) or 'no supported'} modules",
             )
     for index, (card, limit) in enumerate(zip(cards, driver.power_limits(present), strict=False)):
@@ -267,7 +271,7 @@ def _refuse_driver(entry: RigEntry, catalog: Catalog, known: Tables, present: in
             )
 
 
-def _lacking(bundle: Bundle, artefacts: list[Artefact], file: str, name: str) -> list[Problem]:
+def _find_unbundled(bundle: Bundle, artefacts: list[Artefact], file: str, name: str) -> list[Problem]:
     return [
         Problem(file, f"{name}.bundle", f"{bundle.folder} lacks {one} ({one.file}): {bundles.AGAIN}")
         for one in artefacts
@@ -280,7 +284,9 @@ def _refuse_unreachable(artefacts: list[Artefact], mirrors: dict[str, tuple[str,
         if artefact.is_written:
             continue
         known = {"source": "index:", "weight": f"{HUB}:"}.get(artefact.kind, "")
-        if not any(known and source.startswith(known) for source in artefact.sources) and not urls(artefact, mirrors):
+        if not any(known and source.startswith(known) for source in artefact.sources) and not artefact_urls(
+            artefact, mirrors
+        ):
             lacking = dict.fromkeys(source.partition(":")[0] for source in artefact.sources if source[:6] != "index:")
             said = f"{artefact} of the lock has no address: its sources are {', '.join(artefact.sources)}"
             refuse("mirrors", f"{said}; add a mirror named {' or '.join(lacking)}")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rigwright import toml
-from rigwright.model.engines.evidence import Derived
+from rigwright.model.engines.evidence import DerivedEvidence
 from rigwright.model.engines.keys import VariantKeys
 from rigwright.model.engines.purpose import Purpose
 
@@ -14,7 +14,7 @@ from rigwright.model.engines.purpose import Purpose
 MIRROR = "own"
 
 
-def model(name: str, repository: str | None, include: Sequence[str]) -> str:
+def render_model(name: str, repository: str | None, include: Sequence[str]) -> str:
     """A model and the input that it is, as TOML.
 
     Args:
@@ -30,10 +30,10 @@ def model(name: str, repository: str | None, include: Sequence[str]) -> str:
     if include or not repository:
         source["include"] = list(include) or ["*"]
     key = "file" if any(pattern.endswith(".gguf") for pattern in include) else "folder"
-    return _tables({f'inputs."{name}"': source, f'models."{name}"': {key: name}})
+    return _render_tables({f'inputs."{name}"': source, f'models."{name}"': {key: name}})
 
 
-def variant(name: str, like: str, keys: VariantKeys, served: str, cards: int, why: str | None) -> str:
+def render_variant(name: str, like: str, keys: VariantKeys, served: str, cards: int, why: str | None) -> str:
     """A variant, as TOML: another one's keys with a model of its own.
 
     Args:
@@ -47,28 +47,28 @@ def variant(name: str, like: str, keys: VariantKeys, served: str, cards: int, wh
     given = {"model": served, "cards": cards}
     changed = [f"the model {served}"] if served != keys.model else []
     changed += [f"cards: {cards} instead of {keys.cards}"] if cards != keys.cards else []
-    evidence = Derived(kind="derived", origin=like, change=", ".join(changed) or "nothing yet")
+    evidence = DerivedEvidence(kind="derived", origin=like, change=", ".join(changed) or "nothing yet")
     told: dict[str, Any] = {"evidence": evidence.model_dump()}
     if why:
         old = keys.purpose.model_dump(exclude_unset=True) if keys.purpose else {}
         told["purpose"] = Purpose(**(old | {"why": why})).model_dump(exclude_unset=True)
     declared = keys.model_dump(exclude_unset=True, exclude={"evidence", "purpose"})
-    return _tables({f'variants."{name}"': declared | given | told})
+    return _render_tables({f'variants."{name}"': declared | given | told})
 
 
-def _tables(entries: Mapping[str, Mapping[str, Any]]) -> str:
-    return "\n".join("\n".join(_table(place, entry)) + "\n" for place, entry in entries.items())
+def _render_tables(entries: Mapping[str, Mapping[str, Any]]) -> str:
+    return "\n".join("\n".join(_render_table(place, entry)) + "\n" for place, entry in entries.items())
 
 
-def _table(place: str, entry: Mapping[str, Any]) -> Iterator[str]:
+def _render_table(place: str, entry: Mapping[str, Any]) -> Iterator[str]:
     """A table and those in it, a line a key."""
     yield f"[{place}]"
     yield from (
-        f"{toml.key_written(key)} = {toml.written(value)}"
+        f"{toml.render_key(key)} = {toml.render_value(value)}"
         for key, value in entry.items()
         if not isinstance(value, dict)
     )
     for key, value in entry.items():
         if isinstance(value, dict) and value:
             yield ""
-            yield from _table(f"{place}.{toml.key_written(key)}", value)
+            yield from _render_table(f"{place}.{toml.render_key(key)}", value)

@@ -13,7 +13,7 @@ INDEX = "index"
 
 
 @dataclass(frozen=True)
-class Network:
+class JobNetwork:
     """What a job on the host is told (templates/jobs/network.sh.j2)."""
 
     authority: str
@@ -29,9 +29,9 @@ def authority_path(rig: Rig) -> str:
     return f"{rig.roots.config}/ca.pem"
 
 
-def network(rig: Rig) -> Network:
+def job_network(rig: Rig) -> JobNetwork:
     """The network of a rig."""
-    return Network(
+    return JobNetwork(
         authority_path(rig) if rig.ca_certificates else "",
         rig.proxy or "",
         # peers are in the boxes' own network: a proxy would not reach them, or be who asks there

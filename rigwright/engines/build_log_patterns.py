@@ -5,7 +5,7 @@ Sources: glibc's loader, nvcc, ptxas, ninja, Triton, FlashInfer, transformers, s
 
 from __future__ import annotations
 
-from rigwright.engines.log import Cause
+from rigwright.engines.log_causes import Cause
 
 BUILDS = (
     Cause(

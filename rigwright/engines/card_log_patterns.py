@@ -5,7 +5,7 @@ Sources: cudaGetErrorString, cublasGetStatusString, the exceptions of torch, Fla
 
 from __future__ import annotations
 
-from rigwright.engines.log import UNKNOWN, Cause
+from rigwright.engines.log_causes import UNKNOWN_CAUSE, Cause
 
 FREE_CARD_MEMORY = (
     "the card's memory is full: stop other programs on the card, or lower the context or parallel requests"
@@ -231,7 +231,7 @@ CARD_FAULTS = (
     Cause(
         "cuda-other",
         r"\bCUDA error:|\bCUDA driver error:|\bCUBLAS_STATUS_[A-Z_]{1,80}|\bCUDNN_STATUS_(?!SUCCESS)[A-Z_]{1,80}",
-        f"{UNKNOWN}a call of CUDA failed, or a kernel before it: CUDA_LAUNCH_BLOCKING=1 shows which; {INSPECT_CARD}",
+        f"{UNKNOWN_CAUSE}a call of CUDA failed, or a kernel before it: CUDA_LAUNCH_BLOCKING=1 shows which; {INSPECT_CARD}",
         broad=True,
         names=r"((?:CUDA|CUBLAS|CUDNN)[ _](?:error: )?[\w ]{3,60})",
     ),

@@ -6,7 +6,7 @@ kmod's modprobe and dkms.
 
 from __future__ import annotations
 
-from rigwright.engines.log import Cause
+from rigwright.engines.log_causes import Cause
 
 _TOOLKIT = "install nvidia-container-toolkit, run `nvidia-ctk runtime configure` (or generate the CDI spec), restart it"
 

@@ -7,12 +7,12 @@ from typing import cast
 
 from rigwright.engines import kinds
 from rigwright.engines.kind import InstallingKind
-from rigwright.envs import env
-from rigwright.envs.env import Environment, prefix
+from rigwright.envs import environment
+from rigwright.envs.environment import Environment, prefix_folder
 from rigwright.model import trees
-from rigwright.model.installation import FILES, MARKER, Installation, Installer, Job
+from rigwright.model.installation import FILES, MARKER, Installation, Installer, InstallJob
 from rigwright.model.rig import Rig
-from rigwright.patches.patch import PROGRAM, becomes
+from rigwright.patches.patch import APPLY_PROGRAM_TEXT, collect_digests
 from rigwright.render import render
 
 # In the order in which it is put together: nothing of conda packages is run before they are judged.
@@ -20,7 +20,7 @@ PARTS = ("conda", "wheels")
 LONGEST = 3600  # seconds for each; measured with 189 wheels on two busy cores: 150
 
 
-class Environments(Installer):
+class EnvironmentInstaller(Installer):
     """Conda and wheels."""
 
     # what compiles while it runs needs a compiler of C++ beside the toolkit's own
@@ -28,19 +28,19 @@ class Environments(Installer):
     program = "python"
     by_installers = True
 
-    def script(self, rig: Rig, made: Installation, job: Job) -> str:
+    def script(self, rig: Rig, made: Installation, job: InstallJob) -> str:
         """templates/envs/install.sh.j2."""
         made = cast("Environment", made)
-        inside = prefix(job.target)
+        inside = prefix_folder(job.target)
         return render(
             "envs/install.sh.j2",
             job=job,
             ledger=rig.ledger,
-            plan=env.plan(rig, made, job.target),
+            plan=environment.render_install_plan(rig, made, job.target),
             make=job.programs["make"],
             judging={name: text for name, text in job.programs.items() if name != "make"},
-            steps={part: step(made, part, job) for part in PARTS},
-            patching=PROGRAM if made.patches else "",
+            steps={part: render_step(made, part, job) for part in PARTS},
+            patching=APPLY_PROGRAM_TEXT if made.patches else "",
             largest=made.installed_kib * 1024,
             longest=LONGEST,
             trial=render("envs/trial.sh.j2", uv=f"{job.tools}/bin/uv", prefix=inside, imports=made.imports),
@@ -50,21 +50,21 @@ class Environments(Installer):
             inputs=json.dumps(made.record),
             marker=MARKER,
             files=FILES,
-            seen=trees.seen(rig, job.target),
+            seen=trees.scan_path(rig, job.target),
         )
 
     def version(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], str]:
         """Its Python says its own version and that of the distribution that it is named after."""
         made = cast("Environment", made)
-        python = f"{prefix(rig.installed(made.folder))}/bin/python"
+        python = f"{prefix_folder(rig.installation_path(made.folder))}/bin/python"
         return (python, "-I", "-B", "-c", "import sys; print(sys.version)"), f"{made.interpreter.version} "
 
 
-def step(made: Environment, part: str, job: Job) -> str:
+def render_step(made: Environment, part: str, job: InstallJob) -> str:
     """The script of one part of putting it together; with the wheels comes what changes them."""
-    inside = prefix(job.target)
-    changed = sorted(becomes(made.patches)) if part == PARTS[-1] else []
-    folder = f"{inside}/{env.site(made)}"
+    inside = prefix_folder(job.target)
+    changed = sorted(collect_digests(made.patches)) if part == PARTS[-1] else []
+    folder = f"{inside}/{environment.site_packages(made)}"
     return render(
         "envs/make.sh.j2",
         python=f"{job.tools}/bin/python",
@@ -75,10 +75,10 @@ def step(made: Environment, part: str, job: Job) -> str:
     )
 
 
-ENVIRONMENTS = Environments()
+ENVIRONMENTS = EnvironmentInstaller()
 
 
-def installer(rig: Rig, made: Installation) -> Installer:
+def find_installer(rig: Rig, made: Installation) -> Installer:
     """What installs an engine or an environment of a rig."""
     engine = rig.engines.get(made.name)
     return cast("InstallingKind", kinds()[engine.kind]) if engine else ENVIRONMENTS

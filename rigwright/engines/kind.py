@@ -13,37 +13,37 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from rigwright.engines.abilities import Ability
 from rigwright.engines.api_paths import COMPLETIONS
-from rigwright.engines.container import Container
-from rigwright.engines.log import Begun, Cause
-from rigwright.engines.metrics import Names
-from rigwright.engines.request import MODELS, ONE_TOKEN, STREAMED, Request
-from rigwright.engines.rule import Rule
+from rigwright.engines.capabilities import Ability
+from rigwright.engines.container_spec import ContainerSpec
+from rigwright.engines.log_causes import Cause, StartupFacts
+from rigwright.engines.metrics import MetricNames
+from rigwright.engines.request import MODELS, ONE_TOKEN, STREAMED, InstanceRequest
+from rigwright.engines.rule import KnownIssue
 from rigwright.engines.sandbox import Sandbox as Sandbox
-from rigwright.host.systemd import Expanded
+from rigwright.host.systemd_syntax import ExpandedWord
 from rigwright.model.engines.keys import EngineKeys, VariantKeys
 from rigwright.model.installation import Installation, Installer
 from rigwright.supply import lock
 from rigwright.supply.lock import Artefact
 
 if TYPE_CHECKING:
-    from rigwright.engines.fit import Memory
-    from rigwright.engines.offline import Offline, Wanted
-    from rigwright.engines.rule import Placed
-    from rigwright.model.catalog import Catalog, Model
+    from rigwright.engines.memory_fit import MemoryNeed
+    from rigwright.engines.offline_bench import OfflineBench, OfflineBenchSpec
+    from rigwright.engines.rule import PlacedInstance
+    from rigwright.model.catalog import Catalog, ModelKeys
     from rigwright.model.entry import Roots
     from rigwright.model.facts import HostFacts
-    from rigwright.model.models import Selection
-    from rigwright.model.rig import Instance, Part, Rig
+    from rigwright.model.models import ModelSelection
+    from rigwright.model.rig import Instance, ModelPart, Rig
 
 
 # Where a unit finds its API key.
-KEY_FILE = Expanded("${CREDENTIALS_DIRECTORY}/api-key")
+KEY_FILE = ExpandedWord("${CREDENTIALS_DIRECTORY}/api-key")
 
 
 @dataclass(frozen=True)
-class Service:
+class ServiceSpec:
     """How an instance is run."""
 
     command: tuple[str, ...]
@@ -57,25 +57,25 @@ class Service:
     """What of its command says what is served, and how: what a plugin's doctor is asked about."""
     about: str = ""
     """What its unit's description ends with."""
-    ready: Request = ONE_TOKEN
+    ready: InstanceRequest = ONE_TOKEN
     """Answered with a status of 200 once it serves."""
-    warm_up: tuple[Request, ...] = ()
+    warm_up: tuple[InstanceRequest, ...] = ()
     """Made once after that, before clients are sent there; their answers do not matter."""
-    streamed: Request | None = STREAMED
+    streamed: InstanceRequest | None = STREAMED
     """Answered in server-sent events that end with `[DONE]`; None where it has no such answers."""
-    models: Request | None = MODELS
+    models: InstanceRequest | None = MODELS
     """Answered with what it serves, by the model's name; None where it does not say it."""
     health: str = "/health"
     """The path that says whether it is up, without a key."""
     completions: str = "/v1/completions"
-    """The path at which bench/load.py asks for tokens."""
+    """The path at which bench/load_program.py asks for tokens."""
     metrics: str | None = None
     """The path of its metrics, in Prometheus' format; None where it has none."""
     programs: Mapping[str, str] = field(default_factory=dict)
     """What it is started by beside its installation: name (`Rig.program`) -> text. Another text has another name."""
     cache: str = ""
     """The folder that it writes what it compiles to, in `Rig.cache`; none without."""
-    container: Container | None = None
+    container: ContainerSpec | None = None
     """What `command` starts; None where that is the engine itself."""
     after: tuple[str, ...] = ()
     """Units that are started before it, and whose end it waits for, however that comes."""
@@ -91,10 +91,10 @@ class Kind(ABC):
     packages: ClassVar[tuple[str, ...]] = ()
     """The distribution's packages that installing or running it takes, on one release or another."""
 
-    contained_by: ClassVar[str] = ""
+    container_engine: ClassVar[str] = ""
     """What its instances' containers (`Service.container`) are run by where a release's is new enough, as
     `containers.engines` calls it; else empty."""
-    judges_names: ClassVar[bool] = False
+    validates_model_name: ClassVar[bool] = False
     """Whether it refuses requests for another model than the one that it serves."""
     salts_prompts: ClassVar[bool] = False
     """Whether requests may have a `cache_salt`, by which its prefix cache keeps them apart from all others."""
@@ -104,26 +104,26 @@ class Kind(ABC):
     """Known causes that its log shows, specific ones first."""
     log_marker: ClassVar[str] = ""
     """Regular expression of what only its log contains; empty for a kind whose log another kind's engine writes."""
-    counts: ClassVar[Names] = Names()
+    metric_names: ClassVar[MetricNames] = MetricNames()
     """What it calls what it tells at `Service.metrics`."""
-    marks: ClassVar[tuple[str, ...]] = ()
+    startup_patterns: ClassVar[tuple[str, ...]] = ()
     """What the lines of its log have in them that `begun` reads; at most twenty lines of a start are kept."""
 
-    def rules(self) -> tuple[Rule, ...]:
+    def rules(self) -> tuple[KnownIssue, ...]:
         """What is known to go wrong with its instances."""
         return ()
 
-    def memory(self, one: Placed) -> Memory | None:
+    def memory(self, one: PlacedInstance) -> MemoryNeed | None:
         """What an instance of it keeps in memory; None where nobody knows."""
         return None
 
-    def crowds(self, instance: Instance) -> str:
+    def contention(self, instance: Instance) -> str:
         """Why two of it at once would keep each other waiting, whatever memory there is; empty where they would not."""
         return ""
 
-    def begun(self, lines: Iterable[str]) -> Begun:
+    def parse_startup(self, lines: Iterable[str]) -> StartupFacts:
         """What such lines say; a process that was taken over may have written any."""
-        return Begun()
+        return StartupFacts()
 
     def needs(self, system: str) -> tuple[str, ...]:
         """Those of its packages that a release takes, such as debian-12; all of them where none is said."""
@@ -137,21 +137,21 @@ class Kind(ABC):
         """What an instance is declared to be able to, beside answering."""
         return frozenset()
 
-    def steps(self, instance: Instance) -> tuple[str, Names]:
+    def progress_metric(self, instance: Instance) -> tuple[str, MetricNames]:
         """The path at which an instance shows that it computes, and the names of what it counts there; without names
         the whole answer is another one once it has. Empty where it does not show it.
         """
-        return "", Names()
+        return "", MetricNames()
 
     @abstractmethod
-    def parts(self, model: Model, selection: Selection) -> tuple[Part, ...]:
+    def parts(self, model: ModelKeys, selection: ModelSelection) -> tuple[ModelPart, ...]:
         """The files of a model that it reads, its own weights first.
 
         Raises:
-            rigwright.model.models.Missing: with every key that stands for nothing, a line each.
+            rigwright.model.models.MissingModelFile: with every key that stands for nothing, a line each.
         """
 
-    def known(self, catalog: Catalog, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> object:
+    def version_data(self, catalog: Catalog, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> object:
         """What the catalogue knows of this very version, such as the options that it takes.
 
         Raises:
@@ -180,14 +180,14 @@ class Kind(ABC):
         """What of an instance a plan says in words, a line each."""
         return []
 
-    def reserved(self, instance: Instance) -> dict[str, str]:
+    def forbidden_keys(self, instance: Instance) -> dict[str, str]:
         """What of an instance's variant and engine a catalogue may not say by itself, since it would choose a program,
         a file, a folder, a server or a listener: the key, as an inventory's `allow` names it -> why, for people.
         """
         return {}
 
     @abstractmethod
-    def service(self, rig: Rig, instance: Instance, made: Installation) -> Service:
+    def service(self, rig: Rig, instance: Instance, made: Installation) -> ServiceSpec:
         """How an instance is run.
 
         Args:
@@ -196,7 +196,9 @@ class Kind(ABC):
             made: Its engine's installation, or the environment that it runs in.
         """
 
-    def offline(self, rig: Rig, instance: Instance, made: Installation, wanted: Wanted) -> Offline | None:
+    def offline(
+        self, rig: Rig, instance: Instance, made: Installation, wanted: OfflineBenchSpec
+    ) -> OfflineBench | None:
         """What measures its engine without a server, as the engine brings it; None where it brings nothing for that.
 
         Args:
@@ -211,7 +213,7 @@ class Kind(ABC):
         """An instance for Docker's compose: its file, and those beside it; none where it runs in no container."""
         return {}
 
-    def answered(self, said: str) -> int | None:
+    def count_answer_tokens(self, said: str) -> int | None:
         """The tokens in an answer to `Service.ready`; None where it is no answer."""
         try:
             found = json.loads(said)["usage"]["completion_tokens"]
@@ -224,7 +226,7 @@ class InstallingKind(Kind, Installer):
     """A kind whose engines are installed by themselves."""
 
     @abstractmethod
-    def inputs(self, engine: EngineKeys) -> Mapping[str, lock.Kind]:
+    def inputs(self, engine: EngineKeys) -> Mapping[str, lock.ArtefactKind]:
         """Inputs of the catalogue that it is installed from -> the kind of their artefacts in the lock."""
 
     def patchable(self, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> Mapping[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from rigwright.engines.build_log_patterns import BUILDS, MODEL_FILES
 from rigwright.engines.card_log_patterns import CARD_FAULTS, CUDA, FREE_CARD_MEMORY, INSPECT_CARD
 from rigwright.engines.container_log_patterns import CONTAINERS
-from rigwright.engines.log import UNKNOWN, Cause
+from rigwright.engines.log_causes import UNKNOWN_CAUSE, Cause
 from rigwright.engines.python_log_patterns import PACKAGES
 from rigwright.engines.transport_log_patterns import SHARED_MEMORY, TRANSPORT
 
@@ -264,7 +264,7 @@ PROCESSES = (
     Cause(
         "assertion",
         r"Assertion [`'].{0,200}['`] failed|(?<!NoLog: )Assertion failed:",
-        f"{UNKNOWN}a program stopped at its own assertion: search for the line",
+        f"{UNKNOWN_CAUSE}a program stopped at its own assertion: search for the line",
         broad=True,
         names=r"Assertion [`'](.{1,80}?)['`] failed",
     ),

@@ -13,7 +13,7 @@ LINE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]{0,127})(?:\{(.{0,2000})\})? ([0-9eE
 
 
 @dataclass(frozen=True)
-class Names:
+class MetricNames:
     """What a kind of engine calls what it counts; empty for what it does not. Several are added up."""
 
     progress: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class Names:
 
 
 @dataclass(frozen=True)
-class Metrics:
+class EngineMetrics:
     """What an engine has counted since it began; None for what it does not count."""
 
     progress: float | None = None
@@ -65,24 +65,24 @@ class Metrics:
     accepted: float | None = None
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether somebody has requests there."""
         return bool(self.running or self.waiting)
 
-    def accept_length(self, since: Metrics | None = None) -> float | None:
+    def accept_length(self, since: EngineMetrics | None = None) -> float | None:
         """Tokens a step where some are guessed ahead: 1 is what comes without; None where none were."""
-        then = since or Metrics()
-        drafts, accepted = _more(self.drafts, then.drafts), _more(self.accepted, then.accepted)
+        then = since or EngineMetrics()
+        drafts, accepted = _counter_growth(self.drafts, then.drafts), _counter_growth(self.accepted, then.accepted)
         return None if not drafts or accepted is None else 1 + accepted / drafts
 
-    def hit_rate(self, since: Metrics | None = None) -> float | None:
+    def hit_rate(self, since: EngineMetrics | None = None) -> float | None:
         """Of prompts' tokens, those that the prefix cache had, 0 to 1."""
-        then = since or Metrics()
-        queries = _more(self.prefix_queries, then.prefix_queries)
-        hits = _more(self.prefix_hits, then.prefix_hits)
+        then = since or EngineMetrics()
+        queries = _counter_growth(self.prefix_queries, then.prefix_queries)
+        hits = _counter_growth(self.prefix_hits, then.prefix_hits)
         return None if not queries or hits is None else hits / queries
 
-    def foreign_tokens(self, since: Metrics, prompt_tokens: int, tokens: int) -> int | None:
+    def foreign_tokens(self, since: EngineMetrics, prompt_tokens: int, tokens: int) -> int | None:
         """Tokens of requests that were not ours, since an earlier look; None where the engine does not count them.
 
         Args:
@@ -90,13 +90,16 @@ class Metrics:
             prompt_tokens: Those of our prompts.
             tokens: Those that were made for us.
         """
-        read, made = _more(self.prompt_tokens, since.prompt_tokens), _more(self.tokens, since.tokens)
+        read, made = (
+            _counter_growth(self.prompt_tokens, since.prompt_tokens),
+            _counter_growth(self.tokens, since.tokens),
+        )
         if read is None or made is None:
             return None
         return max(0, round(read) - prompt_tokens) + max(0, round(made) - tokens)
 
 
-def _more(now: float | None, then: float | None) -> float | None:
+def _counter_growth(now: float | None, then: float | None) -> float | None:
     """By how much a counter has grown; of one that began anew, all of it."""
     if now is None:
         return None
@@ -104,22 +107,22 @@ def _more(now: float | None, then: float | None) -> float | None:
 
 
 @dataclass(frozen=True)
-class Samples:
+class MetricSamples:
     """All samples of an answer: name -> its values, one for each of its labels."""
 
     values: Mapping[str, list[float]] = field(default_factory=dict)
 
-    def all(self, *names: str) -> float | None:
+    def total_of(self, *names: str) -> float | None:
         """The sum of names that are there; None where none is."""
         found = [value for name in names for value in self.values.get(name, ())]
         return sum(found) if found else None
 
-    def top(self, name: str) -> float | None:
+    def largest_of(self, name: str) -> float | None:
         """The largest value of a name; None for none."""
         return max(self.values.get(name, ()), default=None)
 
 
-def samples(text: str) -> Samples:
+def parse_samples(text: str) -> MetricSamples:
     """What is a sample in an answer; all else in it is left out."""
     found: dict[str, list[float]] = {}
     for line in text.split("\n", MOST)[:MOST]:
@@ -131,23 +134,23 @@ def samples(text: str) -> Samples:
             continue
         if abs(value) <= LARGEST:  # and so no NaN
             found.setdefault(sample[1], []).append(value)
-    return Samples(found)
+    return MetricSamples(found)
 
 
-def read(text: str, names: Names) -> Metrics:
+def parse_metrics(text: str, names: MetricNames) -> EngineMetrics:
     """What an engine tells at its metrics' path."""
-    found = samples(text)
-    return Metrics(
-        progress=found.all(*names.progress),
-        running=found.all(names.running),
-        waiting=found.all(names.waiting),
-        kv_used=found.top(names.kv_used),
-        prompt_tokens=found.all(*names.prompt_tokens),
-        tokens=found.all(names.tokens),
-        prefix_hits=found.all(names.prefix_hits),
-        prefix_queries=found.all(names.prefix_queries),
-        preemptions=found.all(names.preemptions),
-        drafts=found.all(names.drafts),
-        draft_tokens=found.all(names.draft_tokens),
-        accepted=found.all(names.accepted),
+    found = parse_samples(text)
+    return EngineMetrics(
+        progress=found.total_of(*names.progress),
+        running=found.total_of(names.running),
+        waiting=found.total_of(names.waiting),
+        kv_used=found.largest_of(names.kv_used),
+        prompt_tokens=found.total_of(*names.prompt_tokens),
+        tokens=found.total_of(names.tokens),
+        prefix_hits=found.total_of(names.prefix_hits),
+        prefix_queries=found.total_of(names.prefix_queries),
+        preemptions=found.total_of(names.preemptions),
+        drafts=found.total_of(names.drafts),
+        draft_tokens=found.total_of(names.draft_tokens),
+        accepted=found.total_of(names.accepted),
     )

@@ -6,7 +6,7 @@ torch.serialization, torch._dynamo and torch._inductor; NumPy's import guards.
 
 from __future__ import annotations
 
-from rigwright.engines.log import UNKNOWN, Cause
+from rigwright.engines.log_causes import UNKNOWN_CAUSE, Cause
 
 _ERROR = r"(?:ValueError|NotImplementedError|AssertionError|RuntimeError|TypeError|Value error,|error:)"
 
@@ -152,7 +152,7 @@ PACKAGES = (
         r"JSONDecodeError|Expecting (?:property name|value|',' delimiter|':' delimiter)|Unterminated string starting at"
         r"|Invalid control character at|Invalid JSON(?! (?:grammar|schema))|json\.exception\.parse_error"
         r"|error parsing JSON|Failed to parse JSON",
-        f"{UNKNOWN}a JSON text is malformed: of a request (the arguments of a tool call), of an option's value or of a "
+        f"{UNKNOWN_CAUSE}a JSON text is malformed: of a request (the arguments of a tool call), of an option's value or of a "
         "file of the model; the frames of the traceback have which",
         names=r"(line \d{1,20} column \d{1,20})",
     ),
@@ -210,7 +210,7 @@ FORMS = (
         "call-arguments",
         r"TypeError: .{0,120}(?:got an unexpected keyword argument|missing \d{1,20} required (?:positional|keyword)"
         r"|takes \d{1,20} positional arguments?|got multiple values for)",
-        f"{UNKNOWN}a function was called with arguments that it does not take: packages of versions that do not belong "
+        f"{UNKNOWN_CAUSE}a function was called with arguments that it does not take: packages of versions that do not belong "
         "together (often transformers and the engine), or a fault of this version with this model",
         broad=True,
     ),
@@ -221,7 +221,7 @@ FORMS = (
         r"|[Uu]nsupported|only supports?|only supported|only (?:valid|available|applicable)|incompatible|not compatible"
         r"|cannot be (?:used|combined|enabled)|can only be (?:used|set)|not available|has been removed|no longer "
         r"supported)",
-        f"{UNKNOWN}the engine, or a library of it, does not support something that this model, option or request "
+        f"{UNKNOWN_CAUSE}the engine, or a library of it, does not support something that this model, option or request "
         f"needs: the "
         "line has its words",
         broad=True,
@@ -236,14 +236,14 @@ FORMS = (
         r"|[Uu]nrecognized |Cannot (?:set|use)"
         r" both|[Pp]lease (?:specify|set|provide)|only be set|not found in|greater than|less than|smaller than"
         r"|[Ee]xpected )",
-        f"{UNKNOWN}the engine refuses a value (of an option, of the model's files, or of a request): the line has its "
+        f"{UNKNOWN_CAUSE}the engine refuses a value (of an option, of the model's files, or of a request): the line has its "
         f"words",
         broad=True,
     ),
     Cause(
         "file-missing",
         r"FileNotFoundError|NotADirectoryError|IsADirectoryError|No such file or directory",
-        f"{UNKNOWN}a file, folder or program that the process opens does not exist, as it sees the paths",
+        f"{UNKNOWN_CAUSE}a file, folder or program that the process opens does not exist, as it sees the paths",
         broad=True,
         names=r"No such file or directory: [`'\"]([^`'\"]{1,80})|[`'\"](/[^`'\"]{1,80})[`'\"]",
     ),
@@ -251,7 +251,7 @@ FORMS = (
         "peer-silent",
         r"Connection refused|Connection reset by peer|ConnectionError|ConnectionRefusedError|Broken pipe"
         r"|[Cc]onnection timed out|No route to host|Network is unreachable",
-        f"{UNKNOWN}another process or host does not answer: its own log has the cause, else the network or a firewall",
+        f"{UNKNOWN_CAUSE}another process or host does not answer: its own log has the cause, else the network or a firewall",
         broad=True,
         names=r"host=?'?([\w.-]{2,60})|(\d{1,20}\.\d{1,20}\.\d{1,20}\.\d{1,20}:\d{1,20})",
     ),
@@ -263,7 +263,7 @@ FORMS = (
         r"|AttributeError: |RuntimeError: (?:[Ee]xpected|[Tt]ensor|index|Triton)"
         r"|TypeError: "
         r"(?:unsupported operand|'NoneType'|\S{1,80} object)|ValueError: not enough values)",
-        f"{UNKNOWN}the program's own code failed, which is most often a fault of this version with this model, these "
+        f"{UNKNOWN_CAUSE}the program's own code failed, which is most often a fault of this version with this model, these "
         f"options "
         "or this request: search for the line, and try another version",
         broad=True,

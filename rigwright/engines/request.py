@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Request:
+class InstanceRequest:
     """An HTTP request to an instance on its host."""
 
     path: str
     body: Mapping[str, object] | None = None
     """Sent as JSON by POST; None is a GET."""
 
-    def config(self, at: str) -> str:
+    def render_curl_config(self, at: str) -> str:
         """It as curl reads it with --config (curl(1)): everything but the key.
 
         Args:
@@ -32,6 +32,6 @@ class Request:
 
 _COMPLETION = {"messages": [{"role": "user", "content": "ready?"}], "max_tokens": 1}
 # What OpenAI's protocol calls a completion, of one token; the same told as it comes; and which models there are.
-ONE_TOKEN = Request("/v1/chat/completions", _COMPLETION)
-STREAMED = Request("/v1/chat/completions", {**_COMPLETION, "stream": True})
-MODELS = Request("/v1/models")
+ONE_TOKEN = InstanceRequest("/v1/chat/completions", _COMPLETION)
+STREAMED = InstanceRequest("/v1/chat/completions", {**_COMPLETION, "stream": True})
+MODELS = InstanceRequest("/v1/models")

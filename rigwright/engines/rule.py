@@ -10,7 +10,7 @@ from rigwright.model.rig import Instance
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedInstance:
     """An instance on the cards that it runs on."""
 
     instance: Instance
@@ -20,10 +20,10 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class Rule:
+class KnownIssue:
     """One thing that goes wrong."""
 
-    said: Callable[[Placed], str]
+    describe: Callable[[PlacedInstance], str]
     """What is wrong with an instance, and what helps; empty where nothing is."""
     source: str
     """Where that is known from."""

@@ -6,7 +6,7 @@ resolver, OpenSSL, Ray, requests and huggingface_hub.
 
 from __future__ import annotations
 
-from rigwright.engines.log import UNKNOWN, Cause
+from rigwright.engines.log_causes import UNKNOWN_CAUSE, Cause
 
 _MODEL_NAME = r"(?:repo|model|files?|url)\w{0,80}:? (?:for )?[`'\"]?([\w.-]{1,80}/[\w./-]{2,80})"
 
@@ -130,7 +130,7 @@ TRANSPORT = (
     Cause(
         "nccl-warning",
         r"NCCL WARN ",
-        f"{UNKNOWN}NCCL reports a fault of the cards, their links or the network: its line has the step",
+        f"{UNKNOWN_CAUSE}NCCL reports a fault of the cards, their links or the network: its line has the step",
         broad=True,
     ),
 )

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from rigwright import files
-from rigwright.gateway.found_files import FoundFile
-from rigwright.gateway.pairs import Pair, of_certificate
+from rigwright.gateway.certificate_facts import CertificateFacts
+from rigwright.gateway.certificates import CertificatePair, certificate_names
 
 FOLDER = "gateway-ca"  # beside the inventory
 KEY, CERTIFICATE = "ca.key", "ca.crt"
@@ -32,7 +32,7 @@ MAXIMUM = 64 * 1024  # bytes of a file
 LENGTH = 64  # characters of a common name (RFC 5280, ub-common-name)
 
 
-class Broken(ValueError):
+class BrokenAuthority(ValueError):
     """Its files are not what they should be; the text says which, and what to do."""
 
 
@@ -56,11 +56,11 @@ class Authority:
         """SHA-256 of the certificate, as browsers and `openssl x509 -fingerprint` print it."""
         return self.certificate.fingerprint(hashes.SHA256()).hex(":").upper()
 
-    def issue(self, sans: Sequence[str], now: datetime) -> Pair:
+    def issue(self, sans: Sequence[str], now: datetime) -> CertificatePair:
         """A new key, and a certificate that names a listener.
 
         Args:
-            sans: Names and addresses, as `rigwright.gateway.pairs.sans` has them.
+            sans: Names and addresses, as `rigwright.gateway.certificates.subject_alt_names` has them.
             now: From when on it is valid, for 90 days, or until the authority ends.
 
         Raises:
@@ -71,28 +71,30 @@ class Authority:
             raise ValueError("a certificate needs a name or address that clients use, not a domain")
         ends = min(now + LEAF, self.certificate.not_valid_after_utc)
         if ends - now <= RENEWAL:
-            raise Broken(f"the CA expires on {ends:%Y-%m-%d}: move {FOLDER} away, and have clients trust a new CA")
+            raise BrokenAuthority(
+                f"the CA expires on {ends:%Y-%m-%d}: move {FOLDER} away, and have clients trust a new CA"
+            )
         key = ec.generate_private_key(ec.SECP256R1())
         above = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
         made = (
             x509.CertificateBuilder()
-            .subject_name(_name(sans[0][:LENGTH]))
+            .subject_name(_common_name(sans[0][:LENGTH]))
             .issuer_name(self.certificate.subject)
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - EARLIER)
             .not_valid_after(ends)
-            .add_extension(x509.SubjectAlternativeName([_general(one) for one in sans]), critical=False)
+            .add_extension(x509.SubjectAlternativeName([_general_name(one) for one in sans]), critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_usage("digital_signature"), critical=True)
+            .add_extension(_key_usage("digital_signature"), critical=True)
             .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(above), critical=False)
             .sign(self._key, hashes.SHA256())
         )
-        return Pair(made.public_bytes(Encoding.PEM).decode(), _secret(key))
+        return CertificatePair(made.public_bytes(Encoding.PEM).decode(), _render_key(key))
 
-    def reason(self, found: FoundFile | None, sans: Sequence[str], now: datetime) -> str:
+    def renewal_reason(self, found: CertificateFacts | None, sans: Sequence[str], now: datetime) -> str:
         """Why a host needs another pair; empty where the one that it has will do.
 
         Args:
@@ -111,12 +113,12 @@ class Authority:
             certificate.verify_directly_issued_by(self.certificate)
         except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
             return "it was issued by another CA"
-        if of_certificate(certificate) != tuple(sorted(sans)):
+        if certificate_names(certificate) != tuple(sorted(sans)):
             return "its names differ"
         return f"it expires on {ends:%Y-%m-%d}" if ends - now <= RENEWAL else ""
 
 
-def authority(folder: Path, now: datetime) -> Authority:
+def ensure_authority(folder: Path, now: datetime) -> Authority:
     """The one whose files lie in a folder; a new one where there is none.
 
     Raises:
@@ -125,35 +127,37 @@ def authority(folder: Path, now: datetime) -> Authority:
     """
     key, certificate = folder / KEY, folder / CERTIFICATE
     if certificate.exists() and not key.exists():
-        raise Broken(f"{key} is missing: restore it, or move {certificate} away and have clients trust a new CA")
+        raise BrokenAuthority(
+            f"{key} is missing: restore it, or move {certificate} away and have clients trust a new CA"
+        )
     if not key.exists():
         folder.mkdir(mode=0o700, exist_ok=True)
-        _write(key, _secret(ec.generate_private_key(ec.SECP256R1())))
+        _write(key, _render_key(ec.generate_private_key(ec.SECP256R1())))
     # one that was cut off between the two goes on here
-    secret = _key(key)
+    secret = _load_key(key)
     if not certificate.exists():
-        _write(certificate, _certificate(secret, now).public_bytes(Encoding.PEM).decode())
-    return Authority(_own(certificate, secret, now), secret)
+        _write(certificate, _make_certificate(secret, now).public_bytes(Encoding.PEM).decode())
+    return Authority(_load_certificate(certificate, secret, now), secret)
 
 
-def passing(now: datetime) -> Authority:
+def temporary_authority(now: datetime) -> Authority:
     """One that no file has: what it signs is nobody's to trust, and shows what would be done."""
     key = ec.generate_private_key(ec.SECP256R1())
-    return Authority(_certificate(key, now), key)
+    return Authority(_make_certificate(key, now), key)
 
 
-def read(folder: Path, now: datetime) -> Authority | None:
+def load_authority(folder: Path, now: datetime) -> Authority | None:
     """The one whose files lie in a folder; None where there is none, or where making it was cut off.
 
     Raises:
         Broken: as `authority`.
     """
-    return authority(folder, now) if (folder / CERTIFICATE).exists() else None
+    return ensure_authority(folder, now) if (folder / CERTIFICATE).exists() else None
 
 
-def _certificate(key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
+def _make_certificate(key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
     # two of them in one list of a browser's are told apart
-    name = _name(f"Rigwright gateways, {now:%Y-%m-%d}")
+    name = _common_name(f"Rigwright gateways, {now:%Y-%m-%d}")
     return (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -163,44 +167,44 @@ def _certificate(key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certifi
         .not_valid_before(now - EARLIER)
         .not_valid_after(now + timedelta(days=365 * YEARS))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
+        .add_extension(_key_usage("key_cert_sign", "crl_sign"), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
 
 
-def _key(path: Path) -> ec.EllipticCurvePrivateKey:
-    content = _content(path)
+def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    content = _read_content(path)
     if path.stat().st_mode & 0o077:
-        raise Broken(f"{path} is readable by others: `chmod 600` it, or create a new CA if they read it")
+        raise BrokenAuthority(f"{path} is readable by others: `chmod 600` it, or create a new CA if they read it")
     try:
         key = load_pem_private_key(content, None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise Broken(f"{path} contains no PEM private key without a passphrase") from None
+        raise BrokenAuthority(f"{path} contains no PEM private key without a passphrase") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
-        raise Broken(f"{path} contains no P-256 key")
+        raise BrokenAuthority(f"{path} contains no P-256 key")
     return key
 
 
-def _own(path: Path, key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
-    content = _content(path)
+def _load_certificate(path: Path, key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
+    content = _read_content(path)
     try:
         found = x509.load_pem_x509_certificate(content)
     except ValueError:
-        raise Broken(f"{path} contains no PEM certificate") from None
+        raise BrokenAuthority(f"{path} contains no PEM certificate") from None
     if found.public_key() != key.public_key():
-        raise Broken(f"{path} is not the certificate of {path.with_name(KEY)}")
+        raise BrokenAuthority(f"{path} is not the certificate of {path.with_name(KEY)}")
     if found.not_valid_after_utc <= now:
         ended = f"{found.not_valid_after_utc:%Y-%m-%d}"
-        raise Broken(f"{path} expired on {ended}: move its folder away, and have clients trust a new CA")
+        raise BrokenAuthority(f"{path} expired on {ended}: move its folder away, and have clients trust a new CA")
     return found
 
 
-def _content(path: Path) -> bytes:
+def _read_content(path: Path) -> bytes:
     try:
-        return files.content(path, MAXIMUM)
+        return files.read_content(path, MAXIMUM)
     except ValueError as error:
-        raise Broken(f"{path} {error}") from None
+        raise BrokenAuthority(f"{path} {error}") from None
 
 
 def _write(path: Path, text: str) -> None:
@@ -217,27 +221,27 @@ def _write(path: Path, text: str) -> None:
             Path(file.name).unlink()
 
 
-def _secret(key: ec.EllipticCurvePrivateKey) -> str:
+def _render_key(key: ec.EllipticCurvePrivateKey) -> str:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 
 
-def _name(common: str) -> x509.Name:
+def _common_name(common: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
 
 
-def _general(name: str) -> x509.GeneralName:
+def _general_name(name: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ip_address(name))
     except ValueError:
         return x509.DNSName(name)
 
 
-def _usage(*allowed: str) -> x509.KeyUsage:
+def _key_usage(*allowed: str) -> x509.KeyUsage:
     kinds = ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
     signing = ("key_cert_sign", "crl_sign", "encipher_only", "decipher_only")
     return x509.KeyUsage(**{kind: kind in allowed for kind in (*kinds, *signing)})
 
 
-def today() -> datetime:
+def certificate_now() -> datetime:
     """Now, as certificates have it."""
     return datetime.now(timezone.utc).replace(microsecond=0)

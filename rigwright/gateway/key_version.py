@@ -15,7 +15,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rigwright.problems import Frozen, counted, printable
+from rigwright.problems import FrozenModel, format_count, printable
 from rigwright.types import matching
 
 HISTORY = 1000
@@ -29,7 +29,7 @@ VersionId = Annotated[str, matching(ID, "16 lowercase hexadecimal digits")]
 Rows = Iterable[Mapping[str, object]]
 
 
-class KeyVersion(Frozen):
+class KeyVersion(FrozenModel):
     """The version of a keys file."""
 
     serial: int = Field(ge=1, le=HIGHEST, strict=True, description="Number of changes.")
@@ -69,11 +69,11 @@ def version_for(version: KeyVersion | None, content: str) -> KeyVersion:
         content: The keys as hosts get them.
     """
     if version is None:
-        return _make(1, (), content)
+        return _make_version(1, (), content)
     parent = version.before[-1:]
     if version.id == _identify(version.serial, parent, content):
         return version
-    return _make(version.serial + 1, (*version.before, version.id), content)
+    return _make_version(version.serial + 1, (*version.before, version.id), content)
 
 
 def next_version(version: KeyVersion, content: str) -> KeyVersion:
@@ -82,10 +82,10 @@ def next_version(version: KeyVersion, content: str) -> KeyVersion:
     Identifiers that a host reports are no part of it: in a file's history they would have every other host with such
     a version take these keys, though nothing was named that they do there.
     """
-    return _make(version.serial + 1, (*version.before, version.id), content)
+    return _make_version(version.serial + 1, (*version.before, version.id), content)
 
 
-def _make(serial: int, before: tuple[str, ...], content: str) -> KeyVersion:
+def _make_version(serial: int, before: tuple[str, ...], content: str) -> KeyVersion:
     serial = min(serial, HIGHEST)
     return KeyVersion(serial=serial, id=_identify(serial, before[-1:], content), before=before[-HISTORY:])
 
@@ -133,7 +133,7 @@ def describe_effect(ours: Rows, host_rows: Rows) -> Iterator[str]:
     for what, rows in sorts.items():
         if names := sorted({printable(str(one.get("name")))[:48] for one in rows}):
             more = f" and {len(names) - NAMED} more" if names[NAMED:] else ""
-            yield f"{counted(len(names), 'key')} {what}: {', '.join(names[:NAMED])}{more}"
+            yield f"{format_count(len(names), 'key')} {what}: {', '.join(names[:NAMED])}{more}"
 
 
 def _by_sha256(rows: Rows) -> dict[str, Mapping[str, object]]:

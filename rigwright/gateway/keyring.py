@@ -22,8 +22,8 @@ from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator
 
 from rigwright.file_lock import file_lock
 from rigwright.gateway.key_version import KeyVersion, next_version, version_for
-from rigwright.problems import Frozen, Invalid, Problem
-from rigwright.toml import parse
+from rigwright.problems import FrozenModel, Invalid, Problem
+from rigwright.toml import load_toml
 from rigwright.types import Day, Name, Sha256
 
 FILE = "gateway-keys.toml"
@@ -53,14 +53,14 @@ Moment = Annotated[datetime, PlainValidator(_moment), PlainSerializer(datetime.i
 Limit = Annotated[int, Field(ge=1, le=MOST, strict=True)]
 
 
-class Old(Frozen):
+class RotatedKey(FrozenModel):
     """What a key was before it was rotated."""
 
     sha256: Sha256 = Field(description="SHA-256 of the previous key.")
     until: Moment = Field(description="When it expires.")
 
 
-class Key(Frozen):
+class ClientKey(FrozenModel):
     """One name's key."""
 
     sha256: Sha256 = Field(description="SHA-256 of the key.")
@@ -70,43 +70,43 @@ class Key(Frozen):
     requests_per_minute: Limit | None = Field(default=None, description="Requests per minute.")
     streams: Limit | None = Field(default=None, description="Concurrent requests.")
     made: Day = Field(description="Creation date (UTC).")
-    old: Old | None = Field(default=None, description="The previous key, while it is still valid.")
+    old: RotatedKey | None = Field(default=None, description="The previous key, while it is still valid.")
 
-    def before(self, moment: datetime) -> Key:
+    def without_expired(self, moment: datetime) -> ClientKey:
         """Without the key before it where that is not valid any more."""
         return self.model_copy(update={"old": None}) if self.old and self.old.until <= moment else self
 
 
-class Keyring(Frozen):
+class ClientKeyring(FrozenModel):
     """The file."""
 
-    keys: dict[Name, Key] = Field(default_factory=dict, description="Name -> its key.")
+    keys: dict[Name, ClientKey] = Field(default_factory=dict, description="Name -> its key.")
     version: KeyVersion | None = Field(
         default=None, description="The version of these keys, or of those that they were made from; default: none yet."
     )
 
-    def having(self, name: str, key: Key | None) -> Keyring:
+    def with_key(self, name: str, key: ClientKey | None) -> ClientKeyring:
         """With another key of a name; None for no key."""
         others = {one: kept for one, kept in self.keys.items() if one != name}
-        return Keyring(keys=others | ({name: key} if key else {}), version=self.version)
+        return ClientKeyring(keys=others | ({name: key} if key else {}), version=self.version)
 
     @property
     def current_version(self) -> KeyVersion:
         """The version of exactly these keys."""
-        return version_for(self.version, _content(self))
+        return version_for(self.version, _versioned_content(self))
 
 
-def load(path: Path) -> Keyring:
+def load_keyring(path: Path) -> ClientKeyring:
     """Read the file, with the version of its keys; where there is none, nobody has a key.
 
     Raises:
         Invalid: it is something else.
     """
-    found = read_file(path)
+    found = read_keys_file(path)
     return found.model_copy(update={"version": found.current_version})
 
 
-def read_file(path: Path) -> Keyring:
+def read_keys_file(path: Path) -> ClientKeyring:
     """Read the file as it is: keys that were edited by hand stand there with the version before.
 
     Raises:
@@ -114,18 +114,18 @@ def read_file(path: Path) -> Keyring:
     """
     try:
         if not path.exists() and not path.is_symlink():
-            return Keyring()
+            return ClientKeyring()
         if not path.is_file() or path.stat().st_size > MAXIMUM:
             raise Invalid([Problem(str(path), "the file", f"must be a file of at most {MAXIMUM} bytes")])
     except OSError as error:
         raise Invalid([Problem(str(path), "the file", f"cannot be read: {error.strerror}")]) from None
-    found = parse(path, Keyring)
-    if problems := list(_twins(str(path), found)):
+    found = load_toml(path, ClientKeyring)
+    if problems := list(_find_duplicates(str(path), found)):
         raise Invalid(problems)
     return found
 
 
-def vanished(file: Path | str) -> str:
+def describe_missing_file(file: Path | str) -> str:
     """What is said of a file that is not there where hosts have keys: to go on would take them all away."""
     return (
         f"{file} is not there: bring it back, or create it empty and run `keys INVENTORY bring --replace-newer` "
@@ -133,7 +133,7 @@ def vanished(file: Path | str) -> str:
     )
 
 
-def lock_file(path: Path, doing: str) -> AbstractContextManager[None]:
+def lock_keys_file(path: Path, doing: str) -> AbstractContextManager[None]:
     """Hold the lock of a keys file: a process that changes it reads it and writes it in this block.
 
     Args:
@@ -155,7 +155,7 @@ def describe_failure(file: Path, error: OSError) -> str:
     return f"{place}: {error.strerror}"
 
 
-def write_version(path: Path, doing: str, *, advance: bool = False) -> Keyring:
+def write_version(path: Path, doing: str, *, advance: bool = False) -> ClientKeyring:
     """Write the version of the keys into their file where that does not name it, as after an edit by hand.
 
     Args:
@@ -168,18 +168,18 @@ def write_version(path: Path, doing: str, *, advance: bool = False) -> Keyring:
         LockHeld: as `lock_file`.
         OSError: it cannot be written.
     """
-    found = read_file(path)
+    found = read_keys_file(path)
     if not advance and (found.version == found.current_version or not path.exists()):
         return found.model_copy(update={"version": found.current_version})
-    with lock_file(path, doing):
-        found = load(path)
+    with lock_keys_file(path, doing):
+        found = load_keyring(path)
         if advance:
-            found = found.model_copy(update={"version": next_version(found.current_version, _content(found))})
+            found = found.model_copy(update={"version": next_version(found.current_version, _versioned_content(found))})
         dump(path, found)
     return found
 
 
-def _twins(file: str, keyring: Keyring) -> Iterator[Problem]:
+def _find_duplicates(file: str, keyring: ClientKeyring) -> Iterator[Problem]:
     """Keys that could not be told apart."""
     kept = [(name, "sha256", key.sha256) for name, key in sorted(keyring.keys.items())]
     kept += [(name, "old.sha256", key.old.sha256) for name, key in sorted(keyring.keys.items()) if key.old]
@@ -191,13 +191,13 @@ def _twins(file: str, keyring: Keyring) -> Iterator[Problem]:
         there.setdefault(sha256[:SHOWN], name)
 
 
-def text(keyring: Keyring) -> str:
+def render_keyring(keyring: ClientKeyring) -> str:
     """The file's text: the same for the same keys."""
-    tables = "".join(_table(name, key) for name, key in sorted(keyring.keys.items()))
-    return HEADER + tables + _version_table(keyring.current_version)
+    tables = "".join(_render_table(name, key) for name, key in sorted(keyring.keys.items()))
+    return HEADER + tables + _render_version(keyring.current_version)
 
 
-def _version_table(version: KeyVersion) -> str:
+def _render_version(version: KeyVersion) -> str:
     before = [json.dumps(one) for one in version.before]
     lines = [", ".join(before[at : at + LISTED]) for at in range(0, len(before), LISTED)]
     listed = "".join(f"  {line},\n" for line in lines)
@@ -207,7 +207,7 @@ def _version_table(version: KeyVersion) -> str:
     )
 
 
-def _table(name: str, key: Key) -> str:
+def _render_table(name: str, key: ClientKey) -> str:
     values = {
         "sha256": json.dumps(key.sha256),
         "models": json.dumps(list(key.models)) if key.models else "",
@@ -219,7 +219,7 @@ def _table(name: str, key: Key) -> str:
     return f"\n[keys.{name}]\n" + "".join(f"{field} = {value}\n" for field, value in values.items() if value)
 
 
-def dump(path: Path, keyring: Keyring) -> None:
+def dump(path: Path, keyring: ClientKeyring) -> None:
     """Write the file, for its owner alone: a reader finds the one before or this one, whatever happens.
 
     Raises:
@@ -229,7 +229,7 @@ def dump(path: Path, keyring: Keyring) -> None:
     with NamedTemporaryFile("w", dir=real.parent, prefix=f".{real.name}.", delete=False) as file:
         try:
             os.fchmod(file.fileno(), 0o600)
-            file.write(text(keyring))
+            file.write(render_keyring(keyring))
             file.flush()
             os.fsync(file.fileno())
             Path(file.name).replace(real)
@@ -244,22 +244,22 @@ def dump(path: Path, keyring: Keyring) -> None:
         os.close(folder)
 
 
-def made() -> str:
+def generate_key() -> str:
     """A new key: `rw-` and 32 random bytes as 43 letters, digits, dashes and underscores (RFC 4648, 5)."""
     return f"rw-{secrets.token_urlsafe(RANDOM)}"
 
 
-def recognised(clear: str) -> str:
+def hash_key(clear: str) -> str:
     """What is kept of a key."""
     return hashlib.sha256(clear.encode()).hexdigest()
 
 
-def rows(keyring: Keyring) -> list[dict[str, object]]:
+def key_rows(keyring: ClientKeyring) -> list[dict[str, object]]:
     """What hosts are given, by name: a row a key."""
     return [_row(name, key, key.sha256) for name, key in sorted(keyring.keys.items())]
 
 
-def ending(keyring: Keyring) -> list[dict[str, object]]:
+def expiring_rows(keyring: ClientKeyring) -> list[dict[str, object]]:
     """What they are given of the keys before, each with its end (`until`, seconds since 1970).
 
     Apart from the others: whoever does not look at the end must not take one for a key.
@@ -271,23 +271,23 @@ def ending(keyring: Keyring) -> list[dict[str, object]]:
     ]
 
 
-def keys_json(keyring: Keyring) -> str:
+def keys_json(keyring: ClientKeyring) -> str:
     """Both, as hosts get them, with their version at the end (templates/gateway/version.sh.j2 reads it there)."""
     version = keyring.current_version
     numbered = json.dumps({"serial": version.serial, "id": version.id}, separators=(",", ":"))
-    return f'{_content(keyring)[:-1]},"version":{numbered}}}\n'
+    return f'{_versioned_content(keyring)[:-1]},"version":{numbered}}}\n'
 
 
 def digests_of_none() -> tuple[str, ...]:
     """SHA-256 of what hosts are given where there is no file: with a version, and from before there were any."""
-    return digest(keys_json(Keyring())), digest(f"{_content(Keyring())}\n")
+    return keys_digest(keys_json(ClientKeyring())), keys_digest(f"{_versioned_content(ClientKeyring())}\n")
 
 
-def _content(keyring: Keyring) -> str:
-    return json.dumps({"keys": rows(keyring), "ending": ending(keyring)}, separators=(",", ":"))
+def _versioned_content(keyring: ClientKeyring) -> str:
+    return json.dumps({"keys": key_rows(keyring), "ending": expiring_rows(keyring)}, separators=(",", ":"))
 
 
-def _row(name: str, key: Key, sha256: str) -> dict[str, object]:
+def _row(name: str, key: ClientKey, sha256: str) -> dict[str, object]:
     return {
         "id": sha256[:SHOWN],
         "name": name,
@@ -298,6 +298,6 @@ def _row(name: str, key: Key, sha256: str) -> dict[str, object]:
     }
 
 
-def digest(given: str) -> str:
+def keys_digest(given: str) -> str:
     """SHA-256 of what hosts are given, by which they say what they have."""
     return hashlib.sha256(given.encode()).hexdigest()

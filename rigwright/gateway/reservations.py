@@ -18,13 +18,13 @@ from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rigwright.host.basics import ANY, Listener
+from rigwright.host.basics import ANY, ListeningSocket
 
 if TYPE_CHECKING:
     from rigwright.model.rig import Rig
 
 PREFIX = "rigwright_reserved-"
-UNIT = re.compile(r"rigwright_reserved-[0-9a-f]{12}\.service")
+RESERVATION_UNIT = re.compile(r"rigwright_reserved-[0-9a-f]{12}\.service")
 PROGRAM = Path(__file__).resolve().parents[2] / "roles/gateway/host/reserve.py"
 # ip_unprivileged_port_start (kernel, networking/ip-sysctl): below it root alone listens.
 UNPRIVILEGED = 1024
@@ -51,16 +51,16 @@ class Reservation:
 
     def __str__(self) -> str:
         """An argument of the program that keeps it."""
-        return "-".join((f"{_bracketed(self.address)}:{self.port}", *map(_bracketed, self.held)))
+        return "-".join((f"{_bracket_ipv6(self.address)}:{self.port}", *map(_bracket_ipv6, self.held)))
 
-    def is_taken_by(self, listener: Listener, host_addresses: Collection[str]) -> bool:
+    def is_taken_by(self, listener: ListeningSocket, host_addresses: Collection[str]) -> bool:
         """Whether a process keeps the reservation from being made.
 
         Args:
             listener: Where the process listens.
             host_addresses: Those of the host; another address of its loopback network is no client's.
         """
-        if listener.port != self.port or not listener.blocks(self.address):
+        if listener.port != self.port or not listener.is_blocking(self.address):
             return False
         if not self.held or listener.address == ANY:
             return True
@@ -106,7 +106,7 @@ def reserved_addresses(rig: Rig) -> tuple[Reservation, ...]:
     return counterparts(place for one in listeners for place in one.addresses)
 
 
-def _bracketed(address: str) -> str:
+def _bracket_ipv6(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 

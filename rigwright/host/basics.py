@@ -7,14 +7,14 @@ from ipaddress import IPv6Address, ip_address
 
 from rigwright.host import channel
 from rigwright.host.channel import (
-    Told,
+    HostOutput,
+    free_text,
     hexadecimal,
     matching,
     number,
     optional,
     pci_address,
     pci_id,
-    said,
     text,
     tolerant,
     word,
@@ -28,7 +28,7 @@ SCHEMA: channel.Schema = {
     "memory_kib": (number,),
     "card": (pci_address, pci_id),
     # port, address, process, control group, process id and user id
-    "listener": (number, text, said, text, optional(number, 0), optional(number, 0)),
+    "listener": (number, text, free_text, text, optional(number, 0), optional(number, 0)),
     "listener_hex": (hexadecimal,),
 }
 ANY = "*"
@@ -37,7 +37,7 @@ _unit = tolerant(matching(r"[A-Za-z0-9:_.\\@-]{1,240}\.(service|scope)", "a serv
 
 
 @dataclass(frozen=True)
-class Listener:
+class ListeningSocket:
     """A TCP port somebody listens on."""
 
     port: int
@@ -52,7 +52,7 @@ class Listener:
     uid: int = 0
     """Of its user."""
 
-    def blocks(self, address: str) -> bool:
+    def is_blocking(self, address: str) -> bool:
         """Whether no other socket can be bound to an address and this port (bind(2)).
 
         Args:
@@ -65,14 +65,14 @@ class Listener:
         return mine.version == other.version and (mine.is_unspecified or other.is_unspecified or mine == other)
 
     @property
-    def holder(self) -> str:
+    def holder_text(self) -> str:
         """The process, its unit and its user, for messages."""
         unit = f" ({self.unit})" if self.unit else ""
         return f"{self.process or 'unknown'}{unit}{f', pid {self.pid} of uid {self.uid}' if self.pid else ''}"
 
 
 @dataclass(frozen=True)
-class Basics:
+class BasicFacts:
     """One host, as found."""
 
     os_id: str
@@ -82,21 +82,21 @@ class Basics:
     memory_kib: int
     cards: tuple[tuple[str, str], ...]
     """(address, vendor:device) of each NVIDIA display adapter, by address."""
-    listeners: tuple[Listener, ...]
+    listeners: tuple[ListeningSocket, ...]
     """By port; one that listens on more than one address is there as often."""
 
 
-def basics(told: Told) -> Basics:
+def read_basics(told: HostOutput) -> BasicFacts:
     """Read them of what a host has told.
 
     Raises:
         ValueError: one is missing.
     """
     named = [
-        Listener(port, process, unit_of(cgroup), _address(at), pid, uid)
+        ListeningSocket(port, process, unit_of(cgroup), _parse_address(at), pid, uid)
         for port, at, process, cgroup, pid, uid in told.many("listener")
     ]
-    return Basics(
+    return BasicFacts(
         os_id=told.one("os_id"),
         os_version=told.one("os_version"),
         kernel=told.one("kernel"),
@@ -104,12 +104,15 @@ def basics(told: Told) -> Basics:
         memory_kib=told.one("memory_kib"),
         cards=tuple(sorted(told.many("card"))),
         listeners=tuple(
-            sorted([*named, *(Listener(port, "", "") for port in told.all("listener_hex"))], key=lambda one: one.port)
+            sorted(
+                [*named, *(ListeningSocket(port, "", "") for port in told.all("listener_hex"))],
+                key=lambda one: one.port,
+            )
         ),
     )
 
 
-def _address(value: str) -> str:
+def _parse_address(value: str) -> str:
     """An address as ss prints it, without brackets and interface."""
     try:
         return channel.address(value.removeprefix("[").partition("]")[0])

@@ -87,14 +87,14 @@ def seconds(value: str) -> float:
     return float(value)
 
 
-def truth(value: str) -> bool:
+def yes_or_no(value: str) -> bool:
     """`yes` or `no`."""
     if value not in ("yes", "no"):
         raise ValueError("yes or no")
     return value == "yes"
 
 
-def said(value: str) -> str:
+def free_text(value: str) -> str:
     """Whatever a program or a person has written, for people to read: one line of at most 400 characters."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in value[:400])
 
@@ -122,7 +122,7 @@ pci_id = matching(r"[0-9a-f]{4}:[0-9a-f]{4}", "vendor:device of a PCI device")
 
 
 @dataclass(frozen=True)
-class Told:
+class HostOutput:
     """What a host has told: key -> one row of typed values each time that it was said."""
 
     rows: dict[str, list[tuple[Any, ...]]]
@@ -147,7 +147,7 @@ class Told:
         return values[0]
 
 
-def read(output: Iterable[str], schema: Schema) -> Told:
+def parse_output(output: Iterable[str], schema: Schema) -> HostOutput:
     """Read what a script with `fact` has printed.
 
     Raises:
@@ -160,7 +160,7 @@ def read(output: Iterable[str], schema: Schema) -> Told:
     try:
         fields = base64.b64decode(line.encode(), validate=True).decode(errors="replace").split("\0")
     except (binascii.Error, UnicodeEncodeError):
-        raise ValueError(f"the host reported nothing that was asked for: {said(line)[:200]!r}") from None
+        raise ValueError(f"the host reported nothing that was asked for: {free_text(line)[:200]!r}") from None
     rows: dict[str, list[tuple[Any, ...]]] = {}
     at = 0
     while at < len(fields) - 1:
@@ -172,10 +172,10 @@ def read(output: Iterable[str], schema: Schema) -> Told:
         if (key, values) == (END, []):
             if at != len(fields) - 1:
                 raise ValueError("the host's report has data after its end")
-            return Told(rows)
+            return HostOutput(rows)
         if key == UNREAD and len(values) in (2, 3):
             raise ValueError(f"the host's {describe_failure(*values)}")
-        rows.setdefault(key, []).append(_row(key, values, schema))
+        rows.setdefault(key, []).append(_parse_row(key, values, schema))
     raise ValueError("the host's report was cut off")
 
 
@@ -187,35 +187,35 @@ def describe_failure(program: str, how: str, complaint: str = "") -> str:
         how: Its exit status, `cut` for output that ends within a line, or the entry that it leaves out.
         complaint: The end of its standard error.
     """
-    how = said(how)[:100]
+    how = free_text(how)[:100]
     if how == "cut":
         reason = "printed no whole line at its end"
     elif how == "124":
         reason = "did not end in time"
     else:
         reason = f"ended with status {how}" if how.isdecimal() else f"does not print all of {how or 'a package'}"
-    return ": ".join(filter(None, (f"{said(program)[:100]} {reason}", said(complaint.strip()))))
+    return ": ".join(filter(None, (f"{free_text(program)[:100]} {reason}", free_text(complaint.strip()))))
 
 
-def apt_failure(told: Told) -> str:
+def apt_failure(told: HostOutput) -> str:
     """Why apt-cache reports nothing, in one line; empty where it reports."""
     return next((describe_failure("apt-cache", *row) for row in told.many("apt_failure")), "")
 
 
-def _row(key: str, values: list[str], schema: Schema) -> tuple[Any, ...]:
+def _parse_row(key: str, values: list[str], schema: Schema) -> tuple[Any, ...]:
     types = schema.get(key)
     if types is None:
-        raise ValueError(f"the host reported {said(key)!r}, which was not asked for")
+        raise ValueError(f"the host reported {free_text(key)!r}, which was not asked for")
     if len(values) != len(types):
         raise ValueError(f"the host reported {len(values)} values of {key!r} instead of {len(types)}")
     try:
         return tuple(kind(value) for kind, value in zip(types, values, strict=True))
     except ValueError as error:
-        wrong = next(value for kind, value in zip(types, values, strict=True) if not _fits(kind, value))
-        raise ValueError(f"the host reported {said(wrong)[:100]!r} for {key!r}: must be {error}") from None
+        wrong = next(value for kind, value in zip(types, values, strict=True) if not _is_of_type(kind, value))
+        raise ValueError(f"the host reported {free_text(wrong)[:100]!r} for {key!r}: must be {error}") from None
 
 
-def _fits(kind: Type, value: str) -> bool:
+def _is_of_type(kind: Type, value: str) -> bool:
     try:
         kind(value)
     except ValueError:

@@ -11,10 +11,10 @@ SCHEMA: channel.Schema = {"package": (tolerant(matching(r"[a-z0-9][a-z0-9+.:-]{0
 """What templates/look/ledger.sh.j2 tells."""
 
 
-def packages(output: Iterable[str]) -> tuple[str, ...]:
+def parse_ledger_packages(output: Iterable[str]) -> tuple[str, ...]:
     """Those that a host has because of us, by name.
 
     Raises:
         ValueError: it told something else.
     """
-    return tuple(filter(None, channel.read(output, SCHEMA).all("package")))
+    return tuple(filter(None, channel.parse_output(output, SCHEMA).all("package")))

@@ -9,7 +9,7 @@ UNIX = "unix"
 
 
 @dataclass(frozen=True)
-class Holder:
+class SocketUnit:
     """A socket unit, which holds what a service is given."""
 
     unit: str
@@ -18,7 +18,7 @@ class Holder:
     also: frozenset[str] = frozenset()
     """Where it may, if the host has that."""
 
-    def holds(self, found: frozenset[str]) -> bool:
+    def is_listening(self, found: frozenset[str]) -> bool:
         """Whether it listens where it is to, and nowhere else.
 
         Args:
@@ -42,7 +42,7 @@ class UnitState:
     port: int
     """That it listens on; 0 for none."""
     cards: frozenset[int]
-    holders: tuple[Holder, ...] = ()
+    holders: tuple[SocketUnit, ...] = ()
     """The socket units that listen in its stead."""
     leads_to: str = ""
     """The unit of the instance that its port leads to; empty for an instance itself, and for a gateway."""

@@ -8,18 +8,18 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from rigwright.model.engines.keys import EngineKeys, VariantKeys
-from rigwright.model.engines.purpose import Blocked
+from rigwright.model.engines.purpose import BlockedVariant
 from rigwright.model.envs.keys import EnvKeys
 from rigwright.patches.patch import Patch
 from rigwright.plugins.keys import PluginKeys
-from rigwright.problems import Frozen
+from rigwright.problems import FrozenModel
 from rigwright.supply.inputs import Input
 from rigwright.types import RISING, Capability, CatalogName, ModelFile, PciId, Text
 
 BoardWatts = Annotated[int, Field(ge=1, le=5000, strict=True)]
 
 
-class Card(Frozen):
+class Card(FrozenModel):
     """A GPU model."""
 
     name: Text = Field(description="As nvidia-smi prints it.")
@@ -40,7 +40,7 @@ class Card(Frozen):
     )
 
 
-class Model(Frozen):
+class ModelKeys(FrozenModel):
     """Weights: one file with its parts, or a folder."""
 
     file: ModelFile | None = Field(
@@ -66,40 +66,40 @@ class Model(Frozen):
 
     @field_validator("folder")
     @classmethod
-    def _alone(cls, folder: str | None, info: ValidationInfo) -> str | None:
+    def _refuse_file_and_folder(cls, folder: str | None, info: ValidationInfo) -> str | None:
         if folder is not None and info.data.get("file") is not None:
             raise ValueError("omitted: a model has either file or folder, and this one has file")
         return folder
 
     @field_validator("mmproj")
     @classmethod
-    def _of_a_file(cls, mmproj: str | None, info: ValidationInfo) -> str | None:
+    def _refuse_mmproj_of_folder(cls, mmproj: str | None, info: ValidationInfo) -> str | None:
         if mmproj is not None and info.data.get("folder") is not None:
             raise ValueError("omitted: a folder contains its projector")
         return mmproj
 
     @field_validator("draft")
     @classmethod
-    def _a_folder_too(cls, draft: str | None, info: ValidationInfo) -> str | None:
+    def _require_draft_folder(cls, draft: str | None, info: ValidationInfo) -> str | None:
         if draft is not None and ":" in draft and info.data.get("folder") is not None:
             raise ValueError("an input without a path: the model is a folder, so its draft model must be one")
         return draft
 
     @model_validator(mode="after")
-    def _something(self) -> Model:
+    def _require_weights(self) -> ModelKeys:
         if self.file is None and self.folder is None:
             raise ValueError("given file or folder")
         return self
 
 
-class Catalog(Frozen):
+class Catalog(FrozenModel):
     """All files of several folders, a later folder's entries over an earlier one's."""
 
     cards: dict[str, Card] = Field(default_factory=dict)
-    models: dict[str, Model] = Field(default_factory=dict)
+    models: dict[str, ModelKeys] = Field(default_factory=dict)
     engines: dict[str, EngineKeys] = Field(default_factory=dict)
     variants: dict[str, VariantKeys] = Field(default_factory=dict)
-    blocked: dict[str, Blocked] = Field(default_factory=dict)
+    blocked: dict[str, BlockedVariant] = Field(default_factory=dict)
     envs: dict[str, EnvKeys] = Field(default_factory=dict)
     plugins: dict[str, PluginKeys] = Field(default_factory=dict)
     inputs: dict[str, Input] = Field(default_factory=dict)

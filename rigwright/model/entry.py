@@ -9,12 +9,12 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from rigwright.addresses import Address, Cidr, HostName, HttpUrl, Origin, Port
 from rigwright.model.catalog import Card
-from rigwright.model.containers.entry import Containers
+from rigwright.model.containers.entry import ContainersEntry
 from rigwright.model.gateway.entry import Gateway
 from rigwright.model.instance_entry import InstanceEntry
 from rigwright.model.monitoring.entry import Monitoring
-from rigwright.model.registries import Registry
-from rigwright.problems import Written
+from rigwright.model.registries import RegistryEntry
+from rigwright.problems import InventoryModel
 from rigwright.supply.lock import Artefact
 from rigwright.types import (
     RISING,
@@ -41,7 +41,7 @@ Megahertz = Annotated[int, Field(ge=100, le=5000, strict=True)]
 NEEDS_MANAGED = frozenset({"reboot", "module_options"})
 
 
-class Roots(Written):
+class Roots(InventoryModel):
     """Where things go on the host; a box with a data disk moves them there. No two are the same or one in another."""
 
     software: Root = Field(default="/opt/rigwright", description="Compiled engines and tools.")
@@ -60,7 +60,7 @@ class Roots(Written):
     )
 
     @model_validator(mode="after")
-    def _apart(self) -> Roots:
+    def _refuse_overlap(self) -> Roots:
         paths = [self.software, self.models, self.state, self.config]
         for one, other in permutations(paths, 2):
             if other == one or other.startswith(f"{one}/"):
@@ -81,7 +81,7 @@ PowerLimit = Annotated[
 ]
 
 
-class Driver(Written):
+class DriverEntry(InventoryModel):
     """The NVIDIA driver of a rig with cards, and what the cards are set to. `rigwright plan` says what it comes to."""
 
     RENAMED: ClassVar[dict[str, str]] = {"lanes": "pcie_link_width"}
@@ -160,7 +160,7 @@ class Driver(Written):
         return self.power_w if isinstance(self.power_w, tuple) else (self.power_w,) * cards
 
     @model_validator(mode="after")
-    def _fitting(self) -> Driver:
+    def _check_consistent(self) -> DriverEntry:
         if self.open_despite_cards and self.flavour == "proprietary":
             raise ValueError("without open_despite_cards where the flavour is proprietary")
         if any(one == other for one, other in self.nvlinks):
@@ -172,7 +172,7 @@ class Driver(Written):
         return self
 
 
-class Share(Written):
+class ShareEntry(InventoryModel):
     """Where a box gives the weights that it has verified to others."""
 
     address: Address = Field(description="The host address to listen on.")
@@ -191,7 +191,7 @@ CardEntry = Annotated[
 ]
 
 
-class RigEntry(Written):
+class RigEntry(InventoryModel):
     """One rig, as declared in an inventory."""
 
     cards: tuple[CardEntry, ...] = Field(
@@ -204,8 +204,8 @@ class RigEntry(Written):
         description="GPU indexes of cards lent to other work: no instance gets one, and other processes may use them. "
         "`driver` settings for all cards still apply.",
     )
-    driver: Driver = Field(default=Driver(), description="The NVIDIA driver of a rig with cards.")
-    containers: Containers | None = Field(
+    driver: DriverEntry = Field(default=DriverEntry(), description="The NVIDIA driver of a rig with cards.")
+    containers: ContainersEntry | None = Field(
         default=None,
         description="Container engines, also for your own containers; without it Rigwright leaves them alone.",
     )
@@ -249,7 +249,7 @@ class RigEntry(Written):
         description="Base URLs, in order, of boxes that share their weights, or of any server with the same layout: "
         "tried before all other sources.",
     )
-    share: Share | None = Field(default=None, description="Shares this box's weights with others.")
+    share: ShareEntry | None = Field(default=None, description="Shares this box's weights with others.")
     gateway: Gateway | None = Field(
         default=None, description="The gateway for clients; without it each instance is only reachable at its own port."
     )
@@ -267,7 +267,7 @@ class RigEntry(Written):
         description="The mirror of `hub` that the token is for, such as https://hub.example.org; by default the hub "
         "itself. The token is never sent elsewhere, or over plain http.",
     )
-    registries: dict[Name, Registry] = Field(
+    registries: dict[Name, RegistryEntry] = Field(
         default_factory=dict,
         description="Image registries that need a login, by their source names, such as `ghcr`.",
     )

@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from types import MappingProxyType
 
-from rigwright.host.basics import Listener
+from rigwright.host.basics import ListeningSocket
 from rigwright.model import sharing
-from rigwright.model.monitoring import found as monitoring
+from rigwright.model.monitoring import service_facts as monitoring
 
 # Where the probe looks for a toolkit when the operator has named none.
 NOWHERE = "/nonexistent"
 
 
 @dataclass(frozen=True)
-class Account:
+class HostAccount:
     """A user of the host's."""
 
     passwd: str
@@ -59,7 +59,7 @@ class HostFacts:
     """Address -> NUMA node of each of them, as far as the kernel says it; None where it knows of none."""
     numa_nodes: frozenset[int] = frozenset()
     """NUMA nodes that have both processors and memory."""
-    listeners: tuple[Listener, ...] = ()
+    listeners: tuple[ListeningSocket, ...] = ()
     built_engines: frozenset[str] = field(default_factory=frozenset)
     unfit_engines: frozenset[str] = field(default_factory=frozenset)
     """Of these, the ones that others than root can change, or that not everybody can run."""
@@ -88,7 +88,7 @@ class HostFacts:
     with one."""
     glibc: str = ""
     """The version of the C library, such as "2.41"; empty of another library."""
-    users: tuple[Account, ...] = ()
+    users: tuple[HostAccount, ...] = ()
     """Those of its instances that are there, and all others that we have made."""
     foreign_groups: tuple[str, ...] = ()
     """Groups with the name of a user that is to be made."""
@@ -106,9 +106,9 @@ class HostFacts:
     """Where something is mounted within our folders, or over a weight file, in the order in which it was."""
     addresses: frozenset[str] = field(default_factory=frozenset)
     """Those that it has, of both families, as Python writes them."""
-    sharing: sharing.Found = sharing.NOTHING
+    sharing: sharing.SharingFacts = sharing.NO_SHARING
     """The unit that shares its weights with other boxes."""
-    monitoring: monitoring.State = monitoring.NOWHERE
+    monitoring: monitoring.MonitoringFacts = monitoring.NO_MONITORING
     """What tells of it, and what asks other boxes."""
 
     def has(self, address: str) -> bool:

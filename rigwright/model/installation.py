@@ -52,7 +52,7 @@ class Installation:
 
 
 @dataclass(frozen=True)
-class Job:
+class InstallJob:
     """The job on a host that makes an installation."""
 
     target: str
@@ -74,13 +74,13 @@ class Installer(ABC):
     """The distribution's packages that installing or running it takes, on one release or another."""
     program: ClassVar[str] = ""
     """The file name of what is started of it, which everybody may run; empty where that is no file of its own."""
-    pieces: ClassVar[str] = "packages"
+    artefact_noun: ClassVar[str] = "packages"
     """What its artefacts are called, for people."""
     by_installers: ClassVar[bool] = False
     """Whether the host needs what puts environments together to install it."""
 
     @abstractmethod
-    def script(self, rig: Rig, made: Installation, job: Job) -> str:
+    def script(self, rig: Rig, made: Installation, job: InstallJob) -> str:
         """The shell script that installs it: fills the folder, and writes FILES and then MARKER last.
 
         Root runs it. The fetcher has placed the artefacts below the models' root before. Programs from outside run by

@@ -13,9 +13,9 @@ from rigwright.plugins.plugin import Plugin
 from rigwright.supply.lock import Artefact
 
 # Below it each instance has the folder with its socket.
-SOCKETS = "/run/rigwright/instances"
+SOCKET_FOLDER = "/run/rigwright/instances"
 # Below it each instance that runs in a container has the folder that podman keeps that in.
-CONTAINERS = "/run/rigwright/containers"
+CONTAINER_RUNTIME_FOLDER = "/run/rigwright/containers"
 
 
 def slice_of(unit: str) -> str:
@@ -25,7 +25,7 @@ def slice_of(unit: str) -> str:
 
 
 @dataclass(frozen=True)
-class Part:
+class ModelPart:
     """One of the things that a model is made of."""
 
     option: str
@@ -35,7 +35,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class DeclaredEnv:
+class EnvSpec:
     """An environment of the catalogue with what is locked for it."""
 
     name: str
@@ -76,7 +76,7 @@ class Instance:
     variant_name: str
     variant: VariantKeys
     model_name: str
-    parts: tuple[Part, ...]
+    parts: tuple[ModelPart, ...]
     """What the model is made of, its own weights first."""
     engine_name: str
     engine: EngineKeys
@@ -130,7 +130,7 @@ class Instance:
     @property
     def socket(self) -> str:
         """The unix socket that its engine listens on, and nothing else."""
-        return f"{SOCKETS}/{self.seat}/api.sock"
+        return f"{SOCKET_FOLDER}/{self.seat}/api.sock"
 
     @property
     def slice(self) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pydantic import Field
 
 from rigwright.addresses import Port
-from rigwright.problems import Written
+from rigwright.problems import InventoryModel
 from rigwright.types import CardIndex, MemorySize, Tasks, VariantName
 
 
-class InstanceEntry(Written):
+class InstanceEntry(InventoryModel):
     """One instance, as declared."""
 
     variant: VariantName = Field(description="Catalogue variant to serve.")

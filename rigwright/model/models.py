@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rigwright.model.answers import complaint
-from rigwright.problems import unknown
+from rigwright.model.lock_coverage import describe_uncovered
+from rigwright.problems import describe_unknown
 from rigwright.supply.artefact import CONFIG
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, Lock
 
 
-class Missing(Exception):
+class MissingModelFile(Exception):
     """A model's key stands for nothing; the text says why, a line each."""
 
 
 @dataclass(frozen=True)
-class Candidates:
+class FileCandidates:
     """The locked files that one key of a model may mean."""
 
     name: str
@@ -33,12 +33,12 @@ class Candidates:
             Missing: it is not locked.
         """
         if path not in self.by_path:
-            raise Missing(f"{self.name}: {unknown('locked file', path, self.by_path)}")
+            raise MissingModelFile(f"{self.name}: {describe_unknown('locked file', path, self.by_path)}")
         return self.by_path[path]
 
 
 @dataclass(frozen=True)
-class Selection:
+class ModelSelection:
     """Where a model's files are looked for."""
 
     inputs: Mapping[str, Input]
@@ -49,7 +49,7 @@ class Selection:
     lenient: bool = False
     """Whether any file will do, because the lock is only being made."""
 
-    def candidates(self, reference: str) -> Candidates:
+    def candidates(self, reference: str) -> FileCandidates:
         """The files that `INPUT` or `INPUT:PATH` may mean.
 
         Raises:
@@ -58,8 +58,8 @@ class Selection:
         name, _, path = reference.partition(":")
         rows = self._rows(name)
         if self.lenient:
-            return Candidates(name, rows[0].path, {rows[0].path: rows[0]})
-        return Candidates(name, path, {row.path: row for row in rows})
+            return FileCandidates(name, rows[0].path, {rows[0].path: rows[0]})
+        return FileCandidates(name, path, {row.path: row for row in rows})
 
     def folder(self, name: str) -> tuple[Artefact, ...]:
         """All files of an input, config.json first; while the lock is being made, any that stands for them.
@@ -69,7 +69,7 @@ class Selection:
         """
         rows = self._rows(name)
         if not rows[0].group:
-            raise Missing(
+            raise MissingModelFile(
                 f"{name} is a single file, not a folder: make it an input with include, or select it with file"
             )
         return tuple(sorted(rows, key=lambda row: (row.path != CONFIG, row.order)))
@@ -80,6 +80,6 @@ class Selection:
         Raises:
             Missing: it is not, or there is none of that name.
         """
-        if wrong := complaint(name, "weight", self.inputs, self.lock, self.inventory):
-            raise Missing(wrong)
+        if wrong := describe_uncovered(name, "weight", self.inputs, self.lock, self.inventory):
+            raise MissingModelFile(wrong)
         return self.lock.groups.get(name) or (self.lock.artefacts[name],)

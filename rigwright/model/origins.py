@@ -10,7 +10,7 @@ HUB_ORIGIN = "https://huggingface.co"
 _PORTS = {"http": 80, "https": 443}
 
 
-def origin(url: str) -> str:
+def origin_of(url: str) -> str:
     """Scheme, host and port of an address, without the port that goes without saying."""
     parts = urlsplit(url)
     port = "" if parts.port in (None, _PORTS.get(parts.scheme)) else f":{parts.port}"
@@ -19,7 +19,7 @@ def origin(url: str) -> str:
 
 def token_origin(given: str | None) -> str:
     """The origin that a rig's token of the hub is for, as its inventory says it."""
-    return origin(given) if given else HUB_ORIGIN
+    return origin_of(given) if given else HUB_ORIGIN
 
 
 def refuse_token(
@@ -41,7 +41,7 @@ def refuse_token(
     if not wanted.startswith("https://"):
         refuse("hub_token_for", f"{wanted} is refused: over plain http the token is sent in the clear")
         return
-    asked = [origin(base) for base in hubs.get("hub", ())] or [HUB_ORIGIN]
+    asked = [origin_of(base) for base in hubs.get("hub", ())] or [HUB_ORIGIN]
     if wanted in asked:
         return
     plain = [one for one in asked if one.partition("://")[2] == wanted.partition("://")[2]]

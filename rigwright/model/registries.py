@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 
 from pydantic import Field
 
-from rigwright.model import keys
-from rigwright.problems import Written
-from rigwright.supply import images
+from rigwright.model import api_keys
+from rigwright.problems import InventoryModel
+from rigwright.supply import image_manifest
 
 
-class Registry(Written):
+class RegistryEntry(InventoryModel):
     """How one registry is entered."""
 
     login_file: str = Field(
@@ -23,13 +23,13 @@ class Registry(Written):
     )
 
 
-def login(path: str) -> str:
+def load_login(path: str) -> str:
     """`USER:PASSWORD` in base64, out of an operator's file.
 
     Raises:
         ValueError: the file cannot be read, or holds something else; the text never repeats what it holds.
     """
-    found = keys.read(path, "login")
+    found = api_keys.load_api_key(path, "login")
     try:
         user, colon, password = base64.b64decode(found, validate=True).decode().partition(":")
     except (binascii.Error, UnicodeDecodeError):
@@ -40,7 +40,7 @@ def login(path: str) -> str:
 
 
 def refuse_logins(
-    declared: Mapping[str, Registry],
+    declared: Mapping[str, RegistryEntry],
     mirrors: Mapping[str, tuple[str, ...]],
     beside: Callable[[str], str],
     refuse: Callable[[str, str], None],
@@ -57,10 +57,10 @@ def refuse_logins(
     for name, one in declared.items():
         found[name] = beside(one.login_file)
         try:
-            login(found[name])
+            load_login(found[name])
         except ValueError as error:
             refuse(f"registries.{name}.login_file", f"{found[name]} {error}")
-        places = images.places(f"{name}:any", mirrors)
+        places = image_manifest.repository_places(f"{name}:any", mirrors)
         if not places:
             refuse(f"registries.{name}", "its address is unknown: add it to mirrors")
         for base, _ in places:

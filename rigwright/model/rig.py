@@ -7,26 +7,26 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from rigwright.model.catalog import Card
-from rigwright.model.containers.entry import Containers
-from rigwright.model.containers.tables import ContainerTables
-from rigwright.model.debs.group import Group
+from rigwright.model.containers.archive_tables import ContainerTables
+from rigwright.model.containers.entry import ContainersEntry
+from rigwright.model.debs.group import PackageGroup
 from rigwright.model.engines.keys import EngineKeys, VariantKeys
-from rigwright.model.entry import Driver, Roots, Share
+from rigwright.model.entry import DriverEntry, Roots, ShareEntry
 from rigwright.model.gateway.entry import Gateway
-from rigwright.model.instance import CONTAINERS as CONTAINERS
-from rigwright.model.instance import SOCKETS as SOCKETS
-from rigwright.model.instance import DeclaredEnv as DeclaredEnv
+from rigwright.model.instance import CONTAINER_RUNTIME_FOLDER as CONTAINER_RUNTIME_FOLDER
+from rigwright.model.instance import SOCKET_FOLDER as SOCKET_FOLDER
+from rigwright.model.instance import EnvSpec as EnvSpec
 from rigwright.model.instance import Instance as Instance
-from rigwright.model.instance import Part as Part
+from rigwright.model.instance import ModelPart as ModelPart
 from rigwright.model.instance import slice_of as slice_of
-from rigwright.model.monitoring.entry import Monitoring, readers, users
-from rigwright.model.monitoring.watched import Watched
-from rigwright.model.nvidia.tables import Tables
+from rigwright.model.monitoring.entry import Monitoring, metrics_readers, service_users
+from rigwright.model.monitoring.scrape_targets import ScrapeTarget
+from rigwright.model.nvidia.driver_tables import DriverTables
 from rigwright.patches.patch import Patch
 from rigwright.problems import Problem
-from rigwright.supply import images
+from rigwright.supply import image_manifest
 from rigwright.supply.bundle import Bundle
-from rigwright.supply.expected import digest
+from rigwright.supply.digest import supply_digest
 from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact, Lock
 
@@ -50,19 +50,19 @@ class Rig:
     inventory: str
     """The file that declares it."""
     cards: tuple[Card, ...]
-    lent: tuple[int, ...]
+    reserved_gpus: tuple[int, ...]
     """GPU indexes of the cards that other work has, in order."""
-    driver: Driver
-    drivers: Tables
+    driver: DriverEntry
+    drivers: DriverTables
     """Which drivers there are."""
     driver_packages: dict[str, tuple[Artefact, ...]]
     """System -> the driver that is locked for it: its packages and its archive's key; only of a managed one."""
     driver_keys: dict[str, str]
     """System -> that archive's key, armoured, where the driver is NVIDIA's own."""
-    containers: Containers | None
+    containers: ContainersEntry | None
     container_tables: ContainerTables
     """Whose archives have what containers need."""
-    container_groups: Mapping[str, Group]
+    container_groups: Mapping[str, PackageGroup]
     """Group of the lock -> packages that containers need; only of a rig that has some."""
     instances: tuple[Instance, ...]
     roots: Roots
@@ -73,10 +73,10 @@ class Rig:
     ca_certificates: str
     """Certificates in PEM; empty without any."""
     peers: tuple[str, ...]
-    share: Share | None
+    share: ShareEntry | None
     gateway: Gateway | None
     monitoring: Monitoring | None
-    watched: tuple[Watched, ...]
+    scrape_targets: tuple[ScrapeTarget, ...]
     """The boxes that it asks, itself among them; none where it is not the one that asks."""
     hub_token_file: str | None
     """A path on the operator's machine."""
@@ -112,7 +112,7 @@ class Rig:
     """The wheels of what tells of cards; none where nobody asks."""
     hub_client: tuple[Artefact, ...]
     """The wheels of the hub's own client; none where no weights are from there."""
-    envs: tuple[DeclaredEnv, ...]
+    envs: tuple[EnvSpec, ...]
     """Its environments, by name."""
     installers: tuple[Artefact, ...]
     """The wheels of what puts environments together; none where it has no environment."""
@@ -139,12 +139,12 @@ class Rig:
         doctor = (self.doctor_user,) if asked else ()
         client = (self.hub_user,) if self.hub_client else ()
         instances = (self.user(instance) for instance in self.instances)
-        return (*instances, *gateway, *self.watching.values(), *doctor, *client)
+        return (*instances, *gateway, *self.exporter_users.values(), *doctor, *client)
 
     @property
-    def watching(self) -> dict[str, str]:
+    def exporter_users(self) -> dict[str, str]:
         """What tells of the box, and what asks all boxes -> the system user that it runs as."""
-        return users(self.monitoring, self.service_user, cards=bool(self.cards))
+        return service_users(self.monitoring, self.service_user, cards=bool(self.cards))
 
     @property
     def gateway_user(self) -> str:
@@ -173,7 +173,7 @@ class Rig:
     @property
     def scrapers(self) -> tuple[str, ...]:
         """Networks that may read the gateway's metrics; none without one."""
-        return readers(self.gateway, self.monitoring)
+        return metrics_readers(self.gateway, self.monitoring)
 
     @property
     def engines(self) -> dict[str, EngineKeys]:
@@ -210,7 +210,7 @@ class Rig:
     @property
     def digest(self) -> str:
         """The one of its lock and bundle."""
-        return digest(self.lock, self.bundle)
+        return supply_digest(self.lock, self.bundle)
 
     @property
     def needs_toolkit(self) -> bool:
@@ -237,7 +237,7 @@ class Rig:
         """The folder on the host in which each engine has one."""
         return f"{self.roots.software}/engines"
 
-    def installed(self, folder: str) -> str:
+    def installation_path(self, folder: str) -> str:
         """The absolute path of an installation's folder."""
         return f"{self.installations}/{folder}"
 
@@ -247,15 +247,15 @@ class Rig:
         return f"{self.roots.config}/generations"
 
     @property
-    def starts(self) -> str:
+    def startup_records(self) -> str:
         """The folder on the host for what instances have said when they were first started as they are."""
         return f"{self.roots.state}/starts"
 
-    def program(self, name: str) -> str:
-        """The absolute path of a program of the current generation's (`rigwright.engines.kind.Service.programs`)."""
+    def program_path(self, name: str) -> str:
+        """The absolute path of a program of the current generation's (`rigwright.engines.kind.ServiceSpec.programs`)."""
         return f"{self.roots.config}/current/programs/{name}"
 
-    def cache(self, instance: Instance) -> str:
+    def cache_folder(self, instance: Instance) -> str:
         """The folder on the host in which an instance has one for each installation that it has compiled with."""
         return f"{CACHES}/{instance.name}"
 
@@ -275,10 +275,10 @@ class Rig:
 
     def urls(self, artefact: Artefact) -> list[str]:
         """The http(s) addresses to try, in order; `index:` sources are not among them."""
-        return urls(artefact, self.mirrors)
+        return artefact_urls(artefact, self.mirrors)
 
 
-def needs_toolkit(cards: bool, instances: Iterable[Instance], envs: Iterable[DeclaredEnv]) -> bool:
+def needs_toolkit(cards: bool, instances: Iterable[Instance], envs: Iterable[EnvSpec]) -> bool:
     """Whether a CUDA toolkit is needed on a rig.
 
     Args:
@@ -291,13 +291,13 @@ def needs_toolkit(cards: bool, instances: Iterable[Instance], envs: Iterable[Dec
     return any(one.engine.needs_toolkit for one in instances if one.cards)
 
 
-def urls(artefact: Artefact, mirrors: Mapping[str, tuple[str, ...]]) -> list[str]:
+def artefact_urls(artefact: Artefact, mirrors: Mapping[str, tuple[str, ...]]) -> list[str]:
     """The http(s) addresses to try, in order, with the mirrors that a rig has.
 
     Sources `index:` and `hub:` are not among them: an index, or the hub's own client, says where those files are.
     """
     if artefact.kind == "image":
-        return images.addresses(artefact, mirrors)
+        return image_manifest.blob_addresses(artefact, mirrors)
     found = []
     for source in artefact.sources:
         scheme, _, rest = source.partition(":")

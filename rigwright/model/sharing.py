@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Found:
+class SharingFacts:
     """What a host shares now (templates/sharing/state.sh.j2)."""
 
     there: bool = False
@@ -19,13 +19,13 @@ class Found:
     """Whether nginx on disk is another one than the one that runs."""
     reload_needed: bool = False
 
-    def runs(self, wanted: str) -> bool:
+    def is_running(self, wanted: str) -> bool:
         """Whether the process was started from these texts and this program."""
         return self.active == "active" and self.started_from == wanted and not self.replaced
 
-    def settled(self, wanted: str) -> bool:
+    def is_settled(self, wanted: str) -> bool:
         """Whether nothing is left to do, now and for the next boot."""
-        return self.runs(wanted) and self.there and self.enabled == "enabled" and not self.reload_needed
+        return self.is_running(wanted) and self.there and self.enabled == "enabled" and not self.reload_needed
 
 
-NOTHING = Found()
+NO_SHARING = SharingFacts()

@@ -17,17 +17,17 @@ sysctl_name = matching(r"[A-Za-z0-9_./-]{1,255}", "the name of a setting of the 
 maybe = optional(word)
 
 
-def text(value: str) -> str:
+def tool_output(value: str) -> str:
     """What a vendor's tool has printed, whole, for the one reader of its format."""
     return value
 
 
-def node(value: str) -> int | None:
+def numa_node_number(value: str) -> int | None:
     """A NUMA node; the kernel says -1 where there is none to tell."""
     return None if value in ("", "-1") else number(value)
 
 
-def nodes(value: str) -> frozenset[int]:
+def numa_node_list(value: str) -> frozenset[int]:
     """NUMA nodes, as the kernel lists them: 0-1,4."""
     if not re.fullmatch(r"[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?){0,99}", value):
         raise ValueError("a list of NUMA nodes")
@@ -35,12 +35,12 @@ def nodes(value: str) -> frozenset[int]:
     return frozenset(one for first, _, last in spans for one in range(int(first), int(last or first) + 1))
 
 
-def lanes(value: str) -> int | None:
+def pcie_lanes(value: str) -> int | None:
     """Lanes of a PCI link; None where the kernel does not say."""
     return (number(value) or None) if value else None
 
 
-def secure_boot(value: str) -> Literal["on", "off", "unknown"]:
+def secure_boot_state(value: str) -> Literal["on", "off", "unknown"]:
     """Whether Secure Boot is on, as far as the firmware says."""
     if value == "on":
         return "on"
@@ -51,7 +51,7 @@ def secure_boot(value: str) -> Literal["on", "off", "unknown"]:
     raise ValueError("on, off or unknown")
 
 
-def masked(value: str) -> Literal["", "masked", "masked-runtime"]:
+def mask_state(value: str) -> Literal["", "masked", "masked-runtime"]:
     """How a unit is masked, in systemd's word; nothing where it is not."""
     if value == "masked":
         return "masked"

@@ -13,18 +13,18 @@ from typing import Literal
 from pydantic import Field
 
 from rigwright.engines import kinds
-from rigwright.engines.log import LONGEST, Cause, matched_lines, matching_cause
-from rigwright.engines.log import UNKNOWN as UNKNOWN_CAUSE
+from rigwright.engines.log_causes import LONGEST, Cause, find_cause, find_cause_lines
+from rigwright.engines.log_causes import UNKNOWN_CAUSE as UNKNOWN_CAUSE
 from rigwright.nvidia.cards.xids import RECOVERED, XID
 from rigwright.operate import kernel_messages
-from rigwright.operate.evidence import Diagnosis, Evidence, RedCheck, excerpt, short
+from rigwright.operate.correlate import correlate_evidence, weigh_by_state
+from rigwright.operate.evidence import Diagnosis, FailedCheck, HostEvidence, excerpt_line, shorten_line
 from rigwright.operate.failing_part import failing_frame, failing_part
-from rigwright.operate.health import Health
-from rigwright.operate.last_error import is_exception, last_error, messages_at, severity
-from rigwright.operate.together import beside, of_all
-from rigwright.problems import Frozen, printable
-from rigwright.text import masked
-from rigwright.toml import parse
+from rigwright.operate.instance_health import InstanceHealth
+from rigwright.operate.last_error import find_last_error, is_exception, marked_severity, messages_at
+from rigwright.problems import FrozenModel, printable
+from rigwright.safe_text import mask_secrets
+from rigwright.toml import load_toml
 
 SOURCE = Path(__file__).with_name("xids.toml")
 SPECIFIC = 70
@@ -64,7 +64,7 @@ Command = Callable[..., str]
 WEIGHTS: Mapping[str, int] = {"critical": 60, "high": 45, "medium": 30, "low": 15}
 
 
-class Xid(Frozen):
+class XidMeaning(FrozenModel):
     """What one means."""
 
     name: str
@@ -74,26 +74,26 @@ class Xid(Frozen):
     """What was seen with a driver of this version."""
 
 
-class _Table(Frozen):
+class _XidTable(FrozenModel):
     """The file beside this module."""
 
-    xids: dict[int, Xid]
+    xids: dict[int, XidMeaning]
 
 
 @cache
-def xids() -> dict[int, Xid]:
+def load_xids() -> dict[int, XidMeaning]:
     """By code, as the file beside this module has them."""
-    return parse(SOURCE, _Table).xids
+    return load_toml(SOURCE, _XidTable).xids
 
 
-def names() -> frozenset[str]:
+def symptom_names() -> frozenset[str]:
     """All names of symptoms; checks beside them have their own."""
     logs = {cause.id for kind in kinds().values() for cause in kind.causes}
-    kernel = {f"xid-{code}" for code in xids()} | {cause.id for cause in kernel_messages.CAUSES}
+    kernel = {f"xid-{code}" for code in load_xids()} | {cause.id for cause in kernel_messages.CAUSES}
     return frozenset({*logs, *kernel, *RULES})
 
 
-def of_log(lines: Sequence[str], causes: Sequence[Cause], where: str, again: Command) -> Iterator[Diagnosis]:
+def diagnose_log(lines: Sequence[str], causes: Sequence[Cause], where: str, again: Command) -> Iterator[Diagnosis]:
     """Causes that lines of an engine's log show, each once, with the last line that shows it.
 
     Args:
@@ -104,29 +104,29 @@ def of_log(lines: Sequence[str], causes: Sequence[Cause], where: str, again: Com
     """
     filled = [line for line in lines if line.strip()]
     # at the same weight the first one to appear is the likelier cause, and later ones its consequences
-    found = sorted(matched_lines(causes, filled).items(), key=lambda one: one[1][0])
+    found = sorted(find_cause_lines(causes, filled).items(), key=lambda one: one[1][0])
     for cause, numbers in found:
         if cause.harmless or (cause.last and numbers[-1] != len(filled) - 1):
             continue
         line = filled[numbers[-1]]
         weight = _weight(cause, line) + (10 if numbers[-1] >= len(filled) - LATE and not cause.general else 0)
-        yield _of_part(_diagnosis(cause, line, where, weight, again, len(numbers)), filled, numbers[-1])
+        yield _add_failing_part(_diagnosis(cause, line, where, weight, again, len(numbers)), filled, numbers[-1])
 
 
 def _weight(cause: Cause, line: str) -> int:
     if cause.general or cause.broad:
         return GENERAL if cause.general else BROAD
     match = cause.regex.search(line)
-    level = severity(line[: match.start()] if match else line)
+    level = marked_severity(line[: match.start()] if match else line)
     return BROAD if level == "information" else MILD if cause.request or level == "warning" else SPECIFIC
 
 
 def _meaning(cause: Cause, line: str) -> str:
-    name = printable(" ".join(cause.name_in(masked(line)).split()))
+    name = printable(" ".join(cause.name_in(mask_secrets(line)).split()))
     return f"{cause.means} (here: {name})" if name else cause.means
 
 
-def _of_part(one: Diagnosis, lines: Sequence[str], number: int) -> Diagnosis:
+def _add_failing_part(one: Diagnosis, lines: Sequence[str], number: int) -> Diagnosis:
     """With frame and part of the engine that failed, where the cause is unknown or a fault of the engine's code."""
     if one.id != "shapes" and not one.means.startswith(UNKNOWN_CAUSE):
         return one
@@ -141,34 +141,45 @@ def _of_part(one: Diagnosis, lines: Sequence[str], number: int) -> Diagnosis:
 def _diagnosis(cause: Cause, line: str, where: str, weight: int, again: Command, times: int = 1) -> Diagnosis:
     command = again("check", "--only", cause.check) if cause.check else again("logs", "--instance", where)
     # first: an excerpt may begin after the word that shows a secret
-    line = masked(line)
+    line = mask_secrets(line)
     match = cause.regex.search(line[:LONGEST])
     return Diagnosis(
-        cause.id, where, _meaning(cause, line), excerpt(line, match.start() if match else 0), command, weight, times
+        cause.id,
+        where,
+        _meaning(cause, line),
+        excerpt_line(line, match.start() if match else 0),
+        command,
+        weight,
+        times,
     )
 
 
-def of_unknown(lines: Sequence[str], causes: Sequence[Cause], where: str, again: Command) -> Iterator[Diagnosis]:
+def diagnose_unknown(lines: Sequence[str], causes: Sequence[Cause], where: str, again: Command) -> Iterator[Diagnosis]:
     """The last error of a log that shows no known cause: by its message over several lines, else as unknown."""
-    number = last_error(lines, causes)
+    number = find_last_error(lines, causes)
     if number is None:
         return
     spaced, joined = messages_at(lines, number)
     # without the blank between two lines, no word shows that a secret follows it
-    for message in (spaced, joined) if masked(spaced) == spaced else (spaced,):
-        cause = matching_cause([one for one in causes if not (one.harmless or one.general)], message)
+    for message in (spaced, joined) if mask_secrets(spaced) == spaced else (spaced,):
+        cause = find_cause([one for one in causes if not (one.harmless or one.general)], message)
         if cause:
             yield _diagnosis(cause, message, where, _weight(cause, message), again)
             return
     means = f"{UNKNOWN_CAUSE}this is the last error of the log"
     weight = EXCEPTION if is_exception(lines[number]) else UNKNOWN
     one = Diagnosis(
-        "cause-unknown", where, means, short(masked(lines[number])), again("logs", "--instance", where), weight
+        "cause-unknown",
+        where,
+        means,
+        shorten_line(mask_secrets(lines[number])),
+        again("logs", "--instance", where),
+        weight,
     )
-    yield _of_part(one, lines, number)
+    yield _add_failing_part(one, lines, number)
 
 
-def of_kernel(lines: Sequence[str], driver: str, again: Command) -> Iterator[Diagnosis]:
+def diagnose_kernel(lines: Sequence[str], driver: str, again: Command) -> Iterator[Diagnosis]:
     """Causes that the kernel's log shows: cards, modules, memory and disks."""
     counted: dict[tuple[str, int], list[str]] = {}
     killed: dict[str, list[str]] = {}
@@ -183,28 +194,28 @@ def of_kernel(lines: Sequence[str], driver: str, again: Command) -> Iterator[Dia
             killed.setdefault(out[1], []).append(line)
         else:
             others.append(line)
-    shown = matched_lines(kernel_messages.CAUSES, others)
+    shown = find_cause_lines(kernel_messages.CAUSES, others)
     present = {cause.id for cause in shown}
     for cause, numbers in shown.items():
         if present & REASONS.get(cause.id, set()):
             continue
         command = again("check", "--only", cause.check) if cause.check else ""
-        line = masked(others[numbers[-1]])
-        yield Diagnosis(cause.id, "", _meaning(cause, line), short(line), command, 88, len(numbers))
+        line = mask_secrets(others[numbers[-1]])
+        yield Diagnosis(cause.id, "", _meaning(cause, line), shorten_line(line), command, 88, len(numbers))
     for (card, code), lines_of_card in counted.items():
-        yield _xid(card, code, lines_of_card, driver)
+        yield _diagnose_xid(card, code, lines_of_card, driver)
     for name, lines_of_process in killed.items():
         means = f"the kernel ended {name}, for there was no memory left"
         cure = "raise memory_max of its instance, serve a smaller context, or take memory from others"
-        yield Diagnosis("out-of-memory", "", means, short(lines_of_process[-1]), cure, 95, len(lines_of_process))
+        yield Diagnosis("out-of-memory", "", means, shorten_line(lines_of_process[-1]), cure, 95, len(lines_of_process))
 
 
-def _xid(card: str, code: int, said: Sequence[str], driver: str) -> Diagnosis:
-    known = xids().get(code)
+def _diagnose_xid(card: str, code: int, said: Sequence[str], driver: str) -> Diagnosis:
+    known = load_xids().get(code)
     if known is None:
         means = f"Xid {code} of card {card}, which is not in our table"
         cure = "look it up: https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html"
-        return Diagnosis(f"xid-{code}", f"GPU {card}", means, short(said[-1]), cure, 40, len(said))
+        return Diagnosis(f"xid-{code}", f"GPU {card}", means, shorten_line(said[-1]), cure, 40, len(said))
     blame, again = known.blame, len(said) >= AGAIN
     means = f"Xid {code} of card {card}: {known.name}"
     if driver in known.drivers:
@@ -217,7 +228,7 @@ def _xid(card: str, code: int, said: Sequence[str], driver: str) -> Diagnosis:
         )
     # the driver asks for a reset as a consequence of another error of the card
     weight = 80 if code == RESET else {"card": 100, "either": 60, "program": 55}[blame] + 10 * again
-    return Diagnosis(f"xid-{code}", f"GPU {card}", means, short(said[-1]), known.cure, weight, len(said))
+    return Diagnosis(f"xid-{code}", f"GPU {card}", means, shorten_line(said[-1]), known.cure, weight, len(said))
 
 
 def _consequence(means: str, code: int, card: str, said: Sequence[str]) -> Diagnosis | None:
@@ -226,13 +237,13 @@ def _consequence(means: str, code: int, card: str, said: Sequence[str]) -> Diagn
     if not roots[0] or not all(roots):
         return None
     root = int(roots[0][1])
-    first = xids().get(root)
+    first = load_xids().get(root)
     means += f"; a consequence of Xid {root}" + (f" ({first.name})" if first else "")
     cure = f"look for the first Xid {root}" + (f"; {first.cure}" if first else "")
-    return Diagnosis(f"xid-{code}", f"GPU {card}", means, short(said[-1]), cure, 50, len(said))
+    return Diagnosis(f"xid-{code}", f"GPU {card}", means, shorten_line(said[-1]), cure, 50, len(said))
 
 
-def of_health(one: Health, again: Command) -> Iterator[Diagnosis]:
+def diagnose_health(one: InstanceHealth, again: Command) -> Iterator[Diagnosis]:
     """What a look says of an instance.
 
     Args:
@@ -269,14 +280,16 @@ def of_health(one: Health, again: Command) -> Iterator[Diagnosis]:
         yield Diagnosis("accept-length", one.instance, means, f"accept length {length:.2f}", cure, 65)
 
 
-def of_checks(red: Iterable[RedCheck]) -> Iterator[Diagnosis]:
+def diagnose_checks(red: Iterable[FailedCheck]) -> Iterator[Diagnosis]:
     """What does not conform."""
     for one in red:
         evidence = f"expected {one.expected}, found {one.found}"
-        yield Diagnosis(one.id, one.part, f"not so: {one.title}", short(evidence), one.cure, WEIGHTS[one.severity])
+        yield Diagnosis(
+            one.id, one.part, f"not so: {one.title}", shorten_line(evidence), one.cure, WEIGHTS[one.severity]
+        )
 
 
-def diagnosed(found: Evidence, causes: Mapping[str, Sequence[Cause]]) -> list[Diagnosis]:
+def diagnose_host(found: HostEvidence, causes: Mapping[str, Sequence[Cause]]) -> list[Diagnosis]:
     """All causes, the likeliest first, each symptom of a place once.
 
     Args:
@@ -289,19 +302,19 @@ def diagnosed(found: Evidence, causes: Mapping[str, Sequence[Cause]]) -> list[Di
             return ""
         return shlex.join(["rigwright", verb, found.inventory, *words, "--limit", found.host])
 
-    from_kernel = [*of_kernel(found.kernel, found.driver, again)]
-    made = [*from_kernel, *of_checks(found.red), *of_all(found, again)]
+    from_kernel = [*diagnose_kernel(found.kernel, found.driver, again)]
+    made = [*from_kernel, *diagnose_checks(found.red), *correlate_evidence(found, again)]
     for one in found.healths:
-        made += of_health(one, again)
+        made += diagnose_health(one, again)
     resting = {one.instance for one in found.healths if one.state != "ready"}
     for name, lines in found.logs.items():
         known = causes.get(name, ())
-        from_log = [*of_log(lines, known, name, again)]
-        made += beside(from_log, found, causes)
+        from_log = [*diagnose_log(lines, known, name, again)]
+        made += weigh_by_state(from_log, found, causes)
         # an instance that serves may log errors of single requests; a file has the kernel's lines and the engine's
         expected = name in resting if found.inventory else not from_kernel
         if expected and all(one.weight < SPECIFIC for one in from_log):
-            unknown = list(of_unknown(lines, known, name, again))
+            unknown = list(diagnose_unknown(lines, known, name, again))
             # a form of message explains its own line
             made += [one for one in unknown if one.evidence not in {other.evidence for other in from_log}]
     made.sort(key=lambda one: (-one.weight, one.where))

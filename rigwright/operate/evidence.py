@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rigwright.operate.health import CardUse, Health
+from rigwright.operate.instance_health import CardUse, InstanceHealth
 
 Severity = Literal["critical", "high", "medium", "low"]
 LENGTH = 200  # characters of evidence
@@ -31,7 +31,7 @@ class Diagnosis:
 
 
 @dataclass(frozen=True)
-class RedCheck:
+class FailedCheck:
     """A check that does not hold."""
 
     id: str
@@ -44,7 +44,7 @@ class RedCheck:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class HostEvidence:
     """All that was found out about a host."""
 
     inventory: str
@@ -55,8 +55,8 @@ class Evidence:
     logs: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Instance -> lines of its journal, the last one last."""
     kernel: Sequence[str] = ()
-    healths: Sequence[Health] = ()
-    red: Sequence[RedCheck] = ()
+    healths: Sequence[InstanceHealth] = ()
+    red: Sequence[FailedCheck] = ()
     cards: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """Instance -> indexes of its cards."""
     uses: Sequence[CardUse] = ()
@@ -67,11 +67,11 @@ class Evidence:
     """Whether one is pending."""
 
 
-def short(line: str) -> str:
+def shorten_line(line: str) -> str:
     """A line as evidence has it."""
     return " ".join(line.split())[:LENGTH]
 
 
-def excerpt(line: str, start: int) -> str:
+def excerpt_line(line: str, start: int) -> str:
     """A line as evidence has it, cut at its beginning if what matters begins late in it."""
-    return short(line) if start < LENGTH // 2 else f"... {short(line[start - LENGTH // 4 :])}"[:LENGTH]
+    return shorten_line(line) if start < LENGTH // 2 else f"... {shorten_line(line[start - LENGTH // 4 :])}"[:LENGTH]

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from itertools import takewhile
 
-from rigwright.engines.log import LONGEST
-from rigwright.operate.last_error import bare, is_exception
+from rigwright.engines.log_causes import LONGEST
+from rigwright.operate.last_error import is_exception, strip_prefix
 
 FRAMES = 60
 """Lines before an error that its traceback can have: vLLM marks a frame, its code and its carets with a line each."""
@@ -45,7 +45,7 @@ def failing_frame(lines: Sequence[str], number: int) -> str:
     before = takewhile(lambda at: not is_exception(lines[at]), range(number - 1, max(0, number - NEAR) - 1, -1))
     for at in (*before, *range(number + 1, min(len(lines), number + 2))):
         if match := _FUNCTION.search(lines[at][:LONGEST]):
-            source = bare(lines[at + 1]).strip() if at + 1 < len(lines) and at + 1 != number else ""
+            source = strip_prefix(lines[at + 1]).strip() if at + 1 < len(lines) and at + 1 != number else ""
             place = f"{match[3]} ({match[1]}:{match[2]})"
             return place if not source or at > number or _CARETS.match(source) else f"{place}: {source[:SOURCE]}"
     return ""

@@ -6,7 +6,7 @@ kernel/module/main.c, security/lockdown, drivers/pci/pcie/aer.c and drivers/iomm
 
 from __future__ import annotations
 
-from rigwright.engines.log import Cause
+from rigwright.engines.log_causes import Cause
 
 _FIRMWARE_SETTING = (
     "the firmware gave a card no address space for its memory: enable Above 4G Decoding and "

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from rigwright.engines.log import LONGEST, Cause, matching_cause
+from rigwright.engines.log_causes import LONGEST, Cause, find_cause
 
 # Severities and phrases by which programs mark an error: Python's logging and exceptions, llama.cpp's letters, glibc,
 # the kernel's driver, container engines and systemd.
@@ -54,17 +54,17 @@ TRACEBACK = 200
 """Lines between an exception and the last error after it: vLLM repeats a traceback in each process."""
 
 
-def bare(line: str) -> str:
+def strip_prefix(line: str) -> str:
     """A line without what programs put before a message."""
     return PREFIX.sub("", line[:LONGEST], count=1)
 
 
 def is_exception(line: str) -> bool:
     """Whether a line is the last one of a traceback."""
-    return EXCEPTION.match(bare(line)) is not None
+    return EXCEPTION.match(strip_prefix(line)) is not None
 
 
-def severity(text: str) -> Literal["error", "warning", "information", ""]:
+def marked_severity(text: str) -> Literal["error", "warning", "information", ""]:
     """The severity that a line, or what comes before its message, is marked with; empty for none."""
     text = text[:LONGEST]
     if re.search(r"\b(?:ERROR|CRITICAL|FATAL)\b", text):
@@ -77,11 +77,11 @@ def messages_at(lines: Sequence[str], number: int) -> tuple[str, str]:
 
     Programs break a message (pydantic, torch), and terminals break a copy of one.
     """
-    parts = [lines[number], *(bare(line) for line in lines[number + 1 : number + 1 + CONTINUED])]
+    parts = [lines[number], *(strip_prefix(line) for line in lines[number + 1 : number + 1 + CONTINUED])]
     return " ".join(map(str.strip, parts)), "".join(parts)
 
 
-def last_error(lines: Sequence[str], causes: Sequence[Cause]) -> int | None:
+def find_last_error(lines: Sequence[str], causes: Sequence[Cause]) -> int | None:
     """Index of the line that reports the last error: the exception of the last traceback, else the last line that is
     marked as an error, else the last one with words of a failure; None if there is none. Lines that are known as
     harmless, that are warnings, or that only report another error, do not count.
@@ -92,8 +92,8 @@ def last_error(lines: Sequence[str], causes: Sequence[Cause]) -> int | None:
         line = lines[number][:LONGEST]
         exception = is_exception(line)
         if (
-            exception or (marked is None and ERROR.search(line) and severity(line) not in _MILD)
-        ) and not matching_cause(silent, line):
+            exception or (marked is None and ERROR.search(line) and marked_severity(line) not in _MILD)
+        ) and not find_cause(silent, line):
             marked = number
             if exception:
                 break
@@ -101,9 +101,9 @@ def last_error(lines: Sequence[str], causes: Sequence[Cause]) -> int | None:
             break
     if marked is None:
         failures = (at for at in range(len(lines) - 1, -1, -1) if _is_failure(lines[at][:LONGEST]))
-        return next((at for at in failures if not matching_cause(silent, lines[at])), None)
+        return next((at for at in failures if not find_cause(silent, lines[at])), None)
     return marked
 
 
 def _is_failure(line: str) -> bool:
-    return FAILURE.search(line) is not None and severity(line) not in _MILD and not NO_FAILURE.search(line)
+    return FAILURE.search(line) is not None and marked_severity(line) not in _MILD and not NO_FAILURE.search(line)

@@ -36,14 +36,14 @@ class Reply:
     """All of it, with that."""
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """What to tell people of it, where it is not what was asked for."""
         text = " ".join((self.body or " ".join(text for _, text in self.events[-2:])).split())[:200]
         return printable(": ".join(filter(None, (str(self.status) if self.status else "", self.error, text))))
 
 
 @dataclass(frozen=True)
-class Message:
+class ChatMessage:
     """What a model has said in one answer of the chat API, put together."""
 
     content: str
@@ -62,65 +62,65 @@ class Message:
     accepted: int | None = None
 
     @property
-    def silent(self) -> bool:
+    def is_silent(self) -> bool:
         """Whether nothing at all was said."""
         return not (self.content.strip() or self.reasoning.strip() or self.calls)
 
 
-class NoMessage(ValueError):
+class NoChatMessage(ValueError):
     """An answer that is none of the chat API's; its text says what came in place of it."""
 
 
-def message(reply: Reply) -> Message:
+def parse_message(reply: Reply) -> ChatMessage:
     """What an answer of the chat API says.
 
     Raises:
         NoMessage: it is another status than 200, an error, not whole, or of another shape.
     """
     if reply.status != 200 or reply.error:
-        raise NoMessage(reply.said or "nothing came")
+        raise NoChatMessage(reply.description or "nothing came")
     try:
-        return _of_events(reply) if reply.events else _of_body(reply)
+        return _parse_events(reply) if reply.events else _parse_body(reply)
     # a number without end is no index: OverflowError
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, ArithmeticError) as error:
-        if isinstance(error, NoMessage):
+        if isinstance(error, NoChatMessage):
             raise
-        raise NoMessage(f"an answer of another shape: {reply.said}") from None
+        raise NoChatMessage(f"an answer of another shape: {reply.description}") from None
 
 
-def _loaded(text: str) -> dict[str, Any]:
+def _parse_object(text: str) -> dict[str, Any]:
     found = json.loads(text)
     if not isinstance(found, dict):
-        raise NoMessage(f"an answer of another shape: {printable(text[:200])}")
+        raise NoChatMessage(f"an answer of another shape: {printable(text[:200])}")
     if found.get("error"):
-        raise NoMessage(f"an error with status 200: {printable(text[:200])}")
+        raise NoChatMessage(f"an error with status 200: {printable(text[:200])}")
     return found
 
 
-def _of_body(reply: Reply) -> Message:
-    found = _loaded(reply.body)
+def _parse_body(reply: Reply) -> ChatMessage:
+    found = _parse_object(reply.body)
     choice = found["choices"][0]
-    made = _Gathered()
-    made.take(choice["message"], reply.total_s)
-    return made.message(choice.get("finish_reason"), found)
+    made = _MessageParts()
+    made.add(choice["message"], reply.total_s)
+    return made.build(choice.get("finish_reason"), found)
 
 
-def _of_events(reply: Reply) -> Message:
+def _parse_events(reply: Reply) -> ChatMessage:
     if reply.events[-1][1] != DONE:
-        raise NoMessage(f"a stream that does not end with {DONE}: {reply.said}")
-    made, finish = _Gathered(), None
+        raise NoChatMessage(f"a stream that does not end with {DONE}: {reply.description}")
+    made, finish = _MessageParts(), None
     last: dict[str, Any] = {}
     for at, text in reply.events[:-1]:
-        found = _loaded(text)
+        found = _parse_object(text)
         # usage comes in an event of its own, without choices, or with the last one
         last |= {key: found[key] for key in ("usage", "timings") if found.get(key)}
         for choice in found.get("choices") or ():
-            made.take(choice.get("delta") or {}, at)
+            made.add(choice.get("delta") or {}, at)
             finish = choice.get("finish_reason") or finish
-    return made.message(finish, last)
+    return made.build(finish, last)
 
 
-class _Gathered:
+class _MessageParts:
     """The parts of a message, as they come."""
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ class _Gathered:
         self.calls: dict[int, tuple[list[str], list[str]]] = {}
         self.times: list[float] = []
 
-    def take(self, part: Mapping[str, Any], at: float) -> None:
+    def add(self, part: Mapping[str, Any], at: float) -> None:
         content = part.get("content") or ""
         # vLLM's name is the second one since 0.12
         reasoning = part.get("reasoning_content") or part.get("reasoning") or ""
@@ -145,22 +145,22 @@ class _Gathered:
         if content or reasoning or calls:
             self.times.append(at)
 
-    def message(self, finish: object, last: Mapping[str, Any]) -> Message:
+    def build(self, finish: object, last: Mapping[str, Any]) -> ChatMessage:
         usage, timings = last.get("usage") or {}, last.get("timings") or {}
-        return Message(
+        return ChatMessage(
             content="".join(self.content),
             reasoning="".join(self.reasoning),
             calls=tuple(("".join(name), "".join(arguments)) for _, (name, arguments) in sorted(self.calls.items())),
             finish=str(finish or ""),
-            prompt_tokens=_count(usage, "prompt_tokens"),
-            tokens=_count(usage, "completion_tokens", timings, "predicted_n"),
+            prompt_tokens=_find_count(usage, "prompt_tokens"),
+            tokens=_find_count(usage, "completion_tokens", timings, "predicted_n"),
             times=tuple(self.times),
-            drafted=_count(timings, "draft_n"),
-            accepted=_count(timings, "draft_n_accepted"),
+            drafted=_find_count(timings, "draft_n"),
+            accepted=_find_count(timings, "draft_n_accepted"),
         )
 
 
-def _count(*places: Any) -> int | None:
+def _find_count(*places: Any) -> int | None:
     """The first whole number that is there: tables, each followed by a name in it."""
     for table, name in _pairs(places):
         found = table.get(name)

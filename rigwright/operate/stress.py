@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, pstdev
 
-from rigwright.engines.request import Request
+from rigwright.engines.request import InstanceRequest
 from rigwright.operate import prompts
-from rigwright.operate.reply import Message, NoMessage, Reply, message
-from rigwright.operate.verify import Finding, Verdict
+from rigwright.operate.reply import ChatMessage, NoChatMessage, Reply, parse_message
+from rigwright.operate.verify import ProbeFinding, Verdict
 
 NEEDLES = (10_000, 30_000, 60_000, 90_000)
 """Tokens of haystacks that are looked into, where the context has room; those of the ladder beside them."""
@@ -36,7 +36,7 @@ ANSWER = 200  # tokens of a turn's answer
 
 
 @dataclass(frozen=True)
-class Probed(Finding):
+class ProbeResult(ProbeFinding):
     """What came of one probe."""
 
     prompt_tokens: int | None = None
@@ -50,7 +50,7 @@ class Probed(Finding):
 
 
 @dataclass(frozen=True)
-class Probe:
+class StressProbe:
     """One of them."""
 
     name: str
@@ -63,7 +63,7 @@ class Probe:
     """That it has to have."""
 
 
-def ladder(context: int) -> tuple[int, ...]:
+def haystack_sizes(context: int) -> tuple[int, ...]:
     """Haystacks for a context, shortest first: what fits of the needles, then rungs up to 92 % of it."""
     top = int(context * FULL) - ROOM
     rungs = [*NEEDLES, *range(FIRST_RUNG, top, STEP), *([WRITE_UP] if top >= WRITE_UP else [])]
@@ -71,23 +71,23 @@ def ladder(context: int) -> tuple[int, ...]:
     return (*found, top) if found and top - found[-1] > STEP // 10 else tuple(found) or ((top,) if top > ROOM else ())
 
 
-def limit(tokens: int) -> float:
+def prompt_timeout(tokens: int) -> float:
     """Seconds for a prompt."""
     return next(seconds for most, seconds in LIMITS if tokens <= most)
 
 
-def salt(seed: int) -> str:
+def make_salt(seed: int) -> str:
     """What no other haystack has in it."""
-    return f"{_pick(seed).getrandbits(48):012x}"
+    return f"{_seeded_random(seed).getrandbits(48):012x}"
 
 
-def _pick(seed: int) -> random.Random:
+def _seeded_random(seed: int) -> random.Random:
     return random.Random(seed)  # noqa: S311 (nothing is kept secret by it)
 
 
-def haystack(seed: int, characters: int) -> tuple[str, str, str]:
+def make_haystack(seed: int, characters: int) -> tuple[str, str, str]:
     """A text of about so many characters that nobody has seen, a word that is hidden in it, and what that is of."""
-    pick, mark = _pick(seed), salt(seed)
+    pick, mark = _seeded_random(seed), make_salt(seed)
     word = "".join(pick.choice("ABCDEFGHJKLMNPQRSTUVWXYZ") for _ in range(9))
     lines = [f"Log {mark}. Each line is one reading."]
     size, at = len(lines[0]), pick.uniform(0.1, 0.9) * characters
@@ -103,7 +103,7 @@ def haystack(seed: int, characters: int) -> tuple[str, str, str]:
     return "\n".join(lines), word, mark
 
 
-def needle(seed: int, tokens: int, characters: float) -> tuple[Request, str]:
+def needle_request(seed: int, tokens: int, characters: float) -> tuple[InstanceRequest, str]:
     """A question about a haystack, and the word that answers it.
 
     Args:
@@ -111,25 +111,25 @@ def needle(seed: int, tokens: int, characters: float) -> tuple[Request, str]:
         tokens: Its size.
         characters: Of a token.
     """
-    text, word, mark = haystack(seed, int(tokens * characters))
+    text, word, mark = make_haystack(seed, int(tokens * characters))
     question = f"{text}\n\nWhat is the secret word of {mark}? Answer with the word alone."
-    return prompts.chat(question, 50, prompts.STREAM, temperature=0.0), word
+    return prompts.chat_request(question, 50, prompts.STREAM, temperature=0.0), word
 
 
-def calibrating(seed: int, room: int) -> tuple[Request, int]:
+def calibration_request(seed: int, room: int) -> tuple[InstanceRequest, int]:
     """A request by which an engine says how many tokens it makes of a haystack, and its characters.
 
     Args:
         seed: Another one, another haystack.
         room: Tokens that a request may have: some models make one of each character.
     """
-    text, _, _ = haystack(seed, min(2000, room // 2))
-    return prompts.chat(text, 1), len(text)
+    text, _, _ = make_haystack(seed, min(2000, room // 2))
+    return prompts.chat_request(text, 1), len(text)
 
 
-def tool_return(seed: int, tokens: int, characters: float) -> tuple[Request, str]:
+def tool_return_request(seed: int, tokens: int, characters: float) -> tuple[InstanceRequest, str]:
     """A conversation whose last message is what a tool has returned: so many tokens, with a word to find."""
-    text, word, mark = haystack(seed, int(tokens * characters))
+    text, word, mark = make_haystack(seed, int(tokens * characters))
     call = {"id": "call_1", "type": "function", "function": {"name": "read_file", "arguments": '{"path": "a.log"}'}}
     messages: list[Mapping[str, object]] = [
         {
@@ -139,8 +139,8 @@ def tool_return(seed: int, tokens: int, characters: float) -> tuple[Request, str
         {"role": "assistant", "content": "", "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "call_1", "content": text},
     ]
-    tools = {"tools": [prompts.tool("read_file", "The text of a file.", path="Its path")]}
-    return prompts.chat(messages, 200, {**tools, **prompts.STREAM}, temperature=0.0), word
+    tools = {"tools": [prompts.tool_declaration("read_file", "The text of a file.", path="Its path")]}
+    return prompts.chat_request(messages, 200, {**tools, **prompts.STREAM}, temperature=0.0), word
 
 
 TOOLS = (
@@ -157,14 +157,18 @@ TOOLS = (
 )
 
 
-def agent(tools: bool) -> Request:
+def agent_request(tools: bool) -> InstanceRequest:
     """An agent's first request: a task, and with tools ten of them."""
-    declared = {"tools": [prompts.tool(name, what, path="A path or a text") for name, what in TOOLS]} if tools else {}
+    declared = (
+        {"tools": [prompts.tool_declaration(name, what, path="A path or a text") for name, what in TOOLS]}
+        if tools
+        else {}
+    )
     task = (
         "You are in a repository of a web shop in Python. Tests of the module `cart` fail since yesterday: totals are "
         "off by one cent where a discount is applied. Say step by step how you find the cause, then begin."
     )
-    return prompts.chat(task, 2000, {**declared, **prompts.STREAM})
+    return prompts.chat_request(task, 2000, {**declared, **prompts.STREAM})
 
 
 CODING = (
@@ -177,7 +181,9 @@ REASONING = (
 )
 
 
-def turn(session: int, number: int, history: Sequence[dict[str, object]], grows: int, most: int) -> Request:
+def turn_request(
+    session: int, number: int, history: Sequence[dict[str, object]], grows: int, most: int
+) -> InstanceRequest:
     """A turn of a session; each but the first has all before it.
 
     Args:
@@ -187,19 +193,23 @@ def turn(session: int, number: int, history: Sequence[dict[str, object]], grows:
         grows: Characters of new text in it.
         most: Tokens of the answer.
     """
-    text, _, mark = haystack(1_000_003 * session + number, grows) if grows else ("", "", salt(session * 101 + number))
+    text, _, mark = (
+        make_haystack(1_000_003 * session + number, grows) if grows else ("", "", make_salt(session * 101 + number))
+    )
     asked = f"{text}\n\n({mark}) In three sentences: what should be looked at next, and why? This is turn {number + 1}."
-    return prompts.chat([*history, {"role": "user", "content": asked.strip()}], most, prompts.STREAM)
+    return prompts.chat_request([*history, {"role": "user", "content": asked.strip()}], most, prompts.STREAM)
 
 
-def speed(found: Message) -> float | None:
+def token_rate(found: ChatMessage) -> float | None:
     """Tokens a second from the first piece to the last; None where that is too short to tell."""
     if not found.tokens or len(found.times) < 3 or found.times[-1] - found.times[0] < TOO_SHORT:
         return None
     return round((found.tokens - 1) / (found.times[-1] - found.times[0]), 2)
 
 
-def judged(probe: Probe, reply: Reply, word: str, cached: float | None, growth: float | None) -> Probed:
+def assess_probe(
+    probe: StressProbe, reply: Reply, word: str, cached: float | None, growth: float | None
+) -> ProbeResult:
     """What an answer to a probe comes to.
 
     Args:
@@ -212,16 +222,16 @@ def judged(probe: Probe, reply: Reply, word: str, cached: float | None, growth: 
     verdict: Verdict = "ok"
     found = None
     if reply.status == 400:
-        verdict, detail = "skip", f"refused as too long: {reply.said[:160]}"
+        verdict, detail = "skip", f"refused as too long: {reply.description[:160]}"
     else:
         try:
-            found = message(reply)
-            detail = _fault(probe, found)
+            found = parse_message(reply)
+            detail = _describe_fault(probe, found)
             verdict = "fail" if detail else "ok"
-            detail = detail or _notes(found, word, cached)
-        except NoMessage as error:
+            detail = detail or _describe_notes(found, word, cached)
+        except NoChatMessage as error:
             verdict, detail = "fail", str(error)
-    return Probed(
+    return ProbeResult(
         probe.name,
         probe.title,
         verdict,
@@ -230,13 +240,13 @@ def judged(probe: Probe, reply: Reply, word: str, cached: float | None, growth: 
         prompt_tokens=found.prompt_tokens if found else None,
         first_s=round(found.times[0], 3) if found and found.times else None,
         tokens=found.tokens if found else None,
-        tokens_a_second=speed(found) if found else None,
+        tokens_a_second=token_rate(found) if found else None,
         growth_mib=growth,
     )
 
 
-def _fault(probe: Probe, found: Message) -> str:
-    if found.silent:
+def _describe_fault(probe: StressProbe, found: ChatMessage) -> str:
+    if found.is_silent:
         return f"an empty answer ({found.finish})"
     if "<tool_call>" in found.content:
         return f"a tool call as text: {found.content[:60]!r}"
@@ -245,7 +255,7 @@ def _fault(probe: Probe, found: Message) -> str:
     return f"an answer of {made} tokens, not {probe.least}" if made < probe.least and not found.calls else ""
 
 
-def _notes(found: Message, word: str, cached: float | None) -> str:
+def _describe_notes(found: ChatMessage, word: str, cached: float | None) -> str:
     notes = []
     if word.lower() not in (found.content + found.reasoning).lower():
         # that it is served is what is asked here: how well it remembers is the model's
@@ -256,7 +266,7 @@ def _notes(found: Message, word: str, cached: float | None) -> str:
 
 
 @dataclass(frozen=True)
-class Turn:
+class SoakTurn:
     """One turn of a soak."""
 
     error: str
@@ -264,7 +274,7 @@ class Turn:
     tokens_a_second: float | None
 
 
-def soaked(turns: Sequence[Turn], growth: float | None, restarts: int, grows: bool) -> list[str]:
+def find_soak_problems(turns: Sequence[SoakTurn], growth: float | None, restarts: int, grows: bool) -> list[str]:
     """What is wrong with a soak, a line each.
 
     Args:
@@ -294,7 +304,7 @@ def growth_mib(then: float | None, now: float | None) -> float | None:
     return None if then is None or now is None else round(now - then, 1)
 
 
-def total(values: Iterable[float | None]) -> float | None:
+def sum_known(values: Iterable[float | None]) -> float | None:
     """The sum of what is known; None where nothing is."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None

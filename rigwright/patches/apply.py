@@ -27,7 +27,7 @@ UNENDED = b"\\ "  # begins what says that the line before has no end: the rest i
 BESIDE = re.compile(rb"diff (?:-[-A-Za-z0-9]+ )+a/\S+ b/\S+|index [0-9a-f.]+(?: 100(?:644|755))?|new file mode 100644")
 
 
-class Refused(Exception):
+class PatchRefused(Exception):
     """A patch that cannot be applied as it is written; the text says why."""
 
 
@@ -76,43 +76,43 @@ def parse(diff: bytes) -> dict[str, tuple[Hunk, ...]]:
             nothing, overlap or are cut.
     """
     if wrong := content_refusal(diff):
-        raise Refused(wrong)
+        raise PatchRefused(wrong)
     found: dict[str, tuple[Hunk, ...]] = {}
     lines = diff.split(b"\n")
     if lines.pop():
-        raise Refused("its last line is incomplete: it was truncated")
+        raise PatchRefused("its last line is incomplete: it was truncated")
     at = 0
     while at < len(lines):
         if not lines[at].startswith(b"--- "):
             if not BESIDE.fullmatch(lines[at]):
-                raise Refused(f"line {at + 1} is not part of a unified text diff: {_said(lines[at])}")
+                raise PatchRefused(f"line {at + 1} is not part of a unified text diff: {_format_line(lines[at])}")
             at += 1
             continue
         path = _path(lines, at)
         if path in found:
-            raise Refused(f"{path} is listed twice")
+            raise PatchRefused(f"{path} is listed twice")
         found[path], at = _hunks(lines, at + 2, path)
     if not found:
-        raise Refused("it changes no files")
+        raise PatchRefused("it changes no files")
     return found
 
 
 def _path(lines: list[bytes], at: int) -> str:
     names = [line[4:].decode(errors="replace").partition("\t")[0] for line in lines[at : at + 2]]
     if len(names) < 2 or not lines[at + 1].startswith(b"+++ "):
-        raise Refused(f"line {at + 2} does not begin with +++")
+        raise PatchRefused(f"line {at + 2} does not begin with +++")
     old, new = names
     if new == NOTHING:
-        raise Refused(f"line {at + 2} removes {old}: a patch can only change or add files")
+        raise PatchRefused(f"line {at + 2} removes {old}: a patch can only change or add files")
     if not new.startswith("b/") or not (old == NOTHING or old.startswith("a/")):
         absolute = any(one.startswith("/") for one in {old, new} - {NOTHING})
         what = "has an absolute path" if absolute else "does not name a/PATH and b/PATH"
-        raise Refused(f"line {at + 1} {what}: make it with git diff --no-index, or diff -u")
+        raise PatchRefused(f"line {at + 1} {what}: make it with git diff --no-index, or diff -u")
     path = new[2:]
     if wrong := path_refusal(path):
-        raise Refused(f"line {at + 2}: {path!r} {wrong}")
+        raise PatchRefused(f"line {at + 2}: {path!r} {wrong}")
     if old not in (NOTHING, f"a/{path}"):
-        raise Refused(f"line {at + 1} renames {old[2:]!r} to {path}")
+        raise PatchRefused(f"line {at + 1} renames {old[2:]!r} to {path}")
     return path
 
 
@@ -122,20 +122,20 @@ def _hunks(lines: list[bytes], at: int, path: str) -> tuple[tuple[Hunk, ...], in
     while at < len(lines) and lines[at].startswith(b"@@ "):
         made = HUNK.fullmatch(lines[at])
         if not made or made[1] == b"0" != (made[2] or b"1"):
-            raise Refused(f"line {at + 1} does not start a hunk: {_said(lines[at])}")
+            raise PatchRefused(f"line {at + 1} does not start a hunk: {_format_line(lines[at])}")
         start, old, new = int(made[1]), int(made[2] or 1), int(made[4] or 1)
         hunk, end = _hunk(lines, at + 1, old, new, start - bool(old))
         if hunk.before == hunk.after:
-            raise Refused(f"{path}: the hunk at line {at + 1} changes nothing")
+            raise PatchRefused(f"{path}: the hunk at line {at + 1} changes nothing")
         if found and hunk.at < found[-1].at + len(found[-1].before):
-            raise Refused(f"{path}: the hunk at line {at + 1} overlaps the previous one")
+            raise PatchRefused(f"{path}: the hunk at line {at + 1} overlaps the previous one")
         if int(made[3]) - bool(new) != hunk.at + grown:
-            raise Refused(f"{path}: the hunk at line {at + 1} does not end where its header says")
+            raise PatchRefused(f"{path}: the hunk at line {at + 1} does not end where its header says")
         grown += len(hunk.after) - len(hunk.before)
         found.append(hunk)
         at = end
     if not found:
-        raise Refused(f"{path} has no hunks")
+        raise PatchRefused(f"{path} has no hunks")
     return tuple(found), at
 
 
@@ -146,7 +146,7 @@ def _hunk(lines: list[bytes], at: int, old: int, new: int, start: int) -> tuple[
     while len(before) < old or len(after) < new:
         line = lines[at] if at < len(lines) else b""
         if line[:1] not in (b" ", b"-", b"+"):
-            raise Refused(f"the hunk at line {begun} is truncated at line {at + 1}: {_said(line)}")
+            raise PatchRefused(f"the hunk at line {begun} is truncated at line {at + 1}: {_format_line(line)}")
         text = line[1:] + b"\n"
         at += 1
         if at < len(lines) and lines[at].startswith(UNENDED):
@@ -156,7 +156,7 @@ def _hunk(lines: list[bytes], at: int, old: int, new: int, start: int) -> tuple[
         if line[:1] != b"-":
             after.append(text)
     if len(before) != old or len(after) != new:
-        raise Refused(f"the hunk at line {begun} has a different number of lines than its header says")
+        raise PatchRefused(f"the hunk at line {begun} has a different number of lines than its header says")
     return Hunk(start, tuple(before), tuple(after)), at
 
 
@@ -173,18 +173,20 @@ def applied(content: bytes, hunks: tuple[Hunk, ...]) -> bytes:
         end = hunk.at + len(hunk.before)
         there = tuple(lines[hunk.at : end])
         if hunk.at > len(lines):
-            raise Refused(f"line {hunk.at}: expected a line to insert after, found the end of the file")
+            raise PatchRefused(f"line {hunk.at}: expected a line to insert after, found the end of the file")
         if there != hunk.before:
             wrong = next((n for n, line in enumerate(there) if line != hunk.before[n]), len(there))
-            found = _said(there[wrong]) if wrong < len(there) else "the end of the file"
-            raise Refused(f"line {hunk.at + wrong + 1}: expected {_said(hunk.before[wrong])}, found {found}")
+            found = _format_line(there[wrong]) if wrong < len(there) else "the end of the file"
+            raise PatchRefused(
+                f"line {hunk.at + wrong + 1}: expected {_format_line(hunk.before[wrong])}, found {found}"
+            )
         made += lines[done : hunk.at]
         made += hunk.after
         done = end
     return b"".join([*made, *lines[done:]])
 
 
-def _said(line: bytes) -> str:
+def _format_line(line: bytes) -> str:
     return repr(line.decode(errors="replace").rstrip("\n")[:100])
 
 
@@ -214,31 +216,31 @@ def outcome(patch: Mapping[str, Any], read: Read) -> dict[str, bytes]:
         path = target["path"]
         try:
             made[path] = _one(target, read(path), hunks.get(path))
-        except Refused as error:
+        except PatchRefused as error:
             wrong.append(f"{path}: {error}")
     if wrong:
-        raise Refused("\n".join(f"patch {patch['name']}: {line}" for line in wrong))
+        raise PatchRefused("\n".join(f"patch {patch['name']}: {line}" for line in wrong))
     return made
 
 
 def _one(target: Mapping[str, Any], before: bytes | None, hunks: tuple[Hunk, ...] | None) -> bytes:
     if (found := sha256(before)) != (expected := target["before"] or sha256(None)):
-        raise Refused(f"expected {expected}, found {found}: the patch is for another version")
+        raise PatchRefused(f"expected {expected}, found {found}: the patch is for another version")
     content = before or b""
     if "text" in target:
         after = str(target["text"]).encode()
     elif wrong := content_refusal(content):
-        raise Refused(wrong)
+        raise PatchRefused(wrong)
     elif hunks is None:
-        raise Refused("the diff does not change it")
+        raise PatchRefused("the diff does not change it")
     else:
         after = applied(content, hunks)
     if len(after) > LARGEST:
-        raise Refused(f"the result has {len(after):,} bytes: at most {LARGEST:,}")
+        raise PatchRefused(f"the result has {len(after):,} bytes: at most {LARGEST:,}")
     if after == before:
-        raise Refused("it changes nothing")
+        raise PatchRefused("it changes nothing")
     if (found := sha256(after)) != target["after"]:
-        raise Refused(f"the result is {found}, but the patch says {target['after']}")
+        raise PatchRefused(f"the result is {found}, but the patch says {target['after']}")
     return after
 
 
@@ -252,15 +254,15 @@ def on_disk(top: Path, path: str) -> bytes | None:
     try:
         for folder in [*place.relative_to(top).parents][-2::-1]:
             if not stat.S_ISDIR((top / folder).lstat().st_mode):
-                raise Refused(f"{folder} is a link, or not a directory")
+                raise PatchRefused(f"{folder} is a link, or not a directory")
         if not stat.S_ISREG(place.lstat().st_mode):
-            raise Refused("it is a link, or not a regular file")
+            raise PatchRefused("it is a link, or not a regular file")
     except FileNotFoundError:
         return None
     with place.open("rb") as file:
         content = file.read(LARGEST + 1)
     if len(content) > LARGEST:
-        raise Refused(f"it has more than {LARGEST:,} bytes")
+        raise PatchRefused(f"it has more than {LARGEST:,} bytes")
     return content
 
 
@@ -289,7 +291,7 @@ def main() -> int:
     for patch in plan["patches"]:
         try:
             files |= outcome(patch, lambda path: on_disk(top, path))
-        except Refused as error:
+        except PatchRefused as error:
             said.append(str(error))
     lines = said or [f"patched {path}" for path in write(top, files)]
     sys.stdout.write("".join(f"{line}\n" for line in lines))

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from rigwright.patches.apply import path_refusal
-from rigwright.problems import Frozen
+from rigwright.problems import FrozenModel
 from rigwright.types import PLAIN, FileName, Sha256, Text, Version, matching
 
 DESCRIBES = (".dist-info", ".egg-info", ".egg", ".egg-link")
@@ -28,15 +28,15 @@ def _path(path: str) -> str:
 TargetPath = Annotated[str, AfterValidator(_path)]
 Paragraph = Annotated[str, matching(PLAIN + "{1,2000}", "1 to 2000 characters on one line")]
 Distribution = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}", f"a Python distribution, or {LLAMA_CPP}")]
-Verdict = Literal["needed", "yours", "included", "impossible"]
+PatchVerdict = Literal["needed", "yours", "included", "impossible"]
 
 
-def nested(paths: Collection[str]) -> str:
+def find_nested_path(paths: Collection[str]) -> str:
     """One of several files that would be below another one of them; empty where none is."""
     return next((path for path in paths if any(str(one) in paths for one in PurePosixPath(path).parents)), "")
 
 
-class Target(Frozen):
+class PatchTarget(FrozenModel):
     """A file that a patch changes, or brings."""
 
     path: TargetPath = Field(
@@ -52,14 +52,14 @@ class Target(Frozen):
     )
 
 
-class PatchKeys(Frozen):
+class PatchKeys(FrozenModel):
     """What a patch is for, and what it makes of which files; or why there is none."""
 
     of: Distribution = Field(
         description="What it changes: a distribution of an environment or image, such as `vllm`, or `llama.cpp`."
     )
     versions: tuple[Version, ...] = Field(min_length=1, description="The exact versions that it is for.")
-    verdict: Verdict = Field(
+    verdict: PatchVerdict = Field(
         default="needed",
         description="`needed`: it is applied; `yours`: needed, but your own folder of that name next to the inventory "
         "must contain it; `included`: these versions already have it; `impossible`: it cannot be done. The "
@@ -76,10 +76,10 @@ class PatchKeys(Frozen):
     where: Paragraph | None = Field(default=None, description="Where in the code the verdict was established.")
     tested: Paragraph | None = Field(default=None, description="How.")
     diff: FileName | None = Field(default=None, description="A file next to patch.toml: a unified diff.")
-    targets: tuple[Target, ...] = Field(default=(), description="Every file that it changes or adds.")
+    targets: tuple[PatchTarget, ...] = Field(default=(), description="Every file that it changes or adds.")
 
 
-def mistakes(keys: PatchKeys) -> Iterator[tuple[str, str]]:
+def find_key_problems(keys: PatchKeys) -> Iterator[tuple[str, str]]:
     """What does not go together in a head: the key at fault, and what is wrong with it."""
     if keys.verdict != "needed":
         for key in ("diff", "targets"):
@@ -94,18 +94,18 @@ def mistakes(keys: PatchKeys) -> Iterator[tuple[str, str]]:
     for path, times in sorted(paths.items()):
         if times > 1:
             yield f"targets.{path}", "is listed twice: one table per file"
-    if below := nested(paths):
+    if below := find_nested_path(paths):
         yield f"targets.{below}", "is below another of them"
     for one in keys.targets:
         if one.before == one.after:
             yield f"targets.{one.path}", "after is the same as before: it is not changed"
         if one.file is None and keys.diff is None:
             yield f"targets.{one.path}", "must be given a file, or the patch a diff"
-        if keys.of != LLAMA_CPP and (wrong := never(one.path)):
+        if keys.of != LLAMA_CPP and (wrong := describe_unpatchable(one.path)):
             yield f"targets.{one.path}", f"{wrong}: no patch may change or add it"
 
 
-def never(path: str) -> str:
+def describe_unpatchable(path: str) -> str:
     """Why nobody may patch a path among installed packages; empty where one may."""
     top, folder, _ = path.partition("/")
     if top.lower().endswith(DESCRIBES):

@@ -14,13 +14,13 @@ from packaging.utils import canonicalize_name
 from pydantic import TypeAdapter, ValidationError
 
 from rigwright import toml
-from rigwright.patches.apply import LARGEST, Hunk, Refused, content_refusal, parse
-from rigwright.patches.keys import PatchKeys, Target, mistakes, nested
-from rigwright.problems import Invalid, Problem, unknown
+from rigwright.patches.apply import LARGEST, Hunk, PatchRefused, content_refusal, parse
+from rigwright.patches.keys import PatchKeys, PatchTarget, find_key_problems, find_nested_path
+from rigwright.problems import Invalid, Problem, describe_unknown
 from rigwright.types import Name
 
 # What applies them on hosts, as text.
-PROGRAM = Path(__file__).with_name("apply.py").read_text()
+APPLY_PROGRAM_TEXT = Path(__file__).with_name("apply.py").read_text()
 HEAD = "patch.toml"
 """The file of a patch's folder with its keys."""
 LARGEST_HEAD = 1_000_000
@@ -46,7 +46,7 @@ class Patch:
     """Path of each target that is given whole, and its text."""
 
     @property
-    def becomes(self) -> dict[str, str]:
+    def patched_digests(self) -> dict[str, str]:
         """Path -> SHA-256 of every file after it: all that of it counts for what is installed."""
         return {one.path: one.after for one in self.keys.targets}
 
@@ -68,7 +68,7 @@ class Patch:
         return self.name
 
 
-def load(folders: Iterable[Path]) -> dict[str, Patch]:
+def load_patches(folders: Iterable[Path]) -> dict[str, Patch]:
     """Every patch of several folders by name, a later folder's in place of an earlier one's.
 
     Raises:
@@ -81,7 +81,7 @@ def load(folders: Iterable[Path]) -> dict[str, Patch]:
             if place.name.startswith(".") or (place.is_file() and not place.is_symlink()):
                 continue  # a page about them may lie there
             try:
-                found[place.name] = read(place)
+                found[place.name] = load_patch(place)
             except Invalid as error:
                 problems += error.problems
     if problems:
@@ -89,7 +89,7 @@ def load(folders: Iterable[Path]) -> dict[str, Patch]:
     return found
 
 
-def read(place: Path) -> Patch:
+def load_patch(place: Path) -> Patch:
     """The patch of a folder.
 
     Raises:
@@ -111,21 +111,21 @@ def read(place: Path) -> Patch:
     if place.is_symlink():
         refuse("the folder", "is a link: must be a folder")
     elif place.is_dir():
-        _bytes(place, HEAD, "the file", refuse, LARGEST_HEAD)
+        _load_bytes(place, HEAD, "the file", refuse, LARGEST_HEAD)
     else:
         refuse("the folder", "is not a patch: a patch is a folder")
     if problems:
         raise Invalid(problems)
-    keys = toml.parse(head, PatchKeys)
-    for key, text in mistakes(keys):
+    keys = toml.load_toml(head, PatchKeys)
+    for key, text in find_key_problems(keys):
         refuse(key, text)
     if problems:
         raise Invalid(problems)
-    diff = _content(place, keys.diff, "diff", refuse) if keys.diff else None
+    diff = _load_text(place, keys.diff, "diff", refuse) if keys.diff else None
     texts: dict[str, bytes] = {}
     for one in keys.targets:
         key = f"targets.{one.path}"
-        if not one.file or (content := _content(place, one.file, key, refuse)) is None:
+        if not one.file or (content := _load_text(place, one.file, key, refuse)) is None:
             continue
         texts[one.path] = content
         if (found := hashlib.sha256(content).hexdigest()) != one.after:
@@ -135,8 +135,8 @@ def read(place: Path) -> Patch:
             break
     if diff is not None:
         try:
-            _compare(keys.targets, _hunks(diff), refuse)
-        except Refused as error:
+            _compare_targets(keys.targets, _hunks(diff), refuse)
+        except PatchRefused as error:
             refuse("diff", f"{keys.diff}: {error}")
     if problems:
         raise Invalid(problems)
@@ -147,7 +147,7 @@ def read(place: Path) -> Patch:
 _hunks = cache(parse)
 
 
-def _bytes(place: Path, name: str, key: str, refuse: _Refuse, most: int = LARGEST) -> bytes | None:
+def _load_bytes(place: Path, name: str, key: str, refuse: _Refuse, most: int = LARGEST) -> bytes | None:
     """A plain file of a patch's folder; None after refusing it."""
     path = place / name
     try:
@@ -166,16 +166,16 @@ def _bytes(place: Path, name: str, key: str, refuse: _Refuse, most: int = LARGES
     return content
 
 
-def _content(place: Path, name: str, key: str, refuse: _Refuse) -> bytes | None:
+def _load_text(place: Path, name: str, key: str, refuse: _Refuse) -> bytes | None:
     """The text of a file beside a head; None after refusing it."""
-    content = _bytes(place, name, key, refuse)
+    content = _load_bytes(place, name, key, refuse)
     if content is not None and (wrong := content_refusal(content)):
         refuse(key, f"{name} {wrong}")
         return None
     return content
 
 
-def _compare(targets: Iterable[Target], hunks: Mapping[str, tuple[Hunk, ...]], refuse: _Refuse) -> None:
+def _compare_targets(targets: Iterable[PatchTarget], hunks: Mapping[str, tuple[Hunk, ...]], refuse: _Refuse) -> None:
     """Have a diff change exactly the targets that no file is given of."""
     by_diff = {one.path for one in targets if one.file is None}
     whole = {one.path for one in targets if one.file}
@@ -191,18 +191,18 @@ def _compare(targets: Iterable[Target], hunks: Mapping[str, tuple[Hunk, ...]], r
         refuse(f"targets.{path}", f"the diff does not change it; it changes {there}")
 
 
-def becomes(patches: Iterable[Patch]) -> dict[str, str]:
+def collect_digests(patches: Iterable[Patch]) -> dict[str, str]:
     """Path -> SHA-256 of all files that patches change: what an installation's digest is made of beside the rest."""
-    return dict(sorted(item for one in patches for item in one.becomes.items()))
+    return dict(sorted(item for one in patches for item in one.patched_digests.items()))
 
 
-def named(patches: Iterable[Patch]) -> str:
+def describe_patches(patches: Iterable[Patch]) -> str:
     """What a plan adds of patches to what will be done; nothing without any."""
     names = ", ".join(map(str, patches))
     return f", patched by {names}" if names else ""
 
 
-def chosen(
+def select_patches(
     names: Iterable[str], patches: Mapping[str, Patch], versions: Mapping[str, str] | None, what: str
 ) -> tuple[tuple[Patch, ...], list[str]]:
     """The patches that an engine or an environment names, and what is wrong with that, a line each.
@@ -220,23 +220,23 @@ def chosen(
     for name in names:
         one = patches.get(name)
         if one is None:
-            wrong.append(unknown("patch", name, patches))
+            wrong.append(describe_unknown("patch", name, patches))
         elif one in found:
             wrong.append(f"patch {name} is listed twice")
-        elif refusal := _unfit(one, versions, what):
+        elif refusal := _describe_mismatch(one, versions, what):
             wrong.append(f"patch {name} {refusal}")
         else:
             found.append(one)
-            for path in one.becomes:
+            for path in one.patched_digests:
                 if path in changed:
                     wrong.append(f"patches {changed[path]} and {name} both change {path}: merge them into one")
                 changed.setdefault(path, name)
-    if below := nested(changed):
+    if below := find_nested_path(changed):
         wrong.append(f"patch {changed[below]} adds {below}, which is below a file of another patch")
     return tuple(found), wrong
 
 
-def _unfit(one: Patch, versions: Mapping[str, str] | None, what: str) -> str:
+def _describe_mismatch(one: Patch, versions: Mapping[str, str] | None, what: str) -> str:
     """Why a patch is not for what names it; empty where it is."""
     keys = one.keys
     if keys.verdict == "yours":

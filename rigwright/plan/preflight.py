@@ -7,26 +7,26 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_address
 
-from rigwright.engines import caution, kind_of
-from rigwright.gateway.given import GATEWAY_UNIT
+from rigwright.engines import kind_of, known_issues
+from rigwright.gateway.gateway_units import GATEWAY_PREFIX as GATEWAY_PREFIX
 from rigwright.gateway.reservations import reserved_addresses, split_place
-from rigwright.gateway.service import PREFIX as GATEWAY_PREFIX
-from rigwright.host.basics import ANY, Listener
+from rigwright.gateway.secrets_distribution import GATEWAY_UNIT
+from rigwright.host.basics import ANY, ListeningSocket
 from rigwright.host.systems import system_refusals
-from rigwright.model.engines.evidence import Parsed, told
+from rigwright.model.engines.evidence import ParsedEvidence, describe_evidence
 from rigwright.model.facts import HostFacts
 from rigwright.model.installation import Installation
 from rigwright.model.rig import Rig
-from rigwright.monitoring.found import coming_kib
-from rigwright.monitoring.refused import unfit
-from rigwright.monitoring.service import KINDS, unit_name
-from rigwright.nvidia.cuda.compilers import glibc_refusals, toolkit_refusals
+from rigwright.monitoring.monitoring_facts import expected_growth_kib
+from rigwright.monitoring.monitoring_units import PACKAGED_PROGRAMS, unit_name
+from rigwright.monitoring.validation import find_monitoring_refusals
 from rigwright.nvidia.cuda.toolkit import DISK_KIB
-from rigwright.plan.desired import Desired
-from rigwright.plan.facts import lacking
-from rigwright.plan.noted import shared_memory
+from rigwright.nvidia.cuda.toolkit_validation import glibc_refusals, toolkit_refusals
+from rigwright.plan.host_facts import find_missing_host_packages
+from rigwright.plan.notices import describe_shared_memory
+from rigwright.plan.plan_inputs import TargetState
 from rigwright.serving.listeners import LOOPBACKS, PREFIX
-from rigwright.weights.sharing import UNIT
+from rigwright.weights.weight_sharing import SHARE_UNIT
 
 ARCHITECTURE = "x86_64"
 # LoadCredential= came with 247 and Ubuntu 22.04 has 249 (systemd NEWS)
@@ -45,12 +45,12 @@ ENV_MEMORY = 4 * GIB
 DISK_RESERVE = 1 * GIB
 
 
-def version(text: str) -> tuple[int, ...]:
+def kernel_numbers(text: str) -> tuple[int, ...]:
     """The numbers that a version begins with."""
     return tuple(int(number) for number in re.findall(r"\d+", re.split(r"[^0-9.]", text)[0]))
 
 
-def refusals(wanted: Desired, now: float) -> list[str]:
+def find_refusals(wanted: TargetState, now: float) -> list[str]:
     """Everything that stands in the way, one sentence each; empty when nothing does.
 
     Args:
@@ -65,7 +65,7 @@ def refusals(wanted: Desired, now: float) -> list[str]:
         found.append(f"the CPU architecture is {facts.architecture}: only {ARCHITECTURE} is supported")
     if facts.systemd < SYSTEMD_MINIMUM:
         found.append(f"systemd {facts.systemd or 'is missing'}: at least {SYSTEMD_MINIMUM} is required")
-    if version(facts.kernel) < version(KERNEL_MINIMUM):
+    if kernel_numbers(facts.kernel) < kernel_numbers(KERNEL_MINIMUM):
         found.append(f"kernel {facts.kernel}: at least {KERNEL_MINIMUM} is required; boot the distribution's newest")
     if abs(facts.clock - now) > CLOCK_TOLERANCE:
         hours = f"{abs(facts.clock - now) / 3600:.1f} hours {'ahead of' if facts.clock > now else 'behind'}"
@@ -85,12 +85,12 @@ def refusals(wanted: Desired, now: float) -> list[str]:
         + _ports(rig, facts)
         + _share(rig, facts)
         + _gateway(rig, facts)
-        + unfit(rig, facts, _ours)
+        + find_monitoring_refusals(rig, facts, _is_own_listener)
         + _disks(rig, facts, installations)
     )
 
 
-def warnings(rig: Rig, facts: HostFacts) -> list[str]:
+def find_warnings(rig: Rig, facts: HostFacts) -> list[str]:
     """What does not stand in the way but is worth knowing."""
     found = []
     if facts.apt_lock_holder:
@@ -105,25 +105,25 @@ def warnings(rig: Rig, facts: HostFacts) -> list[str]:
             said = f"{facts.memory_kib / GIB:.1f} GiB of memory, and {size / GIB:.1f} GiB of weights"
             found.append(f"{one.name}: {said}: loading them is slow, and may not finish")
         found += [f"{one.name}: {note}" for note in kind_of(one).notes(one)]
-        if isinstance(one.variant.evidence, Parsed):
-            found.append(f"{one.name}: {one.variant_name} is {one.variant.evidence.said}")
-    held = {one.port for one in facts.listeners if _ours(one)}
+        if isinstance(one.variant.evidence, ParsedEvidence):
+            found.append(f"{one.name}: {one.variant_name} is {one.variant.evidence.description}")
+    held = {one.port for one in facts.listeners if _is_own_listener(one)}
     found += sorted(
         {
-            f"{place} is in use by {one.holder}: clients of the gateway that reach it send their keys there: stop it"
-            for place, one in _at_reserved(rig, facts)
+            f"{place} is in use by {one.holder_text}: clients of the gateway that reach it send their keys there: stop it"
+            for place, one in _find_at_reserved(rig, facts)
             if one.port in held
         }
     )
-    return found + shared_memory(rig, facts) + caution.warnings(rig)
+    return found + describe_shared_memory(rig, facts) + known_issues.describe_warnings(rig)
 
 
-def evidence(rig: Rig) -> list[str]:
+def describe_variant_evidence(rig: Rig) -> list[str]:
     """What is known of the variants that it serves, a line an instance; of what was only parsed a warning says it."""
     return [
-        f"{one.name}: {one.variant_name}: {told(known, (rig.cards[index].name for index in one.cards))}"
+        f"{one.name}: {one.variant_name}: {describe_evidence(known, (rig.cards[index].name for index in one.cards))}"
         for one in rig.instances
-        if (known := one.variant.evidence) and not isinstance(known, Parsed)
+        if (known := one.variant.evidence) and not isinstance(known, ParsedEvidence)
     ]
 
 
@@ -201,7 +201,7 @@ def _toolkit(rig: Rig, facts: HostFacts, installations: list[Installation]) -> l
 
 
 def _bundle(rig: Rig, facts: HostFacts) -> list[str]:
-    missing = lacking(rig, facts)
+    missing = find_missing_host_packages(rig, facts)
     if rig.bundle and missing and facts.system not in rig.bundle.systems:
         there = ", ".join(rig.bundle.systems) or "no system"
         return [
@@ -213,16 +213,18 @@ def _bundle(rig: Rig, facts: HostFacts) -> list[str]:
 
 def _ports(rig: Rig, facts: HostFacts) -> list[str]:
     # socket units that listen keep their addresses
-    held = {one.port for one in facts.listeners if _ours(one)}
+    held = {one.port for one in facts.listeners if _is_own_listener(one)}
     needed = {
         f"port {instance.port} of instance {instance.name}": [(address, instance.port) for address in LOOPBACKS]
         for instance in rig.instances
         if instance.port not in held
     }
-    return _in_use(facts, needed, "choose another port")
+    return _describe_used_addresses(facts, needed, "choose another port")
 
 
-def _in_use(facts: HostFacts, needed: Mapping[str, Iterable[tuple[str, int]]], otherwise: str) -> list[str]:
+def _describe_used_addresses(
+    facts: HostFacts, needed: Mapping[str, Iterable[tuple[str, int]]], otherwise: str
+) -> list[str]:
     """Refusals for addresses that processes of others listen at, one for each process.
 
     Args:
@@ -231,18 +233,18 @@ def _in_use(facts: HostFacts, needed: Mapping[str, Iterable[tuple[str, int]]], o
         otherwise: What to do where the process is to stay.
     """
     found = {
-        f"{what} is in use by {one.holder}: stop it, or {otherwise}"
+        f"{what} is in use by {one.holder_text}: stop it, or {otherwise}"
         for what, places in needed.items()
         for address, port in places
         for one in facts.listeners
-        if one.port == port and one.blocks(address) and not _ours(one)
+        if one.port == port and one.is_blocking(address) and not _is_own_listener(one)
     }
     return sorted(found)
 
 
-def _ours(listener: Listener) -> bool:
+def _is_own_listener(listener: ListeningSocket) -> bool:
     """Whether a deploy has it listen elsewhere, or not at all, before somebody else gets its port."""
-    single = (UNIT, GATEWAY_UNIT, *map(unit_name, KINDS))
+    single = (SHARE_UNIT, GATEWAY_UNIT, *map(unit_name, PACKAGED_PROGRAMS))
     return listener.unit in single or listener.unit.startswith(("rigwright-", PREFIX, GATEWAY_PREFIX))
 
 
@@ -250,7 +252,7 @@ def _share(rig: Rig, facts: HostFacts) -> list[str]:
     if not rig.share:
         return []
     needed = {f"port {rig.share.port}, for sharing weights,": [(rig.share.address, rig.share.port)]}
-    found = _in_use(facts, needed, "choose another share.port")
+    found = _describe_used_addresses(facts, needed, "choose another share.port")
     if not facts.has(rig.share.address):
         found.append(
             f"it has no address {rig.share.address} to share weights on, only "
@@ -265,13 +267,13 @@ def _gateway(rig: Rig, facts: HostFacts) -> list[str]:
         f"port {entry.port} of gateway.listeners.{name}": [split_place(place) for place in entry.addresses]
         for name, entry in listeners
     }
-    found = _in_use(facts, needed, "choose another port")
-    held = {one.port for one in facts.listeners if _ours(one)}
-    for place, one in _at_reserved(rig, facts):
+    found = _describe_used_addresses(facts, needed, "choose another port")
+    held = {one.port for one in facts.listeners if _is_own_listener(one)}
+    for place, one in _find_at_reserved(rig, facts):
         # a user of the host must not be able to keep the next deploy from a gateway that runs
-        if one.port not in held and not any(str(one.port) in reason and one.holder in reason for reason in found):
+        if one.port not in held and not any(str(one.port) in reason and one.holder_text in reason for reason in found):
             found.append(
-                f"{place} is in use by {one.holder}, and clients of the gateway that reach it would send their keys "
+                f"{place} is in use by {one.holder_text}, and clients of the gateway that reach it would send their keys "
                 "there: stop it, or choose another port"
             )
     for name, entry in listeners:
@@ -284,16 +286,19 @@ def _gateway(rig: Rig, facts: HostFacts) -> list[str]:
     return sorted(found)
 
 
-def _at_reserved(rig: Rig, facts: HostFacts) -> Iterator[tuple[str, Listener]]:
+def _find_at_reserved(rig: Rig, facts: HostFacts) -> Iterator[tuple[str, ListeningSocket]]:
     """Processes of others at addresses that are reserved beside the gateway's listeners."""
-    others = [one for one in facts.listeners if not _ours(one)]
+    others = [one for one in facts.listeners if not _is_own_listener(one)]
     for reserved in reserved_addresses(rig):
         for one in others:
             if reserved.is_taken_by(one, facts.addresses):
-                yield _place(one.address if reserved.held and one.address != ANY else reserved.address, one.port), one
+                yield (
+                    _format_place(one.address if reserved.held and one.address != ANY else reserved.address, one.port),
+                    one,
+                )
 
 
-def _place(address: str, port: int) -> str:
+def _format_place(address: str, port: int) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
@@ -317,7 +322,7 @@ def _disks(rig: Rig, facts: HostFacts, installations: list[Installation]) -> lis
         missing = max(0, artefact.size - facts.weight_bytes.get(rig.weight_path(artefact), 0)) // 1024
         needed[rig.roots.models] += missing
         largest = max(largest, artefact.size // 1024 if missing else 0)
-    needed[rig.roots.state] += coming_kib(facts.monitoring, rig)
+    needed[rig.roots.state] += expected_growth_kib(facts.monitoring, rig)
     if rig.bundle:
         needed[rig.roots.state] += largest  # sent whole, and one at a time
         for path in (rig.roots.state, rig.roots.models):

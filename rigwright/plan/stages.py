@@ -8,29 +8,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rigwright.containers.told import pending as containers_pending
-from rigwright.envs import spent
-from rigwright.gateway.service import PREFIX as GATEWAY_PREFIX
+from rigwright.containers.container_summary import describe_container_changes as containers_pending
+from rigwright.envs import gc
+from rigwright.gateway.gateway_units import GATEWAY_PREFIX as GATEWAY_PREFIX
 from rigwright.model.rig import Rig
-from rigwright.monitoring.found import pending
-from rigwright.monitoring.service import services
-from rigwright.nvidia.cards.files import settings
-from rigwright.nvidia.driver.choice import DriverPlan
-from rigwright.nvidia.driver.existing import existing
-from rigwright.nvidia.driver.found import DriverFacts
-from rigwright.nvidia.driver.told import named
-from rigwright.nvidia.packages.locked import locked
-from rigwright.nvidia.packages.wanted import lacking, transaction, unheld, unloaded
-from rigwright.nvidia.packages.wanted import wanted as driver_wanted
-from rigwright.patches.patch import named as named_patches
-from rigwright.plan.desired import Desired
-from rigwright.plan.facts import lacking as missing_packages
-from rigwright.plan.undeclared import ended, undeclared
-from rigwright.problems import counted
-from rigwright.serving.activation import Activation, activation, goal, surplus
+from rigwright.monitoring.monitoring_facts import find_pending
+from rigwright.monitoring.monitoring_units import monitoring_services
+from rigwright.nvidia.cards.card_files import render_card_settings
+from rigwright.nvidia.driver.driver_facts import DriverFacts
+from rigwright.nvidia.driver.driver_plan import DriverPlan
+from rigwright.nvidia.driver.driver_summary import describe_driver
+from rigwright.nvidia.driver.installed_driver import find_installed_driver
+from rigwright.nvidia.packages.locked_driver import find_locked_driver
+from rigwright.nvidia.packages.target import (
+    describe_unloaded,
+    find_missing_driver_parts,
+    find_unheld_driver_packages,
+    needs_transaction,
+)
+from rigwright.nvidia.packages.target import plan_driver_target as driver_wanted
+from rigwright.patches.patch import describe_patches as named_patches
+from rigwright.plan.host_facts import find_missing_host_packages as missing_packages
+from rigwright.plan.orphans import find_removed_units, list_orphans
+from rigwright.plan.plan_inputs import TargetState
+from rigwright.problems import format_count
+from rigwright.serving.activation import Activation, find_surplus, goal_for, plan_activation
 from rigwright.serving.listeners import PREFIX
-from rigwright.serving.live import Served
-from rigwright.weights.sharing import endpoint, reason
+from rigwright.serving.observed import ObservedServing
+from rigwright.weights.weight_sharing import describe_pending_share, share_endpoint
 
 REBOOT = "reboot"
 # What a driver lacks is told in one line: a count stands for what is beyond this
@@ -39,7 +44,7 @@ KIB, GB = 1024, 10**9  # bytes
 
 
 @dataclass(frozen=True)
-class Step:
+class DeployStep:
     """One thing that will be done."""
 
     role: str
@@ -49,46 +54,47 @@ class Step:
     """From outside the host, as far as the lock knows."""
 
 
-def _base(wanted: Desired, found: Served) -> list[Step]:
+def _base_steps(wanted: TargetState, found: ObservedServing) -> list[DeployStep]:
     missing = missing_packages(wanted.rig, wanted.facts)
     whose = "in the bundle" if wanted.rig.bundle else "versions chosen by apt"
-    steps = [Step("base", f"packages {', '.join(missing)}", f"not installed; {whose}")] if missing else []
+    steps = [DeployStep("base", f"packages {', '.join(missing)}", f"not installed; {whose}")] if missing else []
     if not wanted.facts.ledger_whole:
-        steps.append(Step("base", f"end the last line of {wanted.rig.ledger}", "it was cut off"))
+        steps.append(DeployStep("base", f"end the last line of {wanted.rig.ledger}", "it was cut off"))
     return steps
 
 
-def _tools(wanted: Desired, found: Served) -> list[Step]:
+def _tools_steps(wanted: TargetState, found: ObservedServing) -> list[DeployStep]:
     folder = wanted.tools.folder
-    return [] if folder in found.folders else [Step("tools", "host tools", f"{folder} is missing")]
+    return [] if folder in found.folders else [DeployStep("tools", "host tools", f"{folder} is missing")]
 
 
-def _nvidia_driver(wanted: Desired, found: Served) -> list[Step]:
+def _nvidia_driver_steps(wanted: TargetState, found: ObservedServing) -> list[DeployStep]:
     if wanted.driver:
-        return _driver(wanted.rig, *wanted.driver)
+        return _driver_steps(wanted.rig, *wanted.driver)
     if wanted.rig.driver.managed:
         return []
-    return [Step("nvidia_driver", "stop managing the driver", "it is no longer managed; its packages stay")]
+    return [DeployStep("nvidia_driver", "stop managing the driver", "it is no longer managed; its packages stay")]
 
 
-def _container_toolkit(wanted: Desired, found: Served) -> list[Step]:
+def _container_steps(wanted: TargetState, found: ObservedServing) -> list[DeployStep]:
     if wanted.containers:
         return [
-            Step("container_toolkit", what, _some(list(why))) for what, why in containers_pending(*wanted.containers)
+            DeployStep("container_toolkit", what, _abbreviate(list(why)))
+            for what, why in containers_pending(*wanted.containers)
         ]
-    return [Step("container_toolkit", "stop managing containers", "none are declared any more; packages stay")]
+    return [DeployStep("container_toolkit", "stop managing containers", "none are declared any more; packages stay")]
 
 
-def _cuda_toolkit(wanted: Desired, found: Served) -> list[Step]:
+def _cuda_toolkit_steps(wanted: TargetState, found: ObservedServing) -> list[DeployStep]:
     cuda = wanted.toolkit
     if cuda is None or not cuda.folder or cuda.folder in found.folders:
         return []
     fetched = sum(wheel.size for wheel in wanted.rig.cuda)
     title = f"CUDA toolkit {cuda.version}{named_patches(cuda.patches)}"
-    return [Step("cuda_toolkit", title, f"{cuda.folder} is missing", fetched)]
+    return [DeployStep("cuda_toolkit", title, f"{cuda.folder} is missing", fetched)]
 
 
-def _engines(wanted: Desired, found: Served) -> list[Step]:
+def _engine_steps(wanted: TargetState, found: ObservedServing) -> list[DeployStep]:
     steps = []
     for made in wanted.installations.values():
         if made.folder not in wanted.facts.built_engines:
@@ -97,168 +103,176 @@ def _engines(wanted: Desired, found: Served) -> list[Step]:
                 final = made.installed_kib * KIB
                 peak = final + made.work_kib * KIB + made.fetched_bytes
                 why += f"; takes {final / GB:.1f} GB of disk, up to {peak / GB:.1f} GB while it is built"
-            steps.append(Step("engines", made.what, why, made.fetched_bytes))
+            steps.append(DeployStep("engines", made.what, why, made.fetched_bytes))
         elif made.folder in wanted.facts.unfit_engines:
             why = "users other than root can change it, or not everyone can run it"
-            steps.append(Step("engines", f"owner and modes of {made.folder}", why))
+            steps.append(DeployStep("engines", f"owner and modes of {made.folder}", why))
     declared = list(wanted.installations.values())
     there = wanted.facts.weight_bytes
-    gone = len(spent.left(wanted.rig, declared, wanted.facts.built_engines, there))
-    if gone := gone + len(spent.unlocked(wanted.rig, declared, there)):
+    gone = len(gc.find_leftovers(wanted.rig, declared, wanted.facts.built_engines, there))
+    if gone := gone + len(gc.find_undeclared(wanted.rig, declared, there)):
         why = "all that is made of them is whole, or no longer declared"
-        steps.append(Step("engines", f"remove {counted(gone, 'downloaded package')}", why))
+        steps.append(DeployStep("engines", f"remove {format_count(gone, 'downloaded package')}", why))
     return steps
 
 
-def _sharing(wanted: Desired, found: Served) -> list[Step]:
+def _sharing_steps(wanted: TargetState, found: ObservedServing) -> list[DeployStep]:
     rig, facts = wanted.rig, wanted.facts
     if not rig.share:
-        return [Step("sharing", "stop sharing weights", "it is no longer declared; the nginx package stays")]
-    why = reason(rig, facts.sharing)
-    return [Step("sharing", f"share weights on {endpoint(rig.share)}", why)] if why else []
+        return [DeployStep("sharing", "stop sharing weights", "it is no longer declared; the nginx package stays")]
+    why = describe_pending_share(rig, facts.sharing)
+    return [DeployStep("sharing", f"share weights on {share_endpoint(rig.share)}", why)] if why else []
 
 
-def _monitoring(wanted: Desired, found: Served) -> list[Step]:
+def _monitoring_steps(wanted: TargetState, found: ObservedServing) -> list[DeployStep]:
     rig = wanted.rig
-    at = {one.name: f"{one.name}, on {one.endpoint}" for one in services(rig)}
+    at = {one.name: f"{one.name}, on {one.endpoint}" for one in monitoring_services(rig)}
     return [
-        Step("monitoring", f"run {at[name]}" if name in at else f"remove {name}", why)
-        for name, why in pending(wanted.facts.monitoring, rig).items()
+        DeployStep("monitoring", f"run {at[name]}" if name in at else f"remove {name}", why)
+        for name, why in find_pending(wanted.facts.monitoring, rig).items()
     ]
 
 
-def _weights(wanted: Desired, found: Served) -> list[Step]:
+def _weight_steps(wanted: TargetState, found: ObservedServing) -> list[DeployStep]:
     steps = []
     for artefact in wanted.rig.weights:
         there = wanted.facts.weight_bytes.get(wanted.rig.weight_path(artefact), 0)
         if there < artefact.size:
             why = f"{there:,} of {artefact.size:,} bytes are present" if there else "not there"
-            steps.append(Step("weights", artefact.file, why, artefact.size - there))
-    return steps + _undeclared("weights", wanted)
+            steps.append(DeployStep("weights", artefact.file, why, artefact.size - there))
+    return steps + _removal_steps("weights", wanted)
 
 
-def way_of(wanted: Desired, found: Served) -> Activation | None:
+def find_activation(wanted: TargetState, found: ObservedServing) -> Activation | None:
     """How what serves comes to what is wanted; None where it is that already."""
-    return activation(found, wanted.rig.roots.config, goal(found, wanted.generation))
+    return plan_activation(found, wanted.rig.roots.config, goal_for(found, wanted.generation))
 
 
-def _serving(wanted: Desired, found: Served) -> list[Step]:
+def _serving_steps(wanted: TargetState, found: ObservedServing) -> list[DeployStep]:
     steps = []
     number = found.number_of(wanted.generation)
     if number is None:
         why = "the first one" if found.current is None else f"generation {found.current} differs"
-        steps.append(Step("serving", f"write generation {found.next_number}", why))
-    gone = ended(found, wanted.generation)
-    if ends := _names(gone):
-        steps.append(Step("serving", f"end {ends}", "no longer declared"))
-    if way := way_of(wanted, found):
+        steps.append(DeployStep("serving", f"write generation {found.next_number}", why))
+    gone = find_removed_units(found, wanted.generation)
+    if ends := _format_units(gone):
+        steps.append(DeployStep("serving", f"end {ends}", "no longer declared"))
+    if way := find_activation(wanted, found):
         stop, release = (tuple(one for one in units if one not in gone) for units in (way.stop, way.release))
-        parts = [f"stop {_names(stop)}"] if stop else []
-        parts += [f"release {_names(release)}"] if release else []
-        parts += [f"listen on {_names(way.listen)}"] if way.listen else []
-        parts += [f"start {_names(way.restart)}"] if way.restart else []
-        parts += [f"reload {_names(way.reload)}" for _ in way.reload[:1]]
-        parts += [f"wait for {_names(way.await_)}"] if way.await_ else []
+        parts = [f"stop {_format_units(stop)}"] if stop else []
+        parts += [f"release {_format_units(release)}"] if release else []
+        parts += [f"listen on {_format_units(way.listen)}"] if way.listen else []
+        parts += [f"start {_format_units(way.restart)}"] if way.restart else []
+        parts += [f"reload {_format_units(way.reload)}" for _ in way.reload[:1]]
+        parts += [f"wait for {_format_units(way.await_)}"] if way.await_ else []
         what = f"activate generation {number or found.next_number}"
         otherwise = f"without {ends}" if ends else "systemd must load it"
-        steps.append(Step("serving", what, "; ".join(parts) or otherwise))
+        steps.append(DeployStep("serving", what, "; ".join(parts) or otherwise))
     users = [account.name for account in wanted.facts.users if account.ours]
-    loose = surplus(found, wanted.rig, wanted.generation, users)
+    loose = find_surplus(found, wanted.rig, wanted.generation, users)
     if loose.generations or loose.paths or loose.users:
         numbers = [f"generation {number}" for number in loose.generations]
         leaving = [f"user {user}" for user in loose.users]
         why = f"{wanted.rig.keep_generations} generations are kept"
-        steps.append(Step("serving", f"remove {', '.join([*numbers, *loose.paths, *leaving])}", why))
-    return steps + _undeclared("serving", wanted)
+        steps.append(DeployStep("serving", f"remove {', '.join([*numbers, *loose.paths, *leaving])}", why))
+    return steps + _removal_steps("serving", wanted)
 
 
-def _always(wanted: Desired) -> bool:
+def _is_always(wanted: TargetState) -> bool:
     return True
 
 
-def _undeclared(role: str, wanted: Desired) -> list[Step]:
+def _removal_steps(role: str, wanted: TargetState) -> list[DeployStep]:
     """What a role takes off that is there, and has no row otherwise."""
     there = wanted.facts.undeclared
     return [
-        Step(role, one.what, one.why)
-        for one in undeclared(wanted.rig)
+        DeployStep(role, one.what, one.why)
+        for one in list_orphans(wanted.rig)
         if one.role == role and not there.isdisjoint(one.paths)
     ]
 
 
-def _network(wanted: Desired, found: Served) -> list[Step]:
-    return _undeclared("network", wanted)
+def _network_steps(wanted: TargetState, found: ObservedServing) -> list[DeployStep]:
+    return _removal_steps("network", wanted)
 
 
-def _nvidia_cards(wanted: Desired, found: Served) -> list[Step]:
-    return _undeclared("nvidia_cards", wanted)
+def _nvidia_card_steps(wanted: TargetState, found: ObservedServing) -> list[DeployStep]:
+    return _removal_steps("nvidia_cards", wanted)
 
 
 @dataclass(frozen=True)
-class Stage:
+class DeployStage:
     """What one role sees to in a deploy."""
 
     role: str
-    pending: Callable[[Desired, Served], list[Step]]
+    pending: Callable[[TargetState, ObservedServing], list[DeployStep]]
     """What it would do to a host, as far as a plan says it."""
-    applies: Callable[[Desired], bool] = _always
+    applies: Callable[[TargetState], bool] = _is_always
     """Whether there is anything for it to see to."""
 
 
 STAGES = (
-    Stage("base", _base),
-    Stage("network", _network),
-    Stage("tools", _tools),
-    Stage("nvidia_driver", _nvidia_driver, lambda wanted: bool(wanted.driver or wanted.facts.driver_ours)),
-    Stage(
+    DeployStage("base", _base_steps),
+    DeployStage("network", _network_steps),
+    DeployStage("tools", _tools_steps),
+    DeployStage("nvidia_driver", _nvidia_driver_steps, lambda wanted: bool(wanted.driver or wanted.facts.driver_ours)),
+    DeployStage(
         "nvidia_cards",
-        _nvidia_cards,
-        lambda wanted: not wanted.rig.driver.managed and bool(settings(wanted.rig) or wanted.facts.settings_ours),
+        _nvidia_card_steps,
+        lambda wanted: (
+            not wanted.rig.driver.managed and bool(render_card_settings(wanted.rig) or wanted.facts.settings_ours)
+        ),
     ),
-    Stage(
+    DeployStage(
         "container_toolkit",
-        _container_toolkit,
+        _container_steps,
         lambda wanted: bool(wanted.containers or (wanted.facts.containers_ours and not wanted.rig.containers)),
     ),
-    Stage("cuda_toolkit", _cuda_toolkit, lambda wanted: wanted.toolkit is not None),
+    DeployStage("cuda_toolkit", _cuda_toolkit_steps, lambda wanted: wanted.toolkit is not None),
     # before what is fetched for it: others see what is on its way here
-    Stage("sharing", _sharing, lambda wanted: bool(wanted.rig.share or wanted.facts.sharing.there)),
-    Stage("monitoring", _monitoring, lambda wanted: bool(wanted.rig.monitoring or wanted.facts.monitoring.there)),
-    Stage("engines", _engines),
-    Stage("weights", _weights),
-    Stage("serving", _serving),
+    DeployStage("sharing", _sharing_steps, lambda wanted: bool(wanted.rig.share or wanted.facts.sharing.there)),
+    DeployStage(
+        "monitoring",
+        _monitoring_steps,
+        lambda wanted: bool(wanted.rig.monitoring or wanted.facts.monitoring.is_present),
+    ),
+    DeployStage("engines", _engine_steps),
+    DeployStage("weights", _weight_steps),
+    DeployStage("serving", _serving_steps),
 )
 
 
-def stages(wanted: Desired) -> tuple[Stage, ...]:
+def applicable_stages(wanted: TargetState) -> tuple[DeployStage, ...]:
     """What a deploy to a host consists of, in order."""
     return tuple(stage for stage in STAGES if stage.applies(wanted))
 
 
-def _driver(rig: Rig, facts: DriverFacts, made: DriverPlan) -> list[Step]:
-    one = driver_wanted(made, facts, locked(rig, facts.system))
-    missing = lacking(one, facts) or ([] if facts.recorded else ["what is installed is not recorded"])
-    there = existing(rig, facts)
+def _driver_steps(rig: Rig, facts: DriverFacts, made: DriverPlan) -> list[DeployStep]:
+    one = driver_wanted(made, facts, find_locked_driver(rig, facts.system))
+    missing = find_missing_driver_parts(one, facts) or ([] if facts.recorded else ["what is installed is not recorded"])
+    there = find_installed_driver(rig, facts)
     steps = []
     if missing:
         verb, why = "install", f"installed: {there or 'none'}"
         if made.action == "adopt":
-            verb, why = "complete", _some(missing)
-        steps.append(Step("nvidia_driver", f"{verb} driver {named(made, one.version)}", why))
-    elif loose := unheld(one, facts):
-        steps.append(Step("nvidia_driver", f"hold driver {named(made, one.version)}", _some(loose)))
-    if why := made.reboot if missing and transaction(one, facts) else unloaded(one, facts):
+            verb, why = "complete", _abbreviate(missing)
+        steps.append(DeployStep("nvidia_driver", f"{verb} driver {describe_driver(made, one.version)}", why))
+    elif loose := find_unheld_driver_packages(one, facts):
+        steps.append(
+            DeployStep("nvidia_driver", f"hold driver {describe_driver(made, one.version)}", _abbreviate(loose))
+        )
+    if why := made.reboot if missing and needs_transaction(one, facts) else describe_unloaded(one, facts):
         consent = "" if rig.driver.reboot else "; without --reboot the deploy stops there"
-        steps.append(Step("nvidia_driver", REBOOT, f"{why}{consent}"))
+        steps.append(DeployStep("nvidia_driver", REBOOT, f"{why}{consent}"))
     return steps
 
 
-def _some(reasons: list[str]) -> str:
+def _abbreviate(reasons: list[str]) -> str:
     more = f"; and {len(reasons) - LISTED} more" if len(reasons) > LISTED else ""
     return "; ".join(reasons[:LISTED]) + more
 
 
-def _names(units: tuple[str, ...]) -> str:
+def _format_units(units: tuple[str, ...]) -> str:
     said = (unit.rpartition(".")[0].replace(PREFIX, "port ").replace(GATEWAY_PREFIX, "port ") for unit in units)
     # a port has two units
     return ", ".join(dict.fromkeys(name.removeprefix("rigwright-").removeprefix("rigwright_") for name in said))

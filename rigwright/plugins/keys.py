@@ -6,21 +6,21 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from rigwright.problems import Frozen
+from rigwright.problems import FrozenModel
 from rigwright.types import CatalogName, Flag, Module, Name, OptionValue, Text, Variable, Version, matching
 
 Distribution = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}", "a Python distribution")]
 Command = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}", "a program name without a folder")]
 
 
-class Mode(Frozen):
+class PluginMode(FrozenModel):
     """One of the ways that a plugin can run in."""
 
     flags: dict[Flag, OptionValue] = Field(default_factory=dict, description="Command-line options for it.")
     environment: dict[Variable, Text] = Field(default_factory=dict, description="Environment variables for it.")
 
 
-class Line(Frozen):
+class DoctorLine(FrozenModel):
     """What a doctor says of one thing."""
 
     says: Text = Field(description="Whole words that identify its lines, case-insensitive.")
@@ -35,28 +35,28 @@ class Line(Frozen):
     )
 
     @model_validator(mode="after")
-    def _holds(self) -> Line:
+    def _check_pattern(self) -> DoctorLine:
         if (self.kind == "text") != (self.holds is not None):
             raise ValueError("given holds if, and only if, its kind is text")
         return self
 
 
-class Doctor(Frozen):
+class Doctor(FrozenModel):
     """A program of a plugin's that says whether it will run."""
 
     command: Command = Field(description="A command of the plugin; run without arguments, and with model and options.")
-    lines: dict[Name, Line] = Field(description="Expected reports: a name for each, and how its lines are read.")
+    lines: dict[Name, DoctorLine] = Field(description="Expected reports: a name for each, and how its lines are read.")
     seconds: int = Field(default=300, ge=1, le=3600, strict=True, description="Timeout of each run.")
 
     @field_validator("lines")
     @classmethod
-    def _some(cls, lines: dict[str, Line]) -> dict[str, Line]:
+    def _require_lines(cls, lines: dict[str, DoctorLine]) -> dict[str, DoctorLine]:
         if not any(one.bare for one in lines.values()):
             raise ValueError("at least one that is reported without a model")
         return lines
 
 
-class PluginKeys(Frozen):
+class PluginKeys(FrozenModel):
     """A wheel that no index has, and what of it may come to an environment: nothing else is in it."""
 
     input: CatalogName = Field(description="An input of kind `plugin`: the wheel, or a zip with it in `dist/`.")
@@ -74,7 +74,7 @@ class PluginKeys(Frozen):
     owns: dict[Flag, Text] = Field(
         default_factory=dict, description="Options that its launcher sets and no variant may, each with the reason."
     )
-    modes: dict[Name, Mode] = Field(
+    modes: dict[Name, PluginMode] = Field(
         default_factory=dict, description="Modes of its launcher; a variant's key `mode` selects one."
     )
 
@@ -83,13 +83,13 @@ class PluginKeys(Frozen):
     )
 
     @model_validator(mode="after")
-    def _examines(self) -> PluginKeys:
+    def _check_doctor(self) -> PluginKeys:
         if self.doctor and self.doctor.command not in self.commands:
             raise ValueError(f"given a doctor whose command is one of its commands, not {self.doctor.command}")
         return self
 
     @model_validator(mode="after")
-    def _launches(self) -> PluginKeys:
+    def _check_launcher(self) -> PluginKeys:
         if self.launcher is None and (self.owns or self.modes):
             raise ValueError("given a launcher: owns and modes need one")
         if self.launcher is not None and self.launcher not in self.commands:

@@ -34,7 +34,7 @@ class Plugin:
         return f"{self.name} {self.row.version}"
 
 
-def chosen(
+def select_plugins(
     names: Iterable[str], described: Mapping[str, PluginKeys], rows: Mapping[str, Artefact]
 ) -> tuple[Plugin, ...]:
     """Those of an environment's plugins that can be had.
@@ -48,13 +48,13 @@ def chosen(
     return tuple(Plugin(name, keys, rows[keys.input]) for name, keys in found.items())
 
 
-def named(plugins: Iterable[Plugin]) -> str:
+def describe_plugins(plugins: Iterable[Plugin]) -> str:
     """What a plan adds of plugins to what will be done; nothing without any."""
     names = ", ".join(f"{one} ({one.row.file}, SHA-256 {one.row.sha256[:12]})" for one in plugins)
     return f", with the plugin {names}" if names else ""
 
 
-def unfit(keys: PluginKeys, versions: Mapping[str, str], what: str) -> Iterator[str]:
+def find_mismatches(keys: PluginKeys, versions: Mapping[str, str], what: str) -> Iterator[str]:
     """Why a plugin is not for the environment that names it, a line each.
 
     Args:
@@ -71,7 +71,7 @@ def unfit(keys: PluginKeys, versions: Mapping[str, str], what: str) -> Iterator[
         yield f"is the distribution {keys.distribution}, which {what} already contains"
 
 
-def together(plugins: Iterable[Plugin]) -> Iterator[str]:
+def find_plugin_conflicts(plugins: Iterable[Plugin]) -> Iterator[str]:
     """Why plugins of one environment exclude each other, a line each."""
     taken: dict[str, str] = {}
     for one in plugins:

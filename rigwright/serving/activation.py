@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from rigwright.host.unit_states import UnitState
 from rigwright.model.rig import CACHES, WARM, Rig, slice_of
 from rigwright.serving.generation import Generation
-from rigwright.serving.live import Kept, Process, Served
-from rigwright.serving.units import credential_path
+from rigwright.serving.instance_units import credential_path
+from rigwright.serving.observed import ObservedGeneration, ObservedServing, ObservedUnit
 from rigwright.supply.root_programs import INSTALLERS
 
 # Of the units of instances.
@@ -18,7 +18,7 @@ PREFIX = "rigwright-"
 
 
 @dataclass(frozen=True)
-class Goal:
+class ActivationGoal:
     """What is to be served, as far as getting there goes."""
 
     number: int | None
@@ -51,22 +51,22 @@ class Activation:
     """Socket unit -> its service, and its TCP port, 0 for none; of all that are to listen."""
 
     @property
-    def awaited(self) -> tuple[str, ...]:
+    def awaited_units(self) -> tuple[str, ...]:
         """Units that have to become ready."""
         return (*self.restart, *self.await_)
 
     @property
-    def begun(self) -> tuple[str, ...]:
+    def new_units(self) -> tuple[str, ...]:
         """Units that an earlier generation may not have: they go where they do not become ready."""
-        return (*self.listen, *self.awaited)
+        return (*self.listen, *self.awaited_units)
 
     @property
-    def touched(self) -> tuple[str, ...]:
+    def changed_services(self) -> tuple[str, ...]:
         """Services that are not what they were, whatever becomes of the generation."""
-        return (*self.stop, *self.awaited)
+        return (*self.stop, *self.awaited_units)
 
     @property
-    def listening(self) -> tuple[tuple[str, str, int], ...]:
+    def new_listeners(self) -> tuple[tuple[str, str, int], ...]:
         """Socket units that begin to listen, each with its service and its port."""
         return tuple((holder, *self.carriers[holder]) for holder in self.listen)
 
@@ -83,28 +83,28 @@ class Activation:
         return any(unit_state.cards for unit_state in self.free)
 
     @property
-    def answering(self) -> tuple[str, ...]:
+    def draining_instances(self) -> tuple[str, ...]:
         """Names of the instances among what runs and is stopped: a gateway may have sent them requests."""
         units = (one.unit for one in self.free if one.unit.startswith(PREFIX))
         return tuple(unit.removeprefix(PREFIX).removesuffix(".service") for unit in units)
 
     @property
-    def leaving(self) -> tuple[str, ...]:
+    def stopped_units(self) -> tuple[str, ...]:
         """Units that are stopped: those that are not declared, and before they start again those that run."""
         return tuple(dict.fromkeys([*self.stop, *(unit_state.unit for unit_state in self.free)]))
 
 
-def goal(found: Served, wanted: Generation) -> Goal:
+def goal_for(found: ObservedServing, wanted: Generation) -> ActivationGoal:
     """A rig's generation as a goal on a host."""
-    return Goal(found.number_of(wanted), wanted.mark, wanted.unit_files, wanted.unit_states)
+    return ActivationGoal(found.number_of(wanted), wanted.mark, wanted.unit_files, wanted.unit_states)
 
 
-def goal_of(kept: Kept) -> Goal:
+def goal_of(kept: ObservedGeneration) -> ActivationGoal:
     """A generation that lies on a host as a goal."""
-    return Goal(kept.number, kept.mark, kept.unit_files, kept.unit_states)
+    return ActivationGoal(kept.number, kept.mark, kept.unit_files, kept.unit_states)
 
 
-def activation(found: Served, config: str, goal: Goal) -> Activation | None:
+def plan_activation(found: ObservedServing, config: str, goal: ActivationGoal) -> Activation | None:
     """The way from what a host serves to a generation; None where it is there.
 
     Args:
@@ -113,14 +113,14 @@ def activation(found: Served, config: str, goal: Goal) -> Activation | None:
         goal: The generation.
     """
     unit_states = {unit_state.unit: unit_state for unit_state in goal.unit_states}
-    strays = sorted(name for name, one in found.processes.items() if name not in unit_states and _up(one))
+    strays = sorted(name for name, one in found.processes.items() if name not in unit_states and _is_up(one))
     # what carries a port that its socket does not listen on has that to itself, and none can begin to beside it
     carriers = {one.unit: (unit_state.unit, one.port) for unit_state in goal.unit_states for one in unit_state.holders}
     right = {
         one.unit
         for unit_state in goal.unit_states
         for one in unit_state.holders
-        if one.holds(found.sockets.get(one.unit, frozenset()))
+        if one.is_listening(found.sockets.get(one.unit, frozenset()))
     }
     deaf = {
         name for name, unit_state in unit_states.items() if any(one.unit not in right for one in unit_state.holders)
@@ -128,21 +128,21 @@ def activation(found: Served, config: str, goal: Goal) -> Activation | None:
     stale = [
         name
         for name, unit_state in unit_states.items()
-        if name in deaf or not _right(found.processes.get(name), unit_state)
+        if name in deaf or not _is_right(found.processes.get(name), unit_state)
     ]
-    loading = [name for name in unit_states if name not in stale and found.processes[name].loading]
+    loading = [name for name in unit_states if name not in stale and found.processes[name].is_loading]
     # a port's service leaves only with its socket: else whoever connects starts it again
     staying = {name for name, unit_state in unit_states.items() if unit_state.holders and name not in deaf}
     in_the_way = sorted(
         name
         for name in stale
         if name not in staying
-        and _blocks(found, name, [s for n, s in unit_states.items() if n not in (name, *staying)])
+        and _is_blocking(found, name, [s for n, s in unit_states.items() if n not in (name, *staying)])
     )
     listen = tuple(sorted(carriers.keys() - right))
     release = tuple(sorted(found.sockets.keys() - right))
     fresh = [name for name in unit_states if name not in stale and name not in loading]
-    reload = tuple(name for name in fresh if not found.processes[name].configured(unit_states[name]))
+    reload = tuple(name for name in fresh if not found.processes[name].is_configured(unit_states[name]))
     links = {name: f"{config}/current/units/{name}" for name in goal.unit_files}
     settled = (
         (found.current, found.links, found.enabled, found.reload_needed, found.activating)
@@ -156,37 +156,43 @@ def activation(found: Served, config: str, goal: Goal) -> Activation | None:
     running = [
         name for name in leaving if name not in staying and name in found.processes and found.processes[name].running
     ]
-    free = tuple(found.held(name) or UnitState(name, "", 0, frozenset()) for name in running)
+    free = tuple(found.held_state(name) or UnitState(name, "", 0, frozenset()) for name in running)
     stop = (*strays, *in_the_way)
-    idle = tuple(sorted(name for name in found.links if _of_an_instance(name) and name not in {*unit_states, *strays}))
+    idle = tuple(
+        sorted(name for name in found.links if _is_instance_unit(name) and name not in {*unit_states, *strays})
+    )
     return Activation(stop, tuple(stale), tuple(loading), free, release, listen, reload, idle, carriers)
 
 
-def only_loading(way: Activation | None) -> bool:
+def is_only_loading(way: Activation | None) -> bool:
     """Whether all that is left is to wait."""
     return way is not None and not (way.stop or way.restart or way.release or way.reload) and bool(way.await_)
 
 
-def _of_an_instance(name: str) -> bool:
+def _is_instance_unit(name: str) -> bool:
     return name.startswith(PREFIX) and name.endswith(".service")
 
 
-def _up(process: Process) -> bool:
+def _is_up(process: ObservedUnit) -> bool:
     return process.state not in ("inactive", "failed")
 
 
-def _right(process: Process | None, unit_state: UnitState) -> bool:
-    if process is None or not process.fits(unit_state) or not (unit_state.rereads or process.configured(unit_state)):
-        return process is not None and process.fits(unit_state) and process.loading
-    return process.state == "active" or process.loading
+def _is_right(process: ObservedUnit | None, unit_state: UnitState) -> bool:
+    if (
+        process is None
+        or not process.is_running_from(unit_state)
+        or not (unit_state.rereads or process.is_configured(unit_state))
+    ):
+        return process is not None and process.is_running_from(unit_state) and process.is_loading
+    return process.state == "active" or process.is_loading
 
 
-def _blocks(found: Served, name: str, others: list[UnitState]) -> bool:
+def _is_blocking(found: ObservedServing, name: str, others: list[UnitState]) -> bool:
     """Whether a unit's process holds the port or a card that another is to have, or might: nobody knows."""
     process = found.processes.get(name)
     if process is None or not process.running or not others:
         return False
-    held = found.held(name)
+    held = found.held_state(name)
     return held is None or any(held.port == other.port > 0 or held.cards & other.cards for other in others)
 
 
@@ -199,7 +205,7 @@ class Surplus:
     users: tuple[str, ...]
 
 
-def surplus(found: Served, rig: Rig, wanted: Generation, users: Collection[str]) -> Surplus:
+def find_surplus(found: ObservedServing, rig: Rig, wanted: Generation, users: Collection[str]) -> Surplus:
     """What can go once a generation is activated: all but the newest generations, what is damaged or never
     served, and what only those referred to.
 
@@ -210,7 +216,7 @@ def surplus(found: Served, rig: Rig, wanted: Generation, users: Collection[str])
         users: Those on the host that we have made.
     """
     wanted_number = found.number_of(wanted) or found.next_number
-    ways_back = [k for k in found.generations if k.intact and k.proven and k.number != wanted_number]
+    ways_back = [k for k in found.generations if k.is_intact and k.proven and k.number != wanted_number]
     others = sorted(ways_back, key=lambda kept: -kept.number)
     kept = others[: rig.keep_generations - 1]
     keys = {credential_path(rig, instance) for instance in rig.instances}
@@ -220,24 +226,24 @@ def surplus(found: Served, rig: Rig, wanted: Generation, users: Collection[str])
     # what puts environments together is of use as long as there is one to be put together
     used = {path for path in found.folders if rig.envs and path.startswith(f"{rig.roots.software}/{INSTALLERS}-")}
     # what is being made of what stays is the next job's, which begins anew
-    used |= {path for path in found.folders if _made(path, rig) in needed}
+    used |= {path for path in found.folders if _final_folder(path, rig) in needed}
     # which of them a gateway needs, it looks after itself
     used |= {path for path in found.folders if rig.gateway and path.startswith(f"{rig.credentials}/gateway-")}
-    loose = sorted(path for path in found.folders - needed - used if _ours(path, rig))
+    loose = sorted(path for path in found.folders - needed - used if _is_own_path(path, rig))
     # as whom a generation of before users were written down ran, nobody knows
     run_as = [users if k.users is None else k.users for k in kept]
     idle = sorted(set(users) - set(rig.users).union(*run_as))
     return Surplus(tuple(gone), tuple(loose), tuple(idle))
 
 
-def _made(path: str, rig: Rig) -> str:
+def _final_folder(path: str, rig: Rig) -> str:
     """The folder that something is the beginning of."""
     folder, _, name = path.rpartition("/")
     making = folder == rig.builds or (folder == rig.installations and name.startswith(".making-"))
-    return rig.installed(name.removeprefix(".making-")) if making else ""
+    return rig.installation_path(name.removeprefix(".making-")) if making else ""
 
 
-def _ours(path: str, rig: Rig) -> bool:
+def _is_own_path(path: str, rig: Rig) -> bool:
     """Whether a path is where we put such things, whoever tells us of it."""
     software, keys = re.escape(rig.roots.software), re.escape(f"{rig.roots.config}/credentials")
     ours = rf"{software}/(?:engines/(?:\.making-)?[A-Za-z0-9]|tools-|cuda-|{INSTALLERS}-)[A-Za-z0-9._+-]*"

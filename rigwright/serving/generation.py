@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from rigwright.delivery.tools import Tools
-from rigwright.gateway.service import door
-from rigwright.host.systemd import LINKS, STARTED_FROM, UNITS
+from rigwright.delivery.tool_environments import ToolEnvironment
+from rigwright.gateway.gateway_units import render_gateway
+from rigwright.host.systemd_syntax import LINKS, STARTED_FROM_FOLDER, UNIT_FOLDER
 from rigwright.host.unit_states import UnitState
 from rigwright.model.installation import Installation
-from rigwright.model.rig import SOCKETS, WARM, Rig
+from rigwright.model.rig import SOCKET_FOLDER, WARM, Rig
 from rigwright.render import render
-from rigwright.serving.listeners import Listener, listener
-from rigwright.serving.manifest import manifest
-from rigwright.serving.units import OWNED, Unit, credential_path, unit
+from rigwright.serving.instance_units import OWNED_HEADER, InstanceUnit, build_unit, credential_path
+from rigwright.serving.listeners import PortListener, build_listener
+from rigwright.serving.manifest import render_manifest
 
 # Beside the files that a generation's digest is made of: its digest and when it was written.
 META = "meta"
@@ -36,9 +36,9 @@ class Generation:
     """Path in the generation's folder -> text."""
     links: dict[str, str]
     """Path in the generation's folder -> what the link points to."""
-    units: tuple[Unit, ...]
+    units: tuple[InstanceUnit, ...]
     """Those of its instances."""
-    listeners: tuple[Listener, ...]
+    listeners: tuple[PortListener, ...]
     gateway: tuple[UnitState, ...]
     """What the units of its gateway are to be; none without one."""
     mark: str
@@ -48,7 +48,7 @@ class Generation:
     def digest(self) -> str:
         """SHA-256 of all content, as templates/generation/state.sh.j2 finds it on the host."""
         lines = [f"{hashlib.sha256(text.encode()).hexdigest()}  {path}" for path, text in sorted(self.files.items())]
-        lines += [f"mode {mode(text)} {path}" for path, text in sorted(self.files.items())]
+        lines += [f"mode {file_mode(text)} {path}" for path, text in sorted(self.files.items())]
         lines += [f"link {path} {target}" for path, target in sorted(self.links.items())]
         return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
 
@@ -63,13 +63,16 @@ class Generation:
         return tuple(sorted(path.removeprefix("units/") for path in self.files if path.startswith("units/")))
 
 
-def mode(text: str) -> str:
+def file_mode(text: str) -> str:
     """The mode of a generation's file, in octal: scripts can be run."""
     return "755" if text.startswith("#!") else "644"
 
 
-def generation(
-    rig: Rig, installations: Mapping[str, Installation], tools: Tools, nodes: Mapping[str, int | None] | None = None
+def build_generation(
+    rig: Rig,
+    installations: Mapping[str, Installation],
+    tools: ToolEnvironment,
+    nodes: Mapping[str, int | None] | None = None,
 ) -> Generation:
     """The generation that a rig asks for; the same rig on the same host gives the same bytes.
 
@@ -80,27 +83,27 @@ def generation(
         nodes: Instance -> the NUMA node that its cards are at, where they share one.
     """
     toolkits = sorted({made.toolkit.folder for made in installations.values() if made.toolkit and made.toolkit.folder})
-    engines = {name: rig.installed(made.folder) for name, made in installations.items()}
+    engines = {name: rig.installation_path(made.folder) for name, made in installations.items()}
     units = tuple(
-        unit(rig, instance, installations[instance.installed_as], (nodes or {}).get(instance.name))
+        build_unit(rig, instance, installations[instance.installed_as], (nodes or {}).get(instance.name))
         for instance in rig.instances
     )
-    listeners = tuple(listener(rig, instance, OWNED) for instance in rig.instances)
-    gateway = door(rig, OWNED)
+    listeners = tuple(build_listener(rig, instance, OWNED_HEADER) for instance in rig.instances)
+    gateway = render_gateway(rig, OWNED_HEADER)
     scripts = {
         "ready": render(
             "serving/ready.j2",
-            started_from=STARTED_FROM,
-            units=UNITS,
-            starts=rig.starts,
+            started_from=STARTED_FROM_FOLDER,
+            units=UNIT_FOLDER,
+            starts=rig.startup_records,
             warm=WARM,
             links=LINKS if rig.gateway else "",
-            sockets=SOCKETS,
+            sockets=SOCKET_FOLDER,
             gateway=rig.gateway_user,
         ),
-        "seed": render("serving/seed.j2", started_from=STARTED_FROM, warm=WARM),
-        "started": render("serving/started.j2", started_from=STARTED_FROM, units=UNITS),
-        "settle": render("generation/settle.j2", config=rig.roots.config, activating=ACTIVATING, units=UNITS),
+        "seed": render("serving/seed.j2", started_from=STARTED_FROM_FOLDER, warm=WARM),
+        "started": render("serving/started.j2", started_from=STARTED_FROM_FOLDER, units=UNIT_FOLDER),
+        "settle": render("generation/settle.j2", config=rig.roots.config, activating=ACTIVATING, units=UNIT_FOLDER),
     }
     files = {
         **scripts,
@@ -113,22 +116,22 @@ def generation(
         **{f"programs/{name}": text for one in units for name, text in one.programs.items()},
         **{f"units/{one.unit}": one.text for one in listeners},
         **{f"units/{one.socket_unit}": one.socket_text for one in listeners},
-        "units/rigwright.slice": render("serving/rigwright.slice.j2", owned=OWNED),
-        f"units/{SETTLE}": render("generation/settle.service.j2", owned=OWNED, rig=rig, activating=ACTIVATING),
+        "units/rigwright.slice": render("serving/rigwright.slice.j2", owned=OWNED_HEADER),
+        f"units/{SETTLE}": render("generation/settle.service.j2", owned=OWNED_HEADER, rig=rig, activating=ACTIVATING),
         **gateway.files,
-        "manifest.json": manifest(rig, engines, tools.folder, units, listeners, gateway.unit_states),
-        "references": "".join(f"{path}\n" for path in references(rig, engines, tools, toolkits, units)),
+        "manifest.json": render_manifest(rig, engines, tools.folder, units, listeners, gateway.unit_states),
+        "references": "".join(f"{path}\n" for path in referenced_paths(rig, engines, tools, toolkits, units)),
     }
     mark = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:12]
     ports = [name for one in listeners for name in (one.socket_unit, one.unit)]
-    wants = [SETTLE, *ports, *gateway.wants, *(one.name for one in units)]
-    target = render("serving/rigwright.target.j2", owned=OWNED, mark=mark, wants=wants)
+    wants = [SETTLE, *ports, *gateway.wanted_units, *(one.name for one in units)]
+    target = render("serving/rigwright.target.j2", owned=OWNED_HEADER, mark=mark, wants=wants)
     links = {f"engines/{name}": path for name, path in engines.items()} | {"tools": tools.folder}
     return Generation({**files, "units/rigwright.target": target}, links, units, listeners, gateway.unit_states, mark)
 
 
-def references(
-    rig: Rig, engines: dict[str, str], tools: Tools, toolkits: list[str], units: tuple[Unit, ...]
+def referenced_paths(
+    rig: Rig, engines: dict[str, str], tools: ToolEnvironment, toolkits: list[str], units: tuple[InstanceUnit, ...]
 ) -> list[str]:
     """Absolute paths that stay on the host as long as the generation does."""
     keys = [credential_path(rig, instance) for instance in rig.instances]

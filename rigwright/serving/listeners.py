@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from rigwright.host.unit_states import Holder, UnitState
-from rigwright.model.rig import SOCKETS, Instance, Rig
+from rigwright.host.unit_states import SocketUnit, UnitState
+from rigwright.model.rig import SOCKET_FOLDER, Instance, Rig
 from rigwright.render import render
 
 LOOPBACK = "127.0.0.1"
@@ -18,20 +18,20 @@ PREFIX = "rigwright_listener-"
 CONNECTIONS = 4096
 
 
-def names(port: int) -> tuple[str, str]:
+def listener_units(port: int) -> tuple[str, str]:
     """The units of a port: the service that carries bytes, and the socket that holds it. They have the port's name, so
     that it stays held while instances behind it come and go.
     """
     return f"{PREFIX}{port}.service", f"{PREFIX}{port}.socket"
 
 
-def holder(port: int) -> Holder:
+def port_socket(port: int) -> SocketUnit:
     """The socket unit of a port: by IPv4, and by IPv6 where the host has it."""
-    return Holder(names(port)[1], frozenset({f"{LOOPBACK}:{port}"}), frozenset({f"{LOOPBACK_6}:{port}"}))
+    return SocketUnit(listener_units(port)[1], frozenset({f"{LOOPBACK}:{port}"}), frozenset({f"{LOOPBACK_6}:{port}"}))
 
 
 @dataclass(frozen=True)
-class Listener:
+class PortListener:
     """A port's two units."""
 
     port: int
@@ -44,21 +44,21 @@ class Listener:
     @property
     def unit(self) -> str:
         """The service."""
-        return names(self.port)[0]
+        return listener_units(self.port)[0]
 
     @property
     def socket_unit(self) -> str:
         """What holds the port."""
-        return names(self.port)[1]
+        return listener_units(self.port)[1]
 
     @property
     def unit_state(self) -> UnitState:
         """What its process is to be, and to hold."""
         digest = hashlib.sha256(self.text.encode()).hexdigest()
-        return UnitState(self.unit, digest, self.port, frozenset(), (holder(self.port),), self.instance)
+        return UnitState(self.unit, digest, self.port, frozenset(), (port_socket(self.port),), self.instance)
 
 
-def listener(rig: Rig, instance: Instance, owned: str) -> Listener:
+def build_listener(rig: Rig, instance: Instance, owned: str) -> PortListener:
     """The listener on an instance's declared port.
 
     Args:
@@ -66,7 +66,7 @@ def listener(rig: Rig, instance: Instance, owned: str) -> Listener:
         instance: The instance.
         owned: First line of unit files of ours.
     """
-    unit, socket = names(instance.port)
+    unit, socket = listener_units(instance.port)
     values: dict[str, object] = {
         "owned": owned,
         "rig": rig,
@@ -76,9 +76,9 @@ def listener(rig: Rig, instance: Instance, owned: str) -> Listener:
         "unit": unit,
         "groups": rig.socket_groups(instance),
         "connections": CONNECTIONS,
-        "sockets": SOCKETS,
+        "sockets": SOCKET_FOLDER,
     }
-    return Listener(
+    return PortListener(
         port=instance.port,
         instance=instance.unit,
         socket_text=render("serving/listener.socket.j2", **values),

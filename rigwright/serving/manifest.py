@@ -12,11 +12,11 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from rigwright.addresses import Port
-from rigwright.gateway.reservations import UNIT as RESERVED
-from rigwright.host.unit_states import Holder, UnitState
+from rigwright.gateway.reservations import RESERVATION_UNIT as RESERVED
+from rigwright.host.unit_states import SocketUnit, UnitState
 from rigwright.model.rig import Rig
-from rigwright.serving.listeners import LOOPBACK, Listener, holder, names
-from rigwright.serving.units import Unit
+from rigwright.serving.instance_units import InstanceUnit
+from rigwright.serving.listeners import LOOPBACK, PortListener, listener_units, port_socket
 from rigwright.types import CardIndex, Name, VariantName
 
 UNIT = re.compile(r"rigwright-[a-z0-9][a-z0-9-]{0,47}\.service")
@@ -27,7 +27,7 @@ NAME: TypeAdapter[str] = TypeAdapter(Name)
 VARIANT: TypeAdapter[str] = TypeAdapter(VariantName)
 
 
-class _Instance(BaseModel):
+class _ManifestInstance(BaseModel):
     """One instance, as far as a deploy acts on it.
 
     Manifests of before version 1 have no units in them, nor users; without a socket it listens on the port itself.
@@ -42,7 +42,7 @@ class _Instance(BaseModel):
     units: dict[str, str] = Field(default_factory=dict)
 
 
-class _Listener(BaseModel):
+class _ManifestListener(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
     port: Port
     leads_to: str
@@ -64,17 +64,17 @@ class _GatewayUnit(BaseModel):
 
 class _Manifest(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
-    instances: dict[str, _Instance]
-    listeners: tuple[_Listener, ...] = ()
+    instances: dict[str, _ManifestInstance]
+    listeners: tuple[_ManifestListener, ...] = ()
     gateway: tuple[_GatewayUnit, ...] = ()
 
 
-def manifest(
+def render_manifest(
     rig: Rig,
     engines: Mapping[str, str],
     tools: str,
-    units: tuple[Unit, ...],
-    listeners: tuple[Listener, ...],
+    units: tuple[InstanceUnit, ...],
+    listeners: tuple[PortListener, ...],
     gateway: tuple[UnitState, ...] = (),
 ) -> str:
     """The manifest's text.
@@ -138,7 +138,7 @@ def manifest(
 
 
 @dataclass(frozen=True)
-class Read:
+class ManifestFacts:
     """What a deploy acts on of a manifest that lies on a host."""
 
     unit_states: tuple[UnitState, ...] = ()
@@ -150,7 +150,7 @@ class Read:
     """The same instances -> GPU indexes that each has, in its order."""
 
 
-def read(text: str, started_from: Mapping[str, str]) -> Read:
+def parse_manifest(text: str, started_from: Mapping[str, str]) -> ManifestFacts:
     """Read a manifest that lies on a host.
 
     Args:
@@ -165,24 +165,24 @@ def read(text: str, started_from: Mapping[str, str]) -> Read:
     except ValidationError as error:
         raise ValueError(f"a manifest that is none: {error.errors()[0]['msg']}") from None
     unit_states = [
-        unit_state for name, one in made.instances.items() for unit_state in _instance(name, one, started_from)
+        unit_state for name, one in made.instances.items() for unit_state in _instance_states(name, one, started_from)
     ]
-    unit_states += [_listener(one) for one in made.listeners]
-    unit_states += [_gateway(one) for one in made.gateway]
+    unit_states += [_listener_state(one) for one in made.listeners]
+    unit_states += [_gateway_state(one) for one in made.gateway]
     users = frozenset([one.user for one in made.instances.values()] + [one.user for one in made.gateway])
     known = users if all(USER.fullmatch(user) for user in users) else None
     ordered = tuple(sorted(unit_states, key=lambda unit_state: unit_state.unit))
-    variants = dict(_variants(made.instances))
-    return Read(ordered, known, variants, {name: made.instances[name].cards for name in variants})
+    variants = dict(_variants_by_instance(made.instances))
+    return ManifestFacts(ordered, known, variants, {name: made.instances[name].cards for name in variants})
 
 
-def _variants(instances: Mapping[str, _Instance]) -> Iterator[tuple[str, str]]:
+def _variants_by_instance(instances: Mapping[str, _ManifestInstance]) -> Iterator[tuple[str, str]]:
     for name, one in instances.items():
         with suppress(ValidationError):
             yield NAME.validate_python(name), VARIANT.validate_python(one.variant)
 
 
-def _instance(name: str, made: _Instance, started_from: Mapping[str, str]) -> list[UnitState]:
+def _instance_states(name: str, made: _ManifestInstance, started_from: Mapping[str, str]) -> list[UnitState]:
     units = made.units or {unit: digest for unit, digest in started_from.items() if unit == f"rigwright-{name}.service"}
     for unit, digest in units.items():
         if not UNIT.fullmatch(unit) or not DIGEST.fullmatch(digest):
@@ -191,15 +191,15 @@ def _instance(name: str, made: _Instance, started_from: Mapping[str, str]) -> li
     return [UnitState(unit, digest, port, frozenset(made.cards)) for unit, digest in units.items()]
 
 
-def _listener(made: _Listener) -> UnitState:
+def _listener_state(made: _ManifestListener) -> UnitState:
     if not DIGEST.fullmatch(made.started_from) or not UNIT.fullmatch(made.leads_to):
         raise ValueError(f"a manifest with the listener {made.leads_to!r} on port {made.port}")
-    service = names(made.port)[0]
-    return UnitState(service, made.started_from, made.port, frozenset(), (holder(made.port),), made.leads_to)
+    service = listener_units(made.port)[0]
+    return UnitState(service, made.started_from, made.port, frozenset(), (port_socket(made.port),), made.leads_to)
 
 
-def _gateway(made: _GatewayUnit) -> UnitState:
-    sockets = tuple(Holder(name, frozenset(at)) for name, at in made.sockets.items())
+def _gateway_state(made: _GatewayUnit) -> UnitState:
+    sockets = tuple(SocketUnit(name, frozenset(at)) for name, at in made.sockets.items())
     return UnitState(
         *(made.unit, made.started_from, 0, frozenset(), sockets),
         configured_from=made.configured_from,

@@ -8,8 +8,8 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from rigwright.addresses import Source
-from rigwright.problems import Frozen
-from rigwright.supply.header import Header
+from rigwright.problems import FrozenModel
+from rigwright.supply.gguf_metadata import GgufMetadata
 from rigwright.types import (
     ArtefactFile,
     ArtefactName,
@@ -28,7 +28,7 @@ from rigwright.types import (
     Text,
 )
 
-Kind = Literal["source", "wheel", "conda", "deb", "key", "image", "weight", "patch", "plugin"]
+ArtefactKind = Literal["source", "wheel", "conda", "deb", "key", "image", "weight", "patch", "plugin"]
 
 # The file of a model's folder that says what the model is.
 CONFIG = "config.json"
@@ -54,10 +54,10 @@ _OF = {
 }
 
 
-class Artefact(Frozen):
+class Artefact(FrozenModel):
     """One file from outside."""
 
-    kind: Kind = Field(description="Kind.")
+    kind: ArtefactKind = Field(description="Kind.")
     name: ArtefactName = Field(description="Its name in the catalogue.")
     version: DebVersion = Field(description="Its version, or the repository's revision.")
     build: BuildString | None = Field(
@@ -97,7 +97,7 @@ class Artefact(Frozen):
         description="Where to fetch it, in order: `index:PROJECT` (the host's package index), `NAME:PATH` (below each "
         "of the rig's mirrors of that name) or an http(s) URL.",
     )
-    header: Header | None = Field(
+    header: GgufMetadata | None = Field(
         default=None, description="GGUF files: the header values that determine its memory use."
     )
     text: str | None = Field(

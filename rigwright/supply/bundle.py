@@ -16,9 +16,9 @@ from typing import Literal
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from rigwright.host.systems import KEYRING
-from rigwright.problems import Frozen, Invalid, Problem, of_validation
-from rigwright.supply.archives import PACKAGES, Suite, faults
-from rigwright.supply.lock import Artefact, seal
+from rigwright.problems import FrozenModel, Invalid, Problem, translate_validation
+from rigwright.supply.apt_archives import PACKAGES, ArchiveSuite, find_suite_faults
+from rigwright.supply.lock import Artefact, rows_digest
 from rigwright.types import Count, RelativePath, Sha256, System, Text
 
 INDEX = "bundle.json"
@@ -32,7 +32,7 @@ PART = 1 << 20  # bytes
 _DEB = re.compile(r"([a-z0-9][a-z0-9.+-]*)_([A-Za-z0-9.+~-]+)_[a-z0-9]+\.deb")
 
 
-class Row(Frozen):
+class BundleRow(FrozenModel):
     """One file of a bundle."""
 
     path: RelativePath = Field(description="Path, relative to the bundle's folder.")
@@ -40,14 +40,14 @@ class Row(Frozen):
     size: Count = Field(description="Bytes.")
 
 
-class Index(Frozen):
+class BundleIndex(FrozenModel):
     """What bundle.json holds."""
 
     schema_version: Literal[2] = Field(alias="schema", description="Format version.")
     made: Text = Field(description="Creation time, UTC.")
     systems: tuple[System, ...] = Field(description="The system of its packages.")
-    suites: tuple[Suite, ...] = Field(description="One table per archive suite.")
-    files: tuple[Row, ...] = Field(description="One row per file.")
+    suites: tuple[ArchiveSuite, ...] = Field(description="One table per archive suite.")
+    files: tuple[BundleRow, ...] = Field(description="One row per file.")
     digest: Sha256 = Field(description="SHA-256 of suites and files, as in a lock.")
 
     @field_validator("schema_version", mode="before")
@@ -59,7 +59,7 @@ class Index(Frozen):
 
     @field_validator("files")
     @classmethod
-    def _each_once(cls, rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    def _each_once(cls, rows: tuple[BundleRow, ...]) -> tuple[BundleRow, ...]:
         if twice := [path for path, number in Counter(row.path for row in rows).items() if number > 1]:
             raise ValueError(f"one row per file: {twice[0]} is listed twice")
         return rows
@@ -68,7 +68,7 @@ class Index(Frozen):
     @classmethod
     def _unchanged(cls, digest: str, info: ValidationInfo) -> str:
         rows, suites = info.data.get("files"), info.data.get("suites")
-        if rows is not None and suites is not None and sealed(suites, rows) != digest:
+        if rows is not None and suites is not None and index_digest(suites, rows) != digest:
             raise ValueError("the SHA-256 of the rows: one was changed")
         return digest
 
@@ -101,28 +101,28 @@ class LocalFile:
 
 
 @dataclass(frozen=True)
-class Packages:
+class BundledPackages:
     """A system's packages in a bundle, as a job is sent them."""
 
     files: tuple[LocalFile, ...] = ()
     """Named by their hashes: two archives may each have a file of one name."""
     places: tuple[tuple[str, str], ...] = ()
     """Such a name and where the file lies below the folder of all its system's archives, each."""
-    suites: tuple[Suite, ...] = ()
+    suites: tuple[ArchiveSuite, ...] = ()
     keyring: str = ""
     """The host's own, by which it verifies them."""
 
     @property
     def versions(self) -> dict[str, str]:
         """Package -> the version that there is of it, without its epoch."""
-        return {found[1]: found[2] for _, path in self.places if (found := _deb(path))}
+        return {found[1]: found[2] for _, path in self.places if (found := _match_deb(path))}
 
-    def with_files_of(self, names: Collection[str]) -> Packages:
+    def with_files_of(self, names: Collection[str]) -> BundledPackages:
         """The same, of which only the files of some packages are sent, and all that is signed of them.
 
         Where the others lie is told nonetheless: it is by these that apt knows which there are.
         """
-        wanted = {name for name, path in self.places if not (found := _deb(path)) or found[1] in names}
+        wanted = {name for name, path in self.places if not (found := _match_deb(path)) or found[1] in names}
         return replace(self, files=tuple(file for file in self.files if file.name in wanted))
 
 
@@ -132,8 +132,8 @@ class Bundle:
 
     folder: Path
     systems: tuple[str, ...]
-    rows: tuple[Row, ...]
-    suites: tuple[Suite, ...] = ()
+    rows: tuple[BundleRow, ...]
+    suites: tuple[ArchiveSuite, ...] = ()
     digest: str = ""
 
     def find(self, artefact: Artefact) -> LocalFile | None:
@@ -149,31 +149,31 @@ class Bundle:
         rows = [row for row in self.rows if row.path.startswith(f"{folder}/")]
         return tuple(self._file(row, row.path.rpartition("/")[2]) for row in rows)
 
-    def packages(self, system: str) -> Packages:
+    def packages(self, system: str) -> BundledPackages:
         """The archives of a system; none where the bundle has no packages for it."""
         beginning = f"{PACKAGES}/{system}/"
         rows = [row for row in self.rows if row.path.startswith(beginning)]
-        return Packages(
+        return BundledPackages(
             tuple({row.sha256: self._file(row, row.sha256) for row in rows}.values()),
             tuple((row.sha256, row.path.removeprefix(beginning)) for row in rows),
             tuple(suite for suite in self.suites if suite.system == system),
             KEYRING.format(system.partition("-")[0]) if rows else "",
         )
 
-    def _file(self, row: Row, name: str) -> LocalFile:
+    def _file(self, row: BundleRow, name: str) -> LocalFile:
         return LocalFile(self.folder / row.path, name, row.sha256, row.size)
 
 
-def _deb(path: str) -> re.Match[str] | None:
+def _match_deb(path: str) -> re.Match[str] | None:
     return _DEB.fullmatch(path.rpartition("/")[2])
 
 
-def sealed(suites: Iterable[Suite], rows: Iterable[Row]) -> str:
+def index_digest(suites: Iterable[ArchiveSuite], rows: Iterable[BundleRow]) -> str:
     """The digest of an index's tables."""
-    return seal(one.model_dump(mode="json") for one in (*suites, *rows))
+    return rows_digest(one.model_dump(mode="json") for one in (*suites, *rows))
 
 
-def text(made: str, systems: Iterable[str], suites: Iterable[Suite], rows: Iterable[Row]) -> str:
+def render_index(made: str, systems: Iterable[str], suites: Iterable[ArchiveSuite], rows: Iterable[BundleRow]) -> str:
     """An index: the same text for the same files, but for the time."""
     ordered = sorted(rows, key=lambda row: row.path)
     named = sorted(suites, key=lambda suite: suite.folder)
@@ -181,14 +181,14 @@ def text(made: str, systems: Iterable[str], suites: Iterable[Suite], rows: Itera
         "schema": SCHEMA,
         "made": made,
         "systems": sorted(systems),
-        "digest": sealed(named, ordered),
+        "digest": index_digest(named, ordered),
         "suites": [suite.model_dump(mode="json") for suite in named],
         "files": [row.model_dump(mode="json") for row in ordered],
     }
     return json.dumps(index, indent=1) + "\n"
 
 
-def read(folder: Path) -> Bundle:
+def load_bundle(folder: Path) -> Bundle:
     """Read a bundle's index and look for its files. Their bytes are hashed when they are sent.
 
     Raises:
@@ -197,24 +197,24 @@ def read(folder: Path) -> Bundle:
     """
     path = folder / INDEX
     try:
-        index = Index.model_validate(json.loads(_read(path)))
+        index = BundleIndex.model_validate(json.loads(_read_index(path)))
     except OSError as error:
         raise Invalid([Problem(str(path), "the bundle", f"{error.strerror}: {AGAIN}")]) from None
     except ValidationError as error:
-        raise Invalid(of_validation(error, Index, str(path), "")) from None
+        raise Invalid(translate_validation(error, BundleIndex, str(path), "")) from None
     except (ValueError, RecursionError):
         raise Invalid([Problem(str(path), "the bundle", f"is not JSON: {AGAIN}")]) from None
-    wrong = {row.path: found for row in index.files if (found := _wrong(folder / row.path, row))}
+    wrong = {row.path: found for row in index.files if (found := _describe_wrong_file(folder / row.path, row))}
     files = {row.path: (row.sha256, row.size) for row in index.files if row.path not in wrong}
     for suite in index.suites:
-        for where, found in faults(suite, files, lambda name: (folder / name).read_text("utf-8")):
+        for where, found in find_suite_faults(suite, files, lambda name: (folder / name).read_text("utf-8")):
             wrong.setdefault(where, f"{found}: {AGAIN}")
     if wrong:
         raise Invalid(Problem(str(path), where, found) for where, found in wrong.items())
     return Bundle(folder, index.systems, index.files, index.suites, index.digest)
 
 
-def _read(path: Path) -> str:
+def _read_index(path: Path) -> str:
     """An index's text; a pipe would be read for ever, and so would what never ends.
 
     Raises:
@@ -229,15 +229,15 @@ def _read(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def listed(folder: Path) -> set[str]:
+def listed_paths(folder: Path) -> set[str]:
     """The paths in a bundle's index; none where there is no sound one."""
     try:
-        return {row.path for row in Index.model_validate_json(_read(folder / INDEX)).files}
+        return {row.path for row in BundleIndex.model_validate_json(_read_index(folder / INDEX)).files}
     except (OSError, ValueError):  # pydantic's errors are among the latter
         return set()
 
 
-def _wrong(path: Path, row: Row) -> str:
+def _describe_wrong_file(path: Path, row: BundleRow) -> str:
     try:
         found = path.stat()
     except OSError as error:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pydantic import Field
 
 from rigwright.addresses import Source
-from rigwright.problems import Frozen
-from rigwright.supply.lock import Kind
+from rigwright.problems import FrozenModel
+from rigwright.supply.lock import ArtefactKind
 from rigwright.types import CatalogName, Day, FileName, Name, Pattern, PythonRelease, Repository, Requirement, Revision
 
 
-class InputKeys(Frozen):
+class InputKeys(FrozenModel):
     """What an input may say."""
 
-    kind: Kind = Field(
+    kind: ArtefactKind = Field(
         description="Kind; `wheel` and `conda` stand for a whole environment, `deb` for an NVIDIA driver, the "
         "container toolkit or Docker with all its packages, `image` for a container image with its layers."
     )

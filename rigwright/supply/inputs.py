@@ -13,7 +13,7 @@ from packaging.version import InvalidVersion
 from packaging.version import Version as PythonVersion
 from pydantic import TypeAdapter, ValidationError, ValidationInfo, field_validator, model_validator
 
-from rigwright.supply import environments, images
+from rigwright.supply import environment_inputs, image_manifest
 from rigwright.supply.input_keys import InputKeys
 from rigwright.supply.lock import Artefact, Lock
 from rigwright.types import CatalogName, FileName
@@ -59,17 +59,17 @@ class Input(InputKeys):
         return value
 
     @model_validator(mode="after")
-    def _whole(self) -> Input:
+    def _check_complete(self) -> Input:
         if self.kind in ("wheel", "conda"):
-            environments.refuse(self)
+            environment_inputs.refuse_environment_input(self)
             return self
         if self.kind == "deb":
-            return self._packages()
+            return self._check_packages()
         if self.kind == "image":
-            images.refuse(self)
+            image_manifest.refuse_image_input(self)
             return self
         if self.repository or self.include or self.exclude:
-            return self._many()
+            return self._check_many()
         if self.version and not _PLAIN.fullmatch(self.version):
             raise ValueError("with a version of letters, digits, dots, dashes and +")
         if self.requirements or not self.version or not self.sources:
@@ -82,7 +82,7 @@ class Input(InputKeys):
             raise ValueError("given a file: the source's path does not end in a file name")
         return self
 
-    def _many(self) -> Input:
+    def _check_many(self) -> Input:
         if self.kind != "weight":
             raise ValueError(f"weights: a {self.kind} has no repository, include or exclude")
         if self.requirements or self.file:
@@ -96,7 +96,7 @@ class Input(InputKeys):
             raise ValueError("with a version of letters, digits, dots, dashes and +")
         return self
 
-    def _packages(self) -> Input:
+    def _check_packages(self) -> Input:
         wrong = []
         if self.requirements or self.file or not self.version or not self.sources:
             wrong.append("packages of an archive: version and sources, nothing else")
@@ -116,12 +116,12 @@ class Input(InputKeys):
         return self
 
     @property
-    def grouped(self) -> bool:
+    def is_grouped(self) -> bool:
         """Whether it has many rows in the lock, as a group of its name."""
-        return self.kind in GROUPED or self.many
+        return self.kind in GROUPED or self.is_many_files
 
     @property
-    def many(self) -> bool:
+    def is_many_files(self) -> bool:
         """Whether it is weights of many files."""
         return bool(self.repository or self.include)
 
@@ -129,7 +129,7 @@ class Input(InputKeys):
     def selection(self) -> str:
         """Digest of its patterns and revision: a lock that was made with others is not the answer to it."""
         if self.kind == "conda":
-            return environments.selection(self)
+            return environment_inputs.selection_digest(self)
         asked = [self.version if self.repository else None, self.include, self.exclude]
         return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:12]
 
@@ -177,7 +177,7 @@ class Input(InputKeys):
             file, sources = f"{name}.json", self.sources
         elif self.kind == "deb":
             file, sources = f"{name}.deb", tuple(f"{source}/{name}.deb" for source in self.sources)
-        elif self.many:
+        elif self.is_many_files:
             file, sources = name, self.sources_of(name) if self.repository else self.sources
         else:
             file, sources = self.file_name or name, self.sources or (f"index:{name}",)
@@ -186,11 +186,11 @@ class Input(InputKeys):
             name=name,
             version=self.version if self.version and not self.repository else "0",
             build="0" if self.kind == "conda" else None,
-            group=name if self.grouped else None,
+            group=name if self.is_grouped else None,
             python=self.python,
             as_of=self.as_of,
             repository=self.repository,
-            selection=self.selection if self.many or self.kind == "conda" else None,
+            selection=self.selection if self.is_many_files or self.kind == "conda" else None,
             file=file,
             sha256=STAND_IN,
             size=1,
@@ -204,10 +204,10 @@ def _provisional(name: str, one: Input) -> Artefact:
     return one.provisional(name)
 
 
-def provisional(inputs: Mapping[CatalogName, Input]) -> Lock:
+def provisional_lock(inputs: Mapping[CatalogName, Input]) -> Lock:
     """What a lock of these inputs is taken for while it is only being made."""
     rows = {name: _provisional(name, one) for name, one in inputs.items()}
-    groups: dict[str, tuple[Artefact, ...]] = {name: (row,) for name, row in rows.items() if inputs[name].grouped}
+    groups: dict[str, tuple[Artefact, ...]] = {name: (row,) for name, row in rows.items() if inputs[name].is_grouped}
     return Lock({name: row for name, row in rows.items() if name not in groups}, groups)
 
 

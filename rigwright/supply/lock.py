@@ -11,18 +11,18 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from rigwright import files, toml
-from rigwright.problems import Frozen, Invalid, Problem
+from rigwright.problems import FrozenModel, Invalid, Problem
 from rigwright.supply.artefact import Artefact as Artefact
-from rigwright.supply.artefact import Kind as Kind
+from rigwright.supply.artefact import ArtefactKind as ArtefactKind
 from rigwright.types import Sha256
 
 SUFFIX = ".lock.toml"
 LARGEST_KEY = 1 << 20  # bytes of an archive's key; NVIDIA's has 1,700
 # What a file begins with that `rigwright lock` may write again, or remove.
-WRITTEN = "# Written by `rigwright lock`"
+LOCK_HEADER = "# Written by `rigwright lock`"
 
 
-class LockFile(Frozen):
+class LockFile(FrozenModel):
     """What one *.lock.toml holds."""
 
     schema_version: Literal[1] = Field(alias="schema", description="Format version.")
@@ -41,7 +41,7 @@ class LockFile(Frozen):
 
     @field_validator("artefacts")
     @classmethod
-    def _all_there(cls, count: int, info: ValidationInfo) -> int:
+    def _check_count(cls, count: int, info: ValidationInfo) -> int:
         rows = info.data.get("artefact")
         if rows is not None and len(rows) != count:
             raise ValueError(f"the number of rows, {len(rows)}: the file was truncated or edited by hand")
@@ -49,37 +49,37 @@ class LockFile(Frozen):
 
     @field_validator("digest")
     @classmethod
-    def _unchanged(cls, digest: str, info: ValidationInfo) -> str:
+    def _check_digest(cls, digest: str, info: ValidationInfo) -> str:
         rows = info.data.get("artefact")
-        if rows is not None and seal(_written(row) for row in rows) != digest:
+        if rows is not None and rows_digest(_row_values(row) for row in rows) != digest:
             raise ValueError("the SHA-256 of the rows: one was edited by hand; run `rigwright lock`")
         return digest
 
 
-def seal(rows: Iterable[dict[str, object]]) -> str:
+def rows_digest(rows: Iterable[dict[str, object]]) -> str:
     """SHA-256 of rows as they are written, in their order."""
     return hashlib.sha256(json.dumps(list(rows), sort_keys=True).encode()).hexdigest()
 
 
-def _written(row: Artefact) -> dict[str, object]:
+def _row_values(row: Artefact) -> dict[str, object]:
     """A row as it is written: its keys in their order, without those it lacks."""
     return row.model_dump(mode="json", exclude_none=True)
 
 
-def read(path: Path) -> tuple[Artefact, ...]:
+def load_lock_file(path: Path) -> tuple[Artefact, ...]:
     """The rows of one lock file.
 
     Raises:
         Invalid: another schema, a mistake in it, fewer rows than it says, or one row twice.
     """
-    rows = toml.parse(path, LockFile).artefact
-    keys = [*map(_key, rows)]
+    rows = toml.load_toml(path, LockFile).artefact
+    keys = [*map(_sort_key, rows)]
     if len(set(keys)) < len(keys):
-        raise Invalid([_twice(path, row) for at, row in enumerate(rows) if keys[at] in keys[:at]])
+        raise Invalid([_duplicate_problem(path, row) for at, row in enumerate(rows) if keys[at] in keys[:at]])
     return rows
 
 
-def text(rows: Iterable[Artefact], catalogue: str) -> str:
+def render_lock(rows: Iterable[Artefact], catalogue: str) -> str:
     """A lock file with these rows: the same text for the same rows, whatever their order.
 
     Args:
@@ -87,19 +87,19 @@ def text(rows: Iterable[Artefact], catalogue: str) -> str:
         catalogue: The catalogue file whose inputs they are, as its header names it.
     """
     ordered = sorted(rows, key=lambda row: row.order)
-    lines = [f"{WRITTEN} from {catalogue}; edit inputs there.", "schema = 1"]
-    lines += [f"artefacts = {len(ordered)}", f'digest = "{seal(_written(row) for row in ordered)}"']
+    lines = [f"{LOCK_HEADER} from {catalogue}; edit inputs there.", "schema = 1"]
+    lines += [f"artefacts = {len(ordered)}", f'digest = "{rows_digest(_row_values(row) for row in ordered)}"']
     for row in ordered:
         lines += ["", "[[artefact]]"]
-        lines += [f"{key} = {toml.written(value)}" for key, value in _written(row).items()]
+        lines += [f"{key} = {toml.render_value(value)}" for key, value in _row_values(row).items()]
     return "\n".join(lines) + "\n"
 
 
-def _key(row: Artefact) -> tuple[str | None, str]:
+def _sort_key(row: Artefact) -> tuple[str | None, str]:
     return (row.group, row.path if row.group else row.name)
 
 
-def key(folder: Path, row: Artefact) -> str:
+def load_archive_key(folder: Path, row: Artefact) -> str:
     """The armoured key of an archive, which lies beside the lock that has its row.
 
     Args:
@@ -111,7 +111,7 @@ def key(folder: Path, row: Artefact) -> str:
     """
     path = folder / row.file
     try:
-        content = files.content(path, LARGEST_KEY)
+        content = files.read_content(path, LARGEST_KEY)
     except ValueError as error:
         said = f"is locked, and {error}"
     else:
@@ -121,7 +121,7 @@ def key(folder: Path, row: Artefact) -> str:
     raise Invalid([Problem(str(path), "the file", f"{said}: run `rigwright lock`")])
 
 
-def _twice(path: Path, row: Artefact) -> Problem:
+def _duplicate_problem(path: Path, row: Artefact) -> Problem:
     place = f"{row.group}.{row.path}" if row.group else row.name
     return Problem(str(path), f"artefact.{place}", "is listed twice")
 
@@ -154,7 +154,7 @@ class Lock:
     def digest(self) -> str:
         """SHA-256 of all rows, whatever files they stand in."""
         rows = [*self.artefacts.values(), *(row for rows in self.groups.values() for row in rows)]
-        return seal(_written(row) for row in sorted(rows, key=lambda row: row.order))
+        return rows_digest(_row_values(row) for row in sorted(rows, key=lambda row: row.order))
 
     @classmethod
     def load(cls, folders: list[Path]) -> Lock:
@@ -172,12 +172,12 @@ class Lock:
             here: dict[tuple[str | None, str], Artefact] = {}
             for path in sorted(folder.glob(f"*{SUFFIX}")):
                 try:
-                    rows = read(path)
+                    rows = load_lock_file(path)
                 except Invalid as error:
                     problems += error.problems
                     continue
-                new = {_key(row): row for row in rows}
-                problems += [_twice(path, row) for name, row in new.items() if name in here]
+                new = {_sort_key(row): row for row in rows}
+                problems += [_duplicate_problem(path, row) for name, row in new.items() if name in here]
                 here |= new
             artefacts |= {row.name: row for row in here.values() if not row.group}
             ordered = sorted(here.values(), key=lambda row: row.order)
@@ -188,7 +188,7 @@ class Lock:
                 for row in groups[group]:
                     if row.kind == "key":
                         try:
-                            keys[group] = key(folder, row)
+                            keys[group] = load_archive_key(folder, row)
                         except Invalid as error:
                             problems += error.problems
         if problems:

@@ -43,40 +43,40 @@ _TARGET = re.compile(r"(sm|compute)_([1-9][0-9]{0,2})([0-9])([af]?)")
 _INTEGRATED = {(5, 3), (6, 2), (7, 2), (8, 7), (11, 0)}
 
 
-class Unreadable(Exception):
+class UnreadableLibrary(Exception):
     """It says of itself what cannot be; the text says what."""
 
 
-class _Endless(Unreadable):
+class _EndlessLibrary(UnreadableLibrary):
     """It has more parts than any library."""
 
 
-class _Reader:
+class _LibraryReader:
     """A library that is read at most so many times: parts can be made to lie in each other."""
 
     def __init__(self, library: IO[bytes]) -> None:
         self.library = library
         self.left = READS
 
-    def some(self, at: int, length: int) -> bytes:
+    def read_at(self, at: int, length: int) -> bytes:
         """What is there, as much as there is."""
         self.left -= 1
         if self.left < 0:
-            raise _Endless(f"it needs more than {READS} reads")
+            raise _EndlessLibrary(f"it needs more than {READS} reads")
         if at >= 1 << 63:
-            raise Unreadable("it points outside the file")
+            raise UnreadableLibrary("it points outside the file")
         self.library.seek(at)
         return self.library.read(length)
 
     def unpack(self, shape: struct.Struct, at: int) -> tuple[Any, ...]:
         """The fields that are there."""
-        got = self.some(at, shape.size)
+        got = self.read_at(at, shape.size)
         if len(got) < shape.size:
-            raise Unreadable("it is truncated")
+            raise UnreadableLibrary("it is truncated")
         return shape.unpack(got)
 
 
-def targets(library: IO[bytes]) -> tuple[str, ...]:
+def find_targets(library: IO[bytes]) -> tuple[str, ...]:
     """What the machine code of a shared library is for, such as sm_75 and compute_80.
 
     Args:
@@ -88,19 +88,19 @@ def targets(library: IO[bytes]) -> tuple[str, ...]:
     Raises:
         Unreadable: it was cut, or contradicts itself.
     """
-    reader, found = _Reader(library), set[str]()
+    reader, found = _LibraryReader(library), set[str]()
     size = library.seek(0, io.SEEK_END)
     for begin, end, whole in _sections(reader, size):
-        found |= set((_containers if whole else _scattered)(reader, begin, end))
-    return tuple(sorted(found, key=_order))
+        found |= set((_find_in_containers if whole else _find_scattered)(reader, begin, end))
+    return tuple(sorted(found, key=_target_order))
 
 
-def _order(target: str) -> tuple[bool, int, str]:
+def _target_order(target: str) -> tuple[bool, int, str]:
     kind, _, version = target.partition("_")
     return kind == "compute", int(version.rstrip("af")), version
 
 
-def _sections(library: _Reader, size: int) -> Iterator[tuple[int, int, bool]]:
+def _sections(library: _LibraryReader, size: int) -> Iterator[tuple[int, int, bool]]:
     """Where sections with data begin and end, bytes, and whether it is the one for machine code."""
     if size < _ELF.size:
         return
@@ -108,40 +108,42 @@ def _sections(library: _Reader, size: int) -> Iterator[tuple[int, int, bool]]:
     if identity != b"\x7fELF" or (width, order) != (2, 1) or not table:
         return
     if each != _HEADER.size or not names < count:
-        raise Unreadable(f"its section table is invalid: {count} sections of {each} bytes, names in section {names}")
+        raise UnreadableLibrary(
+            f"its section table is invalid: {count} sections of {each} bytes, names in section {names}"
+        )
     headers = [library.unpack(_HEADER, table + number * each) for number in range(count)]
     texts, left = headers[names], size
     for name, kind, flags, _, offset, length, *_ in headers:
-        called = library.some(texts[4] + name, len(LINKED) + 1).partition(b"\0")[0]
+        called = library.read_at(texts[4] + name, len(LINKED) + 1).partition(b"\0")[0]
         if kind == _DATA and flags & (_LOADED | _PROGRAM) == _LOADED and called != LINKED:
             if offset + length > size:
-                raise Unreadable("a section is outside the file")
+                raise UnreadableLibrary("a section is outside the file")
             # each is searched whole, and there may be 65,000
             left -= length
             if left < 0:
-                raise Unreadable("its sections overlap")
+                raise UnreadableLibrary("its sections overlap")
             yield offset, offset + length, called == SECTION
 
 
-def _scattered(library: _Reader, at: int, end: int) -> Iterator[str]:
+def _find_scattered(library: _LibraryReader, at: int, end: int) -> Iterator[str]:
     """The targets of containers between other data; what only looks like one is none."""
     while at < end:
-        window = library.some(at, min(_WINDOW, end - at))
+        window = library.read_at(at, min(_WINDOW, end - at))
         here = 0
         while (here := window.find(_BEGINS, here)) >= 0:
             try:
                 _, _, header, length = library.unpack(_CONTAINER, at + here)
-                yield from list(_container(library, at + here + header, at + here + header + length, end))
-            except _Endless:
+                yield from list(_find_in_container(library, at + here + header, at + here + header + length, end))
+            except _EndlessLibrary:
                 raise
-            except Unreadable:
+            except UnreadableLibrary:
                 pass
             here += len(_BEGINS)
         # one may begin at the window's end
         at += max(len(window) - len(_BEGINS) + 1, len(_BEGINS))
 
 
-def _containers(library: _Reader, at: int, end: int) -> Iterator[str]:
+def _find_in_containers(library: _LibraryReader, at: int, end: int) -> Iterator[str]:
     """The target of each cubin and PTX of a section."""
     while at + _CONTAINER.size <= end:
         magic, _, header, length = library.unpack(_CONTAINER, at)
@@ -149,26 +151,26 @@ def _containers(library: _Reader, at: int, end: int) -> Iterator[str]:
             at += 8
             continue
         if magic != _MAGIC or header < _CONTAINER.size:
-            raise Unreadable("its machine code is not in fatbin containers")
-        yield from _container(library, at + header, at + header + length, end)
+            raise UnreadableLibrary("its machine code is not in fatbin containers")
+        yield from _find_in_container(library, at + header, at + header + length, end)
         at += header + length
 
 
-def _container(library: _Reader, at: int, stop: int, end: int) -> Iterator[str]:
+def _find_in_container(library: _LibraryReader, at: int, stop: int, end: int) -> Iterator[str]:
     if stop > end:
-        raise Unreadable("its machine code is not in fatbin containers")
+        raise UnreadableLibrary("its machine code is not in fatbin containers")
     while at < stop:
         kind, _, header, length, _, _, _, _, version, _, _, flags, _, _ = library.unpack(_ENTRY, at)
         at += header + length
         if header < _ENTRY.size or at > stop:
-            raise Unreadable("a fatbin entry is longer than its container")
+            raise UnreadableLibrary("a fatbin entry is longer than its container")
         if kind in _KINDS and (flags & _SUFFIX not in _SUFFIXES or not 10 <= version < 10_000):
-            raise Unreadable(f"a fatbin entry is for the unknown architecture {version}")
+            raise UnreadableLibrary(f"a fatbin entry is for the unknown architecture {version}")
         if kind in _KINDS:
             yield f"{_KINDS[kind]}_{version}{_SUFFIXES[flags & _SUFFIX]}"
 
 
-def runs(target: str, capability: str) -> bool:
+def is_runnable_on(target: str, capability: str) -> bool:
     """Whether a card runs machine code for a target.
 
     By "CUDA C++ Programming Guide", Binary and PTX Compatibility, and "NVIDIA CUDA Compiler Driver", GPU Feature List:
@@ -195,7 +197,7 @@ def runs(target: str, capability: str) -> bool:
     return one <= card
 
 
-def unfit(rows: Iterable[Artefact], capability: str) -> list[tuple[str, str]]:
+def find_unrunnable_files(rows: Iterable[Artefact], capability: str) -> list[tuple[str, str]]:
     """The files with machine code that a card can run nothing of.
 
     Args:
@@ -205,18 +207,20 @@ def unfit(rows: Iterable[Artefact], capability: str) -> list[tuple[str, str]]:
     Returns:
         (PATH/IN/THE/WHEEL.so, what its machine code is for), by path.
     """
-    return sorted((path, made) for _, path, made in _unfit(rows, capability))
+    return sorted((path, made) for _, path, made in _find_unrunnable(rows, capability))
 
 
-def _unfit(rows: Iterable[Artefact], capability: str) -> Iterator[tuple[Artefact, str, str]]:
+def _find_unrunnable(rows: Iterable[Artefact], capability: str) -> Iterator[tuple[Artefact, str, str]]:
     for row in rows:
         for line in row.machine_code or ():
             path, *made = line.split(" ")
-            if not any(runs(target, capability) for target in made):
+            if not any(is_runnable_on(target, capability) for target in made):
                 yield row, path, " ".join(made)
 
 
-def refusals(rows: Iterable[Artefact], patterns: Sequence[str], capability: str) -> tuple[list[str], list[str]]:
+def find_machine_code_refusals(
+    rows: Iterable[Artefact], patterns: Sequence[str], capability: str
+) -> tuple[list[str], list[str]]:
     """What a card cannot run of an environment, a line a file: what refuses it, and what is worth a warning.
 
     Args:
@@ -226,7 +230,7 @@ def refusals(rows: Iterable[Artefact], patterns: Sequence[str], capability: str)
     """
     refused: list[str] = []
     warned: list[str] = []
-    for row, path, made in sorted(_unfit(rows, capability), key=lambda one: one[1]):
+    for row, path, made in sorted(_find_unrunnable(rows, capability), key=lambda one: one[1]):
         known = any(fnmatchcase(path, pattern) for pattern in patterns)
         line = f"{path} of {row} has code for {made.replace(' ', ', ')}, but none for compute capability {capability}"
         (warned if known else refused).append(line)

@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rigwright.supply.header import Cache
+from rigwright.supply.gguf_metadata import KvCacheSize
 
-Value = int | float | bool | str | list[Any]
+MetadataValue = int | float | bool | str | list[Any]
 """Of a header's key."""
 MOST_LAYERS = 1024
 # Architectures of llama.cpp whose layers are linear attention but each nth, where their files do not say n; their
@@ -44,7 +44,7 @@ STATEFUL = (
 )
 
 
-def cache(layers: Sequence[tuple[int, int, bool]], window: int) -> Cache | None:
+def combine_layers(layers: Sequence[tuple[int, int, bool]], window: int) -> KvCacheSize | None:
     """What layers keep, together.
 
     Args:
@@ -55,7 +55,7 @@ def cache(layers: Sequence[tuple[int, int, bool]], window: int) -> Cache | None:
         None where such numbers are no model's.
     """
     try:
-        return Cache(
+        return KvCacheSize(
             keys=sum(keys for keys, _, windowed in layers if not windowed),
             values=sum(values for _, values, windowed in layers if not windowed),
             window=window if any(windowed for *_, windowed in layers) else 0,
@@ -66,7 +66,7 @@ def cache(layers: Sequence[tuple[int, int, bool]], window: int) -> Cache | None:
         return None
 
 
-def of_gguf(architecture: str, said: Mapping[str, Value]) -> Cache | None:
+def gguf_kv_cache(architecture: str, said: Mapping[str, MetadataValue]) -> KvCacheSize | None:
     """What a model keeps by its GGUF header, as llama.cpp reads that (src/llama-model.cpp, src/llama-hparams.cpp).
 
     Args:
@@ -99,8 +99,8 @@ def of_gguf(architecture: str, said: Mapping[str, Value]) -> Cache | None:
     keys, values = number("attention.key_length", size), number("attention.value_length", size)
     if number("attention.key_length_mla"):
         values = 0  # both are kept as one
-    linear = _linear(architecture, said, one_each("attention.recurrent_layers"), count)
-    windowed = _windowed(architecture, said, count)
+    linear = _find_linear_layers(architecture, said, one_each("attention.recurrent_layers"), count)
+    windowed = _find_windowed_layers(architecture, said, count)
     if linear is None or windowed is None:
         return None
     short = number("attention.key_length_swa", keys), number("attention.value_length_swa", values)
@@ -111,10 +111,12 @@ def of_gguf(architecture: str, said: Mapping[str, Value]) -> Cache | None:
         for at in range(count)
         if at < own and not linear[at]
     ]
-    return cache(layers, number("attention.sliding_window"))
+    return combine_layers(layers, number("attention.sliding_window"))
 
 
-def _linear(architecture: str, said: Mapping[str, Value], listed: list[int] | None, count: int) -> list[bool] | None:
+def _find_linear_layers(
+    architecture: str, said: Mapping[str, MetadataValue], listed: list[int] | None, count: int
+) -> list[bool] | None:
     """Which layers keep no tokens; None where nothing says it."""
     if listed is not None:
         return [bool(one) for one in listed]
@@ -128,7 +130,7 @@ def _linear(architecture: str, said: Mapping[str, Value], listed: list[int] | No
     return [False] * count
 
 
-def _windowed(architecture: str, said: Mapping[str, Value], count: int) -> list[bool] | None:
+def _find_windowed_layers(architecture: str, said: Mapping[str, MetadataValue], count: int) -> list[bool] | None:
     """Which layers keep a window; None where nothing says it."""
     if not said.get(f"{architecture}.attention.sliding_window"):
         return [False] * count
@@ -140,7 +142,7 @@ def _windowed(architecture: str, said: Mapping[str, Value], count: int) -> list[
     return [at % pattern < pattern - 1 for at in range(count)]
 
 
-def of_config(text: Mapping[str, Any], layers: int, kv_heads: int, head_size: int) -> Cache | None:
+def config_kv_cache(text: Mapping[str, Any], layers: int, kv_heads: int, head_size: int) -> KvCacheSize | None:
     """What a model keeps by its config.json, as far as vLLM makes it a KV cache.
 
     Args:
@@ -161,7 +163,7 @@ def of_config(text: Mapping[str, Any], layers: int, kv_heads: int, head_size: in
     size = window if type(window) is int and window > 0 else 0
     each = kv_heads * head_size
     kept = [(each, each, kind == WINDOWED) for kind in kinds if kind in (FULL, WINDOWED)]
-    return None if any(windowed for *_, windowed in kept) and not size else cache(kept, size)
+    return None if any(windowed for *_, windowed in kept) and not size else combine_layers(kept, size)
 
 
 def layer_kinds(text: Mapping[str, Any], layers: int) -> list[str] | None:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from rigwright.model.models import Missing
+from rigwright.model.models import MissingModelFile
 from rigwright.supply.artefact import CONFIG, TEXT, Artefact
-from rigwright.supply.header import Cache
-from rigwright.weights.attention import is_hybrid, of_config
+from rigwright.supply.gguf_metadata import KvCacheSize
+from rigwright.weights.attention import config_kv_cache, is_hybrid
 
 WEIGHTS = ".safetensors"
 # How weights in several files are named where they are published; the rest is found by the index beside them.
@@ -61,7 +61,7 @@ class Checkpoint:
     """The longest text that it was made for, tokens, with what its rotary embedding adds."""
     experts: int
     """Of which each token takes some; 0 where it has none."""
-    cache: Cache | None
+    cache: KvCacheSize | None
     """What its attention keeps of tokens; None where that is not known."""
     hybrid: bool
     """Whether some of its layers are linear attention, which keeps no tokens."""
@@ -93,7 +93,7 @@ class Checkpoint:
         return tuple(sorted(found))
 
 
-def checkpoint(rows: Sequence[Artefact], *, tokenizer: bool = True) -> Checkpoint:
+def parse_checkpoint(rows: Sequence[Artefact], *, tokenizer: bool = True) -> Checkpoint:
     """What the locked files of a folder are as a model.
 
     Args:
@@ -108,45 +108,48 @@ def checkpoint(rows: Sequence[Artefact], *, tokenizer: bool = True) -> Checkpoin
     wrong = []
     config: dict[str, Any] = {}
     try:
-        config = _config(by_path.get(CONFIG), by_path)
-    except Missing as error:
+        config = _load_config(by_path.get(CONFIG), by_path)
+    except MissingModelFile as error:
         wrong.append(str(error))
     if tokenizer and not any(path in TOKENIZERS or path.endswith(".tiktoken") for path in by_path):
         wrong.append(f"no tokenizer is locked, such as {TOKENIZERS[0]}: include it")
-    weights = loaded(by_path)
+    weights = loaded_files(by_path)
     if not weights:
         wrong.append(f"no weights are locked: include *{WEIGHTS}")
     first, count = missing_shards(weights)
     if count:
-        wrong.append(f"the lock lacks {listed(first, count)} of its weights: include it")
+        wrong.append(f"the lock lacks {format_some(first, count)} of its weights: include it")
     if wrong:
-        raise Missing("\n".join(f"{name}: {line}" for line in wrong))
-    text = _inner(config)
-    heads = _number(text, "num_attention_heads", "n_head", "n_heads")
+        raise MissingModelFile("\n".join(f"{name}: {line}" for line in wrong))
+    text = _language_config(config)
+    heads = _find_number(text, "num_attention_heads", "n_head", "n_heads")
     # vLLM 0.21.0, model_arch_config_convertor.py: without one of these keys, each query head has its own
-    kv_heads = _number(text, "num_key_value_heads", "n_head_kv", "num_kv_heads", "multi_query_group_num") or heads
-    layers, head_size = _number(text, "num_hidden_layers", "n_layer", "n_layers", "num_layers"), _head_size(text, heads)
+    kv_heads = _find_number(text, "num_key_value_heads", "n_head_kv", "num_kv_heads", "multi_query_group_num") or heads
+    layers, head_size = (
+        _find_number(text, "num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+        _head_size(text, heads),
+    )
     return Checkpoint(
         config=config,
-        architectures=_names(config.get("architectures")),
+        architectures=_class_names(config.get("architectures")),
         heads=heads,
         kv_heads=kv_heads,
         layers=layers,
         head_size=head_size,
-        cache=of_config(text, layers, kv_heads, head_size),
+        cache=config_kv_cache(text, layers, kv_heads, head_size),
         hybrid=is_hybrid(text),
-        vocabulary=_number(text, "vocab_size") or _number(config, "vocab_size"),
+        vocabulary=_find_number(text, "vocab_size") or _find_number(config, "vocab_size"),
         dtype=_dtype(config) or _dtype(text),
         quantization=_quantization(config) or _quantization(text),
-        max_positions=_positions(text, str(config.get("model_type"))),
-        experts=_number(text, "num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts"),
+        max_positions=_max_positions(text, str(config.get("model_type"))),
+        experts=_find_number(text, "num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts"),
         files=tuple(sorted(rows, key=lambda row: (row.path != CONFIG, row.order))),
         size=sum(by_path[path].size for path in weights),
         remote_code=tuple(sorted(path for path in by_path if path.endswith(".py"))),
     )
 
 
-def loaded(paths: Iterable[str]) -> tuple[str, ...]:
+def loaded_files(paths: Iterable[str]) -> tuple[str, ...]:
     """The weights of a folder that are loaded: safetensors that lie directly in it, each once."""
     found = sorted(path for path in paths if path.endswith(WEIGHTS) and "/" not in path)
     own = [path for path in found if not path.startswith(OTHER_FORMAT)]
@@ -173,7 +176,7 @@ def missing_shards(paths: Sequence[str]) -> tuple[list[str], int]:
     return list(islice(names, FEW)), count
 
 
-def listed(names: Sequence[str], count: int | None = None) -> str:
+def format_some(names: Sequence[str], count: int | None = None) -> str:
     """The first names of many.
 
     Args:
@@ -184,35 +187,35 @@ def listed(names: Sequence[str], count: int | None = None) -> str:
     return ", ".join(names[:FEW]) + (f" and {more} more" if more > 0 else "")
 
 
-def _config(row: Artefact | None, paths: Collection[str]) -> dict[str, Any]:
+def _load_config(row: Artefact | None, paths: Collection[str]) -> dict[str, Any]:
     if row is None:
         if PARAMS in paths:
-            raise Missing(
+            raise MissingModelFile(
                 f"the repository is in Mistral's own format ({PARAMS}, {OTHER_FORMAT}*), which has no {CONFIG}: use a "
                 "repository in Hugging Face's format"
             )
-        raise Missing(f"no {CONFIG} is locked: include it")
+        raise MissingModelFile(f"no {CONFIG} is locked: include it")
     if row.size > TEXT:
-        raise Missing(f"{CONFIG} has {row.size} bytes: at most {TEXT} can be locked")
+        raise MissingModelFile(f"{CONFIG} has {row.size} bytes: at most {TEXT} can be locked")
     if row.text is None:
-        raise Missing(f"{CONFIG} is locked without its contents: run `rigwright lock --refresh`")
+        raise MissingModelFile(f"{CONFIG} is locked without its contents: run `rigwright lock --refresh`")
     try:
         found = json.loads(row.text)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise Missing(f"{CONFIG} is not a JSON object")
+        raise MissingModelFile(f"{CONFIG} is not a JSON object")
     return found
 
 
-def _inner(config: dict[str, Any]) -> dict[str, Any]:
+def _language_config(config: dict[str, Any]) -> dict[str, Any]:
     """What a config says of the language model."""
     for names in INNER:
         config = next((found for name in names if isinstance(found := config.get(name), dict)), config)
     return config
 
 
-def _number(config: Mapping[str, Any], *names: str) -> int:
+def _find_number(config: Mapping[str, Any], *names: str) -> int:
     """The first count that goes by one of these names."""
     for name in names:
         value = config.get(name)
@@ -221,28 +224,28 @@ def _number(config: Mapping[str, Any], *names: str) -> int:
     return 0
 
 
-def _names(value: object) -> tuple[str, ...]:
+def _class_names(value: object) -> tuple[str, ...]:
     """Names of classes; anything else is none."""
     names = value if isinstance(value, list) else []
     return tuple(name for name in names if isinstance(name, str) and name.isidentifier() and name.isascii())
 
 
 def _head_size(text: Mapping[str, Any], heads: int) -> int:
-    if found := _number(text, "head_dim"):
+    if found := _find_number(text, "head_dim"):
         return found
-    apart = _number(text, "qk_nope_head_dim"), _number(text, "qk_rope_head_dim")
+    apart = _find_number(text, "qk_nope_head_dim"), _find_number(text, "qk_rope_head_dim")
     if all(apart):
         return sum(apart)
-    return _number(text, "hidden_size", "n_embd", "d_model") // heads if heads else 0
+    return _find_number(text, "hidden_size", "n_embd", "d_model") // heads if heads else 0
 
 
-def _word(value: object) -> str:
+def _word_or_empty(value: object) -> str:
     """A word of a config's; anything else is none."""
     return value if isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", value) else ""
 
 
 def _dtype(config: Mapping[str, Any]) -> str:
-    found = _word(config.get("dtype")) or _word(config.get("torch_dtype"))
+    found = _word_or_empty(config.get("dtype")) or _word_or_empty(config.get("torch_dtype"))
     return found.removeprefix("torch.")
 
 
@@ -252,14 +255,16 @@ def _quantization(config: Mapping[str, Any]) -> str:
     if not isinstance(declared, dict):
         return ""
     producer = declared.get("producer")
-    found = _word(declared.get("quant_method")) or _word(producer.get("name") if isinstance(producer, dict) else None)
+    found = _word_or_empty(declared.get("quant_method")) or _word_or_empty(
+        producer.get("name") if isinstance(producer, dict) else None
+    )
     return found.lower().replace("compressed_tensors", "compressed-tensors")
 
 
-def _positions(text: Mapping[str, Any], model_type: str) -> int:
+def _max_positions(text: Mapping[str, Any], model_type: str) -> int:
     """As vLLM 0.21.0 derives the longest context (config/model.py, _get_and_verify_max_len)."""
-    said = [found for name in POSITIONS if (found := _number(text, name))]
-    length = _number(text, "model_max_length") or min(said, default=0)
+    said = [found for name in POSITIONS if (found := _find_number(text, name))]
+    length = _find_number(text, "model_max_length") or min(said, default=0)
     scaling = text.get("rope_parameters") or text.get("rope_scaling")
     if not isinstance(scaling, dict) or "gemma3" in model_type:
         return length
@@ -274,5 +279,5 @@ def _positions(text: Mapping[str, Any], model_type: str) -> int:
         if isinstance(given, (int, float)) and 0 < given <= LARGEST:  # nan is in no range
             factor = float(given)
         if kind == "yarn":
-            length = _number(one, "original_max_position_embeddings") or length
+            length = _find_number(one, "original_max_position_embeddings") or length
     return int(length * factor)

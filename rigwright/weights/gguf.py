@@ -15,10 +15,10 @@ from math import prod
 
 from pydantic import ValidationError
 
-from rigwright.problems import shown
-from rigwright.supply.header import MOST, Header
-from rigwright.weights.attention import Value, of_gguf
-from rigwright.weights.safetensors import Broken
+from rigwright.problems import format_value
+from rigwright.supply.gguf_metadata import MOST, GgufMetadata
+from rigwright.weights.attention import MetadataValue, gguf_kv_cache
+from rigwright.weights.safetensors import BrokenSafetensors
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -46,11 +46,11 @@ INPUT = re.compile(r"(?:token_embd|per_layer_token_embd|position_embd|token_type
 LAYER = re.compile(r"blk\.([0-9]{1,5})\..+")
 
 
-class Short(Exception):
+class ShortHeader(Exception):
     """More of the file is needed to say anything."""
 
 
-class _Reader:
+class _HeaderReader:
     """The bytes of a header, one thing after the other."""
 
     def __init__(self, beginning: bytes, size: int) -> None:
@@ -60,11 +60,11 @@ class _Reader:
         """Go on behind so many bytes; returns where they begin."""
         start = self.at
         if start + count > self.size:
-            raise Broken(f"is truncated: its header alone exceeds its {self.size} bytes")
+            raise BrokenSafetensors(f"is truncated: its header alone exceeds its {self.size} bytes")
         if start + count > LONGEST:
-            raise Broken(f"has a header of more than {LONGEST} bytes")
+            raise BrokenSafetensors(f"has a header of more than {LONGEST} bytes")
         if start + count > len(self.beginning):
-            raise Short
+            raise ShortHeader
         self.at = start + count
         return start
 
@@ -77,7 +77,7 @@ class _Reader:
         """A count of 8 bytes."""
         found = int(self.number("Q"))
         if found > most:
-            raise Broken(f"has an invalid GGUF header: {found} {what}")
+            raise BrokenSafetensors(f"has an invalid GGUF header: {found} {what}")
         return found
 
     def text(self, most: int = LONGEST) -> str:
@@ -86,7 +86,7 @@ class _Reader:
         start = self.skip(length)
         return self.beginning[start : start + length].decode(errors="replace")
 
-    def value(self, wanted: bool) -> Value | None:
+    def value(self, wanted: bool) -> MetadataValue | None:
         """A value; None where it is not wanted, or is none of those that are."""
         kind = int(self.number("I"))
         if kind in SCALARS:
@@ -94,14 +94,14 @@ class _Reader:
         if kind == STRING:
             return self.text()
         if kind != ARRAY:
-            raise Broken(f"has an invalid GGUF header: a value of type {kind}")
+            raise BrokenSafetensors(f"has an invalid GGUF header: a value of type {kind}")
         inner = int(self.number("I"))
         count = self.count(LONGEST, "items of one list")
         if inner == STRING:
             self._skip_texts(count)
             return None
         if inner not in SCALARS:  # lists of lists are in no version
-            raise Broken(f"has an invalid GGUF header: a list of type {inner}")
+            raise BrokenSafetensors(f"has an invalid GGUF header: a list of type {inner}")
         form = struct.Struct(f"<{SCALARS[inner]}")
         start = self.skip(count * form.size)
         if not wanted or count > MOST_LAYERS:
@@ -119,7 +119,7 @@ class _Reader:
         self.skip(at - self.at)
 
 
-def read(beginning: bytes, size: int) -> Header:
+def parse_header(beginning: bytes, size: int) -> GgufMetadata:
     """What a file's header says, once it was held against the file's size.
 
     Args:
@@ -131,40 +131,40 @@ def read(beginning: bytes, size: int) -> Header:
         Short: that is not known by so few of its bytes; `LONGEST` are enough.
     """
     if not (beginning.startswith(MAGIC) or MAGIC.startswith(beginning)):
-        raise Broken("has no GGUF header")
-    reader = _Reader(beginning, size)
+        raise BrokenSafetensors("has no GGUF header")
+    reader = _HeaderReader(beginning, size)
     reader.skip(len(MAGIC))
     version = int(reader.number("I"))
     if version not in VERSIONS:
-        raise Broken(f"is GGUF version {version}, not {' or '.join(map(str, VERSIONS))}")
+        raise BrokenSafetensors(f"is GGUF version {version}, not {' or '.join(map(str, VERSIONS))}")
     tensors = reader.count(MOST_TENSORS, "tensors")
-    said = _pairs(reader)
-    found = [_tensor(reader) for _ in range(tensors)]
+    said = _read_pairs(reader)
+    found = [_read_tensor(reader) for _ in range(tensors)]
     if len({name for name, _, _ in found}) < len(found):
-        raise Broken("has a tensor twice")
-    if not found and not _whole(said.get("split.count")) > 1:
-        raise Broken("has no tensors")
-    alignment = _whole(said.get("general.alignment", ALIGNMENT))
+        raise BrokenSafetensors("has a tensor twice")
+    if not found and not _int_or_zero(said.get("split.count")) > 1:
+        raise BrokenSafetensors("has no tensors")
+    alignment = _int_or_zero(said.get("general.alignment", ALIGNMENT))
     if alignment < 1 or alignment > LONGEST or alignment & (alignment - 1):
-        raise Broken(f"has an invalid GGUF header: alignment {alignment}")
-    _hold(found, -(-reader.at // alignment) * alignment, alignment, size)
+        raise BrokenSafetensors(f"has an invalid GGUF header: alignment {alignment}")
+    _check_tensors(found, -(-reader.at // alignment) * alignment, alignment, size)
     architecture = said.get("general.architecture")
     own = architecture if isinstance(architecture, str) else None
-    kept = of_gguf(own, said) if own else None
+    kept = gguf_kv_cache(own, said) if own else None
     try:
-        return Header(architecture=own, off_card=_off_card(found, own, said), cache=kept)
+        return GgufMetadata(architecture=own, off_card=_off_card_bytes(found, own, said), cache=kept)
     except ValidationError:
-        raise Broken("has impossible model metadata") from None
+        raise BrokenSafetensors("has impossible model metadata") from None
 
 
-def _pairs(reader: _Reader) -> dict[str, Value]:
+def _read_pairs(reader: _HeaderReader) -> dict[str, MetadataValue]:
     """What of a header's keys and values is a number, a text, or a list of numbers that could be one a layer."""
     seen: set[str] = set()
-    said: dict[str, Value] = {}
+    said: dict[str, MetadataValue] = {}
     for _ in range(reader.count(MOST_PAIRS, "keys")):
         key = reader.text(LONGEST_KEY)
         if not key or key in seen:
-            raise Broken(f"has the key {shown(key)} twice" if key else "has a key without a name")
+            raise BrokenSafetensors(f"has the key {format_value(key)} twice" if key else "has a key without a name")
         seen.add(key)
         value = reader.value(wanted=not key.startswith("tokenizer."))
         if value is not None:
@@ -172,12 +172,12 @@ def _pairs(reader: _Reader) -> dict[str, Value]:
     return said
 
 
-def _tensor(reader: _Reader) -> tuple[str, int, int | None]:
+def _read_tensor(reader: _HeaderReader) -> tuple[str, int, int | None]:
     """A tensor's name, where it begins among the tensors, and its bytes; None for a type that is not known here."""
     name = reader.text(LONGEST_NAME)
     dimensions = int(reader.number("I"))
     if dimensions > MOST_DIMENSIONS:
-        raise Broken(f"has an invalid GGUF header: a tensor with {dimensions} dimensions")
+        raise BrokenSafetensors(f"has an invalid GGUF header: a tensor with {dimensions} dimensions")
     shape = [reader.count(MOST, "numbers in one row") for _ in range(dimensions)]
     kind, offset = int(reader.number("I")), reader.count(MOST, "bytes before a tensor")
     if kind not in BLOCKS:
@@ -185,28 +185,34 @@ def _tensor(reader: _Reader) -> tuple[str, int, int | None]:
     numbers, size = BLOCKS[kind]
     row = shape[0] if shape else 1
     if row % numbers:
-        raise Broken(f"has an invalid GGUF header: {shown(name)} has rows of {row}, but blocks of {numbers}")
+        raise BrokenSafetensors(
+            f"has an invalid GGUF header: {format_value(name)} has rows of {row}, but blocks of {numbers}"
+        )
     return name, offset, prod(shape) // numbers * size
 
 
-def _hold(tensors: list[tuple[str, int, int | None]], start: int, alignment: int, size: int) -> None:
+def _check_tensors(tensors: list[tuple[str, int, int | None]], start: int, alignment: int, size: int) -> None:
     """Hold where tensors are against each other and the file's size."""
     placed = sorted(((offset, length or 0, name) for name, offset, length in tensors))
     for offset, _, name in placed:
         if offset % alignment:
-            raise Broken(f"has {shown(name)} at {offset}, not a multiple of the alignment {alignment}")
+            raise BrokenSafetensors(
+                f"has {format_value(name)} at {offset}, not a multiple of the alignment {alignment}"
+            )
     for (offset, length, name), (following, _, other) in pairwise(placed):
         if offset + length > following:
-            raise Broken(f"has {shown(name)} and {shown(other)} overlapping")
+            raise BrokenSafetensors(f"has {format_value(name)} and {format_value(other)} overlapping")
     end = start + max((offset + length for offset, length, _ in placed), default=0)
     if placed and end > size:
-        raise Broken(f"is truncated: its header implies {end} bytes, but it has {size}")
+        raise BrokenSafetensors(f"is truncated: its header implies {end} bytes, but it has {size}")
 
 
-def _off_card(tensors: list[tuple[str, int, int | None]], architecture: str | None, said: Mapping[str, Value]) -> int:
+def _off_card_bytes(
+    tensors: list[tuple[str, int, int | None]], architecture: str | None, said: Mapping[str, MetadataValue]
+) -> int:
     """Bytes of tensors that need not be on cards."""
-    layers = _whole(said.get(f"{architecture}.block_count"))
-    ahead = _whole(said.get(f"{architecture}.nextn_predict_layers"))
+    layers = _int_or_zero(said.get(f"{architecture}.block_count"))
+    ahead = _int_or_zero(said.get(f"{architecture}.nextn_predict_layers"))
     found = 0
     for name, _, length in tensors:
         layer = LAYER.fullmatch(name)
@@ -215,5 +221,5 @@ def _off_card(tensors: list[tuple[str, int, int | None]], architecture: str | No
     return found
 
 
-def _whole(value: Value | None) -> int:
+def _int_or_zero(value: MetadataValue | None) -> int:
     return value if type(value) is int else 0

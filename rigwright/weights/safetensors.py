@@ -20,7 +20,7 @@ POINTER = b"version https://git-lfs.github.com/spec/v1\n"
 LONGEST_POINTER = 1024  # bytes
 
 
-class Broken(Exception):
+class BrokenSafetensors(Exception):
     """A file is not what its name says; the text says how, as the end of a sentence about it."""
 
 
@@ -35,16 +35,16 @@ def header_end(beginning: bytes, size: int) -> int:
         Broken: no header of that length can be there.
     """
     if len(beginning) < LENGTH:
-        raise Broken(f"has no safetensors header: it ends after {len(beginning)} bytes")
+        raise BrokenSafetensors(f"has no safetensors header: it ends after {len(beginning)} bytes")
     length = int.from_bytes(beginning[:LENGTH], "little")
     if length > LONGEST:
-        raise Broken("has no safetensors header")
+        raise BrokenSafetensors("has no safetensors header")
     if LENGTH + length > size:
-        raise Broken(f"is truncated: its header alone is {LENGTH + length} bytes long, but it has {size}")
+        raise BrokenSafetensors(f"is truncated: its header alone is {LENGTH + length} bytes long, but it has {size}")
     return LENGTH + length
 
 
-def hold(beginning: bytes, size: int) -> None:
+def check_header(beginning: bytes, size: int) -> None:
     """Hold a file's header against its size.
 
     Args:
@@ -58,27 +58,27 @@ def hold(beginning: bytes, size: int) -> None:
     try:
         header = json.loads(beginning[LENGTH:end].decode())
     except (ValueError, RecursionError):
-        raise Broken("has no safetensors header") from None
+        raise BrokenSafetensors("has no safetensors header") from None
     if not isinstance(header, dict):
-        raise Broken("has no safetensors header")
-    last = max((_last(one) for name, one in header.items() if name != "__metadata__"), default=0)
+        raise BrokenSafetensors("has no safetensors header")
+    last = max((_tensor_end(one) for name, one in header.items() if name != "__metadata__"), default=0)
     if end + last != size:
         how = "is truncated" if end + last > size else "is longer than it should be"
-        raise Broken(f"{how}: its header implies {end + last} bytes, but it has {size}")
+        raise BrokenSafetensors(f"{how}: its header implies {end + last} bytes, but it has {size}")
 
 
-def _last(tensor: Any) -> int:
+def _tensor_end(tensor: Any) -> int:
     """Where a tensor ends, from where they begin."""
     offsets = tensor.get("data_offsets") if isinstance(tensor, dict) else None
     if not (isinstance(offsets, list) and len(offsets) == 2 and all(type(one) is int for one in offsets)):
-        raise Broken("has a header without valid tensor offsets")
+        raise BrokenSafetensors("has a header without valid tensor offsets")
     begin, end = offsets
     if not 0 <= begin <= end < 1 << 63:
-        raise Broken("has a header without valid tensor offsets")
+        raise BrokenSafetensors("has a header without valid tensor offsets")
     return int(end)
 
 
-def shards(index: bytes) -> set[str]:
+def parse_shards(index: bytes) -> set[str]:
     """The files that an index of weights names.
 
     Raises:
@@ -90,7 +90,7 @@ def shards(index: bytes) -> set[str]:
         found = None
     named = found.get("weight_map") if isinstance(found, dict) else None
     if not isinstance(named, dict) or not all(isinstance(one, str) for one in named.values()):
-        raise Broken("is not a weights index")
+        raise BrokenSafetensors("is not a weights index")
     return set(named.values())
 
 

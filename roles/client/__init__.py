@@ -27,12 +27,12 @@ from typing import Any
 from paramiko import Channel
 from pydantic import TypeAdapter, ValidationError
 
-from rigwright.engines.request import Request
-from rigwright.host.channel import said
-from rigwright.operate.place import Place
+from rigwright.engines.request import InstanceRequest
+from rigwright.host.channel import free_text
+from rigwright.operate.client_target import ClientTarget
 from rigwright.operate.reply import Reply
 from rigwright.system_calls import filter_lines
-from roles import root
+from roles import root_shell
 
 HOST = Path(__file__).with_name("host")
 MODULES = ("talk", "asking", "main")
@@ -47,27 +47,27 @@ BUSY = (429, 503)
 """Statuses by which a gateway says that its queue is full, or that nobody is ready."""
 
 
-class Lost(Exception):
+class ClientJobLost(Exception):
     """The job, or the way to it, is gone; what it had said until then counts."""
 
 
-class Failed(Exception):
+class ClientJobFailed(Exception):
     """The job could not do what it was told."""
 
 
 @dataclass(frozen=True)
-class _Word:
+class _JobMessage:
     value: object
     size: int
 
 
 @dataclass(frozen=True)
-class _End:
+class _OrderEnd:
     why: str
 
 
 @cache
-def program(*more: str) -> str:
+def render_client_program(*more: str) -> str:
     """The job's program, as it reads it in its first line.
 
     Args:
@@ -90,7 +90,7 @@ def program(*more: str) -> str:
     )
 
 
-def command(place: Place, unit: str) -> str:
+def render_client_command(place: ClientTarget, unit: str) -> str:
     """The shell command that starts the job; no key and no prompt is in it."""
     families = "AF_UNIX" if place.at.startswith("/") else "AF_UNIX AF_INET AF_INET6"
     properties = {
@@ -117,10 +117,10 @@ def command(place: Place, unit: str) -> str:
     return shlex.join([*words, "--", "/usr/bin/python3", "-I", "-S", "-B", "-c", start])
 
 
-class Client:
+class HostClient:
     """A job that asks one place. Orders may be given from several threads."""
 
-    def __init__(self, target: Any, place: Place, *more: Path) -> None:
+    def __init__(self, target: Any, place: ClientTarget, *more: Path) -> None:
         """It begins with the block.
 
         Args:
@@ -132,12 +132,12 @@ class Client:
         self.unit = f"rw-client-{place.name}-{secrets.token_hex(4)}"
         self._target, self._more = target, tuple(map(str, more))
         self._channel: Channel | None = None
-        self._orders: dict[int, Queue[_Word | _End | Lost]] = {0: Queue()}
+        self._orders: dict[int, Queue[_JobMessage | _OrderEnd | ClientJobLost]] = {0: Queue()}
         self._last = self._kept = 0
         self._lost = ""
         self._writing, self._counting = threading.Lock(), threading.Lock()
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> HostClient:
         """Start the job.
 
         Raises:
@@ -146,20 +146,24 @@ class Client:
         first = asdict(self.place)
         told = {key: first[key] for key in ("at", "key", "authority", "tls_name")}
         told["credential"] = bool(self.place.credential)
-        text = base64.b64encode(zlib.compress(program(*self._more).encode())) + b"\n" + json.dumps(told).encode()
+        text = (
+            base64.b64encode(zlib.compress(render_client_program(*self._more).encode()))
+            + b"\n"
+            + json.dumps(told).encode()
+        )
         try:
-            self._channel = root.start(self._target, command(self.place, self.unit), BEGIN)
-            threading.Thread(target=self._listen, args=(self._channel,), daemon=True).start()
-            root.send(self._channel, text + b"\n", root.Allowance(BEGIN))
-        except root.BROKEN as error:
-            raise Lost(said(str(error)) or "the connection is gone") from None
+            self._channel = root_shell.start_command(self._target, render_client_command(self.place, self.unit), BEGIN)
+            threading.Thread(target=self._read_messages, args=(self._channel,), daemon=True).start()
+            root_shell.send_bytes(self._channel, text + b"\n", root_shell.TransferAllowance(BEGIN))
+        except root_shell.BROKEN as error:
+            raise ClientJobLost(free_text(str(error)) or "the connection is gone") from None
         try:
-            with closing(self._answers(0, BEGIN)) as answers:
+            with closing(self._receive_messages(0, BEGIN)) as answers:
                 next(answers)
-        except (StopIteration, Lost, Failed) as error:
-            why = self._lost or said(str(error)) or "the job has said nothing"
+        except (StopIteration, ClientJobLost, ClientJobFailed) as error:
+            why = self._lost or free_text(str(error)) or "the job has said nothing"
             self.close()
-            raise Lost(why) from None
+            raise ClientJobLost(why) from None
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -171,11 +175,13 @@ class Client:
             return
         self._lost = self._lost or "the job was ended"
         self._channel.close()
-        with suppress(root.Gone):
-            root.run(self._target, f"systemctl stop {shlex.quote(self.unit)} 2>/dev/null; true", limit=BEGIN)
+        with suppress(root_shell.ConnectionGone):
+            root_shell.run_command(
+                self._target, f"systemctl stop {shlex.quote(self.unit)} 2>/dev/null; true", limit=BEGIN
+            )
 
-    def ask(
-        self, request: Request, limit: float, *, most: int = MOST, again: Sequence[int] = (), model: bool = True
+    def send_request(
+        self, request: InstanceRequest, limit: float, *, most: int = MOST, again: Sequence[int] = (), model: bool = True
     ) -> Reply:
         """Make one request.
 
@@ -192,25 +198,27 @@ class Client:
         """
         body = None if request.body is None else {**({"model": self.place.model} if model else {}), **request.body}
         asked = {"path": request.path, "body": body, "limit": limit, "most": most, "again": list(again)}
-        with closing(self.told("asking", asked, Reply, limit)) as answers:
+        with closing(self.run_module("asking", asked, Reply, limit)) as answers:
             reply: Reply | None = next(answers, None)
         if reply is None:
-            raise Failed("the job said nothing to what it was asked for")
+            raise ClientJobFailed("the job said nothing to what it was asked for")
         return reply
 
-    def together(self, requests: Sequence[Request], limit: float, *, again: Sequence[int] = ()) -> list[Reply]:
+    def send_requests(
+        self, requests: Sequence[InstanceRequest], limit: float, *, again: Sequence[int] = ()
+    ) -> list[Reply]:
         """Make several requests at once; returns their answers in the same order.
 
         Raises:
             Lost: as `ask`.
             Failed: as `ask`.
         """
-        answers: list[Reply | BaseException] = [Lost("it was not asked")] * len(requests)
+        answers: list[Reply | BaseException] = [ClientJobLost("it was not asked")] * len(requests)
 
-        def one(number: int, request: Request) -> None:
+        def one(number: int, request: InstanceRequest) -> None:
             try:
-                answers[number] = self.ask(request, limit, again=again)
-            except (Lost, Failed) as error:
+                answers[number] = self.send_request(request, limit, again=again)
+            except (ClientJobLost, ClientJobFailed) as error:
                 answers[number] = error
 
         threads = [threading.Thread(target=one, args=each, daemon=True) for each in enumerate(requests)]
@@ -225,7 +233,9 @@ class Client:
             found.append(answer)
         return found
 
-    def told(self, work: str, asked: Mapping[str, object], shape: Any, limit: float) -> Generator[Any, None, None]:
+    def run_module(
+        self, work: str, asked: Mapping[str, object], shape: Any, limit: float
+    ) -> Generator[Any, None, None]:
         """Have a module of the program work; yields what it says, as it says it.
 
         Args:
@@ -245,36 +255,36 @@ class Client:
             line = json.dumps({"id": number, "work": work, "asked": asked}).encode() + b"\n"
             try:
                 if self._lost or self._channel is None:
-                    raise Lost(self._lost or "there is no job")
-                root.send(self._channel, line, root.Allowance(BEGIN))
-            except root.BROKEN as error:
-                raise Lost(self._lost or said(str(error)) or "the connection is gone") from None
-        with closing(self._answers(number, limit + BEGIN)) as answers:
+                    raise ClientJobLost(self._lost or "there is no job")
+                root_shell.send_bytes(self._channel, line, root_shell.TransferAllowance(BEGIN))
+            except root_shell.BROKEN as error:
+                raise ClientJobLost(self._lost or free_text(str(error)) or "the connection is gone") from None
+        with closing(self._receive_messages(number, limit + BEGIN)) as answers:
             for value in answers:
                 try:
                     # from JSON, a list is a tuple and a set, too; nothing else is taken for something that it is not
                     judged = adapter.validate_json(json.dumps(value, allow_nan=False), strict=True)
                 except (ValidationError, RecursionError, ValueError) as error:
-                    raise Failed(f"unexpected reply of the job: {said(str(error))}") from None
+                    raise ClientJobFailed(f"unexpected reply of the job: {free_text(str(error))}") from None
                 yield judged
 
-    def _answers(self, number: int, limit: float) -> Generator[object, None, None]:
+    def _receive_messages(self, number: int, limit: float) -> Generator[object, None, None]:
         queue = self._orders[number]
         try:
-            while not isinstance(found := queue.get(timeout=limit), _End):
-                if isinstance(found, Lost):
+            while not isinstance(found := queue.get(timeout=limit), _OrderEnd):
+                if isinstance(found, ClientJobLost):
                     raise found
                 with self._counting:
                     self._kept -= found.size
                 yield found.value
         except Empty:
-            raise Lost(f"the job has said nothing for {limit:.0f} s") from None
+            raise ClientJobLost(f"the job has said nothing for {limit:.0f} s") from None
         finally:
             self._orders.pop(number, None)
         if found.why:
-            raise Failed(said(found.why))
+            raise ClientJobFailed(free_text(found.why))
 
-    def _listen(self, channel: Channel) -> None:
+    def _read_messages(self, channel: Channel) -> None:
         """Sort what the job says by what it is said of, until it says no more."""
         why = ""
         try:
@@ -284,29 +294,29 @@ class Client:
                 taken += len(line)
                 if not line.endswith(b"\n") or taken > WHOLE:
                     raise ValueError("the job says more than it may")
-                self._sort(json.loads(line), len(line))
+                self._dispatch_message(json.loads(line), len(line))
             complaint = channel.makefile_stderr("rb").read(PIECE).decode(errors="replace").split("\n")
             why = next((line for line in reversed(complaint) if line.strip()), "") or "the job has ended"
-        except root.BROKEN as error:
+        except root_shell.BROKEN as error:
             why = str(error) or "the connection is gone"
         except (ValueError, RecursionError, TypeError, KeyError) as error:
             why = f"the job said something that is none of its lines: {error}"
-        self._lost = self._lost or said(why)
+        self._lost = self._lost or free_text(why)
         with self._writing:
             for queue in tuple(self._orders.values()):
-                queue.put(Lost(self._lost))
+                queue.put(ClientJobLost(self._lost))
 
-    def _sort(self, found: dict[str, Any], size: int) -> None:
+    def _dispatch_message(self, found: dict[str, Any], size: int) -> None:
         queue = self._orders.get(found["id"])
         if queue is None:
             if not 0 <= found["id"] <= self._last:
                 raise ValueError("unexpected reply")
             return  # whoever asked has enough
         if "end" in found:
-            queue.put(_End(str(found["end"])))
+            queue.put(_OrderEnd(str(found["end"])))
             return
         with self._counting:
             self._kept += size
         if self._kept > KEPT:
             raise ValueError("unread output exceeded the limit")
-        queue.put(_Word(found["told"], size))
+        queue.put(_JobMessage(found["told"], size))

@@ -7,40 +7,40 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rigwright.gateway.host_keys import keys_file
-from rigwright.gateway.pairs import Wanted, sans
-from rigwright.model.keys import beside
+from rigwright.gateway.certificates import CertificateSpec, subject_alt_names
+from rigwright.gateway.deployed_keys import keys_file_path
+from rigwright.model.api_keys import resolve_inventory_path
 from rigwright.model.rig import Rig
 from roles.operations import gateway
 
 
-def secrets(rig: Rig) -> None:
+def ensure_gateway_secrets(rig: Rig) -> None:
     """Bring keys of clients and certificates of listeners where they lie."""
     if not rig.gateway:
         return
     folder = Path(rig.inventory).parent
-    gateway.keys(name="Keys of clients", rig=rig, file=str(keys_file(rig, rig.gateway)))
+    gateway.install_client_keys(name="Keys of clients", rig=rig, file=str(keys_file_path(rig, rig.gateway)))
     wanted = [
-        Wanted(
+        CertificateSpec(
             listener=name,
-            sans=sans(one.names, [one.address]),
-            cert_file=beside(folder, one.cert_file) if one.cert_file else None,
-            key_file=beside(folder, one.key_file) if one.key_file else None,
+            sans=subject_alt_names(one.names, [one.address]),
+            cert_file=resolve_inventory_path(folder, one.cert_file) if one.cert_file else None,
+            key_file=resolve_inventory_path(folder, one.key_file) if one.key_file else None,
         )
         for name, one in sorted(rig.gateway.listeners.items())
         if one.tls
     ]
-    gateway.certificates(name="Certificates", rig=rig, wanted=wanted)
+    gateway.install_certificates(name="Certificates", rig=rig, wanted=wanted)
 
 
-def keys_refusals(rig: Rig) -> list[str]:
+def host_key_file_problems(rig: Rig) -> list[str]:
     """Why the host does not take the operator's keys, of which it has newer ones; empty if it takes them."""
     if not rig.gateway:
         return []
-    refusal = gateway.keys_refusal(rig, str(keys_file(rig, rig.gateway)))
+    refusal = gateway.describe_keys_refusal(rig, str(keys_file_path(rig, rig.gateway)))
     return [refusal] if refusal else []
 
 
-def settled(rig: Rig) -> None:
+def reload_gateway(rig: Rig) -> None:
     """Have a gateway that runs given what has come since: an instance's new key, a certificate that was made anew."""
-    gateway.credentials_given(name="The gateway has them", rig=rig)
+    gateway.reload_credentials(name="The gateway has them", rig=rig)

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from rigwright.host.systemd import UNITS
+from rigwright.host.systemd_syntax import UNIT_FOLDER
 from rigwright.model.rig import Rig
-from rigwright.monitoring.figures import textfiles
-from rigwright.monitoring.service import KEEPING, data, exporter, folder, secrets, services, told_targets
+from rigwright.monitoring.monitoring_units import (
+    STATEFUL_PROGRAMS,
+    data_folder,
+    gpu_exporter_tools,
+    monitoring_folder,
+    monitoring_services,
+    render_targets,
+    secrets_by_path,
+)
+from rigwright.monitoring.textfile import textfile_folder
 from rigwright.supply.root_programs import GPU_EXPORTER
-from roles.operations.credentials import credentials
-from roles.operations.files import Text, directories, texts
-from roles.operations.monitoring import watching
-from roles.tools import environment
+from roles.operations.credentials import install_credentials
+from roles.operations.files import TextFile, make_directories, write_text_files
+from roles.operations.monitoring import ensure_monitoring
+from roles.tools import install_environment
 
 
 @deploy("Monitoring")
@@ -21,24 +29,32 @@ def monitoring(rig: Rig) -> None:
 
     Packages are among those of the role base.
     """
-    declared = services(rig)
+    declared = monitoring_services(rig)
     if rig.monitoring:
-        paths = {textfiles(rig): ("755", "root", "root"), f"{rig.roots.state}/monitoring": ("755", "root", "root")}
-        paths |= {folder(rig): ("755", "root", "root")}
+        paths = {
+            textfile_folder(rig): ("755", "root", "root"),
+            f"{rig.roots.state}/monitoring": ("755", "root", "root"),
+        }
+        paths |= {monitoring_folder(rig): ("755", "root", "root")}
         if rig.monitoring.server:
-            paths |= {f"{folder(rig)}/targets": ("755", "root", "root")}
-            paths |= {data(rig, name): ("700", rig.watching[name], rig.watching[name]) for name in KEEPING}
-        directories(name="Folders", paths=paths, ledger=rig.ledger)
+            paths |= {f"{monitoring_folder(rig)}/targets": ("755", "root", "root")}
+            paths |= {
+                data_folder(rig, name): ("700", rig.exporter_users[name], rig.exporter_users[name])
+                for name in STATEFUL_PROGRAMS
+            }
+        make_directories(name="Folders", paths=paths, ledger=rig.ledger)
         if rig.cards:
-            made = exporter(rig)
+            made = gpu_exporter_tools(rig)
             works = f"{made.folder}/bin/python -I -c 'import pynvml'"
-            environment(rig, made, rig.gpu_exporter, "what tells of cards", alone=f"{GPU_EXPORTER}-", works=works)
-        if held := secrets(rig):
-            credentials(name="Secrets of receivers", keys=held)
-        files = [Text(path, text) for path, text in told_targets(rig).items()]
+            install_environment(
+                rig, made, rig.gpu_exporter, "what tells of cards", alone=f"{GPU_EXPORTER}-", works=works
+            )
+        if held := secrets_by_path(rig):
+            install_credentials(name="Secrets of receivers", keys=held)
+        files = [TextFile(path, text) for path, text in render_targets(rig).items()]
         for one in declared:
-            files += [Text(path, text) for path, text in list(one.files.items())[:-1]]
-            files += [Text(path, text, proof=one.kind.proof) for path, text in list(one.files.items())[-1:]]
-            files.append(Text(f"{UNITS}/{one.unit_name}", one.unit))
-        texts(name="Settings", files=files)
-    watching(name="Watch" if declared else "Stop watching", rig=rig)
+            files += [TextFile(path, text) for path, text in list(one.files.items())[:-1]]
+            files += [TextFile(path, text, proof=one.kind.proof) for path, text in list(one.files.items())[-1:]]
+            files.append(TextFile(f"{UNIT_FOLDER}/{one.unit_name}", one.unit))
+        write_text_files(name="Settings", files=files)
+    ensure_monitoring(name="Watch" if declared else "Stop watching", rig=rig)

@@ -5,24 +5,24 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cards.files import folders, paths, record_path, settings
-from roles.operations.cards import retired, set_up
-from roles.operations.files import Text, directories, texts
+from rigwright.nvidia.cards.card_files import managed_folders, managed_paths, record_path, render_card_settings
+from roles.operations.cards import apply_card_settings, remove_card_settings
+from roles.operations.files import TextFile, make_directories, write_text_files
 
 
 @deploy("NVIDIA cards")
 def nvidia_cards(rig: Rig) -> None:
     """Have cards and kernel set to what the rig declares, where no driver of ours brings that along."""
-    files = settings(rig)
-    needed = folders(rig)
+    files = render_card_settings(rig)
+    needed = managed_folders(rig)
     if needed:
-        directories(name="Folders", paths=dict.fromkeys(needed, ("755", "root", "root")), ledger=rig.ledger)
-    texts(name="Settings", files=[Text(file.path, file.text, file.mode) for file in files])
-    left = set(paths(rig)) - {file.path for file in files}
+        make_directories(name="Folders", paths=dict.fromkeys(needed, ("755", "root", "root")), ledger=rig.ledger)
+    write_text_files(name="Settings", files=[TextFile(file.path, file.text, file.mode) for file in files])
+    left = set(managed_paths(rig)) - {file.path for file in files}
     # what is written down of cards is for the unit alone
-    retired(
+    remove_card_settings(
         name="Undeclared settings",
         paths=sorted(left if rig.driver.sets_cards else left | {record_path(rig)}),
     )
     if files:
-        set_up(name="Cards", rig=rig)
+        apply_card_settings(name="Cards", rig=rig)

@@ -11,34 +11,40 @@ from pyinfra.api import FactBase, FunctionCommand, QuoteString, StringCommand, o
 from pyinfra.api.exceptions import FactProcessError
 
 from rigwright.model.rig import POWER_UNIT, Rig
-from rigwright.nvidia.cards import live
-from rigwright.nvidia.cards.files import POWER, SYSCTL, record_path
-from rigwright.nvidia.cards.live import Live, cards_record, digest, record, unset
-from rigwright.nvidia.driver import found as driver_facts
-from rigwright.nvidia.driver.choice import DriverPlan
-from rigwright.nvidia.driver.found import DriverFacts
-from roles.operations.ahead import Question
-from roles.operations.files import Entries, Entry
-from roles.operations.shell import Lost, Shell
+from rigwright.nvidia.cards import card_facts
+from rigwright.nvidia.cards.card_facts import (
+    CardFacts,
+    find_unset,
+    record_digest,
+    render_cards_record,
+    render_driver_record,
+)
+from rigwright.nvidia.cards.card_files import POWER, SYSCTL, record_path
+from rigwright.nvidia.driver import driver_facts as driver_facts
+from rigwright.nvidia.driver.driver_facts import DriverFacts
+from rigwright.nvidia.driver.driver_plan import DriverPlan
+from roles.operations.files import PathEntriesFact, PathEntry
+from roles.operations.prefetch import ReadOnlyScript
+from roles.operations.shell import HostLost, ReconnectingShell
 
 
-class LiveNow(FactBase[Live]):
+class LiveCardsFact(FactBase[CardFacts]):
     """What the cards are set to, in one command."""
 
-    def command(self, script: str) -> Question:
-        """The script of rigwright.nvidia.cards.live."""
-        return Question(script)
+    def command(self, script: str) -> ReadOnlyScript:
+        """The script of rigwright.nvidia.cards.card_facts."""
+        return ReadOnlyScript(script)
 
-    def process(self, output: list[str]) -> Live:
+    def process(self, output: list[str]) -> CardFacts:
         """Read what it tells."""
         try:
-            return live.parse(output)
+            return card_facts.parse(output)
         except ValueError as error:
             raise FactProcessError(f"the cards' state: {error}") from error
 
 
 @operation()
-def set_up(
+def apply_card_settings(
     rig: Rig, plan: DriverPlan | None = None, facts: DriverFacts | None = None, moving: bool = False
 ) -> Generator[FunctionCommand, None, None]:
     """Have the cards set to what the rig says, have that outlive a reboot, and write down where they are.
@@ -48,21 +54,21 @@ def set_up(
     + facts: what was found of the driver before the run
     + moving: whether the run brings another driver, or another kernel: what is written down of them counts no more
     """
-    now = host.get_fact(LiveNow, script=live.script(rig))
-    if now and not moving and not unset(rig, now) and _written_down(rig, plan, facts, now):
+    now = host.get_fact(LiveCardsFact, script=card_facts.render_card_query(rig))
+    if now and not moving and not find_unset(rig, now) and _is_record_current(rig, plan, facts, now):
         host.noop("the cards are set")
         return
-    yield FunctionCommand(_set, (rig, plan), {})
+    yield FunctionCommand(_apply_live_settings, (rig, plan), {})
 
 
 @operation()
-def retired(paths: Sequence[str]) -> Generator[StringCommand, None, None]:
+def remove_card_settings(paths: Sequence[str]) -> Generator[StringCommand, None, None]:
     """Remove settings that are no longer asked for; what they have set goes back where that is possible.
 
     + paths: the files
     """
-    found = host.get_fact(Entries, paths=list(paths))
-    there = [path for path in paths if found.get(path, Entry()).kind != "absent"]
+    found = host.get_fact(PathEntriesFact, paths=list(paths))
+    there = [path for path in paths if found.get(path, PathEntry()).kind != "absent"]
     if not there:
         host.noop("nothing is left over")
         return
@@ -73,26 +79,26 @@ def retired(paths: Sequence[str]) -> Generator[StringCommand, None, None]:
     yield StringCommand("systemctl daemon-reload")
 
 
-def _written_down(rig: Rig, plan: DriverPlan | None, facts: DriverFacts | None, now: Live) -> bool:
-    text = _record(rig, plan, facts, now)
-    return text is None or now.record == digest(text)
+def _is_record_current(rig: Rig, plan: DriverPlan | None, facts: DriverFacts | None, now: CardFacts) -> bool:
+    text = _render_cards_record(rig, plan, facts, now)
+    return text is None or now.record == record_digest(text)
 
 
-def _record(rig: Rig, plan: DriverPlan | None, facts: DriverFacts | None, now: Live) -> str | None:
+def _render_cards_record(rig: Rig, plan: DriverPlan | None, facts: DriverFacts | None, now: CardFacts) -> str | None:
     """What is to be written down; None where nothing is."""
     if plan and facts:
-        return record(plan, facts, now)
-    return cards_record(now) if rig.driver.sets_cards else None
+        return render_driver_record(plan, facts, now)
+    return render_cards_record(now) if rig.driver.sets_cards else None
 
 
-def _set(state: Any, host: Any, rig: Rig, plan: DriverPlan | None) -> bool:
-    shell = Shell(host)
+def _apply_live_settings(state: Any, host: Any, rig: Rig, plan: DriverPlan | None) -> bool:
+    shell = ReconnectingShell(host)
     try:
-        steps = unset(rig, _look(rig, shell))
-        for step in sorted(steps, key=_rank):
-            _take(host, shell, step)
-        now = _look(rig, shell)
-        left = unset(rig, now)
+        steps = find_unset(rig, _read_live_cards(rig, shell))
+        for step in sorted(steps, key=_step_order):
+            _run_step(host, shell, step)
+        now = _read_live_cards(rig, shell)
+        left = find_unset(rig, now)
         for reasons in left.values():
             for reason in reasons:
                 logger.error(f"{host.print_prefix}{reason}")
@@ -100,28 +106,28 @@ def _set(state: Any, host: Any, rig: Rig, plan: DriverPlan | None) -> bool:
             for line in shell.run(f"journalctl -b -u {POWER_UNIT} -n 10 -o cat --no-pager 2>/dev/null || true"):
                 logger.error(f"{host.print_prefix}  {line}")
             return False
-        facts = driver_facts.parse(shell.run(driver_facts.script(rig))) if plan else None
-        text = _record(rig, plan, facts, now)
+        facts = driver_facts.parse(shell.run(driver_facts.render_probe(rig))) if plan else None
+        text = _render_cards_record(rig, plan, facts, now)
         if text is not None:
             path = shlex.quote(record_path(rig))
             shell.run(f"cat > {path}.new && sync -d {path}.new && mv {path}.new {path}", stdin=text)
-    except (Lost, ValueError) as error:  # the latter: a host that answers what it cannot mean
+    except (HostLost, ValueError) as error:  # the latter: a host that answers what it cannot mean
         logger.error(f"{host.print_prefix}{error}; run it again to continue")
         return False
     return True
 
 
-def _look(rig: Rig, shell: Shell) -> Live:
-    return live.parse(shell.run(live.script(rig)))
+def _read_live_cards(rig: Rig, shell: ReconnectingShell) -> CardFacts:
+    return card_facts.parse(shell.run(card_facts.render_card_query(rig)))
 
 
-def _rank(step: str) -> tuple[int, str]:
+def _step_order(step: str) -> tuple[int, str]:
     # persistence before power: without it a card forgets what it was told
     verb = step.partition(" ")[0]
     return ("reload", "enable", "restart", "sysctl").index(verb), step
 
 
-def _take(host: Any, shell: Shell, step: str) -> None:
+def _run_step(host: Any, shell: ReconnectingShell, step: str) -> None:
     verb, _, name = step.partition(" ")
     unit = shlex.quote(name)
     commands = {

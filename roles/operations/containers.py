@@ -9,21 +9,21 @@ from pyinfra import host, logger
 from pyinfra.api import FactBase, FunctionCommand, QuoteString, StringCommand, operation
 from pyinfra.api.exceptions import FactProcessError
 
-from rigwright.containers import daemon, found
+from rigwright.containers import container_facts, daemon
+from rigwright.containers.container_facts import IN_FORCE, REFRESH_PATH, REFRESH_UNIT, ContainerFacts, store_folder
+from rigwright.containers.container_plan import ContainerPlan, find_unheld_packages
 from rigwright.containers.daemon import Options
-from rigwright.containers.found import IN_FORCE, REFRESH_PATH, REFRESH_UNIT, ContainerFacts, store
-from rigwright.containers.plan import ContainerPlan, unheld
-from rigwright.containers.started import ends, lives
+from rigwright.containers.daemon_invocation import is_ending_containers, is_keeping_containers
 from rigwright.model.rig import Rig
 from rigwright.render import render
-from roles.operations.files import Entries, Entry
-from roles.operations.working import Working, guarded
+from roles.operations.files import PathEntriesFact, PathEntry
+from roles.operations.package_run import PackageRun, fail_host_on_error
 
 KEPT = 2  # sets of package files of each archive that stay: the one that is installed, and the one before
 Commands = Generator[FunctionCommand, None, None]
 
 
-class ContainersNow(FactBase[ContainerFacts]):
+class ContainersFact(FactBase[ContainerFacts]):
     """What a host has for containers, in one command."""
 
     def command(self, script: str) -> StringCommand:
@@ -33,19 +33,19 @@ class ContainersNow(FactBase[ContainerFacts]):
     def process(self, output: list[str]) -> ContainerFacts:
         """Read what it tells."""
         try:
-            return found.parse(output)
+            return container_facts.parse(output)
         except ValueError as error:
             raise FactProcessError(f"its containers: {error}") from error
 
 
-def look(rig: Rig) -> ContainerFacts | None:
+def read_container_facts(rig: Rig) -> ContainerFacts | None:
     """What the running deploy's host has; None where looking failed, and with it this host."""
-    facts: ContainerFacts | None = host.get_fact(ContainersNow, script=found.script(rig))
+    facts: ContainerFacts | None = host.get_fact(ContainersFact, script=container_facts.render_probe(rig))
     return facts
 
 
 @operation()
-def set_aside(paths: Sequence[str], folder: str) -> Generator[StringCommand, None, None]:
+def move_duplicate_sources(paths: Sequence[str], folder: str) -> Generator[StringCommand, None, None]:
     """Move files away that name an archive of ours a second time; a removal has them back.
 
     + paths: the files
@@ -59,22 +59,22 @@ def set_aside(paths: Sequence[str], folder: str) -> Generator[StringCommand, Non
 
 
 @operation()
-def kept_aside(path: str, copy: str, record: str) -> Generator[StringCommand, None, None]:
+def keep_original_file(path: str, copy: str, record: str) -> Generator[StringCommand, None, None]:
     """Keep a copy of a file as it was before us.
 
     + path: the file
     + copy: where it goes
     + record: what is written down of the file once it is ours: later than that it is no more as it was
     """
-    there = host.get_fact(Entries, paths=[path, record])
-    if there.get(path, Entry()).kind != "file" or there.get(record, Entry()).kind != "absent":
+    there = host.get_fact(PathEntriesFact, paths=[path, record])
+    if there.get(path, PathEntry()).kind != "file" or there.get(record, PathEntry()).kind != "absent":
         host.noop("already stored, or there was none")
         return
     yield StringCommand("cp -p", QuoteString(path), QuoteString(copy))
 
 
 @operation()
-def held(rig: Rig, plan: ContainerPlan, facts: ContainerFacts, lacking: bool) -> Commands:
+def hold_container_packages(rig: Rig, plan: ContainerPlan, facts: ContainerFacts, lacking: bool) -> Commands:
     """Hold packages that are there, and write down which those are.
 
     + rig: the rig
@@ -83,14 +83,14 @@ def held(rig: Rig, plan: ContainerPlan, facts: ContainerFacts, lacking: bool) ->
     + lacking: whether the run has brought some
     """
     recorded = {name: facts.packages[name] for name in plan.packages if name in facts.packages}
-    if not lacking and not unheld(plan, facts) and dict(facts.recorded) == recorded:
+    if not lacking and not find_unheld_packages(plan, facts) and dict(facts.recorded) == recorded:
         host.noop("the packages are held")
         return
-    yield FunctionCommand(guarded, (_hold, rig, plan), {})
+    yield FunctionCommand(fail_host_on_error, (_hold_packages, rig, plan), {})
 
 
 @operation()
-def in_force(rig: Rig, plan: ContainerPlan, facts: ContainerFacts, lacking: bool) -> Commands:
+def apply_running_options(rig: Rig, plan: ContainerPlan, facts: ContainerFacts, lacking: bool) -> Commands:
     """Have Docker's daemon run with the options that are there now, by as little as that takes.
 
     + rig: the rig
@@ -102,20 +102,20 @@ def in_force(rig: Rig, plan: ContainerPlan, facts: ContainerFacts, lacking: bool
         host.noop("the Docker daemon has its options")
         return
     step = plan.step if facts.docker_runs else "restart"
-    yield FunctionCommand(guarded, (_take, rig, step, plan.options or {}), {})
+    yield FunctionCommand(fail_host_on_error, (_run_daemon_step, rig, step, plan.options or {}), {})
 
 
 @operation()
-def undisturbed(rig: Rig) -> Commands:
+def require_undisturbed_containers(rig: Rig) -> Commands:
     """Go on only where Docker's packages, which restart its daemon, end nobody's containers by that.
 
     + rig: the rig
     """
-    yield FunctionCommand(guarded, (_undisturbed, rig), {})
+    yield FunctionCommand(fail_host_on_error, (_leaves_containers_running, rig), {})
 
 
 @operation()
-def refreshed(rig: Rig, facts: ContainerFacts, changed: bool) -> Commands:
+def refresh_cdi_spec(rig: Rig, facts: ContainerFacts, changed: bool) -> Commands:
     """Have the spec of the cards name them as they are, now and after each boot.
 
     + rig: the rig
@@ -125,52 +125,52 @@ def refreshed(rig: Rig, facts: ContainerFacts, changed: bool) -> Commands:
     if not changed and not facts.stale and all(state == "enabled" for _, state in facts.refresh):
         host.noop("the CDI spec matches the cards")
         return
-    yield FunctionCommand(guarded, (_refresh, rig), {})
+    yield FunctionCommand(fail_host_on_error, (_refresh_spec, rig), {})
 
 
-def _look(one: Working) -> ContainerFacts:
-    return found.parse(one.shell.run(found.script(one.rig)))
+def _collect_container_facts(one: PackageRun) -> ContainerFacts:
+    return container_facts.parse(one.shell.run(container_facts.render_probe(one.rig)))
 
 
-def _hold(one: Working, plan: ContainerPlan) -> bool:
-    facts, folder = _look(one), store(one.rig)
+def _hold_packages(one: PackageRun, plan: ContainerPlan) -> bool:
+    facts, folder = _collect_container_facts(one), store_folder(one.rig)
     before = set(one.shell.run(f"cat {shlex.quote(f'{folder}/held')} 2>/dev/null || true"))
     # what the operator has held is not ours to release one day
     ours = [name for name in plan.holds if name in before or name not in facts.held]
-    one.write(folder, "held", ours)
-    one.write(
+    one.write_lines(folder, "held", ours)
+    one.write_lines(
         folder, "installed", (f"{name} {facts.packages[name]}" for name in plan.packages if name in facts.packages)
     )
     known = [name for name in sorted(before - set(ours)) if name in facts.held]
-    one.mark("unhold", known)
-    one.mark("hold", ours)
+    one.mark_packages("unhold", known)
+    one.mark_packages("hold", ours)
     for group in plan.groups:
         # what an interrupted job has left is newer than what there is to go back to
         script = f"rm -rf fetched.* ./*.new; ls -1dt */ | tail -n +{KEPT + 1:d} | xargs -r rm -rf"
         one.shell.run(f"! cd {shlex.quote(f'{folder}/kept/{group.name}')} 2>/dev/null || {{ {script}; }}")
-    left = unheld(plan, _look(one))
-    return one.error(*left) if left else True
+    left = find_unheld_packages(plan, _collect_container_facts(one))
+    return one.report_error(*left) if left else True
 
 
-def _undisturbed(one: Working) -> bool:
-    facts = _look(one)
-    return _consented(one, facts, daemon.options(facts.options))
+def _leaves_containers_running(one: PackageRun) -> bool:
+    facts = _collect_container_facts(one)
+    return _has_restart_consent(one, facts, daemon.parse_options(facts.options))
 
 
-def _consented(one: Working, facts: ContainerFacts, options: Options) -> bool:
-    if not ends(facts, options) or (one.rig.containers and one.rig.containers.restart):
+def _has_restart_consent(one: PackageRun, facts: ContainerFacts, options: Options) -> bool:
+    if not is_ending_containers(facts, options) or (one.rig.containers and one.rig.containers.restart):
         return True
     names = ", ".join(facts.containers) or "it does not report which"
-    return one.error(f"refused: Docker containers were started since this run began: {names}")
+    return one.report_error(f"refused: Docker containers were started since this run began: {names}")
 
 
-def _take(one: Working, step: str, options: Options) -> bool:
-    facts = _look(one)
-    if step == "restart" and ends(facts, options) and lives(facts, options):
+def _run_daemon_step(one: PackageRun, step: str, options: Options) -> bool:
+    facts = _collect_container_facts(one)
+    if step == "restart" and is_ending_containers(facts, options) and is_keeping_containers(facts, options):
         # a daemon keeps them from when it has read that, and takes the rest when it is started
         one.shell.run("systemctl reload docker.service")
-        facts = _look(one)
-    if step == "restart" and not _consented(one, facts, options):
+        facts = _collect_container_facts(one)
+    if step == "restart" and not _has_restart_consent(one, facts, options):
         return False
     if not facts.docker_runs:
         how = "systemctl reset-failed docker.service 2>/dev/null; systemctl enable -q --now docker.service"
@@ -180,35 +180,35 @@ def _take(one: Working, step: str, options: Options) -> bool:
         how = f"{again}systemctl {shlex.quote(step)} docker.service" if step else ""
     if how:
         logger.info(f"{one.host.print_prefix}applying Docker daemon options: {step}")
-        if not _awaited(one, "rw-job-docker-options", how):
-            return one.error("the Docker daemon rejects its options: see `journalctl -u docker.service`")
+        if not _run_unit_to_end(one, "rw-job-docker-options", how):
+            return one.report_error("the Docker daemon rejects its options: see `journalctl -u docker.service`")
     one.shell.run(render("containers/in_force.sh.j2", in_force=IN_FORCE, daemon_json=daemon.PATH))
-    if not _look(one).docker_runs:
-        return one.error("the Docker daemon is not running: see `journalctl -u docker.service`")
+    if not _collect_container_facts(one).docker_runs:
+        return one.report_error("the Docker daemon is not running: see `journalctl -u docker.service`")
     return True
 
 
-def _awaited(one: Working, unit: str, script: str) -> bool:
+def _run_unit_to_end(one: PackageRun, unit: str, script: str) -> bool:
     """Run what takes as long as a daemon or the cards do, through lost connections; whether it succeeds."""
-    done = shlex.quote(one.done(unit))
-    return one.job(unit, f"rm -f {done}\n{{ {script}; }} && touch {done}")
+    done = shlex.quote(one.done_path(unit))
+    return one.run_package_job(unit, f"rm -f {done}\n{{ {script}; }} && touch {done}")
 
 
-def _refresh(one: Working) -> bool:
+def _refresh_spec(one: PackageRun) -> bool:
     units = shlex.join((REFRESH_UNIT, REFRESH_PATH))
     # what is wrong is asked for afterwards, and said with the unit's own words
     script = (
         f"systemctl daemon-reload; systemctl enable --quiet {units} 2>/dev/null; systemctl start {REFRESH_PATH}; "
         f"systemctl reset-failed {REFRESH_UNIT} 2>/dev/null; systemctl restart {REFRESH_UNIT} || true"
     )
-    _awaited(one, "rw-job-cdi", script)
-    now = _look(one)
+    _run_unit_to_end(one, "rw-job-cdi", script)
+    now = _collect_container_facts(one)
     for line in now.stale:
-        one.error(f"the CDI spec is wrong: {line}")
+        one.report_error(f"the CDI spec is wrong: {line}")
     if now.stale:
         for line in one.shell.run(f"journalctl -b -u {REFRESH_UNIT} -n 10 -o cat --no-pager 2>/dev/null || true"):
-            one.error(f"  {line}")
+            one.report_error(f"  {line}")
     off = [(unit, state) for unit, state in now.refresh if state != "enabled"]
     for unit, state in off:
-        one.error(f"{unit} is {state}, and must be enabled at boot: see `systemctl status {unit}`")
+        one.report_error(f"{unit} is {state}, and must be enabled at boot: see `systemctl status {unit}`")
     return not now.stale and not off

@@ -10,23 +10,23 @@ from pyinfra import host, logger
 from pyinfra.api import FunctionCommand, operation
 
 from rigwright.debs import simulation
-from rigwright.debs.simulation import Simulation, objections
-from rigwright.delivery.network import network
-from rigwright.model.debs.group import Group, differing
+from rigwright.debs.simulation import AptSimulation, find_transaction_problems
+from rigwright.delivery.network import job_network
+from rigwright.model.debs.group import PackageGroup, find_version_differences
 from rigwright.model.rig import Rig
 from rigwright.render import render
-from rigwright.supply.bundle import LocalFile, Packages
-from roles.operations.jobs import sent
-from roles.operations.working import Working, guarded
+from rigwright.supply.bundle import BundledPackages, LocalFile
+from roles.operations.jobs import sent_files_folder
+from roles.operations.package_run import PackageRun, fail_host_on_error
 
 Commands = Generator[FunctionCommand, None, None]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PackageTarget:
     """Packages that a host is to have."""
 
-    group: Group
+    group: PackageGroup
     folder: str
     """Where files of it are kept: a folder each set of them."""
     sources: tuple[tuple[str, str], ...]
@@ -35,17 +35,19 @@ class Wanted:
     """Packages that go with it."""
     files: tuple[LocalFile, ...] = ()
     """Its own in the rig's bundle; none without one."""
-    distribution: Packages = field(default_factory=Packages)
+    distribution: BundledPackages = field(default_factory=BundledPackages)
     """What that has of the distribution's, for what they need."""
 
     @property
-    def kept(self) -> str:
+    def kept_folder(self) -> str:
         """The folder of this set."""
-        return f"{self.folder}/{self.group.kept}"
+        return f"{self.folder}/{self.group.store_name}"
 
 
 @operation()
-def brought(rig: Rig, wanted: Wanted, there: Mapping[str, str], kept: bool, half: Collection[str]) -> Commands:
+def install_locked_packages(
+    rig: Rig, wanted: PackageTarget, there: Mapping[str, str], kept: bool, half: Collection[str]
+) -> Commands:
     """Bring locked packages, and keep their files. What apt would do is judged before it does anything.
 
     + rig: the rig
@@ -54,21 +56,21 @@ def brought(rig: Rig, wanted: Wanted, there: Mapping[str, str], kept: bool, half
     + kept: whether files of this set are kept
     + half: packages whose installation was begun and not ended
     """
-    missing = differing(wanted.group, dict(there)) + [name for name in wanted.removed if name in there]
+    missing = find_version_differences(wanted.group, dict(there)) + [name for name in wanted.removed if name in there]
     if not missing and not half:
         host.noop(f"{wanted.group.name} {wanted.group.version} is installed")
         return
-    yield FunctionCommand(guarded, (_bring, rig, wanted, kept), {})
+    yield FunctionCommand(fail_host_on_error, (_install_packages, rig, wanted, kept), {})
 
 
-def _bring(one: Working, wanted: Wanted, kept: bool) -> bool:
+def _install_packages(one: PackageRun, wanted: PackageTarget, kept: bool) -> bool:
     group = wanted.group
     look, install = f"rw-job-{group.name}-look", f"rw-job-{group.name}"
     # what an earlier run has begun goes on by itself
-    if one.active(install) and not one.job(install, ""):
+    if one.is_job_active(install) and not one.run_package_job(install, ""):
         return False
     values: dict[str, object] = {
-        "network": network(one.rig),
+        "network": job_network(one.rig),
         "ledger": one.rig.ledger,
         "component": "",
         "source_files": wanted.sources,
@@ -79,22 +81,22 @@ def _bring(one: Working, wanted: Wanted, kept: bool) -> bool:
     script = render(
         "debs/look.sh.j2",
         **values,
-        done=one.done(look),
-        sent=sent(one.jobs, look) if wanted.files else "",
+        done=one.done_path(look),
+        sent=sent_files_folder(one.jobs, look) if wanted.files else "",
         packages=lists,
         files=wanted.files,
         targets=targets,
         names=sorted(group.packages),
         removed=wanted.removed,
-        kept=wanted.kept if kept or wanted.files else "",
+        kept=wanted.kept_folder if kept or wanted.files else "",
     )
-    if not one.job(look, script, (*lists.files, *wanted.files) if wanted.files else ()):
+    if not one.run_package_job(look, script, (*lists.files, *wanted.files) if wanted.files else ()):
         return False
-    how, seen = simulation.read(one.shell.run(f"cat {shlex.quote(one.done(look))}"), Simulation)
-    if reasons := objections(seen, group, wanted.removed):
+    how, seen = simulation.read_simulation(one.shell.run(f"cat {shlex.quote(one.done_path(look))}"), AptSimulation)
+    if reasons := find_transaction_problems(seen, group, wanted.removed):
         if seen.complaints and wanted.files:
             reasons.append("the bundle does not fit this host: if it is older than the host's packages, make it again")
-        return one.error(*(f"refused: {reason}" for reason in reasons))
+        return one.report_error(*(f"refused: {reason}" for reason in reasons))
     if how == "kept":
         if not wanted.files:
             logger.warning(
@@ -106,18 +108,18 @@ def _bring(one: Working, wanted: Wanted, kept: bool) -> bool:
     script = render(
         "debs/install.sh.j2",
         **values,
-        done=one.done(install),
-        sent=sent(one.jobs, install) if wanted.files else "",
+        done=one.done_path(install),
+        sent=sent_files_folder(one.jobs, install) if wanted.files else "",
         packages=needed,
         what=f"{group.name} {group.version}",
         folder=wanted.folder,
         targets=targets,
-        kept=wanted.kept if how == "kept" else "",
+        kept=wanted.kept_folder if how == "kept" else "",
         hashes=[(name, group.packages[name].sha256) for name in sorted(coming)],
         names=sorted(coming),
         # the files of a part are no way back to it
         whole=coming == set(group.packages),
-        version=group.kept,
+        version=group.store_name,
         fresh=[name for name, before, _ in seen.installed if not before],
     )
-    return one.job(install, script, needed.files if wanted.files else ())
+    return one.run_package_job(install, script, needed.files if wanted.files else ())

@@ -11,37 +11,37 @@ from pyinfra import host, logger
 from pyinfra.api import FactBase, FunctionCommand, QuoteString, StringCommand, operation
 from pyinfra.api.exceptions import FactProcessError
 
-from rigwright.delivery.network import network
+from rigwright.delivery.network import job_network
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cards.files import declared
-from rigwright.nvidia.driver import found as driver_facts
-from rigwright.nvidia.driver.files import COMPONENT, release, store
-from rigwright.nvidia.driver.found import MODPROBE, SOURCE, DriverFacts
-from rigwright.nvidia.modules.options import late
-from rigwright.nvidia.packages import simulation
-from rigwright.nvidia.packages.wanted import (
-    Wanted,
-    behind,
-    first,
-    holds,
-    lacking,
-    moving,
-    transaction,
-    unheld,
-    unloaded,
-    whole,
+from rigwright.nvidia.cards.card_files import declared_paths
+from rigwright.nvidia.driver import driver_facts as driver_facts
+from rigwright.nvidia.driver.driver_facts import MODPROBE, SOURCE, DriverFacts
+from rigwright.nvidia.driver.driver_files import COMPONENT, driver_release_values, store_folder
+from rigwright.nvidia.modules.module_options import describe_pending_reboot
+from rigwright.nvidia.packages import driver_simulation
+from rigwright.nvidia.packages.target import (
+    DriverTarget,
+    describe_unloaded,
+    find_missing_driver_parts,
+    find_unheld_driver_packages,
+    is_complete_transaction,
+    is_driver_changing,
+    is_kernel_behind,
+    needs_transaction,
+    packages_before_driver,
+    required_holds,
 )
 from rigwright.render import render
-from roles.operations.reboots import needed, reboot
-from roles.operations.shell import Lost
-from roles.operations.working import Working
+from roles.operations.package_run import PackageRun
+from roles.operations.reboots import describe_needed_reboot, reboot_host
+from roles.operations.shell import HostLost
 
 Commands = Generator[FunctionCommand, None, None]
 LOOK, INSTALL = "rw-job-driver-look", "rw-job-driver"
 KEPT = 2  # drivers whose package files stay: the one that is installed, and the one before
 
 
-class DriverNow(FactBase[DriverFacts]):
+class DriverFact(FactBase[DriverFacts]):
     """What driver a host has, in one command."""
 
     def command(self, script: str) -> StringCommand:
@@ -56,14 +56,14 @@ class DriverNow(FactBase[DriverFacts]):
             raise FactProcessError(str(error)) from error
 
 
-def look(rig: Rig) -> DriverFacts | None:
+def read_driver_facts(rig: Rig) -> DriverFacts | None:
     """The driver of the running deploy's host; None where looking failed, and with it this host."""
-    found: DriverFacts | None = host.get_fact(DriverNow, script=driver_facts.script(rig))
+    found: DriverFacts | None = host.get_fact(DriverFact, script=driver_facts.render_probe(rig))
     return found
 
 
 @operation()
-def brought(rig: Rig, wanted: Wanted, facts: DriverFacts, options: bool = False) -> Commands:
+def install_driver(rig: Rig, wanted: DriverTarget, facts: DriverFacts, options: bool = False) -> Commands:
     """Bring the driver's packages, their holds, modules for the kernels that run now and next, and files to keep.
 
     What apt would do is judged before it does anything.
@@ -73,14 +73,14 @@ def brought(rig: Rig, wanted: Wanted, facts: DriverFacts, options: bool = False)
     + facts: what was found before the run
     + options: whether the run has changed the modules' options, which initial file systems have copies of
     """
-    if not lacks(wanted, facts, options):
+    if not needs_installation(wanted, facts, options):
         host.noop(f"driver {facts.library.driver if facts.library else ''} is installed")
         return
-    yield FunctionCommand(_guarded, (_bring, rig, wanted), {})
+    yield FunctionCommand(_fail_host_on_error, (_install_driver, rig, wanted), {})
 
 
 @operation()
-def held(rig: Rig, wanted: Wanted, facts: DriverFacts, options: bool = False) -> Commands:
+def hold_driver(rig: Rig, wanted: DriverTarget, facts: DriverFacts, options: bool = False) -> Commands:
     """Hold a driver that is there; one that `brought` brings is held with that.
 
     + rig: the rig
@@ -88,14 +88,14 @@ def held(rig: Rig, wanted: Wanted, facts: DriverFacts, options: bool = False) ->
     + facts: what was found before the run
     + options: as of `brought`
     """
-    if lacks(wanted, facts, options) or not unheld(wanted, facts):
+    if needs_installation(wanted, facts, options) or not find_unheld_driver_packages(wanted, facts):
         host.noop("the driver is held")
         return
-    yield FunctionCommand(_guarded, (_hold, rig, wanted), {})
+    yield FunctionCommand(_fail_host_on_error, (_hold_driver, rig, wanted), {})
 
 
 @operation()
-def running(rig: Rig, wanted: Wanted, facts: DriverFacts, consent: bool) -> Commands:
+def load_driver(rig: Rig, wanted: DriverTarget, facts: DriverFacts, consent: bool) -> Commands:
     """Have the driver that is installed be the one that runs, by loading it or, with consent, by a reboot.
 
     + rig: the rig
@@ -105,52 +105,52 @@ def running(rig: Rig, wanted: Wanted, facts: DriverFacts, consent: bool) -> Comm
     """
     installed = facts.library.driver if facts.library else ""
     # initial file systems are made anew without the module's doing
-    missing = lacking(wanted, replace(facts, old_initrds=()))
+    missing = find_missing_driver_parts(wanted, replace(facts, old_initrds=()))
     stays = not wanted.newest and (not missing or wanted.version == installed)
-    if stays and facts.module and facts.devices and not unloaded(wanted, facts):
+    if stays and facts.module and facts.devices and not describe_unloaded(wanted, facts):
         host.noop(f"the module {facts.module} is loaded")
         return
-    yield FunctionCommand(_guarded, (_run, rig, wanted, consent), {})
+    yield FunctionCommand(_fail_host_on_error, (_load_driver, rig, wanted, consent), {})
 
 
 @operation()
-def released(rig: Rig) -> Generator[StringCommand, None, None]:
+def release_driver(rig: Rig) -> Generator[StringCommand, None, None]:
     """Stop managing a driver that is the operator's again: its packages stay, our files and holds go.
 
     + rig: the rig
     """
-    script = render("nvidia_driver/release.sh.j2", **release(rig, keep=declared(rig)))
+    script = render("nvidia_driver/release.sh.j2", **driver_release_values(rig, keep=declared_paths(rig)))
     yield StringCommand("sh", "-c", QuoteString(script))
 
 
-def _guarded(state: Any, host: Any, function: Any, *arguments: Any) -> bool:
+def _fail_host_on_error(state: Any, host: Any, function: Any, *arguments: Any) -> bool:
     """False fails this host, where an exception would show a traceback."""
     try:
-        return bool(function(_Host(state, host, *arguments)))
-    except (Lost, ValueError) as error:  # the latter: a host that answers what it cannot mean
+        return bool(function(_DriverRun(state, host, *arguments)))
+    except (HostLost, ValueError) as error:  # the latter: a host that answers what it cannot mean
         logger.error(f"{host.print_prefix}{error}; run it again to continue")
         return False
 
 
-class _Host(Working):
+class _DriverRun(PackageRun):
     """A host in the middle of a run, and the driver that it is to have."""
 
-    def __init__(self, state: Any, host: Any, rig: Rig, wanted: Wanted, consent: bool = False) -> None:
+    def __init__(self, state: Any, host: Any, rig: Rig, wanted: DriverTarget, consent: bool = False) -> None:
         super().__init__(state, host, rig)
-        self.wanted, self.consent, self.store = wanted, consent, store(rig)
+        self.wanted, self.consent, self.store = wanted, consent, store_folder(rig)
 
-    def look(self) -> DriverFacts:
+    def read_facts(self) -> DriverFacts:
         """What is there now."""
-        return driver_facts.parse(self.shell.run(driver_facts.script(self.rig)))
+        return driver_facts.parse(self.shell.run(driver_facts.render_probe(self.rig)))
 
-    def script(self, template: str, unit: str, **values: object) -> str:
+    def render_job_script(self, template: str, unit: str, **values: object) -> str:
         """One of the jobs' scripts."""
         plan = self.wanted.plan
         return render(
             template,
-            network=network(self.rig),
+            network=job_network(self.rig),
             ledger=self.rig.ledger,
-            done=self.done(unit),
+            done=self.done_path(unit),
             component=plan.component,
             component_file=COMPONENT,
             source_file=SOURCE,
@@ -160,64 +160,64 @@ class _Host(Working):
         )
 
 
-def lacks(wanted: Wanted, facts: DriverFacts, options: bool = False) -> bool:
+def needs_installation(wanted: DriverTarget, facts: DriverFacts, options: bool = False) -> bool:
     """Whether there is more to bring than holds."""
-    return bool(lacking(wanted, facts)) or not facts.recorded or wanted.newest or options
+    return bool(find_missing_driver_parts(wanted, facts)) or not facts.recorded or wanted.newest or options
 
 
-def _hold(one: _Host) -> bool:
-    _settle(one, one.look())
-    return _whole(one)
+def _hold_driver(one: _DriverRun) -> bool:
+    _hold_and_record(one, one.read_facts())
+    return _is_complete(one)
 
 
-def _whole(one: _Host) -> bool:
-    now = one.look()
-    left = lacking(one.wanted, now) + unheld(one.wanted, now)
+def _is_complete(one: _DriverRun) -> bool:
+    now = one.read_facts()
+    left = find_missing_driver_parts(one.wanted, now) + find_unheld_driver_packages(one.wanted, now)
     for line in left:
-        one.error(f"the driver is incomplete: {line}")
+        one.report_error(f"the driver is incomplete: {line}")
     return not left
 
 
-def _bring(one: _Host) -> bool:
+def _install_driver(one: _DriverRun) -> bool:
     # what an earlier run has begun goes on by itself
-    if one.active(INSTALL) and not one.job(INSTALL, ""):
+    if one.is_job_active(INSTALL) and not one.run_package_job(INSTALL, ""):
         return False
-    facts = one.look()
-    if missing := lacking(one.wanted, facts) or one.wanted.newest:
+    facts = one.read_facts()
+    if missing := find_missing_driver_parts(one.wanted, facts) or one.wanted.newest:
         for line in missing if isinstance(missing, list) else ():
             logger.info(f"{one.host.print_prefix}{line}")
-        script = _installation(one, facts)
-        if script is None or (script and not one.job(INSTALL, script)):
+        script = _render_installation(one, facts)
+        if script is None or (script and not one.run_package_job(INSTALL, script)):
             return False
-        facts = one.look()
-    _settle(one, facts)
-    return _whole(one)
+        facts = one.read_facts()
+    _hold_and_record(one, facts)
+    return _is_complete(one)
 
 
-def _installation(one: _Host, facts: DriverFacts) -> str | None:
+def _render_installation(one: _DriverRun, facts: DriverFacts) -> str | None:
     """The installing job's script; empty where nothing is left for one, None after saying what speaks against it."""
-    wanted, seen, kept = one.wanted, simulation.parse([]), ""
+    wanted, seen, kept = one.wanted, driver_simulation.parse_driver_simulation([]), ""
     targets: tuple[str, ...] = ()
-    if transaction(wanted, facts):
+    if needs_transaction(wanted, facts):
         there = f"{one.store}/{wanted.version}" if wanted.version in facts.kept else ""
-        targets = wanted.targets if moving(wanted, facts) else ()
-        if wanted.newest and behind(wanted, facts):
+        targets = wanted.targets if is_driver_changing(wanted, facts) else ()
+        if wanted.newest and is_kernel_behind(wanted, facts):
             targets += (wanted.kernel,)
-        script = one.script(
+        script = one.render_job_script(
             "nvidia_driver/look.sh.j2",
             LOOK,
-            first=first(wanted, facts),
+            first=packages_before_driver(wanted, facts),
             targets=targets,
             kept=there,
             names=wanted.packages,
             kernel=wanted.kernel,
         )
-        if not one.job(LOOK, script):
+        if not one.run_package_job(LOOK, script):
             return None
-        how, seen = simulation.read(one.shell.run(f"cat {shlex.quote(one.done(LOOK))}"))
-        if reasons := simulation.objections(seen, wanted):
+        how, seen = driver_simulation.read_driver_simulation(one.shell.run(f"cat {shlex.quote(one.done_path(LOOK))}"))
+        if reasons := driver_simulation.find_driver_transaction_problems(seen, wanted):
             for reason in reasons:
-                one.error(f"refused: {reason}")
+                one.report_error(f"refused: {reason}")
             return None
         if how == "kernel":
             targets += (wanted.kernel,)
@@ -225,10 +225,10 @@ def _installation(one: _Host, facts: DriverFacts) -> str | None:
             logger.warning(f"{one.host.print_prefix}the archive has dropped {wanted.version}: using stored files")
             kept, targets = there, tuple(f"{name}-" for name in wanted.plan.removed)
     names = [package.name for package in seen.drivers]
-    if not names and not lacking(wanted, facts):
+    if not names and not find_missing_driver_parts(wanted, facts):
         return ""
     installed = facts.library.driver if facts.library else ""
-    return one.script(
+    return one.render_job_script(
         "nvidia_driver/install.sh.j2",
         INSTALL,
         folder=one.store,
@@ -236,7 +236,7 @@ def _installation(one: _Host, facts: DriverFacts) -> str | None:
         kept=kept,
         hashes=[(name, wanted.hashes[name]) for name in names if name in wanted.hashes],
         names=names,
-        whole=whole(wanted, facts, names),
+        whole=is_complete_transaction(wanted, facts, names),
         version=wanted.version or next((package.driver for package in seen.drivers), installed),
         fresh=[name for name, before, _ in seen.installed if not before],
         dkms=wanted.plan.dkms,
@@ -246,37 +246,41 @@ def _installation(one: _Host, facts: DriverFacts) -> str | None:
     )
 
 
-def _settle(one: _Host, facts: DriverFacts) -> None:
+def _hold_and_record(one: _DriverRun, facts: DriverFacts) -> None:
     """Hold what is there, write down what that is, and drop files that nobody goes back to."""
     store = shlex.quote(one.store)
-    before = set(one.shell.told("nvidia_driver/held.sh.j2", driver_facts.HELD, held=f"{one.store}/held").all("held"))
+    before = set(
+        one.shell.read_facts("nvidia_driver/held.sh.j2", driver_facts.HOLDS_SCHEMA, held=f"{one.store}/held").all(
+            "held"
+        )
+    )
     # what the operator has held is not ours to release one day
-    held = [name for name in holds(one.wanted, facts) if name in before or name not in facts.held]
+    held = [name for name in required_holds(one.wanted, facts) if name in before or name not in facts.held]
     recorded = sorted(f"{package.name} {package.version}" for package in facts.own_packages)
     for name, lines in (("held", held), ("installed", recorded)):
-        one.write(one.store, name, lines)
-    one.mark("unhold", sorted(before - set(held)))
-    one.mark("hold", held)
+        one.write_lines(one.store, name, lines)
+    one.mark_packages("unhold", sorted(before - set(held)))
+    one.mark_packages("hold", held)
     # what an interrupted job has left is newer than what there is to go back to
     one.shell.run(f"cd {store} && rm -rf fetched.* *.new && ls -1dt */ | tail -n +{KEPT + 1:d} | xargs -r rm -rf")
 
 
-def _run(one: _Host) -> bool:
-    facts = one.look()
-    if why := unloaded(one.wanted, facts):
+def _load_driver(one: _DriverRun) -> bool:
+    facts = one.read_facts()
+    if why := describe_unloaded(one.wanted, facts):
         if not one.consent:
-            return one.error(*needed(one.shell, why, one.rig.lent))
-        if not reboot(one.host, why, one.rig.lent):
+            return one.report_error(*describe_needed_reboot(one.shell, why, one.rig.reserved_gpus))
+        if not reboot_host(one.host, why, one.rig.reserved_gpus):
             return False
-        facts = one.look()
-        if still := unloaded(one.wanted, facts):
-            if late(one.wanted.plan.options, facts.params) == still:
-                return one.error(f"after the reboot, {still}: remove it from driver.module_options")
+        facts = one.read_facts()
+        if still := describe_unloaded(one.wanted, facts):
+            if describe_pending_reboot(one.wanted.plan.options, facts.params) == still:
+                return one.report_error(f"after the reboot, {still}: remove it from driver.module_options")
             newest = f"kernel {facts.kernel} came up, and {facts.newest_kernel} is the newest one"
-            return one.error(f"after the reboot, {still} ({newest}): check what the boot loader starts")
+            return one.report_error(f"after the reboot, {still} ({newest}): check what the boot loader starts")
     if not facts.module or not facts.devices:
         one.shell.run(render("nvidia_driver/load.sh.j2"))
-        facts = one.look()
+        facts = one.read_facts()
     if not facts.module or not facts.devices:
-        return one.error("the module nvidia cannot be loaded: see `journalctl -k -b -g NVRM`")
+        return one.report_error("the module nvidia cannot be loaded: see `journalctl -k -b -g NVRM`")
     return True

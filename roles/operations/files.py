@@ -14,11 +14,11 @@ from pyinfra.facts.files import FileContents
 from pyinfra.operations.util.files import generate_color_diff
 
 from rigwright.host import channel
-from roles.operations.look import Look
+from roles.operations.channel_fact import ChannelFact
 
 
 @dataclass(frozen=True)
-class Entry:
+class PathEntry:
     """What lies at a path: kind is `file`, `directory`, `link`, `other` or `absent`."""
 
     kind: str = "absent"
@@ -35,7 +35,7 @@ USER = re.compile(r"(?<=://)[^/@\s\"]+(?=@)")
 _owner = channel.matching(r"[^\s]{1,255}", "a user or a group")
 
 
-def _sum(value: str) -> tuple[str, str]:
+def _parse_checksum_line(value: str) -> tuple[str, str]:
     """Path and SHA-256, as sha256sum writes them."""
     sha256, _, path = value.partition("  ")
     return channel.path(path), channel.sha256(sha256)
@@ -44,14 +44,14 @@ def _sum(value: str) -> tuple[str, str]:
 ENTRIES: channel.Schema = {
     "link": (channel.path, channel.text),
     "there": (channel.path, channel.hexadecimal, _owner, _owner),
-    "sum": (_sum,),
+    "sum": (_parse_checksum_line,),
     "none": (channel.path, channel.one_of("other", "absent")),
 }
 """What templates/look/entries.sh.j2 tells."""
 
 
 @dataclass(frozen=True)
-class Text:
+class TextFile:
     """A text file as it should be, ending in a newline. Not for secrets: a diff shows it."""
 
     path: str
@@ -65,36 +65,36 @@ class Text:
             raise ValueError(f"{self.path}: a text file ends in a newline")
 
     @property
-    def entry(self) -> Entry:
+    def expected_entry(self) -> PathEntry:
         """The state this asks for."""
-        return Entry("file", self.mode, "root", "root", hashlib.sha256(self.text.encode()).hexdigest())
+        return PathEntry("file", self.mode, "root", "root", hashlib.sha256(self.text.encode()).hexdigest())
 
 
-class Entries(Look[dict[str, Entry]]):
+class PathEntriesFact(ChannelFact[dict[str, PathEntry]]):
     """What lies at each of some paths, in one command."""
 
     default = dict
 
     def command(self, paths: Sequence[str]) -> StringCommand:
         """templates/look/entries.sh.j2."""
-        return self.script("look/entries.sh.j2", paths=paths)
+        return self.render_command("look/entries.sh.j2", paths=paths)
 
-    def read(self, output: list[str]) -> dict[str, Entry]:
+    def read(self, output: list[str]) -> dict[str, PathEntry]:
         """Read what it tells."""
-        told = channel.read(output, ENTRIES)
-        links = {path: Entry("link", target=target) for path, target in told.many("link")}
+        told = channel.parse_output(output, ENTRIES)
+        links = {path: PathEntry("link", target=target) for path, target in told.many("link")}
         sums = dict(told.all("sum"))
         there = {}
         for path, mode, user, group in told.many("there"):
             kind = "directory" if stat.S_ISDIR(mode) else "file"
             if kind == "file" and path not in sums:
                 raise ValueError(f"the host did not report what is in {path}")
-            there[path] = Entry(kind, f"{stat.S_IMODE(mode):o}", user, group, sums.get(path, ""))
-        return {path: Entry(kind) for path, kind in told.many("none")} | links | there
+            there[path] = PathEntry(kind, f"{stat.S_IMODE(mode):o}", user, group, sums.get(path, ""))
+        return {path: PathEntry(kind) for path, kind in told.many("none")} | links | there
 
 
 @operation()
-def texts(files: Sequence[Text]) -> Generator[StringCommand, None, None]:
+def write_text_files(files: Sequence[TextFile]) -> Generator[StringCommand, None, None]:
     """Bring text files to their content, mode and owner (root).
 
     Each is written beside its place with its final mode and renamed. Folders above must exist.
@@ -107,9 +107,9 @@ def texts(files: Sequence[Text]) -> Generator[StringCommand, None, None]:
 
         texts(name="Write the target", files=[Text("/etc/systemd/system/rigwright.target", text)])
     """
-    found = host.get_fact(Entries, paths=[file.path for file in files])
+    found = host.get_fact(PathEntriesFact, paths=[file.path for file in files])
     for file in files:
-        if found.get(file.path) == file.entry:
+        if found.get(file.path) == file.expected_entry:
             continue
         if state.config.DIFF:
             show_diff(file.path, host.get_fact(FileContents, path=file.path) or [], file.text)
@@ -120,14 +120,14 @@ def texts(files: Sequence[Text]) -> Generator[StringCommand, None, None]:
             *("&& sync -d", new, "&& mv -fT", new, QuoteString(file.path)),
             _stdin=file.text.splitlines(keepends=True),
         )
-    if all(found.get(file.path) == file.entry for file in files):
+    if all(found.get(file.path) == file.expected_entry for file in files):
         host.noop(f"{len(files)} files are up to date")
 
 
-def differ(files: Sequence[Text]) -> bool:
+def texts_differ(files: Sequence[TextFile]) -> bool:
     """Whether any of these is not on the host of the running deploy as it should be."""
-    found = host.get_fact(Entries, paths=[file.path for file in files])
-    return any(found.get(file.path) != file.entry for file in files)
+    found = host.get_fact(PathEntriesFact, paths=[file.path for file in files])
+    return any(found.get(file.path) != file.expected_entry for file in files)
 
 
 def show_diff(path: str, present: list[str], text: str) -> None:
@@ -144,7 +144,7 @@ def show_diff(path: str, present: list[str], text: str) -> None:
 
 
 @operation()
-def directories(paths: Mapping[str, tuple[str, str, str]], ledger: str) -> Generator[StringCommand, None, None]:
+def make_directories(paths: Mapping[str, tuple[str, str, str]], ledger: str) -> Generator[StringCommand, None, None]:
     """Make folders, each with (mode, user, group), and write down which were not there. Parents get mode 755.
 
     + paths: path -> (mode, user, group)
@@ -156,23 +156,23 @@ def directories(paths: Mapping[str, tuple[str, str, str]], ledger: str) -> Gener
 
         directories(name="Make the roots", paths={"/srv/models": ("755", "root", "root")}, ledger="/var/lib/x/owned")
     """
-    found = host.get_fact(Entries, paths=list(paths))
+    found = host.get_fact(PathEntriesFact, paths=list(paths))
     missing = 'new=$(p=$1; while [ ! -e "$p" ]; do echo "dir $p"; p=$(dirname "$p"); done)'
     script = f'{missing}; mkdir -p "$1" "${{2%/*}}" && {{ [ -z "$new" ] || echo "$new" >> "$2"; }}'
     for path, (mode, user, group) in paths.items():
-        if found.get(path) == Entry("directory", mode, user, group):
+        if found.get(path) == PathEntry("directory", mode, user, group):
             continue
         quoted = QuoteString(path)
         yield StringCommand(
             *("sh -c", QuoteString(f'{script} && chown "$3" "$1" && chmod "$4" "$1"'), "directory", quoted),
             *(QuoteString(ledger), QuoteString(f"{user}:{group}"), QuoteString(mode)),
         )
-    if all(found.get(path) == Entry("directory", *attributes) for path, attributes in paths.items()):
+    if all(found.get(path) == PathEntry("directory", *attributes) for path, attributes in paths.items()):
         host.noop(f"{len(paths)} directories are up to date")
 
 
 @operation()
-def ended(path: str, known: Sequence[str]) -> Generator[StringCommand, None, None]:
+def repair_last_line(path: str, known: Sequence[str]) -> Generator[StringCommand, None, None]:
     """Put right the last line of a file that lost its end: what is written next would be part of that line.
 
     It stays where it is a whole one, and goes where it may be the beginning of another: what a full disk has cut off
@@ -197,7 +197,7 @@ def ended(path: str, known: Sequence[str]) -> Generator[StringCommand, None, Non
 
 
 @operation()
-def absent(paths: Sequence[str]) -> Generator[StringCommand, None, None]:
+def remove_files(paths: Sequence[str]) -> Generator[StringCommand, None, None]:
     """Remove files that are no longer asked for.
 
     + paths: the files
@@ -208,8 +208,8 @@ def absent(paths: Sequence[str]) -> Generator[StringCommand, None, None]:
 
         absent(name="Remove the CA certificates", paths=["/etc/rigwright/ca.pem"])
     """
-    found = host.get_fact(Entries, paths=list(paths))
-    there = [path for path in paths if found.get(path, Entry()).kind != "absent"]
+    found = host.get_fact(PathEntriesFact, paths=list(paths))
+    there = [path for path in paths if found.get(path, PathEntry()).kind != "absent"]
     if not there:
         host.noop(f"{', '.join(paths)} is not there")
     for path in there:

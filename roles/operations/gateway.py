@@ -10,48 +10,48 @@ from pathlib import Path
 from pyinfra import host, state
 from pyinfra.api import QuoteString, StringCommand, operation
 
-from rigwright.file_lock import LockHeld
-from rigwright.gateway import authority, given, keyring, pairs
-from rigwright.gateway.given import Found
-from rigwright.gateway.host_keys import Having, describe_refusal, having, having_script
-from rigwright.gateway.keyring import Keyring
-from rigwright.gateway.pairs import Pair, Wanted
+from rigwright.file_lock import FileLockHeld
+from rigwright.gateway import authority, certificates, keyring, secrets_distribution
+from rigwright.gateway.certificates import CertificatePair, CertificateSpec
+from rigwright.gateway.deployed_keys import DeployedKeys, describe_refusal, parse_deployed_keys, render_keys_query
+from rigwright.gateway.keyring import ClientKeyring
+from rigwright.gateway.secrets_distribution import GatewaySecretFacts
 from rigwright.model.rig import Rig
-from rigwright.problems import Invalid, counted
-from roles.operations.ahead import Question
-from roles.operations.look import Look
+from rigwright.problems import Invalid, format_count
+from roles.operations.channel_fact import ChannelFact
+from roles.operations.prefetch import ReadOnlyScript
 
 
-class Given(Look[Found]):
+class GatewaySecretsFact(ChannelFact[GatewaySecretFacts]):
     """What lies there, and what was given of it."""
 
-    default = Found
+    default = GatewaySecretFacts
 
     def command(self, script: str) -> StringCommand:
-        """The script of rigwright.gateway.given."""
-        return Question(script)
+        """The script of rigwright.gateway.secrets_distribution."""
+        return ReadOnlyScript(script)
 
-    def read(self, output: list[str]) -> Found:
+    def read(self, output: list[str]) -> GatewaySecretFacts:
         """Read what it tells."""
-        return given.parse(output)
+        return secrets_distribution.parse(output)
 
 
-class HostKeys(Look[Having]):
+class KeysOnHostFact(ChannelFact[DeployedKeys]):
     """The keys that lie there, for a refusal that names them."""
 
-    default = partial(Having, (), current=True)
+    default = partial(DeployedKeys, (), current=True)
 
     def command(self, script: str) -> StringCommand:
-        """The script of rigwright.gateway.given."""
-        return Question(script)
+        """The script of rigwright.gateway.secrets_distribution."""
+        return ReadOnlyScript(script)
 
-    def read(self, output: list[str]) -> Having:
+    def read(self, output: list[str]) -> DeployedKeys:
         """Read what it tells."""
-        return having(output)
+        return parse_deployed_keys(output)
 
 
 @operation()
-def keys(rig: Rig, file: str) -> Generator[StringCommand, None, None]:
+def install_client_keys(rig: Rig, file: str) -> Generator[StringCommand, None, None]:
     """Bring the keys of a file where they lie, and have the router read them; nobody's request notices.
 
     They are read as they are when this runs: who had a key taken away in the meantime does not get it back.
@@ -61,52 +61,62 @@ def keys(rig: Rig, file: str) -> Generator[StringCommand, None, None]:
     """
     try:
         ring = _load_or_write_version(Path(file))
-    except (Invalid, LockHeld) as error:
-        yield _refused(str(error))
+    except (Invalid, FileLockHeld) as error:
+        yield _render_failure(str(error))
         return
     except OSError as error:
-        yield _refused(keyring.describe_failure(Path(file), error))
+        yield _render_failure(keyring.describe_failure(Path(file), error))
         return
     text = keyring.keys_json(ring)
-    found, wanted = host.get_fact(Given, script=given.script(rig)), keyring.digest(text)
-    if refusal := _keys_refusal(rig, Path(file), ring, found):
-        yield _refused(refusal)
+    found, wanted = (
+        host.get_fact(GatewaySecretsFact, script=secrets_distribution.render_state_query(rig)),
+        keyring.keys_digest(text),
+    )
+    if refusal := _describe_keys_refusal(rig, Path(file), ring, found):
+        yield _render_failure(refusal)
         return
     if found.has_keys(wanted):
-        host.noop(f"{counted(len(ring.keys), 'key')} of the gateway, up to date")
+        host.noop(f"{format_count(len(ring.keys), 'key')} of the gateway, up to date")
         return
     if found.keys != wanted:
         yield StringCommand(
-            "sh", "-c", QuoteString(given.bring(given.keys_path(rig), wanted, ring.current_version)), _stdin=[text]
+            "sh",
+            "-c",
+            QuoteString(
+                secrets_distribution.render_secret_install(
+                    secrets_distribution.keys_path(rig), wanted, ring.current_version
+                )
+            ),
+            _stdin=[text],
         )
-    yield StringCommand("sh", "-c", QuoteString(given.give_keys(wanted)))
+    yield StringCommand("sh", "-c", QuoteString(secrets_distribution.render_keys_reload(wanted)))
 
 
-def _load_or_write_version(file: Path) -> Keyring:
+def _load_or_write_version(file: Path) -> ClientKeyring:
     """The keys of a file, which a run has the version of: after an edit by hand it is written there."""
-    return keyring.write_version(file, "deploy") if state.is_executing else keyring.load(file)
+    return keyring.write_version(file, "deploy") if state.is_executing else keyring.load_keyring(file)
 
 
-def keys_refusal(rig: Rig, file: str) -> str:
+def describe_keys_refusal(rig: Rig, file: str) -> str:
     """Why the host does not take the keys of a file, before anything on it is touched; empty if it takes them.
 
     Args:
         rig: The rig.
         file: The operator's keys file.
     """
-    found = host.get_fact(Given, script=given.script(rig))
+    found = host.get_fact(GatewaySecretsFact, script=secrets_distribution.render_state_query(rig))
     try:
-        return _keys_refusal(rig, Path(file), keyring.load(Path(file)), found)
+        return _describe_keys_refusal(rig, Path(file), keyring.load_keyring(Path(file)), found)
     except Invalid as error:
         return str(error)
 
 
-def _keys_refusal(rig: Rig, file: Path, ring: Keyring, found: Found) -> str:
-    return describe_refusal(file, ring, found, lambda: host.get_fact(HostKeys, script=having_script(rig)))
+def _describe_keys_refusal(rig: Rig, file: Path, ring: ClientKeyring, found: GatewaySecretFacts) -> str:
+    return describe_refusal(file, ring, found, lambda: host.get_fact(KeysOnHostFact, script=render_keys_query(rig)))
 
 
 @operation()
-def certificates(rig: Rig, wanted: Sequence[Wanted]) -> Generator[StringCommand, None, None]:
+def install_certificates(rig: Rig, wanted: Sequence[CertificateSpec]) -> Generator[StringCommand, None, None]:
     """Bring listeners their certificates; the operator's own authority makes one where it is lacking or about to end.
 
     What neither the rig nor a generation on the host has any more goes. Who is served by one notices nothing: nginx is
@@ -115,61 +125,61 @@ def certificates(rig: Rig, wanted: Sequence[Wanted]) -> Generator[StringCommand,
     + rig: the rig
     + wanted: what each listener with TLS is to have
     """
-    found = host.get_fact(Given, script=given.script(rig))
+    found = host.get_fact(GatewaySecretsFact, script=secrets_distribution.render_state_query(rig))
     brought = False
     for one in wanted:
         try:
-            pair = _lacking(rig, one, found)
+            pair = _needed_certificate(rig, one, found)
         except (ValueError, OSError) as error:
-            yield _refused(f"listener {one.listener}: {error}")
+            yield _render_failure(f"listener {one.listener}: {error}")
             return
         if pair:
-            path = given.pair_path(rig, one.listener)
-            script = given.bring(path, hashlib.sha256(pair.text.encode()).hexdigest())
+            path = secrets_distribution.pair_path(rig, one.listener)
+            script = secrets_distribution.render_secret_install(path, hashlib.sha256(pair.text.encode()).hexdigest())
             yield StringCommand("sh", "-c", QuoteString(script), _stdin=[pair.text])
             brought = True
     gone = sorted(found.pairs.keys() - {one.listener for one in wanted} - found.kept)
     for listener in gone:
-        yield StringCommand("rm -f", QuoteString(given.pair_path(rig, listener)))
+        yield StringCommand("rm -f", QuoteString(secrets_distribution.pair_path(rig, listener)))
     if not brought and not gone:
-        host.noop(f"{counted(len(wanted), 'certificate')} up to date")
+        host.noop(f"{format_count(len(wanted), 'certificate')} up to date")
 
 
-def _lacking(rig: Rig, wanted: Wanted, found: Found) -> Pair | None:
+def _needed_certificate(rig: Rig, wanted: CertificateSpec, found: GatewaySecretFacts) -> CertificatePair | None:
     """The pair that a listener is to get; None where the one that it has will do.
 
     Raises:
         ValueError: the operator's own, or the authority, cannot be used.
         OSError: no authority can be written.
     """
-    there, now = found.pairs.get(wanted.listener), authority.today()
+    there, now = found.pairs.get(wanted.listener), authority.certificate_now()
     if wanted.cert_file and wanted.key_file:
-        own = pairs.read(wanted.cert_file, wanted.key_file, wanted.sans, now)
-        return None if there == own.on_host else own
-    signing = _signing(rig)
-    return signing.issue(wanted.sans, now) if signing.reason(there, wanted.sans, now) else None
+        own = certificates.load_pair(wanted.cert_file, wanted.key_file, wanted.sans, now)
+        return None if there == own.expected_facts else own
+    signing = _load_signing_authority(rig)
+    return signing.issue(wanted.sans, now) if signing.renewal_reason(there, wanted.sans, now) else None
 
 
-def _signing(rig: Rig) -> authority.Authority:
-    folder, now = Path(rig.inventory).parent / authority.FOLDER, authority.today()
+def _load_signing_authority(rig: Rig) -> authority.Authority:
+    folder, now = Path(rig.inventory).parent / authority.FOLDER, authority.certificate_now()
     if state.is_executing:
-        return authority.authority(folder, now)
+        return authority.ensure_authority(folder, now)
     # a plan makes none
-    return authority.read(folder, now) or authority.passing(now)
+    return authority.load_authority(folder, now) or authority.temporary_authority(now)
 
 
 @operation()
-def credentials_given(rig: Rig) -> Generator[StringCommand, None, None]:
+def reload_credentials(rig: Rig) -> Generator[StringCommand, None, None]:
     """Have a gateway that runs given the engines' keys and certificates that lie there, by a reload.
 
     + rig: the rig
     """
-    if host.get_fact(Given, script=given.script(rig)).credentials_settled:
+    if host.get_fact(GatewaySecretsFact, script=secrets_distribution.render_state_query(rig)).has_current_credentials:
         host.noop("the gateway has loaded its files")
         return
-    yield StringCommand("sh", "-c", QuoteString(given.give_credentials(rig)))
+    yield StringCommand("sh", "-c", QuoteString(secrets_distribution.render_credentials_reload(rig)))
 
 
-def _refused(why: str) -> StringCommand:
+def _render_failure(why: str) -> StringCommand:
     """What ends the run of this host, and no other's, with its reason."""
     return StringCommand("echo", QuoteString(why), ">&2; false")

@@ -17,25 +17,41 @@ from pyinfra.api.exceptions import FactProcessError
 from pyinfra.facts.files import FileContents
 
 from rigwright.engines import kind_of
-from rigwright.engines.log import faults
-from rigwright.gateway.given import GATEWAY, ROUTER
-from rigwright.gateway.service import ADMIN, ROUTER_RUNTIME, RUNTIME, SILENCE
-from rigwright.host.systemd import LINKS, UNITS
+from rigwright.engines.log_causes import select_faults
+from rigwright.gateway.gateway_units import ADMIN, ROUTER_RUNTIME, RUNTIME, SILENCE
+from rigwright.gateway.secrets_distribution import GATEWAY, ROUTER
+from rigwright.host.systemd_syntax import LINKS, UNIT_FOLDER
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards import smi
-from rigwright.nvidia.cards.holders import UNEXPLAINED_MIB
+from rigwright.nvidia.cards.card_processes import UNEXPLAINED_MIB
 from rigwright.render import render
-from rigwright.serving import live as served
-from rigwright.serving.activation import Activation, Goal, activation, goal, goal_of, only_loading, surplus
-from rigwright.serving.beside import FOLDER, Beside, Room, parse, refusal, renamed, room_script
-from rigwright.serving.beside import UNITS as RUNTIME_UNITS
-from rigwright.serving.generation import ACTIVATING, META, PROVEN, Generation, mode
-from rigwright.serving.live import JOB, Kept, Served, state_script
-from rigwright.serving.theirs import Taking, drain
-from rigwright.serving.units import STOPPED
-from roles.operations.ahead import Question, Unanswered, forget
+from rigwright.serving import observed as served
+from rigwright.serving.activation import (
+    Activation,
+    ActivationGoal,
+    find_surplus,
+    goal_for,
+    goal_of,
+    is_only_loading,
+    plan_activation,
+)
+from rigwright.serving.generation import ACTIVATING, META, PROVEN, Generation, file_mode
+from rigwright.serving.instance_units import STOPPED
+from rigwright.serving.observed import JOB, ObservedGeneration, ObservedServing, render_state_query
+from rigwright.serving.standby import (
+    FOLDER,
+    FreeMemory,
+    StandbyInstance,
+    describe_standby_refusal,
+    is_gateway_changed,
+    parse_free_memory,
+    render_memory_query,
+)
+from rigwright.serving.standby import RUNTIME_UNITS as RUNTIME_UNITS
+from rigwright.serving.takeover import Takeover, drain_seconds
 from roles.operations.files import show_diff
 from roles.operations.jobs import run_job
+from roles.operations.prefetch import FactUnavailable, ReadOnlyScript, forget_prefetched
 
 Commands = Generator[FunctionCommand, None, None]
 POLL = 0.3  # seconds between looks at instances that are loading
@@ -46,14 +62,14 @@ READ_LINES = 5000  # of those, where a cause is looked for
 RUNTIMES = {GATEWAY: RUNTIME, ROUTER: ROUTER_RUNTIME}
 
 
-class ServedNow(FactBase[Served]):
+class ServingStateFact(FactBase[ObservedServing]):
     """What the host serves, in one command."""
 
-    def command(self, config: str, software: str, starts: str, builds: str, ledger: str) -> Question:
+    def command(self, config: str, software: str, starts: str, builds: str, ledger: str) -> ReadOnlyScript:
         """templates/generation/state.sh.j2."""
-        return Question(state_script(config, software, starts, builds, ledger))
+        return ReadOnlyScript(render_state_query(config, software, starts, builds, ledger))
 
-    def process(self, output: list[str]) -> Served:
+    def process(self, output: list[str]) -> ObservedServing:
         """Read what it tells."""
         try:
             return served.parse(output)
@@ -61,48 +77,48 @@ class ServedNow(FactBase[Served]):
             raise FactProcessError(f"the state script: {error}") from error
 
 
-class RoomNow(FactBase[Room]):
+class FreeMemoryFact(FactBase[FreeMemory]):
     """What of the host's memory is free."""
 
-    def command(self, script: str) -> Question:
+    def command(self, script: str) -> ReadOnlyScript:
         """templates/look/room.sh.j2."""
-        return Question(script)
+        return ReadOnlyScript(script)
 
-    def process(self, output: list[str]) -> Room:
+    def process(self, output: list[str]) -> FreeMemory:
         """Read what it tells."""
         try:
-            return parse(output)
+            return parse_free_memory(output)
         except ValueError as error:
             raise FactProcessError(f"the room script: {error}") from error
 
 
-def look(rig: Rig) -> Served:
+def read_serving_state(rig: Rig) -> ObservedServing:
     """What the host of the running deploy serves now.
 
     Raises:
         Unanswered: that is not known.
     """
-    found: Served | None = host.get_fact(
-        ServedNow,
+    found: ObservedServing | None = host.get_fact(
+        ServingStateFact,
         config=rig.roots.config,
         software=rig.roots.software,
-        starts=rig.starts,
+        starts=rig.startup_records,
         builds=rig.builds,
         ledger=rig.ledger,
     )
     if found is None:
-        raise Unanswered(f"{host.name}: what it serves is not known")
+        raise FactUnavailable(f"{host.name}: what it serves is not known")
     return found
 
 
 @operation()
-def written(rig: Rig, wanted: Generation) -> Generator[StringCommand, None, None]:
+def write_generation(rig: Rig, wanted: Generation) -> Generator[StringCommand, None, None]:
     """Write a generation in a folder of the next number, unless an unchanged one with its content is there.
 
     + rig: the rig
     + wanted: the generation
     """
-    found = look(rig)
+    found = read_serving_state(rig)
     number = found.number_of(wanted)
     if number is not None:
         host.noop(f"generation {number} is up to date")
@@ -116,11 +132,11 @@ def written(rig: Rig, wanted: Generation) -> Generator[StringCommand, None, None
         *("cd", folder, "&& rm -rf .new && mkdir .new && base64 -d | tar -x --no-same-owner -C .new"),
         *("&& echo", QuoteString(wanted.digest), "$(date -u +%Y-%m-%dT%H:%M:%SZ) >", QuoteString(f".new/{META}")),
         *("&& sync -f . && mv -T .new", QuoteString(str(found.next_number))),
-        _stdin=[f"{line}\n" for line in packed(wanted)],
+        _stdin=[f"{line}\n" for line in pack_generation(wanted)],
     )
 
 
-def packed(wanted: Generation) -> list[str]:
+def pack_generation(wanted: Generation) -> list[str]:
     """A generation's folder as a tar archive in base64, by line."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
@@ -132,7 +148,7 @@ def packed(wanted: Generation) -> list[str]:
         for path, text in sorted(wanted.files.items()):
             entry = tarfile.TarInfo(path)
             content = text.encode()
-            entry.size, entry.mode = len(content), int(mode(text), 8)
+            entry.size, entry.mode = len(content), int(file_mode(text), 8)
             entry.mtime = int(time.time())
             tar.addfile(entry, io.BytesIO(content))
         for path, target in sorted(wanted.links.items()):
@@ -143,8 +159,8 @@ def packed(wanted: Generation) -> list[str]:
 
 
 @operation()
-def activated(
-    rig: Rig, wanted: Generation, timeout: int, beside: Mapping[str, Beside], taking: Taking | None
+def activate_generation(
+    rig: Rig, wanted: Generation, timeout: int, beside: Mapping[str, StandbyInstance], taking: Takeover | None
 ) -> Commands:
     """Serve a generation: move the link, have systemd read it, restart what was not started from it, and wait until
     every instance has answered. When one does not, the earlier generation comes back and the operation fails.
@@ -158,11 +174,13 @@ def activated(
     + beside: unit of an instance -> what is started beside the one that runs before that is stopped, if there is room
     + taking: what served before us, and is stopped for good before anything of ours starts
     """
-    yield from _reach(rig, look(rig), lambda found: goal(found, wanted), timeout, beside, taking)
+    yield from _switch_generation(
+        rig, read_serving_state(rig), lambda found: goal_for(found, wanted), timeout, beside, taking
+    )
 
 
 @operation()
-def returned(rig: Rig, kept: Kept, timeout: int, taking: Taking | None = None) -> Commands:
+def return_to_generation(rig: Rig, kept: ObservedGeneration, timeout: int, taking: Takeover | None = None) -> Commands:
     """Serve a generation that lies on the host; the way there is that of `activated`.
 
     + rig: the rig, for where things are
@@ -170,28 +188,28 @@ def returned(rig: Rig, kept: Kept, timeout: int, taking: Taking | None = None) -
     + timeout: seconds to wait for instances that are loading already
     + taking: what served before us, and comes back after it
     """
-    yield from _reach(rig, look(rig), lambda found: goal_of(kept), timeout, taking=taking)
+    yield from _switch_generation(rig, read_serving_state(rig), lambda found: goal_of(kept), timeout, taking=taking)
 
 
-def _reach(
+def _switch_generation(
     rig: Rig,
-    found: Served,
-    aim: Callable[[Served], Goal],
+    found: ObservedServing,
+    aim: Callable[[ObservedServing], ActivationGoal],
     timeout: int,
-    beside: Mapping[str, Beside] = MappingProxyType({}),
-    taking: Taking | None = None,
+    beside: Mapping[str, StandbyInstance] = MappingProxyType({}),
+    taking: Takeover | None = None,
 ) -> Commands:
     config = rig.roots.config
-    way = activation(found, config, aim(found))
+    way = plan_activation(found, config, aim(found))
     deadline = time.monotonic() + timeout
-    while state.is_executing and (found.job or only_loading(way)) and time.monotonic() < deadline:
+    while state.is_executing and (found.job or is_only_loading(way)) and time.monotonic() < deadline:
         gevent.sleep(POLL)
-        forget()
-        found = look(rig)
-        way = activation(found, config, aim(found))
-    if way is None and taking and (taking.back or taking.found.runs):
+        forget_prefetched()
+        found = read_serving_state(rig)
+        way = plan_activation(found, config, aim(found))
+    if way is None and taking and (taking.is_returning or taking.found.is_running):
         way = Activation()
-    if way is None or (only_loading(way) and not state.is_executing):
+    if way is None or (is_only_loading(way) and not state.is_executing):
         host.noop("every instance is up to date")
         return
     number = aim(found).number or found.next_number
@@ -203,7 +221,7 @@ def _reach(
         runtime_units=RUNTIME_UNITS,
         links=LINKS,
         config=config,
-        units=UNITS,
+        units=UNIT_FOLDER,
         activating=ACTIVATING,
         stopped=STOPPED,
         number=number,
@@ -211,42 +229,46 @@ def _reach(
         foreign=[name for name, target in sorted(found.links.items()) if not target],
         log_lines=LOG_LINES,
         read_lines=READ_LINES,
-        causes={one.unit: faults(kind_of(one).causes) for one in rig.instances},
+        causes={one.unit: select_faults(kind_of(one).causes) for one in rig.instances},
         proven=PROVEN,
         smi_timeout=smi.TIMEOUT,
         tolerance_mib=UNEXPLAINED_MIB,
         patience=PATIENCE,
         admin=ADMIN,
         silence=SILENCE,
-        **taking.values(rig) if taking else {"theirs": None, "back": False, "drain": drain(rig)},
+        **taking.template_values(rig) if taking else {"theirs": None, "back": False, "drain": drain_seconds(rig)},
     )
     current, marker = shlex.quote(f"{config}/current"), shlex.quote(f"{config}/{ACTIVATING}")
     test = f'[ "$(readlink {current})" = generations/{number} ] && [ ! -e {marker} ]'
     yield FunctionCommand(run_job, (JOB, script, test, rig.jobs), {})
 
 
-def _has_room(rig: Rig, found: Served, way: Activation, unit: str) -> bool:
+def _has_room(rig: Rig, found: ObservedServing, way: Activation, unit: str) -> bool:
     """Whether one more of an instance can run beside the one that answers; says why not."""
     process = found.processes.get(unit)
     if not state.is_executing or process is None or process.state != "active":
         return False
     instance = next(one for one in rig.instances if one.unit == unit)
-    room: Room | None = host.get_fact(RoomNow, script=room_script(instance))
-    why = refusal(rig, instance, room, renamed=renamed(way)) if room else "what room there is, is not known"
+    room: FreeMemory | None = host.get_fact(FreeMemoryFact, script=render_memory_query(instance))
+    why = (
+        describe_standby_refusal(rig, instance, room, renamed=is_gateway_changed(way))
+        if room
+        else "what room there is, is not known"
+    )
     if why:
         logger.info(f"{host.print_prefix}{instance.name} is stopped before the one in its place starts: {why}")
     return not why
 
 
 @operation()
-def pruned(rig: Rig, wanted: Generation, users: Sequence[str]) -> Generator[StringCommand, None, None]:
+def prune_generations(rig: Rig, wanted: Generation, users: Sequence[str]) -> Generator[StringCommand, None, None]:
     """Remove the oldest generations, and engines, tools, keys and users that none of the others refers to.
 
     + rig: the rig
     + wanted: the generation that is to stay whatever happens
     + users: those on the host that we have made
     """
-    gone = surplus(look(rig), rig, wanted, users)
+    gone = find_surplus(read_serving_state(rig), rig, wanted, users)
     if not gone.generations and not gone.paths and not gone.users:
         host.noop("nothing is left over")
         return

@@ -14,16 +14,16 @@ from pyinfra import host, logger
 from pyinfra.api import FunctionCommand, StringCommand, operation
 
 from rigwright.host import channel
-from rigwright.host.channel import Told, file_name, number, optional, said, text, tolerant, truth, word
-from rigwright.model import keys
+from rigwright.host.channel import HostOutput, file_name, free_text, number, optional, text, tolerant, word, yes_or_no
+from rigwright.model import api_keys
 from rigwright.supply.bundle import LocalFile
-from roles.operations.look import Look
-from roles.operations.shell import Lost, Shell
-from roles.progress import Files, document, progress
+from roles.operations.channel_fact import ChannelFact
+from roles.operations.shell import HostLost, ReconnectingShell
+from roles.progress import FileProgress, parse_progress_document, progress
 
 POLL = 0.5  # seconds between looks at a job
 LOG_LINES = 30  # of a failed job, shown to the operator
-# Seconds that one that has ended has to be gone, with an engine that is bound to it (`rigwright.serving.beside.MOST`,
+# Seconds that one that has ended has to be gone, with an engine that is bound to it (`rigwright.serving.standby.MOST`,
 # and its 30 to stop): 60 of silence are a lost connection
 LEAVING = 50
 NINJA = re.compile(r"^\[([0-9]{1,9})/([0-9]{1,9})\]", re.MULTILINE)
@@ -31,33 +31,33 @@ NINJA = re.compile(r"^\[([0-9]{1,9})/([0-9]{1,9})\]", re.MULTILINE)
 APT = re.compile(r"^(?:dl|pm)status:[^\n]{1,200}?:([0-9]{1,3})(?:\.[0-9]+)?:", re.MULTILINE)
 
 
-HOLDS: channel.Schema = {"holds": (truth,)}
+HOLDS: channel.Schema = {"holds": (yes_or_no,)}
 LISTED: channel.Schema = {"there": (tolerant(file_name), number)}
 STATE: channel.Schema = {
     "active": (word,),
     "size": (optional(number, 0),),
-    "files": (document,),
+    "files": (parse_progress_document,),
     "log": (text,),
 }
 """What templates/look/holds.sh.j2, sent.sh.j2 and job.sh.j2 tell."""
 
 
-class Done(Look[bool]):
+class JobDoneFact(ChannelFact[bool]):
     """Whether a job's result is there: a test command succeeds."""
 
     default = bool
 
     def command(self, test: str) -> StringCommand:
         """templates/look/holds.sh.j2."""
-        return self.script("look/holds.sh.j2", test=test)
+        return self.render_command("look/holds.sh.j2", test=test)
 
     def read(self, output: list[str]) -> bool:
         """Read its verdict."""
-        return bool(channel.read(output, HOLDS).one("holds"))
+        return bool(channel.parse_output(output, HOLDS).one("holds"))
 
 
 @operation()
-def job(
+def ensure_job(
     unit: str,
     script: str,
     test: str,
@@ -77,7 +77,7 @@ def job(
     + test: shell condition that holds once the result is there
     + folder: where script and log are kept on the host
     + watch: a file that grows as `size path` (bytes), when progress is a download, or `files path` for the progress
-      file of a download of many files, which `roles.progress.Files` describes
+      file of a download of many files, which `roles.progress.FileProgress` describes
     + files: what the script finds in `FOLDER/UNIT/files`, sent before it starts; it takes them away itself
     + present: shell condition under which they are not sent
     + secrets: a systemd credential's name -> the file on the operator's machine whose only line it is
@@ -88,13 +88,13 @@ def job(
 
         job(name="Fetch", unit="rw-job-x", script="curl ...", test="[ -e /srv/x ]", folder="/var/lib/rigwright/jobs")
     """
-    if host.get_fact(Done, test=test):
+    if host.get_fact(JobDoneFact, test=test):
         host.noop(f"{unit} is done")
         return
     yield FunctionCommand(run_job, (unit, script, test, folder, watch, files, present, secrets), {})
 
 
-def sent(folder: str, unit: str) -> str:
+def sent_files_folder(folder: str, unit: str) -> str:
     """Where a job finds the files that it was sent."""
     return f"{folder}/{unit}/files"
 
@@ -113,20 +113,20 @@ def run_job(
 ) -> bool:
     """Start or re-attach, and watch to the end; False fails this host, where an exception would show a traceback."""
     folder = f"{folder}/{unit}"
-    watcher = _Watcher(host, unit, folder, watch)
+    watcher = _JobWatcher(host, unit, folder, watch)
     try:
-        if watcher.look().one("active") in ("active", "activating"):
+        if watcher.read_progress().one("active") in ("active", "activating"):
             logger.info(f"{host.print_prefix}{unit} is already running: watching it")
             watcher.begun = True
         else:
-            if watcher.lacks(files, present):
-                watcher.send(files)
-            watcher.start(script, {name: keys.read(path) for name, path in secrets.items()})
-        succeeded = watcher.follow(test)
-    except (Unfit, ValueError) as error:  # the latter: a secret's file is gone
+            if watcher.needs_files(files, present):
+                watcher.send_files(files)
+            watcher.start_unit(script, {name: api_keys.load_api_key(path) for name, path in secrets.items()})
+        succeeded = watcher.watch_to_end(test)
+    except (LocalFileMismatch, ValueError) as error:  # the latter: a secret's file is gone
         logger.error(f"{host.print_prefix}{error}")
         return False
-    except Lost as error:
+    except HostLost as error:
         then = (
             "the job continues on the host: run it again to watch it" if watcher.begun else "run it again to continue"
         )
@@ -134,50 +134,50 @@ def run_job(
         return False
     if succeeded:
         for line in watcher.shell.run(f"grep '^note: ' {shlex.quote(f'{folder}/log')} || true"):
-            logger.warning(f"{host.print_prefix}{said(line.removeprefix('note: '))}")
+            logger.warning(f"{host.print_prefix}{free_text(line.removeprefix('note: '))}")
     else:
         log = watcher.shell.run(f"grep -vaE '^(dl|pm)status:' {shlex.quote(f'{folder}/log')} | tail -n {LOG_LINES}")
         logger.error(f"{host.print_prefix}{unit} failed; the end of {folder}/log:")
         for line in log:
-            logger.error(f"{host.print_prefix}  {said(line)}")
+            logger.error(f"{host.print_prefix}  {free_text(line)}")
     return succeeded
 
 
-def _add(task: Any, before: int, total: int, there: int) -> None:
+def _report_sent_bytes(task: Any, before: int, total: int, there: int) -> None:
     task.at(before + there, total, "bytes")
 
 
-class Unfit(Exception):
+class LocalFileMismatch(Exception):
     """A file of this machine is not what the host is to have."""
 
 
-class _Watcher:
+class _JobWatcher:
     """One job on one host."""
 
     def __init__(self, target: Any, unit: str, folder: str, watch: str) -> None:
         self.host, self.unit, self.folder, self.watch = target, unit, folder, watch
-        self.shell = Shell(target)
+        self.shell = ReconnectingShell(target)
         self.begun = False
         """Whether the job runs, as far as is known."""
 
-    def look(self) -> Told:
+    def read_progress(self) -> HostOutput:
         """How far it is; systemd's ActiveState is `inactive` also for a unit that does not exist (any more)."""
         size, _, grown = self.watch.partition(" ")
         values = {"grown": grown if size != "files" else "", "document": grown if size == "files" else ""}
-        return self.shell.told("look/job.sh.j2", STATE, unit=self.unit, log=f"{self.folder}/log", **values)
+        return self.shell.read_facts("look/job.sh.j2", STATE, unit=self.unit, log=f"{self.folder}/log", **values)
 
-    def holds(self, test: str) -> bool:
+    def is_condition_met(self, test: str) -> bool:
         """Whether a condition of the host's holds."""
-        return bool(self.shell.told("look/holds.sh.j2", HOLDS, test=test).one("holds"))
+        return bool(self.shell.read_facts("look/holds.sh.j2", HOLDS, test=test).one("holds"))
 
-    def lacks(self, files: Sequence[LocalFile], present: str) -> bool:
+    def needs_files(self, files: Sequence[LocalFile], present: str) -> bool:
         """Whether the host needs files to be sent; what an earlier run has sent for nothing is taken away."""
-        if files and not (present and self.holds(present)):
+        if files and not (present and self.is_condition_met(present)):
             return True
         self.shell.run(f"rm -rf {shlex.quote(f'{self.folder}/files')}")
         return False
 
-    def send(self, files: Sequence[LocalFile]) -> None:
+    def send_files(self, files: Sequence[LocalFile]) -> None:
         """Bring files that are not there yet, or not whole.
 
         Raises:
@@ -185,19 +185,19 @@ class _Watcher:
         """
         folder, total, done = f"{self.folder}/files", sum(file.size for file in files), 0
         # apt reads them as a user of its own, whatever the login's umask is
-        there = dict(self.shell.told("look/sent.sh.j2", LISTED, folder=folder).many("there"))
+        there = dict(self.shell.read_facts("look/sent.sh.j2", LISTED, folder=folder).many("there"))
         with progress.task(self.host.name, f"sending {len(files)} files") as task:
             for file in files:
                 if there.get(file.name) != file.size:
                     # in a thread: the deploy lock needs its signs of life while a large file is read
                     if wrong := gevent.get_hub().threadpool.apply(file.refusal):
-                        raise Unfit(wrong)
-                    report = partial(_add, task, done, total)
-                    self.shell.append(file.path, f"{folder}/{file.name}", report)
+                        raise LocalFileMismatch(wrong)
+                    report = partial(_report_sent_bytes, task, done, total)
+                    self.shell.append_file(file.path, f"{folder}/{file.name}", report)
                 done += file.size
-                task.at(done, total, "bytes")
+                task.report_done(done, total, "bytes")
 
-    def start(self, script: str, secrets: Mapping[str, str]) -> None:
+    def start_unit(self, script: str, secrets: Mapping[str, str]) -> None:
         """Write the script and start the unit; one that failed before makes room.
 
         systemd copies a secret to where only the unit reads it, before the unit begins; ours is on no disk, and goes.
@@ -230,20 +230,20 @@ class _Watcher:
         )
         self.begun = True
 
-    def follow(self, test: str) -> bool:
+    def watch_to_end(self, test: str) -> bool:
         """Watch until the unit ends; whether it has not failed, and its result is there."""
         with progress.task(self.host.name, self.unit.removeprefix("rw-job-"), detached=True) as task:
-            files = Files(task)
+            files = FileProgress(task)
             while True:
-                told = self.look()
+                told = self.read_progress()
                 self._report(task, told.one("size"), told.one("log").splitlines())
                 for shown in filter(None, told.all("files")):
-                    files.show(shown)
+                    files.update_files(shown)
                 if told.one("active") in ("inactive", "failed"):
                     break
                 gevent.sleep(POLL)
         # its result may be there from before: systemd keeps a unit that has failed, and forgets one that has not
-        return told.one("active") == "inactive" and self.holds(test)
+        return told.one("active") == "inactive" and self.is_condition_met(test)
 
     def _report(self, task: Any, size: int, log: list[str]) -> None:
         begins = [number for number, line in enumerate(log) if line.startswith("==> ")]
@@ -252,7 +252,7 @@ class _Watcher:
         since = "\n".join(log[begins[-1] :] if begins else log)
         built, percent = NINJA.findall(since), APT.findall(since)
         if steps:
-            task.label(said(steps[-1]))
+            task.label(free_text(steps[-1]))
         if percent:
             task.at(number(percent[-1]), 100, "%")
         elif built:

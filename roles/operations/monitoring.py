@@ -7,38 +7,38 @@ from collections.abc import Generator
 from pyinfra import host
 from pyinfra.api import QuoteString, StringCommand, operation
 
-from rigwright.model.monitoring.found import NOWHERE, Found, State
+from rigwright.model.monitoring.service_facts import NO_MONITORING, MonitoringFacts, ServiceFacts
 from rigwright.model.rig import Rig
-from rigwright.monitoring import found as told
-from rigwright.monitoring import service
+from rigwright.monitoring import monitoring_facts as told
+from rigwright.monitoring import monitoring_units
 from rigwright.render import render
-from roles.operations.look import Look
+from roles.operations.channel_fact import ChannelFact
 
 TRIES = 100  # five a second: on a slow disk Prometheus reads what it has kept before it listens
 
 
-class Watching(Look[State]):
+class MonitoringStateFact(ChannelFact[MonitoringFacts]):
     """The units, their processes, and what each was started from."""
 
-    default = staticmethod(lambda: NOWHERE)
+    default = staticmethod(lambda: NO_MONITORING)
 
     def command(self, rig: Rig) -> StringCommand:
         """templates/look/monitoring.sh.j2."""
-        return self.script("look/monitoring.sh.j2", **told.questions(rig))
+        return self.render_command("look/monitoring.sh.j2", **told.monitoring_state_values(rig))
 
-    def read(self, output: list[str]) -> State:
+    def read(self, output: list[str]) -> MonitoringFacts:
         """Read what it tells."""
         return told.parse(output)
 
 
 @operation()
-def watching(rig: Rig) -> Generator[StringCommand, None, None]:
+def ensure_monitoring(rig: Rig) -> Generator[StringCommand, None, None]:
     """Have the declared units enabled and their processes started from what the rig asks for, and no other there.
 
     + rig: the rig
     """
-    found = host.get_fact(Watching, rig=rig)
-    pending, known = told.pending(found, rig), service.secrets(rig)
+    found = host.get_fact(MonitoringStateFact, rig=rig)
+    pending, known = told.find_pending(found, rig), monitoring_units.secrets_by_path(rig)
     if not pending:
         host.noop("what watches is as declared")
         return
@@ -47,18 +47,18 @@ def watching(rig: Rig) -> Generator[StringCommand, None, None]:
             "unit": one.unit_name,
             "package": one.kind.package,
             "floor": one.floor,
-            "restart": not found.units.get(one.name, Found()).runs(one.digest(known)),
+            "restart": not found.units.get(one.name, ServiceFacts()).is_running(one.digest(known)),
             "listens": f"src {one.endpoint}",
             "endpoint": one.endpoint,
         }
-        for one in service.services(rig)
+        for one in monitoring_units.monitoring_services(rig)
         if one.name in pending
     ]
-    declared = {one.name for one in service.services(rig)}
+    declared = {one.name for one in monitoring_units.monitoring_services(rig)}
     going = [name for name in pending if name not in declared]
     script = render(
         "monitoring/start.sh.j2",
-        **told.release(rig, going),
+        **told.monitoring_release_values(rig, going),
         secrets=sorted(found.secrets - known.keys()),
         starting=starting,
         tries=TRIES,

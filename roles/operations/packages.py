@@ -8,15 +8,15 @@ from types import MappingProxyType
 
 from pyinfra.api import FunctionCommand, operation
 
-from rigwright.delivery.network import network
+from rigwright.delivery.network import job_network
 from rigwright.model.rig import Rig
 from rigwright.render import render
-from rigwright.supply.bundle import Packages
-from roles.operations.jobs import job, sent
+from rigwright.supply.bundle import BundledPackages
+from roles.operations.jobs import ensure_job, sent_files_folder
 
 
 @operation()
-def packages(
+def install_distribution_packages(
     names: Sequence[str],
     rig: Rig,
     system: str,
@@ -45,15 +45,15 @@ def packages(
     states = f"dpkg-query -W -f '${{db:Status-Status}}\\n' {listing} 2>/dev/null"
     installed = f'[ "$({states} | grep -cx installed)" = {len(names)} ]'
     unit, folder = "rw-job-packages", rig.jobs
-    bundled = rig.bundle.packages(system) if rig.bundle else Packages()
+    bundled = rig.bundle.packages(system) if rig.bundle else BundledPackages()
     script = render(
         "packages/install.sh.j2",
         names=names,
-        network=network(rig),
+        network=job_network(rig),
         ledger=rig.ledger,
         masked=masked,
         accounts=accounts,
         packages=bundled,
-        sent=sent(folder, unit) if bundled.files else "",
+        sent=sent_files_folder(folder, unit) if bundled.files else "",
     )
-    yield from job._inner(unit=unit, script=script, test=installed, folder=folder, files=bundled.files)
+    yield from ensure_job._inner(unit=unit, script=script, test=installed, folder=folder, files=bundled.files)

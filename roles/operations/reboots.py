@@ -9,9 +9,9 @@ from typing import Any
 import gevent
 from pyinfra import logger
 
-from rigwright.nvidia.cards.holders import ENDS, Holders, holders_of
-from rigwright.nvidia.cards.holders import script as holders_script
-from roles.operations.shell import Lost, Shell
+from rigwright.nvidia.cards.card_processes import ENDS, ForeignProcesses, parse_holders
+from rigwright.nvidia.cards.card_processes import render_holders_query as holders_script
+from roles.operations.shell import HostLost, ReconnectingShell
 from roles.progress import progress
 
 # Seconds until a host must be back: boards with eight cards and much memory take minutes until they boot
@@ -21,7 +21,7 @@ BOOT = "systemctl show --property=UserspaceTimestamp --property=UserspaceTimesta
 DRAIN = "systemctl stop rigwright.target 'rigwright-*.service' 2>/dev/null; true"
 
 
-def needed(shell: Shell, why: str, lent: Collection[int]) -> list[str]:
+def describe_needed_reboot(shell: ReconnectingShell, why: str, lent: Collection[int]) -> list[str]:
     """What to say of a reboot that nobody has consented to.
 
     Args:
@@ -33,10 +33,10 @@ def needed(shell: Shell, why: str, lent: Collection[int]) -> list[str]:
         f"needs a reboot: {why}. Re-run deploy with --reboot, or reboot it yourself and re-run deploy; the "
         "steps after the driver wait until then"
     )
-    return [said, *(f"{line}{ENDS}" for line in (_holders(shell, lent).borrowers if lent else ()))]
+    return [said, *(f"{line}{ENDS}" for line in (_read_card_holders(shell, lent).borrowers if lent else ()))]
 
 
-def reboot(host: Any, why: str, lent: Collection[int]) -> bool:
+def reboot_host(host: Any, why: str, lent: Collection[int]) -> bool:
     """Stop what we serve, reboot the host and wait for it; False where somebody else uses a card that is not lent.
 
     Args:
@@ -44,8 +44,8 @@ def reboot(host: Any, why: str, lent: Collection[int]) -> bool:
         why: For the operator.
         lent: GPU indexes of the cards that are lent: whoever may reboot the host may end what runs there, and is told.
     """
-    shell = Shell(host, PATIENCE)
-    others = _holders(shell, lent)
+    shell = ReconnectingShell(host, PATIENCE)
+    others = _read_card_holders(shell, lent)
     if others.strangers:
         for line in others.strangers:
             logger.error(f"{host.print_prefix}no reboot: {line}")
@@ -60,11 +60,11 @@ def reboot(host: Any, why: str, lent: Collection[int]) -> bool:
     shell.run("systemd-run --quiet --on-active=1 --timer-property=AccuracySec=100ms systemctl reboot")
     started = time.monotonic()
     with progress.task(host.name, "rebooting") as task:
-        task.label("waiting for the host to come back")
+        task.start_step("waiting for the host to come back")
         # a system that goes down may have no answer left
         while shell.run(BOOT) in (before, []):
             if time.monotonic() - started > PATIENCE:
-                raise Lost(f"it did not go down within {PATIENCE} s")
+                raise HostLost(f"it did not go down within {PATIENCE} s")
             gevent.sleep(0.5)
         # what is asked next must not meet a system that is still starting
         shell.run("timeout 50 systemctl is-system-running --wait >/dev/null 2>&1; true")
@@ -72,5 +72,5 @@ def reboot(host: Any, why: str, lent: Collection[int]) -> bool:
     return True
 
 
-def _holders(shell: Shell, lent: Collection[int]) -> Holders:
-    return holders_of(shell.run(holders_script()), lent)
+def _read_card_holders(shell: ReconnectingShell, lent: Collection[int]) -> ForeignProcesses:
+    return parse_holders(shell.run(holders_script()), lent)

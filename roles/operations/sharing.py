@@ -7,59 +7,61 @@ from collections.abc import Generator
 from pyinfra import host
 from pyinfra.api import QuoteString, StringCommand, operation
 
-from rigwright.model.entry import Share
+from rigwright.model.entry import ShareEntry
 from rigwright.model.rig import Rig
-from rigwright.model.sharing import Found
+from rigwright.model.sharing import SharingFacts
 from rigwright.render import render
-from rigwright.weights import sharing
-from roles.operations.look import Look
+from rigwright.weights import weight_sharing
+from roles.operations.channel_fact import ChannelFact
 
 TRIES = 100  # five a second: nginx itself tries for three to get a port that was not free
 
 
-class Sharing(Look[Found]):
+class ShareStateFact(ChannelFact[SharingFacts]):
     """The unit, its process, and what it was started from."""
 
-    default = Found
+    default = SharingFacts
 
     def command(self) -> StringCommand:
         """templates/look/sharing.sh.j2."""
-        return self.script("look/sharing.sh.j2", **sharing.questions())
+        return self.render_command("look/sharing.sh.j2", **weight_sharing.share_state_values())
 
-    def read(self, output: list[str]) -> Found:
+    def read(self, output: list[str]) -> SharingFacts:
         """Read what it tells."""
-        return sharing.parse(output)
+        return weight_sharing.parse_sharing_facts(output)
 
 
 @operation()
-def shared(rig: Rig, share: Share) -> Generator[StringCommand, None, None]:
+def ensure_share(rig: Rig, share: ShareEntry) -> Generator[StringCommand, None, None]:
     """Have the unit enabled, and its process started from the texts that the rig asks for.
 
     + rig: the rig
     + share: what it shares
     """
-    found, wanted = host.get_fact(Sharing), sharing.digest(rig, share)
-    if found.settled(wanted):
-        host.noop(f"weights are shared on {sharing.endpoint(share)}")
+    found, wanted = host.get_fact(ShareStateFact), weight_sharing.share_digest(rig, share)
+    if found.is_settled(wanted):
+        host.noop(f"weights are shared on {weight_sharing.share_endpoint(share)}")
         return
     script = render(
         "sharing/start.sh.j2",
-        share_unit=sharing.UNIT,
-        restart=not found.runs(wanted),
-        listens=sharing.listens(share),
-        endpoint=sharing.endpoint(share),
+        share_unit=weight_sharing.SHARE_UNIT,
+        restart=not found.is_running(wanted),
+        listens=weight_sharing.listener_filter(share),
+        endpoint=weight_sharing.share_endpoint(share),
         tries=TRIES,
     )
     yield StringCommand("sh", "-c", QuoteString(script))
 
 
 @operation()
-def unshared(rig: Rig) -> Generator[StringCommand, None, None]:
+def remove_share(rig: Rig) -> Generator[StringCommand, None, None]:
     """Stop sharing, and take unit and configuration away.
 
     + rig: the rig
     """
-    if not host.get_fact(Sharing).there:
+    if not host.get_fact(ShareStateFact).there:
         host.noop("no weights are shared")
         return
-    yield StringCommand("sh", "-c", QuoteString(render("sharing/release.sh.j2", **sharing.release(rig))))
+    yield StringCommand(
+        "sh", "-c", QuoteString(render("sharing/release.sh.j2", **weight_sharing.share_release_values(rig)))
+    )

@@ -14,21 +14,21 @@ from pyinfra import logger
 from pyinfra.api.exceptions import ConnectError
 
 from rigwright.host import channel
-from rigwright.host.channel import Told
+from rigwright.host.channel import HostOutput
 from rigwright.render import render
-from roles import root
-from roles.deploy_lock import deploy_lock_of
+from roles import root_shell
+from roles.deploy_lock import find_deploy_lock
 
 PART = 256 * 1024  # bytes that are sent at a time
 SILENCE = 60.0  # seconds that a command may say nothing
 LOST = 120  # seconds a connection may be gone before the run gives up on a host
 
 
-class Lost(Exception):
+class HostLost(Exception):
     """The host cannot be reached any more, or a command of ours fails there."""
 
 
-class Shell:
+class ReconnectingShell:
     """One host's shell, as root."""
 
     def __init__(self, host: Any, patience: float = LOST) -> None:
@@ -48,35 +48,35 @@ class Shell:
         """
         given_up = time.monotonic() + self.patience
         while True:
-            held = deploy_lock_of(self.host)
+            held = find_deploy_lock(self.host)
             if held and held.lost:
-                raise Lost(f"the deploy lock was lost: {held.lost}")
+                raise HostLost(f"the deploy lock was lost: {held.lost}")
             try:
-                answer = root.run(self.host, command, stdin or "", SILENCE)
-            except root.NoRoot as error:
-                raise Lost(str(error)) from error
-            except root.Slow as error:
-                raise Lost(f"`{_words(command)}`: {error}") from error
-            except root.Gone as error:
+                answer = root_shell.run_command(self.host, command, stdin or "", SILENCE)
+            except root_shell.RootDenied as error:
+                raise HostLost(str(error)) from error
+            except root_shell.HostTooSlow as error:
+                raise HostLost(f"`{_shorten_command(command)}`: {error}") from error
+            except root_shell.ConnectionGone as error:
                 self._reconnect(given_up, str(error))
                 continue
             if answer.status == 0:
                 return answer.lines
             said = (answer.err or answer.out).decode(errors="replace").strip()
-            raise Lost(f"`{_words(command)}` failed: {root.shown(said)}")
+            raise HostLost(f"`{_shorten_command(command)}` failed: {root_shell.strip_control_characters(said)}")
 
-    def told(self, template: str, schema: channel.Schema, **values: object) -> Told:
+    def read_facts(self, template: str, schema: channel.Schema, **values: object) -> HostOutput:
         """What a template's script tells.
 
         Raises:
             Lost: the host stays away, the command fails, or it tells something else.
         """
         try:
-            return channel.read(self.run(render(template, **values)), schema)
+            return channel.parse_output(self.run(render(template, **values)), schema)
         except ValueError as error:
-            raise Lost(str(error)) from error
+            raise HostLost(str(error)) from error
 
-    def append(self, source: Path, target: str, report: Callable[[int], None]) -> None:
+    def append_file(self, source: Path, target: str, report: Callable[[int], None]) -> None:
         """Bring the rest of a file of this machine to one on the host, which has the beginning of it, or nothing.
 
         Args:
@@ -92,9 +92,9 @@ class Shell:
             try:
                 self._stream(source, there if there < whole else 0, target, report)
                 return
-            except root.Slow as error:
-                raise Lost(f"sending {source.name}: {error}") from error
-            except root.BROKEN as error:
+            except root_shell.HostTooSlow as error:
+                raise HostLost(f"sending {source.name}: {error}") from error
+            except root_shell.BROKEN as error:
                 if there != before:  # it got on: what was sent before may have taken longer
                     before, given_up = there, time.monotonic() + self.patience
                 self._reconnect(given_up, str(error))
@@ -104,41 +104,43 @@ class Shell:
         # of coreutils 9.1 empties the file where the place is in its first block.
         place = f"oflag=seek_bytes seek={offset:d} conv=notrunc" if offset else ""
         command = f"umask 022; dd of={shlex.quote(target)} bs=1M iflag=fullblock {place} status=none"
-        with closing(root.start(self.host, command, LOST)) as session, source.open("rb") as file:
+        with closing(root_shell.start_command(self.host, command, LOST)) as session, source.open("rb") as file:
             file.seek(offset)
-            allowed = root.Allowance(LOST)
+            allowed = root_shell.TransferAllowance(LOST)
             try:
                 while part := file.read(PART):
-                    root.send(session, part, allowed)
+                    root_shell.send_bytes(session, part, allowed)
                     offset += len(part)
                     report(offset)
                 session.shutdown_write()
-            except root.Slow:
+            except root_shell.HostTooSlow:
                 raise
             except OSError:
                 if not session.exit_status_ready():
                     raise
-            status = root.ended(session, LOST)
-            with root.closed_after(session, LOST):
-                said = session.makefile_stderr("rb").read(root.KEPT).decode(errors="replace")
-        if status > 0 or (status < 0 and root.connected(self.host)):
-            raise Lost(f"{target} cannot be written: {root.shown(said.strip()) or 'dd was ended'}")
+            status = root_shell.wait_for_exit(session, LOST)
+            with root_shell.close_after(session, LOST):
+                said = session.makefile_stderr("rb").read(root_shell.KEPT).decode(errors="replace")
+        if status > 0 or (status < 0 and root_shell.is_connected(self.host)):
+            raise HostLost(
+                f"{target} cannot be written: {root_shell.strip_control_characters(said.strip()) or 'dd was ended'}"
+            )
         if status < 0:
             raise EOFError("the session ended")
 
     def _reconnect(self, given_up: float, why: str) -> None:
         if time.monotonic() > given_up:
-            raise Lost(f"no connection for {self.patience:.0f} s ({why})")
+            raise HostLost(f"no connection for {self.patience:.0f} s ({why})")
         gevent.sleep(1)
         try:
             self.host.connector.connect()
         except ConnectError:
             logger.debug("still no connection to %s", self.host.name)
             return
-        if held := deploy_lock_of(self.host):
+        if held := find_deploy_lock(self.host):
             held.renew()
 
 
-def _words(command: str) -> str:
+def _shorten_command(command: str) -> str:
     """The beginning of a command, for messages."""
     return command.splitlines()[0][:60]

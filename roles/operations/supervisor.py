@@ -39,7 +39,7 @@ CAUSES = {
 }
 
 
-class Uncountable(Exception):
+class TooManyFiles(Exception):
     """There are more files than can be looked at in PATIENCE."""
 
 
@@ -59,7 +59,7 @@ def is_private_folder(path: Path) -> bool:
     return stat.S_ISDIR(there.st_mode) and there.st_uid == 0
 
 
-def shortage(folders: Sequence[str], least_kib: int) -> str:
+def describe_shortage(folders: Sequence[str], least_kib: int) -> str:
     """Why the step has to end for the sake of the file systems that it writes to; empty where it has not."""
     for folder in folders:
         place = folder.removeprefix("/proc/1/root")
@@ -74,7 +74,7 @@ def shortage(folders: Sequence[str], least_kib: int) -> str:
     return ""
 
 
-def processes_of(unit: str) -> list[str]:
+def unit_processes(unit: str) -> list[str]:
     """Numbers of a unit's processes; none where it does not run, or the host has no cgroups."""
     asked = ["systemctl", "show", "--property=ControlGroup", "--value", unit]
     group = subprocess.run(asked, stdout=-1, stderr=-3, text=True).stdout.strip()
@@ -85,7 +85,7 @@ def processes_of(unit: str) -> list[str]:
     return found
 
 
-def entries(folder: str) -> list[Path]:
+def list_entries(folder: str) -> list[Path]:
     """A folder's entries; none where the kernel does not list it."""
     try:
         return list(Path(folder).iterdir())
@@ -101,10 +101,10 @@ def open_files(processes: Iterable[str]) -> Iterator[Path]:
     them, by its own /proc/TID (task/TID has no map_files).
     """
     for process in processes:
-        threads = entries(f"/proc/{process}/task")
+        threads = list_entries(f"/proc/{process}/task")
         for thread in threads:
-            yield from entries(f"{thread}/fd")
-        yield from next(filter(None, (entries(f"/proc/{thread.name}/map_files") for thread in threads)), [])
+            yield from list_entries(f"{thread}/fd")
+        yield from next(filter(None, (list_entries(f"/proc/{thread.name}/map_files") for thread in threads)), [])
 
 
 def unlinked_kib(processes: Iterable[str], folders: Iterable[str], until: float) -> int:
@@ -124,7 +124,7 @@ def unlinked_kib(processes: Iterable[str], folders: Iterable[str], until: float)
             devices.add(Path(folder).stat().st_dev)
     for path in open_files(processes):
         if time.monotonic() > until:
-            raise Uncountable
+            raise TooManyFiles
         with suppress(OSError):
             there = path.stat()
             if stat.S_ISREG(there.st_mode) and not there.st_nlink and there.st_dev in devices:
@@ -132,7 +132,7 @@ def unlinked_kib(processes: Iterable[str], folders: Iterable[str], until: float)
     return sum(sizes.values()) // 2
 
 
-def excess(folders: Sequence[str], most_kib: int, unit: str) -> str:
+def describe_excess(folders: Sequence[str], most_kib: int, unit: str) -> str:
     """Why the step has to end for what it has written; empty where it has not."""
     until = time.monotonic() + PATIENCE
     try:
@@ -143,19 +143,19 @@ def excess(folders: Sequence[str], most_kib: int, unit: str) -> str:
             timeout=PATIENCE,
             env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
         )
-        used = int(done.stdout.split()[-2]) + unlinked_kib(processes_of(unit), folders, until)
-    except (subprocess.TimeoutExpired, Uncountable):
+        used = int(done.stdout.split()[-2]) + unlinked_kib(unit_processes(unit), folders, until)
+    except (subprocess.TimeoutExpired, TooManyFiles):
         return "it has written more files than can be counted in a minute"
     return f"it has written {used >> 10} MiB, and may write {most_kib >> 10}" if used > most_kib else ""
 
 
-def end(unit: str) -> None:
+def end_unit(unit: str) -> None:
     """End the step, whatever it does."""
     subprocess.run(["systemctl", "kill", "--signal=KILL", unit], stderr=-3)
     subprocess.run(["systemctl", "stop", unit], stderr=-3)
 
 
-def ended_by(unit: str) -> str:
+def systemd_limit_hit(unit: str) -> str:
     """The limit by which systemd has ended a unit; it forgets the unit then."""
     asked = ["systemctl", "show", "--property=Result", "--value", unit]
     result = subprocess.run(asked, stdout=-1, text=True).stdout.strip()
@@ -163,7 +163,9 @@ def ended_by(unit: str) -> str:
     return CAUSES.get(result, "")
 
 
-def follow(output: IO[bytes], unit: str, most_kib: int, least_kib: int, log_bytes: int, folders: Sequence[str]) -> str:
+def watch_step(
+    output: IO[bytes], unit: str, most_kib: int, least_kib: int, log_bytes: int, folders: Sequence[str]
+) -> str:
     """Pass output on and watch limits until the command has ended; returns why the step was ended, if it was.
 
     Files are counted in a thread, so that neither output nor the looks at file systems wait for that.
@@ -191,17 +193,17 @@ def follow(output: IO[bytes], unit: str, most_kib: int, least_kib: int, log_byte
                     continue
                 looked = now
                 if why:  # a unit that was not loaded yet has gone on
-                    end(unit)
+                    end_unit(unit)
                     continue
                 places = [*folders, *temporary_folders(unit)]
-                why = shortage(places, least_kib)
+                why = describe_shortage(places, least_kib)
                 if measurement and measurement.done():
                     why = why or measurement.result()
                     measurement, measured = None, now + max(MEASURE, SHARE * (now - started))
                 elif not measurement and now > measured:
-                    measurement, started = pool.submit(excess, places, most_kib, unit), now
+                    measurement, started = pool.submit(describe_excess, places, most_kib, unit), now
                 if why:
-                    end(unit)
+                    end_unit(unit)
         finally:
             pool.shutdown(wait=False)  # the unit may have to end first; Python waits for the thread as it exits
 
@@ -212,13 +214,13 @@ def main(words: list[str]) -> int:
     (unit, most_kib, least_kib, log_bytes, *folders), command = words[:at], words[at + 1 :]
     with subprocess.Popen(command, stdout=-1, stderr=-2) as running:
         try:
-            why = follow(
+            why = watch_step(
                 cast("IO[bytes]", running.stdout), unit, int(most_kib), int(least_kib), int(log_bytes), folders
             )
         except BaseException:
-            end(unit)
+            end_unit(unit)
             raise
-    found = ended_by(unit)
+    found = systemd_limit_hit(unit)
     why = why or found
     if why:
         sys.stdout.write(f"limit: {unit} was ended: {why}\n")

@@ -10,14 +10,14 @@ from pyinfra.api import QuoteString, StringCommand, operation
 
 from rigwright.host import channel
 from rigwright.host.channel import optional
-from rigwright.plan.facts import passwd
-from roles.operations.look import Look
+from rigwright.plan.host_facts import passwd
+from roles.operations.channel_fact import ChannelFact
 
 NO_LOGIN = "/usr/sbin/nologin"
 
 
 @dataclass(frozen=True)
-class Login:
+class LoginAccount:
     """How a user can be logged in as."""
 
     home: str
@@ -32,33 +32,33 @@ SCHEMA: channel.Schema = {"passwd": (optional(passwd),), "joined": (channel.word
 """What templates/look/passwd.sh.j2 tells."""
 
 
-class Passwd(Look[dict[str, Login]]):
+class PasswdFact(ChannelFact[dict[str, LoginAccount]]):
     """User -> its login; without those that are not there."""
 
     default = dict
 
     def command(self, users: Sequence[str]) -> StringCommand:
         """templates/look/passwd.sh.j2."""
-        return self.script("look/passwd.sh.j2", users=list(users))
+        return self.render_command("look/passwd.sh.j2", users=list(users))
 
-    def read(self, output: list[str]) -> dict[str, Login]:
+    def read(self, output: list[str]) -> dict[str, LoginAccount]:
         """Read what it tells."""
-        told = channel.read(output, SCHEMA)
+        told = channel.parse_output(output, SCHEMA)
         joined, open_ = told.all("joined"), told.all("open")
         lines = [line.split(":") for line in told.all("passwd") if line]
-        return {one[0]: Login(one[5], one[6], one[0] in joined, one[0] in open_) for one in lines}
+        return {one[0]: LoginAccount(one[5], one[6], one[0] in joined, one[0] in open_) for one in lines}
 
 
 @operation()
-def service_users(users: Sequence[str], home: str, ledger: str) -> Generator[StringCommand, None, None]:
+def ensure_service_users(users: Sequence[str], home: str, ledger: str) -> Generator[StringCommand, None, None]:
     """Have system users that nobody can log in as, each with a group of its own, and write down that they are ours.
 
     + users: their names
     + home: their home, which is not made
     + ledger: the file that knows what is ours
     """
-    found = host.get_fact(Passwd, users=list(users)) if users else {}
-    wrong = [user for user in users if found.get(user) != Login(home, NO_LOGIN)]
+    found = host.get_fact(PasswdFact, users=list(users)) if users else {}
+    wrong = [user for user in users if found.get(user) != LoginAccount(home, NO_LOGIN)]
     if not wrong:
         host.noop(f"{len(users)} users are up to date")
     for user in wrong:

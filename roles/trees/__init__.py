@@ -14,13 +14,13 @@ from pyinfra.api import FunctionCommand, StringCommand, operation
 
 from rigwright.host import channel
 from rigwright.model.rig import Rig
-from rigwright.plan import trees
-from rigwright.plan.desired import Desired
-from rigwright.weights.records import PACKAGE
-from rigwright.weights.records import programs as programs_folder
-from roles import fetching
+from rigwright.plan import tree_records
+from rigwright.plan.plan_inputs import TargetState
+from rigwright.weights.verification import PACKAGE
+from rigwright.weights.verification import weights_program_folder as programs_folder
+from roles import artefact_jobs
+from roles.operations.channel_fact import ChannelFact
 from roles.operations.jobs import run_job
-from roles.operations.look import Look
 
 HOST = Path(__file__).with_name("host")
 JOB = "rw-job-trees"
@@ -28,7 +28,7 @@ JOB = "rw-job-trees"
 
 
 @dataclass(frozen=True)
-class Pending:
+class PendingTree:
     """What is to be done about a tree."""
 
     what: str
@@ -38,32 +38,32 @@ class Pending:
 
 
 @dataclass(frozen=True)
-class Found:
+class TreeFacts:
     """The trees of a host."""
 
     there: dict[str, str] = field(default_factory=dict)
     """Tree -> for a generation, the digest of what it says of itself."""
-    pending: tuple[Pending, ...] = ()
+    pending: tuple[PendingTree, ...] = ()
     """What of them is not as it was recorded."""
 
 
-class Looked(Look[Found]):
+class TreesFact(ChannelFact[TreeFacts]):
     """The trees, and what of them is not as it was recorded."""
 
-    default = Found
+    default = TreeFacts
 
     def command(self, asked: str) -> StringCommand:
         """templates/trees/look.sh.j2."""
-        return self.script("trees/look.sh.j2", program=program("look"), asked=asked)
+        return self.render_command("trees/look.sh.j2", program=render_tree_program("look"), asked=asked)
 
-    def read(self, output: list[str]) -> Found:
+    def read(self, output: list[str]) -> TreeFacts:
         """Read what it tells."""
-        told = channel.read(output, trees.LOOKED)
-        return Found(dict(told.many("there")), tuple(Pending(*row) for row in told.many("pending")))
+        told = channel.parse_output(output, tree_records.SCAN_SCHEMA)
+        return TreeFacts(dict(told.many("there")), tuple(PendingTree(*row) for row in told.many("pending")))
 
 
 @cache
-def program(main: str) -> str:
+def render_tree_program(main: str) -> str:
     """The text of a program of ours, for `python3 -c`: the modules that it needs, each before those that import it."""
     names = ("entry", "glance", "look", "prove", "settle")
     texts = {name: (HOST / f"{name}.py").read_text() for name in names[: names.index(main) + 1]}
@@ -78,47 +78,49 @@ def program(main: str) -> str:
     )
 
 
-def texts(rig: Rig) -> dict[str, dict[str, bytes]]:
+def collect_program_texts(rig: Rig) -> dict[str, dict[str, bytes]]:
     """Trees that are programs of ours: path -> name -> content."""
-    sources = {path.name: path.read_bytes() for path in fetching.PROGRAMS.glob("*.py")}
+    sources = {path.name: path.read_bytes() for path in artefact_jobs.PROGRAMS.glob("*.py")}
     return {f"{programs_folder(rig)}/{PACKAGE}": sources}
 
 
-def look(rig: Rig) -> Found:
+def read_trees(rig: Rig) -> TreeFacts:
     """The trees of the host of the running deploy."""
-    return host.get_fact(Looked, asked=json.dumps(trees.asked(rig, texts(rig)), sort_keys=True))
+    return host.get_fact(
+        TreesFact, asked=json.dumps(tree_records.scan_request(rig, collect_program_texts(rig)), sort_keys=True)
+    )
 
 
-def changed(rig: Rig) -> list[str]:
+def describe_changed_trees(rig: Rig) -> list[str]:
     """Which trees of the host of the running deploy have other bytes than were installed, a line each: nothing of them
     may be run any more.
     """
     cure = "remove that folder, which is installed again then"
     return [
-        f"{one.tree}: {channel.said(one.where)} is not what was installed: {cure}"
-        for one in look(rig).pending
+        f"{one.tree}: {channel.free_text(one.where)} is not what was installed: {cure}"
+        for one in read_trees(rig).pending
         if one.what == "changed"
     ]
 
 
 @operation()
-def recorded(rig: Rig, wanted: Desired) -> Generator[FunctionCommand, None, None]:
+def write_tree_records(rig: Rig, wanted: TargetState) -> Generator[FunctionCommand, None, None]:
     """Have each tree as it was installed, and a record of it.
 
     + rig: the rig
     + wanted: what it comes to on the host
     """
-    found, asked = look(rig), trees.asked(rig, texts(rig))
-    missing = trees.missing(wanted, texts(rig), found.there)
+    found, asked = read_trees(rig), tree_records.scan_request(rig, collect_program_texts(rig))
+    missing = tree_records.find_missing_trees(wanted, collect_program_texts(rig), found.there)
     if not (found.pending or missing):
         host.noop("everything installed is as it was recorded")
         return
     for one in found.pending:
         # what has just been installed has no record yet: this step makes it, and says so
         if one.what not in ("stale", "unrecorded"):
-            logger.info(f"{host.print_prefix}{one.tree}: {channel.said(one.where) or 'itself'} is {one.what}")
+            logger.info(f"{host.print_prefix}{one.tree}: {channel.free_text(one.where) or 'itself'} is {one.what}")
     words = ["/usr/bin/python3", "-I", "-S", "-B", "-c"]
     spec = json.dumps({**asked, "sealed": wanted.generation.digest}, sort_keys=True)
-    script = f"exec {shlex.join([*words, program('settle'), spec])}\n"
-    test = f'[ -z "$({shlex.join([*words, program("look"), spec])})" ]'
+    script = f"exec {shlex.join([*words, render_tree_program('settle'), spec])}\n"
+    test = f'[ -z "$({shlex.join([*words, render_tree_program("look"), spec])})" ]'
     yield FunctionCommand(run_job, (JOB, script, test, rig.jobs), {})

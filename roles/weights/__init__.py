@@ -6,57 +6,63 @@ import shlex
 
 from pyinfra.api import deploy
 
-from rigwright.delivery.tools import Tools, hub_client
+from rigwright.delivery.tool_environments import ToolEnvironment, hub_client_tools
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
 from rigwright.supply.lock import Artefact
 from rigwright.supply.root_programs import HUB_CLIENT
-from rigwright.weights.records import REHASH_STAMP, REHASH_UNITS, recorded, records_folder, rehash_units
-from roles import fetching
-from roles.operations.files import Text
-from roles.operations.units import running, stopped
-from roles.tools import environment
+from rigwright.weights.verification import (
+    REHASH_STAMP,
+    REHASH_UNITS,
+    recorded_file,
+    records_folder,
+    render_rehash_units,
+)
+from roles import artefact_jobs
+from roles.operations.files import TextFile
+from roles.operations.units import ensure_unit_running, remove_units
+from roles.tools import install_environment
 from roles.weights.host.records import WRONG
 
 
 @deploy("Weights")
 def weights(rig: Rig, facts: HostFacts) -> None:
     """Fetch what is missing or no longer as it was verified, and have all of it hashed again as time passes."""
-    units = rehash_units(rig)
+    units = render_rehash_units(rig)
     if not rig.weights:
-        stopped(name="No weights to look after", paths=[*units, REHASH_STAMP])
+        remove_units(name="No weights to look after", paths=[*units, REHASH_STAMP])
         return
     if rig.bundle:
         for artefact in rig.weights:
-            _take(rig, artefact)
+            _fetch_from_bundle(rig, artefact)
     else:
-        client = _client(rig, facts)
+        client = _needed_hub_client(rig, facts)
         if client:
-            environment(rig, client, rig.hub_client, "the hub's client", alone=f"{HUB_CLIENT}-")
+            install_environment(rig, client, rig.hub_client, "the hub's client", alone=f"{HUB_CLIENT}-")
         count = len(rig.weights)
         title = f"Fetch {rig.weights[0].file}" if count == 1 else f"Fetch {count} files of weights"
-        fetching.brought(rig, rig.weights, title, client=client.folder if client else "")
-    running(
+        artefact_jobs.ensure_fetched(rig, rig.weights, title, client=client.folder if client else "")
+    ensure_unit_running(
         name="Weights are hashed again as time passes",
         unit=REHASH_UNITS[0],
-        files=[Text(path, text) for path, text in units.items()],
+        files=[TextFile(path, text) for path, text in units.items()],
     )
 
 
-def whole(rig: Rig) -> bool:
+def weights_verified(rig: Rig) -> bool:
     """Whether all files lie on the host of the running deploy as they were verified."""
-    return fetching.whole(rig, rig.weights)
+    return artefact_jobs.are_artefacts_verified(rig, rig.weights)
 
 
-def _client(rig: Rig, facts: HostFacts) -> Tools | None:
+def _needed_hub_client(rig: Rig, facts: HostFacts) -> ToolEnvironment | None:
     """The hub's own client, where it may be needed: a host that has all its files has no use for a package index."""
-    return None if whole(rig) else hub_client(rig, facts)
+    return None if weights_verified(rig) else hub_client_tools(rig, facts)
 
 
-def _take(rig: Rig, one: Artefact) -> None:
+def _fetch_from_bundle(rig: Rig, one: Artefact) -> None:
     """Have one file from the bundle; a job each, for a disk may have no room for a model twice."""
-    wrong, place = f"{records_folder(rig)}/{WRONG}/{recorded(rig, one).record}", rig.weight_path(one)
-    fetching.brought(
+    wrong, place = f"{records_folder(rig)}/{WRONG}/{recorded_file(rig, one).record}", rig.weight_path(one)
+    artefact_jobs.ensure_fetched(
         rig,
         [one],
         f"Fetch {one.file}",

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from lab import conda
-from tests.bench.support import benchmark
+from lab import conda_python
+from tests.bench.bench_command import benchmark
 
 
 def test_environments_are_timed_beside_uv_and_drawn_once(tmp_path: Path) -> None:
-    if not (found := conda.find()).wanted:
+    if not (found := conda_python.find_interpreter()).wanted:
         pytest.skip(f"{found} is here alone")
     file = tmp_path / "figures.json"
     benchmark("envs", "--which", "small", "--json", file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.bench.support import benchmark
+from tests.bench.bench_command import benchmark
 
 
 def test_a_gateway_is_timed_beside_the_instance_and_another_proxy(tmp_path: Path) -> None:

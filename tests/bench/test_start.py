@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from tests.bench.bench_command import benchmark
 from tests.bench.conftest import RELEASE
-from tests.bench.support import benchmark
 
 
 def test_verbs_that_change_nothing_are_timed(tmp_path: Path) -> None:

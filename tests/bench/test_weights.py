@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.support import benchmark
+from tests.bench.bench_command import benchmark
 
 
 @pytest.fixture

@@ -8,24 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from lab import world
-from lab.hosts import Host, HostSpec
-from lab.labs import Lab
-from tests.dkms import debian
-from tests.hosts.support import check, deploy
+from lab import card_faults
+from lab.hosts import HostSpec, LabHost
+from lab.throwaway_lab import ThrowawayLab
+from tests.dkms import debian_driver
+from tests.hosts.support import check_verdicts, run_deploy
 
 
-class Box:
+class DkmsBox:
     """A host with a card, and its inventory."""
 
-    def __init__(self, host: Host, folder: Path) -> None:
-        self.host, self.about = host, debian.RELEASES[host.spec.release]
+    def __init__(self, host: LabHost, folder: Path) -> None:
+        self.host, self.about = host, debian_driver.RELEASES[host.spec.release]
         self.inventory = folder / "rig.py"
         tables = folder / "catalog/driver/driver.toml"
         tables.parent.mkdir(parents=True)
-        tables.write_text(debian.tables(host.spec.release))
+        tables.write_text(debian_driver.driver_tables(host.spec.release))
         flavour = "open" if "open" in self.about.package else "proprietary"
-        rig = {**host.connection, "cards": ["rtx-3090"], "driver": {"managed": True, "flavour": flavour}}
+        rig = {**host.inventory_keys, "cards": ["rtx-3090"], "driver": {"managed": True, "flavour": flavour}}
         self.inventory.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {rig!r}}})\n")
 
     @property
@@ -37,31 +37,31 @@ class Box:
 
     def deploy(self) -> str:
         """What a deploy says; it ends where Debian's nvidia-persistenced finds no true card."""
-        return deploy(self.inventory, "--yes", "--data", "reboot=true").said
+        return run_deploy(self.inventory, "--yes", "--data", "reboot=true").said
 
 
-@pytest.fixture(params=sorted(debian.RELEASES))
-def box(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Box]:
-    lab = Lab(f"k{os.getpid() % 100_000}")
+@pytest.fixture(params=sorted(debian_driver.RELEASES))
+def box(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DkmsBox]:
+    lab = ThrowawayLab(f"k{os.getpid() % 100_000}")
     lab.down()
     release = str(request.param)
-    (host,) = lab.up([HostSpec("h1", release, (), ("10de:2204",), kernels=debian.kernels_of(release))])
-    debian.prepare(host)
-    yield Box(host, tmp_path)
+    (host,) = lab.up([HostSpec("h1", release, (), ("10de:2204",), kernels=debian_driver.kernels_of(release))])
+    debian_driver.prepare_host(host)
+    yield DkmsBox(host, tmp_path)
     lab.down()
 
 
-def test_a_driver_is_compiled_and_a_kernel_that_it_does_not_compile_for_is_seen_before_it_boots(box: Box) -> None:
+def test_a_driver_is_compiled_and_a_kernel_that_it_does_not_compile_for_is_seen_before_it_boots(box: DkmsBox) -> None:
     older, newer = box.about.older[0], box.about.newer[0]
     said = box.deploy()
     assert "rebooting: nouveau is bound to the cards" in said
     assert (box.host.run("uname -r").strip(), box.loaded) == (older, box.module(older))
     assert box.loaded.startswith(("535.", "550."))
-    verdicts = check(box.inventory)
+    verdicts = check_verdicts(box.inventory)
     assert {verdicts[name] for name in ("N08", "N09", "N10", "N13")} == {"ok"}
 
-    said = debian.install_newer(box.host)
-    verdicts = check(box.inventory)
+    said = debian_driver.install_newer(box.host)
+    verdicts = check_verdicts(box.inventory)
     if box.about.newer_compiles:
         assert "apt-get exited with 0" in said
         assert box.module(newer) == box.loaded
@@ -75,10 +75,12 @@ def test_a_driver_is_compiled_and_a_kernel_that_it_does_not_compile_for_is_seen_
     assert (verdicts["N09"], verdicts["N10"]) == ("FAIL", "FAIL")
     assert f"does not build for {newer}, which boots next" in box.deploy()
     # the cure: that kernel goes, and no other comes by itself
-    box.host.run(f"{debian.APT} purge linux-image-{newer} linux-headers-{newer}; apt-mark hold linux-image-amd64")
-    world.boot_with(box.host, older)
+    box.host.run(
+        f"{debian_driver.APT} purge linux-image-{newer} linux-headers-{newer}; apt-mark hold linux-image-amd64"
+    )
+    card_faults.boot_with(box.host, older)
     box.host.reboot()
-    verdicts = check(box.inventory)
+    verdicts = check_verdicts(box.inventory)
     assert (verdicts["N09"], verdicts["N10"], verdicts["B03"]) == ("ok", "ok", "ok")
     assert "does not build" not in box.deploy()
     assert box.loaded == box.module(older)

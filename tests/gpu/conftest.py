@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from lab.labs import Lab
-from lab.machine import Unsupported
-from roles.survey import Unreachable
-from tests.gpu import machine as machines
-from tests.gpu.machine import INVENTORY, Machine
-from tests.gpu.preflight import lacking
-from tests.hosts.support import Run, deploy
+from lab.requirements import UnsupportedMachine
+from lab.throwaway_lab import ThrowawayLab
+from roles.survey import HostKeyUnavailable
+from tests.gpu import gpu_machine as machines
+from tests.gpu.gpu_machine import INVENTORY, GpuMachine
+from tests.gpu.gpu_requirements import missing_requirements
+from tests.hosts.support import PyinfraRun, run_deploy
 
 # instances' units; those of the gateway and others have an underscore
 SERVING = "systemctl list-units --plain --no-legend --state=active,activating 'rigwright-*.service' | cut -d' ' -f1"
@@ -26,10 +26,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--bundle",
         type=Path,
-        help="for no network: what `.venv/bin/python -m tests.gpu.bundle FOLDER` has made where there is one",
+        help="for no network: what `.venv/bin/python -m tests.gpu.gpu_bundle FOLDER` has made where there is one",
     )
     parser.addoption(
-        "--vllm", type=Path, help="what `.venv/bin/python -m tests.gpu.vllm FOLDER` has made; none without"
+        "--vllm", type=Path, help="what `.venv/bin/python -m tests.gpu.vllm_bundle FOLDER` has made; none without"
     )
     parser.addoption("--also-build-for", default="", help="more compute capabilities, such as 7.5,8.6,12.0")
     parser.addoption("--leave-up", action="store_true", help="leave the throwaway host up, for `rig bench`")
@@ -41,7 +41,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     option = session.config.getoption
     if not session.items or option("--host") or option("collectonly"):
         return
-    if missing := lacking(option("--release"), option("--bundle"), option("--vllm")):
+    if missing := missing_requirements(option("--release"), option("--bundle"), option("--vllm")):
         pytest.exit("\n".join(("this machine lacks:", *missing)), 2)
 
 
@@ -53,15 +53,19 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 @pytest.fixture(scope="session")
-def machine(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+def machine(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GpuMachine]:
     """The machine, described for inventory/metal.py."""
-    address, lab = pytestconfig.getoption("--host"), Lab("metal")
+    address, lab = pytestconfig.getoption("--host"), ThrowawayLab("metal")
     given: Path | None = pytestconfig.getoption("--bundle")
     more = [capability for capability in pytestconfig.getoption("--also-build-for").split(",") if capability]
     try:
         if not address:
             lab.down()
-        found = machines.reach(address) if address else machines.boot(lab, pytestconfig.getoption("--release"))
+        found = (
+            machines.connect_machine(address)
+            if address
+            else machines.boot_machine(lab, pytestconfig.getoption("--release"))
+        )
         # its bundle has packages of the gateway that some tests put before other instances
         found.describe(also_build_for=more, gateway=machines.GATEWAY)
         bundle = given or machines.make_bundle(found.system, tmp_path_factory.mktemp("bundle"))
@@ -69,7 +73,7 @@ def machine(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactor
         found.describe(also_build_for=more, bundle=str(bundle))
         yield found
         found.run(f"rm -rf {machines.SCRATCH}")
-    except (Unsupported, Unreachable, ValueError, RuntimeError, subprocess.CalledProcessError) as error:
+    except (UnsupportedMachine, HostKeyUnavailable, ValueError, RuntimeError, subprocess.CalledProcessError) as error:
         pytest.exit(str(error), 2)
     finally:
         if not address and not pytestconfig.getoption("--leave-up"):
@@ -78,15 +82,15 @@ def machine(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture(scope="session")
-def first(machine: Machine) -> Run:
+def first_deploy(machine: GpuMachine) -> PyinfraRun:
     """The deploy of the machine as it was found."""
-    return deploy(INVENTORY)
+    return run_deploy(INVENTORY)
 
 
 @pytest.fixture(scope="module")
-def deployed(machine: Machine, first: Run) -> Machine:
+def deployed(machine: GpuMachine, first_deploy: PyinfraRun) -> GpuMachine:
     """The machine as inventory/metal.py declares it, whatever tests of other modules have left."""
-    done = deploy(INVENTORY) if first.status == 0 else first
+    done = run_deploy(INVENTORY) if first_deploy.status == 0 else first_deploy
     if done.status:
         pytest.fail(f"the deploy failed: {done.said[-4000:]}")
     return machine
@@ -95,7 +99,7 @@ def deployed(machine: Machine, first: Run) -> Machine:
 @pytest.fixture(scope="module")
 def idle_cards() -> Iterator[None]:
     """This machine's cards without instances of the rig that other tests, or an earlier run, have left up."""
-    lab = Lab("metal")
+    lab = ThrowawayLab("metal")
     serving = [(host, unit) for host in (lab.hosts if lab.exists else []) for unit in host.run(SERVING).split()]
     for host, unit in serving:
         host.run(f"systemctl stop {unit}")

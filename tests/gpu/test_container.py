@@ -14,20 +14,20 @@ from pathlib import Path
 
 import pytest
 
-from lab import gpus
+from lab import gpu_passthrough
 from lab.hosts import HostSpec
-from lab.labs import Lab
-from lab.machine import Unsupported
-from lab.nvidia.keys import Key
-from lab.oci import Image
+from lab.nvidia.signing_keys import SigningKey
+from lab.oci_images import OCIImage
+from lab.requirements import UnsupportedMachine
+from lab.throwaway_lab import ThrowawayLab
 from roles import survey
-from tests.gpu.contained import KEPT, RELEASE, layer
-from tests.gpu.machine import USED, Machine
-from tests.hosts.image import LENT_DISK, REPOSITORY, Box, image
-from tests.hosts.models import rigwright
-from tests.hosts.support import cut_off, deploy, main_pid, red, served, until
-from tests.unit.file_server import FileServer, file_server
-from tests.unit.registry_server import Registry
+from tests.gpu.container_layer import CACHE_MOUNT, RELEASE, make_layer
+from tests.gpu.gpu_machine import USED, GpuMachine
+from tests.hosts.hub_models import run_rigwright
+from tests.hosts.image import REPOSITORY, SHARED_DISK_CHECKS, ImageBox, make_server_image
+from tests.hosts.support import is_serving, isolate_host, main_pid, red_checks, run_deploy, wait_until
+from tests.unit.file_server import LoopbackFileServer, run_file_server
+from tests.unit.registry_server import LoopbackRegistry
 
 UNIT = "rigwright-chat"
 SLACK = 64  # MiB that the card's use may differ by from one time to the next
@@ -36,74 +36,76 @@ HELD = 600
 
 
 @dataclass
-class Offline(Box):
+class OfflineImageBox(ImageBox):
     """A box whose registry is on this machine, for one that has no other."""
 
-    files: FileServer = field(default_factory=FileServer)
+    files: LoopbackFileServer = field(default_factory=LoopbackFileServer)
 
     @property
     def registry(self) -> str:
         return self.files.url
 
-    def push(self, one: Image, tag: str = "v1") -> None:
-        Registry(self.files).push(one, tag, repository=REPOSITORY)
+    def push_image(self, one: OCIImage, tag: str = "v1") -> None:
+        LoopbackRegistry(self.files).push_image(one, tag, repository=REPOSITORY)
 
 
 @pytest.fixture(scope="module")
 def box(
     pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory, idle_cards: None
-) -> Iterator[tuple[Offline, Machine]]:
+) -> Iterator[tuple[OfflineImageBox, GpuMachine]]:
     """A throwaway host with this machine's cards, podman and no way out."""
     if pytestconfig.getoption("--host"):
         pytest.skip("a container is shown on a throwaway host alone: its image comes from a registry that the test is")
-    lab, folder = Lab("boxed"), tmp_path_factory.mktemp("contained")
+    lab, folder = ThrowawayLab("boxed"), tmp_path_factory.mktemp("contained")
     try:
-        gpus.require()
+        gpu_passthrough.require_gpu()
         lab.down()
         lab.up([])
-        below = layer(lab)
+        below = make_layer(lab)
         (host,) = lab.up([HostSpec("boxed", RELEASE, (below,), gpus=True, disks=("/opt",))])
-        host.run(f"mkdir -p /opt/rigwright && cp -a {KEPT}/. /opt/rigwright/")
-        cut_off(host)
-        found = Machine(host.connection, survey.look("boxed", host.connection, sudo=False), host)
-        with file_server(address=lab.gateway) as files:
-            made = Offline(lab, host, folder / "box", files=files)
-            made.push(image("one"))
-            made.with_toolkit(Key.make(folder / "key"))
+        host.run(f"mkdir -p /opt/rigwright && cp -a {CACHE_MOUNT}/. /opt/rigwright/")
+        isolate_host(host)
+        found = GpuMachine(host.inventory_keys, survey.survey_host("boxed", host.inventory_keys, sudo=False), host)
+        with run_file_server(address=lab.gateway) as files:
+            made = OfflineImageBox(lab, host, folder / "box", files=files)
+            made.push_image(make_server_image("one"))
+            made.publish_toolkit(SigningKey.generate_key(folder / "key"))
             yield made, found
-    except (Unsupported, survey.Unreachable, subprocess.CalledProcessError) as error:
+    except (UnsupportedMachine, survey.HostKeyUnavailable, subprocess.CalledProcessError) as error:
         pytest.fail(str(error), pytrace=False)
     finally:
         lab.down()
 
 
 @pytest.fixture(scope="module")
-def inventory(box: tuple[Offline, Machine]) -> Path:
+def inventory(box: tuple[OfflineImageBox, GpuMachine]) -> Path:
     """The host's, deployed once."""
     made, machine = box
-    declared = made.carded(0, cards=machine.cards)
-    locked = rigwright("lock", str(declared))
+    declared = made.declare_with_cards(0, cards=machine.cards)
+    locked = run_rigwright("lock", str(declared))
     assert locked.returncode == 0, locked.stdout + locked.stderr
-    done = deploy(declared)
+    done = run_deploy(declared)
     assert done.status == 0, done.said[-4000:]
     return declared
 
 
-def computes(made: Offline) -> bool:
+def computes(made: OfflineImageBox) -> bool:
     """Whether the container sees one card, and has had it compute."""
-    card = made.about()["card"]
+    card = made.server_facts()["card"]
     return (card["cards"], card["computed"]) == (1, [number * number for number in range(256)])
 
 
-def again(made: Offline, before: str) -> bool:
+def again(made: OfflineImageBox, before: str) -> bool:
     """Whether it serves by another process than before."""
-    return served(made.host) and str(main_pid(made.host)) != before
+    return is_serving(made.host) and str(main_pid(made.host)) != before
 
 
-def test_the_container_computes_on_the_card_that_its_spec_names(box: tuple[Offline, Machine], inventory: Path) -> None:
+def test_the_container_computes_on_the_card_that_its_spec_names(
+    box: tuple[OfflineImageBox, GpuMachine], inventory: Path
+) -> None:
     made, _ = box
     host = made.host
-    said = made.about()
+    said = made.server_facts()
     print(f"\n{said['card']['name']}; device files in the container: {' '.join(said['devices'])}")
     assert computes(made)
     assert "nvidiactl" in said["devices"]
@@ -112,12 +114,12 @@ def test_the_container_computes_on_the_card_that_its_spec_names(box: tuple[Offli
     driver = host.run("sed -nE 's/^NVRM version:.*  ([0-9]+\\.[0-9.]+)  .*/\\1/p' /proc/driver/nvidia/version").strip()
     assert f"libcuda.so.{driver}" in host.run("cat /run/cdi/nvidia.yaml")
     assert int(host.run(USED)) >= HELD
-    assert red(inventory) <= LENT_DISK
-    assert deploy(inventory).changed == []
+    assert red_checks(inventory) <= SHARED_DISK_CHECKS
+    assert run_deploy(inventory).changed_operations == []
 
 
 def test_it_keeps_its_card_through_a_reload_and_whatever_is_killed(
-    box: tuple[Offline, Machine], inventory: Path
+    box: tuple[OfflineImageBox, GpuMachine], inventory: Path
 ) -> None:
     made, _ = box
     host = made.host
@@ -126,19 +128,19 @@ def test_it_keeps_its_card_through_a_reload_and_whatever_is_killed(
     for who in ("main", "all"):  # conmon is the main process
         before = str(main_pid(host))
         host.run(f"systemctl reset-failed {UNIT}; systemctl kill --kill-whom={who} --signal=KILL {UNIT}")
-        until(partial(again, made, before), "served by another process")
+        wait_until(partial(again, made, before), "served by another process")
         assert computes(made)
     host.run(f"systemctl stop {UNIT}")
-    until(lambda: int(host.run(USED)) <= SLACK, "the card's memory back", 30)
+    wait_until(lambda: int(host.run(USED)) <= SLACK, "the card's memory back", 30)
     host.run(f"systemctl reset-failed {UNIT}; systemctl start {UNIT}")
     assert computes(made)
 
 
-def test_it_has_its_card_again_after_a_boot(box: tuple[Offline, Machine], inventory: Path) -> None:
+def test_it_has_its_card_again_after_a_boot(box: tuple[OfflineImageBox, GpuMachine], inventory: Path) -> None:
     made, _ = box
     made.host.reboot()
     made.host.run("ip route del default; ldconfig", check=False)
-    until(lambda: served(made.host), "served after the boot")
+    wait_until(lambda: is_serving(made.host), "served after the boot")
     assert computes(made)
-    assert deploy(inventory).changed == []
-    assert red(inventory) <= LENT_DISK
+    assert run_deploy(inventory).changed_operations == []
+    assert red_checks(inventory) <= SHARED_DISK_CHECKS

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from tests.gpu.machine import INVENTORY, KEY, PORT, SCRATCH, SOCKET, UNIT, Machine
-from tests.hosts.support import Run, check, deploy, plan, red, until
+from tests.gpu.gpu_machine import INVENTORY, KEY, PORT, SCRATCH, SOCKET, UNIT, GpuMachine
+from tests.hosts.support import PyinfraRun, check_verdicts, red_checks, run_deploy, run_plan, wait_until
 
 ENGINE = "/etc/rigwright/current/engines/llama.cpp"
 LIBRARY = f"{ENGINE}/bin/libggml-cuda.so"
@@ -78,29 +78,29 @@ WITHHELD = {
 }
 
 
-def test_a_machine_becomes_the_rig_from_a_bundle_alone(deployed: Machine, first: Run) -> None:
-    assert deployed.active()
+def test_a_machine_becomes_the_rig_from_a_bundle_alone(deployed: GpuMachine, first_deploy: PyinfraRun) -> None:
+    assert deployed.is_active()
     if deployed.throwaway:  # a real machine may have an engine from an earlier time
         # with steps and time left, while a compilation of minutes goes on
-        assert "compiling: " in first.said
-        assert "sending " in first.said
+        assert "compiling: " in first_deploy.said
+        assert "sending " in first_deploy.said
 
 
-def test_a_second_run_changes_nothing(deployed: Machine) -> None:
-    assert plan(INVENTORY).planned == []
-    again = deploy(INVENTORY)
-    assert (again.status, again.changed) == (0, [])
+def test_a_second_run_changes_nothing(deployed: GpuMachine) -> None:
+    assert run_plan(INVENTORY).planned_operations == []
+    again = run_deploy(INVENTORY)
+    assert (again.status, again.changed_operations) == (0, [])
 
 
-def test_every_check_holds_and_none_is_skipped_that_applies(deployed: Machine) -> None:
-    verdicts = check(INVENTORY)
+def test_every_check_holds_and_none_is_skipped_that_applies(deployed: GpuMachine) -> None:
+    verdicts = check_verdicts(INVENTORY)
     assert {identifier for identifier, word in verdicts.items() if word == "FAIL"} == set()
     assert {identifier for identifier, word in verdicts.items() if word == "skip"} <= NOT_OURS
     assert set(verdicts) >= TRIED
 
 
 def test_the_library_holds_machine_code_for_the_wanted_cards_alone(
-    deployed: Machine, pytestconfig: pytest.Config
+    deployed: GpuMachine, pytestconfig: pytest.Config
 ) -> None:
     listed = deployed.run(f"/usr/local/cuda/bin/cuobjdump --list-elf {LIBRARY}").split()
     found = {word.split(".")[-2] for word in listed if word.endswith(".cubin")}
@@ -109,7 +109,7 @@ def test_the_library_holds_machine_code_for_the_wanted_cards_alone(
     assert found == wanted
 
 
-def test_the_build_is_on_record(deployed: Machine) -> None:
+def test_the_build_is_on_record(deployed: GpuMachine) -> None:
     record = json.loads(deployed.run(f"cat {ENGINE}/build.json"))
     print(f"\ncompiled in {record['compile_seconds']} s, {record['inputs']['options']['CMAKE_CUDA_ARCHITECTURES']}")
     assert record["compile_seconds"] > 0
@@ -117,7 +117,7 @@ def test_the_build_is_on_record(deployed: Machine) -> None:
     assert "==> compiling" in deployed.run(f"cat {ENGINE}/build.log")
 
 
-def test_it_answers_from_the_card(deployed: Machine) -> None:
+def test_it_answers_from_the_card(deployed: GpuMachine) -> None:
     body = json.dumps({"messages": [{"role": "user", "content": "Are you there?"}]})
     said = deployed.run(
         f"sed 's/^/Authorization: Bearer /' {KEY} | curl -s -H @- -H 'Content-Type: application/json' "
@@ -128,7 +128,7 @@ def test_it_answers_from_the_card(deployed: Machine) -> None:
     assert deployed.used_mib() > 700
 
 
-def test_the_process_on_the_card_has_no_network_and_no_socket_of_others(deployed: Machine) -> None:
+def test_the_process_on_the_card_has_no_network_and_no_socket_of_others(deployed: GpuMachine) -> None:
     """The very one that has the card open: not what its unit says."""
     (pid,) = deployed.run("timeout 20 nvidia-smi --query-compute-apps=pid --format=csv,noheader").split()
     assert deployed.run(f"sed -n 's/^ *\\([^ :]*\\):.*/\\1/p' /proc/{pid}/net/dev").split() == ["lo"]
@@ -137,19 +137,19 @@ def test_the_process_on_the_card_has_no_network_and_no_socket_of_others(deployed
 
 
 @pytest.mark.parametrize("option", WITHHELD.values(), ids=WITHHELD)
-def test_a_service_that_lacks_a_device_is_noticed(deployed: Machine, option: str) -> None:
+def test_a_service_that_lacks_a_device_is_noticed(deployed: GpuMachine, option: str) -> None:
     deployed.run(f"mkdir -p {LINK}.d && printf '[Service]\\n{option}\\n' > {LINK}.d/x.conf")
     try:
         deployed.run(f"{RESTART}", check=False)
-        found = red(INVENTORY)
+        found = red_checks(INVENTORY)
         print(f"\n{option}: {', '.join(sorted(found))}")
         assert "S08" in found
     finally:
         deployed.run(f"rm -r {LINK}.d; {RESTART}")
-    assert red(INVENTORY) == set()
+    assert red_checks(INVENTORY) == set()
 
 
-def test_the_cards_memory_comes_back(deployed: Machine) -> None:
+def test_the_cards_memory_comes_back(deployed: GpuMachine) -> None:
     """However the service ends: nothing of it stays on the card, and no process."""
     serving = deployed.used_mib()
     servers = "pgrep -c llama-server || true"
@@ -161,8 +161,8 @@ def test_the_cards_memory_comes_back(deployed: Machine) -> None:
     deployed.run(f"systemctl reset-failed {UNIT} 2>/dev/null; systemctl start {UNIT}")
     assert abs(deployed.used_mib() - serving) <= SLACK
     deployed.run(f"kill -9 $(systemctl show --property=MainPID --value {UNIT})")
-    until(lambda: deployed.used_mib() <= idle + SLACK, "the card's memory back after kill -9", 30)
-    until(deployed.active, "serving again by itself")
+    wait_until(lambda: deployed.used_mib() <= idle + SLACK, "the card's memory back after kill -9", 30)
+    wait_until(deployed.is_active, "serving again by itself")
     assert abs(deployed.used_mib() - serving) <= SLACK
 
     seen = []
@@ -179,25 +179,25 @@ def test_the_cards_memory_comes_back(deployed: Machine) -> None:
 
 @pytest.mark.parametrize(("break_it", "identifier", "cure"), DRIFTS.values(), ids=DRIFTS)
 def test_a_drift_turns_its_check_red_and_its_cure_turns_it_green(
-    deployed: Machine, break_it: str, identifier: str, cure: str
+    deployed: GpuMachine, break_it: str, identifier: str, cure: str
 ) -> None:
     try:
         deployed.run(break_it)
-        found = red(INVENTORY)
+        found = red_checks(INVENTORY)
         print(f"\n{', '.join(sorted(found))}")
         assert identifier in found
     finally:
         if cure:
             deployed.run(cure)
-        assert deploy(INVENTORY).status == 0
-    assert red(INVENTORY) == set()
+        assert run_deploy(INVENTORY).status == 0
+    assert red_checks(INVENTORY) == set()
 
 
-def test_a_reboot_changes_nothing(deployed: Machine) -> None:
+def test_a_reboot_changes_nothing(deployed: GpuMachine) -> None:
     if deployed.throwaway is None:
         pytest.skip("a real machine is not rebooted by a test")
     deployed.throwaway.reboot()
     deployed.throwaway.run("ip route del default; ldconfig", check=False)
-    until(deployed.active, "serving after the boot")
-    assert red(INVENTORY) == set()
-    assert plan(INVENTORY).planned == []
+    wait_until(deployed.is_active, "serving after the boot")
+    assert red_checks(INVENTORY) == set()
+    assert run_plan(INVENTORY).planned_operations == []

@@ -1,6 +1,6 @@
 """vLLM on a card: its locked closure from a bundle, deployed, served, broken and asked about, as llama.cpp's is.
 
-By itself: `.venv/bin/pytest -s -v tests/gpu/test_vllm.py --vllm FOLDER`, with what `tests.gpu.vllm` has made.
+By itself: `.venv/bin/pytest -s -v tests/gpu/test_vllm.py --vllm FOLDER`, with what `tests.gpu.vllm_bundle` has made.
 """
 
 from __future__ import annotations
@@ -16,15 +16,23 @@ import pytest
 import requests
 
 from lab.vllm_model import ANSWER
-from tests.gpu.boxes import BUSES, SLACK, answer, asked, memory, pid_of, served_by
-from tests.gpu.machine import INVENTORY, Machine
-from tests.gpu.vllm import ONE, TWO, write_inventory
-from tests.hosts.models import rigwright
-from tests.hosts.support import deploy, plan, red, red_lines, until
+from tests.gpu.gateway_instances import (
+    BUSES,
+    SLACK,
+    ask_gateway,
+    compute_processes,
+    instance_pid,
+    model_answer,
+    used_card_memory,
+)
+from tests.gpu.gpu_machine import INVENTORY, GpuMachine
+from tests.gpu.vllm_bundle import ONE, TWO, write_inventory
+from tests.hosts.hub_models import run_rigwright
+from tests.hosts.support import red_check_lines, red_checks, run_deploy, run_plan, wait_until
 
 pytestmark = pytest.mark.skipif(
     "not config.getoption('--vllm')",
-    reason="there is no vLLM here: `.venv/bin/python -m tests.gpu.vllm FOLDER` makes it for --vllm FOLDER",
+    reason="there is no vLLM here: `.venv/bin/python -m tests.gpu.vllm_bundle FOLDER` makes it for --vllm FOLDER",
 )
 GOAL = 0.99
 """Of the unit's tokens a second by the bare process's."""
@@ -47,7 +55,7 @@ Declare = Callable[[Mapping[str, object]], Path]
 
 @pytest.fixture(scope="module")
 def declare(
-    pytestconfig: pytest.Config, machine: Machine, tmp_path_factory: pytest.TempPathFactory
+    pytestconfig: pytest.Config, machine: GpuMachine, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Declare]:
     """Writes an inventory of the machine with instances of vLLM."""
     made: Path = pytestconfig.getoption("--vllm")
@@ -59,42 +67,42 @@ def declare(
     before = machine.run("cat /etc/rigwright/current/manifest.json 2>/dev/null || true")
     yield lambda instances: write_inventory(folder, name, entry, instances)
     # a machine that nothing was deployed to stays so for a first deploy
-    assert not before or deploy(INVENTORY).status == 0
+    assert not before or run_deploy(INVENTORY).status == 0
 
 
 @pytest.fixture
-def one(declare: Declare) -> Path:
+def single_card_machine(declare: Declare) -> Path:
     """vLLM on the first card, machine."""
     inventory = declare(ONE)
-    done = deploy(inventory)
+    done = run_deploy(inventory)
     assert done.status == 0, done.said[-4000:]
     return inventory
 
 
-def answers(machine: Machine) -> bool:
+def answers(machine: GpuMachine) -> bool:
     """Whether a question is answered through the gateway."""
     try:
-        return asked(machine, "tiny").ok
+        return ask_gateway(machine, "tiny").ok
     except requests.RequestException:
         return False
 
 
-def processes(machine: Machine, name: str) -> list[str]:
+def processes(machine: GpuMachine, name: str) -> list[str]:
     """Those of the instance that have this name."""
     return machine.run(f"pgrep -u rigwright-chat {name} || true").split()
 
 
-def test_a_second_run_changes_nothing_and_every_check_holds(machine: Machine, one: Path) -> None:
-    assert plan(one).planned == []
-    assert deploy(one).changed == []
-    assert red_lines(one) == {}
+def test_a_second_run_changes_nothing_and_every_check_holds(machine: GpuMachine, single_card_machine: Path) -> None:
+    assert run_plan(single_card_machine).planned_operations == []
+    assert run_deploy(single_card_machine).changed_operations == []
+    assert red_check_lines(single_card_machine) == {}
 
 
-def test_it_answers_from_its_card_through_the_gateway(machine: Machine, one: Path) -> None:
-    assert answer(machine, "tiny") == SAID
+def test_it_answers_from_its_card_through_the_gateway(machine: GpuMachine, single_card_machine: Path) -> None:
+    assert model_answer(machine, "tiny") == SAID
     buses = machine.run(BUSES).split()
-    assert set().union(*served_by(machine).values()) == {buses[0]}
-    verified = rigwright("verify", str(one), "--json")
+    assert set().union(*compute_processes(machine).values()) == {buses[0]}
+    verified = run_rigwright("verify", str(single_card_machine), "--json")
     (host,) = json.loads(verified.stdout)["hosts"]
     verdicts = {found["check"]: found["verdict"] for found in host["instances"][0]["checks"]}
     print(f"\n{verdicts}")
@@ -104,79 +112,81 @@ def test_it_answers_from_its_card_through_the_gateway(machine: Machine, one: Pat
 
 @pytest.mark.parametrize(("break_it", "identifiers", "cure"), DRIFTS.values(), ids=DRIFTS)
 def test_a_drift_turns_its_check_red(
-    machine: Machine, one: Path, break_it: str, identifiers: set[str], cure: str
+    machine: GpuMachine, single_card_machine: Path, break_it: str, identifiers: set[str], cure: str
 ) -> None:
     try:
         machine.run(break_it)
-        found = red(one)
+        found = red_checks(single_card_machine)
         print(f"\n{', '.join(sorted(found))}")
         assert identifiers <= found
     finally:
         machine.run(cure or "true")
-        assert deploy(one).status == 0
-    until(lambda: red_lines(one) == {}, "all checks hold again", 60)
+        assert run_deploy(single_card_machine).status == 0
+    wait_until(lambda: red_check_lines(single_card_machine) == {}, "all checks hold again", 60)
 
 
-def test_its_memory_comes_back_however_it_ends(machine: Machine, one: Path) -> None:
-    serving = memory(machine)[0]
-    stopped = rigwright("stop", str(one), "chat")
+def test_its_memory_comes_back_however_it_ends(machine: GpuMachine, single_card_machine: Path) -> None:
+    serving = used_card_memory(machine)[0]
+    stopped = run_rigwright("stop", str(single_card_machine), "chat")
     assert stopped.returncode == 0, stopped.stdout + stopped.stderr
-    until(lambda: memory(machine)[0] <= SLACK, "the card's memory back", 30)
-    assert asked(machine, "tiny").status_code == 503
+    wait_until(lambda: used_card_memory(machine)[0] <= SLACK, "the card's memory back", 30)
+    assert ask_gateway(machine, "tiny").status_code == 503
     # what is stopped is not waited for
     began = time.monotonic()
-    red(one)
+    red_checks(single_card_machine)
     assert time.monotonic() - began < 20
-    started = rigwright("start", str(one), "chat")
+    started = run_rigwright("start", str(single_card_machine), "chat")
     assert started.returncode == 0, started.stdout + started.stderr
-    until(lambda: answers(machine), "an answer after the start", START)
+    wait_until(lambda: answers(machine), "an answer after the start", START)
 
     for name in ("VLLM::EngineCor", "main"):
-        (victim,) = [str(pid_of(machine, "chat"))] if name == "main" else processes(machine, name)
+        (victim,) = [str(instance_pid(machine, "chat"))] if name == "main" else processes(machine, name)
         began = time.monotonic()
         machine.run(f"systemctl reset-failed rigwright-chat; kill -9 {victim}")
-        until(lambda: not answers(machine), "no answer any more", 60)
-        until(lambda: answers(machine), f"an answer after {name} was killed", START)
-        print(f"\n{name} killed: an answer after {time.monotonic() - began:.1f} s, {memory(machine)} MiB")
-        assert abs(memory(machine)[0] - serving) <= 4 * SLACK
-    until(lambda: red_lines(one) == {}, "all checks hold again", 60)
+        wait_until(lambda: not answers(machine), "no answer any more", 60)
+        wait_until(lambda: answers(machine), f"an answer after {name} was killed", START)
+        print(f"\n{name} killed: an answer after {time.monotonic() - began:.1f} s, {used_card_memory(machine)} MiB")
+        assert abs(used_card_memory(machine)[0] - serving) <= 4 * SLACK
+    wait_until(lambda: red_check_lines(single_card_machine) == {}, "all checks hold again", 60)
 
 
-def test_a_reboot_changes_nothing(machine: Machine, one: Path) -> None:
+def test_a_reboot_changes_nothing(machine: GpuMachine, single_card_machine: Path) -> None:
     if machine.throwaway is None:
         pytest.skip("a real machine is not rebooted by a test")
     machine.throwaway.reboot()
     machine.throwaway.run("ip route del default; ldconfig", check=False)
-    until(lambda: answers(machine), "an answer after the boot", START)
-    assert red_lines(one) == {}
-    assert plan(one).planned == []
+    wait_until(lambda: answers(machine), "an answer after the boot", START)
+    assert red_check_lines(single_card_machine) == {}
+    assert run_plan(single_card_machine).planned_operations == []
 
 
-def test_the_unit_is_as_fast_as_the_process_without_it(machine: Machine, one: Path, tmp_path: Path) -> None:
+def test_the_unit_is_as_fast_as_the_process_without_it(
+    machine: GpuMachine, single_card_machine: Path, tmp_path: Path
+) -> None:
     """A ratio whose interval lies below the goal is a fault; one that is too wide is printed with its width."""
     figures = tmp_path / "figures.json"
     words = [*("--streams", "1", "--requests", "4", "--tokens", "256", "--loads", "6", "--rounds", "4", "--together")]
-    done = rigwright("bench", "serving", str(one), *words, "--json", str(figures))
+    done = run_rigwright("bench", "serving", str(single_card_machine), *words, "--json", str(figures))
     print(f"\n{done.stdout}")
     assert done.returncode == 0, done.stdout + done.stderr
     between = json.loads(figures.read_text())["unit_by_bare"]["1"]["interval"]
     assert between["high"] >= GOAL, between
-    assert red_lines(one) == {}
+    assert red_check_lines(single_card_machine) == {}
 
 
-def test_one_model_lies_on_two_cards(machine: Machine, declare: Declare) -> None:
+def test_one_model_lies_on_two_cards(machine: GpuMachine, declare: Declare) -> None:
     if len(machine.cards) < 2:
         pytest.skip(f"it has one card, {machine.cards[0]['name']}: tensor parallelism needs two")
     inventory = declare(TWO)
-    done = deploy(inventory)
+    done = run_deploy(inventory)
     assert done.status == 0, done.said[-4000:]
-    assert answer(machine, "tiny") == SAID
-    assert set().union(*served_by(machine).values()) == set(machine.run(BUSES).split()[:2])
-    assert deploy(inventory).changed == []
-    assert red_lines(inventory) == {}
+    assert model_answer(machine, "tiny") == SAID
+    assert set().union(*compute_processes(machine).values()) == set(machine.run(BUSES).split()[:2])
+    assert run_deploy(inventory).changed_operations == []
+    assert red_check_lines(inventory) == {}
     victim = processes(machine, "VLLM::Worker")[0]
     machine.run(f"systemctl reset-failed rigwright-chat; kill -9 {victim}")
-    until(lambda: not answers(machine), "no answer any more", 60)
-    until(lambda: answers(machine), "an answer after a worker was killed", START)
+    wait_until(lambda: not answers(machine), "no answer any more", 60)
+    wait_until(lambda: answers(machine), "an answer after a worker was killed", START)
     machine.run("systemctl stop rigwright-chat")
-    until(lambda: max(memory(machine)[:2]) <= SLACK, "both cards' memory back", 30)
+    wait_until(lambda: max(used_card_memory(machine)[:2]) <= SLACK, "both cards' memory back", 30)

@@ -3,9 +3,9 @@
 from pyinfra import host
 
 from roles.base import base
-from roles.probe import probe
-from roles.rig import rig_of
+from roles.probe import probe_host
+from roles.rig import rig_of_host
 
-rig = rig_of(host)
-if facts := probe(rig):
+rig = rig_of_host(host)
+if facts := probe_host(rig):
     base(rig, facts)

@@ -1,6 +1,6 @@
 """Hosts that the tests share: one blank host a Debian release is converged, and everything else boots from that.
 
-Engines come from those that are kept (lab.kept), for they are named by all that they are compiled from. What hosts were
+Engines come from those that are kept (lab.engine_cache), for they are named by all that they are compiled from. What hosts were
 converged to is not kept from run to run: it has Debian's packages of the day, which no digest of ours knows.
 
 While working on tests, `pytest tests/hosts --layers FOLDER` keeps it all the same, and boots from it again.
@@ -21,20 +21,27 @@ from pathlib import Path
 
 import pytest
 
-from lab import kept
-from lab.hosts import Host, HostSpec
-from lab.labs import Lab
-from lab.nvidia.keys import Key
+from lab import engine_cache
+from lab.hosts import HostSpec, LabHost
+from lab.nvidia.signing_keys import SigningKey
+from lab.throwaway_lab import ThrowawayLab
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Lock
-from tests.hosts import drivers, vllm_box
+from tests.hosts import driver_box, vllm_box
 from tests.hosts.containers_box import containers_box as containers_box
-from tests.hosts.drivers import Box
-from tests.hosts.layers import BlankPlan, Compiled, FirstRun, alone, put_engine, watched
-from tests.hosts.support import command, deploy, plan, served, until, write_inventory
+from tests.hosts.driver_box import DriverBox
+from tests.hosts.host_layers import (
+    BlankHostPlan,
+    CompiledEngine,
+    ConvergedLayers,
+    assert_compilation_continued,
+    exclusive_layer,
+    install_engine,
+)
+from tests.hosts.support import deploy_command, is_serving, run_deploy, run_plan, wait_until, write_inventory
 
 BASE = Path(__file__).with_name("base_deploy.py")
-_numbers = itertools.count(1)
+_host_numbers = itertools.count(1)
 
 
 # Where there is no kept engine, `rigwright test` compiles for this release alone. `all` compiles for both.
@@ -47,7 +54,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(scope="session")
-def layers(pytestconfig: pytest.Config, lab: Lab) -> Iterator[Path]:
+def layers(pytestconfig: pytest.Config, lab: ThrowawayLab) -> Iterator[Path]:
     """Where layers go that hosts boot from."""
     kept = pytestconfig.getoption("--layers")
     if kept:
@@ -59,9 +66,9 @@ def layers(pytestconfig: pytest.Config, lab: Lab) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def lab() -> Iterator[Lab]:
+def lab() -> Iterator[ThrowawayLab]:
     """A lab of this test run's own."""
-    lab = Lab(f"t{os.getpid() % 100_000}")
+    lab = ThrowawayLab(f"t{os.getpid() % 100_000}")
     lab.down()
     yield lab
     lab.down()
@@ -74,28 +81,28 @@ def release(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def blank_plan(lab: Lab, release: str, tmp_path_factory: pytest.TempPathFactory) -> BlankPlan:
+def blank_plan(lab: ThrowawayLab, release: str, tmp_path_factory: pytest.TempPathFactory) -> BlankHostPlan:
     """Plan for a blank host."""
-    (host,) = lab.up([HostSpec(f"h{next(_numbers)}", release)])
+    (host,) = lab.up([HostSpec(f"h{next(_host_numbers)}", release)])
     before = time.time_ns()
-    seen = plan(write_inventory(tmp_path_factory.mktemp(release), lab, host))
-    written = host.written(before)
+    seen = run_plan(write_inventory(tmp_path_factory.mktemp(release), lab, host))
+    written = host.changed_paths(before)
     host.destroy()
-    return BlankPlan(seen, written)
+    return BlankHostPlan(seen, written)
 
 
 @pytest.fixture(scope="session")
-def compiled(lab: Lab, layers: Path, release: str, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+def compiled(lab: ThrowawayLab, layers: Path, release: str, tmp_path_factory: pytest.TempPathFactory) -> CompiledEngine:
     """Converge a blank host, with the controller killed in the middle of the compilation."""
-    with alone(layers, f"{release}-compiled") as layer:
+    with exclusive_layer(layers, f"{release}-compiled") as layer:
         record = layer.with_suffix(".pickle")
         if record.exists():
-            earlier: Compiled = pickle.loads(record.read_bytes())
+            earlier: CompiledEngine = pickle.loads(record.read_bytes())
             return earlier
-        (host,) = lab.up([HostSpec(f"h{next(_numbers)}", release)])
+        (host,) = lab.up([HostSpec(f"h{next(_host_numbers)}", release)])
         inventory = write_inventory(tmp_path_factory.mktemp(release), lab, host)
         with subprocess.Popen(
-            command(inventory, "--yes"),
+            deploy_command(inventory, "--yes"),
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,
@@ -111,11 +118,11 @@ def compiled(lab: Lab, layers: Path, release: str, tmp_path_factory: pytest.Temp
                 pytest.fail(f"the deploy ended before it compiled: {''.join(said)}")
             os.killpg(controller.pid, signal.SIGKILL)
         job_after_kill = host.run("systemctl list-units --plain --no-legend --state=active 'rw-job-llama.cpp-*'")
-        second = deploy(inventory)
+        second = run_deploy(inventory)
         if second.status:
             pytest.fail(f"the second run failed: {second.said}")
-        kept.keep(host)
-        seen = Compiled(job_after_kill, second, host.freeze(layer))
+        engine_cache.save_engines(host)
+        seen = CompiledEngine(job_after_kill, second, host.freeze_layer(layer))
         record.write_bytes(pickle.dumps(seen))
         return seen
 
@@ -123,44 +130,44 @@ def compiled(lab: Lab, layers: Path, release: str, tmp_path_factory: pytest.Temp
 @pytest.fixture(scope="session")
 def engine_layer(request: pytest.FixtureRequest, release: str) -> str:
     """The engine of what is compiled from now: the one that was kept, or else one that is compiled."""
-    layer = kept.place(release)
+    layer = engine_cache.cache_path(release)
     if not layer.exists():
         if request.config.getoption("--quick") and release != FIRST:
             pytest.skip(f"no engine is kept for {release}: `rigwright test all` compiles one")
-        watched(request.getfixturevalue("compiled"))
+        assert_compilation_continued(request.getfixturevalue("compiled"))
     return str(layer)
 
 
 @pytest.fixture(scope="session")
 def first_run(
-    lab: Lab, layers: Path, release: str, engine_layer: str, tmp_path_factory: pytest.TempPathFactory
-) -> FirstRun:
+    lab: ThrowawayLab, layers: Path, release: str, engine_layer: str, tmp_path_factory: pytest.TempPathFactory
+) -> ConvergedLayers:
     """Converge a blank host that has its engine."""
-    with alone(layers, release) as layer:
+    with exclusive_layer(layers, release) as layer:
         if not layer.exists():
-            (host,) = lab.up([HostSpec(f"h{next(_numbers)}", release)])
+            (host,) = lab.up([HostSpec(f"h{next(_host_numbers)}", release)])
             inventory = write_inventory(tmp_path_factory.mktemp(release), lab, host)
             # folders first and the engine into them, so that the ledger has what it has after a compilation
             for file in (BASE, ROOT / "deploy.py"):
-                run = deploy(inventory, file=file)
+                run = run_deploy(inventory, file=file)
                 if run.status:
                     pytest.fail(f"the first run failed: {run.said}")
                 if file == BASE:
-                    put_engine(host, engine_layer)
-            host.freeze(layer)
-    return FirstRun(str(layer), engine_layer)
+                    install_engine(host, engine_layer)
+            host.freeze_layer(layer)
+    return ConvergedLayers(str(layer), engine_layer)
 
 
-Boot = Callable[..., Host]
+BootHost = Callable[..., LabHost]
 
 
 @pytest.fixture
-def boot(lab: Lab, release: str) -> Iterator[Boot]:
+def boot(lab: ThrowawayLab, release: str) -> Iterator[BootHost]:
     """Boot hosts for one test: `boot(*layers, cards=..., disks=...)`."""
-    booted: list[Host] = []
+    booted: list[LabHost] = []
 
-    def up(*layers: str, cards: tuple[str, ...] = (), disks: tuple[str, ...] = ()) -> Host:
-        (host,) = lab.up([HostSpec(f"h{next(_numbers)}", release, layers, cards, disks=disks)])
+    def up(*layers: str, cards: tuple[str, ...] = (), disks: tuple[str, ...] = ()) -> LabHost:
+        (host,) = lab.up([HostSpec(f"h{next(_host_numbers)}", release, layers, cards, disks=disks)])
         booted.append(host)
         return host
 
@@ -170,41 +177,45 @@ def boot(lab: Lab, release: str) -> Iterator[Boot]:
 
 
 @pytest.fixture
-def converged(boot: Boot, first_run: FirstRun) -> Host:
+def converged(boot: BootHost, first_run: ConvergedLayers) -> LabHost:
     """A host that boots from what a converged one left, and serves."""
     host = boot(first_run.layer)
-    until(lambda: served(host), "serving after a boot")
+    wait_until(lambda: is_serving(host), "serving after a boot")
     return host
 
 
 @pytest.fixture
-def inventory(lab: Lab, converged: Host, tmp_path: Path) -> Path:
+def inventory(lab: ThrowawayLab, converged: LabHost, tmp_path: Path) -> Path:
     """The inventory of the converged host."""
     return write_inventory(tmp_path, lab, converged)
 
 
 @pytest.fixture(scope="session")
-def vllm(lab: Lab) -> Iterator[vllm_box.Ground]:
+def vllm(lab: ThrowawayLab) -> Iterator[vllm_box.VllmServers]:
     """The real vLLM for the CPU, and what it serves."""
     lab.up([])  # its network, for what is served there
-    with vllm_box.ground(lab) as made:
+    with vllm_box.serve_vllm(lab) as made:
         yield made
 
 
 @pytest.fixture(scope="session")
 def vllm_layers(
-    layers: Path, release: str, first_run: FirstRun, vllm: vllm_box.Ground, tmp_path_factory: pytest.TempPathFactory
+    layers: Path,
+    release: str,
+    first_run: ConvergedLayers,
+    vllm: vllm_box.VllmServers,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[str, ...]:
     """A host that serves vLLM over two processes, and served llama.cpp before."""
     below, folder = (first_run.layer,), tmp_path_factory.mktemp(release)
-    return vllm_box.converged(layers, release, vllm, folder, below, instances=vllm_box.TWO)
+    return vllm_box.converged_layers(layers, release, vllm, folder, below, instances=vllm_box.TWO)
 
 
 @pytest.fixture
-def vllm_host(boot: Boot, vllm_layers: tuple[str, ...]) -> Host:
+def vllm_host(boot: BootHost, vllm_layers: tuple[str, ...]) -> LabHost:
     """That host, serving."""
     host = boot(*vllm_layers)
-    until(lambda: served(host), "serving after a boot")
+    wait_until(lambda: is_serving(host), "serving after a boot")
     return host
 
 
@@ -221,76 +232,91 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def key(layers: Path) -> Key:
+def key(layers: Path) -> SigningKey:
     """The key of a stand-in for NVIDIA's archive, which the layers know."""
-    with alone(layers, "key") as folder:
+    with exclusive_layer(layers, "key") as folder:
         record = folder.with_suffix(".pickle")
         if not record.exists():
-            record.write_bytes(pickle.dumps(Key.make(folder)))
-        made: Key = pickle.loads(record.read_bytes())
+            record.write_bytes(pickle.dumps(SigningKey.generate_key(folder)))
+        made: SigningKey = pickle.loads(record.read_bytes())
         return made
 
 
 @pytest.fixture(scope="session")
-def undriven_layer(lab: Lab, layers: Path, release: str, key: Key, tmp_path_factory: pytest.TempPathFactory) -> str:
+def undriven_layer(
+    lab: ThrowawayLab, layers: Path, release: str, key: SigningKey, tmp_path_factory: pytest.TempPathFactory
+) -> str:
     """What a host with two cards has written once all is there but a driver: most of the time goes into compilers."""
-    with alone(layers, f"{release}-undriven") as layer:
+    with exclusive_layer(layers, f"{release}-undriven") as layer:
         if not layer.exists():
-            made = drivers.boot(lab, release, tmp_path_factory.mktemp("undriven") / "box", key)
+            made = driver_box.boot_driver_box(lab, release, tmp_path_factory.mktemp("undriven") / "box", key)
             made.declare(managed=False)
-            made.rig("deploy")
-            made.host.freeze(layer)
+            made.run_rig("deploy")
+            made.host.freeze_layer(layer)
     return str(layer)
 
 
 @pytest.fixture(scope="session")
 def driven_layer(
-    lab: Lab, layers: Path, release: str, key: Key, undriven_layer: str, tmp_path_factory: pytest.TempPathFactory
+    lab: ThrowawayLab,
+    layers: Path,
+    release: str,
+    key: SigningKey,
+    undriven_layer: str,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> str:
     """The same with its driver running, and nothing left to do: over the layer above."""
-    with alone(layers, f"{release}-driven") as layer:
+    with exclusive_layer(layers, f"{release}-driven") as layer:
         if not layer.exists():
-            made = drivers.boot(lab, release, tmp_path_factory.mktemp("driven") / "box", key, undriven_layer)
-            made.publish(drivers.OLD[release])
+            made = driver_box.boot_driver_box(
+                lab, release, tmp_path_factory.mktemp("driven") / "box", key, undriven_layer
+            )
+            made.publish(driver_box.OLD[release])
             made.declare()
-            made.lock(drivers.OLD[release])
-            made.rig("deploy", "--reboot")
-            made.host.freeze(layer)
+            made.lock(driver_box.OLD[release])
+            made.run_rig("deploy", "--reboot")
+            made.host.freeze_layer(layer)
     return str(layer)
 
 
 @pytest.fixture
-def undriven(lab: Lab, release: str, key: Key, tmp_path: Path, undriven_layer: str) -> Iterator[Box]:
+def undriven(
+    lab: ThrowawayLab, release: str, key: SigningKey, tmp_path: Path, undriven_layer: str
+) -> Iterator[DriverBox]:
     """A host with two cards, two kernels and no driver; its archive has two."""
-    made = _boxed(lab, release, key, tmp_path, undriven_layer)
+    made = _declare_driver_box(lab, release, key, tmp_path, undriven_layer)
     yield made
     made.host.destroy()
 
 
 @pytest.fixture
-def driven(lab: Lab, release: str, key: Key, tmp_path: Path, undriven_layer: str, driven_layer: str) -> Iterator[Box]:
+def driven(
+    lab: ThrowawayLab, release: str, key: SigningKey, tmp_path: Path, undriven_layer: str, driven_layer: str
+) -> Iterator[DriverBox]:
     """A host whose older driver runs; its archive has two."""
-    made = _boxed(lab, release, key, tmp_path, driven_layer, undriven_layer)
+    made = _declare_driver_box(lab, release, key, tmp_path, driven_layer, undriven_layer)
     yield made
     made.host.destroy()
 
 
 @pytest.fixture(scope="module")
 def driven_box(
-    lab: Lab,
+    lab: ThrowawayLab,
     release: str,
-    key: Key,
+    key: SigningKey,
     tmp_path_factory: pytest.TempPathFactory,
     undriven_layer: str,
     driven_layer: str,
-) -> Callable[[], Box]:
+) -> Callable[[], DriverBox]:
     """Boots such a host, for several tests."""
-    return lambda: _boxed(lab, release, key, tmp_path_factory.mktemp("driven"), driven_layer, undriven_layer)
+    return lambda: _declare_driver_box(
+        lab, release, key, tmp_path_factory.mktemp("driven"), driven_layer, undriven_layer
+    )
 
 
-def _boxed(lab: Lab, release: str, key: Key, folder: Path, *layers: str) -> Box:
-    made = drivers.boot(lab, release, folder / "box", key, *layers)
-    made.publish(drivers.OLD[release], drivers.NEW[release])
+def _declare_driver_box(lab: ThrowawayLab, release: str, key: SigningKey, folder: Path, *layers: str) -> DriverBox:
+    made = driver_box.boot_driver_box(lab, release, folder / "box", key, *layers)
+    made.publish(driver_box.OLD[release], driver_box.NEW[release])
     made.declare()
-    made.lock(drivers.OLD[release])
+    made.lock(driver_box.OLD[release])
     return made

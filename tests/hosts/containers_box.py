@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from lab.labs import Lab
-from lab.nvidia import toolkit
-from lab.nvidia.keys import Key
-from rigwright.model.containers import tables
-from tests.hosts import drivers
-from tests.hosts.drivers import OLD, Box
+from lab.nvidia import container_packages
+from lab.nvidia.signing_keys import SigningKey
+from lab.throwaway_lab import ThrowawayLab
+from rigwright.model.containers import archive_tables
+from tests.hosts import driver_box
+from tests.hosts.driver_box import OLD, DriverBox
 
 TOOLKIT, NEWER = "1.19.1", "1.20.0"
 FOUR = {
@@ -53,15 +53,15 @@ sources = ["docker:debian"]
 
 
 @dataclass
-class ContainersBox(Box):
+class ContainersBox(DriverBox):
     """A host with cards and a driver, and the archives that both and the toolkit come from."""
 
-    def offers(self, *versions: str) -> None:
+    def publish_toolkit(self, *versions: str) -> None:
         """Have the toolkit's archive hold these versions."""
-        debs = [deb for version in versions for deb in toolkit.toolkit(version)]
-        toolkit.write_toolkit(self.lab.shelf, debs, self.key)
+        debs = [deb for version in versions for deb in container_packages.toolkit_packages(version)]
+        container_packages.write_toolkit(self.lab.shelf_folder, debs, self.key)
 
-    def contains(
+    def declare_containers(
         self, driver: str = "", version: str = TOOLKIT, own_docker: str = "", bundle: bool = False, **containers: Any
     ) -> None:
         """Declare containers, and lock driver and toolkit, and Docker's own packages where their version is given.
@@ -73,16 +73,16 @@ class ContainersBox(Box):
             bundle: Whether the rig gets what it lacks from a bundle, which is made.
             containers: Keys of the inventory.
         """
-        known = tables.tables(tables.SHIPPED.parents[2])
-        own = self.folder / tables.PLACE
+        known = archive_tables.load_container_tables(archive_tables.SHIPPED.parents[2])
+        own = self.folder / archive_tables.PLACE
         own.parent.mkdir(parents=True, exist_ok=True)
-        text = tables.SHIPPED.read_text()
+        text = archive_tables.SHIPPED.read_text()
         for one in known.archives.values():
             text = text.replace(one.fingerprint, self.key.fingerprint)
         own.write_text(text)
         url = self.lab.shelf_url
-        mirrors = {"nvidia": [f"{url}/nvidia"], "container-toolkit": [f"{url}/{toolkit.TOOLKIT}"]}
-        mirrors["docker"] = [f"{url}/{toolkit.DOCKER}"]
+        mirrors = {"nvidia": [f"{url}/nvidia"], "container-toolkit": [f"{url}/{container_packages.TOOLKIT}"]}
+        mirrors["docker"] = [f"{url}/{container_packages.DOCKER}"]
         also: dict[str, Any] = {"containers": containers} if containers else {}
         # a bundle has no driver: the one that runs is the operator's then
         also |= {"bundle": BUNDLE, "driver": {}} if bundle else {}
@@ -90,26 +90,26 @@ class ContainersBox(Box):
         inputs = INPUT.format(version) + (DOCKER.format(self.system, own_docker) if own_docker else "")
         self.lock(driver or OLD[self.system], inputs)
         if bundle:
-            self.rig("bundle", "--system", self.system)
+            self.run_rig("bundle", "--system", self.system)
 
     @property
-    def toolkit(self) -> set[str]:
+    def toolkit_versions(self) -> set[str]:
         """The versions that its packages have."""
         said = self.host.run(f"dpkg-query -W -f '${{Version}} ' {' '.join(sorted(FOUR))}", check=False)
         return {one.partition("-")[0] for one in said.split()}
 
     @property
-    def options(self) -> dict[str, Any]:
+    def docker_options(self) -> dict[str, Any]:
         """Docker's."""
         found: dict[str, Any] = json.loads(self.host.run("cat /etc/docker/daemon.json"))
         return found
 
-    def says(self, name: str) -> str:
+    def docker_info(self, name: str) -> str:
         """What Docker's daemon says of itself."""
         return self.host.run(f"docker info -f '{{{{.{name}}}}}'").strip()
 
     @property
-    def spec(self) -> str:
+    def spec_driver(self) -> str:
         """The driver that the spec of the cards is of."""
         said = self.host.run("grep -oE 'libcuda.so.[0-9.]+$' /run/cdi/nvidia.yaml | sort -u", check=False)
         return said.strip().removeprefix("libcuda.so.")
@@ -117,9 +117,9 @@ class ContainersBox(Box):
 
 @pytest.fixture(scope="module")
 def containers_box(
-    lab: Lab,
+    lab: ThrowawayLab,
     release: str,
-    key: Key,
+    key: SigningKey,
     tmp_path_factory: pytest.TempPathFactory,
     undriven_layer: str,
     driven_layer: str,
@@ -129,10 +129,10 @@ def containers_box(
     def boot() -> ContainersBox:
         folder = tmp_path_factory.mktemp("containers") / "box"
         layers = (driven_layer, undriven_layer)
-        made = drivers.boot(lab, release, folder, key, *layers, disks=DISKS)
+        made = driver_box.boot_driver_box(lab, release, folder, key, *layers, disks=DISKS)
         one = ContainersBox(made.lab, made.host, made.folder, made.key)
-        one.publish(drivers.OLD[release], drivers.NEW[release])
-        one.offers(TOOLKIT, NEWER)
+        one.publish(driver_box.OLD[release], driver_box.NEW[release])
+        one.publish_toolkit(TOOLKIT, NEWER)
         return one
 
     return boot

@@ -2,16 +2,16 @@
 
 from pyinfra import host
 
-from rigwright.plan.desired import desired
+from rigwright.plan.plan_inputs import build_target_state
 from roles.base import base
 from roles.cuda_toolkit import cuda_toolkit
-from roles.probe import probe
-from roles.rig import rig_of
+from roles.probe import probe_host
+from roles.rig import rig_of_host
 from roles.tools import tools
 
-rig = rig_of(host)
-if facts := probe(rig):
-    wanted = desired(rig, facts)
+rig = rig_of_host(host)
+if facts := probe_host(rig):
+    wanted = build_target_state(rig, facts)
     base(rig, facts)
     tools(rig, wanted.tools)
     cuda_toolkit(wanted)

@@ -7,47 +7,49 @@ import sys
 import time
 from pathlib import Path
 
-from lab import world
-from lab.hosts import Host, HostSpec
-from lab.labs import Lab, all_labs
-from rigwright.gateway.keyring import FILE, Key, Keyring, dump
-from tests.hosts import drivers
+from lab import card_faults
+from lab.hosts import HostSpec, LabHost
+from lab.throwaway_lab import ThrowawayLab, list_labs
+from rigwright.gateway.keyring import FILE, ClientKey, ClientKeyring, dump
+from tests.hosts import driver_box
 from tests.hosts.containers_box import ContainersBox
-from tests.hosts.drift_ground import SECOND, Ground
-from tests.hosts.drifts import HARMLESS, areas, batches, drifts, harmless
-from tests.hosts.drivers import KERNELS, NEW, OLD
-from tests.hosts.gateway_box import DEMO, Box
-from tests.hosts.monitoring_box import TOKEN, Told, declared
-from tests.hosts.nvidia_drifts import ANOTHER, DECLARED, ONE, OTHER, SOURCE, publish
-from tests.hosts.support import deploy, write_inventory
+from tests.hosts.drift_host import SECOND, DriftHost
+from tests.hosts.drift_tables import HARMLESS, area_names, load_drifts, load_harmless, make_batches
+from tests.hosts.driver_box import KERNELS, NEW, OLD
+from tests.hosts.gateway_box import DEMO, GatewayBox
+from tests.hosts.monitoring_box import TOKEN, AlertWebhook, host_entry
+from tests.hosts.nvidia_drifts import ANOTHER, DECLARED, ONE, OTHER, SOURCE, publish_archive
+from tests.hosts.support import run_deploy, write_inventory
 
 
-def serving(lab: Lab, release: str, folder: Path, layer: str) -> Ground:
+def boot_serving(lab: ThrowawayLab, release: str, folder: Path, layer: str) -> DriftHost:
     """Two equal instances, a gateway with a keyless and a TLS listener, for which somebody has a key, and shared
     weights.
     """
-    dump(folder / FILE, Keyring(keys={"alice": Key(sha256="a" * 64, models=("gpt-4o",), made="2026-06-10")}))
+    dump(
+        folder / FILE, ClientKeyring(keys={"alice": ClientKey(sha256="a" * 64, models=("gpt-4o",), made="2026-06-10")})
+    )
     (host,) = lab.up([HostSpec(f"dr{release[-2:]}", release, (layer,))])
-    box = Box(lab, host, folder)
+    box = GatewayBox(lab, host, folder)
     share = {"address": host.address, "allow": [str(lab.subnet)]}
     instances = {"chat": DEMO, "chat2": {**DEMO, "port": SECOND}}
-    inventory = write_inventory(folder, lab, host, instances=instances, gateway=box.gateway(), share=share)
-    run = deploy(inventory)
+    inventory = write_inventory(folder, lab, host, instances=instances, gateway=box.gateway_entry(), share=share)
+    run = run_deploy(inventory)
     assert run.status == 0, run.said
-    return Ground(host, inventory, words(host))
+    return DriftHost(host, inventory, shell_variables(host))
 
 
-def watching(lab: Lab, release: str, folder: Path, layer: str) -> Ground:
+def boot_monitored(lab: ThrowawayLab, release: str, folder: Path, layer: str) -> DriftHost:
     """An instance behind a gateway, and all that watches them; nobody is told of alerts."""
     (host,) = lab.up([HostSpec(f"dw{release[-2:]}", release, (layer,))])
-    inventory = write_inventory(folder, lab, host, **declared(lab, host, Told(port=9), dead_man=None))
+    inventory = write_inventory(folder, lab, host, **host_entry(lab, host, AlertWebhook(port=9), dead_man=None))
     (folder / "ops.token").write_text(f"{TOKEN}\n")
-    run = deploy(inventory)
+    run = run_deploy(inventory)
     assert run.status == 0, run.said
-    return Ground(host, inventory, words(host))
+    return DriftHost(host, inventory, shell_variables(host))
 
 
-def words(host: Host) -> dict[str, str]:
+def shell_variables(host: LabHost) -> dict[str, str]:
     """What the shell of a host's drifts calls things by."""
     if not host.spec.cards:
         return {}
@@ -57,26 +59,26 @@ def words(host: Host) -> dict[str, str]:
     return {"ONE": ONE, "OTHER": OTHER, "OLDER_KERNEL": older, "KERNEL": newer, "SOURCE": SOURCE, **versions}
 
 
-def driven(box: drivers.Box) -> Ground:
+def driver_host(box: driver_box.DriverBox) -> DriftHost:
     """Two stand-in cards and their driver, with all declared that a check can look at."""
     for card, partner in ((ONE, OTHER), (OTHER, ONE)):
-        world.change(box.host, card, bridge=partner, nvlinks=4, nvlinks_max=4)
-    publish(box)
+        card_faults.change_card(box.host, card, bridge=partner, nvlinks=4, nvlinks_max=4)
+    publish_archive(box)
     box.declare(**DECLARED)
     box.lock(OLD[box.system])
-    box.rig("deploy", "--reboot")
+    box.run_rig("deploy", "--reboot")
     box.host.run(f"apt-get -q update -o Dir::Etc::SourceList={SOURCE} -o Dir::Etc::SourceParts=-")
-    return Ground(box.host, box.inventory, words(box.host))
+    return DriftHost(box.host, box.inventory, shell_variables(box.host))
 
 
-def containing(box: ContainersBox) -> Ground:
+def container_host(box: ContainersBox) -> DriftHost:
     """Two stand-in cards and their driver, Docker and podman."""
-    box.contains(engines=("docker", "podman"), daemon={"log-driver": "journald"})
-    box.rig("deploy", "--reboot")
-    return Ground(box.host, box.inventory, words(box.host))
+    box.declare_containers(engines=("docker", "podman"), daemon={"log-driver": "journald"})
+    box.run_rig("deploy", "--reboot")
+    return DriftHost(box.host, box.inventory, shell_variables(box.host))
 
 
-def there(inventory: Path) -> Ground:
+def running_host(inventory: Path) -> DriftHost:
     """A host that is up already.
 
     Raises:
@@ -84,9 +86,9 @@ def there(inventory: Path) -> Ground:
     """
     if not inventory.is_file():
         raise SystemExit(f"{inventory}: no inventory file")
-    for host in (host for lab in all_labs() for host in lab.hosts):
+    for host in (host for lab in list_labs() for host in lab.hosts):
         if f"'{host.address}'" in inventory.read_text():
-            return Ground(host, inventory, words(host))
+            return DriftHost(host, inventory, shell_variables(host))
     raise SystemExit(f"{inventory}: no throwaway host has its address")
 
 
@@ -94,23 +96,23 @@ def main() -> None:
     """Have drifts on a host that is up, and say of each whether all was as it says."""
     parser = argparse.ArgumentParser(prog="python -m tests.hosts.drift_boxes")
     parser.add_argument("inventory", type=Path)
-    parser.add_argument("area", nargs="?", choices=[*areas(), HARMLESS])
+    parser.add_argument("area", nargs="?", choices=[*area_names(), HARMLESS])
     parser.add_argument("-k", metavar="WORDS", default="", help="those whose title has these words")
     given = parser.parse_args()
-    ground = there(given.inventory)
+    ground = running_host(given.inventory)
     box = "containers" if ground.host.spec.disks else "cards" if ground.host.spec.cards else "serving"
     box = "watching" if ground.host.name.startswith("dw") else box
     failed: dict[str, str] = {}
     if given.area == HARMLESS:
-        unminded = {name: row for name, row in harmless().items() if row.box == box and given.k in name}
-        failed = ground.unminded(unminded)
+        unminded = {name: row for name, row in load_harmless().items() if row.box == box and given.k in name}
+        failed = ground.run_harmless(unminded)
         print(f"{len(unminded)} harmless changes")
     else:
-        rows = drifts(*filter(None, [given.area]))
+        rows = load_drifts(*filter(None, [given.area]))
         wanted = {name: row for name, row in rows.items() if row.box == box and given.k in name}
-        for batch in batches(wanted):
+        for batch in make_batches(wanted):
             began = time.monotonic()
-            found = ground.all(batch)
+            found = ground.run_batch(batch)
             failed |= found
             for name in batch:
                 print(f"{'FAIL' if name in found else 'ok  '} {name}")

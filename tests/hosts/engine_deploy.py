@@ -2,15 +2,15 @@
 
 from pyinfra import host
 
-from rigwright.plan.desired import desired
+from rigwright.plan.plan_inputs import build_target_state
+from roles.artefact_jobs import install_fetch_programs
 from roles.base import base
 from roles.engines import engines
-from roles.fetching import programs
-from roles.probe import probe
-from roles.rig import rig_of
+from roles.probe import probe_host
+from roles.rig import rig_of_host
 
-rig = rig_of(host)
-if facts := probe(rig):
+rig = rig_of_host(host)
+if facts := probe_host(rig):
     base(rig, facts)
-    programs(rig)
-    engines(desired(rig, facts))
+    install_fetch_programs(rig)
+    engines(build_target_state(rig, facts))

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab import conda
-from lab.envs import Env, Source, declare
-from lab.hosts import Host
-from lab.labs import Lab
+from lab import conda_python
+from lab.environment_source import EnvironmentSource, LabEnvironment, write_declaration
+from lab.hosts import LabHost
+from lab.throwaway_lab import ThrowawayLab
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Artefact, Lock
 from tests.hosts.support import write_inventory
@@ -22,33 +22,33 @@ FOLDER = "/opt/rigwright/engines"
 
 
 @dataclass(frozen=True)
-class Ground:
+class EnvironmentServers:
     """What hosts fetch from, and what there is."""
 
-    source: Source
+    source: EnvironmentSource
     packages: tuple[Artefact, ...]
 
     @property
-    def python(self) -> tuple[Artefact, ...]:
+    def python_packages(self) -> tuple[Artefact, ...]:
         """The conda packages, the interpreter's first."""
         return self.source.python
 
 
 @contextmanager
-def ground(lab: Lab, folder: Path) -> Iterator[Ground]:
+def serve_environment(lab: ThrowawayLab, folder: Path) -> Iterator[EnvironmentServers]:
     """Make the channel and keep the wheels, and serve both while the block runs."""
     locked = Lock.load([ROOT / "locks"]).groups
     rows = [row for row in locked["tools"] if row.name in PURE]
     rows += [row for row in locked["hub-client"] if row.name == NATIVE]
-    with Source(lab.gateway, folder, conda.find()) as source:
-        yield Ground(source, source.packages(rows))
+    with EnvironmentSource(lab.gateway, folder, conda_python.find_interpreter()) as source:
+        yield EnvironmentServers(source, source.environment_rows(rows))
 
 
-def write(
+def write_env_inventory(
     folder: Path,
-    lab: Lab,
-    host: Host,
-    made: Ground,
+    lab: ThrowawayLab,
+    host: LabHost,
+    made: EnvironmentServers,
     *,
     packages: Sequence[Artefact] | None = None,
     python: Sequence[Artefact] | None = None,
@@ -59,13 +59,13 @@ def write(
     """An inventory of one host with the environment, and catalogue and lock beside it."""
     wheels = made.packages if packages is None else packages
     modules = {row.name: "yaml" if row.name == NATIVE else row.name for row in wheels}
-    given = {"envs": ["small"], "instances": {}, "mirrors": made.source.mirrors} | rig
+    given = {"envs": ["small"], "instances": {}, "mirrors": made.source.inventory_mirrors} | rig
     inventory = write_inventory(folder, lab, host, **given)
-    rows = (*(made.python if python is None else python), *wheels)
-    declare(folder, Env("small", "packaging", tuple(modules.values()), patches, plugins), rows)
+    rows = (*(made.python_packages if python is None else python), *wheels)
+    write_declaration(folder, LabEnvironment("small", "packaging", tuple(modules.values()), patches, plugins), rows)
     return inventory
 
 
-def folder_of(host: Host) -> str:
+def environment_folder(host: LabHost) -> str:
     """Where the environment's installation lies."""
     return host.run(f"ls -d {FOLDER}/small-*").strip()

@@ -13,19 +13,19 @@ from typing import Any
 import httpx2
 from openai import OpenAI
 
-from cli.resolving.web import hash_file
+from cli.lock_resolver.downloads import hash_file
 from lab import tiny_model
-from lab.hosts import Host
-from lab.labs import Lab
-from tests.hosts.support import PORT, until, write_inventory
-from tests.locks import lock_text
+from lab.hosts import LabHost
+from lab.throwaway_lab import ThrowawayLab
+from tests.hosts.support import PORT, wait_until, write_inventory
+from tests.lock_files import render_sealed_lock
 
 LAN, TLS = 8000, 8443
 LOG = "/var/log/rigwright_gateway/access.log"
 NAME = "llm.example.org"
 SLOW = "slow-rig"
 # Some 100 tokens a second on one core: an answer of its whole context takes minutes.
-SIZE = tiny_model.Size(layers=12, width=512, heads=8, kv_heads=4, feed_forward=2048, context=16384)
+SIZE = tiny_model.LlamaSize(layers=12, width=512, heads=8, kv_heads=4, feed_forward=2048, context=16384)
 DEMO: dict[str, object] = {"variant": "llamacpp/demo", "port": PORT}
 INSTANCES = {"chat": DEMO, "chat2": {**DEMO, "port": 8021}, "slow": {"variant": "llamacpp/slow", "port": 8022}}
 CATALOG = f"""
@@ -51,25 +51,25 @@ QUESTION: Any = [{"role": "user", "content": "Are you there?"}]
 ENDLESS: dict[str, object] = {"ignore_eos": True}
 
 
-def rigwright(*words: str) -> subprocess.CompletedProcess[str]:
+def run_rigwright(*words: str) -> subprocess.CompletedProcess[str]:
     """The command, as an operator runs it from anywhere."""
     return subprocess.run([sys.executable, "-m", "cli", *words], capture_output=True, text=True, cwd="/")
 
 
 @dataclass(frozen=True)
-class Box:
+class GatewayBox:
     """The host, and its operator's folder."""
 
-    lab: Lab
-    host: Host
+    lab: ThrowawayLab
+    host: LabHost
     folder: Path
 
     @property
     def address(self) -> str:
         """Where its network reaches it."""
-        return str(self.host.connection["ssh_hostname"])
+        return str(self.host.inventory_keys["ssh_hostname"])
 
-    def gateway(self, **changes: object) -> dict[str, object]:
+    def gateway_entry(self, **changes: object) -> dict[str, object]:
         """What it is declared to have, with some of it changed."""
         every = "0.0.0.0"
         return {
@@ -83,28 +83,30 @@ class Box:
             "scrapers": ["127.0.0.1/32", f"{self.lab.gateway}/32"],
         } | changes
 
-    def inventory(self, instances: dict[str, Any] | None = None, **changes: object) -> Path:
+    def write_gateway_inventory(self, instances: dict[str, Any] | None = None, **changes: object) -> Path:
         """Its inventory, written anew."""
         served = INSTANCES if instances is None else instances
-        return write_inventory(self.folder, self.lab, self.host, instances=served, gateway=self.gateway(**changes))
+        return write_inventory(
+            self.folder, self.lab, self.host, instances=served, gateway=self.gateway_entry(**changes)
+        )
 
     def prepare(self) -> None:
         """Put the slow model where the host fetches from, and into catalogue and lock."""
-        weight = self.lab.shelf / f"{SLOW}.gguf"
+        weight = self.lab.shelf_folder / f"{SLOW}.gguf"
         if not weight.exists():
-            tiny_model.write(weight, size=SIZE)
+            tiny_model.write_model(weight, size=SIZE)
         content = hash_file(weight, lambda done, total: None)
         row = {"kind": "weight", "name": SLOW, "version": "1", "file": weight.name, "sha256": content.sha256}
         lines = [f'{key} = "{value}"' for key, value in row.items()]
         lines += [f"size = {content.size}", f'sources = ["shelf:{weight.name}"]']
         for name, text in (
             ("catalog/slow.toml", CATALOG),
-            ("locks/slow.lock.toml", lock_text("\n".join(["[[artefact]]", *lines, ""]))),
+            ("locks/slow.lock.toml", render_sealed_lock("\n".join(["[[artefact]]", *lines, ""]))),
         ):
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
             (self.folder / name).write_text(text)
 
-    def plain(self, key: str = "ignored") -> OpenAI:
+    def plain_client(self, key: str = "ignored") -> OpenAI:
         """A client on the address that takes no key."""
         return OpenAI(base_url=self.url(""), api_key=key, max_retries=0)
 
@@ -112,9 +114,9 @@ class Box:
         """A path of the address that takes no key."""
         return f"http://{self.address}:{LAN}/v1/{path}"
 
-    def secured(self, key: str) -> OpenAI:
+    def tls_client(self, key: str) -> OpenAI:
         """A client on the one with TLS, which trusts what the operator gives out."""
-        said = rigwright("ca", str(self.folder / "rig.py"))
+        said = run_rigwright("ca", str(self.folder / "rig.py"))
         context = ssl.create_default_context(cadata=said.stdout)
         return OpenAI(
             base_url=f"https://{self.address}:{TLS}/v1",
@@ -124,19 +126,19 @@ class Box:
         )
 
 
-def answer(client: OpenAI, model: str = "tiny-rig") -> str:
+def ask_question(client: OpenAI, model: str = "tiny-rig") -> str:
     """What a model says to the question."""
     reply = client.chat.completions.create(model=model, messages=QUESTION)
     return (reply.choices[0].message.content or "").strip()
 
 
-def under_way(box: Box) -> dict[str, int]:
+def active_requests(box: GatewayBox) -> dict[str, int]:
     """Requests under way by instance, as the gateway counts them."""
     said = box.host.run("curl -s --unix-socket /run/rigwright_gateway/admin.sock http://localhost/state")
     return {name: one["under_way"] for name, one in json.loads(said)["instances"].items()}
 
 
-def streamed(client: OpenAI, model: str, tokens: int) -> int:
+def count_stream_pieces(client: OpenAI, model: str, tokens: int) -> int:
     """Pieces of a stream that was read to its end."""
     stream = client.chat.completions.create(
         model=model, messages=QUESTION, stream=True, max_tokens=tokens, extra_body=ENDLESS
@@ -146,20 +148,22 @@ def streamed(client: OpenAI, model: str, tokens: int) -> int:
     return len(reasons)
 
 
-def given(box: Box, name: str, *limits: str) -> str:
+def make_key(box: GatewayBox, name: str, *limits: str) -> str:
     """A new key."""
-    done = rigwright("keys", str(box.folder / "rig.py"), "make", name, *limits)
+    done = run_rigwright("keys", str(box.folder / "rig.py"), "make", name, *limits)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 
-def logged(box: Box) -> list[dict[str, Any]]:
+def access_log(box: GatewayBox) -> list[dict[str, Any]]:
     """The lines of the access log."""
     return [json.loads(line) for line in box.host.run(f"cat {LOG}").splitlines()]
 
 
-def newest(box: Box, before: int, number: int = 1) -> list[dict[str, Any]]:
+def new_log_lines(box: GatewayBox, before: int, number: int = 1) -> list[dict[str, Any]]:
     """As many lines as come after so many: each is written when its request has ended, after its client has all."""
-    found: list[dict[str, Any]] = until(lambda: (lines := logged(box)[before:])[number - 1 :] and lines, "all logged")
+    found: list[dict[str, Any]] = wait_until(
+        lambda: (lines := access_log(box)[before:])[number - 1 :] and lines, "all logged"
+    )
     assert len(found) == number
     return found

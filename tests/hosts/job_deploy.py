@@ -1,8 +1,8 @@
 """One job that ends once somebody makes /root/go."""
 
-from roles.operations.jobs import job
+from roles.operations.jobs import ensure_job
 
-job(
+ensure_job(
     name="Wait for go",
     unit="rw-job-test",
     script="echo '==> waiting for go'; while ! [ -e /root/go ]; do sleep 0.1; done; touch /root/gone\n",

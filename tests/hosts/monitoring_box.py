@@ -14,21 +14,21 @@ from typing import Any
 import requests
 
 from lab.dashboards import PAGES
-from lab.hosts import Host
-from lab.labs import Lab
-from tests.hosts.support import until
+from lab.hosts import LabHost
+from lab.throwaway_lab import ThrowawayLab
+from tests.hosts.support import wait_until
 
 TOKEN = "0123456789abcdef-watched"
 
 
 @dataclass
-class Told:
+class AlertWebhook:
     """What a webhook was told: path, Authorization, and Alertmanager's JSON of each call."""
 
     port: int = 0
     calls: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
 
-    def of(self, path: str, alert: str, **labels: str) -> list[str]:
+    def alert_states(self, path: str, alert: str, **labels: str) -> list[str]:
         """What was said at a path of an alert with some labels, in order: firing, or resolved."""
         wanted = {"alertname": alert, **labels}
         return [
@@ -41,9 +41,9 @@ class Told:
 
 
 @contextmanager
-def webhook(address: str) -> Iterator[Told]:
+def serve_webhook(address: str) -> Iterator[AlertWebhook]:
     """Listen for what Alertmanager tells while the block runs."""
-    told = Told()
+    told = AlertWebhook()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -70,7 +70,7 @@ INTERVAL = 5
 LAN = {"address": "0.0.0.0", "port": 8000, "keys": False}
 
 
-def asks(lab: Lab, told: Told) -> dict[str, Any]:
+def monitoring_entry(lab: ThrowawayLab, told: AlertWebhook) -> dict[str, Any]:
     """What a monitoring server is declared to: this machine may ask it, and is told of alerts."""
     at = f"http://{lab.gateway}:{told.port}"
     receivers = {"ops": {"url": f"{at}/ops", "token_file": "ops.token"}, "dead": {"url": f"{at}/dead"}}
@@ -78,15 +78,15 @@ def asks(lab: Lab, told: Told) -> dict[str, Any]:
     return {"allow": allow, "interval_s": INTERVAL, "size_gb": 1, "receivers": receivers, "dead_man": "dead"}
 
 
-def declared(lab: Lab, host: Host, told: Told, **server: object) -> dict[str, object]:
+def host_entry(lab: ThrowawayLab, host: LabHost, told: AlertWebhook, **server: object) -> dict[str, object]:
     """What the host is declared to tell and to ask, and its gateway."""
     return {
         "gateway": {"listeners": {"lan": LAN}},
-        "monitoring": {"address": host.address, "server": asks(lab, told) | server},
+        "monitoring": {"address": host.address, "server": monitoring_entry(lab, told) | server},
     }
 
 
-def query(host: Host, expression: str) -> list[dict[str, Any]]:
+def query_prometheus(host: LabHost, expression: str) -> list[dict[str, Any]]:
     """What Prometheus answers, from where it is allowed to be asked."""
     url = f"http://{host.address}:9090/api/v1/query"
     found = requests.get(url, params={"query": expression}, timeout=10).json()
@@ -95,7 +95,7 @@ def query(host: Host, expression: str) -> list[dict[str, Any]]:
     return rows
 
 
-def unshown(host: Host, lacking: str) -> list[str]:
+def empty_panels(host: LabHost, lacking: str) -> list[str]:
     """Panels of dashboards that have nothing to show, but those whose figures are not to be had there: a pattern."""
     return [
         f"{name}: {graph.title}"
@@ -103,12 +103,13 @@ def unshown(host: Host, lacking: str) -> list[str]:
         for graph in graphs
         if not re.search(lacking, graph.expr)
         and all(
-            row["value"][1] == "NaN" for row in query(host, graph.expr.replace("$box", ".*").replace("$instance", ".*"))
+            row["value"][1] == "NaN"
+            for row in query_prometheus(host, graph.expr.replace("$box", ".*").replace("$instance", ".*"))
         )
     ]
 
 
-def until_shown(host: Host, lacking: str, meanwhile: Callable[[], object] = lambda: None) -> None:
+def wait_until_shown(host: LabHost, lacking: str, meanwhile: Callable[[], object] = lambda: None) -> None:
     """Wait until every panel shows something but those of a pattern, while something is done again and again.
 
     Raises AssertionError with the names of those that do not.
@@ -117,21 +118,21 @@ def until_shown(host: Host, lacking: str, meanwhile: Callable[[], object] = lamb
 
     def look() -> bool:
         meanwhile()
-        found[:] = unshown(host, lacking)
+        found[:] = empty_panels(host, lacking)
         return not found
 
     try:
-        until(look, "every panel that this host has something for shows it", every=INTERVAL)
+        wait_until(look, "every panel that this host has something for shows it", every=INTERVAL)
     except AssertionError as error:
         raise AssertionError(f"{error}: {found}") from None
 
 
-def all_answer(host: Host) -> Callable[[], bool]:
+def all_targets_answer(host: LabHost) -> Callable[[], bool]:
     """Whether Prometheus has all of its targets, and each of them answers."""
 
     def look() -> bool:
         try:
-            rows = query(host, "up")
+            rows = query_prometheus(host, "up")
         except requests.RequestException:
             return False
         jobs = {row["metric"]["job"] for row in rows}

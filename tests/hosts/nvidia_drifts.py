@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lab import world
-from lab.nvidia import kernels
-from lab.nvidia.deb import Deb
-from lab.nvidia.keys import Key
-from lab.nvidia.models import addresses
-from tests.hosts.drivers import C3090, KERNELS, NEW, OLD, Box
+from lab import card_faults
+from lab.nvidia import kernel_packages
+from lab.nvidia.card_models import bus_addresses
+from lab.nvidia.debian_packages import StandInDeb
+from lab.nvidia.signing_keys import SigningKey
+from tests.hosts.driver_box import C3090, KERNELS, NEW, OLD, DriverBox
 
-ONE, OTHER = addresses([C3090, C3090])
+ONE, OTHER = bus_addresses([C3090, C3090])
 DECLARED = {
     "power_w": 280,
     "clocks_mhz": (210, 1695),
@@ -30,83 +30,83 @@ SOURCE = "/etc/apt/sources.list.d/rigwright-nvidia.sources"
 RECORD = "/etc/rigwright/driver.json"
 # every check that asks a driver that answers
 ASKS = {"N01", "N02", "N04", "N05", "N06", "N07", "N21", "N22", "N23", "N24", "N27"}
-Act = str | Callable[[Box], object]
+HostAction = str | Callable[[DriverBox], object]
 
 
-def change(**values: object) -> Callable[[Box], None]:
+def change_second_card(**values: object) -> Callable[[DriverBox], None]:
     """Say something else of the second card."""
-    return lambda box: world.change(box.host, OTHER, **values)
+    return lambda box: card_faults.change_card(box.host, OTHER, **values)
 
 
-def say(line: str) -> Callable[[Box], None]:
-    return lambda box: world.say(box.host, line)
+def log_kernel_line(line: str) -> Callable[[DriverBox], None]:
+    return lambda box: card_faults.log_kernel_line(box.host, line)
 
 
-def fetched(name: str) -> str:
+def fetch_command(name: str) -> str:
     """Words that fetch a package's file of the stand-in archive, and name it."""
     url = f'"$(sed -n "s/^URIs: //p" {SOURCE})/{name}"'
     return f"cd /var/tmp && /usr/lib/apt/apt-helper -q download-file {url} {name}"
 
 
-def publish(box: Box, key: Key | None = None) -> None:
-    unattended = Deb("unattended-upgrades", "99", "unattended-upgrades")
+def publish_archive(box: DriverBox, key: SigningKey | None = None) -> None:
+    unattended = StandInDeb("unattended-upgrades", "99", "unattended-upgrades")
     box.publish(OLD[box.system], NEW[box.system], ANOTHER[box.system], key=key, also=(unattended,))
 
 
-def sign_anew(box: Box) -> None:
+def sign_anew(box: DriverBox) -> None:
     """With a key that nobody has locked."""
-    publish(box, Key.make(box.folder / "another"))
+    publish_archive(box, SigningKey.generate_key(box.folder / "another"))
 
 
-def upgrade_by_hand(box: Box) -> None:
+def upgrade_by_hand(box: DriverBox) -> None:
     """One library alone."""
     file = f"libnvidia-nvvm4_{NEW[box.system]}-1_amd64.deb"
-    box.host.run(f"{fetched(file)} && dpkg --force-depends,hold -i {file}")
+    box.host.run(f"{fetch_command(file)} && dpkg --force-depends,hold -i {file}")
 
 
-def let_clocks_go(box: Box) -> None:
+def let_clocks_go(box: DriverBox) -> None:
     """Of a card that is at work."""
-    world.change(box.host, OTHER, clock=1900)
+    card_faults.change_card(box.host, OTHER, clock=1900)
     box.host.run(f"nvidia-smi -i {OTHER} -rgc")
 
 
-def reboot(box: Box) -> None:
+def reboot_box(box: DriverBox) -> None:
     box.host.reboot()
 
 
-def power_cycle(box: Box) -> None:
+def power_cycle(box: DriverBox) -> None:
     """It brings back a card that has fallen off the bus."""
-    world.come_back(box.host, OTHER)
+    card_faults.return_at_boot(box.host, OTHER)
     box.host.reboot()
 
 
-def boot_nouveau(box: Box) -> None:
-    world.bind_nouveau(box.host)
+def boot_nouveau(box: DriverBox) -> None:
+    card_faults.bind_nouveau(box.host)
     box.host.reboot()
 
 
-def boot_the_older_kernel(box: Box) -> None:
+def boot_the_older_kernel(box: DriverBox) -> None:
     """With its headers, and so with a module."""
     kernel = KERNELS[box.system][0]
-    file = f"linux-headers-{kernel}_{kernels.package_version(kernel)}_amd64.deb"
-    box.host.run(f"{fetched(file)} && dpkg -i {file}")
-    world.boot_with(box.host, kernel)
+    file = f"linux-headers-{kernel}_{kernel_packages.package_version(kernel)}_amd64.deb"
+    box.host.run(f"{fetch_command(file)} && dpkg -i {file}")
+    card_faults.boot_with(box.host, kernel)
     box.host.reboot()
 
 
-def lose_the_newest_module(box: Box) -> None:
+def lose_the_newest_module(box: DriverBox) -> None:
     kernel = KERNELS[box.system][1]
     box.host.run(f"rm -r /lib/modules/{kernel}/updates && depmod {kernel}")
 
 
-def pack_without_blacklist(box: Box) -> None:
+def pack_without_blacklist(box: DriverBox) -> None:
     """The initial file system of the next boot alone, which is newer than our file."""
     box.host.run(
         f"mv {MODPROBE} /root/kept && update-initramfs -u -k {KERNELS[box.system][1]}; mv /root/kept {MODPROBE}"
     )
 
 
-def add_to_dkms(box: Box) -> None:
+def add_to_dkms(box: DriverBox) -> None:
     """A source that was never built."""
     box.host.run(
         f"cp -r /usr/src/nvidia-{OLD[box.system]} /usr/src/nvidia-999.10 && "
@@ -115,7 +115,7 @@ def add_to_dkms(box: Box) -> None:
     )
 
 
-def library_first(box: Box) -> None:
+def library_first(box: DriverBox) -> None:
     """Another one's than the driver's, in the loader's path."""
     found = f"/usr/lib/x86_64-linux-gnu/libcuda.so.{OLD[box.system]}"
     box.host.run(
@@ -124,7 +124,7 @@ def library_first(box: Box) -> None:
     )
 
 
-def act(box: Box, what: Act) -> None:
+def run_action(box: DriverBox, what: HostAction) -> None:
     """Do something to the host; an empty text is nothing."""
     if callable(what):
         what(box)
@@ -134,7 +134,7 @@ def act(box: Box, what: Act) -> None:
 
 # What somebody or something does to the host, the checks that must notice, and the cure, where none is a deploy alone.
 # Drifts of one round are there together: no two of them turn the same check red.
-ROUNDS: dict[str, dict[str, tuple[Act, set[str], Act]]] = {
+ROUNDS: dict[str, dict[str, tuple[HostAction, set[str], HostAction]]] = {
     "what a deploy or one command puts right": {
         "a library of another driver before ours": (
             library_first,
@@ -143,9 +143,9 @@ ROUNDS: dict[str, dict[str, tuple[Act, set[str], Act]]] = {
         ),
         "persistence mode off": (f"nvidia-smi -i {OTHER} -pm 0", {"N05"}, ""),
         "a link with half of its lanes": (
-            lambda box: world.narrow(box.host, OTHER, 8),
+            lambda box: card_faults.narrow_link(box.host, OTHER, 8),
             {"N07"},
-            lambda box: world.narrow(box.host, OTHER, 16),
+            lambda box: card_faults.narrow_link(box.host, OTHER, 16),
         ),
         "a module that DKMS never built": (
             add_to_dkms,
@@ -168,10 +168,14 @@ ROUNDS: dict[str, dict[str, tuple[Act, set[str], Act]]] = {
             {"N04"},
             f"systemctl stop stranger; rm /run/lab/cards/{OTHER}.apps",
         ),
-        "a card that asks for a reset": (change(recovery="Reset"), {"N06"}, change(recovery="None")),
+        "a card that asks for a reset": (
+            change_second_card(recovery="Reset"),
+            {"N06"},
+            change_second_card(recovery="None"),
+        ),
         "a setting of the kernel's": ("sysctl -q -w net.ipv4.tcp_fin_timeout=60", {"N12"}, ""),
         "unattended upgrades that nobody stops": (
-            f"{fetched('unattended-upgrades_99_amd64.deb')} && dpkg -i unattended-upgrades_99_amd64.deb && "
+            f"{fetch_command('unattended-upgrades_99_amd64.deb')} && dpkg -i unattended-upgrades_99_amd64.deb && "
             "rm /etc/apt/apt.conf.d/52rigwright-nvidia",
             {"N15", "N28"},
             "",
@@ -195,20 +199,24 @@ ROUNDS: dict[str, dict[str, tuple[Act, set[str], Act]]] = {
             {"N22"},
             "systemctl restart rigwright-power",
         ),
-        "a small window": (change(bar1_mib=256), {"N23"}, change(bar1_mib=32768)),
-        "another VBIOS": (change(vbios="94.02.42.00.aa"), {"N27"}, ""),
+        "a small window": (change_second_card(bar1_mib=256), {"N23"}, change_second_card(bar1_mib=32768)),
+        "another VBIOS": (change_second_card(vbios="94.02.42.00.aa"), {"N27"}, ""),
     },
     "what cards say, and packages": {
-        "memory that ECC could not correct": (change(uncorrected=3), {"N06"}, change(uncorrected="[N/A]")),
+        "memory that ECC could not correct": (
+            change_second_card(uncorrected=3),
+            {"N06"},
+            change_second_card(uncorrected="[N/A]"),
+        ),
         "a package of another version": (upgrade_by_hand, {"N13", "N14", "N15", "N16", "N20"}, ""),
-        "an archive that another key signs": (sign_anew, {"N17"}, publish),
-        "a bridge with a link that is down": (change(nvlinks=3), {"N24"}, change(nvlinks=4)),
+        "an archive that another key signs": (sign_anew, {"N17"}, publish_archive),
+        "a bridge with a link that is down": (change_second_card(nvlinks=3), {"N24"}, change_second_card(nvlinks=4)),
         "copies from card to card": (
             "systemd-run -q --unit=rigwright-peer --slice=rigwright.slice --setenv=GGML_CUDA_P2P=0 sleep 600",
             {"N25", "U06"},
             "systemctl stop rigwright-peer",
         ),
-        "a hot card": (change(temperature=96), {"N27"}, change(temperature=40)),
+        "a hot card": (change_second_card(temperature=96), {"N27"}, change_second_card(temperature=40)),
         "a unit for power that is masked": (
             f"ln -sf /dev/null {UNIT} && systemctl daemon-reload",
             {"N28", "N47", "U01", "U04"},
@@ -218,7 +226,7 @@ ROUNDS: dict[str, dict[str, tuple[Act, set[str], Act]]] = {
     "what is put right by a reboot": {
         "a device file that is gone": ("rm /dev/nvidia-uvm", {"N03"}, ""),
         "a memory error of a card, in the kernel's log": (
-            say(f"NVRM: Xid (PCI:{OTHER[:-2]}): 48, pid=77, name=python3, DBE (double bit error)"),
+            log_kernel_line(f"NVRM: Xid (PCI:{OTHER[:-2]}): 48, pid=77, name=python3, DBE (double bit error)"),
             {"N06"},
             "",
         ),
@@ -233,7 +241,7 @@ ROUNDS: dict[str, dict[str, tuple[Act, set[str], Act]]] = {
             "",
         ),
         "a bus that corrects errors": (
-            say(f"pcieport 0000:00:01.0: AER: Corrected error message received from {OTHER}"),
+            log_kernel_line(f"pcieport 0000:00:01.0: AER: Corrected error message received from {OTHER}"),
             {"N26"},
             "",
         ),
@@ -241,7 +249,7 @@ ROUNDS: dict[str, dict[str, tuple[Act, set[str], Act]]] = {
     },
     "a card that falls off the bus": {
         "a card that falls off the bus": (
-            lambda box: world.fall_off_bus(box.host, OTHER),
+            lambda box: card_faults.remove_from_bus(box.host, OTHER),
             {"N01", "N03", "N06"},
             power_cycle,
         ),
@@ -249,7 +257,7 @@ ROUNDS: dict[str, dict[str, tuple[Act, set[str], Act]]] = {
     },
     "a driver that was upgraded without a reboot": {
         "a module of another version": (
-            lambda box: world.load_version(box.host, NEW[box.system]),
+            lambda box: card_faults.load_version(box.host, NEW[box.system]),
             ASKS | {"N09", "N20"},
             "",
         ),
@@ -284,20 +292,20 @@ ROUNDS: dict[str, dict[str, tuple[Act, set[str], Act]]] = {
         "the older kernel after a reboot": (
             boot_the_older_kernel,
             {"N18", "N20"},
-            lambda box: world.boot_with(box.host, None),
+            lambda box: card_faults.boot_with(box.host, None),
         ),
         "a next kernel without the module": (lose_the_newest_module, {"N09", "N10"}, ""),
     },
     "another boot": {
         "a card that stays away": (
-            lambda box: world.fall_off_bus(box.host, OTHER),
+            lambda box: card_faults.remove_from_bus(box.host, OTHER),
             {"N01", "N47", "P01", "U09"},  # the others have their limits all the same
-            lambda box: world.come_back(box.host, OTHER),
+            lambda box: card_faults.return_at_boot(box.host, OTHER),
         ),
         "another kernel than at the last deploy": (
-            reboot,
+            reboot_box,
             {"N20"},
-            reboot,
+            reboot_box,
         ),
     },
 }

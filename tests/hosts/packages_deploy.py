@@ -4,9 +4,9 @@ import os
 
 from pyinfra import host
 
-from roles.fetching import brought, programs
-from roles.rig import rig_of
+from roles.artefact_jobs import ensure_fetched, install_fetch_programs
+from roles.rig import rig_of_host
 
-rig = rig_of(host)
-programs(rig)
-brought(rig, rig.lock.groups[os.environ["GROUP"]], "Fetch the packages")
+rig = rig_of_host(host)
+install_fetch_programs(rig)
+ensure_fetched(rig, rig.lock.groups[os.environ["GROUP"]], "Fetch the packages")

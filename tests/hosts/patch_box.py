@@ -8,7 +8,7 @@ import json
 import zipfile
 from pathlib import Path
 
-from lab.wheels import CACHE
+from lab.wheel_cache import CACHE
 from rigwright.supply.lock import Artefact
 
 HEAD = """\
@@ -27,13 +27,13 @@ after = "{after}"
 """
 
 
-def content(row: Artefact, path: str) -> str:
+def wheel_text(row: Artefact, path: str) -> str:
     """A text file of a kept wheel."""
     with zipfile.ZipFile(CACHE / row.sha256[:16] / row.file) as wheel:
         return wheel.read(path).decode()
 
 
-def write(folder: Path, row: Artefact, path: str, after: str, before: str | None = None) -> None:
+def write_wheel_patch(folder: Path, row: Artefact, path: str, after: str, before: str | None = None) -> None:
     """Write a patch of a file of a kept wheel.
 
     Args:
@@ -43,17 +43,17 @@ def write(folder: Path, row: Artefact, path: str, after: str, before: str | None
         after: What the file becomes.
         before: What it is of; what the wheel has without.
     """
-    write_of(folder, row.name, row.version, path, content(row, path) if before is None else before, after)
+    write_patch(folder, row.name, row.version, path, wheel_text(row, path) if before is None else before, after)
 
 
-def write_of(folder: Path, of: str, version: str, path: str, before: str, after: str) -> None:
+def write_patch(folder: Path, of: str, version: str, path: str, before: str, after: str) -> None:
     """Write a patch of a file of something of a version."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = [text.splitlines(keepends=True) for text in (before, after)]
     (folder / "change.diff").write_text("".join(difflib.unified_diff(*lines, f"a/{path}", f"b/{path}")))
     quoted = {name: json.dumps(value) for name, value in {"of": of, "version": version, "path": path}.items()}
-    (folder / "patch.toml").write_text(HEAD.format(**quoted, before=_sha256(before), after=_sha256(after)))
+    (folder / "patch.toml").write_text(HEAD.format(**quoted, before=_text_sha256(before), after=_text_sha256(after)))
 
 
-def _sha256(text: str) -> str:
+def _text_sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()

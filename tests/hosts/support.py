@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from lab.hosts import Host
-from lab.images import RELEASES
-from lab.labs import Lab
+from lab.base_images import RELEASES
+from lab.hosts import LabHost
+from lab.throwaway_lab import ThrowawayLab
 from rigwright.paths import ROOT
 
 PYINFRA = str(Path(sys.executable).with_name("pyinfra"))
@@ -27,13 +27,13 @@ on_both = pytest.mark.parametrize("release", sorted(RELEASES), indirect=True)
 KEY_FILE = "/etc/rigwright/credentials/chat.api-key"
 
 
-def cut_off(host: Host) -> None:
+def isolate_host(host: LabHost) -> None:
     """Leave a host no way to anything but this machine."""
     host.run("ip route del default; : > /etc/resolv.conf")
 
 
 @dataclass(frozen=True)
-class Run:
+class PyinfraRun:
     """One run of pyinfra."""
 
     status: int
@@ -41,42 +41,42 @@ class Run:
     said: str
 
     @property
-    def planned(self) -> list[str]:
+    def planned_operations(self) -> list[str]:
         """Operations that a plan says will change something."""
         return [row["name"] for row in self.report["plan"] if row["hosts_with_change"]]
 
     @property
-    def changed(self) -> list[str]:
+    def changed_operations(self) -> list[str]:
         """Operations that changed something, by the run's own account."""
         rows = self.report["results"]["operations"]
         return [row["name"] for row in rows if set(row["success"]) - set(row["no_change"])]
 
 
-def command(inventory: Path, *options: str, file: Path = ROOT / "deploy.py") -> list[str]:
+def deploy_command(inventory: Path, *options: str, file: Path = ROOT / "deploy.py") -> list[str]:
     """The command line of a deploy."""
     return [PYINFRA, str(inventory), str(file), *options]
 
 
-def deploy(inventory: Path, *options: str, file: Path = ROOT / "deploy.py", **environment: str) -> Run:
+def run_deploy(inventory: Path, *options: str, file: Path = ROOT / "deploy.py", **environment: str) -> PyinfraRun:
     """Run a deploy to its end."""
     done = subprocess.run(
-        command(inventory, *(options or ("--yes",)), "--json", file=file),
+        deploy_command(inventory, *(options or ("--yes",)), "--json", file=file),
         env=os.environ | environment,
         capture_output=True,
         text=True,
     )
-    return Run(done.returncode, json.loads(done.stdout) if done.stdout.startswith("{") else {}, done.stderr)
+    return PyinfraRun(done.returncode, json.loads(done.stdout) if done.stdout.startswith("{") else {}, done.stderr)
 
 
-def plan(inventory: Path) -> Run:
+def run_plan(inventory: Path) -> PyinfraRun:
     """What a deploy would do."""
-    return deploy(inventory, "--dry")
+    return run_deploy(inventory, "--dry")
 
 
 STATUS = {"as declared": 0, "not as declared": 1, "not reached": 3}
 
 
-def checked(inventory: Path, *options: str) -> list[dict[str, Any]]:
+def check_results(inventory: Path, *options: str) -> list[dict[str, Any]]:
     """Run the checks; what each has found, as their JSON says."""
     done = subprocess.run(
         [sys.executable, "-m", "cli", "check", str(inventory), "--json", *options],
@@ -90,10 +90,10 @@ def checked(inventory: Path, *options: str) -> list[dict[str, Any]]:
     return [result for host in report["hosts"] for result in host["checks"]]
 
 
-def check(inventory: Path, *options: str) -> dict[str, str]:
+def check_verdicts(inventory: Path, *options: str) -> dict[str, str]:
     """Run the checks; id -> "ok", "FAIL" or "skip"."""
     verdicts: dict[str, str] = {}
-    for result in checked(inventory, *options):
+    for result in check_results(inventory, *options):
         word = {"fail": "FAIL"}.get(result["verdict"], result["verdict"])
         known = verdicts.get(result["id"], "skip")
         # of several instances, one that does not hold is what counts, and then one that does
@@ -101,31 +101,31 @@ def check(inventory: Path, *options: str) -> dict[str, str]:
     return verdicts
 
 
-def red(inventory: Path, *options: str) -> set[str]:
+def red_checks(inventory: Path, *options: str) -> set[str]:
     """The checks that do not hold."""
-    return {identifier for identifier, word in check(inventory, *options).items() if word == "FAIL"}
+    return {identifier for identifier, word in check_verdicts(inventory, *options).items() if word == "FAIL"}
 
 
-def red_lines(inventory: Path) -> dict[str, list[str]]:
+def red_check_lines(inventory: Path) -> dict[str, list[str]]:
     """The checks that do not hold, each with what is said of it."""
     found: dict[str, list[str]] = {}
-    for result in checked(inventory):
+    for result in check_results(inventory):
         if result["verdict"] == "fail":
             words = "{id} {part}: expected {expected}, found {found}; {cure}".format(**result)
             found.setdefault(result["id"], []).append(words)
     return found
 
 
-def write_inventory(folder: Path, lab: Lab, host: Host, **rig: Any) -> Path:
+def write_inventory(folder: Path, lab: ThrowawayLab, host: LabHost, **rig: Any) -> Path:
     """An inventory of one host, as an operator would write it."""
-    declared = {**host.connection, "instances": CHAT, "mirrors": {"shelf": [lab.shelf_url]}, **rig}
+    declared = {**host.inventory_keys, "instances": CHAT, "mirrors": {"shelf": [lab.shelf_url]}, **rig}
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "rig.py"
     path.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {declared!r}}})\n")
     return path
 
 
-def until(condition: Callable[[], Any], what: str, limit: float = 120.0, every: float = 0.1) -> Any:
+def wait_until(condition: Callable[[], Any], what: str, limit: float = 120.0, every: float = 0.1) -> Any:
     """Wait for a condition and return what it returned; it is looked at anew after so many seconds."""
     deadline = time.monotonic() + limit
     while not (value := condition()):
@@ -134,17 +134,17 @@ def until(condition: Callable[[], Any], what: str, limit: float = 120.0, every: 
     return value
 
 
-def served(host: Host) -> bool:
+def is_serving(host: LabHost) -> bool:
     """Whether the instance `chat` is active, which it is after its first completion."""
     return host.run("systemctl is-active rigwright-chat", check=False).strip() == "active"
 
 
-def api_key(host: Host, instance: str = "chat") -> str:
+def api_key(host: LabHost, instance: str = "chat") -> str:
     """The key that an instance was given."""
     unit = f"/etc/systemd/system/rigwright-{instance}.service"
     return host.run(f"cat $(sed -n 's/^LoadCredential=api-key://p' {unit})").strip()
 
 
-def main_pid(host: Host, unit: str = "rigwright-chat.service") -> int:
+def main_pid(host: LabHost, unit: str = "rigwright-chat.service") -> int:
     """The process of a unit; the served one."""
     return int(host.run(f"systemctl show --property=MainPID --value {unit}"))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.hosts import Host
-from tests.hosts.support import red_lines, served, until
+from lab.hosts import LabHost
+from tests.hosts.support import is_serving, red_check_lines, wait_until
 
 pytestmark = pytest.mark.all_only
 # What names network cards, decides who may do what, starts programs by timers and sockets, filters packets, changes
@@ -39,10 +39,10 @@ PACKAGES = (
 )
 
 
-def test_packages_that_many_machines_have_are_no_drift(converged: Host, inventory: Path) -> None:
+def test_packages_that_many_machines_have_are_no_drift(converged: LabHost, inventory: Path) -> None:
     install = "DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install"
     converged.run(f"apt-get -qq update && {install} {' '.join(PACKAGES)} 2>&1 | tail -n 5")
-    assert red_lines(inventory) == {}
+    assert red_check_lines(inventory) == {}
     converged.reboot()
-    until(lambda: served(converged), "serving after a boot")
-    assert red_lines(inventory) == {}
+    wait_until(lambda: is_serving(converged), "serving after a boot")
+    assert red_check_lines(inventory) == {}

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from cli.resolving.packages import Archive, Transaction
+from cli.lock_resolver.distribution_packages import DistributionArchive, PackageTransaction
 from lab.hosts import HostSpec
-from lab.labs import Lab
-from lab.nvidia import toolkit
-from tests.forgery import TRACE, forge, reindex
+from lab.nvidia import container_packages
+from lab.throwaway_lab import ThrowawayLab
+from tests.forged_bundles import TRACE, forge_package, rewrite_index
 from tests.hosts.containers_box import BOTH, BUNDLE, DEVICES, DISKS, FOUR, IMAGE, NEWER, TOOLKIT, ContainersBox
-from tests.hosts.drivers import NEW, OLD, one_release
-from tests.hosts.support import cut_off, deploy, plan, red, until
+from tests.hosts.driver_box import NEW, OLD, single_release_mark
+from tests.hosts.support import isolate_host, red_checks, run_deploy, run_plan, wait_until
 
 OWN_DOCKER = "28.5.1"
 NVIDIA = {"runtimes": {"nvidia": {"path": "nvidia-container-runtime", "args": []}}, "features": {"cdi": True}}
@@ -35,50 +35,50 @@ def box(containers_box: Callable[[], ContainersBox]) -> Iterator[ContainersBox]:
     made.host.destroy()
 
 
-@one_release("debian-13")
+@single_release_mark("debian-13")
 def test_containers_come_with_their_cards_and_go_without_a_trace(box: ContainersBox) -> None:
-    box.contains(**BOTH)
-    predicted = plan(box.inventory).planned
-    first = deploy(box.inventory)
+    box.declare_containers(**BOTH)
+    predicted = run_plan(box.inventory).planned_operations
+    first = run_deploy(box.inventory)
     assert first.status == 0, first.said
-    assert set(first.changed) <= set(predicted)
-    assert (box.toolkit, box.held & FOUR) == ({TOOLKIT}, FOUR)
-    assert box.options == NVIDIA | {"log-driver": "journald"}
-    assert box.says("LoggingDriver") == "journald"
-    assert box.spec == OLD[box.system]
-    assert box.red() == set()
+    assert set(first.changed_operations) <= set(predicted)
+    assert (box.toolkit_versions, box.held_packages & FOUR) == ({TOOLKIT}, FOUR)
+    assert box.docker_options == NVIDIA | {"log-driver": "journald"}
+    assert box.docker_info("LoggingDriver") == "journald"
+    assert box.spec_driver == OLD[box.system]
+    assert box.red_checks() == set()
     box.host.reboot()
-    until(lambda: box.spec == OLD[box.system], "a spec that is written at boot")
-    assert box.red() == set()
-    box.unchanged()
-    box.rig("remove", "--yes")
+    wait_until(lambda: box.spec_driver == OLD[box.system], "a spec that is written at boot")
+    assert box.red_checks() == set()
+    box.assert_unchanged()
+    box.run_rig("remove", "--yes")
     left = "ls -d /etc/docker/daemon.json /run/cdi/nvidia.yaml /etc/rigwright /etc/apt/*/rigwright* 2>/dev/null"
     assert box.host.run(left, check=False) == ""
-    assert box.toolkit == set()
-    assert box.held & FOUR == set()
+    assert box.toolkit_versions == set()
+    assert box.held_packages & FOUR == set()
 
 
 @pytest.mark.all_only
-@one_release("debian-13")
+@single_release_mark("debian-13")
 def test_docker_that_was_there_before_us_is_as_it_was_after_us(box: ContainersBox) -> None:
     box.host.run("apt-get -q update; apt-get -q -y --no-install-recommends install docker.io docker-cli")
     box.host.run(f"cat > /etc/docker/daemon.json <<'END'\n{THEIRS}END\nsystemctl restart docker")
     box.host.run(f"echo 'deb https://nvidia.github.io/nvidia-docker/debian11/amd64 /' > {LEFTOVER}")
-    box.contains(**{**BOTH, "engines": ("docker",)})
-    said = box.rig("deploy")
+    box.declare_containers(**{**BOTH, "engines": ("docker",)})
+    said = box.run_rig("deploy")
     assert f"{LEFTOVER} names an archive managed by Rigwright" in said
-    assert box.options == NVIDIA | {"log-driver": "journald", "log-level": "warn", "labels": ["rack=7"]}
-    assert box.red() == set()
-    box.unchanged()
-    box.rig("remove", "--yes")
+    assert box.docker_options == NVIDIA | {"log-driver": "journald", "log-level": "warn", "labels": ["rack=7"]}
+    assert box.red_checks() == set()
+    box.assert_unchanged()
+    box.run_rig("remove", "--yes")
     assert box.host.run("cat /etc/docker/daemon.json") == THEIRS
     assert box.host.run(f"cat {LEFTOVER}").startswith("deb https://nvidia.github.io/nvidia-docker")
-    assert box.says("LoggingDriver") == "json-file"
+    assert box.docker_info("LoggingDriver") == "json-file"
     assert "docker.io" in box.host.run("apt-mark showmanual").split()
 
 
 @pytest.mark.all_only
-@one_release("debian-13")
+@single_release_mark("debian-13")
 def test_containers_outlive_the_restarts_of_their_daemon_where_that_is_declared(box: ContainersBox) -> None:
     box.host.run("apt-get -q update; apt-get -q -y --no-install-recommends install docker.io docker-cli")
     box.host.run(
@@ -88,195 +88,203 @@ def test_containers_outlive_the_restarts_of_their_daemon_where_that_is_declared(
     box.host.run("docker run -d --name own --network none own /bin/sleep 3600")
     pid = box.host.run("docker inspect -f '{{.State.Pid}}' own")
     one: dict[str, Any] = {"engines": ("docker",), "daemon": {"log-driver": "journald"}}
-    box.contains(**one)
-    assert "own are running" in box.rig("deploy", status=1)
+    box.declare_containers(**one)
+    assert "own are running" in box.run_rig("deploy", status=1)
     assert box.host.run("cat /etc/docker/daemon.json") == f"{EMPTY}\n"
     one["daemon"]["live-restore"] = True
-    box.contains(**one)
-    box.rig("deploy")
-    assert (box.says("LoggingDriver"), box.says("LiveRestoreEnabled")) == ("journald", "true")
+    box.declare_containers(**one)
+    box.run_rig("deploy")
+    assert (box.docker_info("LoggingDriver"), box.docker_info("LiveRestoreEnabled")) == ("journald", "true")
     assert box.host.run("docker inspect -f '{{.State.Pid}}' own") == pid
     # a daemon that is started without that would end them
-    box.contains()
-    box.rig("deploy")
+    box.declare_containers()
+    box.run_rig("deploy")
     assert box.host.run("cat /etc/docker/daemon.json; stat -c %a /etc/docker/daemon.json") == f"{EMPTY}\n600\n"
     assert box.host.run("docker inspect -f '{{.State.Pid}}' own") == pid
 
 
 @pytest.mark.all_only
-@one_release("debian-13")
+@single_release_mark("debian-13")
 def test_the_spec_follows_the_driver_and_the_toolkit_its_lock(box: ContainersBox) -> None:
-    box.contains(**BOTH)
-    box.rig("deploy")
-    box.contains(driver=NEW[box.system], version=NEWER, **BOTH)
-    assert "container-toolkit 1.20.0" in str(plan(box.inventory).planned)
-    box.rig("upgrade", "--reboot")
-    assert (box.loaded, box.spec, box.toolkit) == (NEW[box.system], NEW[box.system], {NEWER})
-    assert box.red() == set()
-    box.unchanged()
+    box.declare_containers(**BOTH)
+    box.run_rig("deploy")
+    box.declare_containers(driver=NEW[box.system], version=NEWER, **BOTH)
+    assert "container-toolkit 1.20.0" in str(run_plan(box.inventory).planned_operations)
+    box.run_rig("upgrade", "--reboot")
+    assert (box.loaded_module, box.spec_driver, box.toolkit_versions) == (NEW[box.system], NEW[box.system], {NEWER})
+    assert box.red_checks() == set()
+    box.assert_unchanged()
     # the archive drops what is installed, and somebody takes a part of it away
-    box.offers(TOOLKIT)
+    box.publish_toolkit(TOOLKIT)
     box.host.run(f"apt-get -qq -y --allow-change-held-packages purge {' '.join(sorted(FOUR))}")
-    said = box.rig("deploy")
+    said = box.run_rig("deploy")
     assert "the archive has dropped container-toolkit 1.20.0: using stored files" in said
-    assert (box.spec, box.toolkit) == (NEW[box.system], {NEWER})
+    assert (box.spec_driver, box.toolkit_versions) == (NEW[box.system], {NEWER})
 
 
 @pytest.mark.all_only
-@one_release("debian-13")
+@single_release_mark("debian-13")
 def test_dockers_own_packages_take_the_place_of_the_distributions_by_consent(box: ContainersBox) -> None:
     one, other = "28.5.1", "28.5.2"
-    box.contains(engines=("docker",))
-    box.rig("deploy")
+    box.declare_containers(engines=("docker",))
+    box.run_rig("deploy")
     box.host.run("cd /root && apt-get -q download docker.io docker-cli containerd runc && mkdir out")
     box.host.run("for deb in /root/*.deb; do dpkg -x $deb /root/out; done")
-    offered = [deb for version in (one, other) for deb in toolkit.docker(box.host.upper / "root/out", version)]
-    toolkit.write_docker(box.lab.shelf, list({deb.file: deb for deb in offered}.values()), box.key)
+    offered = [
+        deb
+        for version in (one, other)
+        for deb in container_packages.docker_packages(box.host.upper_folder / "root/out", version)
+    ]
+    container_packages.write_docker(
+        box.lab.shelf_folder, list({deb.file_name: deb for deb in offered}.values()), box.key
+    )
     box.host.run(
         f"{IMAGE}\ndocker import /root/image.tar own && docker run -d --name own --network none own /bin/sleep 600"
     )
     # what is there and new enough stays
-    box.contains(own_docker=one, engines=("docker",))
-    box.unchanged()
-    box.contains(own_docker=one, engines=("docker",), docker="docker")
-    assert "docker-debian-13 28.5.1 is installed), and own are running" in box.rig("deploy", status=1)
-    box.contains(own_docker=one, engines=("docker",), docker="docker", restart=True)
-    box.rig("deploy")
+    box.declare_containers(own_docker=one, engines=("docker",))
+    box.assert_unchanged()
+    box.declare_containers(own_docker=one, engines=("docker",), docker="docker")
+    assert "docker-debian-13 28.5.1 is installed), and own are running" in box.run_rig("deploy", status=1)
+    box.declare_containers(own_docker=one, engines=("docker",), docker="docker", restart=True)
+    box.run_rig("deploy")
     listed = "dpkg-query -W -f '${db:Status-Status} ${Package} ${Version}\\n' docker.io docker-ce runc containerd.io"
     assert f"installed docker-ce 5:{one}-1~debian.13~trixie" in box.host.run(listed, check=False)
     assert "docker.io" not in box.host.run(f"{listed} | grep ^installed", check=False)
-    assert {"docker-ce", "docker-ce-cli", "containerd.io"} <= box.held
-    assert box.red() == set()
-    box.unchanged()
-    box.contains(own_docker=other, engines=("docker",), docker="docker")
-    assert box.red() == {"K03", "K07"}
-    box.rig("deploy")
+    assert {"docker-ce", "docker-ce-cli", "containerd.io"} <= box.held_packages
+    assert box.red_checks() == set()
+    box.assert_unchanged()
+    box.declare_containers(own_docker=other, engines=("docker",), docker="docker")
+    assert box.red_checks() == {"K03", "K07"}
+    box.run_rig("deploy")
     assert f"installed docker-ce 5:{other}-1~debian.13~trixie" in box.host.run(listed)
-    assert box.red() == set()
+    assert box.red_checks() == set()
 
 
 @pytest.mark.all_only
-@one_release("debian-13")
+@single_release_mark("debian-13")
 def test_without_a_network_they_come_from_a_bundle_and_nothing_that_is_forged_does(box: ContainersBox) -> None:
     # what Docker's own packages are made of here is the distribution's
     box.host.run("apt-get -q update; cd /root && apt-get -q download docker.io docker-cli containerd runc && mkdir out")
     box.host.run("for deb in /root/*.deb; do dpkg -x $deb /root/out; done; rm -rf /var/lib/apt/lists/*")
-    own = toolkit.docker(box.host.upper / "root/out", OWN_DOCKER)
-    toolkit.write_docker(box.lab.shelf, own, box.key)
-    cut_off(box.host)
-    box.contains(bundle=True, **BOTH)
+    own = container_packages.docker_packages(box.host.upper_folder / "root/out", OWN_DOCKER)
+    container_packages.write_docker(box.lab.shelf_folder, own, box.key)
+    isolate_host(box.host)
+    box.declare_containers(bundle=True, **BOTH)
     bundle = box.folder / BUNDLE
     # a package that Docker needs, of which the index has the right hash
-    forged = forge(bundle, "containerd")
-    assert f"refused: {forged.name} of the bundle is not what its archive has signed" in box.rig("deploy", status=1)
+    forged = forge_package(bundle, "containerd")
+    assert f"refused: {forged.name} of the bundle is not what its archive has signed" in box.run_rig("deploy", status=1)
     assert box.host.run(f"ls {TRACE} || true") == ""
     # a byte of a locked package, and again where the index says so, too
-    box.rig("bundle", "--system", box.system)
+    box.run_rig("bundle", "--system", box.system)
     (deb,) = bundle.glob("debs/container-toolkit/nvidia-container-toolkit_*.deb")
     whole = deb.read_bytes()
     deb.write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
-    assert f"{deb} has SHA-256 " in box.rig("deploy", status=1)
-    reindex(bundle)
-    assert "lacks nvidia-container-toolkit 1.19.1-1" in box.rig("deploy", status=2)
-    assert box.toolkit == set()
+    assert f"{deb} has SHA-256 " in box.run_rig("deploy", status=1)
+    rewrite_index(bundle)
+    assert "lacks nvidia-container-toolkit 1.19.1-1" in box.run_rig("deploy", status=2)
+    assert box.toolkit_versions == set()
     deb.write_bytes(whole)
-    reindex(bundle)
-    box.rig("deploy")
-    assert (box.toolkit, box.held & FOUR) == ({TOOLKIT}, FOUR)
-    assert box.says("LoggingDriver") == "journald"
-    assert box.spec == OLD[box.system]
+    rewrite_index(bundle)
+    box.run_rig("deploy")
+    assert (box.toolkit_versions, box.held_packages & FOUR) == ({TOOLKIT}, FOUR)
+    assert box.docker_info("LoggingDriver") == "journald"
+    assert box.spec_driver == OLD[box.system]
     assert box.host.run("ls /etc/apt/sources.list.d/rigwright* 2>/dev/null || true") == ""
-    assert box.red() == set()
-    box.unchanged()
+    assert box.red_checks() == set()
+    box.assert_unchanged()
     # Docker's own take the place of the distribution's, and a newer toolkit that of the older one
-    box.contains(bundle=True, version=NEWER, own_docker=OWN_DOCKER, **{**BOTH, "docker": "docker"})
-    box.rig("deploy")
-    assert box.toolkit == {NEWER}
+    box.declare_containers(bundle=True, version=NEWER, own_docker=OWN_DOCKER, **{**BOTH, "docker": "docker"})
+    box.run_rig("deploy")
+    assert box.toolkit_versions == {NEWER}
     assert f"docker-ce 5:{OWN_DOCKER}" in box.host.run("dpkg-query -W -f '${Package} ${Version}\\n' docker-ce")
-    assert box.red() == set()
-    box.unchanged()
+    assert box.red_checks() == set()
+    box.assert_unchanged()
     left = "find /var/lib/rigwright/jobs -path '*/files*'; ls -d /tmp/tmp.* 2>/dev/null || true"
     assert box.host.run(left) == ""
 
 
 @pytest.mark.all_only
-@one_release("debian-13")
+@single_release_mark("debian-13")
 def test_a_blank_host_without_a_network_gets_docker_and_podman_from_a_bundle(
-    lab: Lab, release: str, tmp_path: Path
+    lab: ThrowawayLab, release: str, tmp_path: Path
 ) -> None:
     (host,) = lab.up([HostSpec("bare", release, disks=DISKS)])
-    cut_off(host)
-    rig = {**host.connection, "containers": {"engines": ["docker", "podman"]}, "bundle": BUNDLE}
+    isolate_host(host)
+    rig = {**host.inventory_keys, "containers": {"engines": ["docker", "podman"]}, "bundle": BUNDLE}
     inventory = tmp_path / "rig.py"
     inventory.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {rig!r}}})\n")
     words = [sys.executable, "-m", "cli", "bundle", str(inventory), "--system", release]
     done = subprocess.run(words, capture_output=True, text=True, cwd="/")
     assert done.returncode == 0, done.stderr
-    run = deploy(inventory)
+    run = run_deploy(inventory)
     assert run.status == 0, run.said
     assert host.run("docker info -f '{{.ServerVersion}}' && podman info -f '{{.Host.OCIRuntime.Name}}'")
-    assert red(inventory) == set()
-    assert deploy(inventory).changed == []
+    assert red_checks(inventory) == set()
+    assert run_deploy(inventory).changed_operations == []
     host.destroy()
 
 
 @pytest.mark.all_only
-@one_release("debian-13")
+@single_release_mark("debian-13")
 @pytest.mark.parametrize("what", ["powered off", "controller killed"])
 def test_what_ends_in_the_middle_is_finished_by_the_next_run(box: ContainersBox, what: str) -> None:
-    box.contains(**BOTH)
+    box.declare_containers(**BOTH)
     box.interrupt(what, "==> installing container-toolkit", job="rw-job-container-toolkit")
-    box.rig("deploy")
-    assert (box.toolkit, box.held & FOUR) == ({TOOLKIT}, FOUR)
-    assert box.red() == set()
-    box.unchanged()
+    box.run_rig("deploy")
+    assert (box.toolkit_versions, box.held_packages & FOUR) == ({TOOLKIT}, FOUR)
+    assert box.red_checks() == set()
+    box.assert_unchanged()
 
 
 @pytest.mark.all_only
-@one_release("debian-13")
+@single_release_mark("debian-13")
 def test_containers_that_are_not_declared_any_more_are_let_go(box: ContainersBox) -> None:
-    box.contains(**BOTH)
-    box.rig("deploy")
-    box.contains()
-    released = deploy(box.inventory)
+    box.declare_containers(**BOTH)
+    box.run_rig("deploy")
+    box.declare_containers()
+    released = run_deploy(box.inventory)
     assert released.status == 0, released.said
-    assert released.changed == ["Container toolkit | Stop managing containers"]
-    assert (box.toolkit, box.held & FOUR) == ({TOOLKIT}, set())
+    assert released.changed_operations == ["Container toolkit | Stop managing containers"]
+    assert (box.toolkit_versions, box.held_packages & FOUR) == ({TOOLKIT}, set())
     assert box.host.run("ls /etc/apt/*/rigwright-containers /etc/docker/daemon.json 2>/dev/null", check=False) == ""
-    box.unchanged()
+    box.assert_unchanged()
 
 
 @pytest.mark.all_only
-@one_release("debian-12")
+@single_release_mark("debian-12")
 def test_where_the_distributions_docker_is_too_old_dockers_own_serves(box: ContainersBox, tmp_path: Path) -> None:
     # in Docker's own packages is here the newer release's Docker, and the older one's runc, which is C
-    newer = Archive("debian-13", ()).bring([Transaction(("docker.io", "docker-cli"))], tmp_path / "newer")
+    newer = DistributionArchive("debian-13", ()).fetch_packages(
+        [PackageTransaction(("docker.io", "docker-cli"))], tmp_path / "newer"
+    )
     root = tmp_path / "root"
     for path in newer.files:
         if path.rpartition("/")[2].startswith(("docker.io_", "docker-cli_", "containerd_")):
             subprocess.run(["dpkg-deb", "-x", tmp_path / "newer" / path, root], check=True)
     box.host.run("apt-get -q update; cd /root && apt-get -q download runc && dpkg -x runc_*.deb out")
-    shutil.copytree(box.host.upper / "root/out/usr", root / "usr", dirs_exist_ok=True, symlinks=True)
-    own = toolkit.docker(root, OWN_DOCKER, "bookworm", "debian.12")
-    toolkit.write_docker(box.lab.shelf, own, box.key, "bookworm")
-    box.contains(own_docker=OWN_DOCKER, engines=("docker",), daemon={"log-driver": "journald"})
-    box.rig("deploy")
+    shutil.copytree(box.host.upper_folder / "root/out/usr", root / "usr", dirs_exist_ok=True, symlinks=True)
+    own = container_packages.docker_packages(root, OWN_DOCKER, "bookworm", "debian.12")
+    container_packages.write_docker(box.lab.shelf_folder, own, box.key, "bookworm")
+    box.declare_containers(own_docker=OWN_DOCKER, engines=("docker",), daemon={"log-driver": "journald"})
+    box.run_rig("deploy")
     assert f"docker-ce 5:{OWN_DOCKER}" in box.host.run("dpkg-query -W -f '${Package} ${Version}\\n' docker-ce")
-    assert (box.toolkit, box.spec) == ({TOOLKIT}, OLD[box.system])
-    assert box.says("LoggingDriver") == "journald"
+    assert (box.toolkit_versions, box.spec_driver) == ({TOOLKIT}, OLD[box.system])
+    assert box.docker_info("LoggingDriver") == "journald"
     box.host.run(f"{IMAGE}\ndocker import /root/image.tar own")
     seen = box.host.run("docker run --rm --network none --device nvidia.com/gpu=all own /bin/ls /dev").split()
     assert {one for one in seen if one.startswith("nvidia")} == DEVICES | {"nvidia0", "nvidia1"}
-    assert box.red() == set()
-    box.unchanged()
+    assert box.red_checks() == set()
+    box.assert_unchanged()
 
 
 @pytest.mark.all_only
-@one_release("debian-12")
+@single_release_mark("debian-12")
 def test_engines_that_read_no_specs_are_refused_with_what_to_do(box: ContainersBox) -> None:
-    box.contains(**BOTH)
-    said = box.rig("deploy", status=1)
+    box.declare_containers(**BOTH)
+    said = box.run_rig("deploy", status=1)
     assert "docker.io 20.10.24" in said
     assert "add [inputs." in said
     assert "podman 4.3.1" in said
-    assert box.toolkit == set()
+    assert box.toolkit_versions == set()

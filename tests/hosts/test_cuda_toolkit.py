@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from lab.hosts import Host
-from lab.labs import Lab
-from rigwright.engines import apart
+from lab.hosts import LabHost
+from lab.throwaway_lab import ThrowawayLab
+from rigwright.engines import unprivileged
 from rigwright.model.entry import Roots
-from roles.trees import program
-from tests.hosts.conftest import Boot
-from tests.hosts.support import check, deploy, write_inventory
+from roles.trees import render_tree_program
+from tests.hosts.conftest import BootHost
+from tests.hosts.support import check_verdicts, run_deploy, write_inventory
 
 # what differs between releases is the compiler, and the newer one is the harder case
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
@@ -48,36 +48,38 @@ $root/bin/cuobjdump --list-elf build/libkernels.so | grep -o 'sm_[0-9a-z]*'
 """
 
 
-def recorded(host: Host) -> None:
+def record_trees(host: LabHost) -> None:
     """What a whole deploy does at its end; this one has the role alone."""
     places = {"software": "/opt/rigwright", "engines": "/opt/rigwright/engines"}
     places |= {"generations": "/etc/rigwright/generations", "records": "/var/lib/rigwright/trees"}
     asked = {**places, "ledger": "/var/lib/rigwright/owned", "wanted": [], "sealed": "", "texts": {}}
-    host.run(shlex.join(["/usr/bin/python3", "-I", "-S", "-c", program("settle"), json.dumps(asked)]))
+    host.run(shlex.join(["/usr/bin/python3", "-I", "-S", "-c", render_tree_program("settle"), json.dumps(asked)]))
 
 
-def test_a_blank_host_compiles_for_cards_with_what_the_lock_names(lab: Lab, boot: Boot, tmp_path: Path) -> None:
+def test_a_blank_host_compiles_for_cards_with_what_the_lock_names(
+    lab: ThrowawayLab, boot: BootHost, tmp_path: Path
+) -> None:
     host = boot(cards=(CARD,))
     instances = {"chat": {"variant": "llamacpp/metal", "cards": [0], "port": 8020}}
     inventory = write_inventory(tmp_path, lab, host, cards=["rtx-3090"], instances=instances)
-    first = deploy(inventory, file=ROLE)
+    first = run_deploy(inventory, file=ROLE)
     assert first.status == 0, first.said
-    again = deploy(inventory, file=ROLE)
-    assert (again.status, again.changed) == (0, [])
+    again = run_deploy(inventory, file=ROLE)
+    assert (again.status, again.changed_operations) == (0, [])
 
     # as an engine is compiled: nobody, without devices and without the network
     host.run("mkdir -m 0700 /var/tmp/t && mkdir /var/tmp/t/t && chmod 0777 /var/tmp/t/t")
-    compiling = apart.command(Roots(), ("/bin/sh", "-c", PROGRAM), "/var/tmp/t/t")
+    compiling = unprivileged.unprivileged_command(Roots(), ("/bin/sh", "-c", PROGRAM), "/var/tmp/t/t")
     assert host.run(shlex.join(compiling)).split()[-3:] == ["sm_75", "sm_86", "sm_120a"]
     assert host.run("ls /usr/local | grep -c cuda || true").strip() == "0"
 
-    recorded(host)
-    assert check(inventory)["K01"] == "ok"
+    record_trees(host)
+    assert check_verdicts(inventory)["K01"] == "ok"
     nvcc = host.run("ls /opt/rigwright/cuda-*/site/nvidia/cu13/bin/nvcc").strip()
     host.run(f"printf x >> {nvcc}")
-    assert check(inventory)["K01"] == "FAIL"
+    assert check_verdicts(inventory)["K01"] == "FAIL"
     # the cure that the check names
     host.run("rm -r /opt/rigwright/cuda-*")
-    assert deploy(inventory, file=ROLE).status == 0
-    recorded(host)
-    assert check(inventory)["K01"] == "ok"
+    assert run_deploy(inventory, file=ROLE).status == 0
+    record_trees(host)
+    assert check_verdicts(inventory)["K01"] == "ok"

@@ -8,19 +8,19 @@ import subprocess
 
 import pytest
 
-from lab.labs import Lab
-from lab.machine import STATE
+from lab.requirements import STATE
+from lab.throwaway_lab import ThrowawayLab
 from lab.tiny_model import ANSWER
 from rigwright.paths import ROOT
-from tests.hosts.conftest import FirstRun
+from tests.hosts.conftest import ConvergedLayers
 
 
-def test_the_demo_answers_is_found_again_and_comes_down(first_run: FirstRun, release: str) -> None:
+def test_the_demo_answers_is_found_again_and_comes_down(first_run: ConvergedLayers, release: str) -> None:
     demo = [str(ROOT / "rig"), "demo", "--release", release]
     # tests of the other release run at the same time, and the demo's lab has one name
     with open(STATE / ".demo.lock", "w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
-        if Lab("demo").exists:
+        if ThrowawayLab("demo").exists:
             pytest.skip("a demo is up on this machine, and it is not this test's to end")
         _answers(demo)
 

@@ -9,21 +9,21 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from lab.labs import Lab
+from lab.throwaway_lab import ThrowawayLab
 from tests.hosts import drift_boxes
 from tests.hosts.containers_box import ContainersBox
-from tests.hosts.drift_ground import Ground, Spoilt
-from tests.hosts.drifts import BoxName, batches, drifts, elsewhere, harmless
-from tests.hosts.layers import FirstRun
-from tests.hosts.support import check
+from tests.hosts.drift_host import DriftHost, HostDamaged
+from tests.hosts.drift_tables import BoxName, load_drifts, load_harmless, load_undrifted_checks, make_batches
+from tests.hosts.host_layers import ConvergedLayers
+from tests.hosts.support import check_verdicts
 
 SAMPLE = 1
 """Batches of a box that serves which run each time."""
 BATCHES = {
-    box: batches({name: row for name, row in drifts().items() if row.box == box})
+    box: make_batches({name: row for name, row in load_drifts().items() if row.box == box})
     for box in ("serving", "cards", "containers", "watching")
 }
-RED = {identifier for row in drifts().values() for identifier in row.red}
+RED = {identifier for row in load_drifts().values() for identifier in row.red}
 
 
 def numbers(box: str) -> list[object]:
@@ -32,15 +32,15 @@ def numbers(box: str) -> list[object]:
     return [pytest.param(number, marks=[pytest.mark.all_only] if number >= SAMPLE else []) for number in every]
 
 
-class Grounds:
+class DriftHostPool:
     """A host for all batches of a box, and another one once that is spoilt."""
 
-    def __init__(self, boot: Callable[[], Ground], others: list[Grounds]) -> None:
+    def __init__(self, boot: Callable[[], DriftHost], others: list[DriftHostPool]) -> None:
         self.boot, self.others = boot, others
         others.append(self)
-        self.made: Ground | None = None
+        self.made: DriftHost | None = None
 
-    def ground(self) -> Ground:
+    def ground(self) -> DriftHost:
         """The host as declared."""
         if self.made is None:
             for other in self.others:
@@ -57,64 +57,68 @@ class Grounds:
     def have(self, box: BoxName, number: int) -> None:
         """Have a batch's drifts, and assert that all is as they say."""
         try:
-            failed = self.ground().all(BATCHES[box][number])
-        except Spoilt as spoilt:
+            failed = self.ground().run_batch(BATCHES[box][number])
+        except HostDamaged as spoilt:
             self.leave()
             pytest.fail(f"the host is spoilt by one of {list(BATCHES[box][number])}: {spoilt}")
         assert not failed, "\n".join(f"{name}\n{reason}" for name, reason in failed.items())
 
     def unminded(self, box: BoxName) -> None:
         """Have what is harmless, and assert that nobody minds, nor a check that has no drift runs."""
-        failed = self.ground().unminded({name: row for name, row in harmless().items() if row.box == box})
+        failed = self.ground().run_harmless({name: row for name, row in load_harmless().items() if row.box == box})
         assert not failed, "\n".join(f"{name}\n{reason}" for name, reason in failed.items())
-        ran = {identifier for identifier, word in check(self.ground().inventory).items() if word != "skip"}
-        assert ran - RED - set(elsewhere()) == set(), "checks without a drift that turns them red"
+        ran = {identifier for identifier, word in check_verdicts(self.ground().inventory).items() if word != "skip"}
+        assert ran - RED - set(load_undrifted_checks()) == set(), "checks without a drift that turns them red"
 
 
 @pytest.fixture(scope="module")
-def with_cards() -> list[Grounds]:
+def with_cards() -> list[DriftHostPool]:
     """Hosts with cards: their names are the same, and with them the cards' numbers, so that one is there at a time."""
     return []
 
 
 @pytest.fixture(scope="module")
-def serving(lab: Lab, release: str, first_run: FirstRun, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grounds]:
+def serving(
+    lab: ThrowawayLab, release: str, first_run: ConvergedLayers, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[DriftHostPool]:
     """A host that serves on its processor."""
 
-    def boot() -> Ground:
-        return drift_boxes.serving(lab, release, tmp_path_factory.mktemp("serving"), first_run.layer)
+    def boot() -> DriftHost:
+        return drift_boxes.boot_serving(lab, release, tmp_path_factory.mktemp("serving"), first_run.layer)
 
-    grounds = Grounds(boot, [])
+    grounds = DriftHostPool(boot, [])
     yield grounds
     grounds.leave()
 
 
 @pytest.fixture(scope="module")
-def cards(driven_box: Callable[[], drift_boxes.drivers.Box], with_cards: list[Grounds]) -> Iterator[Grounds]:
+def cards(
+    driven_box: Callable[[], drift_boxes.drivers.DriverBox], with_cards: list[DriftHostPool]
+) -> Iterator[DriftHostPool]:
     """A host with a driver and two cards."""
-    grounds = Grounds(lambda: drift_boxes.driven(driven_box()), with_cards)
+    grounds = DriftHostPool(lambda: drift_boxes.driver_host(driven_box()), with_cards)
     yield grounds
     grounds.leave()
 
 
 @pytest.fixture(scope="module")
-def containers(containers_box: Callable[[], ContainersBox], with_cards: list[Grounds]) -> Iterator[Grounds]:
+def containers(containers_box: Callable[[], ContainersBox], with_cards: list[DriftHostPool]) -> Iterator[DriftHostPool]:
     """A host with cards, and Docker and podman for them."""
-    grounds = Grounds(lambda: drift_boxes.containing(containers_box()), with_cards)
+    grounds = DriftHostPool(lambda: drift_boxes.container_host(containers_box()), with_cards)
     yield grounds
     grounds.leave()
 
 
 @pytest.fixture(scope="module")
-def watching(
-    lab: Lab, release: str, first_run: FirstRun, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Grounds]:
+def monitored_host(
+    lab: ThrowawayLab, release: str, first_run: ConvergedLayers, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[DriftHostPool]:
     """A host that is watched, and watches itself."""
 
-    def boot() -> Ground:
-        return drift_boxes.watching(lab, release, tmp_path_factory.mktemp("watching"), first_run.layer)
+    def boot() -> DriftHost:
+        return drift_boxes.boot_monitored(lab, release, tmp_path_factory.mktemp("watching"), first_run.layer)
 
-    grounds = Grounds(boot, [])
+    grounds = DriftHostPool(boot, [])
     yield grounds
     grounds.leave()
 
@@ -124,44 +128,44 @@ one_release = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 
 @one_release
 @pytest.mark.parametrize("number", numbers("serving"))
-def test_drifts_of_a_box_that_serves(serving: Grounds, number: int) -> None:
+def test_drifts_of_a_box_that_serves(serving: DriftHostPool, number: int) -> None:
     serving.have("serving", number)
 
 
 @pytest.mark.all_only
 @one_release
 @pytest.mark.parametrize("number", numbers("cards"))
-def test_drifts_of_a_box_with_cards(cards: Grounds, number: int) -> None:
+def test_drifts_of_a_box_with_cards(cards: DriftHostPool, number: int) -> None:
     cards.have("cards", number)
 
 
 @pytest.mark.all_only
 @one_release
 @pytest.mark.parametrize("number", numbers("containers"))
-def test_drifts_of_a_box_with_containers(containers: Grounds, number: int) -> None:
+def test_drifts_of_a_box_with_containers(containers: DriftHostPool, number: int) -> None:
     containers.have("containers", number)
 
 
 @pytest.mark.all_only
 @one_release
 @pytest.mark.parametrize("number", range(len(BATCHES["watching"])))
-def test_drifts_of_a_box_that_is_watched(watching: Grounds, number: int) -> None:
+def test_drifts_of_a_box_that_is_watched(watching: DriftHostPool, number: int) -> None:
     watching.have("watching", number)
 
 
 @pytest.mark.all_only
 @one_release
-def test_what_is_harmless_to_a_box_that_serves(serving: Grounds) -> None:
+def test_what_is_harmless_to_a_box_that_serves(serving: DriftHostPool) -> None:
     serving.unminded("serving")
 
 
 @pytest.mark.all_only
 @one_release
-def test_what_is_harmless_to_a_box_with_cards(cards: Grounds) -> None:
+def test_what_is_harmless_to_a_box_with_cards(cards: DriftHostPool) -> None:
     cards.unminded("cards")
 
 
 @pytest.mark.all_only
 @one_release
-def test_what_is_harmless_to_a_box_with_containers(containers: Grounds) -> None:
+def test_what_is_harmless_to_a_box_with_containers(containers: DriftHostPool) -> None:
     containers.unminded("containers")

@@ -9,22 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from lab.hub.faults import Endless, flipped, truncated
-from lab.labs import Lab
+from lab.hub.faults import EndlessAnswer, flipped_byte, truncated_content
+from lab.throwaway_lab import ThrowawayLab
 from tests.hosts import env_box
-from tests.hosts.conftest import Boot
-from tests.hosts.env_box import Ground
-from tests.hosts.support import command, deploy, plan, red, until
+from tests.hosts.conftest import BootHost
+from tests.hosts.env_box import EnvironmentServers
+from tests.hosts.support import deploy_command, red_checks, run_deploy, run_plan, wait_until
 
 # neither Python nor what installs packages is the release's own
 pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 
 
 @pytest.fixture(scope="session")
-def made(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+def env_servers(lab: ThrowawayLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnvironmentServers]:
     """What hosts fetch from."""
     lab.up([])  # its network, for what is served there
-    with env_box.ground(lab, tmp_path_factory.mktemp("channel")) as found:
+    with env_box.serve_environment(lab, tmp_path_factory.mktemp("channel")) as found:
         yield found
 
 
@@ -48,25 +48,25 @@ DRIFTS = {
 }
 
 
-def test_it_comes_and_stays(lab: Lab, boot: Boot, made: Ground, tmp_path: Path) -> None:
+def test_it_comes_and_stays(lab: ThrowawayLab, boot: BootHost, env_servers: EnvironmentServers, tmp_path: Path) -> None:
     host = boot()
-    inventory = env_box.write(tmp_path, lab, host, made)
-    planned = plan(inventory).planned
-    run = deploy(inventory)
+    inventory = env_box.write_env_inventory(tmp_path, lab, host, env_servers)
+    planned = run_plan(inventory).planned_operations
+    run = run_deploy(inventory)
     assert run.status == 0, run.said
-    assert set(run.changed) <= set(planned)
-    assert "Engines | Install small" in run.changed
+    assert set(run.changed_operations) <= set(planned)
+    assert "Engines | Install small" in run.changed_operations
     assert host.run("ls /srv/models") == ""  # what is installed is not kept twice
-    assert deploy(inventory).changed == []
-    python = made.python[0].version
+    assert run_deploy(inventory).changed_operations == []
+    python = env_servers.python_packages[0].version
     said = entered(inventory, "python", "-c", "import sys, os, yaml; print(sys.version.split()[0], os.getuid() > 0)")
     assert (said.stdout, said.returncode) == (f"{python} True\n", 0), said.stderr
     assert entered(inventory, "sh", "-c", "exit 7").returncode == 7
     host.reboot()
-    assert plan(inventory).planned == []
-    assert red(inventory, "--deep") == set()
-    host.run(f"cd {env_box.folder_of(host)} && touch env/lib/{_series(python)}/site-packages/more.pth")
-    assert red(inventory) == {"F07"}
+    assert run_plan(inventory).planned_operations == []
+    assert red_checks(inventory, "--deep") == set()
+    host.run(f"cd {env_box.environment_folder(host)} && touch env/lib/{_series(python)}/site-packages/more.pth")
+    assert red_checks(inventory) == {"F07"}
 
 
 def _series(version: str) -> str:
@@ -74,47 +74,53 @@ def _series(version: str) -> str:
 
 
 @pytest.mark.all_only
-def test_each_drift_is_seen(lab: Lab, boot: Boot, made: Ground, tmp_path: Path) -> None:
+def test_each_drift_is_seen(lab: ThrowawayLab, boot: BootHost, env_servers: EnvironmentServers, tmp_path: Path) -> None:
     host = boot()
-    inventory = env_box.write(tmp_path, lab, host, made)
-    assert deploy(inventory).status == 0
-    folder = env_box.folder_of(host)
+    inventory = env_box.write_env_inventory(tmp_path, lab, host, env_servers)
+    assert run_deploy(inventory).status == 0
+    folder = env_box.environment_folder(host)
     host.run(f"cp -a {folder} /root/kept")
     for what, (change, seen) in DRIFTS.items():
         host.run(f"cd {folder} && site=$(echo env/lib/python3.*/site-packages) && {change}")
-        assert red(inventory) - {"B02"} == seen, what
+        assert red_checks(inventory) - {"B02"} == seen, what
         host.run(f"rm -rf {folder} && cp -a /root/kept {folder}")
-        assert red(inventory) == set(), what
+        assert red_checks(inventory) == set(), what
 
 
 @pytest.mark.all_only
-def test_what_is_not_locked_never_gets_there(lab: Lab, boot: Boot, made: Ground, tmp_path: Path) -> None:
+def test_what_is_not_locked_never_gets_there(
+    lab: ThrowawayLab, boot: BootHost, env_servers: EnvironmentServers, tmp_path: Path
+) -> None:
     host = boot()
-    inventory = env_box.write(tmp_path, lab, host, made)
-    source, python = made.source, made.python[0]
+    inventory = env_box.write_env_inventory(tmp_path, lab, host, env_servers)
+    source, python = env_servers.source, env_servers.python_packages[0]
     # what no other folder of ours on the host is made of
-    wheel = next(row for row in made.packages if row.name == env_box.NATIVE)
-    for fault in (flipped("middle"), truncated(), Endless()):
-        source.index.fault(fault, wheel.name, wheel.file)
-        source.channel.fault(fault, "linux-64", python.file)
-        run = deploy(inventory)
-        source.index.heal()
-        source.channel.heal()
+    wheel = next(row for row in env_servers.packages if row.name == env_box.NATIVE)
+    for fault in (flipped_byte("middle"), truncated_content(), EndlessAnswer()):
+        source.index.add_fault(fault, wheel.name, wheel.file)
+        source.channel.add_fault(fault, "linux-64", python.file)
+        run = run_deploy(inventory)
+        source.index.clear_faults()
+        source.channel.clear_faults()
         assert run.status == 1
         for file in (wheel.file, python.file):
             assert file in run.said
         assert host.run(f"ls {env_box.FOLDER}") == ""
     # the bytes are right, and are of another version than the lock says
     lying = python.model_copy(update={"version": "3.10.99", "file": python.file.replace(python.version, "3.10.99")})
-    run = deploy(env_box.write(tmp_path / "lying", lab, host, made, python=[lying, *made.python[1:]]))
+    run = run_deploy(
+        env_box.write_env_inventory(
+            tmp_path / "lying", lab, host, env_servers, python=[lying, *env_servers.python_packages[1:]]
+        )
+    )
     assert run.status == 1
     assert "not the locked conda packages" in run.said
     assert host.run(f"ls -A {env_box.FOLDER}") == ""
     poisoned = f"/srv/models/{wheel.package_path}"
     host.run(f"mkdir -p $(dirname {poisoned}) && rm -f {poisoned} && head -c {wheel.size} /dev/zero > {poisoned}")
-    run = deploy(inventory)
+    run = run_deploy(inventory)
     assert run.status == 0, run.said
-    assert red(inventory) == set()
+    assert red_checks(inventory) == set()
 
 
 STEPS = ("unpacking", "verifying every file", "trying it")
@@ -123,39 +129,41 @@ STEPS = ("unpacking", "verifying every file", "trying it")
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.all_only
 def test_a_power_cut_in_a_step_of_it_leaves_nothing_half_done(
-    lab: Lab, boot: Boot, made: Ground, tmp_path: Path, step: str
+    lab: ThrowawayLab, boot: BootHost, env_servers: EnvironmentServers, tmp_path: Path, step: str
 ) -> None:
     host = boot()
-    inventory = env_box.write(tmp_path, lab, host, made)
+    inventory = env_box.write_env_inventory(tmp_path, lab, host, env_servers)
     log = "cat /var/lib/rigwright/jobs/rw-job-small-*/log"
     with subprocess.Popen(
-        command(inventory, "--yes"), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        deploy_command(inventory, "--yes"), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
     ) as controller:
-        until(lambda: step in host.run(log, check=False), f"at {step}")
+        wait_until(lambda: step in host.run(log, check=False), f"at {step}")
         host.kill()
         controller.kill()
     host.start()
     host.wait()
     assert host.run(f"ls {env_box.FOLDER}/small-*/build.json 2>/dev/null", check=False) == ""
-    run = deploy(inventory)
+    run = run_deploy(inventory)
     assert run.status == 0, run.said
-    assert red(inventory) == set()
-    assert host.run(f"ls -A {env_box.FOLDER}").split() == [Path(env_box.folder_of(host)).name]
+    assert red_checks(inventory) == set()
+    assert host.run(f"ls -A {env_box.FOLDER}").split() == [Path(env_box.environment_folder(host)).name]
     assert host.run("ls /var/lib/rigwright/build") == ""
 
 
 @pytest.mark.all_only
-def test_two_lie_side_by_side_and_what_nothing_needs_goes(lab: Lab, boot: Boot, made: Ground, tmp_path: Path) -> None:
+def test_two_lie_side_by_side_and_what_nothing_needs_goes(
+    lab: ThrowawayLab, boot: BootHost, env_servers: EnvironmentServers, tmp_path: Path
+) -> None:
     host = boot()
-    whole = env_box.write(tmp_path / "one", lab, host, made, keep_generations=2)
-    assert deploy(whole).status == 0
-    first = env_box.folder_of(host)
-    less = [row for row in made.packages if row.name != "pathspec"]
-    smaller = env_box.write(tmp_path / "two", lab, host, made, packages=less, keep_generations=2)
-    assert deploy(smaller).status == 0
+    whole = env_box.write_env_inventory(tmp_path / "one", lab, host, env_servers, keep_generations=2)
+    assert run_deploy(whole).status == 0
+    first = env_box.environment_folder(host)
+    less = [row for row in env_servers.packages if row.name != "pathspec"]
+    smaller = env_box.write_env_inventory(tmp_path / "two", lab, host, env_servers, packages=less, keep_generations=2)
+    assert run_deploy(smaller).status == 0
     assert len(host.run(f"ls {env_box.FOLDER}").split()) == 2
-    assert red(smaller) == set()
-    alone = env_box.write(tmp_path / "three", lab, host, made, packages=less, keep_generations=1)
-    assert deploy(alone).status == 0
+    assert red_checks(smaller) == set()
+    alone = env_box.write_env_inventory(tmp_path / "three", lab, host, env_servers, packages=less, keep_generations=1)
+    assert run_deploy(alone).status == 0
     (left,) = host.run(f"ls -d {env_box.FOLDER}/*").split()
     assert left != first

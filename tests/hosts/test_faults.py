@@ -9,27 +9,27 @@ from pathlib import Path
 
 import pytest
 
-from lab.hosts import Host
-from lab.labs import Lab
-from lab.shelf import MODEL
+from lab.file_shelf import MODEL
+from lab.hosts import LabHost
+from lab.throwaway_lab import ThrowawayLab
 from rigwright.paths import ROOT
 from rigwright.plan.preflight import HOME
-from tests.hosts.conftest import Boot, FirstRun
-from tests.hosts.servers import Mirror, folder
+from tests.hosts.conftest import BootHost, ConvergedLayers
+from tests.hosts.download_servers import StandInMirror, folder_content
 from tests.hosts.support import (
     KEY_FILE,
     PORT,
     api_key,
-    command,
-    deploy,
+    deploy_command,
+    is_serving,
     main_pid,
-    plan,
-    red,
-    served,
-    until,
+    red_checks,
+    run_deploy,
+    run_plan,
+    wait_until,
     write_inventory,
 )
-from tests.locks import lock_text, resealed
+from tests.lock_files import render_sealed_lock, reseal_text
 
 ENGINE = "/etc/rigwright/current/engines/llama.cpp"
 KILLING = Path(__file__).with_name("killing_deploy.py")
@@ -38,22 +38,25 @@ CHANGED = {"chat": {"variant": "llamacpp/demo", "port": PORT, "tasks_max": 1234}
 
 @pytest.mark.all_only
 def test_a_crash_between_writing_a_generation_and_activating_it_is_finished_by_the_next_run(
-    lab: Lab, converged: Host, tmp_path: Path
+    lab: ThrowawayLab, converged: LabHost, tmp_path: Path
 ) -> None:
     inventory = write_inventory(tmp_path, lab, converged, instances=CHANGED)
     old = main_pid(converged)
-    killed = deploy(inventory, "--yes", file=KILLING, KILL_AT="Serving | Activate generation")
+    killed = run_deploy(inventory, "--yes", file=KILLING, KILL_AT="Serving | Activate generation")
     assert killed.status == -signal.SIGKILL
     newest = "/etc/rigwright/generations/$(ls /etc/rigwright/generations | sort -n | tail -n 1)"
     assert str(CHANGED["chat"]["tasks_max"]) in converged.run(f"cat {newest}/units/rigwright-chat.service")
     assert main_pid(converged) == old
-    assert {"G01", "S02"} <= red(inventory)
+    assert {"G01", "S02"} <= red_checks(inventory)
 
-    assert plan(inventory).planned == ["Serving | Activate generation", "Serving | Record what is installed"]
-    assert deploy(inventory).status == 0
+    assert run_plan(inventory).planned_operations == [
+        "Serving | Activate generation",
+        "Serving | Record what is installed",
+    ]
+    assert run_deploy(inventory).status == 0
     assert main_pid(converged) != old
-    assert red(inventory) == set()
-    assert deploy(inventory).changed == []
+    assert red_checks(inventory) == set()
+    assert run_deploy(inventory).changed_operations == []
 
 
 @pytest.mark.parametrize(
@@ -64,11 +67,11 @@ def test_a_crash_between_writing_a_generation_and_activating_it_is_finished_by_t
     ],
 )
 def test_wrong_bytes_are_refused_and_the_old_service_goes_on(
-    lab: Lab, converged: Host, tmp_path: Path, version: str
+    lab: ThrowawayLab, converged: LabHost, tmp_path: Path, version: str
 ) -> None:
     row = {"kind": "weight", "name": "tiny-rig", "version": version, "file": MODEL, "sha256": "0" * 64, "size": 773728}
     lines = [f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}" for key, value in row.items()]
-    lock = lock_text("\n".join(["[[artefact]]", *lines, f'sources = ["shelf:{MODEL}"]']))
+    lock = render_sealed_lock("\n".join(["[[artefact]]", *lines, f'sources = ["shelf:{MODEL}"]']))
     (tmp_path / "locks").mkdir()
     (tmp_path / "locks" / "mine.lock.toml").write_text(lock)
     (tmp_path / "catalog").mkdir()
@@ -76,25 +79,25 @@ def test_wrong_bytes_are_refused_and_the_old_service_goes_on(
     (tmp_path / "catalog" / "mine.toml").write_text(asked)
     inventory = write_inventory(tmp_path, lab, converged)
     old = main_pid(converged)
-    run = deploy(inventory)
+    run = run_deploy(inventory)
     assert run.status == 1
     assert re.search(rf"{MODEL}: .*not the locked file", run.said)
     assert "Traceback" not in run.said
-    assert (main_pid(converged), served(converged)) == (old, True)
+    assert (main_pid(converged), is_serving(converged)) == (old, True)
     assert converged.run("find /srv/models -name '*.part'") == ""
     right = write_inventory(tmp_path / "right", lab, converged)
-    assert red(right) == set()
-    assert deploy(right).changed == []
+    assert red_checks(right) == set()
+    assert run_deploy(right).changed_operations == []
 
 
 def test_a_host_that_cannot_become_the_rig_is_refused_before_anything_is_written(
-    lab: Lab, boot: Boot, tmp_path: Path
+    lab: ThrowawayLab, boot: BootHost, tmp_path: Path
 ) -> None:
     host = boot(cards=("10de:2204",))
     # somebody else's server on the port
     host.run(f"systemd-run --quiet --unit=foreign --socket-property=ListenStream=127.0.0.1:{PORT} sleep infinity")
     inventory = write_inventory(tmp_path, lab, host, cards=["rtx-3090", "rtx-3090"])
-    run = deploy(inventory)
+    run = run_deploy(inventory)
     assert run.status == 1
     assert "refused: card 1 is declared as NVIDIA GeForce RTX 3090" in run.said
     assert "the PCI bus shows 10de:2204 at 0000:01:00.0:" in run.said
@@ -103,87 +106,89 @@ def test_a_host_that_cannot_become_the_rig_is_refused_before_anything_is_written
 
 
 @pytest.mark.all_only
-def test_a_key_of_the_operators_reaches_the_service_and_nothing_else(lab: Lab, converged: Host, tmp_path: Path) -> None:
+def test_a_key_of_the_operators_reaches_the_service_and_nothing_else(
+    lab: ThrowawayLab, converged: LabHost, tmp_path: Path
+) -> None:
     key = "rig-0123456789abcdef-secret"
     (tmp_path / "key").write_text(key + "\n")
     instances = {"chat": {"variant": "llamacpp/demo", "port": PORT, "api_key_file": str(tmp_path / "key")}}
     inventory = write_inventory(tmp_path, lab, converged, instances=instances)
     old = main_pid(converged)
-    run = deploy(inventory, "--yes", "--diff", "-vvv", "--debug-all")
+    run = run_deploy(inventory, "--yes", "--diff", "-vvv", "--debug-all")
     assert run.status == 0, run.said
     assert key not in run.said
     assert main_pid(converged) != old
     assert api_key(converged) == key
-    assert red(inventory) == set()
+    assert red_checks(inventory) == set()
     assert converged.run(f"grep -rlF {key} /etc /var /opt --exclude-dir=credentials || true") == ""
     assert converged.run(f"journalctl --no-pager | grep -cF {key} || true").strip() == "0"
-    assert deploy(inventory).changed == []
+    assert run_deploy(inventory).changed_operations == []
 
 
-def test_a_power_cut_leaves_a_host_that_serves_again(inventory: Path, converged: Host) -> None:
+def test_a_power_cut_leaves_a_host_that_serves_again(inventory: Path, converged: LabHost) -> None:
     converged.kill()
     converged.start()
     converged.wait()
-    run = deploy(inventory)
+    run = run_deploy(inventory)
     assert run.status == 0, run.said
-    assert red(inventory) == set()
+    assert red_checks(inventory) == set()
 
 
 @pytest.mark.all_only
 def test_weights_placed_by_hand_are_taken_when_their_bytes_are_right(
-    lab: Lab, boot: Boot, first_run: FirstRun, tmp_path: Path
+    lab: ThrowawayLab, boot: BootHost, first_run: ConvergedLayers, tmp_path: Path
 ) -> None:
     host = boot(first_run.layer)
     host.run("rm -rf /var/lib/rigwright/weights/*")
     inventory = write_inventory(tmp_path, lab, host, mirrors={"shelf": ["http://127.0.0.1:9/"]})
-    run = deploy(inventory)
+    run = run_deploy(inventory)
     assert run.status == 0, run.said
-    assert "Weights | Fetch tiny-rig.gguf" in run.changed
-    assert deploy(inventory).changed == []
+    assert "Weights | Fetch tiny-rig.gguf" in run.changed_operations
+    assert run_deploy(inventory).changed_operations == []
 
 
 @pytest.mark.all_only
 def test_a_source_with_another_hash_is_refused_and_the_old_engine_serves_on(
-    lab: Lab, converged: Host, tmp_path: Path
+    lab: ThrowawayLab, converged: LabHost, tmp_path: Path
 ) -> None:
     (tmp_path / "locks").mkdir()
     rows = (ROOT / "locks" / "engines.lock.toml").read_text()
     (tmp_path / "locks" / "mine.lock.toml").write_text(
-        resealed(re.sub(r'sha256 = "[0-9a-f]+"', f'sha256 = "{"0" * 64}"', rows))
+        reseal_text(re.sub(r'sha256 = "[0-9a-f]+"', f'sha256 = "{"0" * 64}"', rows))
     )
     inventory = write_inventory(tmp_path, lab, converged)
     old = main_pid(converged)
-    run = deploy(inventory)
+    run = run_deploy(inventory)
     assert run.status == 1
     assert "DO NOT MATCH THE HASHES" in run.said
     assert "Traceback" not in run.said
-    assert (main_pid(converged), served(converged)) == (old, True)
-    assert red(write_inventory(tmp_path / "right", lab, converged)) == set()
+    assert (main_pid(converged), is_serving(converged)) == (old, True)
+    assert red_checks(write_inventory(tmp_path / "right", lab, converged)) == set()
 
 
 @pytest.mark.all_only
-def test_an_empty_key_opens_nothing_and_is_replaced(lab: Lab, converged: Host, tmp_path: Path) -> None:
+def test_an_empty_key_opens_nothing_and_is_replaced(lab: ThrowawayLab, converged: LabHost, tmp_path: Path) -> None:
     inventory = write_inventory(tmp_path, lab, converged)
     converged.run(f"truncate --size=0 {KEY_FILE}; systemctl restart --no-block rigwright-chat")
-    until(lambda: "auto-restart" in converged.run("systemctl show --property=SubState rigwright-chat"), "refused")
-    run = deploy(inventory)
+    wait_until(lambda: "auto-restart" in converged.run("systemctl show --property=SubState rigwright-chat"), "refused")
+    run = run_deploy(inventory)
     assert run.status == 0, run.said
     assert len(api_key(converged)) >= 32
-    assert red(inventory) == set()
+    assert red_checks(inventory) == set()
 
 
 @pytest.mark.all_only
 def test_an_instance_that_is_still_loading_is_waited_for_and_not_started_again(
-    lab: Lab, converged: Host, tmp_path: Path
+    lab: ThrowawayLab, converged: LabHost, tmp_path: Path
 ) -> None:
     inventory = write_inventory(tmp_path, lab, converged)
     # without curl its readiness cannot be asked, so it stays where a large model is while it loads
     old = main_pid(converged)
     converged.run("chmod -x /usr/bin/curl; systemctl restart --no-block rigwright-chat")
-    until(lambda: main_pid(converged) not in (0, old), "started anew")
-    assert not served(converged)
+    wait_until(lambda: main_pid(converged) not in (0, old), "started anew")
+    assert not is_serving(converged)
     with subprocess.Popen(
-        command(inventory, "--yes"), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        deploy_command(inventory, "--yes"), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
     ) as controller:
         assert controller.stderr
         for line in controller.stderr:
@@ -194,26 +199,26 @@ def test_an_instance_that_is_still_loading_is_waited_for_and_not_started_again(
         said = controller.stderr.read()
     assert controller.returncode == 0, said
     assert main_pid(converged) == pid
-    assert red(inventory) == set()
+    assert red_checks(inventory) == set()
 
 
 def test_a_host_whose_clock_is_wrong_is_refused_and_says_how_to_set_it(
-    lab: Lab, converged: Host, tmp_path: Path
+    lab: ThrowawayLab, converged: LabHost, tmp_path: Path
 ) -> None:
     # a stand-in for a wrong clock: hosts share the clock of this machine
     stand_in = '#!/bin/sh\\n[ "$*" = +%%s ] && echo 1000000000 || exec /usr/bin/date "$@"\\n'
     converged.run(f"printf '{stand_in}' > /usr/local/bin/date; chmod +x /usr/local/bin/date")
     inventory = write_inventory(tmp_path, lab, converged, instances=CHANGED)
-    run = deploy(inventory)
+    run = run_deploy(inventory)
     assert run.status == 1
     assert re.search(r"refused: its clock is [0-9.]+ hours behind this machine's", run.said)
-    assert served(converged)
-    assert "P01" in red(inventory)
+    assert is_serving(converged)
+    assert "P01" in red_checks(inventory)
 
 
 @pytest.mark.all_only
 def test_a_disk_that_fills_up_stops_the_run_and_the_next_one_finishes_it(
-    lab: Lab, converged: Host, tmp_path: Path
+    lab: ThrowawayLab, converged: LabHost, tmp_path: Path
 ) -> None:
     old = main_pid(converged)
     # room enough when it is looked at, and gone when it is written to
@@ -222,65 +227,67 @@ def test_a_disk_that_fills_up_stops_the_run_and_the_next_one_finishes_it(
         "systemd-run -q --unit=filler sh -c 'while [ ! -d /srv/models/tiny-rig ]; do sleep 0.01; done; "
         "dd if=/dev/zero of=/srv/models/full bs=1M 2>/dev/null; dd if=/dev/zero of=/srv/models/more bs=1 2>/dev/null'"
     )
-    slow = Mirror(lab.gateway, folder(lab.shelf), bytes_a_second=100_000)
+    slow = StandInMirror(lab.gateway, folder_content(lab.shelf_folder), bytes_a_second=100_000)
     inventory = write_inventory(tmp_path, lab, converged, mirrors={"shelf": [slow.url]})
-    run = deploy(inventory)
+    run = run_deploy(inventory)
     assert run.status == 1
     assert "the disk of /srv/models is full" in run.said, run.said
     assert "Traceback" not in run.said
-    assert (main_pid(converged), served(converged)) == (old, True)
+    assert (main_pid(converged), is_serving(converged)) == (old, True)
     converged.run("systemctl stop filler; rm -f /srv/models/full /srv/models/more")
     inventory = write_inventory(tmp_path, lab, converged)
-    run = deploy(inventory)
+    run = run_deploy(inventory)
     assert run.status == 0, run.said
     # of what stands for a disk: it is mounted by hand, and in memory
-    assert red(inventory) == {"F03", "M05"}
+    assert red_checks(inventory) == {"F03", "M05"}
 
 
 @pytest.mark.all_only
-def test_an_instance_that_does_not_start_any_more_fails_the_deploy(inventory: Path, converged: Host) -> None:
+def test_an_instance_that_does_not_start_any_more_fails_the_deploy(inventory: Path, converged: LabHost) -> None:
     # of a package of the distribution's: another byte of the engine itself is refused before
     library = "/usr/lib/x86_64-linux-gnu/libgomp.so.1"
     converged.run(f"mv {library} /root/; systemctl stop rigwright-chat")
-    run = deploy(inventory)
+    run = run_deploy(inventory)
     assert run.status == 1, run.said
     assert "rigwright-chat.service did not become ready" in run.said
     assert "libgomp.so.1: cannot open shared object file" in run.said
     assert "was active before and no longer serves" in run.said
     # nor can it start where its user is kept out, which a deploy puts right itself
     converged.run(f"mv /root/libgomp.so.1 {library}; chmod 700 $(readlink -f {ENGINE})")
-    assert "Engines | Install llama.cpp" in plan(inventory).planned
-    run = deploy(inventory)
+    assert "Engines | Install llama.cpp" in run_plan(inventory).planned_operations
+    run = run_deploy(inventory)
     assert run.status == 0, run.said
     assert "giving back owner and modes" in run.said
-    assert red(inventory) == set()
-    assert deploy(inventory).changed == []
+    assert red_checks(inventory) == set()
+    assert run_deploy(inventory).changed_operations == []
 
 
 @pytest.mark.all_only
-def test_units_of_ours_that_are_masked_serve_again(inventory: Path, converged: Host) -> None:
+def test_units_of_ours_that_are_masked_serve_again(inventory: Path, converged: LabHost) -> None:
     units = "cd /etc/systemd/system && for unit in rigwright.target rigwright.slice rigwright-chat.service"
     converged.run(f"{units}; do ln -sf /dev/null $unit; done; systemctl daemon-reload; systemctl stop rigwright-chat")
-    assert plan(inventory).planned == ["Serving | Activate generation"]
-    run = deploy(inventory)
+    assert run_plan(inventory).planned_operations == ["Serving | Activate generation"]
+    run = run_deploy(inventory)
     assert run.status == 0, run.said
-    assert red(inventory) == set()
-    assert deploy(inventory).changed == []
+    assert red_checks(inventory) == set()
+    assert run_deploy(inventory).changed_operations == []
     # while it serves
     converged.run("systemctl mask --force --quiet rigwright-chat.service rigwright.target")
-    assert deploy(inventory).status == 0
-    assert red(inventory) == set()
+    assert run_deploy(inventory).status == 0
+    assert red_checks(inventory) == set()
 
 
 @pytest.mark.all_only
-def test_a_home_of_the_service_user_is_changed_back_once_nothing_runs_as_it(inventory: Path, converged: Host) -> None:
+def test_a_home_of_the_service_user_is_changed_back_once_nothing_runs_as_it(
+    inventory: Path, converged: LabHost
+) -> None:
     converged.run("sed -i '/^rigwright-chat:/s|:/nonexistent:.*|:/srv/x:/bin/sh|' /etc/passwd")
     said = f"the home of the user rigwright-chat is /srv/x, must be {HOME}, and cannot change while it has processes: "
-    for run in (plan(inventory), deploy(inventory)):
+    for run in (run_plan(inventory), run_deploy(inventory)):
         assert run.status == 1
         assert f"refused: {said}llama-server (pid {main_pid(converged)}, rigwright-chat.service): stop them" in run.said
     converged.run("systemctl stop rigwright-chat")
-    run = deploy(inventory)
+    run = run_deploy(inventory)
     assert run.status == 0, run.said
     assert f":{HOME}:/usr/sbin/nologin" in converged.run("getent passwd rigwright-chat")
-    assert red(inventory) == set()
+    assert red_checks(inventory) == set()

@@ -17,7 +17,7 @@ import requests
 from openai import APIError, APIStatusError, AuthenticationError, NotFoundError
 
 from lab.hosts import HostSpec
-from lab.labs import Lab
+from lab.throwaway_lab import ThrowawayLab
 from lab.tiny_model import ANSWER
 from tests.hosts.gateway_box import (
     DEMO,
@@ -28,15 +28,15 @@ from tests.hosts.gateway_box import (
     QUESTION,
     SLOW,
     TLS,
-    Box,
-    answer,
-    given,
-    rigwright,
-    streamed,
-    under_way,
+    GatewayBox,
+    active_requests,
+    ask_question,
+    count_stream_pieces,
+    make_key,
+    run_rigwright,
 )
-from tests.hosts.layers import FirstRun
-from tests.hosts.support import check, deploy, on_both, plan, red, until, write_inventory
+from tests.hosts.host_layers import ConvergedLayers
+from tests.hosts.support import check_verdicts, on_both, red_checks, run_deploy, run_plan, wait_until, write_inventory
 
 UNITS = "rigwright-chat rigwright-chat2 rigwright-slow rigwright_gateway rigwright_router"
 STREAMS = 200
@@ -45,35 +45,37 @@ LONG = 3900
 
 
 @pytest.fixture(scope="module")
-def box(lab: Lab, release: str, first_run: FirstRun, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
+def box(
+    lab: ThrowawayLab, release: str, first_run: ConvergedLayers, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayBox]:
     """A host with two equal instances and a slow one behind a gateway."""
     (host,) = lab.up([HostSpec(f"g{release[-2:]}", release, (first_run.layer,))])
-    made = Box(lab, host, tmp_path_factory.mktemp("gateway"))
+    made = GatewayBox(lab, host, tmp_path_factory.mktemp("gateway"))
     made.prepare()
-    inventory = made.inventory()
-    planned = plan(inventory).planned
-    run = deploy(inventory)
+    inventory = made.write_gateway_inventory()
+    planned = run_plan(inventory).planned_operations
+    run = run_deploy(inventory)
     assert run.status == 0, run.said
-    assert run.changed == planned
+    assert run.changed_operations == planned
     yield made
     host.destroy()
 
 
-def started(box: Box) -> str:
+def started(box: GatewayBox) -> str:
     """Main processes of all units."""
     return box.host.run(f"systemctl show --property=MainPID --value {UNITS}")
 
 
-def test_a_host_with_a_gateway_is_as_declared_and_stays_so(box: Box) -> None:
-    inventory = box.inventory()
-    verdicts = check(inventory)
+def test_a_host_with_a_gateway_is_as_declared_and_stays_so(box: GatewayBox) -> None:
+    inventory = box.write_gateway_inventory()
+    verdicts = check_verdicts(inventory)
     assert {identifier for identifier, word in verdicts.items() if word == "FAIL"} == set()
     assert {f"D0{number}" for number in range(1, 10)} <= verdicts.keys()
-    assert deploy(inventory).changed == []
-    assert f"box: gateway active, on 0.0.0.0:{LAN}, 0.0.0.0:{TLS}" in rigwright("status", str(inventory)).stdout
+    assert run_deploy(inventory).changed_operations == []
+    assert f"box: gateway active, on 0.0.0.0:{LAN}, 0.0.0.0:{TLS}" in run_rigwright("status", str(inventory)).stdout
     box.host.reboot()
-    until(lambda: red(inventory) == set(), "as declared after a boot")
-    assert deploy(inventory).changed == []
+    wait_until(lambda: red_checks(inventory) == set(), "as declared after a boot")
+    assert run_deploy(inventory).changed_operations == []
 
 
 TWIN = """
@@ -89,8 +91,8 @@ if len(sys.argv) > 3:
 """
 
 
-def test_no_local_user_gets_the_other_family_of_its_ports_nor_keeps_deploys_away(box: Box) -> None:
-    host, inventory = box.host, box.inventory()
+def test_no_local_user_gets_the_other_family_of_its_ports_nor_keeps_deploys_away(box: GatewayBox) -> None:
+    host, inventory = box.host, box.write_gateway_inventory()
     host.run(f"cat > /var/tmp/twin.py <<'END'\n{TWIN}\nEND")
     nobody = "setpriv --reuid=nobody --regid=nogroup --clear-groups"
     for port in (LAN, TLS):
@@ -106,37 +108,37 @@ def test_no_local_user_gets_the_other_family_of_its_ports_nor_keeps_deploys_away
         " > /run/systemd/system/each.service; systemctl daemon-reload; systemctl start each"
     )
     tried = f"{nobody} python3 /var/tmp/twin.py :: 9000 2>&1 || true"
-    until(lambda: "Address already in use" in host.run(tried), "each address is kept")
+    wait_until(lambda: "Address already in use" in host.run(tried), "each address is kept")
     assert host.run(f"{nobody} python3 /var/tmp/twin.py ::1 9000 2>&1 || true") == ""
     host.run("systemctl stop each; rm /run/systemd/system/each.service; systemctl daemon-reload")
     host.run(
         f"systemctl stop {units}; systemd-run -q --uid=nobody --unit=twin python3 /var/tmp/twin.py :: {LAN} stay; "
         f"until ss -Hltn 'sport = :{LAN}' | grep -F '[::]'; do sleep 0.1; done"
     )
-    assert {"D01", "D02"} <= red(inventory)
-    run = deploy(inventory)
+    assert {"D01", "D02"} <= red_checks(inventory)
+    run = run_deploy(inventory)
     assert run.status == 0, run.said
     assert f"[::]:{LAN} is in use by python3 (twin.service), pid" in run.said
     host.run("systemctl stop twin")
     tried = f"{nobody} python3 /var/tmp/twin.py :: {LAN} 2>&1 || true"
-    until(lambda: "Address already in use" in host.run(tried), "kept again")
-    assert red(inventory) == set()
+    wait_until(lambda: "Address already in use" in host.run(tried), "kept again")
+    assert red_checks(inventory) == set()
 
 
 @pytest.mark.all_only
-def test_clients_speak_to_one_plain_address_without_a_key(box: Box) -> None:
+def test_clients_speak_to_one_plain_address_without_a_key(box: GatewayBox) -> None:
     # what clients say that were told to need none: a key that is nothing, or blank
     for key in ("ignored", "sk-"):
-        client = box.plain(key)
+        client = box.plain_client(key)
         for model in ("tiny-rig", "gpt-4o"):
-            assert answer(client, model) == ANSWER
+            assert ask_question(client, model) == ANSWER
             stream = client.chat.completions.create(model=model, messages=QUESTION, stream=True)
             pieces = [chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices]
             assert len(pieces) > 1
             assert "".join(pieces).strip() == ANSWER
         assert {one.id for one in client.models.list()} >= {SLOW, "tiny-rig", "gpt-4o"}
         with pytest.raises(NotFoundError, match="tiny-rig"):
-            answer(client, "gpt-5")
+            ask_question(client, "gpt-5")
     # curl without a header of its own says that it sends a form
     url = f"http://{box.address}:{LAN}/v1/chat/completions"
     said = subprocess.run(
@@ -154,64 +156,64 @@ def test_clients_speak_to_one_plain_address_without_a_key(box: Box) -> None:
 
 @pytest.mark.all_only
 @on_both
-def test_no_worker_waits_for_a_client_whom_another_one_has(box: Box) -> None:
+def test_no_worker_waits_for_a_client_whom_another_one_has(box: GatewayBox) -> None:
     # of two that wake for one connection, the second would stand still in accept() with all its streams
     process = "/proc/$(systemctl show --property=MainPID --value rigwright_gateway)/fdinfo"
     handed = box.host.run(f"grep -h ^flags: {process}/3 {process}/4").split()[1::2]
     assert [int(flags, 8) & os.O_NONBLOCK for flags in handed] == [os.O_NONBLOCK] * 2
 
 
-def test_a_controller_with_an_older_keys_file_gives_no_revoked_key_back(box: Box, tmp_path: Path) -> None:
-    inventory, before = box.inventory(), started(box)
-    alice = given(box, "alice")
+def test_a_controller_with_an_older_keys_file_gives_no_revoked_key_back(box: GatewayBox, tmp_path: Path) -> None:
+    inventory, before = box.write_gateway_inventory(), started(box)
+    alice = make_key(box, "alice")
     shutil.copytree(box.folder, tmp_path / "older")
     older = tmp_path / "older/rig.py"
-    assert answer(box.secured(alice)) == ANSWER
-    assert rigwright("keys", str(inventory), "revoke", "alice").returncode == 0
+    assert ask_question(box.tls_client(alice)) == ANSWER
+    assert run_rigwright("keys", str(inventory), "revoke", "alice").returncode == 0
     # the file is refused before it is changed; a host keeps its keys; a host is refused
     for status, words in ((2, ["keys", "make", "carol"]), (1, ["keys", "bring"]), (1, ["plan"])):
-        done = rigwright(words[0], str(older), *words[1:])
+        done = run_rigwright(words[0], str(older), *words[1:])
         output = " ".join((done.stdout + done.stderr).split())
         assert (done.returncode, "1 key would return: alice" in output) == (status, True), output
-    for run in (plan(older), deploy(older)):
+    for run in (run_plan(older), run_deploy(older)):
         assert run.status == 1
         assert "refused: " in run.said
         assert "1 key would return: alice" in run.said
     with pytest.raises(AuthenticationError):
-        answer(box.secured(alice))
+        ask_question(box.tls_client(alice))
     # a deliberate replacement lasts: the one that has it goes on from there
-    assert rigwright("keys", str(older), "bring", "--replace-newer").returncode == 0
-    assert answer(box.secured(alice)) == ANSWER
-    assert rigwright("keys", str(inventory), "bring").returncode == 1
+    assert run_rigwright("keys", str(older), "bring", "--replace-newer").returncode == 0
+    assert ask_question(box.tls_client(alice)) == ANSWER
+    assert run_rigwright("keys", str(inventory), "bring").returncode == 1
     shutil.copy(older.with_name("gateway-keys.toml"), inventory.parent)
-    assert rigwright("keys", str(inventory), "revoke", "alice").returncode == 0
+    assert run_rigwright("keys", str(inventory), "revoke", "alice").returncode == 0
     with pytest.raises(AuthenticationError):
-        answer(box.secured(alice))
-    assert deploy(inventory).changed == []
+        ask_question(box.tls_client(alice))
+    assert run_deploy(inventory).changed_operations == []
     assert started(box) == before
 
 
-def test_a_key_is_made_rotated_and_revoked_without_a_deploy_and_its_streams_end(box: Box) -> None:
-    inventory, before = box.inventory(), started(box)
+def test_a_key_is_made_rotated_and_revoked_without_a_deploy_and_its_streams_end(box: GatewayBox) -> None:
+    inventory, before = box.write_gateway_inventory(), started(box)
 
     def key(*words: str) -> str:
-        done = rigwright("keys", str(inventory), *words)
+        done = run_rigwright("keys", str(inventory), *words)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
     def refused(one: str) -> None:
         with pytest.raises(AuthenticationError):
-            answer(box.secured(one))
+            ask_question(box.tls_client(one))
 
     refused("rw-unknown")
     first = key("make", "alice", "--streams", "4")
-    assert answer(box.secured(first)) == ANSWER
+    assert ask_question(box.tls_client(first)) == ANSWER
     assert first not in (box.folder / "gateway-keys.toml").read_text()
     assert box.host.run(f"grep -rlsaF -e {first} /etc /run/rigwright /var/log || true") == ""
     second = key("rotate", "alice")
-    assert answer(box.secured(second)) == ANSWER
+    assert ask_question(box.tls_client(second)) == ANSWER
     refused(first)
-    stream = box.secured(second).chat.completions.create(
+    stream = box.tls_client(second).chat.completions.create(
         model=SLOW, messages=QUESTION, stream=True, max_tokens=16000, extra_body=ENDLESS
     )
     pieces = iter(stream)
@@ -221,13 +223,13 @@ def test_a_key_is_made_rotated_and_revoked_without_a_deploy_and_its_streams_end(
         for number, _ in enumerate(pieces):
             assert number < 15000
     refused(second)
-    until(lambda: under_way(box)["slow"] == 0, "the engine told that nobody listens")
+    wait_until(lambda: active_requests(box)["slow"] == 0, "the engine told that nobody listens")
     assert started(box) == before
-    assert deploy(inventory).changed == []
+    assert run_deploy(inventory).changed_operations == []
 
 
 @pytest.mark.all_only
-def test_a_days_log_is_put_away_while_streams_go_on(box: Box) -> None:
+def test_a_days_log_is_put_away_while_streams_go_on(box: GatewayBox) -> None:
     status = "/var/lib/logrotate/status"
 
     def tomorrow() -> None:
@@ -239,9 +241,9 @@ def test_a_days_log_is_put_away_while_streams_go_on(box: Box) -> None:
     def lines(command: str) -> list[str]:
         return [json.loads(line)["model"] for line in box.host.run(command).splitlines()]
 
-    client = box.plain()
-    assert answer(client, "gpt-4o") == ANSWER
-    until(lambda: "gpt-4o" in lines(f"cat {LOG}"), "logged")
+    client = box.plain_client()
+    assert ask_question(client, "gpt-4o") == ANSWER
+    wait_until(lambda: "gpt-4o" in lines(f"cat {LOG}"), "logged")
     before = lines(f"cat {LOG}")
     # longer than anything takes here: it is this test that ends it
     with client.chat.completions.create(
@@ -249,71 +251,71 @@ def test_a_days_log_is_put_away_while_streams_go_on(box: Box) -> None:
     ) as stream:
         pieces = iter(stream)
         assert next(pieces)
-        assert under_way(box)["slow"] == 1
+        assert active_requests(box)["slow"] == 1
         tomorrow()
-        assert under_way(box)["slow"] == 1
+        assert active_requests(box)["slow"] == 1
         assert lines(f"cat {LOG}.1") == before
-        assert answer(client) == ANSWER
-        until(lambda: lines(f"cat {LOG}") == ["tiny-rig"], "logged in the next one")
+        assert ask_question(client) == ANSWER
+        wait_until(lambda: lines(f"cat {LOG}") == ["tiny-rig"], "logged in the next one")
         assert next(pieces)
-    until(lambda: lines(f"cat {LOG}") == ["tiny-rig", SLOW], "the stream, too")
+    wait_until(lambda: lines(f"cat {LOG}") == ["tiny-rig", SLOW], "the stream, too")
     tomorrow()
     assert lines(f"zcat {LOG}.2.gz") == before
     assert box.host.run(f"stat -c '%U %a' {LOG}").split() == ["rigwright_gateway", "640"]
-    assert deploy(box.inventory()).changed == []
+    assert run_deploy(box.write_gateway_inventory()).changed_operations == []
 
 
 @pytest.mark.all_only
-def test_no_stream_is_lost_while_things_change(box: Box) -> None:
+def test_no_stream_is_lost_while_things_change(box: GatewayBox) -> None:
     """A reload, a key, a certificate, and a deploy that changes another instance."""
-    inventory, before = box.inventory(queue=STREAMS), started(box).split()
-    run = deploy(inventory)
+    inventory, before = box.write_gateway_inventory(queue=STREAMS), started(box).split()
+    run = run_deploy(inventory)
     assert run.status == 0, run.said
     assert started(box).split() == [*before[:4], started(box).split()[4]]
     with ThreadPoolExecutor(STREAMS) as pool:
-        client = box.plain()
-        asked = [pool.submit(streamed, client, SLOW, 40) for _ in range(STREAMS)]
-        until(lambda: under_way(box)["slow"] > 100, "many under way")
-        assert rigwright("keys", str(inventory), "make", "bob").returncode == 0
+        client = box.plain_client()
+        asked = [pool.submit(count_stream_pieces, client, SLOW, 40) for _ in range(STREAMS)]
+        wait_until(lambda: active_requests(box)["slow"] > 100, "many under way")
+        assert run_rigwright("keys", str(inventory), "make", "bob").returncode == 0
         box.host.run("rm /etc/rigwright/credentials/gateway-office.pem")
         other = {**INSTANCES, "chat2": {**DEMO, "port": 8021, "tasks_max": 2048}}
-        changed = box.inventory(other, queue=STREAMS, aliases={"gpt-4o": "tiny-rig", "o3": SLOW})
-        run = deploy(changed)
+        changed = box.write_gateway_inventory(other, queue=STREAMS, aliases={"gpt-4o": "tiny-rig", "o3": SLOW})
+        run = run_deploy(changed)
         assert run.status == 0, run.said
-        assert under_way(box)["slow"] > 0
+        assert active_requests(box)["slow"] > 0
         assert all(one.result() > 1 for one in asked)
-    assert answer(box.plain(), "o3")
-    assert red(changed) == set()
-    assert deploy(changed).changed == []
-    back = rigwright("rollback", str(changed))
+    assert ask_question(box.plain_client(), "o3")
+    assert red_checks(changed) == set()
+    assert run_deploy(changed).changed_operations == []
+    back = run_rigwright("rollback", str(changed))
     assert back.returncode == 0, back.stderr
     with pytest.raises(NotFoundError):
-        answer(box.plain(), "o3")
-    assert red(box.inventory(queue=STREAMS)) == set()
+        ask_question(box.plain_client(), "o3")
+    assert red_checks(box.write_gateway_inventory(queue=STREAMS)) == set()
 
 
-def working(box: Box) -> float:
+def working(box: GatewayBox) -> float:
     """Requests that the slow engine works on, as it says itself."""
     said = requests.get(f"http://{box.address}:{LAN}/metrics/slow", timeout=10).text
     return float(re.findall(r"^llamacpp:requests_processing ([0-9.]+)$", said, re.MULTILINE)[0])
 
 
 @pytest.mark.all_only
-def test_a_client_that_goes_is_gone_for_its_engine_within_a_second(box: Box) -> None:
-    stream = box.plain().chat.completions.create(
+def test_a_client_that_goes_is_gone_for_its_engine_within_a_second(box: GatewayBox) -> None:
+    stream = box.plain_client().chat.completions.create(
         model=SLOW, messages=QUESTION, stream=True, max_tokens=16000, extra_body=ENDLESS
     )
     next(iter(stream))
     assert working(box) == 1
     stream.close()
     gone = time.monotonic()
-    until(lambda: working(box) == 0, "the engine idle")
+    wait_until(lambda: working(box) == 0, "the engine idle")
     assert time.monotonic() - gone < 1
 
 
 @pytest.mark.all_only
-def test_an_instance_that_is_wedged_is_left_out_until_it_answers(box: Box) -> None:
-    assert deploy(box.inventory()).status == 0
+def test_an_instance_that_is_wedged_is_left_out_until_it_answers(box: GatewayBox) -> None:
+    assert run_deploy(box.write_gateway_inventory()).status == 0
     health = f"http://{box.address}:{LAN}/health"
 
     def state() -> str:
@@ -321,50 +323,50 @@ def test_an_instance_that_is_wedged_is_left_out_until_it_answers(box: Box) -> No
 
     box.host.run("systemctl kill --signal=STOP rigwright-chat")
     well = state()
-    until(lambda: state() != well, "found out", 300)
-    assert [answer(box.plain()) for _ in range(10)] == [ANSWER] * 10
+    wait_until(lambda: state() != well, "found out", 300)
+    assert [ask_question(box.plain_client()) for _ in range(10)] == [ANSWER] * 10
     box.host.run("systemctl kill --signal=CONT rigwright-chat")
-    until(lambda: state() == well, "back")
-    assert red(box.inventory()) == set()
+    wait_until(lambda: state() == well, "back")
+    assert red_checks(box.write_gateway_inventory()) == set()
 
 
 @pytest.mark.all_only
-def test_an_instance_that_dies_costs_its_own_streams_alone(box: Box) -> None:
-    inventory = box.inventory()
-    assert deploy(inventory).status == 0
-    client = box.plain()
+def test_an_instance_that_dies_costs_its_own_streams_alone(box: GatewayBox) -> None:
+    inventory = box.write_gateway_inventory()
+    assert run_deploy(inventory).status == 0
+    client = box.plain_client()
     with ThreadPoolExecutor(8) as pool:
-        asked = [pool.submit(streamed, client, SLOW, 60) for _ in range(4)]
-        until(lambda: under_way(box)["slow"] == 4, "under way")
+        asked = [pool.submit(count_stream_pieces, client, SLOW, 60) for _ in range(4)]
+        wait_until(lambda: active_requests(box)["slow"] == 4, "under way")
         box.host.run("systemctl kill --signal=KILL rigwright-chat")
         # what is asked now goes to the other one, at once
-        assert [answer(client) for _ in range(10)] == [ANSWER] * 10
+        assert [ask_question(client) for _ in range(10)] == [ANSWER] * 10
         assert all(one.result() > 1 for one in asked)
-    until(lambda: red(inventory) == set(), "both back")
+    wait_until(lambda: red_checks(inventory) == set(), "both back")
     box.host.run("systemctl stop rigwright-chat rigwright-chat2")
     with pytest.raises(APIStatusError) as nobody:
-        answer(client)
+        ask_question(client)
     assert nobody.value.status_code == 503
     assert int(nobody.value.response.headers["Retry-After"]) > 0
     health = requests.get(f"http://{box.address}:{LAN}/health", timeout=10)
     assert health.json()["status"] == "degraded"
     assert [health.json()["models"][name]["status"] for name in (SLOW, "tiny-rig")] == ["ok", "down"]
     box.host.run("systemctl start rigwright-chat rigwright-chat2")
-    until(lambda: requests.get(f"http://{box.address}:{LAN}/health", timeout=10).json()["status"] == "ok", "well")
-    assert answer(client) == ANSWER
+    wait_until(lambda: requests.get(f"http://{box.address}:{LAN}/health", timeout=10).json()["status"] == "ok", "well")
+    assert ask_question(client) == ANSWER
 
 
 @pytest.mark.all_only
-def test_a_gateway_that_is_not_declared_any_more_is_gone_and_comes_back(box: Box) -> None:
-    declared = box.inventory()
-    assert deploy(declared).status == 0
+def test_a_gateway_that_is_not_declared_any_more_is_gone_and_comes_back(box: GatewayBox) -> None:
+    declared = box.write_gateway_inventory()
+    assert run_deploy(declared).status == 0
     without = write_inventory(box.folder, box.lab, box.host, instances=INSTANCES, keep_generations=1)
-    planned = plan(without).planned
-    run = deploy(without)
+    planned = run_plan(without).planned_operations
+    run = run_deploy(without)
     assert run.status == 0, run.said
-    assert run.changed == planned
-    assert red(without) == set()
-    assert deploy(without).changed == []
+    assert run.changed_operations == planned
+    assert red_checks(without) == set()
+    assert run_deploy(without).changed_operations == []
     assert "8000" not in box.host.run("ss -Hltn")
     assert box.host.run("systemctl list-units --all --plain --no-legend 'rigwright_gateway*' 'rigwright_router*'") == ""
     assert box.host.run("getent passwd rigwright_gateway rigwright_router || true") == ""
@@ -372,9 +374,9 @@ def test_a_gateway_that_is_not_declared_any_more_is_gone_and_comes_back(box: Box
     assert box.host.run("ls -d /run/rigwright_gateway /run/rigwright_router 2> /dev/null || true") == ""
     # that names a user who is gone would end all of logrotate's work
     assert "rigwright" not in box.host.run("ls /etc/logrotate.d")
-    assert deploy(box.inventory()).status == 0
-    assert answer(box.plain()) == ANSWER
-    assert red(box.inventory()) == set()
-    assert rigwright("remove", str(box.inventory()), "--yes").returncode == 0
+    assert run_deploy(box.write_gateway_inventory()).status == 0
+    assert ask_question(box.plain_client()) == ANSWER
+    assert red_checks(box.write_gateway_inventory()) == set()
+    assert run_rigwright("remove", str(box.write_gateway_inventory()), "--yes").returncode == 0
     left = "ls -d /run/rigwright_* /var/log/rigwright_* /etc/rigwright/* /etc/logrotate.d/rigwright* 2> /dev/null"
     assert box.host.run(f"{left} || true") == ""

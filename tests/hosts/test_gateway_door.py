@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from lab.hosts import Host
-from rigwright.gateway import conf
-from rigwright.gateway.fields import request_rules
+from lab.hosts import LabHost
+from rigwright.gateway import nginx_conf
+from rigwright.gateway.request_rules import load_request_rules
 from rigwright.paths import ROOT
 from rigwright.system_calls import filter_lines
-from tests.hosts.conftest import Boot
+from tests.hosts.conftest import BootHost
 from tests.unit.request_bodies import passed_examples, refused_examples, refused_places
 
 FOLDER = "/var/lib/door"
@@ -50,13 +50,13 @@ CERTIFICATE = (
 )
 
 
-def door(number: int = 0) -> conf.Door:
+def door(number: int = 0) -> nginx_conf.NginxSettings:
     folder, port = f"{FOLDER}/{number}", PORT + 10 * number
-    return conf.Door(
+    return nginx_conf.NginxSettings(
         listeners=(
-            conf.Listener("lan", (f"0.0.0.0:{port}",), keys=False),
-            conf.Listener("keyed", (f"127.0.0.1:{port + 1}", f"[::1]:{port + 1}")),
-            conf.Listener("tls", (f"127.0.0.1:{port + 2}",), keys=False, tls=True),
+            nginx_conf.NginxListener("lan", (f"0.0.0.0:{port}",), keys=False),
+            nginx_conf.NginxListener("keyed", (f"127.0.0.1:{port + 1}", f"[::1]:{port + 1}")),
+            nginx_conf.NginxListener("tls", (f"127.0.0.1:{port + 2}",), keys=False, tls=True),
         ),
         folder=f"{folder}/conf",
         runtime=f"{folder}/run",
@@ -73,18 +73,18 @@ def rules() -> dict[str, list[dict[str, object]]]:
         [{"rule": one.rule, "path": one.path, "members": one.members} for one in examples]
         for examples in ((*refused_examples(), *refused_places()), passed_examples())
     )
-    return {"fields": [one.setting for one in request_rules()], "refused": refused, "passed": passed}
+    return {"fields": [one.setting for one in load_request_rules()], "refused": refused, "passed": passed}
 
 
-def brought(folder: Path) -> bytes:
+def cases_archive(folder: Path) -> bytes:
     """All that the cases need, as an archive."""
     ours = shutil.ignore_patterns("__pycache__")
     for number in range(WORLDS):
         world = folder / str(number)
         for name in ("conf", "run/tls"):
             (world / name).mkdir(parents=True)
-        (world / "conf/nginx.conf").write_text(conf.config(door(number), "# tried"))
-        for name, text in conf.modules().items():
+        (world / "conf/nginx.conf").write_text(nginx_conf.render_nginx_conf(door(number), "# tried"))
+        for name, text in nginx_conf.load_lua_modules().items():
             (world / "conf" / name).parent.mkdir(exist_ok=True)
             (world / "conf" / name).write_text(text)
         shutil.copytree(ROOT / "roles/gateway/host/router", world / "conf/router", ignore=ours)
@@ -99,17 +99,17 @@ def brought(folder: Path) -> bytes:
     return archive.getvalue()
 
 
-def prepare(host: Host, folder: Path) -> None:
-    packages = " ".join((*conf.PACKAGES, "python3"))
+def prepare(host: LabHost, folder: Path) -> None:
+    packages = " ".join((*nginx_conf.PACKAGES, "python3"))
     host.run(
         "mkdir -p /etc/systemd/system; ln -s /dev/null /etc/systemd/system/nginx.service; apt-get -qq update; "
         f"DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install {packages}; mkdir {FOLDER}"
     )
     into = host.ssh_command(f"tar -x --no-same-owner -C {FOLDER} && chown -R nobody: {FOLDER}")
-    subprocess.run(into, input=brought(folder), check=True)
+    subprocess.run(into, input=cases_archive(folder), check=True)
 
 
-def tried(host: Host, folder: Path, *names: str) -> set[str]:
+def tried(host: LabHost, folder: Path, *names: str) -> set[str]:
     """Run cases there, or all of them, each of which has to hold; returns which they were."""
     prepare(host, folder)
     limits = " ".join(f"-p '{one}'" for one in LOCKED_IN)
@@ -123,7 +123,7 @@ def tried(host: Host, folder: Path, *names: str) -> set[str]:
     return set(outcomes)
 
 
-def test_a_gateways_nginx_serves_counts_and_refuses(boot: Boot, tmp_path: Path) -> None:
+def test_a_gateways_nginx_serves_counts_and_refuses(boot: BootHost, tmp_path: Path) -> None:
     assert len(tried(boot(), tmp_path)) > 30
 
 
@@ -143,5 +143,5 @@ OLDER = (
 
 
 @pytest.mark.parametrize("release", ["debian-12"], indirect=True)
-def test_the_older_releases_nginx_does_one_of_each_kind(boot: Boot, tmp_path: Path) -> None:
+def test_the_older_releases_nginx_does_one_of_each_kind(boot: BootHost, tmp_path: Path) -> None:
     assert tried(boot(), tmp_path, *OLDER) == set(OLDER)

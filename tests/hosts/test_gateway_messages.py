@@ -14,12 +14,12 @@ import requests
 
 from benchmarks import locked
 from lab.hosts import HostSpec
-from lab.labs import Lab
+from lab.throwaway_lab import ThrowawayLab
 from lab.tiny_model import ANSWER
 from rigwright.paths import ROOT
-from tests.hosts.gateway_box import DEMO, LAN, TLS, Box, given, logged, newest, rigwright
-from tests.hosts.layers import FirstRun
-from tests.hosts.support import check, deploy
+from tests.hosts.gateway_box import DEMO, LAN, TLS, GatewayBox, access_log, make_key, new_log_lines, run_rigwright
+from tests.hosts.host_layers import ConvergedLayers
+from tests.hosts.support import check_verdicts, run_deploy
 
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
 
@@ -91,27 +91,29 @@ ALIASES = {"claude-sonnet-4-5": "tiny-rig", "claude-haiku-4-5": "tiny-rig"}
 
 
 @pytest.fixture(scope="module")
-def box(lab: Lab, release: str, first_run: FirstRun, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
+def box(
+    lab: ThrowawayLab, release: str, first_run: ConvergedLayers, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayBox]:
     """A host with llama.cpp behind a gateway that calls its model as Claude Code does."""
     (host,) = lab.up([HostSpec(f"a{os.getpid()}", release, (first_run.layer,))])
-    made = Box(lab, host, tmp_path_factory.mktemp("messages"))
+    made = GatewayBox(lab, host, tmp_path_factory.mktemp("messages"))
     made.prepare()
-    run = deploy(made.inventory({"chat": DEMO}, aliases=ALIASES))
+    run = run_deploy(made.write_gateway_inventory({"chat": DEMO}, aliases=ALIASES))
     assert run.status == 0, run.said
     yield made
     host.destroy()
 
 
-def test_anthropics_library_is_answered_and_refused_as_it_reads_it(box: Box) -> None:
+def test_anthropics_library_is_answered_and_refused_as_it_reads_it(box: GatewayBox) -> None:
     try:
         locked.install(LOCK, VENV)
     except RuntimeError as error:
         pytest.skip(f"Anthropic's library is not available: {error}")
     authority = box.folder / "ca.crt"
-    authority.write_text(rigwright("ca", str(box.folder / "rig.py")).stdout)
+    authority.write_text(run_rigwright("ca", str(box.folder / "rig.py")).stdout)
     places = {
         f"http://{box.address}:{LAN}": {"API_KEY": "ignored"},
-        f"https://{box.address}:{TLS}": {"API_KEY": given(box, "claude"), "AUTHORITY": str(authority)},
+        f"https://{box.address}:{TLS}": {"API_KEY": make_key(box, "claude"), "AUTHORITY": str(authority)},
     }
     for url, told in places.items():
         command = [VENV / "bin/python", Path(__file__).with_name("anthropic_ask.py")]
@@ -136,12 +138,12 @@ def test_anthropics_library_is_answered_and_refused_as_it_reads_it(box: Box) -> 
 
 
 @pytest.mark.parametrize("sent", [pytest.param(sent, id=name) for name, sent in REQUESTS.items()])
-def test_a_request_of_claude_code_is_answered(box: Box, sent: dict[str, Any]) -> None:
-    before = len(logged(box))
+def test_a_request_of_claude_code_is_answered(box: GatewayBox, sent: dict[str, Any]) -> None:
+    before = len(access_log(box))
     url = box.url("messages?beta=true")
     reply = requests.post(url, json=sent, headers=HEADERS | {"Authorization": "Bearer ignored"}, timeout=60)
     assert reply.ok, reply.text
-    (line,) = newest(box, before)
+    (line,) = new_log_lines(box, before)
     assert (line["model"], line["instance"], line["status"]) == (sent["model"], "chat", 200)
     if not sent.get("stream"):
         assert reply.json()["type"] == "message" and reply.json()["stop_reason"] == "max_tokens"
@@ -159,24 +161,24 @@ def test_a_request_of_claude_code_is_answered(box: Box, sent: dict[str, Any]) ->
     assert line["completion_tokens"] == data[-2]["usage"]["output_tokens"] and line["first"] is not None
 
 
-def test_claude_code_counts_tokens_and_probes_the_server(box: Box) -> None:
-    before = len(logged(box))
+def test_claude_code_counts_tokens_and_probes_the_server(box: GatewayBox) -> None:
+    before = len(access_log(box))
     body = {key: AGENT[key] for key in ("model", "system", "tools", "messages")}
     reply = requests.post(box.url("messages/count_tokens?beta=true"), json=body, headers=HEADERS, timeout=60)
     assert reply.json()["input_tokens"] > 10
-    (line,) = newest(box, before)
+    (line,) = new_log_lines(box, before)
     assert (line["instance"], line["prompt_tokens"]) == ("chat", None)
     # any answer shows that the server is there
     assert requests.head(f"http://{box.address}:{LAN}/", timeout=10).status_code in (200, 404)
 
 
-def test_no_key_of_either_header_is_in_a_log_and_the_box_is_as_declared(box: Box) -> None:
-    key = given(box, "quiet")
+def test_no_key_of_either_header_is_in_a_log_and_the_box_is_as_declared(box: GatewayBox) -> None:
+    key = make_key(box, "quiet")
     url, trusted = f"https://{box.address}:{TLS}/v1/messages", str(box.folder / "ca.crt")
-    Path(trusted).write_text(rigwright("ca", str(box.folder / "rig.py")).stdout)
+    Path(trusted).write_text(run_rigwright("ca", str(box.folder / "rig.py")).stdout)
     for headers in ({"x-api-key": key}, {"Authorization": f"Bearer {key}"}):
         assert requests.post(url, json=QUOTA, headers=headers, verify=trusted, timeout=60).ok
     kept = box.host.run("cat /var/log/rigwright_gateway/*; journalctl")
     assert key not in kept and key.removeprefix("rw-") not in kept
-    verdicts = check(box.folder / "rig.py")
+    verdicts = check_verdicts(box.folder / "rig.py")
     assert {name: word for name, word in verdicts.items() if name[0] == "D" and word == "FAIL"} == {}

@@ -11,10 +11,19 @@ from typing import Any
 
 import pytest
 
-from lab.hosts import Host
-from lab.labs import Lab
-from tests.hosts.conftest import Boot, FirstRun
-from tests.hosts.support import PORT, check, deploy, plan, red, served, until, write_inventory
+from lab.hosts import LabHost
+from lab.throwaway_lab import ThrowawayLab
+from tests.hosts.conftest import BootHost, ConvergedLayers
+from tests.hosts.support import (
+    PORT,
+    check_verdicts,
+    is_serving,
+    red_checks,
+    run_deploy,
+    run_plan,
+    wait_until,
+    write_inventory,
+)
 
 CATALOG = """[variants."llamacpp/bad"]
 engine = "llama.cpp"
@@ -34,7 +43,7 @@ def rigwright(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "cli", *words], capture_output=True, text=True, cwd="/")
 
 
-def declare(folder: Path, lab: Lab, host: Host, variant: str, **rig: Any) -> Path:
+def declare(folder: Path, lab: ThrowawayLab, host: LabHost, variant: str, **rig: Any) -> Path:
     """An inventory that serves a variant as `chat`, with the catalogue that has it."""
     (folder / "catalog").mkdir(parents=True, exist_ok=True)
     (folder / "catalog" / "mine.toml").write_text(CATALOG)
@@ -48,32 +57,34 @@ def current(inventory: Path) -> dict[str, Any]:
     return row
 
 
-def test_a_generation_that_does_not_serve_gives_way_to_the_old_one(lab: Lab, converged: Host, tmp_path: Path) -> None:
+def test_a_generation_that_does_not_serve_gives_way_to_the_old_one(
+    lab: ThrowawayLab, converged: LabHost, tmp_path: Path
+) -> None:
     good = declare(tmp_path / "good", lab, converged, "llamacpp/demo")
-    assert deploy(good).changed == []
+    assert run_deploy(good).changed_operations == []
     before = current(good)
     bad = declare(tmp_path / "bad", lab, converged, "llamacpp/bad", allow=["flags.grammar-file"])
-    run = deploy(bad)
+    run = run_deploy(bad)
     assert run.status == 1
     assert "/no/such/file" in run.said
     assert f"generation {before['number']} is back" in run.said
     assert "Traceback" not in run.said
-    assert served(converged)
+    assert is_serving(converged)
     assert current(good) == before
-    assert red(good) == set()
-    assert deploy(good).changed == []
+    assert red_checks(good) == set()
+    assert run_deploy(good).changed_operations == []
     # the same mistake again ends the same way
-    assert deploy(bad).status == 1
-    assert red(good) == set()
+    assert run_deploy(bad).status == 1
+    assert red_checks(good) == set()
     assert "--grammar-file" in converged.run("cat /etc/rigwright/generations/failed/units/rigwright-chat.service")
 
 
-def test_rollback_goes_back_and_the_next_deploy_forward(lab: Lab, converged: Host, tmp_path: Path) -> None:
+def test_rollback_goes_back_and_the_next_deploy_forward(lab: ThrowawayLab, converged: LabHost, tmp_path: Path) -> None:
     demo = declare(tmp_path / "demo", lab, converged, "llamacpp/demo")
     wide = declare(tmp_path / "wide", lab, converged, "llamacpp/wide")
-    assert deploy(wide).status == 0
+    assert run_deploy(wide).status == 0
     newest = current(wide)["number"]
-    assert red(wide) == set()
+    assert red_checks(wide) == set()
     dry = rigwright("rollback", str(wide), "--dry")
     assert dry.returncode == 0, dry.stderr
     assert current(wide)["number"] == newest
@@ -81,32 +92,32 @@ def test_rollback_goes_back_and_the_next_deploy_forward(lab: Lab, converged: Hos
     back = rigwright("rollback", str(wide))
     assert back.returncode == 0, back.stderr
     assert current(demo)["declared"]
-    assert red(demo) == set()
-    assert "G01" in red(wide)
+    assert red_checks(demo) == set()
+    assert "G01" in red_checks(wide)
     assert "declares something else" in rigwright("status", str(wide)).stdout
     assert converged.run("tr '\\0' ' ' < /proc/$(systemctl show -P MainPID rigwright-chat)/cmdline").count("8192") == 0
 
     converged.reboot()
-    until(lambda: served(converged), "serving after a boot")
+    wait_until(lambda: is_serving(converged), "serving after a boot")
     assert current(demo)["declared"]
 
     assert rigwright("rollback", str(wide), "--to", str(newest)).returncode == 0
-    assert red(wide) == set()
-    assert plan(wide).planned == []
+    assert red_checks(wide) == set()
+    assert run_plan(wide).planned_operations == []
     refused = rigwright("rollback", str(wide), "--to", "99")
     assert refused.returncode == 1
     assert "there is no generation 99" in refused.stderr + refused.stdout
 
 
 @pytest.mark.all_only
-def test_a_plan_says_what_a_deploy_ends_and_takes_off(lab: Lab, converged: Host, tmp_path: Path) -> None:
+def test_a_plan_says_what_a_deploy_ends_and_takes_off(lab: ThrowawayLab, converged: LabHost, tmp_path: Path) -> None:
     """Also of an instance that nobody has running: it failed, or somebody stopped it."""
     demo = {"variant": "llamacpp/demo", "port": PORT}
     both = write_inventory(
         tmp_path / "both", lab, converged, instances={"chat": demo, "old": {**demo, "port": PORT + 1}}
     )
     one = write_inventory(tmp_path / "one", lab, converged, instances={"chat": demo})
-    assert deploy(both).status == 0
+    assert run_deploy(both).status == 0
 
     def rows(inventory: Path) -> dict[str, str]:
         (told,) = json.loads(rigwright("plan", str(inventory), "--json").stdout)
@@ -117,15 +128,17 @@ def test_a_plan_says_what_a_deploy_ends_and_takes_off(lab: Lab, converged: Host,
     planned = rows(one)
     assert planned["end old, port 8021"] == "no longer declared"
     assert planned["remove CA certificates"] == "no longer declared"
-    assert deploy(one).status == 0
+    assert run_deploy(one).status == 0
     assert rows(one) == {}
     assert "rigwright-old" not in converged.run("systemctl list-units --all --no-legend 'rigwright*'")
     assert converged.run("ls /etc/rigwright/ca.pem", check=False) == ""
-    assert red(one) == set()
+    assert red_checks(one) == set()
 
 
 @pytest.mark.all_only
-def test_what_a_kept_generation_needs_stays_and_the_rest_goes(lab: Lab, converged: Host, tmp_path: Path) -> None:
+def test_what_a_kept_generation_needs_stays_and_the_rest_goes(
+    lab: ThrowawayLab, converged: LabHost, tmp_path: Path
+) -> None:
     def turn(number: int) -> Path:
         key = tmp_path / f"key{number}"
         key.write_text(f"key-{number}-0123456789abcdef\n")
@@ -133,13 +146,13 @@ def test_what_a_kept_generation_needs_stays_and_the_rest_goes(lab: Lab, converge
         return write_inventory(tmp_path / str(number), lab, converged, instances=instances, keep_generations=2)
 
     for number in (1, 2, 3):
-        run = deploy(turn(number))
+        run = run_deploy(turn(number))
         assert run.status == 0, run.said
     kept = json.loads(rigwright("generations", str(turn(3)), "--json").stdout)
     assert len(kept) == 2
     assert len(converged.run("ls /etc/rigwright/credentials").split()) == 2
     assert rigwright("rollback", str(turn(3))).returncode == 0
-    assert red(turn(2)) == set()
+    assert red_checks(turn(2)) == set()
     ask = "curl -s -o /dev/null -w '%{http_code}' -H 'Authorization: Bearer key-2-0123456789abcdef'"
     assert converged.run(f"{ask} http://127.0.0.1:{PORT}/v1/models") == "200"
 
@@ -153,7 +166,7 @@ TRACES = re.compile(
 
 
 def test_remove_takes_off_what_we_put_on_and_nothing_else(
-    lab: Lab, boot: Boot, first_run: FirstRun, tmp_path: Path
+    lab: ThrowawayLab, boot: BootHost, first_run: ConvergedLayers, tmp_path: Path
 ) -> None:
     host = boot()
     users = host.run("cut -d: -f1 /etc/passwd")
@@ -165,19 +178,19 @@ def test_remove_takes_off_what_we_put_on_and_nothing_else(
     subprocess.run(["cp", "-a", str(engine), str(host.folder / "root/opt")], check=True)
     inventory = write_inventory(tmp_path, lab, host)
     # folders first, so that the ledger has them; then the engine, so that nothing is compiled
-    assert deploy(inventory, file=Path(__file__).with_name("base_deploy.py")).status == 0
+    assert run_deploy(inventory, file=Path(__file__).with_name("base_deploy.py")).status == 0
     host.run(f"mv /opt/{engine.name} /opt/rigwright/engines/")
-    run = deploy(inventory)
+    run = run_deploy(inventory)
     assert run.status == 0, run.said
-    assert red(inventory) == set()
+    assert red_checks(inventory) == set()
     host.run("apt-get install -qq -y --no-install-recommends jq; systemctl is-active rigwright-chat")
 
     dry = rigwright("remove", str(inventory), "--dry")
     assert dry.returncode == 0
-    assert served(host)
+    assert is_serving(host)
     gone = rigwright("remove", str(inventory), "--yes")
     assert gone.returncode == 0, gone.stderr
-    written = [path for path in host.written() if not TRACES.fullmatch(path)]
+    written = [path for path in host.changed_paths() if not TRACES.fullmatch(path)]
     ours = [path for path in written if (host.folder / "root" / path.lstrip("/")).exists() and "jq" not in path]
     # jq's own library is the only thing that anybody else has installed
     assert [path for path in ours if "libonig" not in path and "/doc/" not in path] == ["/srv/models/own/model.gguf"]
@@ -194,9 +207,9 @@ def test_remove_takes_off_what_we_put_on_and_nothing_else(
 
 @pytest.mark.all_only
 def test_a_host_whose_weights_are_kept_takes_them_again(
-    lab: Lab, converged: Host, inventory: Path, tmp_path: Path
+    lab: ThrowawayLab, converged: LabHost, inventory: Path, tmp_path: Path
 ) -> None:
     assert rigwright("remove", str(inventory), "--yes", "--keep-weights").returncode == 0
     assert converged.run("find /srv/models -type f").split() == ["/srv/models/tiny-rig/1/tiny-rig.gguf"]
     assert converged.run("ls /etc/rigwright 2>/dev/null || true") == ""
-    assert set(check(inventory).values()) > {"FAIL"}
+    assert set(check_verdicts(inventory).values()) > {"FAIL"}

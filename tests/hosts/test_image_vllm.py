@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from openai import OpenAI
 
-from lab import images, oci
+from lab import base_images, oci_images
 from lab.hosts import HostSpec
-from lab.labs import Lab
-from lab.tunnel import tunnel
+from lab.ssh_tunnel import forward_port
+from lab.throwaway_lab import ThrowawayLab
 from lab.vllm_model import ANSWER
 from tests.hosts import vllm_box
-from tests.hosts.image import LENT_DISK, REPOSITORY, Box
-from tests.hosts.models import rigwright
-from tests.hosts.support import PORT, api_key, check, deploy, main_pid, red
-from tests.hosts.vllm_box import Ground
+from tests.hosts.hub_models import run_rigwright
+from tests.hosts.image import REPOSITORY, SHARED_DISK_CHECKS, ImageBox
+from tests.hosts.support import PORT, api_key, check_verdicts, main_pid, red_checks, run_deploy
+from tests.hosts.vllm_box import VllmServers
 
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
 IMAGE = "vllm-image"
@@ -45,31 +45,31 @@ BOTH = {**vllm_box.INSTANCES, "boxed": {"variant": "image/tiny", "port": PORT + 
 
 
 @pytest.fixture(scope="module")
-def box(lab: Lab, vllm: Ground, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
+def box(lab: ThrowawayLab, vllm: VllmServers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ImageBox]:
     """A host that serves vLLM from an environment, which is in an image of its registry, too."""
     (host,) = lab.up([HostSpec("ivllm", "debian-13", disks=("/opt",))])
     try:
-        made = Box(lab, host, tmp_path_factory.mktemp("image"))
-        run = deploy(vllm_box.write(made.folder, host, vllm))
+        made = ImageBox(lab, host, tmp_path_factory.mktemp("image"))
+        run = run_deploy(vllm_box.write_vllm_inventory(made.folder, host, vllm))
         assert run.status == 0, run.said[-4000:]
-        made.with_registry()
+        made.install_registry()
         disk = host.folder / "disks/opt"
         (env,) = disk.glob("rigwright/engines/vllm-*/env")
         place = Path("opt") / env.relative_to(disk)
         layout = disk / "layout"
-        trees = [(images.base(images.RELEASES["debian-13"]), "."), (env, str(place))]
-        oci.of_trees(layout, "v1", trees, LEFT, Env=[f"PATH=/{place}/bin:/usr/bin:/bin"])
-        made.pushed("/opt/layout")
+        trees = [(base_images.build_base(base_images.RELEASES["debian-13"]), "."), (env, str(place))]
+        oci_images.write_tree_image(layout, "v1", trees, LEFT, Env=[f"PATH=/{place}/bin:/usr/bin:/bin"])
+        made.push_layout("/opt/layout")
         shutil.rmtree(layout)
         yield made
     finally:
         host.destroy()
 
 
-def answers(box: Box, instance: str, port: int) -> str:
+def answers(box: ImageBox, instance: str, port: int) -> str:
     """What it says to the model's one question."""
     with (
-        tunnel(box.host, port) as local,
+        forward_port(box.host, port) as local,
         OpenAI(base_url=f"http://127.0.0.1:{local}/v1", api_key=api_key(box.host, instance)) as client,
     ):
         asked = [{"role": "user", "content": "Hello?"}]
@@ -77,22 +77,24 @@ def answers(box: Box, instance: str, port: int) -> str:
         return (said.choices[0].message.content or "").strip()
 
 
-def test_vllm_itself_is_served_from_an_image_as_from_its_environment(box: Box, vllm: Ground, release: str) -> None:
-    mirrors = {"shelf": [box.lab.shelf_url], **vllm.source.mirrors, "lan": [box.registry]}
-    inventory = vllm_box.write(box.folder, box.host, vllm, instances=BOTH, mirrors=mirrors)
+def test_vllm_itself_is_served_from_an_image_as_from_its_environment(
+    box: ImageBox, vllm: VllmServers, release: str
+) -> None:
+    mirrors = {"shelf": [box.lab.shelf_url], **vllm.source.inventory_mirrors, "lan": [box.registry]}
+    inventory = vllm_box.write_vllm_inventory(box.folder, box.host, vllm, instances=BOTH, mirrors=mirrors)
     # what the environment is made of is on no index: its lock is the lab's
     theirs = {path: path.read_bytes() for path in (box.folder / "locks").iterdir()}
     (box.folder / "catalog/boxed.toml").write_text(CATALOG)
-    locked = rigwright("lock", str(inventory))
+    locked = run_rigwright("lock", str(inventory))
     assert locked.returncode == 0, locked.stdout + locked.stderr
     for path, content in theirs.items():
         path.write_bytes(content)
     chat = main_pid(box.host)
-    run = deploy(inventory)
+    run = run_deploy(inventory)
     assert run.status == 0, run.said[-4000:]
     # the one beside it has gone on
     assert main_pid(box.host) == chat
     assert answers(box, "chat", PORT) == answers(box, "boxed", PORT + 1) == "".join(ANSWER)
-    assert red(inventory) <= LENT_DISK
-    assert check(inventory)["I01"] == "ok"
-    assert deploy(inventory).changed == []
+    assert red_checks(inventory) <= SHARED_DISK_CHECKS
+    assert check_verdicts(inventory)["I01"] == "ok"
+    assert run_deploy(inventory).changed_operations == []

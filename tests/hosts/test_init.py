@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from lab.hosts import Host
-from lab.labs import Lab
-from lab.shelf import MODEL
-from rigwright.declaration.host_key import parse
+from lab.file_shelf import MODEL
+from lab.hosts import LabHost
+from lab.throwaway_lab import ThrowawayLab
+from rigwright.declaration.host_key import parse_host_key
 from rigwright.paths import ROOT
-from tests.hosts.conftest import Boot
-from tests.hosts.support import plan, write_inventory
-from tests.locks import resealed
+from tests.hosts.conftest import BootHost
+from tests.hosts.support import run_plan, write_inventory
+from tests.lock_files import reseal_text
 
 # one release is enough: what is tested here runs on this machine and in shell scripts that every release has
 pytestmark = pytest.mark.parametrize("release", ["debian-12"], indirect=True)
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.parametrize("release", ["debian-12"], indirect=True)
 CARDS = ("10de:2204", "10de:2204")
 
 
-def init(host: Host, home: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def init(host: LabHost, home: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "cli", "init", f"root@{host.address}", "--key", str(host.key), *options]
     environment = os.environ | {"HOME": str(home), "COLUMNS": "160"}
     return subprocess.run(
@@ -33,7 +33,9 @@ def init(host: Host, home: Path, *options: str) -> subprocess.CompletedProcess[s
     )
 
 
-def test_a_box_is_looked_at_and_what_is_written_is_accepted_by_a_deploy(lab: Lab, boot: Boot, tmp_path: Path) -> None:
+def test_a_box_is_looked_at_and_what_is_written_is_accepted_by_a_deploy(
+    lab: ThrowawayLab, boot: BootHost, tmp_path: Path
+) -> None:
     host = boot(cards=CARDS)
     server = '[Service]\\nExecStart=/bin/sh -c "exec sleep 1000" llama --api-key s3cret\\n'
     host.run(f"printf '{server}' > /etc/systemd/system/llama-old.service && systemctl start llama-old")
@@ -41,7 +43,7 @@ def test_a_box_is_looked_at_and_what_is_written_is_accepted_by_a_deploy(lab: Lab
     lock = (ROOT / "locks/demo.lock.toml").read_text().replace("shelf:", f"{lab.shelf_url}/")
     for name in ("locks", "catalog"):
         (tmp_path / name).mkdir()
-    (tmp_path / "locks/box.lock.toml").write_text(resealed(lock))
+    (tmp_path / "locks/box.lock.toml").write_text(reseal_text(lock))
     asked = f'[inputs.tiny-rig]\nkind = "weight"\nversion = "1"\nsources = ["{lab.shelf_url}/{MODEL}"]\n'
     (tmp_path / "catalog/box.toml").write_text(asked)
     done = init(host, tmp_path, "--variant", "llamacpp/demo")
@@ -76,7 +78,7 @@ def test_a_box_is_looked_at_and_what_is_written_is_accepted_by_a_deploy(lab: Lab
     assert again.stderr == f"Error: {written.name} is there already: choose another with --output, or move it away\n"
 
 
-def test_a_box_that_refuses_the_key_or_sudo_is_one_line(boot: Boot, tmp_path: Path) -> None:
+def test_a_box_that_refuses_the_key_or_sudo_is_one_line(boot: BootHost, tmp_path: Path) -> None:
     host = boot()
     host.run("useradd -m plain; cp -r /root/.ssh /home/plain/; chown -R plain: /home/plain/.ssh")
     command = [sys.executable, "-m", "cli", "init", "--key", str(host.key)]
@@ -110,22 +112,24 @@ def test_a_box_that_refuses_the_key_or_sudo_is_one_line(boot: Boot, tmp_path: Pa
     assert "Inspected without root" in (tmp_path / "b.py").read_text()
 
 
-def test_a_box_with_new_keys_is_refused_until_they_are_declared(lab: Lab, boot: Boot, tmp_path: Path) -> None:
+def test_a_box_with_new_keys_is_refused_until_they_are_declared(
+    lab: ThrowawayLab, boot: BootHost, tmp_path: Path
+) -> None:
     host = boot()
     inventory = write_inventory(tmp_path, lab, host)
-    before = str(host.connection["ssh_host_key"])
-    assert plan(inventory).status == 0
+    before = str(host.inventory_keys["ssh_host_key"])
+    assert run_plan(inventory).status == 0
     # as after an installation from scratch, or as on somebody else's machine at this address
     host.run("rm /etc/ssh/ssh_host_*; ssh-keygen -q -A; systemctl restart ssh")
-    refused = plan(inventory)
-    found = (host.upper / "etc/ssh/ssh_host_ed25519_key.pub").read_text().split()
+    refused = run_plan(inventory)
+    found = (host.upper_folder / "etc/ssh/ssh_host_ed25519_key.pub").read_text().split()
     key = f"{found[0]} {found[1]}"
     assert refused.status != 0
-    assert f"expected {parse(before).fingerprint}, found {parse(key).fingerprint}" in refused.said
+    assert f"expected {parse_host_key(before).fingerprint}, found {parse_host_key(key).fingerprint}" in refused.said
     command = [sys.executable, "-m", "cli", "host-key", str(inventory)]
     asked = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (asked.returncode, asked.stdout.splitlines()[-1]) == (1, f'  "ssh_host_key": "{key}",')
     inventory.write_text(inventory.read_text().replace(before, key))
-    done = plan(inventory)
+    done = run_plan(inventory)
     assert done.status == 0
     assert "No host key" not in done.said

@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from lab.labs import Lab
-from lab.shelf import MODEL
+from lab.file_shelf import MODEL
+from lab.throwaway_lab import ThrowawayLab
 from lab.tiny_model import ANSWER
-from tests.hosts.conftest import Boot
-from tests.hosts.servers import folder, internet_server
-from tests.hosts.support import api_key, check, served
+from tests.hosts.conftest import BootHost
+from tests.hosts.download_servers import folder_content, internet_server
+from tests.hosts.support import api_key, check_verdicts, is_serving
 from tests.hosts.test_init import init
 
 # one release is enough: what is tested here runs on this machine
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
 
 
-def test_a_box_is_served_from_one_command(lab: Lab, boot: Boot, engine_layer: str, tmp_path: Path) -> None:
+def test_a_box_is_served_from_one_command(lab: ThrowawayLab, boot: BootHost, engine_layer: str, tmp_path: Path) -> None:
     host = boot(engine_layer)
     (tmp_path / "catalog").mkdir()
-    with internet_server(folder(lab.shelf)) as server:
+    with internet_server(folder_content(lab.shelf_folder)) as server:
         weight = f'[inputs.tiny-rig]\nkind = "weight"\nversion = "1"\nsources = ["{server.url}/{MODEL}"]\n'
         (tmp_path / "catalog/box.toml").write_text(weight)
         done = init(host, tmp_path, "--name", "box", "--variant", "llamacpp/demo", "--serve")
@@ -39,5 +39,5 @@ def test_a_box_is_served_from_one_command(lab: Lab, boot: Boot, engine_layer: st
     asks = f"curl -sf -H \"Authorization: Bearer $(cat {key})\" -H 'Content-Type: application/json' -d '{body}'"
     answer = json.loads(host.run(f"{asks} http://127.0.0.1:8020/v1/chat/completions"))
     assert answer["choices"][0]["message"]["content"].strip() == ANSWER
-    assert served(host)
-    assert "FAIL" not in check(tmp_path / "box.py").values()
+    assert is_serving(host)
+    assert "FAIL" not in check_verdicts(tmp_path / "box.py").values()

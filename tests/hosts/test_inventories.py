@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 import requests
 
-from lab.hosts import Host
-from lab.labs import Lab
-from lab.nvidia.keys import Key
+from lab.hosts import LabHost
+from lab.nvidia.signing_keys import SigningKey
+from lab.throwaway_lab import ThrowawayLab
 from rigwright.engines import kind_of
 from rigwright.model.gateway.entry import ListenerEntry
 from rigwright.model.rig import Instance, Rig
-from tests.hosts.shipped.ground import RELEASE, Boxes, Ground, ground
-from tests.hosts.support import api_key, deploy, red_lines
+from tests.hosts.shipped.shipped_boxes import RELEASE, ShippedBoxes, ShippedServers, serve_shipped
+from tests.hosts.support import api_key, red_check_lines, run_deploy
 
 pytestmark = pytest.mark.parametrize("release", [RELEASE], indirect=True)
 SAID = {"llama.cpp": "The rig is alive", "vllm": "alive"}
@@ -37,17 +37,19 @@ NAMES = [
 
 
 @pytest.fixture(scope="module")
-def made(lab: Lab, key: Key, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+def shipped_servers(
+    lab: ThrowawayLab, key: SigningKey, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ShippedServers]:
     """What all of them are fetched from."""
     lab.up([])  # its network, for what is served there
-    with ground(lab, key, tmp_path_factory.mktemp("channel")) as found:
+    with serve_shipped(lab, key, tmp_path_factory.mktemp("channel")) as found:
         yield found
 
 
 @pytest.fixture
-def boxes(made: Ground, undriven_layer: str, name: str, tmp_path: Path) -> Iterator[Boxes]:
+def boxes(shipped_servers: ShippedServers, undriven_layer: str, name: str, tmp_path: Path) -> Iterator[ShippedBoxes]:
     """The hosts of one of them, with all there but what a deploy brings to boxes with cards."""
-    one = Boxes(made, name, tmp_path / "box")
+    one = ShippedBoxes(shipped_servers, name, tmp_path / "box")
     try:
         one.boot(undriven_layer)
         yield one
@@ -56,28 +58,28 @@ def boxes(made: Ground, undriven_layer: str, name: str, tmp_path: Path) -> Itera
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_comes_up(boxes: Boxes, engine_layer: str, name: str) -> None:
+def test_it_comes_up(boxes: ShippedBoxes, engine_layer: str, name: str) -> None:
     boxes.lock()
     assert boxes.rigwright("validate").endswith("valid\n")
-    boxes.compiled(engine_layer)
+    boxes.install_engines(engine_layer)
     planned = json.loads(boxes.rigwright("plan", "--json"))
     assert {host["host"]: host["refused"] for host in planned} == {host: [] for host in boxes.hosts}
     before = len(boxes.made.index.asked), len(boxes.made.hub.asked)
     # as its first lines say: one box of a fleet, and when that serves all
     for limit in (["--limit", "rig3090-two"], []) if name == "fleet" else ([],):
-        run = deploy(boxes.inventory, "--yes", "--data", "reboot=true", *limit)
+        run = run_deploy(boxes.inventory, "--yes", "--data", "reboot=true", *limit)
         assert run.status == 0, run.said[-6000:]
     if name == "fleet":
         fetched_once(boxes.made, *before)
     for rig in boxes.rigs.values():
         comes_up(boxes.hosts[rig.name], rig)
-    boxes.computing()
-    assert {check for check in red_lines(boxes.inventory) if check not in LACKING} == set()
-    again = deploy(boxes.inventory)
-    assert (again.status, again.changed) == (0, []), again.said[-6000:]
+    boxes.report_computing()
+    assert {check for check in red_check_lines(boxes.inventory) if check not in LACKING} == set()
+    again = run_deploy(boxes.inventory)
+    assert (again.status, again.changed_operations) == (0, []), again.said[-6000:]
 
 
-def comes_up(host: Host, rig: Rig) -> None:
+def comes_up(host: LabHost, rig: Rig) -> None:
     """Assert that a box serves all that it declares, through its gateway too, and that its cards are set so."""
     assert [answer(host, one) for one in rig.instances] == [SAID[kind_of(one).name] for one in rig.instances]
     found = limits(host)
@@ -88,7 +90,7 @@ def comes_up(host: Host, rig: Rig) -> None:
         assert {name: through(host, listener.port, name) for name in offered} == dict.fromkeys(offered, status)
 
 
-def fetched_once(made: Ground, packages: int, weights: int) -> None:
+def fetched_once(made: ShippedServers, packages: int, weights: int) -> None:
     """Assert that what boxes share came from outside to one of them alone.
 
     Args:
@@ -103,7 +105,7 @@ def fetched_once(made: Ground, packages: int, weights: int) -> None:
     assert len([path for path in got if "int4-AutoRound" in path and "/cdn/" in path]) == 1
 
 
-def answer(host: Host, one: Instance) -> str:
+def answer(host: LabHost, one: Instance) -> str:
     """What an instance says to a question, at its own port and with its key."""
     body = json.dumps({"model": one.model_name, "messages": [{"role": "user", "content": "Hello?"}]})
     asked = f"curl -sf -H 'Authorization: Bearer {api_key(host, one.name)}' -H 'Content-Type: application/json'"
@@ -113,16 +115,16 @@ def answer(host: Host, one: Instance) -> str:
 
 def is_offered(rig: Rig, listener: ListenerEntry, name: str) -> bool:
     """Whether clients of a listener may ask for a name or an alias."""
-    return bool(rig.gateway and rig.gateway.offers(listener, rig.gateway.aliases.get(name, name)))
+    return bool(rig.gateway and rig.gateway.has_model(listener, rig.gateway.aliases.get(name, name)))
 
 
-def through(host: Host, port: int, name: str) -> int:
+def through(host: LabHost, port: int, name: str) -> int:
     """The status of a question to a gateway from another machine, without a key, for a name or an alias."""
     body = {"model": name, "messages": [{"role": "user", "content": "Hello?"}]}
     return requests.post(f"http://{host.address}:{port}/v1/chat/completions", json=body, timeout=60).status_code
 
 
-def limits(host: Host) -> list[float]:
+def limits(host: LabHost) -> list[float]:
     """The cards' power limits, W."""
     said = host.run("nvidia-smi --query-gpu=power.limit --format=csv,noheader,nounits")
     return [float(limit) for limit in said.split()]

@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from lab.hosts import Host
-from lab.labs import Lab
-from lab.shelf import MODEL
-from tests.hosts.conftest import Boot, FirstRun
-from tests.hosts.servers import HalfServer
-from tests.hosts.support import command, deploy, red, until, write_inventory
+from lab.file_shelf import MODEL
+from lab.hosts import LabHost
+from lab.throwaway_lab import ThrowawayLab
+from tests.hosts.conftest import BootHost, ConvergedLayers
+from tests.hosts.download_servers import InterruptingServer
+from tests.hosts.support import deploy_command, red_checks, run_deploy, wait_until, write_inventory
 
 JOB = Path(__file__).with_name("job_deploy.py")
 
 
-def watched(inventory: Path, meanwhile: Callable[[], None]) -> tuple[int, str]:
+def deploy_waiting_job(inventory: Path, meanwhile: Callable[[], None]) -> tuple[int, str]:
     """Deploy a job that waits for /root/go, and do something once it does; returns exit status and what was said."""
     with subprocess.Popen(
-        command(inventory, "--yes", file=JOB), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        deploy_command(inventory, "--yes", file=JOB), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
     ) as controller:
         assert controller.stderr
         said = []
@@ -34,7 +34,9 @@ def watched(inventory: Path, meanwhile: Callable[[], None]) -> tuple[int, str]:
     return controller.returncode, "".join(said)
 
 
-def test_a_lost_connection_is_made_again_and_the_job_watched_to_its_end(lab: Lab, boot: Boot, tmp_path: Path) -> None:
+def test_a_lost_connection_is_made_again_and_the_job_watched_to_its_end(
+    lab: ThrowawayLab, boot: BootHost, tmp_path: Path
+) -> None:
     host = boot()
     inventory = write_inventory(tmp_path, lab, host)
 
@@ -43,23 +45,25 @@ def test_a_lost_connection_is_made_again_and_the_job_watched_to_its_end(lab: Lab
         assert host.run("systemctl is-active rw-job-test").strip() == "active"
         host.run("touch /root/go")
 
-    status, said = watched(inventory, cut)
+    status, said = deploy_waiting_job(inventory, cut)
     assert status == 0, said
     assert "Success" in said
-    assert deploy(inventory, file=JOB).changed == []
+    assert run_deploy(inventory, file=JOB).changed_operations == []
 
 
 @pytest.mark.all_only
-def test_a_job_is_watched_on_while_a_package_has_systemd_start_anew(lab: Lab, boot: Boot, tmp_path: Path) -> None:
+def test_a_job_is_watched_on_while_a_package_has_systemd_start_anew(
+    lab: ThrowawayLab, boot: BootHost, tmp_path: Path
+) -> None:
     host = boot()
     # as libc6 does once it is upgraded; it answers nobody for a fifth of a second each time
     again = "for _ in 1 2 3 4 5 6 7 8 9 10 11 12; do systemctl daemon-reexec; done; touch /root/go"
-    status, said = watched(write_inventory(tmp_path, lab, host), lambda: print(host.run(again)))
+    status, said = deploy_waiting_job(write_inventory(tmp_path, lab, host), lambda: print(host.run(again)))
     assert status == 0, said
 
 
 @pytest.mark.all_only
-def test_a_job_that_has_not_gone_yet_is_waited_for(lab: Lab, boot: Boot, tmp_path: Path) -> None:
+def test_a_job_that_has_not_gone_yet_is_waited_for(lab: ThrowawayLab, boot: BootHost, tmp_path: Path) -> None:
     """One whose controller was killed may be ending still when the next run comes."""
     host = boot()
     host.run(
@@ -67,24 +71,26 @@ def test_a_job_that_has_not_gone_yet_is_waited_for(lab: Lab, boot: Boot, tmp_pat
         " : > /root/ready; wait; : > /root/asked; while :; do sleep 1; done'"
     )
     # a shell that is stopped before its trap is set is gone at once; so is any program that it starts meanwhile
-    until(lambda: host.run("ls /root/ready", check=False), "the job ignores SIGTERM")
+    wait_until(lambda: host.run("ls /root/ready", check=False), "the job ignores SIGTERM")
     host.run("systemctl stop --no-block rw-job-test")
-    until(lambda: host.run("ls /root/asked", check=False), "the job is ending")
+    wait_until(lambda: host.run("ls /root/asked", check=False), "the job is ending")
     assert host.run("systemctl is-active rw-job-test || true").strip() == "deactivating"
-    run = deploy(write_inventory(tmp_path, lab, host), file=JOB)
+    run = run_deploy(write_inventory(tmp_path, lab, host), file=JOB)
     assert run.status == 0, run.said
     host.run("[ -e /root/gone ]")
 
 
-def test_a_failing_job_shows_the_end_of_its_log_and_only_its_host_fails(lab: Lab, boot: Boot, tmp_path: Path) -> None:
+def test_a_failing_job_shows_the_end_of_its_log_and_only_its_host_fails(
+    lab: ThrowawayLab, boot: BootHost, tmp_path: Path
+) -> None:
     bad, good = boot(), boot()
     for host in (bad, good):
         host.run("touch /root/go")
     bad.run("mount --bind /root /root && mount -o remount,bind,ro /root")
     path = tmp_path / "rig.py"
-    entries = {host.name: {**host.connection} for host in (bad, good)}
+    entries = {host.name: {**host.inventory_keys} for host in (bad, good)}
     path.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({entries!r})\n")
-    run = deploy(path, file=JOB)
+    run = run_deploy(path, file=JOB)
     assert run.status == 1
     assert "Read-only file system" in run.said
     assert "Traceback" not in run.said
@@ -94,30 +100,30 @@ def test_a_failing_job_shows_the_end_of_its_log_and_only_its_host_fails(lab: Lab
 
 @pytest.mark.all_only  # of the hub: test_a_fetch_that_is_cut_off_goes_on_where_it_was
 def test_a_download_cut_by_a_power_cut_goes_on_where_it_was(
-    lab: Lab, boot: Boot, first_run: FirstRun, tmp_path: Path
+    lab: ThrowawayLab, boot: BootHost, first_run: ConvergedLayers, tmp_path: Path
 ) -> None:
     host = boot(first_run.layer)
     host.run("systemctl stop rigwright-chat; rm -rf /srv/models/* /var/lib/rigwright/weights/*")
-    server = HalfServer(lab.gateway, (lab.shelf / MODEL).read_bytes())
+    server = InterruptingServer(lab.gateway, (lab.shelf_folder / MODEL).read_bytes())
     inventory = write_inventory(tmp_path, lab, host, mirrors={"shelf": [server.url]})
     with subprocess.Popen(
-        command(inventory, "--yes"), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        deploy_command(inventory, "--yes"), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
     ) as controller:
-        until(server.half_sent.is_set, "half way through the download")
+        wait_until(server.half_sent.is_set, "half way through the download")
         part = f"/srv/models/tiny-rig/1/{MODEL}.part"
-        until(lambda: part_size(host, part) > len(server.content) // 4, "a good part of the file on disk")
+        wait_until(lambda: part_size(host, part) > len(server.content) // 4, "a good part of the file on disk")
         host.kill()
         controller.kill()
     server.go_on.set()
     host.start()
     host.wait()
-    run = deploy(inventory)
+    run = run_deploy(inventory)
     assert run.status == 0, run.said
     first, second = server.ranges
     assert first is None
     assert int(str(second).removeprefix("bytes=").rstrip("-")) > len(server.content) // 4
-    assert red(inventory) == set()
+    assert red_checks(inventory) == set()
 
 
-def part_size(host: Host, path: str) -> int:
+def part_size(host: LabHost, path: str) -> int:
     return int(host.run(f"stat -c %s {path} 2>/dev/null || echo 0"))

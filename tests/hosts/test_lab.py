@@ -11,40 +11,40 @@ from pathlib import Path
 
 import pytest
 
-from lab import cgroups, machine
-from lab.hosts import Host, HostSpec
-from lab.images import RELEASES
-from lab.labs import Lab
-from tests.hosts.support import until
+from lab import cgroups, requirements
+from lab.base_images import RELEASES
+from lab.hosts import HostSpec, LabHost
+from lab.throwaway_lab import ThrowawayLab
+from tests.hosts.support import wait_until
 
 NAME = f"l{os.getpid() % 100_000}"
 
 
 @pytest.fixture
-def own_lab() -> Lab:
-    lab = Lab(NAME)
+def own_lab() -> ThrowawayLab:
+    lab = ThrowawayLab(NAME)
     lab.down()
     yield lab
     lab.down()
 
 
-def traces(lab: Lab) -> list[str]:
+def traces(lab: ThrowawayLab) -> list[str]:
     """Everything of a lab that the kernel or the disk still knows."""
     found = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True).stdout
     found += subprocess.run(["ip", "netns"], capture_output=True, text=True).stdout
     found += subprocess.run(["nft", "list", "tables"], capture_output=True, text=True).stdout
     found += Path("/proc/mounts").read_text()
-    found += "\n".join(str(p) for h in machine.cgroup_hierarchies() for p in h.glob(f"{lab.bridge}*"))
+    found += "\n".join(str(p) for h in requirements.cgroup_hierarchies() for p in h.glob(f"{lab.bridge}*"))
     found += str(lab.folder) if lab.folder.exists() else ""
     return [line for line in found.splitlines() if lab.bridge in line or str(lab.folder) in line]
 
 
-def uptime(host: Host) -> float:
+def uptime(host: LabHost) -> float:
     return float(host.run("cut -d ' ' -f 1 /proc/uptime"))
 
 
 @pytest.mark.all_only
-def test_hosts_of_every_release_reach_each_other_and_the_archive_and_leave_no_trace(own_lab: Lab) -> None:
+def test_hosts_of_every_release_reach_each_other_and_the_archive_and_leave_no_trace(own_lab: ThrowawayLab) -> None:
     names = {release: f"h{number}" for number, release in enumerate(sorted(RELEASES), start=1)}
     hosts = own_lab.up([HostSpec(name, release) for release, name in names.items()])
     for host in hosts:
@@ -63,7 +63,7 @@ def test_hosts_of_every_release_reach_each_other_and_the_archive_and_leave_no_tr
 
 
 @pytest.mark.all_only
-def test_a_reboot_starts_time_and_services_anew_and_keeps_files(own_lab: Lab) -> None:
+def test_a_reboot_starts_time_and_services_anew_and_keeps_files(own_lab: ThrowawayLab) -> None:
     before = time.monotonic()
     (host,) = own_lab.up([HostSpec("h1")])
     assert uptime(host) < time.monotonic() - before + 1
@@ -72,28 +72,30 @@ def test_a_reboot_starts_time_and_services_anew_and_keeps_files(own_lab: Lab) ->
     host.reboot()
     assert host.run("cat /root/kept; ls /run/lost 2>&1 || true").startswith("kept\nls: cannot access")
     assert uptime(host) < time.monotonic() - before + 1
-    assert "/root/kept" in host.written()
+    assert "/root/kept" in host.changed_paths()
 
 
 @pytest.mark.all_only
-def test_a_host_without_cards_sees_none_and_one_with_cards_sees_those(own_lab: Lab) -> None:
+def test_a_host_without_cards_sees_none_and_one_with_cards_sees_those(own_lab: ThrowawayLab) -> None:
     bare, carded = own_lab.up([HostSpec("h1"), HostSpec("h2", cards=("10de:2204", "10de:2b85"))])
     assert bare.run("ls /sys/bus/pci/devices") == ""
     assert carded.run("cat /sys/bus/pci/devices/*/device").split() == ["0x2204", "0x2b85"]
 
 
-def test_down_finds_what_a_crash_has_left_and_ends_nothing_else(own_lab: Lab) -> None:
+def test_down_finds_what_a_crash_has_left_and_ends_nothing_else(own_lab: ThrowawayLab) -> None:
     bystander = subprocess.Popen(["sleep", "600"], start_new_session=True)
     try:
         (host,) = own_lab.up([HostSpec("h1")])
-        inside = cgroups.processes(host.namespace)
+        inside = cgroups.list_processes(host.namespace)
         supervisor = min(inside)
         os.kill(supervisor, signal.SIGKILL)
         assert len(inside) > 5
         down = [sys.executable, "-m", "cli", "lab", "--name", NAME, "down"]
         assert "h1 ended" in subprocess.run(down, capture_output=True, text=True, check=True).stdout
         assert traces(own_lab) == []
-        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in inside), "every process of the host ended", 10)
+        wait_until(
+            lambda: not any(Path(f"/proc/{pid}").exists() for pid in inside), "every process of the host ended", 10
+        )
         assert bystander.poll() is None
     finally:
         bystander.kill()
@@ -101,8 +103,8 @@ def test_down_finds_what_a_crash_has_left_and_ends_nothing_else(own_lab: Lab) ->
 
 
 @pytest.mark.all_only
-def test_two_checkouts_have_a_lab_of_one_name_each(own_lab: Lab) -> None:
-    other = Lab(NAME, Path("/srv/other"))
+def test_two_checkouts_have_a_lab_of_one_name_each(own_lab: ThrowawayLab) -> None:
+    other = ThrowawayLab(NAME, Path("/srv/other"))
     try:
         (mine,) = own_lab.up([HostSpec("h1")])
         (theirs,) = other.up([HostSpec("h1")])
@@ -111,13 +113,13 @@ def test_two_checkouts_have_a_lab_of_one_name_each(own_lab: Lab) -> None:
         assert theirs.run("ls /root") == ""
         own_lab.down()
         assert traces(own_lab) == []
-        assert theirs.answers()
+        assert theirs.is_reachable()
     finally:
         other.down()
     assert traces(other) == []
 
 
-def test_the_labs_verbs_do_what_they_say(own_lab: Lab) -> None:
+def test_the_labs_verbs_do_what_they_say(own_lab: ThrowawayLab) -> None:
     def lab(*words: str) -> str:
         command = [sys.executable, "-m", "cli", "lab", "--name", NAME, *words]
         return subprocess.run(command, capture_output=True, text=True, check=True, cwd="/").stdout
@@ -137,18 +139,18 @@ def test_the_labs_verbs_do_what_they_say(own_lab: Lab) -> None:
 
 
 @pytest.mark.all_only
-def test_a_boot_that_fails_says_why_and_leaves_nothing(own_lab: Lab) -> None:
+def test_a_boot_that_fails_says_why_and_leaves_nothing(own_lab: ThrowawayLab) -> None:
     own_lab.up([HostSpec("h1")])
     with pytest.raises(RuntimeError, match="mount"):
         own_lab.up([HostSpec("h2", layers=("/no/such/layer",))])
     assert [host.name for host in own_lab.hosts] == ["h1"]
-    assert own_lab.host("h1").answers()
+    assert own_lab.host("h1").is_reachable()
 
 
 @pytest.mark.all_only
-def test_a_host_that_ends_is_not_waited_for(own_lab: Lab) -> None:
+def test_a_host_that_ends_is_not_waited_for(own_lab: ThrowawayLab) -> None:
     (host,) = own_lab.up([HostSpec("h1")])
     host.run("systemctl poweroff", check=False)
-    until(lambda: not cgroups.processes(host.namespace), "off", 60)
+    wait_until(lambda: not cgroups.list_processes(host.namespace), "off", 60)
     with pytest.raises(RuntimeError, match=r"h1 has ended: .*systemd-nspawn exited with 0"):
         host.wait()

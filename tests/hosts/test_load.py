@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from bench.ladder import Loaded, Rung
-from bench.load import CHAT
-from lab.hosts import Host
-from rigwright.baseline import book
+from bench.load_ladder import LadderStep, LoadResult
+from bench.load_program import CHAT
+from lab.hosts import LabHost
+from rigwright.baseline import history
 from rigwright.paths import ROOT
 from tests.hosts import vllm_box
-from tests.hosts.support import main_pid, served, until
-from tests.hosts.vllm_box import Ground
+from tests.hosts.support import is_serving, main_pid, wait_until
+from tests.hosts.vllm_box import VllmServers
 from tests.unit import chat_engine
 
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
@@ -40,7 +40,7 @@ def ladders(file: Path) -> Any:
     return json.loads(file.read_text())["ladders"][0]
 
 
-def test_real_llama_cpp_is_loaded_measured_and_left_as_it_was(inventory: Path, converged: Host) -> None:
+def test_real_llama_cpp_is_loaded_measured_and_left_as_it_was(inventory: Path, converged: LabHost) -> None:
     folder = inventory.parent
     before = main_pid(converged)
     files = ("--json", folder / "l.json", "--csv", folder / "l.csv")
@@ -58,8 +58,8 @@ def test_real_llama_cpp_is_loaded_measured_and_left_as_it_was(inventory: Path, c
     done = rigwright("bench", "speed", inventory, "--accept")
     assert done.returncode == 0, done.stderr
     assert "accepted: 1 run of 1 start of the engine" in done.stdout
-    (run,) = book.read(book.path(str(inventory), "box")).page("chat").runs
-    assert run.counts
+    (run,) = history.load_history(history.history_path(str(inventory), "box")).for_instance("chat").runs
+    assert run.is_comparable
     assert {f"{count} 100/500" for count in ("1 stream", "2 streams", "4 streams")} <= set(run.rates)
     assert (run.fingerprint.driver, run.fingerprint.cards) == ("", ())
 
@@ -68,16 +68,16 @@ def test_real_llama_cpp_is_loaded_measured_and_left_as_it_was(inventory: Path, c
     assert converged.run(JOBS) == ""
 
     converged.run("systemctl restart rigwright-chat")
-    until(lambda: served(converged), "serving")
+    wait_until(lambda: is_serving(converged), "serving")
     done = rigwright("bench", "speed", inventory, "--accept")
     assert "accepted: 2 runs of 2 starts of the engine" in done.stdout
     done = rigwright("bench", "speed", inventory)
     assert done.returncode in (0, 1), done.stderr
     assert "noise" not in done.stderr
-    assert len(book.read(book.path(str(inventory), "box")).page("chat").runs) == 3
+    assert len(history.load_history(history.history_path(str(inventory), "box")).for_instance("chat").runs) == 3
 
 
-def test_an_interrupt_ends_the_job_on_the_host_and_keeps_what_came(inventory: Path, converged: Host) -> None:
+def test_an_interrupt_ends_the_job_on_the_host_and_keeps_what_came(inventory: Path, converged: LabHost) -> None:
     file = inventory.parent / "l.json"
     words = ["load", str(inventory), "--streams=1,2", "--seconds=60", "--json", str(file)]
     with subprocess.Popen(
@@ -87,20 +87,20 @@ def test_an_interrupt_ends_the_job_on_the_host_and_keeps_what_came(inventory: Pa
         for line in verb.stderr:
             if "step 1 of 2" in line:
                 break
-        until(lambda: "rw-client-chat" in converged.run(JOBS), "loading")
+        wait_until(lambda: "rw-client-chat" in converged.run(JOBS), "loading")
         verb.send_signal(signal.SIGINT)
         said = verb.communicate(timeout=60)[0]
     assert verb.returncode == 130, said
     assert "not complete: interrupted, after 0 of 2 steps" in said
     assert (ladders(file)["complete"], ladders(file)["ended"]) == (False, "interrupted")
-    until(lambda: converged.run(JOBS) == "", "without a job")
-    assert served(converged)
+    wait_until(lambda: converged.run(JOBS) == "", "without a job")
+    assert is_serving(converged)
     # and nobody holds the deploy lock any more
     assert rigwright("load", inventory, "--streams=1", "--seconds=1").returncode == 0
 
 
-def test_real_vllm_tells_what_it_uses_while_it_is_loaded(vllm_host: Host, vllm: Ground, tmp_path: Path) -> None:
-    inventory = vllm_box.write(tmp_path, vllm_host, vllm, instances=vllm_box.TWO)
+def test_real_vllm_tells_what_it_uses_while_it_is_loaded(vllm_host: LabHost, vllm: VllmServers, tmp_path: Path) -> None:
+    inventory = vllm_box.write_vllm_inventory(tmp_path, vllm_host, vllm, instances=vllm_box.TWO)
     done = rigwright(
         "load", inventory, "--streams=1,8", "--seconds=5", "--workload=short", "--json", tmp_path / "l.json"
     )
@@ -114,8 +114,10 @@ def test_real_vllm_tells_what_it_uses_while_it_is_loaded(vllm_host: Host, vllm: 
     assert not any(step["contaminated"] or step["failed"] for step in one["steps"])
 
 
-def test_vllms_own_bench_runs_in_the_place_of_its_instance(vllm_host: Host, vllm: Ground, tmp_path: Path) -> None:
-    inventory = vllm_box.write(tmp_path, vllm_host, vllm, instances=vllm_box.TWO)
+def test_vllms_own_bench_runs_in_the_place_of_its_instance(
+    vllm_host: LabHost, vllm: VllmServers, tmp_path: Path
+) -> None:
+    inventory = vllm_box.write_vllm_inventory(tmp_path, vllm_host, vllm, instances=vllm_box.TWO)
     before = main_pid(vllm_host)
     refused = rigwright("bench", "throughput", inventory, "--instance=chat")
     assert (refused.returncode, main_pid(vllm_host)) == (2, before), refused.stderr
@@ -126,28 +128,28 @@ def test_vllms_own_bench_runs_in_the_place_of_its_instance(vllm_host: Host, vllm
     assert told["num_requests"] == 20
     # a random prompt is read back as a token more or less
     assert told["total_num_tokens"] == pytest.approx(20 * (32 + 16), rel=0.05)
-    assert served(vllm_host)
+    assert is_serving(vllm_host)
     assert main_pid(vllm_host) != before
     assert vllm_host.run(JOBS) == ""
     # a vocabulary of bytes has no token 9,999, which vLLM picks from: it fails, and the instance serves all the same
     done = rigwright("bench", "latency", inventory, "--batch=2", "--batches=2", *words)
     assert done.returncode == 1, done.stdout
-    assert served(vllm_host)
+    assert is_serving(vllm_host)
     assert vllm_host.run(JOBS) == ""
 
 
-def test_figures_are_those_of_vllm_bench_serve(vllm_host: Host) -> None:
+def test_figures_are_those_of_vllm_bench_serve(vllm_host: LabHost) -> None:
     """Beside each other on a server of fixed timing, held within 5 %: both in the host, by its engine's environment."""
     put(vllm_host, "/root/engine.py", Path(chat_engine.__file__).read_text())
-    put(vllm_host, "/root/load.py", (ROOT / "bench/load.py").read_text())
+    put(vllm_host, "/root/load.py", (ROOT / "bench/load_program.py").read_text())
     put(vllm_host, "/root/key", chat_engine.KEY)
     start = "systemd-run --quiet --unit=stand-in --property=StandardOutput=file:/root/port"
     vllm_host.run(f"{start} python3 -I /root/engine.py 1 0.02")
-    port = until(lambda: vllm_host.run("cat /root/port 2>/dev/null || true").strip(), "a stand-in that serves", 20)
+    port = wait_until(lambda: vllm_host.run("cat /root/port 2>/dev/null || true").strip(), "a stand-in that serves", 20)
     asked = {"at": f"127.0.0.1:{port}", "key_file": "/root/key", "slots": 0, "streams": STREAMS, "requests": TURNS}
     asked |= {"prompt_tokens": 0, "output_tokens": 0, "seed": 1, "path": CHAT, "model": "m"}
     told = json.dumps(asked | {"prompts": [["say it", TOKENS]]})
-    ours = Loaded.model_validate_json(vllm_host.run(f"python3 -I /root/load.py {shlex.quote(told)}"))
+    ours = LoadResult.model_validate_json(vllm_host.run(f"python3 -I /root/load.py {shlex.quote(told)}"))
     python = vllm_host.run("ls -d /opt/rigwright/engines/vllm-*/env").strip() + "/bin/python"
     tokenizer = vllm_host.run("dirname $(find /srv/models -name tokenizer.json | head -n 1)").strip()
     words = f"bench serve --backend openai-chat --endpoint {CHAT} --base-url http://127.0.0.1:{port} --model m"
@@ -159,7 +161,7 @@ def test_figures_are_those_of_vllm_bench_serve(vllm_host: Host) -> None:
     program = "from vllm.entrypoints.cli.main import main; main()"
     vllm_host.run(f"cd /root && {environment} {python} -c {shlex.quote(program)} {words}")
     theirs = json.loads(vllm_host.run("cat /root/theirs.json"))
-    found = Rung.of(STREAMS, ours, ()).figures()
+    found = LadderStep.from_load(STREAMS, ours, ()).figures()
     names = ["duration", "completed", "total_output_tokens", "request_throughput", "output_throughput"]
     # percentiles of gaps are those of the machine's own jitter
     names += [f"{share}_{what}_ms" for what in ("ttft", "tpot", "e2el") for share in ("mean", "median", "p90", "p99")]
@@ -169,6 +171,6 @@ def test_figures_are_those_of_vllm_bench_serve(vllm_host: Host) -> None:
     assert {name: found[name] for name in names} == pytest.approx({name: theirs[name] for name in names}, rel=0.05)
 
 
-def put(host: Host, path: str, text: str) -> None:
+def put(host: LabHost, path: str, text: str) -> None:
     """Write a file on a host."""
     subprocess.run(host.ssh_command(f"cat > {shlex.quote(path)}"), input=text, text=True, check=True)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from lab.hosts import Host
-from lab.labs import Lab
-from lab.shelf import MODEL
-from tests.hosts.conftest import Boot
-from tests.hosts.servers import folder, internet_server
-from tests.hosts.support import deploy, red, served
+from lab.file_shelf import MODEL
+from lab.hosts import LabHost
+from lab.throwaway_lab import ThrowawayLab
+from tests.hosts.conftest import BootHost
+from tests.hosts.download_servers import folder_content, internet_server
+from tests.hosts.support import is_serving, red_checks, run_deploy
 
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
 
@@ -35,25 +35,27 @@ def rig(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def add_user(host: Host, name: str, shell: str) -> None:
+def add_user(host: LabHost, name: str, shell: str) -> None:
     host.run(
         f"useradd --create-home --shell $(command -v {shell}) {name} && cp -r /root/.ssh /home/{name}/ "
         f"&& chown -R {name} /home/{name}/.ssh && echo '{name} ALL=(ALL) NOPASSWD: ALL' > /etc/sudoers.d/{name}"
     )
 
 
-def test_a_box_is_managed_through_fish_and_csh(lab: Lab, boot: Boot, engine_layer: str, tmp_path: Path) -> None:
+def test_a_box_is_managed_through_fish_and_csh(
+    lab: ThrowawayLab, boot: BootHost, engine_layer: str, tmp_path: Path
+) -> None:
     host = boot(engine_layer)
     host.run(f"{INSTALL} fish csh")
     (tmp_path / "catalog").mkdir()
-    with internet_server(folder(lab.shelf)) as server:
+    with internet_server(folder_content(lab.shelf_folder)) as server:
         weight = f'[inputs.tiny-rig]\nkind = "weight"\nversion = "1"\nsources = ["{server.url}/{MODEL}"]\n'
         (tmp_path / "catalog/box.toml").write_text(weight)
         manage(host, tmp_path)
-    assert served(host)
+    assert is_serving(host)
 
 
-def manage(host: Host, tmp_path: Path) -> None:
+def manage(host: LabHost, tmp_path: Path) -> None:
     for shell in ("fish", "csh"):
         add_user(host, f"of-{shell}", shell)
         init = rig(
@@ -66,10 +68,10 @@ def manage(host: Host, tmp_path: Path) -> None:
         locked = rig(tmp_path, "lock", inventory.name)
         assert locked.returncode == 0, locked.stdout + locked.stderr
         # a blank host through fish, and what it made through csh
-        run = deploy(inventory)
+        run = run_deploy(inventory)
         assert run.status == 0, run.said
-        assert deploy(inventory).changed == []
-        assert red(inventory) == set()
+        assert run_deploy(inventory).changed_operations == []
+        assert red_checks(inventory) == set()
         ran = rig(tmp_path, "run", inventory.name, "printf", "%s\\n", PRINTED)
         assert (ran.returncode, PRINTED in ran.stdout) == (0, True), ran.stdout + ran.stderr
         line = rig(tmp_path, "run", inventory.name, "for i in 1 2; do echo $i; done | wc -l")

@@ -9,16 +9,35 @@ from pathlib import Path
 import pytest
 import requests
 
-from lab.hosts import Host
-from lab.labs import Lab
+from lab.hosts import LabHost
+from lab.throwaway_lab import ThrowawayLab
 from lab.tiny_model import ANSWER
-from rigwright.monitoring import conf
-from rigwright.monitoring.service import unit_name
-from tests.hosts.conftest import Boot, FirstRun
-from tests.hosts.drivers import C3090, NAMES
-from tests.hosts.gateway_box import rigwright
-from tests.hosts.monitoring_box import TOKEN, Told, all_answer, asks, declared, query, until_shown, webhook
-from tests.hosts.support import checked, deploy, main_pid, on_both, plan, red, red_lines, until, write_inventory
+from rigwright.monitoring import config_files
+from rigwright.monitoring.monitoring_units import unit_name
+from tests.hosts.conftest import BootHost, ConvergedLayers
+from tests.hosts.driver_box import C3090, NAMES
+from tests.hosts.gateway_box import run_rigwright
+from tests.hosts.monitoring_box import (
+    TOKEN,
+    AlertWebhook,
+    all_targets_answer,
+    host_entry,
+    monitoring_entry,
+    query_prometheus,
+    serve_webhook,
+    wait_until_shown,
+)
+from tests.hosts.support import (
+    check_results,
+    main_pid,
+    on_both,
+    red_check_lines,
+    red_checks,
+    run_deploy,
+    run_plan,
+    wait_until,
+    write_inventory,
+)
 from tests.unit.test_monitoring_rules import SERVER, cases_of_rules
 
 # what packages, units and settings of ours are on the host, and what the packages' own scripts make
@@ -35,22 +54,25 @@ ALERTS = "http://127.0.0.1:9093/api/v2/alerts"
 LACKING = "DCGM_|vllm:|rig:ttft|ALERTS|node_filesystem"
 
 
-def listening(host: Host) -> set[str]:
+def listening(host: LabHost) -> set[str]:
     """Who of what watches listens, and where."""
     rows = [line.split() for line in host.run("ss -Hltnp").splitlines()]
     return {row[3] for row in rows if "prometheus" in row[-1]}
 
 
-def judged(host: Host) -> None:
+def run_promtool(host: LabHost) -> None:
     """Have the host's own promtool judge our rules by their cases: a developer's machine may have none."""
     host.run("mkdir /root/rules")
-    for name, text in (("rules.yml", conf.rules(SERVER, "# ours")), ("tests.yml", json.dumps(cases_of_rules()))):
+    for name, text in (
+        ("rules.yml", config_files.render_rules(SERVER, "# ours")),
+        ("tests.yml", json.dumps(cases_of_rules())),
+    ):
         packed = base64.b64encode(text.encode()).decode()
         host.run(f"echo {packed} | base64 -d > /root/rules/{name}")
     host.run("cd /root/rules && promtool test rules tests.yml && rm -r /root/rules")
 
 
-def answer(host: Host) -> str:
+def answer(host: LabHost) -> str:
     """What the model says through the gateway."""
     asked = {"model": "tiny-rig", "messages": [{"role": "user", "content": "Are you there?"}]}
     url = f"http://{host.address}:8000/v1/chat/completions"
@@ -59,29 +81,34 @@ def answer(host: Host) -> str:
     return str(said.json()["choices"][0]["message"]["content"]).strip()
 
 
-def listening_when_declared(host: Host) -> set[str]:
+def listening_when_declared(host: LabHost) -> set[str]:
     """The sockets of a box that tells and asks."""
     return {f"{host.address}:9100", f"{host.address}:9090", "127.0.0.1:9093", "127.0.0.1:9115"}
 
 
-def test_a_box_is_watched_as_declared_and_nothing_of_it_stays(lab: Lab, converged: Host, tmp_path: Path) -> None:
+def test_a_box_is_watched_as_declared_and_nothing_of_it_stays(
+    lab: ThrowawayLab, converged: LabHost, tmp_path: Path
+) -> None:
     before = converged.run(TRACES, check=False)
     (tmp_path / "ops.token").write_text(f"{TOKEN}\n")
-    with webhook(lab.gateway) as told:
-        inventory = write_inventory(tmp_path, lab, converged, **declared(lab, converged, told))
-        planned = plan(inventory).planned
-        run = deploy(inventory)
+    with serve_webhook(lab.gateway) as told:
+        inventory = write_inventory(tmp_path, lab, converged, **host_entry(lab, converged, told))
+        planned = run_plan(inventory).planned_operations
+        run = run_deploy(inventory)
         assert run.status == 0, run.said
-        assert run.changed == planned
-        assert deploy(inventory).changed == plan(inventory).planned == []
+        assert run.changed_operations == planned
+        assert run_deploy(inventory).changed_operations == run_plan(inventory).planned_operations == []
         assert listening(converged) == listening_when_declared(converged)
-        until(all_answer(converged), "every target answers")
-        (engine,) = query(converged, 'up{job="engine"}')
+        wait_until(all_targets_answer(converged), "every target answers")
+        (engine,) = query_prometheus(converged, 'up{job="engine"}')
         assert {key: engine["metric"][key] for key in ("box", "instance", "variant", "model", "kind")} == {
             **{"box": "box", "instance": "chat", "variant": "llamacpp/demo", "model": "tiny-rig"},
             "kind": "llama.cpp",
         }
-        until(lambda: query(converged, 'rig:running{instance="chat"}'), "what is worked out of the engine's figures")
+        wait_until(
+            lambda: query_prometheus(converged, 'rig:running{instance="chat"}'),
+            "what is worked out of the engine's figures",
+        )
 
         # whoever is not declared is not let in
         with pytest.raises(requests.RequestException):
@@ -90,17 +117,17 @@ def test_a_box_is_watched_as_declared_and_nothing_of_it_stays(lab: Lab, converge
         with pytest.raises(requests.RequestException):
             requests.get(f"http://{converged.address}:9093/", timeout=3)
 
-        judged(converged)
+        run_promtool(converged)
 
-        until(lambda: told.of("/dead", "Alive"), "told that it works")
-        assert red_lines(inventory) == {}
+        wait_until(lambda: told.alert_states("/dead", "Alive"), "told that it works")
+        assert red_check_lines(inventory) == {}
         assert answer(converged) == ANSWER
         # an alert reaches the operator with the declared token, and the token is in no unit, log or argument
         active = [{"labels": {"alertname": "Made", "severity": "warning", "box": "other"}}]
         converged.run(f"curl -sf -H 'Content-Type: application/json' -d '{json.dumps(active)}' {ALERTS}")
-        until(lambda: told.of("/ops", "Made") == ["firing"], "an alert is delivered")
+        wait_until(lambda: told.alert_states("/ops", "Made") == ["firing"], "an alert is delivered")
         keeps_the_token(converged, told)
-    assert rigwright("remove", str(inventory), "--yes").returncode == 0
+    assert run_rigwright("remove", str(inventory), "--yes").returncode == 0
     gone = converged.run(TRACES, check=False)
     # what it had before watching was ours, too, but for these
     assert gone.splitlines() == [
@@ -108,11 +135,11 @@ def test_a_box_is_watched_as_declared_and_nothing_of_it_stays(lab: Lab, converge
     ]
 
 
-def keeps_the_token(host: Host, told: Told) -> None:
+def keeps_the_token(host: LabHost, told: AlertWebhook) -> None:
     """Assert that calls have the token of their receiver, and that the host has it in its own file alone."""
     assert {by for at, by, _ in told.calls if at == "/ops"} == {f"Bearer {TOKEN}"}
     assert {by for at, by, _ in told.calls if at == "/dead"} == {""}
-    assert not told.of("/ops", "Alive")
+    assert not told.alert_states("/ops", "Alive")
     files = "/etc/rigwright/monitoring /etc/systemd/system /run/rigwright /var/log /proc/[0-9]*/cmdline"
     # from its file: else what looks for it has it among its own arguments
     held = "/etc/rigwright/credentials/monitoring-ops.token"
@@ -122,95 +149,99 @@ def keeps_the_token(host: Host, told: Told) -> None:
 
 @pytest.mark.all_only
 def test_a_fault_is_told_and_its_end_and_what_is_not_declared_any_more_goes(
-    lab: Lab, converged: Host, tmp_path: Path
+    lab: ThrowawayLab, converged: LabHost, tmp_path: Path
 ) -> None:
     (tmp_path / "ops.token").write_text(f"{TOKEN}\n")
-    with webhook(lab.gateway) as told:
-        inventory = write_inventory(tmp_path, lab, converged, **declared(lab, converged, told))
-        assert deploy(inventory).status == 0
-        assert red_lines(inventory) == {}
-        until(lambda: query(converged, "rigwright_check_finished_seconds"), "verdicts are known")
-        assert query(converged, 'rigwright_checks{verdict="ok"} > 100')
+    with serve_webhook(lab.gateway) as told:
+        inventory = write_inventory(tmp_path, lab, converged, **host_entry(lab, converged, told))
+        assert run_deploy(inventory).status == 0
+        assert red_check_lines(inventory) == {}
+        wait_until(lambda: query_prometheus(converged, "rigwright_check_finished_seconds"), "verdicts are known")
+        assert query_prometheus(converged, 'rigwright_checks{verdict="ok"} > 100')
 
         assert answer(converged) == ANSWER
-        until_shown(converged, LACKING, lambda: answer(converged))
+        wait_until_shown(converged, LACKING, lambda: answer(converged))
 
         converged.run("systemctl kill --signal=STOP rigwright-chat.service")
-        until(lambda: told.of("/ops", "InstanceDown") == ["firing"], "told that it is down", 6 * MINUTES)
-        (heard,) = checked(inventory, "--only", "Q06")
+        wait_until(lambda: told.alert_states("/ops", "InstanceDown") == ["firing"], "told that it is down", 6 * MINUTES)
+        (heard,) = check_results(inventory, "--only", "Q06")
         assert (heard["verdict"], heard["found"]) == ("fail", "engine of box")
         converged.run("systemctl kill --signal=CONT rigwright-chat.service")
-        until(lambda: told.of("/ops", "InstanceDown")[-1] == "resolved", "told that it is back", 6 * MINUTES)
+        wait_until(
+            lambda: told.alert_states("/ops", "InstanceDown")[-1] == "resolved", "told that it is back", 6 * MINUTES
+        )
         keeps_the_token(converged, told)
 
         converged.reboot()
-        until(all_answer(converged), "every target answers after a boot")
-        until(lambda: red(inventory) == set(), "as declared after a boot")
-        assert deploy(inventory).changed == []
+        wait_until(all_targets_answer(converged), "every target answers after a boot")
+        wait_until(lambda: red_checks(inventory) == set(), "as declared after a boot")
+        assert run_deploy(inventory).changed_operations == []
         assert listening(converged) == listening_when_declared(converged)
 
         quiet = write_inventory(tmp_path / "quiet", lab, converged)
-        run = deploy(quiet)
+        run = run_deploy(quiet)
         assert run.status == 0, run.said
-        assert deploy(quiet).changed == []
-        assert red(quiet) == set()
+        assert run_deploy(quiet).changed_operations == []
+        assert red_checks(quiet) == set()
         assert listening(converged) == set()
         assert (
             converged.run("ls /var/lib/rigwright/monitoring /etc/rigwright/monitoring 2>&1 || true").count("No such")
             == 2
         )
-        assert deploy(inventory).status == 0
+        assert run_deploy(inventory).status == 0
 
 
 @pytest.mark.all_only
 @on_both
-def test_a_machine_that_serves_nothing_asks(lab: Lab, boot: Boot, release: str, tmp_path: Path) -> None:
+def test_a_machine_that_serves_nothing_asks(lab: ThrowawayLab, boot: BootHost, release: str, tmp_path: Path) -> None:
     host = boot()
     before = host.run(TRACES, check=False)
     (tmp_path / "ops.token").write_text(f"{TOKEN}\n")
-    with webhook(lab.gateway) as told:
-        server = asks(lab, told)
+    with serve_webhook(lab.gateway) as told:
+        server = monitoring_entry(lab, told)
         open_address = {"address": host.address, "server": server}
         inventory = write_inventory(tmp_path, lab, host, instances={}, monitoring=open_address)
         (tmp_path / "dead.url").write_text(f"{server['receivers']['dead']['url']}\n")
         receivers = server["receivers"] | {"dead": {"url_file": "dead.url"}}
         secret = {"address": host.address, "server": server | {"receivers": receivers}}
         if release == "debian-12":
-            run = deploy(write_inventory(tmp_path, lab, host, instances={}, monitoring=secret))
+            run = run_deploy(write_inventory(tmp_path, lab, host, instances={}, monitoring=secret))
             assert run.status != 0
             assert "dead.url_file needs Alertmanager 0.26.0, and debian-12 has 0.25.0" in run.said
             assert host.run(TRACES, check=False) == before
             inventory = write_inventory(tmp_path, lab, host, instances={}, monitoring=open_address)
         else:
             inventory = write_inventory(tmp_path, lab, host, instances={}, monitoring=secret)
-        run = deploy(inventory)
+        run = run_deploy(inventory)
         assert run.status == 0, run.said
-        assert deploy(inventory).changed == []
-        judged(host)
-        until(lambda: told.of("/dead", "Alive"), "told that it works")
-        assert red_lines(inventory) == {}
+        assert run_deploy(inventory).changed_operations == []
+        run_promtool(host)
+        wait_until(lambda: told.alert_states("/dead", "Alive"), "told that it works")
+        assert red_check_lines(inventory) == {}
         host.reboot()
         heard = len(told.calls)
-        until(lambda: len(told.calls) > heard, "told so after a boot")
-        assert deploy(inventory).changed == []
-    assert rigwright("remove", str(inventory), "--yes").returncode == 0
+        wait_until(lambda: len(told.calls) > heard, "told so after a boot")
+        assert run_deploy(inventory).changed_operations == []
+    assert run_rigwright("remove", str(inventory), "--yes").returncode == 0
     assert host.run(TRACES, check=False) == before
 
 
 @pytest.mark.all_only
-def test_a_box_with_cards_tells_of_them(lab: Lab, boot: Boot, first_run: FirstRun, tmp_path: Path) -> None:
+def test_a_box_with_cards_tells_of_them(
+    lab: ThrowawayLab, boot: BootHost, first_run: ConvergedLayers, tmp_path: Path
+) -> None:
     """Without a driver: what is told of real cards needs real ones."""
     host = boot(first_run.layer, cards=(C3090, C3090))
     monitoring = {"address": host.address, "scrapers": [f"{lab.gateway}/32"]}
     inventory = write_inventory(tmp_path, lab, host, cards=[NAMES[C3090]] * 2, monitoring=monitoring)
-    planned = plan(inventory).planned
-    run = deploy(inventory)
+    planned = run_plan(inventory).planned_operations
+    run = run_deploy(inventory)
     assert run.status == 0, run.said
-    assert run.changed == planned
-    assert deploy(inventory).changed == []
+    assert run.changed_operations == planned
+    assert run_deploy(inventory).changed_operations == []
     said = requests.get(f"http://{host.address}:9400/metrics", timeout=10).text
     assert "rigwright_gpus_declared 2.0" in said.splitlines()
     assert int(host.run(f"ps -o rss= -p {main_pid(host, unit_name('gpu'))}")) < 21 * 1024
-    ours = checked(inventory, "--only", "Q01,Q02,Q03,Q04,Q07")
+    ours = check_results(inventory, "--only", "Q01,Q02,Q03,Q04,Q07")
     assert {f"{one['id']} {one['part']} {one['found']}" for one in ours if one["verdict"] == "fail"} == set()
     assert {one["part"] for one in ours} == {"", "node", "gpu"}

@@ -18,14 +18,22 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from lab.hosts import Host, HostSpec
-from lab.labs import Lab
-from lab.network import sh
+from lab.hosts import HostSpec, LabHost
+from lab.network import run_program
+from lab.throwaway_lab import ThrowawayLab
 from tests.hosts import vllm_box
-from tests.hosts.conftest import FirstRun
-from tests.hosts.gateway_box import rigwright
-from tests.hosts.monitoring_box import LAN, TOKEN, Told, asks, query, until_shown, webhook
-from tests.hosts.support import CHAT, deploy, red_lines, until
+from tests.hosts.conftest import ConvergedLayers
+from tests.hosts.gateway_box import run_rigwright
+from tests.hosts.monitoring_box import (
+    LAN,
+    TOKEN,
+    AlertWebhook,
+    monitoring_entry,
+    query_prometheus,
+    serve_webhook,
+    wait_until_shown,
+)
+from tests.hosts.support import CHAT, red_check_lines, run_deploy, wait_until
 
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
 WATCH, LLAMA, VLLM = "watch", "llama", "vllm"
@@ -50,20 +58,20 @@ LABELLED = f'llamacpp:requests_processing{{box="{WATCH}",instance="other",model_
 
 
 @contextmanager
-def disk(host: Host) -> Iterator[None]:
+def disk(host: LabHost) -> Iterator[None]:
     """Give a host a disk of its own, of 64 MiB at DISK, over a boot; its folder has to be among its `disks`."""
     image, place = host.folder / "disk.img", host.folder / "disks" / DISK.strip("/")
     host.kill()
-    sh("truncate", "-s", "64M", str(image))
-    sh("mkfs.ext4", "-q", str(image))
-    sh("mount", "-o", "loop", str(image), str(place))
+    run_program("truncate", "-s", "64M", str(image))
+    run_program("mkfs.ext4", "-q", str(image))
+    run_program("mount", "-o", "loop", str(image), str(place))
     try:
         host.start()
         host.wait()
         yield
     finally:
         host.kill()
-        sh("umount", str(place))
+        run_program("umount", str(place))
 
 
 def ended() -> str:
@@ -78,38 +86,38 @@ def ended() -> str:
     return (signed.public_bytes(Encoding.PEM) + private).decode()
 
 
-def put(host: Host, text: str, *paths: str) -> None:
+def put(host: LabHost, text: str, *paths: str) -> None:
     """Write a text over files of a host."""
     packed = base64.b64encode(text.encode()).decode()
     host.run(f"for path in {shlex.join(paths)}; do echo {packed} | base64 -d > $path; done")
 
 
-def tell(host: Host, text: str) -> None:
+def report_metrics(host: LabHost, text: str) -> None:
     """Have an engine that has been taken over tell something: more of it than fits into an argument."""
     (host.folder / "root/var/tmp/told").write_text(text)
 
 
-def deployed(inventory: Path) -> None:
+def deploy_converged(inventory: Path) -> None:
     """Deploy, and assert that nothing is left to do."""
-    run = deploy(inventory)
+    run = run_deploy(inventory)
     assert run.status == 0, run.said[-4000:]
-    assert deploy(inventory).changed == []
+    assert run_deploy(inventory).changed_operations == []
 
 
-def asked(host: Host, model: str, **more: object) -> int:
+def ask_status(host: LabHost, model: str, **more: object) -> int:
     """The status with which the gateway answers who asks for a model."""
     body = {"model": model, "messages": [{"role": "user", "content": "Hello?"}], "max_tokens": 8, **more}
     return requests.post(f"http://{host.address}:8000/v1/chat/completions", json=body, timeout=120).status_code
 
 
 @dataclass(frozen=True)
-class Room:
+class MonitoredBoxes:
     """The boxes, and who is told."""
 
-    ground: vllm_box.Ground
+    ground: vllm_box.VllmServers
     folder: Path
-    hosts: dict[str, Host]
-    told: Told
+    hosts: dict[str, LabHost]
+    told: AlertWebhook
 
     def inventory(self, *names: str) -> Path:
         """The inventory with some of the boxes."""
@@ -117,24 +125,24 @@ class Room:
         entries: dict[str, dict[str, object]] = {}
         for name in names:
             host = self.hosts[name]
-            entry = {**host.connection, "monitoring": {"address": host.address, "scrapers": [asking]}}
+            entry = {**host.inventory_keys, "monitoring": {"address": host.address, "scrapers": [asking]}}
             if name == WATCH:
-                asked = asks(self.ground.lab, self.told)
+                asked = monitoring_entry(self.ground.lab, self.told)
                 asked["receivers"]["ops"] = {"url_file": "ops.url", "token_file": "ops.token"}
                 entry["monitoring"] = {"address": host.address, "server": asked}
             else:
                 office = {"address": host.address, "port": 8443, "tls": True, "names": [NAME]}
                 entry["gateway"] = {"listeners": {"lan": LAN, "office": office}}
                 entry["instances"] = CHAT if name == LLAMA else vllm_box.INSTANCES
-                entry["mirrors"] = {"shelf": [self.ground.lab.shelf_url], **self.ground.source.mirrors}
+                entry["mirrors"] = {"shelf": [self.ground.lab.shelf_url], **self.ground.source.inventory_mirrors}
             entries[name] = entry
-        path = vllm_box.write(self.folder, self.hosts[VLLM], self.ground)
+        path = vllm_box.write_vllm_inventory(self.folder, self.hosts[VLLM], self.ground)
         path.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({entries!r})\n")
         return path
 
     def query(self, expression: str) -> list[dict[str, dict[str, str]]]:
         """What Prometheus answers."""
-        return query(self.hosts[WATCH], expression)
+        return query_prometheus(self.hosts[WATCH], expression)
 
     def hears(self, *boxes: str) -> None:
         """Wait until all of these boxes, and no others, are asked, and answer in all that they are asked for."""
@@ -154,7 +162,7 @@ class Room:
             return found.keys() == wanted and set(found.values()) == {"up"}
 
         try:
-            until(look, f"all of {boxes} answer", 5 * MINUTES)
+            wait_until(look, f"all of {boxes} answer", 5 * MINUTES)
         except AssertionError as error:
             raise AssertionError(f"{error}: {found}") from None
 
@@ -162,48 +170,54 @@ class Room:
         """Wait until every panel shows something but those of a pattern, while vLLM is asked again and again."""
 
         def meanwhile() -> None:
-            if self.hosts[VLLM].answers():
-                assert asked(self.hosts[VLLM], "tiny", stream=True) == 200
+            if self.hosts[VLLM].is_reachable():
+                assert ask_status(self.hosts[VLLM], "tiny", stream=True) == 200
 
-        until_shown(self.hosts[WATCH], lacking, meanwhile)
+        wait_until_shown(self.hosts[WATCH], lacking, meanwhile)
 
     def firing(self, alert: str, **labels: str) -> None:
         """Wait until somebody is told of it."""
-        until(lambda: self.told.of("/ops", alert, **labels)[-1:] == ["firing"], f"told of {alert}", 10 * MINUTES)
+        wait_until(
+            lambda: self.told.alert_states("/ops", alert, **labels)[-1:] == ["firing"], f"told of {alert}", 10 * MINUTES
+        )
 
     def resolved(self, alert: str, **labels: str) -> None:
         """Wait until somebody is told that it is over."""
-        until(lambda: self.told.of("/ops", alert, **labels)[-1:] == ["resolved"], f"{alert} over", 6 * MINUTES)
+        wait_until(
+            lambda: self.told.alert_states("/ops", alert, **labels)[-1:] == ["resolved"], f"{alert} over", 6 * MINUTES
+        )
 
 
 @pytest.fixture
-def room(lab: Lab, release: str, first_run: FirstRun, vllm: vllm_box.Ground, tmp_path: Path) -> Iterator[Room]:
+def room(
+    lab: ThrowawayLab, release: str, first_run: ConvergedLayers, vllm: vllm_box.VllmServers, tmp_path: Path
+) -> Iterator[MonitoredBoxes]:
     """Hosts of which nothing is declared yet but what one of them serves."""
     (tmp_path / "ops.token").write_text(f"{TOKEN}\n")
     specs = [
         HostSpec(WATCH, release),
         HostSpec(LLAMA, release, (first_run.layer,), disks=(DISK,)),
-        HostSpec(VLLM, release, (*vllm.layers, first_run.layer)),
+        HostSpec(VLLM, release, (*vllm.host_layers, first_run.layer)),
     ]
     hosts = {host.name: host for host in lab.up(specs)}
     try:
-        with webhook(lab.gateway) as told, disk(hosts[LLAMA]):
+        with serve_webhook(lab.gateway) as told, disk(hosts[LLAMA]):
             (tmp_path / "ops.url").write_text(f"http://{lab.gateway}:{told.port}/ops\n")
-            yield Room(vllm, tmp_path, hosts, told)
+            yield MonitoredBoxes(vllm, tmp_path, hosts, told)
     finally:
         for host in hosts.values():
             host.destroy()
 
 
-def test_one_box_asks_two_others_and_tells_of_each_fault(room: Room) -> None:
+def test_one_box_asks_two_others_and_tells_of_each_fault(room: MonitoredBoxes) -> None:
     watch, llama, vllm = room.hosts.values()
-    deployed(room.inventory(WATCH, LLAMA))
+    deploy_converged(room.inventory(WATCH, LLAMA))
     room.hears(WATCH, LLAMA)
     every = room.inventory(WATCH, LLAMA, VLLM)
-    deployed(every)
-    room.ground.keep(vllm)
+    deploy_converged(every)
+    room.ground.save_environment(vllm)
     room.hears(WATCH, LLAMA, VLLM)
-    assert red_lines(every) == {}
+    assert red_check_lines(every) == {}
 
     # whoever is not declared is let in nowhere, on this machine or on a box that is asked itself
     refused = f"curl -s -m 3 http://{llama.address}:9100/metrics || echo refused"
@@ -215,10 +229,10 @@ def test_one_box_asks_two_others_and_tells_of_each_fault(room: Room) -> None:
 
     # a drift, seen by a check
     vllm.run("systemctl -q disable rigwright_node")
-    assert rigwright("check", str(every), "--limit", VLLM).returncode == 1
+    assert run_rigwright("check", str(every), "--limit", VLLM).returncode == 1
     room.firing("CheckRed", box=VLLM, check="Q01", part="node")
     vllm.run("systemctl -q enable rigwright_node")
-    assert rigwright("check", str(every), "--limit", VLLM).returncode == 0
+    assert run_rigwright("check", str(every), "--limit", VLLM).returncode == 0
 
     # an engine that stands still, a disk that is full, a certificate that has ended; and a box that is off
     llama.run("systemctl kill --signal=STOP rigwright-chat.service")
@@ -226,10 +240,10 @@ def test_one_box_asks_two_others_and_tells_of_each_fault(room: Room) -> None:
     tls = "/run/rigwright_gateway/tls/office"
     put(llama, ended(), f"{tls}.crt", f"{tls}.key")
     llama.run("kill -HUP $(systemctl show -P MainPID rigwright_gateway)")
-    assert asked(vllm, HOSTILE) == 400
+    assert ask_status(vllm, HOSTILE) == 400
     room.shows("DCGM_|ALERTS")
     room.resolved("CheckRed", box=VLLM, check="Q01")
-    others = [room.told.of("/ops", alert, box=VLLM) for alert in ("InstanceDown", "GatewayDown")]
+    others = [room.told.alert_states("/ops", alert, box=VLLM) for alert in ("InstanceDown", "GatewayDown")]
     vllm.kill()
     for alert, labels in (
         ("InstanceDown", {"box": LLAMA, "instance": "chat"}),
@@ -238,7 +252,7 @@ def test_one_box_asks_two_others_and_tells_of_each_fault(room: Room) -> None:
         ("CertificateEnds", {"box": LLAMA, "door": f"{llama.address}:8443"}),
     ):
         room.firing(alert, **labels)
-    assert [room.told.of("/ops", alert, box=VLLM) for alert in ("InstanceDown", "GatewayDown")] == others
+    assert [room.told.alert_states("/ops", alert, box=VLLM) for alert in ("InstanceDown", "GatewayDown")] == others
     room.shows("^(?!.*ALERTS)")
     llama.run("systemctl kill --signal=CONT rigwright-chat.service")
     llama.run(f"rm {DISK}/full; systemctl reload rigwright_gateway")
@@ -253,14 +267,14 @@ def test_one_box_asks_two_others_and_tells_of_each_fault(room: Room) -> None:
 
     # an engine that has been taken over tells what it likes
     put(llama, TAKEN_OVER, "/run/taken.py")
-    tell(llama, LABELLED)
+    report_metrics(llama, LABELLED)
     llama.run(
         "systemd-run -q --unit=taken python3 /run/taken.py; cd /run/rigwright/instances/chat; "
         "until [ -S taken.sock ]; do sleep 0.1; done; chmod 666 taken.sock; "
         "ln -sfn $PWD/taken.sock /run/rigwright/gateway/chat"
     )
     mine = f'llamacpp:requests_processing{{box="{LLAMA}",instance="chat",exported_box="{WATCH}"}}'
-    (row,) = until(lambda: room.query(mine), "what it tells is heard")
+    (row,) = wait_until(lambda: room.query(mine), "what it tells is heard")
     assert row["metric"]["model_name"] == HOSTILE
     assert {one["metric"]["box"] for one in room.query("rig:running")} == {LLAMA, VLLM}
     for said in (
@@ -268,22 +282,22 @@ def test_one_box_asks_two_others_and_tells_of_each_fault(room: Room) -> None:
         "".join(f'x{{n="{n}"}} 1\n' for n in range(10_001)),
         f'x{{n="{"n" * 600}"}} 1\n',
     ):
-        tell(llama, said)
-        until(lambda: len(room.query("up == 0")) == 1, "what it tells is not heard")
+        report_metrics(llama, said)
+        wait_until(lambda: len(room.query("up == 0")) == 1, "what it tells is not heard")
         (silent,) = room.query("up == 0")
         assert (silent["metric"]["job"], silent["metric"]["box"]) == ("engine", LLAMA)
-        tell(llama, LABELLED)
-        until(lambda: room.query("up == 0") == [], "it is heard again")
+        report_metrics(llama, LABELLED)
+        wait_until(lambda: room.query("up == 0") == [], "it is heard again")
     llama.run("systemctl stop taken; systemctl restart rigwright-chat")
 
     watch.reboot()
     room.hears(WATCH, LLAMA, VLLM)
-    assert deploy(every).changed == []
-    assert red_lines(every) == {}
+    assert run_deploy(every).changed_operations == []
+    assert red_check_lines(every) == {}
 
-    deployed(room.inventory(WATCH, LLAMA))
+    deploy_converged(room.inventory(WATCH, LLAMA))
     room.hears(WATCH, LLAMA)
-    assert rigwright("remove", str(room.inventory(WATCH, LLAMA, VLLM)), "--yes").returncode == 0
+    assert run_rigwright("remove", str(room.inventory(WATCH, LLAMA, VLLM)), "--yes").returncode == 0
     for host in room.hosts.values():
         assert host.run("ls /etc/systemd/system | grep -c rigwright || true").strip() == "0"
         assert host.run("dpkg-query -W -f '${db:Status-Abbrev}\\n' '*prometheus*' | grep -c ^ii || true").strip() == "0"

@@ -4,127 +4,127 @@ from __future__ import annotations
 
 import pytest
 
-from lab import world
-from tests.hosts.drivers import KERNELS, NEW, OLD, Box, one_release
-from tests.hosts.support import deploy, plan, until
+from lab import card_faults
+from tests.hosts.driver_box import KERNELS, NEW, OLD, DriverBox, single_release_mark
+from tests.hosts.support import run_deploy, run_plan, wait_until
 
 
-def test_a_host_comes_out_with_its_driver_held_and_running(undriven: Box) -> None:
+def test_a_host_comes_out_with_its_driver_held_and_running(undriven: DriverBox) -> None:
     box, old = undriven, OLD[undriven.system]
     box.declare(power_w=280, sysctl={"net.ipv4.tcp_fin_timeout": 61}, module_options={"NVreg_EnableResizableBar": 1})
-    predicted = plan(box.inventory).planned
-    said = box.rig("deploy", status=1)
+    predicted = run_plan(box.inventory).planned_operations
+    said = box.run_rig("deploy", status=1)
     assert "needs a reboot: nouveau is bound to the cards" in said
-    assert (box.installed, box.loaded) == (old, "")
-    first = deploy(box.inventory, "--yes", "--data", "reboot=true")
+    assert (box.installed_driver, box.loaded_module) == (old, "")
+    first = run_deploy(box.inventory, "--yes", "--data", "reboot=true")
     assert first.status == 0, first.said
     assert "rebooting: nouveau is bound to the cards" in first.said
-    assert (box.installed, box.loaded) == (old, old)
-    assert {"NVIDIA driver | Driver module", "NVIDIA driver | Cards"} <= set(first.changed) <= set(predicted)
-    assert "nvidia-driver-cuda" in box.held
-    assert box.limits == [280.0, 280.0]
-    box.unchanged()
+    assert (box.installed_driver, box.loaded_module) == (old, old)
+    assert {"NVIDIA driver | Driver module", "NVIDIA driver | Cards"} <= set(first.changed_operations) <= set(predicted)
+    assert "nvidia-driver-cuda" in box.held_packages
+    assert box.power_limits == [280.0, 280.0]
+    box.assert_unchanged()
     box.host.reboot()
-    assert box.red() == set()
-    box.unchanged()
+    assert box.red_checks() == set()
+    box.assert_unchanged()
 
 
 @pytest.mark.all_only
-@one_release("debian-13")
-def test_an_upgrade_moves_the_driver_and_a_rollback_brings_it_back_from_kept_files(driven: Box) -> None:
+@single_release_mark("debian-13")
+def test_an_upgrade_moves_the_driver_and_a_rollback_brings_it_back_from_kept_files(driven: DriverBox) -> None:
     box, old, new = driven, OLD[driven.system], NEW[driven.system]
     box.lock(new)
     # a plain deploy leaves a driver that works, and the checks say that the lock has another one
-    assert deploy(box.inventory).changed == ["NVIDIA driver | Driver settings"]
-    box.unchanged()
-    assert box.red() == {"N14"}
-    assert "needs a reboot: the module" in box.rig("upgrade", status=1)
-    assert (box.installed, box.loaded) == (new, old)
-    assert "N02" in box.red()
-    box.rig("upgrade", "--reboot")
-    assert (box.installed, box.loaded) == (new, new)
-    assert box.red() == set()
-    box.unchanged()
+    assert run_deploy(box.inventory).changed_operations == ["NVIDIA driver | Driver settings"]
+    box.assert_unchanged()
+    assert box.red_checks() == {"N14"}
+    assert "needs a reboot: the module" in box.run_rig("upgrade", status=1)
+    assert (box.installed_driver, box.loaded_module) == (new, old)
+    assert "N02" in box.red_checks()
+    box.run_rig("upgrade", "--reboot")
+    assert (box.installed_driver, box.loaded_module) == (new, new)
+    assert box.red_checks() == set()
+    box.assert_unchanged()
     box.publish(new)  # the archive drops the older one
-    said = box.rig("rollback", "--driver", "--reboot")
+    said = box.run_rig("rollback", "--driver", "--reboot")
     assert f"the archive has dropped {old}: using stored files" in said
-    assert (box.installed, box.loaded) == (old, old)
-    assert box.red() == {"N14", "N20"}
-    box.rig("upgrade", "--reboot")
-    assert (box.installed, box.loaded) == (new, new)
-    assert box.red() == set()
+    assert (box.installed_driver, box.loaded_module) == (old, old)
+    assert box.red_checks() == {"N14", "N20"}
+    box.run_rig("upgrade", "--reboot")
+    assert (box.installed_driver, box.loaded_module) == (new, new)
+    assert box.red_checks() == set()
 
 
 @pytest.mark.all_only
-@one_release("debian-12")
-def test_a_reboot_that_comes_back_on_a_kernel_without_the_module_is_said(driven: Box) -> None:
+@single_release_mark("debian-12")
+def test_a_reboot_that_comes_back_on_a_kernel_without_the_module_is_said(driven: DriverBox) -> None:
     box, older = driven, KERNELS[driven.system][0]
-    world.boot_with(box.host, older)
+    card_faults.boot_with(box.host, older)
     box.host.run(f"rm -rf /lib/modules/{older}/updates && depmod {older}")
     box.lock(NEW[box.system])
-    said = box.rig("upgrade", "--reboot", status=1)
+    said = box.run_rig("upgrade", "--reboot", status=1)
     assert older in said
     assert "check what the boot loader starts" in said
-    world.boot_with(box.host, None)
-    box.rig("upgrade", "--reboot")
-    assert box.red() == set()
+    card_faults.boot_with(box.host, None)
+    box.run_rig("upgrade", "--reboot")
+    assert box.red_checks() == set()
 
 
 @pytest.mark.all_only
-def test_a_driver_that_is_not_declared_any_more_is_let_go_and_a_removal_takes_it_off(driven: Box) -> None:
+def test_a_driver_that_is_not_declared_any_more_is_let_go_and_a_removal_takes_it_off(driven: DriverBox) -> None:
     box = driven
-    assert box.held
+    assert box.held_packages
     box.declare(managed=False)
-    released = deploy(box.inventory)
+    released = run_deploy(box.inventory)
     assert released.status == 0, released.said
-    assert released.changed == ["NVIDIA driver | Stop managing the driver"]
-    assert box.held == set()
+    assert released.changed_operations == ["NVIDIA driver | Stop managing the driver"]
+    assert box.held_packages == set()
     assert box.host.run("ls /etc/apt/*/*rigwright* 2>/dev/null", check=False) == ""
-    assert box.loaded == OLD[box.system]
-    box.unchanged()
+    assert box.loaded_module == OLD[box.system]
+    box.assert_unchanged()
     box.declare()
-    box.rig("deploy")
-    assert "nvidia-driver-cuda" in box.held
-    box.rig("remove", "--yes")
-    assert (box.held, box.installed) == (set(), "")
+    box.run_rig("deploy")
+    assert "nvidia-driver-cuda" in box.held_packages
+    box.run_rig("remove", "--yes")
+    assert (box.held_packages, box.installed_driver) == (set(), "")
     assert box.host.run("find / -xdev -name '*rigwright*' -not -path '/proc/*' -not -path '/sys/*' 2>/dev/null") == ""
 
 
 @pytest.mark.all_only
-@one_release("debian-13")
+@single_release_mark("debian-13")
 @pytest.mark.parametrize("what", ["powered off", pytest.param("controller killed", marks=pytest.mark.all_only)])
-def test_a_transaction_that_ends_in_the_middle_is_finished_by_the_next_run(undriven: Box, what: str) -> None:
+def test_a_transaction_that_ends_in_the_middle_is_finished_by_the_next_run(undriven: DriverBox, what: str) -> None:
     box = undriven
     box.interrupt(what, "==> installing the driver")
-    box.rig("deploy", "--reboot")
-    assert (box.installed, box.loaded) == (OLD[box.system],) * 2
-    assert box.red() == set()
-    box.unchanged()
+    box.run_rig("deploy", "--reboot")
+    assert (box.installed_driver, box.loaded_module) == (OLD[box.system],) * 2
+    assert box.red_checks() == set()
+    box.assert_unchanged()
 
 
 @pytest.mark.all_only
-@one_release("debian-13")
-def test_cards_of_an_operators_own_driver_are_set_too_and_let_go_when_no_longer_declared(driven: Box) -> None:
+@single_release_mark("debian-13")
+def test_cards_of_an_operators_own_driver_are_set_too_and_let_go_when_no_longer_declared(driven: DriverBox) -> None:
     box = driven
     box.declare(managed=False, power_w=280, clocks_mhz=(210, 1695), sysctl={"net.ipv4.tcp_fin_timeout": 61})
-    first = deploy(box.inventory)
+    first = run_deploy(box.inventory)
     assert first.status == 0, first.said
-    assert (box.limits, box.held) == ([280.0, 280.0], set())
+    assert (box.power_limits, box.held_packages) == ([280.0, 280.0], set())
     assert box.host.run("sysctl -n net.ipv4.tcp_fin_timeout").strip() == "61"
-    box.unchanged()
+    box.assert_unchanged()
     # N03: device files that nothing of ours makes at boot any more, and this box's operator neither
     box.host.reboot()
-    until(lambda: box.limits == [280.0, 280.0], "limits that are set again at boot")
-    assert box.red() == {"N03"}
-    box.unchanged()
+    wait_until(lambda: box.power_limits == [280.0, 280.0], "limits that are set again at boot")
+    assert box.red_checks() == {"N03"}
+    box.assert_unchanged()
     box.host.run("nvidia-smi -pl 350 && sysctl -w net.ipv4.tcp_fin_timeout=60")
-    assert box.red() == {"N03", "N12", "N21"}
-    assert deploy(box.inventory).changed == ["NVIDIA cards | Cards"]
-    assert (box.limits, box.red()) == ([280.0, 280.0], {"N03"})
+    assert box.red_checks() == {"N03", "N12", "N21"}
+    assert run_deploy(box.inventory).changed_operations == ["NVIDIA cards | Cards"]
+    assert (box.power_limits, box.red_checks()) == ([280.0, 280.0], {"N03"})
     box.declare(managed=False)
-    last = deploy(box.inventory)
-    assert last.changed == ["NVIDIA cards | Undeclared settings"], last.said
-    assert box.limits == [350.0, 350.0]
+    last = run_deploy(box.inventory)
+    assert last.changed_operations == ["NVIDIA cards | Undeclared settings"], last.said
+    assert box.power_limits == [350.0, 350.0]
     ours = "/etc/sysctl.d/60-rigwright.conf /etc/systemd/system/rigwright-power.service /etc/rigwright/driver.json"
     assert box.host.run(f"find /etc/rigwright/cards {ours} -type f 2>/dev/null", check=False) == ""
-    box.unchanged()
+    box.assert_unchanged()

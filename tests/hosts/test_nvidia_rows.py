@@ -1,6 +1,6 @@
 """The table of drivers on hosts: each way in which an archive brings one, and what becomes of a driver that is there.
 
-Hosts that run Ubuntu are stand-ins (lab.ubuntu). What differs in a name alone is left to the plan's own tests.
+Hosts that run Ubuntu are stand-ins (lab.stand_in_ubuntu). What differs in a name alone is left to the plan's own tests.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from lab import ubuntu, world
-from lab.labs import Lab
-from lab.nvidia import archive, from_nvidia, from_ubuntu, kernels
-from lab.nvidia.deb import Deb
-from lab.nvidia.keys import Key
-from lab.nvidia.offered import Archives
-from lab.nvidia.parts import smi
-from tests.hosts import drivers, ubuntus
-from tests.hosts.drivers import C22G, C2080, C3090, C5090, OLD, Box
-from tests.hosts.support import deploy
-from tests.hosts.ubuntus import LTS, PRODUCTION, UbuntuBox
+from lab import card_faults, stand_in_ubuntu
+from lab.nvidia import apt_archive, kernel_packages, nvidia_driver_packages, ubuntu_driver_packages
+from lab.nvidia.debian_packages import StandInDeb
+from lab.nvidia.package_contents import render_smi
+from lab.nvidia.served_archives import ServedArchives
+from lab.nvidia.signing_keys import SigningKey
+from lab.throwaway_lab import ThrowawayLab
+from tests.hosts import driver_box, ubuntu_box
+from tests.hosts.driver_box import C22G, C2080, C3090, C5090, OLD, DriverBox
+from tests.hosts.support import run_deploy
+from tests.hosts.ubuntu_box import LTS, PRODUCTION, UbuntuBox
 
 ALL = "main restricted universe multiverse"
 MINE = "/etc/apt/sources.list.d/cuda.list"
@@ -31,26 +31,28 @@ OURS = "/etc/apt/sources.list.d/rigwright-nvidia.sources"
 COMPONENT = "/etc/apt/sources.list.d/rigwright-component.sources"
 INSTALLED = "dpkg-query -W -f '${db:Status-Status} ${Package} ${Version}\\n' | grep '^installed'"
 NEWER, NEWEST = "580.190.02", "580.200.01"
-Boot = Callable[..., Box]
+Boot = Callable[..., DriverBox]
 
 
 def on(*systems: str) -> pytest.MarkDecorator:
     """Hosts whose trees are of one release of Debian's."""
-    (tree,) = {ubuntu.RELEASES[one].tree if one in ubuntu.RELEASES else one for one in systems}
+    (tree,) = {stand_in_ubuntu.RELEASES[one].tree if one in stand_in_ubuntu.RELEASES else one for one in systems}
     return pytest.mark.parametrize("release", [tree], indirect=True)
 
 
 @pytest.fixture
-def up(lab: Lab, release: str, key: Key, layers: Path, undriven_layer: str, tmp_path: Path) -> Iterator[Boot]:
+def up(
+    lab: ThrowawayLab, release: str, key: SigningKey, layers: Path, undriven_layer: str, tmp_path: Path
+) -> Iterator[Boot]:
     """Boot a host with all but a driver: `up(system, *cards)`."""
-    booted: list[Box] = []
+    booted: list[DriverBox] = []
 
-    def boot(system: str, *cards: str, components: str = ALL) -> Box:
+    def boot(system: str, *cards: str, components: str = ALL) -> DriverBox:
         if system == release:
-            box = drivers.boot(lab, release, tmp_path / "box", key, undriven_layer, cards=cards)
+            box = driver_box.boot_driver_box(lab, release, tmp_path / "box", key, undriven_layer, cards=cards)
         else:
-            over = ubuntus.layer(lab, system, tmp_path, key, undriven_layer, layers)
-            box = ubuntus.boot(
+            over = ubuntu_box.make_ubuntu_layer(lab, system, tmp_path, key, undriven_layer, layers)
+            box = ubuntu_box.boot_ubuntu_box(
                 lab, system, tmp_path / "box", key, over, undriven_layer, cards=cards, components=components
             )
         booted.append(box)
@@ -62,7 +64,7 @@ def up(lab: Lab, release: str, key: Key, layers: Path, undriven_layer: str, tmp_
 
 
 @dataclass(frozen=True)
-class Driver:
+class ExpectedDriver:
     """What a row of the table comes to."""
 
     version: str
@@ -71,46 +73,46 @@ class Driver:
     also_held: tuple[str, ...] = ()
 
 
-def server(version: str, kernel: str, suffix: str = "-open") -> Driver:
+def server(version: str, kernel: str, suffix: str = "-open") -> ExpectedDriver:
     """Of Ubuntu's own archive: modules that are built for each kernel, which is held with them."""
-    b = f"{from_nvidia.branch_of(version)}-server"
+    b = f"{nvidia_driver_packages.driver_branch(version)}-server"
     packages = (f"linux-modules-nvidia-{b}{suffix}-{kernel}", f"nvidia-headless-no-dkms-{b}{suffix}")
     flavour = "open" if suffix else "proprietary"
-    return Driver(version, flavour, (*packages, f"nvidia-utils-{b}"), (f"linux-image-{kernel}",))
+    return ExpectedDriver(version, flavour, (*packages, f"nvidia-utils-{b}"), (f"linux-image-{kernel}",))
 
 
-def packages(box: Box) -> dict[str, str]:
+def packages(box: DriverBox) -> dict[str, str]:
     """Package -> version of all that is installed."""
     return dict(line.split()[1:] for line in box.host.run(INSTALLED).splitlines())
 
 
-def holds(box: Box, driver: Driver) -> None:
+def holds(box: DriverBox, driver: ExpectedDriver) -> None:
     """Assert that a host has a driver, whole, running and held, and that there is nothing left to do."""
     there = packages(box)
     assert set(driver.packages) <= set(there)
-    assert (box.installed, box.loaded) == (driver.version, driver.version)
+    assert (box.installed_driver, box.loaded_module) == (driver.version, driver.version)
     said = box.host.run("cat /proc/driver/nvidia/version")
     assert ("Open Kernel Module" in said) == (driver.flavour == "open")
     assert box.host.run("nvidia-smi -L").count("GPU-") == len(box.host.spec.cards)
-    assert {*driver.packages, *driver.also_held} <= box.held
-    assert box.red() == set()
-    assert deploy(box.inventory).changed == []
+    assert {*driver.packages, *driver.also_held} <= box.held_packages
+    assert box.red_checks() == set()
+    assert run_deploy(box.inventory).changed_operations == []
 
 
-def converge(box: Box, driver: Driver) -> str:
+def converge(box: DriverBox, driver: ExpectedDriver) -> str:
     """Deploy once, and assert that the driver is there; returns what was said."""
-    said = box.rig("deploy", "--reboot")
+    said = box.run_rig("deploy", "--reboot")
     holds(box, driver)
     return said
 
 
-def runs(box: Box, *names: str) -> None:
+def runs(box: DriverBox, *names: str) -> None:
     """Have a driver on a host before us: install packages, and load what they bring."""
     box.host.run(f"apt-get -qq update; DEBIAN_FRONTEND=noninteractive apt-get -qq install -y {' '.join(names)}")
     box.host.run("modprobe -r nouveau && modprobe nvidia-uvm")
 
 
-def put(box: Box, path: str, text: str) -> None:
+def put(box: DriverBox, path: str, text: str) -> None:
     """Write a file of the operator's."""
     box.host.run(f"printf %s {shlex.quote(text)} > {path}")
 
@@ -124,7 +126,7 @@ def test_a_component_that_is_off_is_switched_on_and_goes_with_a_removal(up: Boot
     said = converge(box, server(LTS, "generic-hwe-22.04"))
     assert "switching on the component restricted" in said
     assert "dkms" not in packages(box)
-    box.rig("remove", "--yes")
+    box.run_rig("remove", "--yes")
     assert box.host.run("ls /etc/apt/*/*rigwright* 2>/dev/null", check=False) == ""
     left = packages(box)
     assert {name for name in left if "nvidia" in name} == set()
@@ -145,7 +147,7 @@ def test_nvidias_newer_packages_for_ubuntu_have_no_branch_in_their_names_and_are
     box.publish(PRODUCTION, "615.71.09")
     box.declare(source="nvidia", branch=595)
     box.lock(PRODUCTION)
-    converge(box, Driver(PRODUCTION, "open", ("nvidia-dkms-open", "libnvidia-compute", "nvidia-utils")))
+    converge(box, ExpectedDriver(PRODUCTION, "open", ("nvidia-dkms-open", "libnvidia-compute", "nvidia-utils")))
 
 
 @pytest.mark.all_only
@@ -159,33 +161,35 @@ def test_what_cannot_be_mixed_is_refused_untouched_and_once_it_is_gone_a_mixed_b
     put(box, MINE, "deb https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64/ /\n")
     before = time.time_ns()
     for verb in (("plan",), ("deploy", "--reboot")):
-        said = box.rig(*verb, status=1)
+        said = box.run_rig(*verb, status=1)
         assert "refused: /usr/bin/nvidia-uninstall comes from a .run file" in said
         assert f"refused: {MINE} names NVIDIA's archive for debian12, but this is ubuntu-24.04" in said
     caches = ("/var/log/", "/var/lib/systemd/", "/var/cache/apt/")
-    assert [path for path in box.host.written(before) if not path.startswith(caches)] == []
+    assert [path for path in box.host.changed_paths(before) if not path.startswith(caches)] == []
     box.host.run(f"rm /usr/bin/nvidia-uninstall {MINE}")
     built = ("nvidia-dkms-580-open", "libnvidia-compute-580", "nvidia-utils-580", "nvidia-compute-utils-580")
-    converge(box, Driver(LTS, "open", built))
+    converge(box, ExpectedDriver(LTS, "open", built))
 
 
 @pytest.mark.all_only
 @on("ubuntu-24.04")
 def test_a_driver_of_a_ppa_is_replaced_and_cards_that_fail_with_open_modules_get_proprietary_ones(up: Boot) -> None:
     box = up("ubuntu-24.04", C22G, C3090)
-    world.change(box.host, "0000:01:00.0", vram_mib=22528)
-    debs = from_ubuntu.stack("590.48.01", "24.04", from_ubuntu.DESKTOP)
-    suite = archive.Suite("noble", "noble", "24.04", "LP-PPA-graphics-drivers", "Proprietary GPU Drivers")
-    archive.write(box.lab.shelf / "ppa", debs, box.key, suite)
-    put(box, MINE, f"deb [signed-by={ubuntu.ARMOURED}] {box.lab.shelf_url}/ppa noble restricted\n")
+    card_faults.change_card(box.host, "0000:01:00.0", vram_mib=22528)
+    debs = ubuntu_driver_packages.stack_packages("590.48.01", "24.04", ubuntu_driver_packages.DESKTOP)
+    suite = apt_archive.SuiteLayout("noble", "noble", "24.04", "LP-PPA-graphics-drivers", "Proprietary GPU Drivers")
+    apt_archive.write_archive(box.lab.shelf_folder / "ppa", debs, box.key, suite)
+    put(box, MINE, f"deb [signed-by={stand_in_ubuntu.ARMOURED}] {box.lab.shelf_url}/ppa noble restricted\n")
     runs(box, "linux-headers-generic", "nvidia-driver-590-open")
-    assert box.loaded == "590.48.01"
+    assert box.loaded_module == "590.48.01"
     box.declare()
-    steps = [line.split(None, 2)[2] for line in box.rig("plan").splitlines() if line.startswith("box   nvidia_driver")]
+    steps = [
+        line.split(None, 2)[2] for line in box.run_rig("plan").splitlines() if line.startswith("box   nvidia_driver")
+    ]
     assert [step.partition(" ")[0] for step in steps] == ["install", "reboot"]
     assert "580 with proprietary modules from the distribution's archive  installed: 590.48.01 with open" in steps[0]
     said = converge(box, server(LTS, "generic", ""))
-    assert "nvidia_driver" not in box.rig("plan")
+    assert "nvidia_driver" not in box.run_rig("plan")
     assert "rebooting: the module 590.48.01 is loaded" in said
     assert [name for name in packages(box) if "590" in name] == []
 
@@ -198,13 +202,13 @@ def test_a_desktops_driver_of_the_distribution_is_adopted_as_it_is(up: Boot) -> 
     runs(box, *desktop)
     before = packages(box)
     box.declare()
-    box.rig("deploy")
+    box.run_rig("deploy")
     assert packages(box) == before
-    holds(box, Driver(LTS, "open", desktop, ("linux-image-generic",)))
+    holds(box, ExpectedDriver(LTS, "open", desktop, ("linux-image-generic",)))
     box.host.run("rm -rf /var/lib/apt/lists/*")
-    assert deploy(box.inventory).changed == []
+    assert run_deploy(box.inventory).changed_operations == []
     box.host.reboot()
-    assert (box.loaded, box.red()) == (LTS, set())
+    assert (box.loaded_module, box.red_checks()) == (LTS, set())
 
 
 @pytest.mark.all_only
@@ -218,17 +222,17 @@ def test_an_upgrade_of_ubuntus_own_waits_for_modules_and_then_moves_the_kernel_w
     try:
         # a newer driver for the kernel that is there, and a newer kernel that has none
         box.distribute(NEWER, new, without=1, respin=2)
-        box.rig("upgrade", "--reboot")
+        box.run_rig("upgrade", "--reboot")
         holds(box, server(NEWER, "generic"))
         assert packages(box)["linux-image-generic"] == "6.8.0-40.40"
         box.distribute(NEWEST, new, respin=3)
-        assert "rebooting: the module" in box.rig("upgrade", "--reboot")
+        assert "rebooting: the module" in box.run_rig("upgrade", "--reboot")
         holds(box, server(NEWEST, "generic"))
         assert box.host.run("uname -r").strip() == new
         there = packages(box)
         assert {there[f"linux-{name}generic"] for name in ("", "image-", "headers-")} == {"6.8.0-45.45"}
         assert {f"linux-image-{old}", f"linux-image-{new}", f"linux-modules-extra-{new}"} <= set(there)
-        said = box.rig("rollback", "--driver", "--reboot", status=1)
+        said = box.run_rig("rollback", "--driver", "--reboot", status=1)
         assert "refused: the previous driver has modules only for the previous kernel" in said
     finally:
         box.distribute()
@@ -239,7 +243,7 @@ def test_an_upgrade_of_ubuntus_own_waits_for_modules_and_then_moves_the_kernel_w
 def test_an_archive_that_the_operator_has_named_is_not_named_twice(up: Boot) -> None:
     box, version = up("debian-12", C2080, C3090, C5090), OLD["debian-12"]
     box.publish(version)
-    cuda = box.lab.shelf / "cuda"
+    cuda = box.lab.shelf_folder / "cuda"
     cuda.mkdir(exist_ok=True)
     (cuda / "repos").symlink_to("../nvidia")
     key = "/usr/share/keyrings/cuda-archive-keyring.asc"
@@ -249,47 +253,61 @@ def test_an_archive_that_the_operator_has_named_is_not_named_twice(up: Boot) -> 
     box.declare()
     box.inventory.write_text(box.inventory.read_text().replace("/nvidia'", "/cuda/repos'"))
     box.lock(version)
-    converge(box, Driver(version, "open", ("nvidia-kernel-open-dkms", "nvidia-driver-cuda", "nvidia-persistenced")))
+    converge(
+        box, ExpectedDriver(version, "open", ("nvidia-kernel-open-dkms", "nvidia-driver-cuda", "nvidia-persistenced"))
+    )
     assert MINE in box.host.run("ls /etc/apt/sources.list.d/*").split()
     assert OURS not in box.host.run("ls /etc/apt/sources.list.d/*").split()
     box.host.run("apt-get update --error-on=any")
     box.host.run(f"rm {MINE}")
-    assert deploy(box.inventory).changed == ["NVIDIA driver | Driver settings"]
+    assert run_deploy(box.inventory).changed_operations == ["NVIDIA driver | Driver settings"]
     box.host.run("apt-get update --error-on=any")
     put(box, MINE, mine)
     assert "Conflicting values set for option Signed-By" in box.host.run("apt-get update 2>&1", check=False)
-    assert "NVIDIA driver | Undeclared settings" in deploy(box.inventory).changed
+    assert "NVIDIA driver | Undeclared settings" in run_deploy(box.inventory).changed_operations
     box.host.run("apt-get update --error-on=any")
-    assert deploy(box.inventory).changed == []
+    assert run_deploy(box.inventory).changed_operations == []
 
 
-def debians_own() -> list[Deb]:
+def debians_own() -> list[StandInDeb]:
     """Debian's driver: as NVIDIA's packages, with its own ones for the tools and for all of it."""
     version, deb = "550.163.01", "550.163.01-2"
     nvidias = ("nvidia-driver-cuda", "nvidia-driver", "nvidia-open", "cuda-drivers")
-    found = [one for one in from_nvidia.debian(version, revision="2") if one.name not in nvidias]
+    found = [one for one in nvidia_driver_packages.nvidia_debian_debs(version, revision="2") if one.name not in nvidias]
     source = "nvidia-graphics-drivers"
-    tool = Deb("nvidia-smi", deb, source, (f"libnvidia-ml1 (= {deb})",), files={"usr/bin/nvidia-smi": smi(version)})
+    tool = StandInDeb(
+        "nvidia-smi", deb, source, (f"libnvidia-ml1 (= {deb})",), files={"usr/bin/nvidia-smi": render_smi(version)}
+    )
     needs = tuple(
         f"{name} (= {deb})" for name in ("nvidia-kernel-dkms", "nvidia-smi", "libcuda1", "nvidia-alternative")
     )
-    headers = [deb for deb in kernels.kernels(drivers.KERNELS["debian-13"], "amd64") if "headers" in deb.name]
-    return [*found, *headers, tool, Deb("nvidia-alternative", deb, source), Deb("nvidia-driver", deb, source, needs)]
+    headers = [
+        deb
+        for deb in kernel_packages.kernel_packages(driver_box.KERNELS["debian-13"], "amd64")
+        if "headers" in deb.name
+    ]
+    return [
+        *found,
+        *headers,
+        tool,
+        StandInDeb("nvidia-alternative", deb, source),
+        StandInDeb("nvidia-driver", deb, source, needs),
+    ]
 
 
 @pytest.mark.all_only
 @on("debian-13")
 def test_debians_own_driver_is_too_old_and_gives_way_to_nvidias(up: Boot) -> None:
     box, version = up("debian-13", C2080, C3090, C5090), OLD["debian-13"]
-    archives = Archives(box.lab.shelf, box.lab.shelf_url, box.key)
+    archives = ServedArchives(box.lab.shelf_folder, box.lab.shelf_url, box.key)
     archives.write_distribution("debian-13", debians_own(), name="older")
-    put(box, "/etc/apt/sources.list.d/older.sources", archives.source("debian-13", name="older"))
+    put(box, "/etc/apt/sources.list.d/older.sources", archives.distribution_source("debian-13", name="older"))
     box.publish(version)
     runs(box, "linux-headers-amd64", "nvidia-driver")
     box.declare()
     box.lock(version)
     said = converge(
-        box, Driver(version, "open", ("nvidia-kernel-open-dkms", "nvidia-driver-cuda", "nvidia-persistenced"))
+        box, ExpectedDriver(version, "open", ("nvidia-kernel-open-dkms", "nvidia-driver-cuda", "nvidia-persistenced"))
     )
     assert "rebooting: the module 550.163.01 is loaded" in said
     assert [name for name, text in packages(box).items() if text.startswith("550")] == []

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from lab.hosts import Host
-from lab.labs import Lab
-from tests.hosts.gateway_box import rigwright
-from tests.hosts.support import CHAT, api_key, deploy, main_pid, served, until, write_inventory
-from tests.unit.terminal import on_terminal
+from lab.hosts import LabHost
+from lab.throwaway_lab import ThrowawayLab
+from tests.hosts.gateway_box import run_rigwright
+from tests.hosts.support import CHAT, api_key, is_serving, main_pid, run_deploy, wait_until, write_inventory
+from tests.unit.pseudo_terminal import run_on_terminal
 
 pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 
@@ -23,7 +23,7 @@ SILENT = "/run/rigwright/silent/chat"
 
 
 def health(inventory: Path) -> tuple[int, dict[str, Any], float]:
-    done = rigwright("health", str(inventory), "--json")
+    done = run_rigwright("health", str(inventory), "--json")
     assert done.stdout, done.stderr
     (host,) = json.loads(done.stdout)
     assert host["instances"], host
@@ -32,15 +32,15 @@ def health(inventory: Path) -> tuple[int, dict[str, Any], float]:
 
 def on_a_terminal(columns: int, *words: str) -> list[str]:
     """What the command writes on a terminal of so many columns."""
-    _, said = on_terminal([sys.executable, "-m", "cli", *words], os.environ, columns)
+    _, said = run_on_terminal([sys.executable, "-m", "cli", *words], os.environ, columns)
     return said.replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines()
 
 
-def test_one_look_tells_what_is_so(lab: Lab, converged: Host, inventory: Path, tmp_path: Path) -> None:
+def test_one_look_tells_what_is_so(lab: ThrowawayLab, converged: LabHost, inventory: Path, tmp_path: Path) -> None:
     code, one, took = health(inventory)
     assert (code, one["state"], one["errors"]) == (0, "ready", [])
     assert one["metrics"]["tokens"] >= 1
-    done = rigwright("status", str(inventory))
+    done = run_rigwright("status", str(inventory))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "as declared" in done.stdout
     rows = on_a_terminal(80, "status", str(inventory))
@@ -57,51 +57,51 @@ def test_one_look_tells_what_is_so(lab: Lab, converged: Host, inventory: Path, t
     assert (code, one["state"]) == (1, "wedged"), one
     print(f"looks took {took}, {silent_took} and {wedged_took} s")
     assert max(silent_took, wedged_took) < 3
-    assert "chat is wedged" in rigwright("status", str(inventory)).stdout
+    assert "chat is wedged" in run_rigwright("status", str(inventory)).stdout
     converged.run(f"kill -CONT {pid}")
-    until(lambda: health(inventory)[1]["state"] == "ready", "ready again", 30)
+    wait_until(lambda: health(inventory)[1]["state"] == "ready", "ready again", 30)
     assert converged.run(f"ls {SILENT} 2>/dev/null || true") == ""
 
     converged.run("systemctl stop rigwright-chat; touch /run/reboot-required")
     assert health(inventory)[:2][1]["state"] == "stopped"
-    stopped = rigwright("status", str(inventory))
+    stopped = run_rigwright("status", str(inventory))
     assert (stopped.returncode, "a reboot is pending" in stopped.stdout) == (1, True)
     converged.run("systemctl start rigwright-chat")
-    until(lambda: served(converged), "it serves again")
+    wait_until(lambda: is_serving(converged), "it serves again")
 
     # of an inventory that is refused, what runs is told
     refused = tmp_path / "refused.py"
     refused.write_text(inventory.read_text().replace("llamacpp/demo", "llamacpp/none"))
-    done = rigwright("status", str(refused), "--json")
+    done = run_rigwright("status", str(refused), "--json")
     assert done.returncode == 2, done.stderr
     assert "llamacpp/none" in done.stderr
     assert [(row["instance"], row["state"]) for row in json.loads(done.stdout)[0]["instances"]] == [("chat", "active")]
 
 
 @pytest.mark.all_only
-def test_one_that_cannot_start_has_failed_and_says_why(converged: Host, inventory: Path) -> None:
+def test_one_that_cannot_start_has_failed_and_says_why(converged: LabHost, inventory: Path) -> None:
     converged.run("systemctl stop rigwright-chat")
     path = converged.run("tail -n 1 /etc/rigwright/current/weights/chat 2>/dev/null || true").strip()
     weights = path or converged.run("find /srv/models -name '*.gguf' | head -n 1").strip()
     converged.run(f"mv {weights} {weights}.away && printf broken > {weights}")
     converged.run("systemctl start --no-block rigwright-chat", check=False)
-    until(lambda: health(inventory)[1]["state"] == "failed", "failed", 60)
+    wait_until(lambda: health(inventory)[1]["state"] == "failed", "failed", 60)
     code, one, _ = health(inventory)
     assert (code, any("is not a GGUF" in error for error in one["errors"])) == (1, True), one
-    told = rigwright("diagnose", str(inventory), "--json", "--no-checks")
+    told = run_rigwright("diagnose", str(inventory), "--json", "--no-checks")
     (host,) = json.loads(told.stdout)
     assert (told.returncode, host["causes"][0]["id"]) == (1, "invalid-magic-characters"), host
     assert "state-failed" in {cause["id"] for cause in host["causes"]}
     converged.run(
         f"mv {weights}.away {weights}; systemctl reset-failed rigwright-chat; systemctl restart rigwright-chat"
     )
-    until(lambda: served(converged), "it serves again")
+    wait_until(lambda: is_serving(converged), "it serves again")
 
 
 @pytest.mark.all_only
-def test_what_it_can_do_is_asked_at_its_socket_and_leaves_nothing(converged: Host, inventory: Path) -> None:
+def test_what_it_can_do_is_asked_at_its_socket_and_leaves_nothing(converged: LabHost, inventory: Path) -> None:
     before = converged.run("systemctl show -P InvocationID rigwright-chat")
-    done = rigwright("verify", str(inventory), "--json")
+    done = run_rigwright("verify", str(inventory), "--json")
     (host,) = json.loads(done.stdout)["hosts"]
     found = {one["check"]: (one["verdict"], one["detail"]) for one in host["instances"][0]["checks"]}
     # a model of 0.8 MB says one sentence, whatever it is asked
@@ -120,8 +120,8 @@ def test_what_it_can_do_is_asked_at_its_socket_and_leaves_nothing(converged: Hos
 
 
 @pytest.mark.all_only
-def test_what_it_bears_is_seen_under_the_deploy_lock(converged: Host, inventory: Path) -> None:
-    done = rigwright("stress", str(inventory), "--json")
+def test_what_it_bears_is_seen_under_the_deploy_lock(converged: LabHost, inventory: Path) -> None:
+    done = run_rigwright("stress", str(inventory), "--json")
     (one,) = json.loads(done.stdout)["hosts"][0]["instances"]
     found = {check["check"]: check for check in one["checks"]}
     # one sentence is no code, and a context of 1,024 tokens has room for no needle and no conversation
@@ -131,32 +131,32 @@ def test_what_it_bears_is_seen_under_the_deploy_lock(converged: Host, inventory:
     assert converged.run("systemctl list-units --all --plain --no-legend 'rw-client-*'") == ""
     lease = "/run/rigwright/locks/lease"
     converged.run(f"mkdir -p /run/rigwright/locks; systemd-run --quiet flock -n {lease} sleep 60")
-    until(lambda: converged.run(f"flock -n {lease} true || echo held").strip() == "held", "held by somebody else")
-    held = rigwright("stress", str(inventory), "--json")
+    wait_until(lambda: converged.run(f"flock -n {lease} true || echo held").strip() == "held", "held by somebody else")
+    held = run_rigwright("stress", str(inventory), "--json")
     assert held.returncode == 2, held.stdout
 
 
 @pytest.mark.all_only
-def test_clients_of_a_gateway_come_through_it(lab: Lab, converged: Host, tmp_path: Path) -> None:
-    address = str(converged.connection["ssh_hostname"])
+def test_clients_of_a_gateway_come_through_it(lab: ThrowawayLab, converged: LabHost, tmp_path: Path) -> None:
+    address = str(converged.inventory_keys["ssh_hostname"])
     listeners = {
         "lan": {"address": "0.0.0.0", "port": 8000, "keys": False},
         "office": {"address": "0.0.0.0", "port": 8443, "tls": True, "names": ["llm.example.org", address]},
     }
     inventory = write_inventory(tmp_path, lab, converged, instances=CHAT, gateway={"listeners": listeners})
-    run = deploy(inventory)
+    run = run_deploy(inventory)
     assert run.status == 0, run.said
-    made = rigwright("keys", str(inventory), "make", "verifier")
+    made = run_rigwright("keys", str(inventory), "make", "verifier")
     assert made.returncode == 0, made.stderr
     (tmp_path / "client.key").write_text(made.stdout)
     key = ("--key-file", str(tmp_path / "client.key"))
     for options in (("--listener", "lan"), ("--listener", "office", *key)):
-        done = rigwright("verify", str(inventory), "--json", "--gateway", *options)
+        done = run_rigwright("verify", str(inventory), "--json", "--gateway", *options)
         (one,) = json.loads(done.stdout)["hosts"][0]["instances"]
         found = {check["check"]: check["verdict"] for check in one["checks"]}
         assert (one["ended"], one["gateway"], found["server"], found["completion"]) == ("", True, "ok", "skip"), one
     (tmp_path / "client.key").write_text("wrong\n")
-    done = rigwright("verify", str(inventory), "--json", "--gateway", "--listener", "office", *key)
+    done = run_rigwright("verify", str(inventory), "--json", "--gateway", "--listener", "office", *key)
     (one,) = json.loads(done.stdout)["hosts"][0]["instances"]
     assert (one["checks"][0]["verdict"], "401" in one["checks"][0]["detail"]) == ("fail", True)
     assert health(inventory)[1]["state"] == "ready"

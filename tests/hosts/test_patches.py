@@ -14,15 +14,23 @@ from pathlib import Path
 import pytest
 import requests
 
-from lab.hosts import Host
-from lab.labs import Lab
-from lab.tunnel import tunnel
+from lab.hosts import LabHost
+from lab.ssh_tunnel import forward_port
+from lab.throwaway_lab import ThrowawayLab
 from rigwright.paths import ROOT
 from tests.hosts import env_box, patch_box, vllm_box
-from tests.hosts.conftest import Boot
-from tests.hosts.env_box import Ground
-from tests.hosts.support import PORT, check, deploy, red, red_lines, until, write_inventory
-from tests.locks import lock_text
+from tests.hosts.conftest import BootHost
+from tests.hosts.env_box import EnvironmentServers
+from tests.hosts.support import (
+    PORT,
+    check_verdicts,
+    red_check_lines,
+    red_checks,
+    run_deploy,
+    wait_until,
+    write_inventory,
+)
+from tests.lock_files import render_sealed_lock
 
 # neither Python nor what patches it is the release's own
 pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
@@ -33,14 +41,14 @@ COMPILING = Path(__file__).with_name("engine_deploy.py")
 
 
 @pytest.fixture(scope="session")
-def made(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+def env_servers(lab: ThrowawayLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnvironmentServers]:
     """What hosts fetch from."""
     lab.up([])  # its network, for what is served there
-    with env_box.ground(lab, tmp_path_factory.mktemp("channel")) as found:
+    with env_box.serve_environment(lab, tmp_path_factory.mktemp("channel")) as found:
         yield found
 
 
-def said(*words: str) -> str:
+def rigwright_output(*words: str) -> str:
     """What `rigwright` prints."""
     done = subprocess.run([sys.executable, "-m", "cli", *words], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
@@ -49,28 +57,32 @@ def said(*words: str) -> str:
 
 def title(inventory: Path) -> str:
     """What the patched module says, as anybody who enters the environment sees it."""
-    return said("shell", str(inventory), "small", "python", "-c", "import packaging; print(packaging.__title__)")
+    return rigwright_output(
+        "shell", str(inventory), "small", "python", "-c", "import packaging; print(packaging.__title__)"
+    )
 
 
-def test_it_comes_beside_stays_and_goes(lab: Lab, boot: Boot, made: Ground, tmp_path: Path) -> None:
+def test_it_comes_beside_stays_and_goes(
+    lab: ThrowawayLab, boot: BootHost, env_servers: EnvironmentServers, tmp_path: Path
+) -> None:
     host = boot()
-    row = next(row for row in made.packages if row.name == "packaging")
-    before = patch_box.content(row, TITLE)
-    plain = env_box.write(tmp_path / "plain", lab, host, made)
-    assert deploy(plain).status == 0
-    first = env_box.folder_of(host)
+    row = next(row for row in env_servers.packages if row.name == "packaging")
+    before = patch_box.wheel_text(row, TITLE)
+    plain = env_box.write_env_inventory(tmp_path / "plain", lab, host, env_servers)
+    assert run_deploy(plain).status == 0
+    first = env_box.environment_folder(host)
     assert title(plain) == "packaging"
 
-    patched = env_box.write(tmp_path / "patched", lab, host, made, patches=(NAME,))
+    patched = env_box.write_env_inventory(tmp_path / "patched", lab, host, env_servers, patches=(NAME,))
     after = before.replace('"packaging"', '"PACKAGING"', 1)
-    patch_box.write(tmp_path / "patched/patches" / NAME, row, TITLE, after)
-    assert f"patched by {NAME}" in said("plan", str(patched))
-    run = deploy(patched)
+    patch_box.write_wheel_patch(tmp_path / "patched/patches" / NAME, row, TITLE, after)
+    assert f"patched by {NAME}" in rigwright_output("plan", str(patched))
+    run = run_deploy(patched)
     assert run.status == 0, run.said
-    assert "Engines | Install small" in run.changed
+    assert "Engines | Install small" in run.changed_operations
     assert title(patched) == "PACKAGING"
-    assert deploy(patched).changed == []
-    assert red(patched) == set()
+    assert run_deploy(patched).changed_operations == []
+    assert red_checks(patched) == set()
     (second,) = {*host.run(f"ls -d {env_box.FOLDER}/small-*").split()} - {first}
     site = f"{second}/env/lib/python*/site-packages/packaging"
     # it was compiled after it was patched, and for these bytes: nobody could do it later
@@ -78,37 +90,39 @@ def test_it_comes_beside_stays_and_goes(lab: Lab, boot: Boot, made: Ground, tmp_
     assert "PACKAGING" in host.run(f"strings {compiled} || cat {compiled}")
     assert host.run(f"find {site}/__init__.py -newer {compiled}") == ""
 
-    run = deploy(plain)
+    run = run_deploy(plain)
     assert run.status == 0, run.said
-    assert "Engines | Install small" not in run.changed
+    assert "Engines | Install small" not in run.changed_operations
     assert title(plain) == "packaging"
-    assert red(plain) == set()
+    assert red_checks(plain) == set()
 
 
 @pytest.mark.all_only
 def test_it_is_put_right_where_it_was_changed_and_never_put_into_another_file(
-    lab: Lab, boot: Boot, made: Ground, tmp_path: Path
+    lab: ThrowawayLab, boot: BootHost, env_servers: EnvironmentServers, tmp_path: Path
 ) -> None:
     host = boot()
-    row = next(row for row in made.packages if row.name == "packaging")
-    before = patch_box.content(row, TITLE)
-    patched = env_box.write(tmp_path / "patched", lab, host, made, patches=(NAME,))
+    row = next(row for row in env_servers.packages if row.name == "packaging")
+    before = patch_box.wheel_text(row, TITLE)
+    patched = env_box.write_env_inventory(tmp_path / "patched", lab, host, env_servers, patches=(NAME,))
     after = before.replace('"packaging"', '"PACKAGING"', 1)
-    patch_box.write(tmp_path / "patched/patches" / NAME, row, TITLE, after)
-    assert deploy(patched).status == 0
-    folder = env_box.folder_of(host)
+    patch_box.write_wheel_patch(tmp_path / "patched/patches" / NAME, row, TITLE, after)
+    assert run_deploy(patched).status == 0
+    folder = env_box.environment_folder(host)
     host.run(f"sed -i s/PACKAGING/Packaging/ {folder}/env/lib/python*/site-packages/{TITLE}")
-    assert red(patched) == {"L02", "V04"}
-    (cure,) = [line for line in red_lines(patched)["L02"] if "remove" in line][:1]
+    assert red_checks(patched) == {"L02", "V04"}
+    (cure,) = [line for line in red_check_lines(patched)["L02"] if "remove" in line][:1]
     assert folder in cure
     host.run(f"rm -r {folder}")
-    assert deploy(patched).status == 0
-    assert red(patched) == set()
+    assert run_deploy(patched).status == 0
+    assert red_checks(patched) == set()
 
-    moved = env_box.write(tmp_path / "moved", lab, host, made, patches=(NAME,))
+    moved = env_box.write_env_inventory(tmp_path / "moved", lab, host, env_servers, patches=(NAME,))
     other = before.replace("26", "27")
-    patch_box.write(tmp_path / "moved/patches" / NAME, row, TITLE, other.replace("Core", "core"), before=other)
-    run = deploy(moved)
+    patch_box.write_wheel_patch(
+        tmp_path / "moved/patches" / NAME, row, TITLE, other.replace("Core", "core"), before=other
+    )
+    run = run_deploy(moved)
     assert run.status == 1
     assert f"patch {NAME}: {TITLE} of {row.file}: expected " in run.said
     assert "unpacking" not in host.run("cat $(ls -td /var/lib/rigwright/jobs/rw-job-small-*/log | head -n 1)")
@@ -118,34 +132,34 @@ def test_it_is_put_right_where_it_was_changed_and_never_put_into_another_file(
 VERSION = "vllm/entrypoints/serve/instrumentator/basic.py"
 
 
-def version(host: Host) -> dict[str, str]:
+def version(host: LabHost) -> dict[str, str]:
     """What the instance says of itself."""
-    with tunnel(host, PORT) as local:
+    with forward_port(host, PORT) as local:
         answer: dict[str, str] = requests.get(f"http://127.0.0.1:{local}/version", timeout=20).json()
     return answer
 
 
 @pytest.mark.all_only
-def test_vllm_itself_is_patched_and_served(boot: Boot, vllm: vllm_box.Ground, tmp_path: Path) -> None:
-    host = boot(*vllm.layers)
+def test_vllm_itself_is_patched_and_served(boot: BootHost, vllm: vllm_box.VllmServers, tmp_path: Path) -> None:
+    host = boot(*vllm.host_layers)
     row = next(row for row in vllm.packages if row.name == "vllm")
-    before = patch_box.content(row, VERSION)
-    patched = vllm_box.write(tmp_path / "patched", host, vllm, patches=(NAME,))
+    before = patch_box.wheel_text(row, VERSION)
+    patched = vllm_box.write_vllm_inventory(tmp_path / "patched", host, vllm, patches=(NAME,))
     after = before.replace('{"version": VLLM_VERSION}', '{"version": VLLM_VERSION, "patched": "yes"}')
-    patch_box.write(tmp_path / "patched/patches" / NAME, row, VERSION, after)
-    run = deploy(patched)
+    patch_box.write_wheel_patch(tmp_path / "patched/patches" / NAME, row, VERSION, after)
+    run = run_deploy(patched)
     assert run.status == 0, run.said[-4000:]
     assert version(host) == {"version": "0.21.0", "patched": "yes"}
-    verdicts = check(patched)
+    verdicts = check_verdicts(patched)
     assert (verdicts["V04"], verdicts["L02"], verdicts["S21"]) == ("ok", "ok", "ok")
 
     # as if it had been changed under the process, which goes on with what it has loaded
     (file,) = host.run(f"grep -l patched {env_box.FOLDER}/vllm-*/env/lib/python*/site-packages/{VERSION}").split()
     host.run(f"touch $(dirname {file})/__pycache__/basic.*.pyc")
-    (line,) = red_lines(patched)["V04"]
+    (line,) = red_check_lines(patched)["V04"]
     assert "rigwright-chat.service" in line
     host.run("systemctl restart rigwright-chat")
-    assert "V04" not in red(patched)
+    assert "V04" not in red_checks(patched)
 
     # and one beside it that finds its modules elsewhere
     group = f"/sys/fs/cgroup{host.run('systemctl show --property=ControlGroup --value rigwright-chat').strip()}"
@@ -154,15 +168,15 @@ def test_vllm_itself_is_patched_and_served(boot: Boot, vllm: vllm_box.Ground, tm
         f"systemd-run -q --unit=beside sh -c 'echo 0 > {group}/cgroup.procs && "
         f'cd /opt && PYTHONPATH=/srv/own exec {python} -c "import time; time.sleep(600)"\''
     )
-    until(lambda: "PYTHONPATH has /srv/own" in str(red_lines(patched).get("V04")), "it is seen")
+    wait_until(lambda: "PYTHONPATH has /srv/own" in str(red_check_lines(patched).get("V04")), "it is seen")
     host.run("pkill -f '[t]ime[.]sleep'")
-    until(lambda: "V04" not in red(patched), "it has ended")
+    wait_until(lambda: "V04" not in red_checks(patched), "it has ended")
 
-    plain = vllm_box.write(tmp_path / "plain", host, vllm)
-    run = deploy(plain)
+    plain = vllm_box.write_vllm_inventory(tmp_path / "plain", host, vllm)
+    run = run_deploy(plain)
     assert run.status == 0, run.said[-4000:]
     assert version(host) == {"version": "0.21.0"}
-    assert red(plain) - {"F09"} == set()
+    assert red_checks(plain) - {"F09"} == set()
 
 
 CMAKE = """
@@ -192,7 +206,7 @@ context = 4096
 """
 
 
-def compiled_box(folder: Path, lab: Lab, host: Host, patches: str = "", server: str = SERVER) -> Path:
+def compiled_box(folder: Path, lab: ThrowawayLab, host: LabHost, patches: str = "", server: str = SERVER) -> Path:
     """An inventory with an engine that is compiled in a second."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
@@ -203,7 +217,7 @@ def compiled_box(folder: Path, lab: Lab, host: Host, patches: str = "", server: 
     content = packed.getvalue()
     digest = hashlib.sha256(content).hexdigest()
     file = f"small-{digest[:8]}.tar.gz"
-    (lab.shelf / file).write_bytes(content)
+    (lab.shelf_folder / file).write_bytes(content)
     row = {"kind": "source", "name": "small", "version": "1", "file": file, "sha256": digest}
     lines = [f'{key} = "{value}"' for key, value in row.items()]
     lines += [f"size = {len(content)}", f'sources = ["shelf:{file}"]']
@@ -212,29 +226,29 @@ def compiled_box(folder: Path, lab: Lab, host: Host, patches: str = "", server: 
     for noun in ("catalog", "locks"):
         (folder / noun).mkdir(exist_ok=True)
     (folder / "catalog/small.toml").write_text(ENGINE.replace("PATCHES", patches))
-    (folder / "locks/small.lock.toml").write_text(lock_text("\n[[artefact]]\n" + "\n".join(lines) + "\n"))
+    (folder / "locks/small.lock.toml").write_text(render_sealed_lock("\n[[artefact]]\n" + "\n".join(lines) + "\n"))
     return inventory
 
 
 @pytest.mark.all_only
-def test_a_source_is_compiled_as_it_is_patched(lab: Lab, boot: Boot, tmp_path: Path) -> None:
+def test_a_source_is_compiled_as_it_is_patched(lab: ThrowawayLab, boot: BootHost, tmp_path: Path) -> None:
     host = boot()
     plain = compiled_box(tmp_path / "plain", lab, host)
-    assert deploy(plain, file=COMPILING).status == 0
+    assert run_deploy(plain, file=COMPILING).status == 0
     patched = compiled_box(tmp_path / "patched", lab, host, f'"{NAME}"')
     place = tmp_path / "patched/patches" / NAME
-    patch_box.write_of(place, "llama.cpp", "1", "server.c", SERVER, SERVER.replace("plain", "patched"))
-    run = deploy(patched, file=COMPILING)
+    patch_box.write_patch(place, "llama.cpp", "1", "server.c", SERVER, SERVER.replace("plain", "patched"))
+    run = run_deploy(patched, file=COMPILING)
     assert run.status == 0, run.said
     servers = host.run(f"ls {env_box.FOLDER}/small-*/bin/llama-server").split()
     assert {host.run(one).strip() for one in servers} == {"plain", "patched"}
-    assert deploy(patched, file=COMPILING).changed == []
+    assert run_deploy(patched, file=COMPILING).changed_operations == []
 
     # the same version, built anew upstream
     moved = compiled_box(tmp_path / "moved", lab, host, f'"{NAME}"', SERVER + "\n")
     shutil.copytree(tmp_path / "patched/patches", tmp_path / "moved/patches")
-    run = deploy(moved, file=COMPILING)
+    run = run_deploy(moved, file=COMPILING)
     assert run.status == 1
     assert f"patch {NAME}: server.c: expected " in run.said
     assert host.run(f"ls {env_box.FOLDER}/small-*/bin/llama-server").split() == servers
-    assert deploy(plain, file=COMPILING).changed == []
+    assert run_deploy(plain, file=COMPILING).changed_operations == []

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 import requests
 
-from lab.hosts import Host
-from lab.labs import Lab
-from lab.tunnel import tunnel
-from rigwright.supply.lock import Artefact, text
-from tests import plugins
+from lab.hosts import LabHost
+from lab.ssh_tunnel import forward_port
+from lab.throwaway_lab import ThrowawayLab
+from rigwright.supply.lock import Artefact, render_lock
+from tests import sample_plugins
 from tests.hosts import env_box, vllm_box
-from tests.hosts.conftest import Boot
-from tests.hosts.env_box import Ground
-from tests.hosts.support import PORT, api_key, command, deploy, main_pid, red, served, until
-from tests.hosts.test_patches import said
+from tests.hosts.conftest import BootHost
+from tests.hosts.env_box import EnvironmentServers
+from tests.hosts.support import PORT, api_key, deploy_command, is_serving, main_pid, red_checks, run_deploy, wait_until
+from tests.hosts.test_patches import rigwright_output
 
 # neither Python nor what is installed into it is the release's own
 pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
@@ -29,11 +29,11 @@ NAME = "louder"
 TABLE = f"""
 [plugins.{NAME}]
 input = "{NAME}"
-distribution = "{plugins.NAME}"
+distribution = "{sample_plugins.NAME}"
 of = "packaging"
 versions = [VERSION]
-imports = ["{plugins.MODULE}"]
-commands = {json.dumps(plugins.COMMANDS)}
+imports = ["{sample_plugins.MODULE}"]
+commands = {json.dumps(sample_plugins.COMMANDS)}
 """
 
 
@@ -41,49 +41,49 @@ TRIES = "command -v louder-serve louder-doctor || echo neither"
 
 
 @pytest.fixture(scope="session")
-def made(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+def env_servers(lab: ThrowawayLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnvironmentServers]:
     """What hosts fetch from."""
     lab.up([])  # its network, for what is served there
-    with env_box.ground(lab, tmp_path_factory.mktemp("channel")) as found:
+    with env_box.serve_environment(lab, tmp_path_factory.mktemp("channel")) as found:
         yield found
 
 
 def module(version: str) -> dict[str, str]:
     """A plugin that says its version."""
-    return {f"{plugins.MODULE}/__init__.py": f"def main():\n    print('louder {version}')\n"}
+    return {f"{sample_plugins.MODULE}/__init__.py": f"def main():\n    print('louder {version}')\n"}
 
 
-def shelved(lab: Lab, version: str, content: bytes) -> Artefact:
+def shelved(lab: ThrowawayLab, version: str, content: bytes) -> Artefact:
     """Put a file of the plugin's on the shelf, and lock it."""
     digest = hashlib.sha256(content).hexdigest()
     file = f"louder-{version}-{digest[:8]}.zip"
-    (lab.shelf / file).write_bytes(content)
+    (lab.shelf_folder / file).write_bytes(content)
     own = {"kind": "plugin", "name": NAME, "version": version, "file": file, "sha256": digest}
     return Artefact.model_validate({**own, "size": len(content), "sources": [f"shelf:{file}"]})
 
 
-class Plugged:
+class PluginBox:
     """A box with a small environment, and a plugin in it."""
 
-    def __init__(self, lab: Lab, host: Host, made: Ground, folder: Path) -> None:
+    def __init__(self, lab: ThrowawayLab, host: LabHost, made: EnvironmentServers, folder: Path) -> None:
         self.lab, self.host, self.made, self.folder = lab, host, made, folder
 
     def write(self, version: str, content: bytes | None = None) -> Path:
         """An inventory with a version of it, whose file is on the shelf, be it a right one or not."""
-        content = plugins.released(version, files=module(version)) if content is None else content
+        content = sample_plugins.release_zip(version, files=module(version)) if content is None else content
         row = shelved(self.lab, version, content)
         place = self.folder / f"{version}-{row.sha256[:8]}"
-        mirrors = {**self.made.source.mirrors, "shelf": [self.lab.shelf_url]}
-        inventory = env_box.write(place, self.lab, self.host, self.made, plugins=(NAME,), mirrors=mirrors)
+        mirrors = {**self.made.source.inventory_mirrors, "shelf": [self.lab.shelf_url]}
+        inventory = env_box.write_env_inventory(place, self.lab, self.host, self.made, plugins=(NAME,), mirrors=mirrors)
         of = next(row for row in self.made.packages if row.name == "packaging")
         (place / "catalog/louder.toml").write_text(TABLE.replace("VERSION", json.dumps(of.version)))
-        (place / "locks/louder.lock.toml").write_text(text([row], "catalog/louder.toml"))
+        (place / "locks/louder.lock.toml").write_text(render_lock([row], "catalog/louder.toml"))
         return inventory
 
     @property
     def plain(self) -> Path:
         """An inventory without it."""
-        return env_box.write(self.folder / "plain", self.lab, self.host, self.made)
+        return env_box.write_env_inventory(self.folder / "plain", self.lab, self.host, self.made)
 
     @property
     def folders(self) -> set[str]:
@@ -92,46 +92,50 @@ class Plugged:
 
 def speaks(inventory: Path, word: str = "louder-serve") -> str:
     """What a program of it says, as anybody who enters the environment sees it."""
-    return said("shell", str(inventory), "small", word)
+    return rigwright_output("shell", str(inventory), "small", word)
 
 
 @pytest.mark.all_only
-def test_it_comes_is_exchanged_and_goes(lab: Lab, boot: Boot, made: Ground, tmp_path: Path) -> None:
+def test_it_comes_is_exchanged_and_goes(
+    lab: ThrowawayLab, boot: BootHost, env_servers: EnvironmentServers, tmp_path: Path
+) -> None:
     host = boot()
-    box = Plugged(lab, host, made, tmp_path)
+    box = PluginBox(lab, host, env_servers, tmp_path)
     first = box.write("1.0")
-    assert "with the plugin louder 1.0" in said("plan", str(first))
-    run = deploy(first)
+    assert "with the plugin louder 1.0" in rigwright_output("plan", str(first))
+    run = run_deploy(first)
     assert run.status == 0, run.said
-    assert "Engines | Install small" in run.changed
+    assert "Engines | Install small" in run.changed_operations
     assert speaks(first) == "louder 1.0"
-    assert deploy(first).changed == []
-    assert red(first) == set()
+    assert run_deploy(first).changed_operations == []
+    assert red_checks(first) == set()
     assert host.run("ls /srv/models") == ""
     (older,) = box.folders
 
     second = box.write("1.1")
-    assert deploy(second).status == 0
+    assert run_deploy(second).status == 0
     assert speaks(second) == "louder 1.1"
     assert older in box.folders
 
-    run = deploy(first)
+    run = run_deploy(first)
     assert run.status == 0, run.said
-    assert "Engines | Install small" not in run.changed
+    assert "Engines | Install small" not in run.changed_operations
     assert speaks(first) == "louder 1.0"
 
     plain = box.plain
-    assert red(plain) != set()
-    assert deploy(plain).status == 0
-    assert red(plain) == set()
-    left = said("shell", str(plain), "small", "sh", "-c", f"{TRIES}; python -c 'import {plugins.MODULE}' 2>&1 || true")
+    assert red_checks(plain) != set()
+    assert run_deploy(plain).status == 0
+    assert red_checks(plain) == set()
+    left = rigwright_output(
+        "shell", str(plain), "small", "sh", "-c", f"{TRIES}; python -c 'import {sample_plugins.MODULE}' 2>&1 || true"
+    )
     assert left.splitlines()[0] == "neither"
     assert "ModuleNotFoundError" in left
 
 
 BAD = {
     "another distribution's module": {"files": {**module("1.0"), "yaml/more.py": ""}},
-    "a program of Python's": {"commands": [*plugins.COMMANDS, "python3"]},
+    "a program of Python's": {"commands": [*sample_plugins.COMMANDS, "python3"]},
     "a .pth": {"files": {**module("1.0"), "louder.pth": "import os"}},
     "a dependency": {"requires": ["requests"]},
 }
@@ -145,21 +149,21 @@ SAID = {
 
 @pytest.mark.all_only
 def test_what_is_no_plugin_of_its_description_never_gets_there(
-    lab: Lab, boot: Boot, made: Ground, tmp_path: Path
+    lab: ThrowawayLab, boot: BootHost, env_servers: EnvironmentServers, tmp_path: Path
 ) -> None:
     host = boot()
-    box = Plugged(lab, host, made, tmp_path)
+    box = PluginBox(lab, host, env_servers, tmp_path)
     for what, changes in BAD.items():
-        run = deploy(box.write("1.0", plugins.released(**({"files": module("1.0")} | changes))))
+        run = run_deploy(box.write("1.0", sample_plugins.release_zip(**({"files": module("1.0")} | changes))))
         assert run.status == 1, what
         assert SAID[what] in run.said, what
         assert box.folders == set(), what
     # the right name on the shelf, and other bytes
     inventory = box.write("1.0")
     locked = (inventory.parent / "locks/louder.lock.toml").read_text()
-    (file,) = [one for one in lab.shelf.iterdir() if f'"{one.name}"' in locked]
-    file.write_bytes(plugins.released("1.0", files=module("2.0")))
-    run = deploy(inventory)
+    (file,) = [one for one in lab.shelf_folder.iterdir() if f'"{one.name}"' in locked]
+    file.write_bytes(sample_plugins.release_zip("1.0", files=module("2.0")))
+    run = run_deploy(inventory)
     assert run.status == 1
     assert file.name in run.said
     assert box.folders == set()
@@ -167,35 +171,35 @@ def test_what_is_no_plugin_of_its_description_never_gets_there(
 
 @pytest.mark.all_only
 def test_a_deploy_that_is_killed_while_it_is_exchanged_leaves_the_older_one(
-    lab: Lab, boot: Boot, made: Ground, tmp_path: Path
+    lab: ThrowawayLab, boot: BootHost, env_servers: EnvironmentServers, tmp_path: Path
 ) -> None:
     host = boot()
-    box = Plugged(lab, host, made, tmp_path)
+    box = PluginBox(lab, host, env_servers, tmp_path)
     first, second = box.write("1.0"), box.write("1.1")
-    assert deploy(first).status == 0
-    running = subprocess.Popen(command(second, "--yes"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    assert run_deploy(first).status == 0
+    running = subprocess.Popen(deploy_command(second, "--yes"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     units = "systemctl list-units --plain --no-legend 'rw-job-small-*'"
-    until(lambda: host.run(units).strip(), "installing")
+    wait_until(lambda: host.run(units).strip(), "installing")
     host.kill()
     running.kill()
     running.wait()
     host.start()
     host.wait()
     assert speaks(first) == "louder 1.0"
-    run = deploy(second)
+    run = run_deploy(second)
     assert run.status == 0, run.said
     assert speaks(second) == "louder 1.1"
-    assert red(second) == set()
+    assert red_checks(second) == set()
 
 
 STARTS_VLLM = f"""
 [plugins.{NAME}]
 input = "{NAME}"
-distribution = "{plugins.NAME}"
+distribution = "{sample_plugins.NAME}"
 of = "vllm"
 versions = ["0.21.0+cpu"]
-imports = ["{plugins.MODULE}"]
-commands = {json.dumps(plugins.COMMANDS)}
+imports = ["{sample_plugins.MODULE}"]
+commands = {json.dumps(sample_plugins.COMMANDS)}
 launcher = "louder-serve"
 
 [plugins.{NAME}.owns]
@@ -222,14 +226,14 @@ SICK = {
 
 @pytest.mark.all_only
 def test_vllm_is_started_by_a_plugin_once_its_doctor_has_found_all_well(
-    lab: Lab, boot: Boot, vllm: vllm_box.Ground, tmp_path: Path
+    lab: ThrowawayLab, boot: BootHost, vllm: vllm_box.VllmServers, tmp_path: Path
 ) -> None:
-    host = boot(*vllm.layers)
+    host = boot(*vllm.host_layers)
     recipe = vllm_box.CATALOG.replace("utilization = 0.03", "utilization = 0.06")
-    plain = vllm_box.write(tmp_path / "plain", host, vllm, recipe)
-    vllm_box.deployed(plain, host, vllm)
+    plain = vllm_box.write_vllm_inventory(tmp_path / "plain", host, vllm, recipe)
+    vllm_box.deploy_and_save(plain, host, vllm)
     before = main_pid(host)
-    row = shelved(lab, "1.0", plugins.of_vllm())
+    row = shelved(lab, "1.0", sample_plugins.vllm_plugin_zip())
     (version,) = {one.version for one in vllm.packages if one.name == "vllm"}
 
     def write(name: str, **variables: str) -> Path:
@@ -238,20 +242,20 @@ def test_vllm_is_started_by_a_plugin_once_its_doctor_has_found_all_well(
         catalog = catalog.replace(".environment]\n", f".environment]\n{more}")
         folder = tmp_path / name
         allow = [f"environment.{key}" for key in variables]
-        inventory = vllm_box.write(folder, host, vllm, catalog, plugins=(NAME,), allow=allow)
+        inventory = vllm_box.write_vllm_inventory(folder, host, vllm, catalog, plugins=(NAME,), allow=allow)
         (folder / "catalog/louder.toml").write_text(STARTS_VLLM.replace("0.21.0+cpu", version))
-        (folder / "locks/louder.lock.toml").write_text(text([row], "catalog/louder.toml"))
+        (folder / "locks/louder.lock.toml").write_text(render_lock([row], "catalog/louder.toml"))
         return inventory
 
     for sick, reason in SICK.items():
-        run = deploy(write(sick, LOUDER_SICK=sick))
+        run = run_deploy(write(sick, LOUDER_SICK=sick))
         assert run.status == 1
         assert reason in run.said
         assert main_pid(host) == before
-        assert served(host)
+        assert is_serving(host)
 
     plugged = write("well")
-    run = deploy(plugged)
+    run = run_deploy(plugged)
     assert run.status == 0, run.said[-4000:]
     assert "louder-doctor with what chat serves: python PASS, guesses " in run.said
     assert f"/srv/models/{vllm_box.MODEL}" not in run.said
@@ -259,17 +263,17 @@ def test_vllm_is_started_by_a_plugin_once_its_doctor_has_found_all_well(
     assert " louder-serve /srv/models/" in words
     assert '--additional-config={"louder": "loud"}' in words
     assert "louder: compiled /var/cache/rigwright/compiled/louder-" in host.run("journalctl -u rigwright-chat")
-    with tunnel(host, PORT) as local:
+    with forward_port(host, PORT) as local:
         asked = f"http://127.0.0.1:{local}/v1/models"
         assert requests.get(asked, timeout=20).status_code == 401
         with_key = {"Authorization": f"Bearer {api_key(host)}"}
         assert requests.get(asked, headers=with_key, timeout=20).status_code == 200
-    assert deploy(plugged).changed == []
-    assert red(plugged) - {"F09"} == set()
+    assert run_deploy(plugged).changed_operations == []
+    assert red_checks(plugged) - {"F09"} == set()
     host.run("systemctl restart rigwright-chat")
     assert host.run("journalctl -u rigwright-chat | grep -c 'louder: compiled'").strip() == "1"
 
-    run = deploy(plain)
+    run = run_deploy(plain)
     assert run.status == 0, run.said[-4000:]
     assert "louder" not in host.run(f"tr '\\0' ' ' < /proc/{main_pid(host)}/cmdline")
-    assert red(plain) - {"F09"} == set()
+    assert red_checks(plain) - {"F09"} == set()

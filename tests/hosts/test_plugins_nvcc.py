@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from lab import envs
-from lab.envs import Env
+from lab import environment_source
+from lab.environment_source import LabEnvironment
 from rigwright.paths import ROOT
-from rigwright.supply.lock import Lock, text
-from tests import plugins
+from rigwright.supply.lock import Lock, render_lock
+from tests import sample_plugins
 from tests.hosts import env_box
-from tests.hosts.drivers import Box, one_release
-from tests.hosts.test_patches import said
+from tests.hosts.driver_box import DriverBox, single_release_mark
+from tests.hosts.test_patches import rigwright_output
 from tests.hosts.test_plugins import NAME, TABLE, shelved
 
-pytestmark = [pytest.mark.all_only, one_release("debian-13")]
+pytestmark = [pytest.mark.all_only, single_release_mark("debian-13")]
 
 # an instance's folder is one as long as it serves, and this one's as long as its shell
 STARTED = "export XDG_CACHE_HOME=$(mktemp -d); louder-serve; louder-serve; "
@@ -47,27 +47,27 @@ OTHERS = r"mkdir -p /usr/local/cuda/bin; printf '#!/bin/sh\nexit 9\n' > /usr/loc
 OTHERS += "chmod 755 /usr/local/cuda/bin/nvcc; ln -s /usr/local/cuda/bin/nvcc /usr/local/bin/nvcc"
 
 
-def test_a_kernel_is_compiled_by_the_environments_own_toolkit_once_a_version(driven: Box, tmp_path: Path) -> None:
+def test_a_kernel_is_compiled_by_the_environments_own_toolkit_once_a_version(driven: DriverBox, tmp_path: Path) -> None:
     shown: list[list[str]] = []
     driven.host.run(OTHERS)
-    with env_box.ground(driven.lab, tmp_path / "channel") as made:
-        made.source.offer(Lock.load([ROOT / "locks"]).groups["cuda"])
+    with env_box.serve_environment(driven.lab, tmp_path / "channel") as made:
+        made.source.add_wheels(Lock.load([ROOT / "locks"]).groups["cuda"])
         shelf = driven.lab.shelf_url
-        mirrors = {**made.source.mirrors, "shelf": [shelf], "nvidia": [f"{shelf}/nvidia"]}
+        mirrors = {**made.source.inventory_mirrors, "shelf": [shelf], "nvidia": [f"{shelf}/nvidia"]}
         driven.declare({"envs": ["small"], "mirrors": mirrors})
         modules = ("packaging", "pathspec", "yaml")
-        env = Env("small", "packaging", modules, plugins=(NAME,), cuda=True)
-        envs.declare(driven.folder, env, (*made.python, *made.packages))
+        env = LabEnvironment("small", "packaging", modules, plugins=(NAME,), cuda=True)
+        environment_source.write_declaration(driven.folder, env, (*made.python_packages, *made.packages))
         (of,) = {one.version for one in made.packages if one.name == "packaging"}
         (driven.folder / "catalog/louder.toml").write_text(TABLE.replace("VERSION", json.dumps(of)))
         for version in ("1.0", "1.1"):
             kernel = KERNEL.replace("NUMBER", version.replace(".", ""))
-            files = {f"{plugins.MODULE}/__init__.py": MODULE, f"{plugins.MODULE}/kernel.cu": kernel}
-            row = shelved(driven.lab, version, plugins.released(version, files=files))
-            (driven.folder / "locks/louder.lock.toml").write_text(text([row], "catalog/louder.toml"))
-            driven.rig("deploy")
-            shown.append(said("shell", str(driven.inventory), "small", "sh", "-ec", STARTED).split())
-        driven.unchanged()
+            files = {f"{sample_plugins.MODULE}/__init__.py": MODULE, f"{sample_plugins.MODULE}/kernel.cu": kernel}
+            row = shelved(driven.lab, version, sample_plugins.release_zip(version, files=files))
+            (driven.folder / "locks/louder.lock.toml").write_text(render_lock([row], "catalog/louder.toml"))
+            driven.run_rig("deploy")
+            shown.append(rigwright_output("shell", str(driven.inventory), "small", "sh", "-ec", STARTED).split())
+        driven.assert_unchanged()
     for first, made_first, second, made_second, *found in shown:
         assert (first, second) == ("compiled", "there")
         assert made_first == made_second

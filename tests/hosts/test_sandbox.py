@@ -6,9 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from lab.hosts import Host
-from lab.labs import Lab
-from tests.hosts.support import KEY_FILE, PORT, api_key, deploy, main_pid, on_both, red, until, write_inventory
+from lab.hosts import LabHost
+from lab.throwaway_lab import ThrowawayLab
+from tests.hosts.support import (
+    KEY_FILE,
+    PORT,
+    api_key,
+    main_pid,
+    on_both,
+    red_checks,
+    run_deploy,
+    wait_until,
+    write_inventory,
+)
 
 HOLDER, CARRIER = (f"rigwright_listener-{PORT}.{kind}" for kind in ("socket", "service"))
 SOCKET = "/run/rigwright/instances/chat/api.sock"
@@ -30,21 +40,21 @@ while time.monotonic() < until:
 """
 
 
-def room(host: Host) -> tuple[int, int]:
+def room(host: LabHost) -> tuple[int, int]:
     """What is used of a host's /run: KiB, and files."""
     used, inodes = host.run("df --output=used,iused /run").split()[-2:]
     return int(used), int(inodes)
 
 
 @pytest.fixture
-def eve(converged: Host) -> str:
+def eve(converged: LabHost) -> str:
     """A local user of the box, without any rights."""
     converged.run("useradd --create-home eve")
     return "setpriv --reuid=eve --regid=eve --clear-groups"
 
 
 @on_both
-def test_a_local_user_never_gets_the_port_nor_past_it(converged: Host, eve: str, inventory: Path) -> None:
+def test_a_local_user_never_gets_the_port_nor_past_it(converged: LabHost, eve: str, inventory: Path) -> None:
     squatter = f"{eve} python3 -c '{SQUATTER}'"
     before = main_pid(converged)
     taken = converged.run(
@@ -55,13 +65,13 @@ def test_a_local_user_never_gets_the_port_nor_past_it(converged: Host, eve: str,
     converged.run(f"for n in $(seq 30); do {dying} done; wait; systemctl is-active {HOLDER}")
     # 127.0.0.2 is nobody's; clients are told 127.0.0.1
     assert {line.split()[1] for line in taken.splitlines()} <= {"127.0.0.2"}
-    until(lambda: main_pid(converged) not in (0, before), "serving again")
+    wait_until(lambda: main_pid(converged) not in (0, before), "serving again")
     refused = f"{eve} curl --silent --unix-socket {SOCKET} http://localhost/health || echo $?"
     assert converged.run(refused).strip() == "7"
-    until(lambda: red(inventory) == set(), "conforming again")
+    wait_until(lambda: red_checks(inventory) == set(), "conforming again")
 
 
-def test_clients_wait_at_the_port_while_nobody_is_behind_it(converged: Host, inventory: Path) -> None:
+def test_clients_wait_at_the_port_while_nobody_is_behind_it(converged: LabHost, inventory: Path) -> None:
     converged.run("systemctl stop rigwright-chat")
     ask = (
         f"curl --silent --max-time 5 -H 'Authorization: Bearer {api_key(converged)}' http://127.0.0.1:{PORT}/v1/models"
@@ -83,12 +93,12 @@ def test_clients_wait_at_the_port_while_nobody_is_behind_it(converged: Host, inv
     assert "tiny-rig" in converged.run(ask)
     converged.run("systemctl stop rigwright-chat")
     carrier = main_pid(converged, CARRIER)
-    assert deploy(inventory).changed == ["Serving | Activate generation"]
+    assert run_deploy(inventory).changed_operations == ["Serving | Activate generation"]
     assert "tiny-rig" in converged.run(ask)
     assert main_pid(converged, CARRIER) == carrier
 
 
-def test_what_an_instance_writes_fills_nothing_that_is_the_hosts(converged: Host, inventory: Path) -> None:
+def test_what_an_instance_writes_fills_nothing_that_is_the_hosts(converged: LabHost, inventory: Path) -> None:
     """A full /run keeps systemd from reading units and from starting jobs, and so every deploy away."""
     folder = str(Path(SOCKET).parent)
     theirs = "setpriv --reuid=rigwright-chat --regid=rigwright-chat --clear-groups --no-new-privs"
@@ -104,18 +114,18 @@ def test_what_an_instance_writes_fills_nothing_that_is_the_hosts(converged: Host
         assert converged.run(f"stat -c %d {seen}{path}") != converged.run(f"stat -c %d {path}")
     converged.run("systemctl stop rigwright-chat")
     assert converged.run(f"ls {Path(folder).parent}; findmnt --noheadings {folder} || true") == ""
-    assert deploy(inventory).status == 0
-    until(lambda: red(inventory) == set(), "conforming again")
+    assert run_deploy(inventory).status == 0
+    wait_until(lambda: red_checks(inventory) == set(), "conforming again")
 
 
-def test_one_instance_cannot_reach_the_next(lab: Lab, converged: Host, tmp_path: Path) -> None:
+def test_one_instance_cannot_reach_the_next(lab: ThrowawayLab, converged: LabHost, tmp_path: Path) -> None:
     chat = {"variant": "llamacpp/demo", "port": PORT}
     both = write_inventory(tmp_path, lab, converged, instances={"chat": chat, "two": {**chat, "port": PORT + 1}})
     first = main_pid(converged)
-    assert deploy(both).status == 0
+    assert run_deploy(both).status == 0
     # another instance is none of this one's business
     assert main_pid(converged) == first
-    assert red(both) == set()
+    assert red_checks(both) == set()
     users = converged.run("ps -o user:32= -p $(pgrep -d, llama-server) | sort").split()
     assert users == ["rigwright-chat", "rigwright-two"]
     theirs = "setpriv --reuid=rigwright-two --regid=rigwright-two --clear-groups --no-new-privs"

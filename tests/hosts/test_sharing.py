@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from lab.hosts import Host
-from lab.labs import Lab
-from tests.hosts.conftest import Boot, FirstRun
-from tests.hosts.support import deploy, plan, red, until, write_inventory
+from lab.hosts import LabHost
+from lab.throwaway_lab import ThrowawayLab
+from tests.hosts.conftest import BootHost, ConvergedLayers
+from tests.hosts.support import red_checks, run_deploy, run_plan, wait_until, write_inventory
 from tests.hosts.test_generations import rigwright
 
 MODEL = "tiny-rig/1/tiny-rig.gguf"
@@ -26,18 +26,18 @@ TRACES = (
 )
 
 
-def declared(folder: Path, lab: Lab, host: Host, **more: Any) -> Path:
+def write_share_inventory(folder: Path, lab: ThrowawayLab, host: LabHost, **more: Any) -> Path:
     """The inventory of a host that shares with its whole network."""
     share = {"address": host.address, "allow": [str(lab.subnet)]} | more
     return write_inventory(folder, lab, host, share=share)
 
 
-def web(host: Host) -> str:
+def web(host: LabHost) -> str:
     """What listens on nginx's own port."""
     return host.run("ss -Hltn 'sport = :80'").strip()
 
 
-def got(fetching: Host, sharing: Host, *options: str, path: str = MODEL) -> str:
+def fetch_status(fetching: LabHost, sharing: LabHost, *options: str, path: str = MODEL) -> str:
     """The status that another host is answered with, or 000."""
     words = " ".join(options)
     ask = f"curl -s --max-time 5 -o /root/got -w '%{{http_code}}' {words} http://{sharing.address}:8090/{path}"
@@ -45,66 +45,66 @@ def got(fetching: Host, sharing: Host, *options: str, path: str = MODEL) -> str:
 
 
 def test_a_box_gets_another_ones_weights_and_nothing_is_left_of_it(
-    lab: Lab, converged: Host, boot: Boot, first_run: FirstRun, tmp_path: Path
+    lab: ThrowawayLab, converged: LabHost, boot: BootHost, first_run: ConvergedLayers, tmp_path: Path
 ) -> None:
     other = boot(first_run.layer)
     before = converged.run(TRACES, check=False)
-    inventory = declared(tmp_path, lab, converged)
-    planned = plan(inventory).planned
-    run = deploy(inventory)
+    inventory = write_share_inventory(tmp_path, lab, converged)
+    planned = run_plan(inventory).planned_operations
+    run = run_deploy(inventory)
     assert run.status == 0, run.said
-    assert run.changed == planned
+    assert run.changed_operations == planned
     assert [name.partition(" | ")[0] for name in planned] == ["Base", "Sharing", "Sharing"]
-    assert deploy(inventory).changed == plan(inventory).planned == []
-    assert red(inventory) == set()
+    assert run_deploy(inventory).changed_operations == run_plan(inventory).planned_operations == []
+    assert red_checks(inventory) == set()
     assert web(converged) == ""
 
-    assert got(other, converged) == "200"
+    assert fetch_status(other, converged) == "200"
     assert other.run(f"cmp /root/got /srv/models/{MODEL} && echo same").strip() == "same"
-    assert got(other, converged, "--range 1000-1999") == "206"
+    assert fetch_status(other, converged, "--range 1000-1999") == "206"
     assert other.run(f"tail -c +1001 /srv/models/{MODEL} | head -c 1000 | cmp - /root/got && echo same").split()
-    assert got(other, converged, "-X PUT", "--data x") == "405"
+    assert fetch_status(other, converged, "-X PUT", "--data x") == "405"
     hidden = ("x.part", "x.wrong", ".x")
     converged.run("cd /srv/models && echo '{}' | tee .progress.json x.part x.wrong .x")
-    assert got(other, converged, path=".progress.json") == "200"
-    assert {path: got(other, converged, path=path) for path in (*hidden, "", "tiny-rig/1/")} == dict.fromkeys(
+    assert fetch_status(other, converged, path=".progress.json") == "200"
+    assert {path: fetch_status(other, converged, path=path) for path in (*hidden, "", "tiny-rig/1/")} == dict.fromkeys(
         (*hidden, "", "tiny-rig/1/"), "403"
     )
     converged.run("cd /srv/models && rm .progress.json x.part x.wrong .x")
 
     converged.reboot()
-    until(lambda: got(other, converged) == "200", "shared after a boot")
-    assert deploy(inventory).changed == []
-    assert red(inventory) == set()
+    wait_until(lambda: fetch_status(other, converged) == "200", "shared after a boot")
+    assert run_deploy(inventory).changed_operations == []
+    assert red_checks(inventory) == set()
     assert web(converged) == ""
 
-    alone = declared(tmp_path / "alone", lab, converged, allow=[f"{converged.address}/32"])
-    assert deploy(alone).status == 0
-    assert red(alone) == set()
-    assert got(other, converged) in ("000", "403")
+    alone = write_share_inventory(tmp_path / "alone", lab, converged, allow=[f"{converged.address}/32"])
+    assert run_deploy(alone).status == 0
+    assert red_checks(alone) == set()
+    assert fetch_status(other, converged) in ("000", "403")
 
     silent = write_inventory(tmp_path / "silent", lab, converged)
-    run = deploy(silent)
+    run = run_deploy(silent)
     assert run.status == 0, run.said
-    assert deploy(silent).changed == []
-    assert red(silent) == set()
+    assert run_deploy(silent).changed_operations == []
+    assert red_checks(silent) == set()
     assert converged.run(f"ls {UNIT} {CONFIG}; ss -Hltn 'sport = :8090'", check=False) == ""
-    assert deploy(declared(tmp_path / "again", lab, converged)).status == 0
+    assert run_deploy(write_share_inventory(tmp_path / "again", lab, converged)).status == 0
     assert rigwright("remove", str(inventory), "--yes").returncode == 0
     assert converged.run(TRACES, check=False) == before
     assert web(converged) == ""
 
 
 @pytest.mark.all_only
-def test_an_nginx_that_was_there_before_us_goes_on(lab: Lab, converged: Host, tmp_path: Path) -> None:
+def test_an_nginx_that_was_there_before_us_goes_on(lab: ThrowawayLab, converged: LabHost, tmp_path: Path) -> None:
     converged.run("apt-get -q update && apt-get -q -y --no-install-recommends install nginx")
-    until(lambda: web(converged), "the operator's nginx")
+    wait_until(lambda: web(converged), "the operator's nginx")
     theirs = "systemctl show --property=MainPID,UnitFileState nginx; md5sum /etc/nginx/nginx.conf"
     before = converged.run(theirs)
-    inventory = declared(tmp_path, lab, converged)
-    run = deploy(inventory)
+    inventory = write_share_inventory(tmp_path, lab, converged)
+    run = run_deploy(inventory)
     assert run.status == 0, run.said
-    assert red(inventory) == set()
+    assert red_checks(inventory) == set()
     assert converged.run(theirs) == before
     assert rigwright("remove", str(inventory), "--yes").returncode == 0
     assert converged.run(theirs) == before
@@ -112,9 +112,11 @@ def test_an_nginx_that_was_there_before_us_goes_on(lab: Lab, converged: Host, tm
 
 
 @pytest.mark.parametrize("release", ["debian-13"], indirect=True)
-def test_what_stands_in_the_way_is_refused_before_anything_is_done(lab: Lab, converged: Host, tmp_path: Path) -> None:
+def test_what_stands_in_the_way_is_refused_before_anything_is_done(
+    lab: ThrowawayLab, converged: LabHost, tmp_path: Path
+) -> None:
     converged.run("systemd-run -q --unit=foreign --socket-property=ListenStream=8090 true")
-    run = deploy(declared(tmp_path, lab, converged, address="192.0.2.1"))
+    run = run_deploy(write_share_inventory(tmp_path, lab, converged, address="192.0.2.1"))
     assert run.status == 1
     assert "refused: port 8090, for sharing weights, is in use by systemd" in run.said
     refused = re.search(r"refused: it has no address 192.0.2.1 to share weights on, only (.+)", run.said)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.hosts import Host
-from tests.hosts.support import main_pid, red, served, until
+from lab.hosts import LabHost
+from tests.hosts.support import is_serving, main_pid, red_checks, wait_until
 
 pytestmark = pytest.mark.all_only
 
@@ -29,7 +29,7 @@ def entered(inventory: Path, *command: str) -> str:
     return done.stdout
 
 
-def test_it_is_where_its_instance_is(converged: Host, inventory: Path) -> None:
+def test_it_is_where_its_instance_is(converged: LabHost, inventory: Path) -> None:
     before = main_pid(converged)
     own = converged.run(f"tr '\\0' '\\n' < /proc/{before}/environ | grep -E '^(RW_DIGEST|CUDA_)' | sort")
     assert entered(inventory, "sh", "-c", "env | grep -E '^(RW_DIGEST|CUDA_)' | sort") == own
@@ -44,12 +44,12 @@ def test_it_is_where_its_instance_is(converged: Host, inventory: Path) -> None:
     done = subprocess.run(words(inventory, "sh", "-c", "exit 7"), capture_output=True, stdin=subprocess.DEVNULL)
     assert done.returncode == 7
     # what a unit takes with it when it ends is still the instance's
-    assert (main_pid(converged), served(converged)) == (before, True)
-    assert red(inventory) == set()
+    assert (main_pid(converged), is_serving(converged)) == (before, True)
+    assert red_checks(inventory) == set()
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_what_it_runs_ends_with_it_however_that_ends(converged: Host, inventory: Path, end: signal.Signals) -> None:
+def test_what_it_runs_ends_with_it_however_that_ends(converged: LabHost, inventory: Path, end: signal.Signals) -> None:
     command = words(inventory, "sh", "-c", "echo begun; sleep 1000")
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
         assert running.stdout
@@ -61,5 +61,5 @@ def test_what_it_runs_ends_with_it_however_that_ends(converged: Host, inventory:
         complaint = running.stderr.read().decode()
     assert status == (130 if end is signal.SIGINT else -end)
     assert complaint.strip() == ""
-    until(lambda: converged.run(LEFT) == "", "without what it ran")
+    wait_until(lambda: converged.run(LEFT) == "", "without what it ran")
     assert converged.run("pgrep -f 'sleep [1]000' || true") == ""

@@ -15,14 +15,14 @@ import requests
 from openai import OpenAI
 
 from benchmarks import litellm
-from lab.hosts import Host
-from lab.labs import Lab
+from lab.hosts import LabHost
+from lab.throwaway_lab import ThrowawayLab
 from lab.tiny_model import ANSWER
-from rigwright.gateway.clients import VARIABLE
-from tests.hosts.asking import node_folder
-from tests.hosts.gateway_box import rigwright
-from tests.hosts.replayed import PAGE, REQUESTS
-from tests.hosts.support import PORT, api_key, deploy, main_pid, red, served, until, write_inventory
+from rigwright.gateway.client_setup import VARIABLE
+from tests.hosts.client_libraries import node_folder
+from tests.hosts.gateway_box import run_rigwright
+from tests.hosts.recorded_requests import PAGE, REQUESTS
+from tests.hosts.support import PORT, api_key, is_serving, main_pid, red_checks, run_deploy, wait_until, write_inventory
 
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
 
@@ -40,13 +40,13 @@ STOPPED = "/etc/rigwright/stopped/chat"
 
 
 @pytest.fixture
-def inventory(lab: Lab, converged: Host, tmp_path: Path) -> Path:
+def inventory(lab: ThrowawayLab, converged: LabHost, tmp_path: Path) -> Path:
     """The host's, with a gateway that needs no key."""
     listeners = {"lan": {"address": "0.0.0.0", "port": LAN, "keys": False}}
     return write_inventory(tmp_path, lab, converged, gateway={"listeners": listeners, "origins": [PAGE]})
 
 
-def done(*words: str, key: str = "", status: int = 0) -> subprocess.CompletedProcess[str]:
+def run_verb(*words: str, key: str = "", status: int = 0) -> subprocess.CompletedProcess[str]:
     """A verb that ends with a status."""
     command = [sys.executable, "-m", "cli", *words]
     environment = os.environ | ({VARIABLE: key} if key else {})
@@ -70,7 +70,7 @@ def tunnel(inventory: Path) -> Iterator[None]:
             process.terminate()
 
 
-def asked(url: str, name: str) -> requests.Response:
+def ask_plain_client(url: str, name: str) -> requests.Response:
     """What a client that is no library is answered."""
     sent = REQUESTS[name]
     body = {**sent.body, "model": "tiny-rig"} if sent.body else None
@@ -81,7 +81,7 @@ def programs(inventory: Path, key: str, folder: Path, model: str) -> None:
     """Have the configurations that are programs run, and answered."""
     for client, command in (("curl", ["sh"]), ("python", [sys.executable])):
         program = folder / client
-        program.write_text(done("url", str(inventory), model, "--for", client).stdout)
+        program.write_text(run_verb("url", str(inventory), model, "--for", client).stdout)
         said = subprocess.run(
             [*command, str(program)], capture_output=True, text=True, env=os.environ | {VARIABLE: key}, timeout=60
         )
@@ -89,66 +89,69 @@ def programs(inventory: Path, key: str, folder: Path, model: str) -> None:
         assert ANSWER.split()[0] in said.stdout
 
 
-def test_a_day_of_an_operators(converged: Host, inventory: Path, tmp_path: Path) -> None:
+def test_a_day_of_an_operators(converged: LabHost, inventory: Path, tmp_path: Path) -> None:
     file = str(inventory)
-    assert deploy(inventory).status == 0
+    assert run_deploy(inventory).status == 0
 
     # by hand: what is stopped stays so over a reboot, until it is started or deployed
-    assert done("stop", file, "chat").stdout == "box: chat: stopped until `start` or the next deploy\n"
-    assert not served(converged)
-    assert "chat was stopped by hand" in done("doctor", file, status=1).stdout
+    assert run_verb("stop", file, "chat").stdout == "box: chat: stopped until `start` or the next deploy\n"
+    assert not is_serving(converged)
+    assert "chat was stopped by hand" in run_verb("doctor", file, status=1).stdout
     converged.reboot()
-    assert not served(converged)
+    assert not is_serving(converged)
     assert converged.run(f"ls {STOPPED}")
     # the record of the stop is the product's own
-    assert not red(inventory) & {"G05", "O05"}
-    assert done("start", file, "chat").stdout == "box: chat: serves\n"
-    assert served(converged)
+    assert not red_checks(inventory) & {"G05", "O05"}
+    assert run_verb("start", file, "chat").stdout == "box: chat: serves\n"
+    assert is_serving(converged)
     assert converged.run(f"ls -d {STOPPED.rpartition('/')[0]} 2>/dev/null", check=False) == ""
-    assert red(inventory) == set()
-    done("stop", file, "--all")
-    assert deploy(inventory).status == 0
-    assert served(converged)
+    assert red_checks(inventory) == set()
+    run_verb("stop", file, "--all")
+    assert run_deploy(inventory).status == 0
+    assert is_serving(converged)
     assert converged.run(f"ls {STOPPED} 2>/dev/null", check=False) == ""
     before = main_pid(converged)
-    done("restart", file, "chat")
-    assert (served(converged), main_pid(converged) != before) == (True, True)
-    assert done("doctor", file).stdout.splitlines()[-1] == "box: nothing is wrong"
-    assert red(inventory) == set()
+    run_verb("restart", file, "chat")
+    assert (is_serving(converged), main_pid(converged) != before) == (True, True)
+    assert run_verb("doctor", file).stdout.splitlines()[-1] == "box: nothing is wrong"
+    assert red_checks(inventory) == set()
 
     # hosts
-    assert done("run", file, "hostname").stdout.split() == ["box", converged.run("hostname").strip()]
-    assert done("ssh", file, "exit 7", status=7).stdout == ""
+    assert run_verb("run", file, "hostname").stdout.split() == ["box", converged.run("hostname").strip()]
+    assert run_verb("ssh", file, "exit 7", status=7).stdout == ""
 
     # models: over SSH, through a tunnel, and at the gateway's address
     key = api_key(converged)
-    assert done("chat", file, "chat", "-m", "Are you there?").stdout.strip() == ANSWER
-    assert done("chat", file, "tiny-rig", "--gateway", "-m", "Are you there?").stdout.strip() == ANSWER
+    assert run_verb("chat", file, "chat", "-m", "Are you there?").stdout.strip() == ANSWER
+    assert run_verb("chat", file, "tiny-rig", "--gateway", "-m", "Are you there?").stdout.strip() == ANSWER
     programs(inventory, "any", tmp_path, "tiny-rig")
     with tunnel(inventory):
         models = OpenAI(base_url=f"http://127.0.0.1:{PORT}/v1", api_key=key).models.list()
         assert [one.id for one in models] == ["tiny-rig"]
     forms = {
-        name: done("url", file, "tiny-rig", "--for", name).stdout for name in ("cline", "openwebui", "page-assist")
+        name: run_verb("url", file, "tiny-rig", "--for", name).stdout for name in ("cline", "openwebui", "page-assist")
     }
     cline = dict(line.split(": ", 1) for line in forms["cline"].splitlines())
     page = dict(line.split(": ", 1) for line in forms["page-assist"].splitlines())
     webui = dict(line.split("=", 1) for line in forms["openwebui"].splitlines())
     # its prompt may be more than the smallest model takes, which that says
-    assert asked(cline["Base URL"], "Cline").status_code in (200, 400)
-    assert asked(webui["OPENAI_API_BASE_URL"], "Open WebUI, its list of models").json()["data"][0]["id"] == "tiny-rig"
-    assert asked(webui["OPENAI_API_BASE_URL"], "Open WebUI").status_code == 200
-    assert asked(page["Base URL"], "Page Assist").headers["Access-Control-Allow-Origin"] == PAGE
-    channel = json.loads(done("url", file, "tiny-rig", "--for", "one-api").stdout)
-    assert asked(f"{channel['base_url']}/v1", "one-api's test of a channel").status_code == 200
-    until(lambda: served(converged), "serving at the end")
-    assert rigwright("status", file).returncode == 0
+    assert ask_plain_client(cline["Base URL"], "Cline").status_code in (200, 400)
+    assert (
+        ask_plain_client(webui["OPENAI_API_BASE_URL"], "Open WebUI, its list of models").json()["data"][0]["id"]
+        == "tiny-rig"
+    )
+    assert ask_plain_client(webui["OPENAI_API_BASE_URL"], "Open WebUI").status_code == 200
+    assert ask_plain_client(page["Base URL"], "Page Assist").headers["Access-Control-Allow-Origin"] == PAGE
+    channel = json.loads(run_verb("url", file, "tiny-rig", "--for", "one-api").stdout)
+    assert ask_plain_client(f"{channel['base_url']}/v1", "one-api's test of a channel").status_code == 200
+    wait_until(lambda: is_serving(converged), "serving at the end")
+    assert run_rigwright("status", file).returncode == 0
 
 
 def test_node_and_litellm_are_answered_with_what_they_are_told(
-    converged: Host, inventory: Path, tmp_path: Path
+    converged: LabHost, inventory: Path, tmp_path: Path
 ) -> None:
-    assert deploy(inventory).status == 0
+    assert run_deploy(inventory).status == 0
     program = node_folder(tmp_path / "node") / "told.mjs"
     config = tmp_path / "config.yaml"
     if why := litellm.prepare():
@@ -158,7 +161,7 @@ def test_node_and_litellm_are_answered_with_what_they_are_told(
         "litellm": (config, [str(litellm.VENV / "bin/python"), "-c", LITELLM, str(config)]),
     }
     for client, (path, command) in commands.items():
-        path.write_text(done("url", str(inventory), "tiny-rig", "--for", client).stdout)
+        path.write_text(run_verb("url", str(inventory), "tiny-rig", "--for", client).stdout)
         told = os.environ | {VARIABLE: "any", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
         said = subprocess.run(command, capture_output=True, text=True, env=told, timeout=300)
         assert (said.returncode, said.stdout.strip()) == (0, ANSWER), said.stderr

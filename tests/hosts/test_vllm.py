@@ -10,17 +10,28 @@ import pytest
 import requests
 from openai import OpenAI
 
-from lab.hosts import Host
-from lab.tunnel import tunnel
+from lab.hosts import LabHost
+from lab.ssh_tunnel import forward_port
 from lab.vllm_model import ANSWER
 from rigwright.toml import tomllib
 from tests.hosts import vllm_box
-from tests.hosts.conftest import Boot, FirstRun
-from tests.hosts.support import CHAT, PORT, api_key, check, deploy, main_pid, plan, red, served, until
+from tests.hosts.conftest import BootHost, ConvergedLayers
+from tests.hosts.support import (
+    CHAT,
+    PORT,
+    api_key,
+    check_verdicts,
+    is_serving,
+    main_pid,
+    red_checks,
+    run_deploy,
+    run_plan,
+    wait_until,
+)
 from tests.hosts.test_faults import KILLING
+from tests.hosts.test_first_deploy import NOT_RUN, left_out
 from tests.hosts.test_generations import current, rigwright
-from tests.hosts.test_path import NOT_RUN, left_out
-from tests.hosts.vllm_box import Ground
+from tests.hosts.vllm_box import VllmServers
 
 SAID = "".join(ANSWER)
 newest = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
@@ -28,18 +39,20 @@ newest = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 ASKED = {"model": "tiny", "messages": [{"role": "user", "content": "Hello?"}]}
 
 
-def test_a_box_that_served_llama_cpp_serves_vllm(boot: Boot, first_run: FirstRun, vllm: Ground, tmp_path: Path) -> None:
-    host = boot(*vllm.layers, first_run.layer)
-    inventory = vllm_box.write(tmp_path, host, vllm)
-    planned = plan(inventory).planned
-    run = vllm_box.deployed(inventory, host, vllm)
-    assert set(run.changed) <= set(planned)
-    verdicts = check(inventory)
+def test_a_box_that_served_llama_cpp_serves_vllm(
+    boot: BootHost, first_run: ConvergedLayers, vllm: VllmServers, tmp_path: Path
+) -> None:
+    host = boot(*vllm.host_layers, first_run.layer)
+    inventory = vllm_box.write_vllm_inventory(tmp_path, host, vllm)
+    planned = run_plan(inventory).planned_operations
+    run = vllm_box.deploy_and_save(inventory, host, vllm)
+    assert set(run.changed_operations) <= set(planned)
+    verdicts = check_verdicts(inventory)
     assert [identifier for identifier, verdict in verdicts.items() if verdict == "FAIL"] == []
     # none is skipped for the kind of engine that it is, and of environments those for cards
     assert left_out(verdicts) | {"S14", "S15"} == {"V02", "V03", "V04", *tomllib.loads(NOT_RUN.read_text())["checks"]}
     assert (verdicts["S14"], verdicts["S15"]) == ("ok", "ok")
-    with tunnel(host, PORT) as local:
+    with forward_port(host, PORT) as local:
         served = f"http://127.0.0.1:{local}"
         with OpenAI(base_url=f"{served}/v1", api_key=api_key(host)) as client:
             whole = client.chat.completions.create(**ASKED, temperature=0)
@@ -50,10 +63,10 @@ def test_a_box_that_served_llama_cpp_serves_vllm(boot: Boot, first_run: FirstRun
             for headers in ({}, {"Authorization": "Bearer wrong"}):
                 assert requests.post(served + path, json=ASKED, headers=headers, timeout=20).status_code == 401
         assert "vllm:request_success_total" in requests.get(f"{served}/metrics", timeout=20).text
-    assert deploy(inventory).changed == []
+    assert run_deploy(inventory).changed_operations == []
 
 
-def processes(host: Host) -> dict[str, str]:
+def processes(host: LabHost) -> dict[str, str]:
     """Process id -> name, of the instance's user."""
     said = host.run(
         "find /proc -maxdepth 1 -name '[0-9]*' -user rigwright-chat -printf '%f\\n' | while read -r pid; do "
@@ -65,52 +78,56 @@ def processes(host: Host) -> dict[str, str]:
 
 @pytest.mark.all_only
 @newest
-def test_whatever_of_it_ends_it_comes_back_and_leaves_nothing(vllm_host: Host, vllm: Ground, tmp_path: Path) -> None:
-    inventory = vllm_box.write(tmp_path, vllm_host, vllm, instances=vllm_box.TWO)
+def test_whatever_of_it_ends_it_comes_back_and_leaves_nothing(
+    vllm_host: LabHost, vllm: VllmServers, tmp_path: Path
+) -> None:
+    inventory = vllm_box.write_vllm_inventory(tmp_path, vllm_host, vllm, instances=vllm_box.TWO)
     for name in (None, "VLLM::Worker_TP", "VLLM::EngineCor"):
         before, main = processes(vllm_host), main_pid(vllm_host)
         assert sum(one == "VLLM::Worker_TP" for one in before.values()) == 2
         victim = next((pid for pid, one in before.items() if one == name), main)
         vllm_host.run(f"kill -9 {victim}")
-        until(lambda main=main: main_pid(vllm_host) not in (0, main) and served(vllm_host), f"back after {name} ended")
+        wait_until(
+            lambda main=main: main_pid(vllm_host) not in (0, main) and is_serving(vllm_host), f"back after {name} ended"
+        )
         assert before.keys() & processes(vllm_host).keys() == set()
         assert vllm_host.run("ls -A /dev/shm") == ""
-    assert red(inventory) == set()
+    assert red_checks(inventory) == set()
     vllm_host.run("systemctl stop rigwright-chat")
     assert processes(vllm_host) == {}
     assert vllm_host.run("ls -A /dev/shm; ls -d /run/rigwright/instances/chat 2> /dev/null || true") == ""
     assert vllm_host.run("grep -c rigwright-chat /proc/mounts || true").strip() == "0"
     vllm_host.reboot()
-    until(lambda: served(vllm_host), "serving after a boot")
-    assert deploy(inventory).changed == []
-    assert red(inventory) == set()
+    wait_until(lambda: is_serving(vllm_host), "serving after a boot")
+    assert run_deploy(inventory).changed_operations == []
+    assert red_checks(inventory) == set()
 
 
 @pytest.mark.all_only
 @newest
-def test_it_gives_way_to_llama_cpp_comes_back_and_goes(vllm_host: Host, vllm: Ground, tmp_path: Path) -> None:
+def test_it_gives_way_to_llama_cpp_comes_back_and_goes(vllm_host: LabHost, vllm: VllmServers, tmp_path: Path) -> None:
     def declared(name: str, **rig: object) -> Path:
-        return vllm_box.write(tmp_path / name, vllm_host, vllm, **rig)
+        return vllm_box.write_vllm_inventory(tmp_path / name, vllm_host, vllm, **rig)
 
     two, one, other = declared("two", instances=vllm_box.TWO), declared("one"), declared("other", instances=CHAT)
     numbers = {two: current(two)["number"]}
-    planned = plan(other).planned
-    run = deploy(other)
-    assert (run.status, run.changed) == (0, planned), run.said
+    planned = run_plan(other).planned_operations
+    run = run_deploy(other)
+    assert (run.status, run.changed_operations) == (0, planned), run.said
     assert set(processes(vllm_host).values()) == {"llama-server"}
-    assert red(other) == set()
+    assert red_checks(other) == set()
     numbers[other] = current(other)["number"]
     # the controller's end while it loads
-    killed = deploy(one, "--yes", file=KILLING, KILL_AT="Serving | Activate generation", KILL_AFTER="6")
+    killed = run_deploy(one, "--yes", file=KILLING, KILL_AT="Serving | Activate generation", KILL_AFTER="6")
     assert killed.status == -signal.SIGKILL
-    run = deploy(one)
+    run = run_deploy(one)
     assert run.status == 0, run.said
-    assert red(one) == set()
-    assert deploy(one).changed == []
+    assert red_checks(one) == set()
+    assert run_deploy(one).changed_operations == []
     for wanted, number in reversed(numbers.items()):
         back = rigwright("rollback", str(one), "--to", str(number))
         assert back.returncode == 0, back.stdout + back.stderr
-        assert red(wanted) == set()
+        assert red_checks(wanted) == set()
     assert vllm_host.run("ls /var/cache/rigwright/instances/chat /var/lib/rigwright/starts") != ""
     gone = rigwright("remove", str(two), "--yes")
     assert gone.returncode == 0, gone.stderr
@@ -134,24 +151,24 @@ done 2> /dev/null
 @pytest.mark.all_only
 @newest
 def test_a_start_that_hangs_is_ended_and_the_old_generation_is_back(
-    vllm_host: Host, vllm: Ground, tmp_path: Path
+    vllm_host: LabHost, vllm: VllmServers, tmp_path: Path
 ) -> None:
-    good = vllm_box.write(tmp_path / "good", vllm_host, vllm, instances=vllm_box.TWO)
+    good = vllm_box.write_vllm_inventory(tmp_path / "good", vllm_host, vllm, instances=vllm_box.TWO)
     hurried = vllm_box.CATALOG.replace("ready_timeout = 300", "ready_timeout = 90")
-    bad = vllm_box.write(tmp_path / "bad", vllm_host, vllm, hurried, instances=vllm_box.TWO)
+    bad = vllm_box.write_vllm_inventory(tmp_path / "bad", vllm_host, vllm, hurried, instances=vllm_box.TWO)
     planned = ["Serving | Write generation", "Serving | Activate generation", "Serving | Record what is installed"]
-    assert plan(bad).planned == planned
+    assert run_plan(bad).planned_operations == planned
     before, number = processes(vllm_host), current(good)["number"]
     freezer = FREEZER.format(number=number, old=" ".join(before))
     vllm_host.run(f"systemd-run -q --unit=freezer --expand-environment=no sh -c {shlex.quote(freezer)}")
-    run = deploy(bad)
+    run = run_deploy(bad)
     assert run.status == 1
     assert "rigwright-chat.service did not become ready; its last log lines:" in run.said
     assert "operation timed out. Terminating." in run.said
     assert "(APIServer pid=" in run.said
     assert f"generation {number} is back" in run.said
     assert "Traceback" not in run.said
-    assert served(vllm_host)
+    assert is_serving(vllm_host)
     assert before.keys() & processes(vllm_host).keys() == set()
-    assert red(good) == set()
-    assert deploy(good).changed == []
+    assert red_checks(good) == set()
+    assert run_deploy(good).changed_operations == []

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from lab.hosts import Host
-from lab.tunnel import tunnel
-from tests.hosts.asking import Server, asks_as_node, asks_as_python
+from lab.hosts import LabHost
+from lab.ssh_tunnel import forward_port
+from tests.hosts.client_libraries import ServerUnderTest, check_node_client, check_python_client
 from tests.hosts.support import PORT, api_key
 
 # what is tested here is what engine and clients say to each other
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
 
 
-def test_clients_of_others_are_answered(vllm_host: Host, tmp_path: Path, subtests: pytest.Subtests) -> None:
+def test_clients_of_others_are_answered(vllm_host: LabHost, tmp_path: Path, subtests: pytest.Subtests) -> None:
     key = api_key(vllm_host)
-    with tunnel(vllm_host, PORT) as local:
-        server = Server(f"http://127.0.0.1:{local}/v1", key)
+    with forward_port(vllm_host, PORT) as local:
+        server = ServerUnderTest(f"http://127.0.0.1:{local}/v1", key)
         with subtests.test("openai for Python"):
-            asks_as_python(server)
+            check_python_client(server)
         with subtests.test("openai for Node.js"):
-            asks_as_node(server, tmp_path / "node")
+            check_node_client(server, tmp_path / "node")

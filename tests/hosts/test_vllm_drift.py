@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from lab.hosts import Host
+from lab.hosts import LabHost
 from tests.hosts import vllm_box
-from tests.hosts.support import KEY_FILE, deploy, red
-from tests.hosts.vllm_box import Ground
+from tests.hosts.support import KEY_FILE, red_checks, run_deploy
+from tests.hosts.vllm_box import VllmServers
 
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
 
@@ -100,26 +100,28 @@ STARTED = {
 }
 
 
-def test_each_drift_of_it_is_seen(vllm_host: Host, vllm: Ground, tmp_path: Path, subtests: pytest.Subtests) -> None:
-    inventory = vllm_box.write(tmp_path, vllm_host, vllm, instances=vllm_box.TWO)
+def test_each_drift_of_it_is_seen(
+    vllm_host: LabHost, vllm: VllmServers, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    inventory = vllm_box.write_vllm_inventory(tmp_path, vllm_host, vllm, instances=vllm_box.TWO)
     # of different things, so that each is seen by its own checks alone
     expected = [seen for _, seen, _ in STILL.values()]
     assert len(set().union(*expected)) == sum(map(len, expected))
     for change, _, _ in STILL.values():
         vllm_host.run(change)
-    assert red(inventory) == set().union(*expected)
+    assert red_checks(inventory) == set().union(*expected)
     for _, _, cure in STILL.values():
         vllm_host.run(cure)
     for what, (change, seen, cure) in STARTED.items():
         with subtests.test(what):
             try:
                 vllm_host.run(change)
-                assert red(inventory) == seen
+                assert red_checks(inventory) == seen
             finally:
                 vllm_host.run(f"{cure}; systemctl daemon-reload")
     # a deploy compares unit files: what was started with a drop-in that has gone since, it does not see
     vllm_host.run(RESTART)
     # files that were put right by hand are others than those that root wrote down
-    assert deploy(inventory).changed == ["Serving | Record what is installed"]
-    assert deploy(inventory).changed == []
-    assert red(inventory) == set()
+    assert run_deploy(inventory).changed_operations == ["Serving | Record what is installed"]
+    assert run_deploy(inventory).changed_operations == []
+    assert red_checks(inventory) == set()

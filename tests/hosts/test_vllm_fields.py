@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import requests
 
-from lab.tunnel import tunnel
+from lab.ssh_tunnel import forward_port
 from tests.hosts import vllm_box
-from tests.hosts.conftest import Boot
-from tests.hosts.support import PORT, api_key, main_pid, until
-from tests.hosts.vllm_box import Ground
-from tests.unit.request_bodies import Example, refused_examples
+from tests.hosts.conftest import BootHost
+from tests.hosts.support import PORT, api_key, main_pid, wait_until
+from tests.hosts.vllm_box import VllmServers
+from tests.unit.request_bodies import RequestExample, refused_examples
 
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
 
@@ -83,7 +83,7 @@ SECONDS = 5
 """In which an answer of a few tokens is there, or the engine is blocked."""
 
 
-def completed(example: Example) -> dict[str, Any]:
+def completed(example: RequestExample) -> dict[str, Any]:
     """A body that would be answered but for the members that a rule refuses."""
     talk: dict[str, dict[str, Any]] = {
         "chat/completions": {"messages": [{"role": "user", "content": "Hello?"}], "max_tokens": 4},
@@ -96,7 +96,7 @@ def completed(example: Example) -> dict[str, Any]:
     return {"model": "tiny", **talk[example.path], **quiet, **example.members}
 
 
-def outcome(session: requests.Session, base: str, example: Example) -> str:
+def outcome(session: requests.Session, base: str, example: RequestExample) -> str:
     try:
         said = session.post(f"{base}/v1/{example.path}", json=completed(example), timeout=SECONDS)
     except requests.Timeout:
@@ -105,10 +105,10 @@ def outcome(session: requests.Session, base: str, example: Example) -> str:
     return kinds.get(said.status_code, str(said.status_code))
 
 
-def test_no_harmful_field_arrives_through_the_gateway(boot: Boot, vllm: Ground, tmp_path: Path) -> None:
-    host = boot(*vllm.layers)
-    vllm_box.deployed(vllm_box.write(tmp_path, host, vllm, gateway=GATEWAY), host, vllm)
-    outside = f"http://{host.connection['ssh_hostname']}:{LAN}"
+def test_no_harmful_field_arrives_through_the_gateway(boot: BootHost, vllm: VllmServers, tmp_path: Path) -> None:
+    host = boot(*vllm.host_layers)
+    vllm_box.deploy_and_save(vllm_box.write_vllm_inventory(tmp_path, host, vllm, gateway=GATEWAY), host, vllm)
+    outside = f"http://{host.inventory_keys['ssh_hostname']}:{LAN}"
     hello = {"model": "tiny", "messages": [{"role": "user", "content": "Hello?"}], "max_tokens": 4}
 
     def answers(base: str, session: requests.Session) -> bool:
@@ -117,10 +117,10 @@ def test_no_harmful_field_arrives_through_the_gateway(boot: Boot, vllm: Ground, 
         except requests.RequestException:
             return False
 
-    with requests.Session() as client, requests.Session() as direct, tunnel(host, PORT) as local:
+    with requests.Session() as client, requests.Session() as direct, forward_port(host, PORT) as local:
         engine = f"http://127.0.0.1:{local}"
         direct.headers["Authorization"] = f"Bearer {api_key(host)}"
-        until(lambda: answers(outside, client), "served through the gateway")
+        wait_until(lambda: answers(outside, client), "served through the gateway")
         started, examples = main_pid(host), refused_examples()
         for example in examples:
             said = client.post(f"{outside}/v1/{example.path}", json=completed(example), timeout=SECONDS)
@@ -136,7 +136,7 @@ def test_no_harmful_field_arrives_through_the_gateway(boot: Boot, vllm: Ground, 
         for example in examples:
             before = main_pid(host)
             found[example.rule] = outcome(direct, engine, example)
-            until(lambda: answers(engine, direct), f"answered after {example.rule}", limit=240)
+            wait_until(lambda: answers(engine, direct), f"answered after {example.rule}", limit=240)
             if main_pid(host) != before:
                 found[example.rule] = ENDS
         assert found == {rule: kind for rule, (kind, _) in DIRECT.items()}, json.dumps(found)

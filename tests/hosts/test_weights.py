@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from lab.hosts import Host
-from lab.hub.faults import Stall
-from lab.labs import Lab
-from tests.hosts.conftest import Boot, FirstRun
-from tests.hosts.models import REPOSITORY, Models, lock, models, rigwright
-from tests.hosts.servers import DyingPeer, certificate
-from tests.hosts.support import command, deploy, plan, red, served, until
+from lab.hosts import LabHost
+from lab.hub.faults import StalledAnswer
+from lab.throwaway_lab import ThrowawayLab
+from tests.hosts.conftest import BootHost, ConvergedLayers
+from tests.hosts.download_servers import DyingPeer, make_certificate
+from tests.hosts.hub_models import REPOSITORY, HubModels, run_lock, run_rigwright, serve_models
+from tests.hosts.support import deploy_command, is_serving, red_checks, run_deploy, run_plan, wait_until
 
 RECORDS, LOCKS = "/var/lib/rigwright/weights", "/run/rigwright/locks"
 REHASH = f"PYTHONPATH=/opt/rigwright/weights python3 -m rigwright_weights.rehash {RECORDS} {LOCKS} --now"
@@ -23,13 +23,13 @@ SECRET = "hf_0123456789abcdefSECRET"  # opens a door of this test alone
 
 
 @pytest.fixture
-def hub(lab: Lab, converged: Host, tmp_path: Path) -> Iterator[Models]:
+def hub(lab: ThrowawayLab, converged: LabHost, tmp_path: Path) -> Iterator[HubModels]:
     """A hub in the network of a host that is there."""
-    with models(lab, tmp_path) as found:
+    with serve_models(lab, tmp_path) as found:
         yield found
 
 
-def there(host: Host) -> dict[str, str]:
+def list_model_files(host: LabHost) -> dict[str, str]:
     """Path below the models' root -> mode and owner, of all files of the hub's repository."""
     lines = host.run(f"cd /srv/models && find {REPOSITORY} -type f -printf '%P %m %U\\n'").splitlines()
     return {path: rest for path, _, rest in (line.partition(" ") for line in lines)}
@@ -37,54 +37,56 @@ def there(host: Host) -> dict[str, str]:
 
 def users(inventory: Path) -> dict[str, list[str]]:
     """What uses each commit of the repository, as `rigwright models` says."""
-    rows = json.loads(rigwright("models", str(inventory), "--json").stdout)
+    rows = json.loads(run_rigwright("models", str(inventory), "--json").stdout)
     return {row["version"]: row["users"] for row in rows if row["name"] == REPOSITORY}
 
 
-def test_a_model_is_locked_fetched_and_served_and_stays_so(hub: Models, converged: Host) -> None:
+def test_a_model_is_locked_fetched_and_served_and_stays_so(hub: HubModels, converged: LabHost) -> None:
     commit = hub.publish()
-    inventory = hub.inventory(converged)
-    assert f"{REPOSITORY}@{commit[:7]}" in lock(inventory)
-    assert lock(inventory) == "no change\n"
+    inventory = hub.write_hub_inventory(converged)
+    assert f"{REPOSITORY}@{commit[:7]}" in run_lock(inventory)
+    assert run_lock(inventory) == "no change\n"
     asked = len(hub.hub.asked)
 
-    dry = plan(inventory)
-    assert "Weights | Fetch 3 files of weights" in dry.planned
+    dry = run_plan(inventory)
+    assert "Weights | Fetch 3 files of weights" in dry.planned_operations
     assert len(hub.hub.asked) == asked
-    run = deploy(inventory)
+    run = run_deploy(inventory)
     assert run.status == 0, run.said
-    assert run.changed == dry.planned
-    assert served(converged)
-    assert there(converged) == dict.fromkeys((f"{commit}/{path}" for path in hub.files), "444 0")
-    assert set(hub.fetched) == set(hub.files)
-    assert red(inventory) == set()
+    assert run.changed_operations == dry.planned_operations
+    assert is_serving(converged)
+    assert list_model_files(converged) == dict.fromkeys((f"{commit}/{path}" for path in hub.files), "444 0")
+    assert set(hub.fetched_files) == set(hub.files)
+    assert red_checks(inventory) == set()
 
     asked = len(hub.hub.asked)
-    assert deploy(inventory).changed == []
+    assert run_deploy(inventory).changed_operations == []
     converged.reboot()
-    until(lambda: served(converged), "serving after a boot")
-    assert deploy(inventory).changed == []
+    wait_until(lambda: is_serving(converged), "serving after a boot")
+    assert run_deploy(inventory).changed_operations == []
     assert len(hub.hub.asked) == asked
 
     newer = hub.publish(branch="next")
     assert newer == commit
     hub.hub.close()
-    assert deploy(inventory).changed == []
-    assert red(inventory) == set()
+    assert run_deploy(inventory).changed_operations == []
+    assert red_checks(inventory) == set()
 
 
 @pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 @pytest.mark.parametrize("end", [pytest.param("job", marks=pytest.mark.all_only), "host"])
-def test_a_fetch_that_is_cut_off_goes_on_where_it_was(hub: Models, converged: Host, end: str) -> None:
+def test_a_fetch_that_is_cut_off_goes_on_where_it_was(hub: HubModels, converged: LabHost, end: str) -> None:
     hub.publish()
-    inventory = hub.inventory(converged)
-    lock(inventory)
-    stall = hub.hub.fault(Stall(400_000), REPOSITORY, "tiny.gguf", times=1)
-    with subprocess.Popen(command(inventory, "--yes"), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as running:
+    inventory = hub.write_hub_inventory(converged)
+    run_lock(inventory)
+    stall = hub.hub.add_fault(StalledAnswer(400_000), REPOSITORY, "tiny.gguf", times=1)
+    with subprocess.Popen(
+        deploy_command(inventory, "--yes"), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    ) as running:
         assert stall.met.wait(120)
         # of what is sent of it, the hub's client writes in pieces of 256 KiB
         begun = "find /srv/models -type f -size +255k"
-        until(lambda: converged.run(begun, check=False), "bytes on disk")
+        wait_until(lambda: converged.run(begun, check=False), "bytes on disk")
         running.kill()
     if end == "host":
         converged.kill()
@@ -93,120 +95,124 @@ def test_a_fetch_that_is_cut_off_goes_on_where_it_was(hub: Models, converged: Ho
     else:
         converged.run("systemctl kill --signal=KILL 'rw-job-weights-*'")
     before = hub.hub.sent_bytes
-    hub.hub.heal()
-    run = deploy(inventory)
+    hub.hub.clear_faults()
+    run = run_deploy(inventory)
     assert run.status == 0, run.said
     total = sum(map(len, hub.files.values()))
     assert hub.hub.sent_bytes - before < total - 250_000
-    assert red(inventory) == set()
+    assert red_checks(inventory) == set()
     assert converged.run("find /srv/models -name '*.part' -o -name '.hub*' -o -name '.progress.json'") == ""
 
 
 @pytest.mark.all_only
 @pytest.mark.parametrize("release", ["debian-13"], indirect=True)
-def test_what_changes_later_is_found_and_only_that_is_fetched_again(hub: Models, converged: Host) -> None:
+def test_what_changes_later_is_found_and_only_that_is_fetched_again(hub: HubModels, converged: LabHost) -> None:
     commit = hub.publish()
-    inventory = hub.inventory(converged)
-    lock(inventory)
-    assert deploy(inventory).status == 0
+    inventory = hub.write_hub_inventory(converged)
+    run_lock(inventory)
+    assert run_deploy(inventory).status == 0
     place = f"/srv/models/{REPOSITORY}/{commit}"
     flip = f"printf X | dd of={place}/draft/tiny.gguf bs=1 seek=300000 conv=notrunc status=none"
 
     converged.run(flip)
-    assert red(inventory) == {"W01"}
-    before = len(hub.fetched)
-    assert deploy(inventory).status == 0
-    assert set(hub.fetched[before:]) == {"draft/tiny.gguf"}
-    assert red(inventory) == set()
+    assert red_checks(inventory) == {"W01"}
+    before = len(hub.fetched_files)
+    assert run_deploy(inventory).status == 0
+    assert set(hub.fetched_files[before:]) == {"draft/tiny.gguf"}
+    assert red_checks(inventory) == set()
 
     # a bit that rots on the disk changes none of what the kernel says of a file: so the record follows
     converged.run(flip)
     record = converged.run(f"grep -l draft/ {RECORDS}/*-*").strip()
     converged.run(f"stat -c '%s %.9Y %.9Z %i %n' {place}/draft/tiny.gguf > {record}")
     # of so few bytes a check reads them each time
-    assert red(inventory) == {"W01"}
-    assert deploy(inventory).changed == []
+    assert red_checks(inventory) == {"W01"}
+    assert run_deploy(inventory).changed_operations == []
     assert "draft/tiny.gguf" in converged.run(f"{REHASH} 2>&1 || true")
-    assert "W01" in red(inventory)
-    before = len(hub.fetched)
-    assert deploy(inventory).status == 0
-    assert set(hub.fetched[before:]) == {"draft/tiny.gguf"}
-    assert red(inventory) == set()
+    assert "W01" in red_checks(inventory)
+    before = len(hub.fetched_files)
+    assert run_deploy(inventory).status == 0
+    assert set(hub.fetched_files[before:]) == {"draft/tiny.gguf"}
+    assert red_checks(inventory) == set()
 
 
 @pytest.mark.all_only
 @pytest.mark.parametrize("release", ["debian-13"], indirect=True)
-def test_another_commit_comes_beside_and_the_old_one_goes_when_it_is_asked_for(hub: Models, converged: Host) -> None:
+def test_another_commit_comes_beside_and_the_old_one_goes_when_it_is_asked_for(
+    hub: HubModels, converged: LabHost
+) -> None:
     old = hub.publish()
-    inventory = hub.inventory(converged, keep_generations=2)
-    lock(inventory)
-    assert deploy(inventory).status == 0
+    inventory = hub.write_hub_inventory(converged, keep_generations=2)
+    run_lock(inventory)
+    assert run_deploy(inventory).status == 0
     new = hub.publish(template="{{ messages[-1].content }}")
-    assert lock(inventory) == "no change\n"
-    assert f"{REPOSITORY}@{old[:7]}" in lock(inventory, "--refresh")
-    before = len(hub.fetched)
-    assert deploy(inventory).status == 0
-    assert {path.partition("/")[0] for path in there(converged)} == {old, new}
-    assert "chat.jinja" in hub.fetched[before:]
-    assert red(inventory) == set()
+    assert run_lock(inventory) == "no change\n"
+    assert f"{REPOSITORY}@{old[:7]}" in run_lock(inventory, "--refresh")
+    before = len(hub.fetched_files)
+    assert run_deploy(inventory).status == 0
+    assert {path.partition("/")[0] for path in list_model_files(converged)} == {old, new}
+    assert "chat.jinja" in hub.fetched_files[before:]
+    assert red_checks(inventory) == set()
     assert users(inventory)[new] == ["chat"]
     assert [user.partition(" ")[0] for user in users(inventory)[old]] == ["generation"]
 
-    refused = rigwright("models", str(inventory), "--remove", f"{REPOSITORY}@{old[:7]}", "--yes")
+    refused = run_rigwright("models", str(inventory), "--remove", f"{REPOSITORY}@{old[:7]}", "--yes")
     assert refused.returncode == 2
     assert "generation" in refused.stdout + refused.stderr
     # another generation, and the one that needs the old commit goes
-    assert deploy(hub.inventory(converged, keep_generations=1)).status == 0
+    assert run_deploy(hub.write_hub_inventory(converged, keep_generations=1)).status == 0
     assert users(inventory)[old] == []
-    gone = rigwright("models", str(inventory), "--remove", f"{REPOSITORY}@{old[:7]}", "--yes")
+    gone = run_rigwright("models", str(inventory), "--remove", f"{REPOSITORY}@{old[:7]}", "--yes")
     assert gone.returncode == 0, gone.stdout + gone.stderr
-    assert {path.partition("/")[0] for path in there(converged)} == {new}
-    assert deploy(hub.inventory(converged, keep_generations=1)).changed == []
+    assert {path.partition("/")[0] for path in list_model_files(converged)} == {new}
+    assert run_deploy(hub.write_hub_inventory(converged, keep_generations=1)).changed_operations == []
 
 
 @pytest.mark.all_only
 @pytest.mark.parametrize("release", ["debian-13"], indirect=True)
-def test_files_that_were_placed_by_hand_are_taken_and_nothing_is_fetched(hub: Models, converged: Host) -> None:
+def test_files_that_were_placed_by_hand_are_taken_and_nothing_is_fetched(hub: HubModels, converged: LabHost) -> None:
     commit = hub.publish()
-    inventory = hub.inventory(converged)
-    lock(inventory)
+    inventory = hub.write_hub_inventory(converged)
+    run_lock(inventory)
     place = f"/srv/models/{REPOSITORY}/{commit}"
     converged.run(f"mkdir -p {place}/draft && cp /srv/models/tiny-rig/1/tiny-rig.gguf {place}/tiny.gguf")
     converged.run(f"cp {place}/tiny.gguf {place}/draft/ && chown daemon {place}/tiny.gguf")
     text = hub.files["chat.jinja"].decode()
     converged.run(f"printf '%s' '{text}' > {place}/chat.jinja")
     hub.hub.close()
-    run = deploy(inventory)
+    run = run_deploy(inventory)
     assert run.status == 0, run.said
-    assert set(there(converged).values()) == {"444 0"}
-    assert red(inventory) == set()
+    assert set(list_model_files(converged).values()) == {"444 0"}
+    assert red_checks(inventory) == set()
 
 
 @pytest.mark.all_only
 @pytest.mark.parametrize("release", ["debian-13"], indirect=True)
-def test_a_token_opens_a_gated_repository_and_stays_nowhere(lab: Lab, converged: Host, tmp_path: Path) -> None:
-    authority, server = certificate(tmp_path, lab.gateway)
-    with models(lab, tmp_path, server) as hub:
+def test_a_token_opens_a_gated_repository_and_stays_nowhere(
+    lab: ThrowawayLab, converged: LabHost, tmp_path: Path
+) -> None:
+    authority, server = make_certificate(tmp_path, lab.gateway)
+    with serve_models(lab, tmp_path, server) as hub:
         _open_with_a_token(hub, converged, tmp_path, str(authority))
 
 
-def _open_with_a_token(hub: Models, converged: Host, tmp_path: Path, authority: str) -> None:
+def _open_with_a_token(hub: HubModels, converged: LabHost, tmp_path: Path, authority: str) -> None:
     hub.publish(gated=True, token=SECRET)
     (tmp_path / "token").write_text(f"{SECRET}\n")
     given = {"hub_token_file": str(tmp_path / "token"), "hub_token_for": hub.hub.url}
-    inventory = hub.inventory(converged, ca_file=authority, **given)
-    assert "gated" in lock(inventory, SSL_CERT_FILE=authority, REQUESTS_CA_BUNDLE=authority)
-    without = hub.inventory(converged, ca_file=authority)
-    refused = deploy(without)
+    inventory = hub.write_hub_inventory(converged, ca_file=authority, **given)
+    assert "gated" in run_lock(inventory, SSL_CERT_FILE=authority, REQUESTS_CA_BUNDLE=authority)
+    without = hub.write_hub_inventory(converged, ca_file=authority)
+    refused = run_deploy(without)
     assert refused.status == 1
     assert "hub_token_file" in refused.said
     assert "Traceback" not in refused.said
 
-    inventory = hub.inventory(converged, ca_file=authority, **given)
-    run = deploy(inventory, "--yes", "--diff", "-vvv", "--debug-all")
+    inventory = hub.write_hub_inventory(converged, ca_file=authority, **given)
+    run = run_deploy(inventory, "--yes", "--diff", "-vvv", "--debug-all")
     assert run.status == 0, run.said
     assert SECRET not in run.said
-    assert red(inventory) == set()
+    assert red_checks(inventory) == set()
     assert converged.run(f"grep -rlF {SECRET} /etc /var /opt /srv /run /tmp 2>/dev/null || true") == ""
     assert converged.run(f"journalctl --no-pager | grep -cF {SECRET} || true").strip() == "0"
     assert not (tmp_path / "box" / "locks" / "mine.lock.toml").read_text().count(SECRET)
@@ -214,40 +220,42 @@ def _open_with_a_token(hub: Models, converged: Host, tmp_path: Path, authority: 
 
 @pytest.mark.all_only
 @pytest.mark.parametrize("release", ["debian-13"], indirect=True)
-def test_when_a_peer_dies_in_the_middle_the_hub_goes_on_from_there(hub: Models, lab: Lab, converged: Host) -> None:
+def test_when_a_peer_dies_in_the_middle_the_hub_goes_on_from_there(
+    hub: HubModels, lab: ThrowawayLab, converged: LabHost
+) -> None:
     commit = hub.publish()
     files = {f"{REPOSITORY}/{commit}/{path}": content for path, content in hub.files.items()}
     peer = DyingPeer(lab.gateway, files.get)
-    inventory = hub.inventory(converged, peers=[peer.url])
-    lock(inventory)
+    inventory = hub.write_hub_inventory(converged, peers=[peer.url])
+    run_lock(inventory)
     before = hub.hub.sent_bytes
-    run = deploy(inventory)
+    run = run_deploy(inventory)
     assert run.status == 0, run.said
     assert peer.died.is_set()
     total = sum(map(len, hub.files.values()))
     assert 0 < hub.hub.sent_bytes - before < 0.8 * total
     assert any(asked.range and not asked.range.startswith("bytes=0-") for asked in hub.hub.asked)
-    assert set(there(converged)) == {f"{commit}/{path}" for path in hub.files}
-    assert red(inventory) == set()
+    assert set(list_model_files(converged)) == {f"{commit}/{path}" for path in hub.files}
+    assert red_checks(inventory) == set()
 
 
 @pytest.mark.all_only
 @pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 def test_one_box_fetches_for_all_and_when_it_dies_the_hub_goes_on(
-    hub: Models, lab: Lab, converged: Host, boot: Boot, first_run: FirstRun
+    hub: HubModels, lab: ThrowawayLab, converged: LabHost, boot: BootHost, first_run: ConvergedLayers
 ) -> None:
     hub.publish()
     first, second = converged, boot(first_run.layer)
-    until(lambda: served(second), "serving after a boot")
-    address = str(first.connection["ssh_hostname"])
+    wait_until(lambda: is_serving(second), "serving after a boot")
+    address = str(first.inventory_keys["ssh_hostname"])
     share = {"address": address, "allow": [str(lab.subnet)]}
-    inventory = hub.inventory(first, share=share)
-    lock(inventory)
+    inventory = hub.write_hub_inventory(first, share=share)
+    run_lock(inventory)
     before = hub.hub.sent_bytes
     fleet = inventory.with_name("fleet.py")
     declared = {
-        "first": {**first.connection, "share": share},
-        "second": {**second.connection, "peers": [f"http://{address}:8090"]},
+        "first": {**first.inventory_keys, "share": share},
+        "second": {**second.inventory_keys, "peers": [f"http://{address}:8090"]},
     }
     led = [hub.hub.cdn_url]
     text = inventory.read_text()
@@ -257,18 +265,18 @@ def test_one_box_fetches_for_all_and_when_it_dies_the_hub_goes_on(
     fleet.write_text(
         f"from rigwright.inventory import hosts\n\nrigs = hosts({declared!r}, {shared}{mirrors!r}, redirects={led!r})\n"
     )
-    run = deploy(fleet)
+    run = run_deploy(fleet)
     assert run.status == 0, run.said
-    assert set(hub.fetched) == set(hub.files)
+    assert set(hub.fetched_files) == set(hub.files)
     assert hub.hub.sent_bytes - before <= 1.05 * sum(map(len, hub.files.values()))
-    assert red(fleet) == set()
-    assert deploy(fleet).changed == []
+    assert red_checks(fleet) == set()
+    assert run_deploy(fleet).changed_operations == []
 
     second.run("rm -rf /srv/models/lab /var/lib/rigwright/weights/*")
     first.kill()
-    alone = hub.inventory(second, "alone", peers=[f"http://{address}:8090"])
-    lock(alone)
-    before = len(hub.fetched)
-    run = deploy(alone)
+    alone = hub.write_hub_inventory(second, "alone", peers=[f"http://{address}:8090"])
+    run_lock(alone)
+    before = len(hub.fetched_files)
+    run = run_deploy(alone)
     assert run.status == 0, run.said
-    assert set(hub.fetched[before:]) == set(hub.files)
+    assert set(hub.fetched_files[before:]) == set(hub.files)

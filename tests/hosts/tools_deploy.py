@@ -2,13 +2,13 @@
 
 from pyinfra import host
 
-from rigwright.delivery.tools import tools
+from rigwright.delivery.tool_environments import host_tools
 from roles.base import base
-from roles.probe import probe
-from roles.rig import rig_of
+from roles.probe import probe_host
+from roles.rig import rig_of_host
 from roles.tools import tools as installed
 
-rig = rig_of(host)
-if facts := probe(rig):
+rig = rig_of_host(host)
+if facts := probe_host(rig):
     base(rig, facts)
-    installed(rig, tools(rig, facts))
+    installed(rig, host_tools(rig, facts))

@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from lab import conda, vllm_cpu, vllm_cpu_kept, vllm_model
-from lab.envs import Source, declare
-from lab.hosts import Host, HostSpec
-from lab.labs import Lab
+from lab import conda_python, vllm_cpu, vllm_cpu_cache, vllm_model
+from lab.environment_source import EnvironmentSource, write_declaration
+from lab.hosts import HostSpec, LabHost
+from lab.throwaway_lab import ThrowawayLab
 from rigwright.supply.inputs import Input
-from rigwright.supply.lock import Artefact, text
-from tests.hosts.layers import alone
-from tests.hosts.support import PORT, Run, deploy, write_inventory
+from rigwright.supply.lock import Artefact, render_lock
+from tests.hosts.host_layers import exclusive_layer
+from tests.hosts.support import PORT, PyinfraRun, run_deploy, write_inventory
 
 MODEL = vllm_model.NAME
 INPUT = Input(kind="weight", version="1", sources=(f"shelf:{MODEL}",), include=("*",))
@@ -73,44 +73,46 @@ folder = "{MODEL}"
 
 
 @dataclass(frozen=True)
-class Ground:
+class VllmServers:
     """What hosts fetch from, and what there is."""
 
-    lab: Lab
-    source: Source
+    lab: ThrowawayLab
+    source: EnvironmentSource
     packages: tuple[Artefact, ...]
     weights: tuple[Artefact, ...]
 
     @property
-    def environment(self) -> tuple[Artefact, ...]:
+    def environment_rows(self) -> tuple[Artefact, ...]:
         """All that the environment is made of."""
         return (*self.source.python, *self.packages)
 
     @property
-    def layers(self) -> tuple[str, ...]:
+    def host_layers(self) -> tuple[str, ...]:
         """What a host is booted from: the environment, where one was kept."""
-        layer = vllm_cpu_kept.place(self.environment)
+        layer = vllm_cpu_cache.cache_path(self.environment_rows)
         return (str(layer),) if layer.exists() else ()
 
-    def keep(self, host: Host) -> None:
+    def save_environment(self, host: LabHost) -> None:
         """Keep the environment of a host that has it whole."""
-        vllm_cpu_kept.keep(host, vllm_cpu_kept.place(self.environment), vllm_cpu.ENVIRONMENT.name)
+        vllm_cpu_cache.save_environment(
+            host, vllm_cpu_cache.cache_path(self.environment_rows), vllm_cpu.ENVIRONMENT.name
+        )
 
 
 @contextmanager
-def ground(lab: Lab) -> Iterator[Ground]:
+def serve_vllm(lab: ThrowawayLab) -> Iterator[VllmServers]:
     """Have packages and model, and serve both while the block runs; of a lab that is up.
 
     A machine without the Python that packages are locked for skips.
     """
-    interpreter = conda.find()
+    interpreter = conda_python.find_interpreter()
     if not interpreter.wanted:
-        pytest.skip(f"{interpreter} is here alone, and vLLM is locked for CPython {conda.WANTED}")
-    folder = lab.shelf / MODEL
-    vllm_model.write(folder, vllm_model.Size(max_position_embeddings=POSITIONS))
+        pytest.skip(f"{interpreter} is here alone, and vLLM is locked for CPython {conda_python.DEFAULT_SERIES}")
+    folder = lab.shelf_folder / MODEL
+    vllm_model.write_checkpoint(folder, vllm_model.QwenSize(max_position_embeddings=POSITIONS))
     weights = tuple(weight_row(path) for path in sorted(folder.iterdir()))
-    with Source(lab.gateway, vllm_cpu_kept.channel(interpreter), interpreter) as source:
-        yield Ground(lab, source, source.packages(vllm_cpu.rows()), weights)
+    with EnvironmentSource(lab.gateway, vllm_cpu_cache.cached_channel(interpreter), interpreter) as source:
+        yield VllmServers(lab, source, source.environment_rows(vllm_cpu.environment_rows()), weights)
 
 
 def weight_row(path: Path) -> Artefact:
@@ -125,10 +127,10 @@ def weight_row(path: Path) -> Artefact:
     )
 
 
-def write(
+def write_vllm_inventory(
     folder: Path,
-    host: Host,
-    made: Ground,
+    host: LabHost,
+    made: VllmServers,
     catalog: str = CATALOG,
     *,
     patches: tuple[str, ...] = (),
@@ -146,24 +148,24 @@ def write(
         plugins: Names of those that are in it.
         rig: Keys of the rig.
     """
-    mirrors = {"shelf": [made.lab.shelf_url], **made.source.mirrors}
+    mirrors = {"shelf": [made.lab.shelf_url], **made.source.inventory_mirrors}
     inventory = write_inventory(folder, made.lab, host, **{"instances": INSTANCES, "mirrors": mirrors, **rig})
-    declare(folder, replace(vllm_cpu.ENVIRONMENT, patches=patches, plugins=plugins), made.environment)
+    write_declaration(folder, replace(vllm_cpu.ENVIRONMENT, patches=patches, plugins=plugins), made.environment_rows)
     (folder / "catalog" / "vllm.toml").write_text(catalog)
-    (folder / "locks" / "vllm.lock.toml").write_text(text(made.weights, "catalog/vllm.toml"))
+    (folder / "locks" / "vllm.lock.toml").write_text(render_lock(made.weights, "catalog/vllm.toml"))
     return inventory
 
 
-def deployed(inventory: Path, host: Host, made: Ground) -> Run:
+def deploy_and_save(inventory: Path, host: LabHost, made: VllmServers) -> PyinfraRun:
     """Deploy, and keep the environment where none was."""
-    run = deploy(inventory)
+    run = run_deploy(inventory)
     assert run.status == 0, run.said[-4000:]
-    made.keep(host)
+    made.save_environment(host)
     return run
 
 
-def converged(
-    layers: Path, release: str, made: Ground, folder: Path, below: tuple[str, ...] = (), **rig: Any
+def converged_layers(
+    layers: Path, release: str, made: VllmServers, folder: Path, below: tuple[str, ...] = (), **rig: Any
 ) -> tuple[str, ...]:
     """What to boot a host from that serves: what a deploy has written, over the environment.
 
@@ -175,12 +177,12 @@ def converged(
         below: What there was before, as a layer.
         rig: Keys of the rig.
     """
-    with alone(layers, f"{release}-vllm") as layer:
+    with exclusive_layer(layers, f"{release}-vllm") as layer:
         if not layer.exists():
-            under = (*made.layers, *below)
+            under = (*made.host_layers, *below)
             (host,) = made.lab.up([HostSpec(f"v{os.getpid()}", release, under)])
-            deployed(write(folder, host, made, **rig), host, made)
-            host.freeze(layer)
+            deploy_and_save(write_vllm_inventory(folder, host, made, **rig), host, made)
+            host.freeze_layer(layer)
             # what it stood on is a part of what it is
             layer.with_suffix(".json").write_text(json.dumps(under))
         return (str(layer), *json.loads(layer.with_suffix(".json").read_text()))

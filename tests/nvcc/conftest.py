@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from lab import wheels
-from lab.wheels import Wheel
-from rigwright.delivery.tools import requirements
+from lab import wheel_cache
+from lab.wheel_cache import CachedWheel
+from rigwright.delivery.tool_environments import render_requirements
 from rigwright.model.nvidia.toolkit import Toolkit
-from rigwright.patches.patch import PROGRAM, load
+from rigwright.patches.patch import APPLY_PROGRAM_TEXT, load_patches
 from rigwright.paths import ROOT
 from rigwright.render import render
 from rigwright.supply.lock import Artefact, Lock
-from tests.nvcc.root import NVCC, PATCH, SITE, TOOLKIT, Root
+from tests.nvcc.system_root import NVCC, PATCH, SITE, TOOLKIT, SystemRoot
 
 # nvcc 13.0 refuses a newer g++ than this, and Ubuntu 26.04 has this one
 COMPILER = "15"
@@ -32,7 +32,7 @@ PACKAGES = (f"g++-{COMPILER}", "cmake", "ninja-build", "python3-dev", *(f"python
 
 
 @pytest.fixture(scope="session")
-def root() -> Iterator[Root]:
+def root() -> Iterator[SystemRoot]:
     """The root, with a patched toolkit."""
     if os.geteuid() != 0:
         pytest.skip("only root can make a root of Debian testing")
@@ -40,19 +40,19 @@ def root() -> Iterator[Root]:
     if missing:
         pytest.skip(f"{' and '.join(missing)} must be installed to make a root of Debian testing")
     with tempfile.TemporaryDirectory(prefix="rigwright-nvcc-", dir="/var/tmp") as folder:
-        made = Root(Path(folder))
-        _debootstrap(made.top)
+        made = SystemRoot(Path(folder))
+        _run_debootstrap(made.top)
         for name in ("gcc", "g++", "cc", "c++"):
             compiler = {"cc": "gcc", "c++": "g++"}.get(name, name)
             (made.top / "usr/local/bin" / name).symlink_to(f"/usr/bin/{compiler}-{COMPILER}")
-        _install(made.top)
+        _install_compiler(made.top)
         made.write("/root/kernel.cu", "__global__ void kernel(int *p) { *p = 1; }\n")
         said = made.run(NVCC, "-arch=sm_75", "-c", "-o", "/root/kernel.o", "/root/kernel.cu").stdout
-        _arrange(made.top)
+        _arrange_toolkit(made.top)
         yield replace(made, unpatched=said)
 
 
-def _debootstrap(top: Path) -> None:
+def _run_debootstrap(top: Path) -> None:
     command = ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", "testing", str(top)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -60,31 +60,31 @@ def _debootstrap(top: Path) -> None:
         pytest.skip(f"debootstrap of Debian testing failed: {' '.join(last)}")
 
 
-def kept(rows: list[Artefact]) -> list[Path]:
+def cached_wheels(rows: list[Artefact]) -> list[Path]:
     """Locked wheels, kept on this machine."""
-    found = [Wheel(one.name, one.version, one.file, one.sha256, one.size) for one in rows]
-    wheels.keep(found, "3.10")
-    return [one.place for one in found]
+    found = [CachedWheel(one.name, one.version, one.file, one.sha256, one.size) for one in rows]
+    wheel_cache.fetch_wheels(found, "3.10")
+    return [one.cache_path for one in found]
 
 
-def _install(top: Path) -> None:
+def _install_compiler(top: Path) -> None:
     rows = list(Lock.load([ROOT / "locks"]).groups["cuda"])
-    files = [str(path) for path in kept(rows)]
+    files = [str(path) for path in cached_wheels(rows)]
     text = top / "requirements.txt"
-    text.write_text(requirements(rows))
+    text.write_text(render_requirements(rows))
     links = [word for path in files for word in ("--find-links", str(Path(path).parent))]
     pip = [sys.executable, "-m", "pip", "install", "--no-index", *links, "--no-deps", "--require-hashes", "--quiet"]
     subprocess.run([*pip, "--no-compile", "--target", f"{top}{SITE}", "-r", str(text)], check=True)
 
 
-def _arrange(top: Path) -> None:
+def _arrange_toolkit(top: Path) -> None:
     """Run the part of the role's job that turns the wheels' files into a toolkit, the patch included."""
-    patch = load([ROOT / "patches"])[PATCH]
+    patch = load_patches([ROOT / "patches"])[PATCH]
     toolkit = Toolkit(f"{top}{TOOLKIT}", "13.0", f"{top}{SITE}".removesuffix("/site"), patches=(patch,))
     script = render(
         "cuda_toolkit/arrange.sh.j2",
         toolkit=toolkit,
-        patching=PROGRAM,
+        patching=APPLY_PROGRAM_TEXT,
         patches=json.dumps({"patches": [patch.plan]}),
     )
     words = {**os.environ, "folder": toolkit.folder, "root": toolkit.root}

@@ -11,20 +11,20 @@ import sys
 import types
 
 
-class StandIn(types.ModuleType):
+class StandInModule(types.ModuleType):
     """A module that has every name."""
 
     __path__ = ()
 
-    def __getattr__(self, name: str) -> StandIn:
+    def __getattr__(self, name: str) -> StandInModule:
         if name.startswith("__"):
             raise AttributeError(name)
-        made = StandIn(f"{self.__name__}.{name}")
+        made = StandInModule(f"{self.__name__}.{name}")
         setattr(self, name, made)
         return made
 
 
-def package(name: str, folder: str) -> types.ModuleType:
+def import_package(name: str, folder: str) -> types.ModuleType:
     """A package whose modules are importable, without what its own __init__ imports."""
     made = types.ModuleType(name)
     made.__path__ = [folder]
@@ -33,12 +33,12 @@ def package(name: str, folder: str) -> types.ModuleType:
 
 
 def main(site: str, module: str) -> None:
-    torch = StandIn("torch")
+    torch = StandInModule("torch")
     torch._C._GLIBCXX_USE_CXX11_ABI = True
     sys.modules["torch"] = torch
-    tvm = package("tvm_ffi", f"{site}/tvm_ffi")
+    tvm = import_package("tvm_ffi", f"{site}/tvm_ffi")
     tvm.libinfo = importlib.import_module("tvm_ffi.libinfo")
-    package("flashinfer", f"{site}/flashinfer")
+    import_package("flashinfer", f"{site}/flashinfer")
     jit = importlib.import_module(f"flashinfer.jit.{module}")
     spec = getattr(jit, f"gen_{module}_module")()
     spec.build(verbose=True)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards import topology
-from rigwright.nvidia.cards.files import power_program
+from rigwright.nvidia.cards.card_files import render_power_program
 from rigwright.nvidia.cards.topology import Topology
-from tests.unit import programs
-from tests.unit.scripts import stand_in
+from tests.unit import short_programs
+from tests.unit.rendered_scripts import write_stand_in
 
 # Answers what a test has written, fails where `hangs`, `refuses` or `warns` has the beginning of a question, and
 # remembers what it was told to set.
@@ -51,49 +51,49 @@ class CardFolder:
     root: Path
 
     def __post_init__(self) -> None:
-        stand_in(self.root / "bin", "nvidia-smi", SMI)
+        write_stand_in(self.root / "bin", "nvidia-smi", SMI)
         self.devices.mkdir(parents=True)
         (self.root / "says").mkdir()
-        self.says(hangs="", refuses="", warns="", told="", status="0", cards="", memory="", topo="", p2p="")
+        self.set_smi_answers(hangs="", refuses="", warns="", told="", status="0", cards="", memory="", topo="", p2p="")
 
     @property
     def devices(self) -> Path:
         return self.root / "devices"
 
-    def says(self, **texts: str) -> None:
+    def set_smi_answers(self, **texts: str) -> None:
         """What nvidia-smi prints for a question, and how it ends."""
         for name, text in texts.items():
             (self.root / "says" / name).write_text(text)
 
-    def device(self, address: str, vendor: str = "0x10de", kind: str = "0x030000", **more: str) -> None:
+    def add_device(self, address: str, vendor: str = "0x10de", kind: str = "0x030000", **more: str) -> None:
         """A device on the bus."""
         (self.devices / address).mkdir()
         for name, text in {"vendor": vendor, "class": kind, **more}.items():
             (self.devices / address / name).write_text(f"{text}\n")
 
     @property
-    def told(self) -> list[str]:
+    def smi_settings(self) -> list[str]:
         """What nvidia-smi was told to set."""
         return (self.root / "says" / "told").read_text().splitlines()
 
-    def power(self, rig: Rig, word: str, timeout: int = 20) -> tuple[int, list[str]]:
+    def run_power(self, rig: Rig, word: str, timeout: int = 20) -> tuple[int, list[str]]:
         """Run a rig's script: how it ends, and what it prints."""
         places = (self.devices, self.root / "applied", self.root / "driver.json")
         folder = self.root / "program"
-        for name, text in power_program(rig, timeout, *map(str, places)).items():
+        for name, text in render_power_program(rig, timeout, *map(str, places)).items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text)
         done = self._run("/usr/bin/python3", "-I", "-B", str(folder), word)
         return done.returncode, done.stdout.splitlines()
 
-    def look(self, timeout: int = 20) -> Topology:
+    def read_topology(self, timeout: int = 20) -> Topology:
         """Where the cards are."""
         script = self.root / "script"
-        script.write_text(topology.script(timeout, str(self.devices)))
+        script.write_text(topology.render_topology_query(timeout, str(self.devices)))
         return topology.parse(self._run("sh", str(script)).stdout.splitlines())
 
     def _run(self, *command: str) -> subprocess.CompletedProcess[str]:
         path = f"{self.root / 'bin'}:{os.environ['PATH']}"
-        done = programs.run(command, env={"PATH": path})
+        done = short_programs.run_program(command, env={"PATH": path})
         assert done.stderr == ""
         return done

@@ -19,7 +19,7 @@ Fault = Literal["", "error body", "empty", "cut", "one piece", "revoked", "busy"
 
 
 @dataclass
-class ChatEngine:
+class StandInChatEngine:
     """How it answers."""
 
     first_s: float = 0.02
@@ -48,7 +48,7 @@ class ChatEngine:
     over: threading.Event = field(default_factory=threading.Event)
 
     @property
-    def metrics(self) -> str:
+    def render_metrics(self) -> str:
         """Its own figures, named as vLLM's."""
         self.made += self.foreign
         return (
@@ -61,31 +61,31 @@ class ChatEngine:
             f'vllm:prompt_tokens_total{{engine="0",model_name="m"}} {self.read}.0\n'
         )
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, of one request."""
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         length = next((int(line[15:]) for line in head.splitlines() if line.lower().startswith("content-length:")), 0)
         body = await reader.readexactly(length)
         if head.startswith("GET /metrics"):
-            self._whole(writer, 200, self.metrics)
+            self._send_response(writer, 200, self.render_metrics)
         elif head.startswith("GET /v1/models"):
-            self._whole(writer, 200, json.dumps({"data": [{"id": self.model}]}) if self.model else "<html>")
+            self._send_response(writer, 200, json.dumps({"data": [{"id": self.model}]}) if self.model else "<html>")
         else:
             self.asked.append(json.loads(body))
-            await self._chat(writer, head, self.asked[-1])
+            await self._answer_chat(writer, head, self.asked[-1])
         writer.close()
 
-    def _whole(self, writer: asyncio.StreamWriter, status: int, text: str) -> None:
+    def _send_response(self, writer: asyncio.StreamWriter, status: int, text: str) -> None:
         writer.write(f"HTTP/1.1 {status} X\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode())
 
-    async def _chat(self, writer: asyncio.StreamWriter, head: str, asked: dict[str, Any]) -> None:
+    async def _answer_chat(self, writer: asyncio.StreamWriter, head: str, asked: dict[str, Any]) -> None:
         fault = self.fault if len(self.asked) > self.after else ""
         if fault == "revoked" or f"Bearer {KEY}" not in head:
-            return self._whole(writer, 401, '{"error": "Unauthorized"}')
+            return self._send_response(writer, 401, '{"error": "Unauthorized"}')
         if fault == "busy":
-            return self._whole(writer, 429, '{"error": "full"}')
+            return self._send_response(writer, 429, '{"error": "full"}')
         if fault == "error body":
-            return self._whole(writer, 200, '{"error": {"message": "no room"}}')
+            return self._send_response(writer, 200, '{"error": {"message": "no room"}}')
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
         self.waiting += 1
         async with self.free:
@@ -93,12 +93,12 @@ class ChatEngine:
             self.running += 1
             self.most = max(self.most, self.running)
             try:
-                await self._answer(writer, asked, fault)
+                await self._stream_answer(writer, asked, fault)
             finally:
                 self.running -= 1
         return None
 
-    async def _answer(self, writer: asyncio.StreamWriter, asked: dict[str, Any], fault: Fault) -> None:
+    async def _stream_answer(self, writer: asyncio.StreamWriter, asked: dict[str, Any], fault: Fault) -> None:
         loop = asyncio.get_running_loop()
         tokens = min(asked.get("max_completion_tokens", asked.get("max_tokens", 1)), self.ends_after)
         read = len(str(asked["messages"][0]["content"]).split())
@@ -126,16 +126,16 @@ class ChatEngine:
         """Serve on a socket, or else a free port, until it is over."""
         self.free = asyncio.Semaphore(self.slots)
         if path:
-            server = await asyncio.start_unix_server(self.serve, str(path), backlog=1000)
+            server = await asyncio.start_unix_server(self.serve_connection, str(path), backlog=1000)
         else:
-            server = await asyncio.start_server(self.serve, "127.0.0.1", 0, backlog=1000)
+            server = await asyncio.start_server(self.serve_connection, "127.0.0.1", 0, backlog=1000)
             self.port = server.sockets[0].getsockname()[1]
         ready.set()
         async with server:
             await asyncio.get_running_loop().run_in_executor(None, self.over.wait)
 
     @contextmanager
-    def up(self, path: Path) -> Iterator[str]:
+    def running_at(self, path: Path) -> Iterator[str]:
         """Serve on a socket while the block runs; yields its path."""
         ready = threading.Event()
         thread = threading.Thread(target=lambda: asyncio.run(self.run(path, ready)))
@@ -151,7 +151,7 @@ class ChatEngine:
 def main() -> None:
     """As a program: serves on a free port, which it prints, at the pace that its arguments say."""
     first_s, gap_s = map(float, sys.argv[1:])
-    engine, ready = ChatEngine(first_s, gap_s), threading.Event()
+    engine, ready = StandInChatEngine(first_s, gap_s), threading.Event()
 
     def tell() -> None:
         ready.wait()

@@ -12,7 +12,7 @@ from tests.unit.sample_texts import COMMIT
 
 INPUT = Input(kind="weight", repository="owner/big")
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
-WHOLE = ("config.json", "model.safetensors", *TOKENIZER)
+CHECKPOINT_PATHS = ("config.json", "model.safetensors", *TOKENIZER)
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -125,7 +125,7 @@ DEEPSEEK: dict[str, Any] = {
 }
 
 
-def row(path: str, content: str | None = None, **changes: Any) -> Artefact:
+def checkpoint_row(path: str, content: str | None = None, **changes: Any) -> Artefact:
     """The row of a file; of config.json with its content."""
     folder, _, file = path.rpartition("/")
     data = content.encode() if content is not None else b""
@@ -146,7 +146,7 @@ def row(path: str, content: str | None = None, **changes: Any) -> Artefact:
     return Artefact.model_validate(value | changes)
 
 
-def rows(paths: tuple[str, ...] = WHOLE, config: object = None) -> list[Artefact]:
+def checkpoint_rows(paths: tuple[str, ...] = CHECKPOINT_PATHS, config: object = None) -> list[Artefact]:
     """The rows of a folder.
 
     Args:
@@ -154,10 +154,10 @@ def rows(paths: tuple[str, ...] = WHOLE, config: object = None) -> list[Artefact
         config: What its config.json says, Qwen3's without it.
     """
     said = json.dumps(QWEN3 if config is None else config)
-    return [row(path, said if path == "config.json" else None) for path in paths]
+    return [checkpoint_row(path, said if path == "config.json" else None) for path in paths]
 
 
-def safetensors(size: int, **metadata: str) -> bytes:
+def safetensors_bytes(size: int, **metadata: str) -> bytes:
     """A file of weights: one tensor of so many bytes."""
     header: dict[str, object] = {"weight": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}
     if metadata:

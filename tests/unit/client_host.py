@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.ssh_host import Channel, Host
+from tests.unit.ssh_host import ShellChannel, ShellHost
 
 # what of systemd-run's arguments a job sees: its credential
 SYSTEMD_RUN = """\
@@ -39,7 +39,7 @@ echo "$@" >> {folder}/systemctl
 """
 
 
-class Session(Channel):
+class ClientSession(ShellChannel):
     """One whose command reads what is sent at once, and ends with it, whatever that has started."""
 
     def exec_command(self, command: str) -> None:
@@ -61,14 +61,14 @@ class Session(Channel):
         self.process.wait()
 
 
-class ClientHost(Host):
+class ClientHost(ShellHost):
     """The host."""
 
     def open_session(self, timeout: float | None = None) -> Any:
-        return Session(self)
+        return ClientSession(self)
 
 
-def client_host(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ClientHost:
+def make_client_host(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ClientHost:
     """A host whose jobs leave their traces in a folder."""
     programs = folder / "bin"
     programs.mkdir(parents=True)

@@ -11,17 +11,17 @@ from pathlib import Path
 
 from rattler.index import index_fs
 
-from tests.unit.file_server import FileServer, whole
+from tests.unit.file_server import LoopbackFileServer, complete_file
 
 EARLY, LATE = 1_767_225_600_000, 1_790_812_800_000  # ms: 2026-01-01 and 2026-10-01
 
 
 @dataclass
-class Channel:
+class LoopbackCondaChannel:
     """Packages in a folder, and what a server has of it; `changes` are made to the index on its way out."""
 
     folder: Path
-    files: FileServer
+    files: LoopbackFileServer
     name: str = "forge"
     changes: dict[str, dict[str, object]] = field(default_factory=dict)
     """File -> fields of its record; one that is None goes."""
@@ -33,7 +33,7 @@ class Channel:
         """What a mirror of the channel is given as."""
         return f"{self.files.url}/{self.name}"
 
-    def package(
+    def publish_package(
         self, name: str, version: str, *depends: str, build: str = "0", subdir: str = "linux-64", when: int = EARLY
     ) -> str:
         """Publish a package; returns its file's name."""
@@ -73,4 +73,4 @@ class Channel:
 
     def serve(self, path: str, content: bytes) -> None:
         """Answer with something else at a path of the channel."""
-        self.files.serve(f"{self.name}/{path}", whole(content, ("Content-Type", "application/json")))
+        self.files.serve(f"{self.name}/{path}", complete_file(content, ("Content-Type", "application/json")))

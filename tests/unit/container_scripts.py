@@ -6,39 +6,41 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from rigwright.containers import daemon, leaving
-from rigwright.containers import found as containers_found
-from rigwright.containers.found import ContainerFacts
-from rigwright.delivery.network import network
-from rigwright.model.containers.entry import Containers
+from rigwright.containers import container_facts as containers_found
+from rigwright.containers import daemon, release
+from rigwright.containers.container_facts import ContainerFacts
+from rigwright.delivery.network import job_network
+from rigwright.model.containers.entry import ContainersEntry
 from rigwright.render import render
-from rigwright.supply.archives import Suite
-from rigwright.supply.bundle import LocalFile, Packages
-from tests.unit.samples import card, rig
+from rigwright.supply.apt_archives import ArchiveSuite
+from rigwright.supply.bundle import BundledPackages, LocalFile
+from tests.unit.samples import sample_card, sample_rig
 
 STATE = "/var/lib/rigwright"
 # with a proxy and mirrors
-WIDE = rig(proxy="http://proxy:3128", mirrors={"apt": ("http://a/debian", "http://b/debian/")})
-CONTAINING = replace(rig(), containers=Containers(engines=("docker",)), cards=(card("8.6"),))
+WIDE = sample_rig(proxy="http://proxy:3128", mirrors={"apt": ("http://a/debian", "http://b/debian/")})
+CONTAINING = replace(sample_rig(), containers=ContainersEntry(engines=("docker",)), cards=(sample_card("8.6"),))
 
 
-def let_go(absent: bool = False, **changes: object) -> str:
+def release_script(absent: bool = False, **changes: object) -> str:
     """Letting go of containers, where we have set one option of Docker's."""
     was = {("debug",): False} if "found" in changes else {}
-    record = daemon.Record({("debug",): True}, was, absent).text()
+    record = daemon.DaemonRecord({("debug",): True}, was, absent).render()
     there = replace(ContainerFacts("debian", "13", options='{"debug": true}', record=record), **changes)  # type: ignore[arg-type]
-    return render("containers/release.sh.j2", ledger=f"{STATE}/owned", **leaving.release(rig(), there))
+    return render(
+        "containers/release.sh.j2", ledger=f"{STATE}/owned", **release.container_release_values(sample_rig(), there)
+    )
 
 
-def debs(name: str, **changes: object) -> str:
+def debs_job(name: str, **changes: object) -> str:
     """A job that brings locked packages."""
     values: dict[str, object] = {
-        "network": network(WIDE),
+        "network": job_network(WIDE),
         "ledger": f"{STATE}/owned",
         "component": "",
         "source_files": (("/etc/apt/sources.list.d/x.sources", "the archive of x"),),
         "sent": "",
-        "packages": Packages(),
+        "packages": BundledPackages(),
         "files": (),
         "done": f"{STATE}/jobs/rw-job-x/done",
         "targets": ["x=1.0-1", "y-"],
@@ -53,31 +55,33 @@ def debs(name: str, **changes: object) -> str:
     return render(f"debs/{name}.sh.j2", **values | changes)
 
 
-def bundled() -> dict[str, object]:
+def bundle_values() -> dict[str, object]:
     """What such a job has of a bundle."""
-    suite = Suite(system="debian-13", archive=0, suite="trixie", components=("main",), signed="2026", valid_until=None)
+    suite = ArchiveSuite(
+        system="debian-13", archive=0, suite="trixie", components=("main",), signed="2026", valid_until=None
+    )
     file = LocalFile(Path("/home/ops/y.deb"), "d" * 64, "d" * 64, 1)
-    packages = Packages((file,), ((file.name, "0/pool/y_1_all.deb"),), (suite,), "/usr/share/keyrings/x.gpg")
+    packages = BundledPackages((file,), ((file.name, "0/pool/y_1_all.deb"),), (suite,), "/usr/share/keyrings/x.gpg")
     own = LocalFile(Path("/home/ops/x_1.0-1_amd64.deb"), "x_1.0-1_amd64.deb", "c" * 64, 1)
     return {"sent": f"{STATE}/jobs/rw-job-x/files", "packages": packages, "files": (own,)}
 
 
 CONTAINER_SCRIPTS: dict[str, Callable[[], str]] = {
-    "containers": lambda: containers_found.script(CONTAINING),
-    "look for locked packages": lambda: debs("look"),
-    "locked packages": lambda: debs("install"),
-    "locked packages from kept files": lambda: debs("install", kept=f"{STATE}/containers/kept/x/1"),
-    "look for locked packages of a bundle": lambda: debs("look", **bundled()),
-    "locked packages of a bundle": lambda: debs("install", kept=f"{STATE}/containers/kept/x/1", **bundled()),
-    "spec of the cards": lambda: render("containers/refresh.sh.j2", spec=containers_found.SPEC, patience=90),
+    "containers": lambda: containers_found.render_probe(CONTAINING),
+    "look for locked packages": lambda: debs_job("look"),
+    "locked packages": lambda: debs_job("install"),
+    "locked packages from kept files": lambda: debs_job("install", kept=f"{STATE}/containers/kept/x/1"),
+    "look for locked packages of a bundle": lambda: debs_job("look", **bundle_values()),
+    "locked packages of a bundle": lambda: debs_job("install", kept=f"{STATE}/containers/kept/x/1", **bundle_values()),
+    "spec of the cards": lambda: render("containers/refresh.sh.j2", spec=containers_found.CDI_SPEC, patience=90),
     "options in force": lambda: render(
         "containers/in_force.sh.j2", in_force=containers_found.IN_FORCE, daemon_json=daemon.PATH
     ),
-    "let go of containers": lambda: let_go(),
-    "let go of containers on a host without a daemon.json before": lambda: let_go(absent=True),
-    "let go of containers where Docker's options were others": lambda: let_go(found='{"debug": false}'),
-    "let go of containers while some run": lambda: let_go(docker_runs=True, containers=("web",)),
-    "let go of containers under a daemon": lambda: let_go(
+    "let go of containers": lambda: release_script(),
+    "let go of containers on a host without a daemon.json before": lambda: release_script(absent=True),
+    "let go of containers where Docker's options were others": lambda: release_script(found='{"debug": false}'),
+    "let go of containers while some run": lambda: release_script(docker_runs=True, containers=("web",)),
+    "let go of containers under a daemon": lambda: release_script(
         docker_runs=True, in_force='{"debug": true, "log-driver": "local"}'
     ),
 }

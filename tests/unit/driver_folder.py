@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rigwright.model.entry import Roots
-from rigwright.nvidia.driver.found import MODPROBE, DriverFacts, parse, script
-from tests.unit import programs
-from tests.unit.samples import rig
-from tests.unit.scripts import stand_in
+from rigwright.nvidia.driver.driver_facts import MODPROBE, DriverFacts, parse, render_probe
+from tests.unit import short_programs
+from tests.unit.rendered_scripts import write_stand_in
+from tests.unit.samples import sample_rig
 
 DPKG_QUERY = """
 case $* in
@@ -86,7 +86,7 @@ SECURE_BOOT = "efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 
 
 @dataclass
-class Host:
+class DriverProbeHost:
     """A folder that stands in for a host."""
 
     root: Path
@@ -95,7 +95,7 @@ class Host:
         self.write("etc/os-release", "ID=ubuntu\nVERSION_ID=24.04\n")
         programs = {"dpkg-query": DPKG_QUERY, "apt-cache": APT_CACHE, "modinfo": "exit 1"}
         for name, text in {**programs, "mokutil": "exit 1"}.items():
-            stand_in(self.root / "bin", name, text)
+            write_stand_in(self.root / "bin", name, text)
         (self.root / "sys").mkdir()
 
     def write(self, name: str, text: str | bytes = "") -> Path:
@@ -104,16 +104,18 @@ class Host:
         path.write_bytes(text.encode() if isinstance(text, str) else text)
         return path
 
-    def card(self, address: str, pci_id: str, bound: str = "", kind: str = "0x030000", vendor: str = "0x10de") -> None:
+    def add_card(
+        self, address: str, pci_id: str, bound: str = "", kind: str = "0x030000", vendor: str = "0x10de"
+    ) -> None:
         device = f"sys/bus/pci/devices/{address}"
         for name, text in {"class": kind, "vendor": vendor, "device": f"0x{pci_id}"}.items():
             self.write(f"{device}/{name}", f"{text}\n")
         if bound:
             (self.root / device / "driver").symlink_to(f"/nowhere/drivers/{bound}")
 
-    def look(self, modprobe: str = MODPROBE, state: str = Roots().state) -> DriverFacts:
+    def run_probe(self, modprobe: str = MODPROBE, state: str = Roots().state) -> DriverFacts:
         roots = Roots.model_construct(**Roots().model_dump() | {"state": state})
-        text = script(rig(cuda_root=f"{self.root}/cuda", roots=roots)).replace(MODPROBE, modprobe)
+        text = render_probe(sample_rig(cuda_root=f"{self.root}/cuda", roots=roots)).replace(MODPROBE, modprobe)
         for place in (
             "/etc/os-release",
             "/etc/apt",
@@ -128,6 +130,6 @@ class Host:
             assert place in text
             text = text.replace(place, f"{self.root}{place}")
         path = f"{self.root / 'bin'}:{os.environ['PATH']}"
-        done = programs.run(["sh", "-c", text], env={"PATH": path}, check=True)
+        done = short_programs.run_program(["sh", "-c", text], env={"PATH": path}, check=True)
         assert done.stderr == ""
         return parse(done.stdout.splitlines())

@@ -12,10 +12,10 @@ from pathlib import Path
 from click.testing import CliRunner, Result
 
 from cli import main
-from rigwright.model.nvidia.tables import SHIPPED
+from rigwright.model.nvidia.driver_tables import SHIPPED
 from rigwright.supply.lock import Lock
-from tests.unit import debs, programs
-from tests.unit.file_server import FileServer, whole
+from tests.unit import built_debs, short_programs
+from tests.unit.file_server import LoopbackFileServer, complete_file
 
 SYSTEM = "debian-13"
 NAME = f"driver-{SYSTEM}"
@@ -37,25 +37,25 @@ rigs = hosts({{"box": {{"ssh_hostname": "127.0.0.1", "mirrors": {mirrors!r}}}}})
 
 
 @dataclass(frozen=True)
-class Signer:
+class ArchiveSigner:
     """A key to sign archives with."""
 
     home: Path
     armoured: str
     fingerprint: str
 
-    def signed(self, text: str) -> bytes:
+    def sign_text(self, text: str) -> bytes:
         """The text with its signature."""
-        return _gpg(self.home, "--clearsign", input=text).encode()
+        return _run_gpg(self.home, "--clearsign", input=text).encode()
 
 
-def _gpg(home: Path, *arguments: str, input: str = "") -> str:
+def _run_gpg(home: Path, *arguments: str, input: str = "") -> str:
     command = ["gpg", "--homedir", str(home), "--batch", "--quiet", "--passphrase", "", *arguments]
-    return programs.run(command, input=input, check=True).stdout
+    return short_programs.run_program(command, input=input, check=True).stdout
 
 
 @contextmanager
-def signer(lasts: str = "0", *before: str) -> Iterator[Signer]:
+def make_signer(lasts: str = "0", *before: str) -> Iterator[ArchiveSigner]:
     """Make a key.
 
     Args:
@@ -64,45 +64,47 @@ def signer(lasts: str = "0", *before: str) -> Iterator[Signer]:
     """
     with tempfile.TemporaryDirectory() as home:  # below a short path: gpg has a socket there
         where = Path(home)
-        _gpg(where, *before, "--quick-gen-key", "drivers", "rsa2048", "sign", lasts)
-        listed = _gpg(where, "--list-keys", "--with-colons")
+        _run_gpg(where, *before, "--quick-gen-key", "drivers", "rsa2048", "sign", lasts)
+        listed = _run_gpg(where, "--list-keys", "--with-colons")
         fingerprint = next(line.split(":")[9] for line in listed.splitlines() if line.startswith("fpr"))
         try:
-            yield Signer(where, _gpg(where, "--export", "--armor"), fingerprint)
+            yield ArchiveSigner(where, _run_gpg(where, "--export", "--armor"), fingerprint)
         finally:
-            programs.run(["gpgconf", "--homedir", home, "--kill", "gpg-agent"], check=True)
+            short_programs.run_program(["gpgconf", "--homedir", home, "--kill", "gpg-agent"], check=True)
 
 
 @dataclass
-class DriverArchive:
+class FlatDriverArchive:
     """A flat archive, as NVIDIA's are."""
 
-    files: FileServer
-    signer: Signer
+    files: LoopbackFileServer
+    signer: ArchiveSigner
     place: str = f"mirror/{FOLDER}"
     debs: dict[str, bytes] = field(default_factory=dict)
     """File -> its content."""
 
-    def driver(self, version: str, revision: str = "-1") -> None:
+    def add_driver(self, version: str, revision: str = "-1") -> None:
         """Add a small driver."""
         for name in PACKAGES:
-            self.package(name, f"{version}{revision}")
-        self.package(f"nvidia-driver-pinning-{version}", "1-1", "all")
+            self.build_package(name, f"{version}{revision}")
+        self.build_package(f"nvidia-driver-pinning-{version}", "1-1", "all")
 
-    def package(self, name: str, version: str, architecture: str = "amd64") -> str:
+    def build_package(self, name: str, version: str, architecture: str = "amd64") -> str:
         """Build a package with the real tool; returns its file's name."""
         control = f"Package: {name}\nVersion: {version}\nArchitecture: {architecture}\nMaintainer: nobody\n"
         file = f"{name}_{version.partition(':')[2] or version}_{architecture}.deb"
-        self.debs[file] = debs.built(f"{control}Description: one\n")
+        self.debs[file] = built_debs.build_deb(f"{control}Description: one\n")
         return file
 
     @property
-    def listed(self) -> str:
+    def package_list(self) -> str:
         """Its list of packages."""
         stanzas = []
         for file, content in self.debs.items():
             digest = hashlib.sha256(content).hexdigest()
-            stanzas.append(f"{debs.control(content)}Filename: ./{file}\nSize: {len(content)}\nSHA256: {digest}\n")
+            stanzas.append(
+                f"{built_debs.read_control(content)}Filename: ./{file}\nSize: {len(content)}\nSHA256: {digest}\n"
+            )
         return "\n".join(stanzas)
 
     def publish(self, *, until: str = "", served: str = "", listed: str = "", signed: bool = True) -> None:
@@ -114,14 +116,14 @@ class DriverArchive:
             listed: A list in place of its own.
             signed: Whether it is.
         """
-        content = (listed or self.listed).encode()
+        content = (listed or self.package_list).encode()
         release = "Origin: NVIDIA\nLabel: NVIDIA CUDA\nArchitecture: x86_64\nDate: Sat, 01 Nov 2025 00:00:00 UTC\n"
         release += f"Valid-Until: {until}\n" if until else ""
         release += f"SHA256:\n {hashlib.sha256(content).hexdigest()} {len(content)} Packages\n"
         for name in ("InRelease", "Release", "Packages"):
             self.files.answers.pop(f"{self.place}/{name}", None)
         if signed:
-            self.serve("InRelease", self.signer.signed(release))
+            self.serve("InRelease", self.signer.sign_text(release))
         else:
             self.serve("Release", release.encode())
         self.serve("Packages", served.encode() if served else content)
@@ -129,73 +131,73 @@ class DriverArchive:
 
     def serve(self, name: str, content: bytes) -> None:
         """Serve one file of it."""
-        self.files.serve(f"{self.place}/{name}", whole(content))
+        self.files.serve(f"{self.place}/{name}", complete_file(content))
 
 
-class DriverWorld:
+class DriverLockFixture:
     """A box's folder and `rigwright lock` over it."""
 
-    def __init__(self, folder: Path, archive: DriverArchive) -> None:
+    def __init__(self, folder: Path, archive: FlatDriverArchive) -> None:
         self.folder, self.archive = folder, archive
         (folder / "catalog").mkdir(parents=True)
         self.write("catalog/mine.toml", CATALOG)
-        self.tables(archive.signer.fingerprint)
-        self.inventory(nvidia=[f"{archive.files.url}/mirror"])
+        self.write_tables(archive.signer.fingerprint)
+        self.write_inventory(nvidia=[f"{archive.files.url}/mirror"])
 
     def write(self, name: str, text: str) -> None:
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
-    def inventory(self, **mirrors: list[str]) -> None:
+    def write_inventory(self, **mirrors: list[str]) -> None:
         self.write("rig.py", INVENTORY.format(mirrors=mirrors))
 
-    def tables(self, fingerprint: str, base: str = "") -> None:
+    def write_tables(self, fingerprint: str, base: str = "") -> None:
         """Tables of drivers of the box's own, with another key of NVIDIA's, and another address."""
         text = SHIPPED.read_text().replace(FINGERPRINT, fingerprint)
         self.write(
             "catalog/driver/driver.toml", text.replace("https://developer.download.nvidia.com", base or "https://h")
         )
         # what is read once is kept
-        from rigwright.model.nvidia.tables import tables
+        from rigwright.model.nvidia.driver_tables import load_driver_tables
 
-        tables.cache_clear()
+        load_driver_tables.cache_clear()
 
-    def wanted(self, version: str) -> None:
+    def request_driver(self, version: str) -> None:
         """Ask for another driver."""
         self.write("catalog/mine.toml", CATALOG.replace(DRIVER, version))
 
-    def lock(self, *options: str) -> Result:
+    def run_lock(self, *options: str) -> Result:
         return CliRunner().invoke(main, ["lock", str(self.folder / "rig.py"), *options])
 
-    def locked(self, *options: str) -> list[str]:
-        done = self.lock(*options)
+    def lock_lines(self, *options: str) -> list[str]:
+        done = self.run_lock(*options)
         assert done.exit_code == 0, done.output
         return done.stdout.splitlines()
 
-    def refused(self) -> str:
+    def lock_error(self) -> str:
         """The one line of an error, after which nothing is written."""
-        before = self.kept
-        done = self.lock()
-        assert (done.exit_code, self.kept) == (1, before), done.output
+        before = self.lock_files
+        done = self.run_lock()
+        assert (done.exit_code, self.lock_files) == (1, before), done.output
         assert isinstance(done.exception, SystemExit), done.exception
         (line,) = done.stderr.partition("Error: ")[2].splitlines()
         prefix = f"{self.folder / 'catalog/mine.toml'}: inputs.{NAME}: "
         assert line.startswith(prefix), line
         return line.removeprefix(prefix)
 
-    def checked(self, code: int) -> list[str]:
-        before = self.kept
-        done = self.lock("--check")
-        assert (done.exit_code, self.kept) == (code, before), done.output
+    def check_lines(self, code: int) -> list[str]:
+        before = self.lock_files
+        done = self.run_lock("--check")
+        assert (done.exit_code, self.lock_files) == (code, before), done.output
         return [line for line in done.output.splitlines() if not line.startswith("lock")]
 
     @property
-    def kept(self) -> dict[str, str]:
+    def lock_files(self) -> dict[str, str]:
         """What lies in the locks folder."""
         folder = self.folder / "locks"
         return {path.name: path.read_text() for path in folder.iterdir()} if folder.exists() else {}
 
     @property
-    def read(self) -> Lock:
+    def read_lock(self) -> Lock:
         return Lock.load([self.folder / "locks"])

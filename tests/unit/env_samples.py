@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from rigwright.envs.env import Environment, environment
+from rigwright.envs.environment import Environment, plan_environment
 from rigwright.model.envs.keys import EnvKeys
-from rigwright.model.rig import DeclaredEnv, Rig
+from rigwright.model.rig import EnvSpec, Rig
 from rigwright.supply.lock import Artefact
-from tests.unit.samples import artefact, facts, rig, wheel
+from tests.unit.samples import sample_artefact, sample_facts, sample_rig, sample_wheel
 
 
-def conda(name: str = "python", version: str = "3.10.20", build: str = "0_a", **changes: object) -> Artefact:
+def conda_row(name: str = "python", version: str = "3.10.20", build: str = "0_a", **changes: object) -> Artefact:
     """A locked conda package."""
     file = f"{name}-{version}-{build}.conda"
     own = {"kind": "conda", "name": name, "version": version, "group": "py", "file": file, "sha256": "c" * 64}
     own |= {"build": build, "selection": "0" * 12}
-    return artefact(**(own | {"sources": [f"forge:linux-64/{file}"]} | changes))
+    return sample_artefact(**(own | {"sources": [f"forge:linux-64/{file}"]} | changes))
 
 
-def declared(*more: Artefact, cuda: bool = False) -> DeclaredEnv:
+def declared_env(*more: Artefact, cuda: bool = False) -> EnvSpec:
     """One of a Python and a wheel."""
     keys = EnvKeys(python="py", packages="pk", distribution="Demo", imports=("demo",), cuda=cuda)
-    return DeclaredEnv("env", keys, (conda(),), (wheel("demo", version="2.0", group="pk"), *more))
+    return EnvSpec("env", keys, (conda_row(),), (sample_wheel("demo", version="2.0", group="pk"), *more))
 
 
-def made(rig_: Rig | None = None, env: DeclaredEnv | None = None) -> Environment:
+def env_installation(rig_: Rig | None = None, env: EnvSpec | None = None) -> Environment:
     """What it comes to on a host."""
-    return environment(rig_ or rig(), env or declared(), facts())
+    return plan_environment(rig_ or sample_rig(), env or declared_env(), sample_facts())

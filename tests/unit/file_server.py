@@ -12,12 +12,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socketserver import ThreadingUnixStreamServer
 
-Answer = Callable[["Handler", int], None]
+AnswerHandler = Callable[["FileServerHandler", int], None]
 """Answers a request for everything from a byte on; 0 where no range was asked for."""
 
 
 @dataclass
-class Asked:
+class ServedRequest:
     """One request."""
 
     path: str
@@ -28,41 +28,41 @@ class Asked:
 
 
 @dataclass
-class FileServer:
+class LoopbackFileServer:
     """Paths and how they answer, request by request; the last answer stays."""
 
     url: str = ""
-    answers: dict[str, list[Answer]] = field(default_factory=dict)
-    asked: list[Asked] = field(default_factory=list)
+    answers: dict[str, list[AnswerHandler]] = field(default_factory=dict)
+    asked: list[ServedRequest] = field(default_factory=list)
 
-    def serve(self, path: str, *answers: Answer) -> str:
+    def serve(self, path: str, *answers: AnswerHandler) -> str:
         """Set a path's answers; returns its address."""
         self.answers[path] = list(answers)
         return f"{self.url}/{path}"
 
 
-class Handler(BaseHTTPRequestHandler):
+class FileServerHandler(BaseHTTPRequestHandler):
     """Hands each request to the answer that is set for it."""
 
-    files: FileServer
+    files: LoopbackFileServer
 
     def do_GET(self) -> None:
         asked = self.headers.get("Range")
         path = self.path.lstrip("/")
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.files.asked.append(Asked(path, asked, self.command, self.headers.get("Authorization"), body))
-        answers = self.files.answers.get(path, [status(404)])
+        self.files.asked.append(ServedRequest(path, asked, self.command, self.headers.get("Authorization"), body))
+        answers = self.files.answers.get(path, [error_status(404)])
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         answer(self, int(asked.removeprefix("bytes=").partition("-")[0]) if asked else 0)
 
     do_POST = do_HEAD = do_GET
 
-    def send(self, body: bytes) -> None:
+    def send_body(self, body: bytes) -> None:
         """Send a body where one was asked for."""
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def begin(self, code: int, length: int, *headers: tuple[str, str]) -> None:
+    def send_head(self, code: int, length: int, *headers: tuple[str, str]) -> None:
         """Send status and headers."""
         self.send_response(code)
         for name, value in (("Content-Length", str(length)), *headers):
@@ -73,52 +73,52 @@ class Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def whole(content: bytes, *headers: tuple[str, str]) -> Answer:
+def complete_file(content: bytes, *headers: tuple[str, str]) -> AnswerHandler:
     """As a good server answers: ranges too, and 416 past the end."""
 
-    def answer(handler: Handler, start: int) -> None:
+    def answer(handler: FileServerHandler, start: int) -> None:
         size = len(content)
         if start and start >= size:
-            handler.begin(416, 0, ("Content-Range", f"bytes */{size}"))
+            handler.send_head(416, 0, ("Content-Range", f"bytes */{size}"))
         elif start:
-            handler.begin(206, size - start, ("Content-Range", f"bytes {start}-{size - 1}/{size}"), *headers)
+            handler.send_head(206, size - start, ("Content-Range", f"bytes {start}-{size - 1}/{size}"), *headers)
         else:
-            handler.begin(200, size, ("Accept-Ranges", "bytes"), *headers)
-        handler.send(content[start:])
+            handler.send_head(200, size, ("Accept-Ranges", "bytes"), *headers)
+        handler.send_body(content[start:])
 
     return answer
 
 
-def without_ranges(content: bytes) -> Answer:
+def rangeless_file(content: bytes) -> AnswerHandler:
     """Everything with 200, whatever range was asked for."""
 
-    def answer(handler: Handler, start: int) -> None:
-        handler.begin(200, len(content))
-        handler.send(content)
+    def answer(handler: FileServerHandler, start: int) -> None:
+        handler.send_head(200, len(content))
+        handler.send_body(content)
 
     return answer
 
 
-def cut(content: bytes, after: int, *headers: tuple[str, str]) -> Answer:
+def truncated_file(content: bytes, after: int, *headers: tuple[str, str]) -> AnswerHandler:
     """Promises everything and closes the connection after some bytes of the file."""
 
-    def answer(handler: Handler, start: int) -> None:
+    def answer(handler: FileServerHandler, start: int) -> None:
         size = len(content)
         extra = [("Content-Range", f"bytes {start}-{size - 1}/{size}")] if start else []
-        handler.begin(206 if start else 200, size - start, *extra, *headers)
+        handler.send_head(206 if start else 200, size - start, *extra, *headers)
         handler.wfile.write(content[start:after])
         handler.close_connection = True
 
     return answer
 
 
-def slow(content: bytes, rate: int) -> Answer:
+def slow_file(content: bytes, rate: int) -> AnswerHandler:
     """Sends so many bytes a second, ranges too."""
 
-    def answer(handler: Handler, start: int) -> None:
+    def answer(handler: FileServerHandler, start: int) -> None:
         size = len(content)
         extra = [("Content-Range", f"bytes {start}-{size - 1}/{size}")] if start else []
-        handler.begin(206 if start else 200, size - start, *extra)
+        handler.send_head(206 if start else 200, size - start, *extra)
         with suppress(OSError):  # the other end has given up
             for at in range(start, size, rate // 10):
                 handler.wfile.write(content[at : at + rate // 10])
@@ -127,22 +127,22 @@ def slow(content: bytes, rate: int) -> Answer:
     return answer
 
 
-def status(code: int) -> Answer:
+def error_status(code: int) -> AnswerHandler:
     """An error."""
-    return lambda handler, start: handler.begin(code, 0)
+    return lambda handler, start: handler.send_head(code, 0)
 
 
-def redirect(to: str, body: bytes = b"") -> Answer:
+def redirect_to(to: str, body: bytes = b"") -> AnswerHandler:
     """Points to an address, or elsewhere on the same server."""
 
-    def answer(handler: Handler, start: int) -> None:
-        handler.begin(302, len(body), ("Location", to if "://" in to else f"/{to}"))
-        handler.send(body)
+    def answer(handler: FileServerHandler, start: int) -> None:
+        handler.send_head(302, len(body), ("Location", to if "://" in to else f"/{to}"))
+        handler.send_body(body)
 
     return answer
 
 
-class OnSocket(ThreadingUnixStreamServer):
+class FileSocketServer(ThreadingUnixStreamServer):
     """A server on a unix socket."""
 
     daemon_threads = True
@@ -150,13 +150,13 @@ class OnSocket(ThreadingUnixStreamServer):
 
 
 @contextmanager
-def file_server(
+def run_file_server(
     socket: Path | None = None, certificate: Path | None = None, address: str = "127.0.0.1"
-) -> Iterator[FileServer]:
+) -> Iterator[LoopbackFileServer]:
     """A server while the block runs, on a port of an address, with TLS where it has a certificate, or on a socket."""
-    files = FileServer()
-    bound = type("Bound", (Handler,), {"files": files})
-    with OnSocket(str(socket), bound) if socket else ThreadingHTTPServer((address, 0), bound) as server:
+    files = LoopbackFileServer()
+    bound = type("Bound", (FileServerHandler,), {"files": files})
+    with FileSocketServer(str(socket), bound) if socket else ThreadingHTTPServer((address, 0), bound) as server:
         files.url = "http://localhost" if socket else f"http://{address}:{server.server_address[1]}"
         if certificate:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from checks import backend, nvidia
-from checks.survey import take
+from checks.survey import collection
 from rigwright import inventory
-from rigwright.nvidia.driver import record
-from rigwright.plan import facts
-from tests.unit.nvidia_host import DRIVER_FACTS, FACTS, MANAGED, RECORD, RIG, STATE, NvidiaHost
-from tests.unit.samples import rig
+from rigwright.nvidia.driver import driver_record
+from rigwright.plan import host_facts
+from tests.unit.nvidia_host import DRIVER_FACTS, FACTS, MANAGED, RECORD, RIG, STATE, NvidiaFolderHost
+from tests.unit.samples import sample_rig
 
 
-class Target:
+class FolderTarget:
     """What pyinfra has of a host."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Target:
 
 
 @dataclass
-class Answer:
+class FolderCommandResult:
     """What testinfra returns of a command."""
 
     rc: int
@@ -33,30 +33,30 @@ class Answer:
     stderr: str
 
 
-class Host:
+class FolderTestinfraHost:
     """Answers nothing: what is asked of a host is in its survey."""
 
-    def run(self, command: str, *arguments: Any) -> Answer:
-        return Answer(0, "", "")
+    def run(self, command: str, *arguments: Any) -> FolderCommandResult:
+        return FolderCommandResult(0, "", "")
 
     def check_output(self, command: str, *arguments: Any) -> str:
         return ""
 
 
-class Folder(NvidiaHost):
+class PluginNvidiaHost(NvidiaFolderHost):
     """The one that there is."""
 
     def __init__(self) -> None:
         self.root = Path(os.environ["FOLDER"])
 
 
-made = {"yes": RIG, "managed": MANAGED, "no": rig()}[os.environ["CARDS"]]
-take.take = lambda *_, **__: Folder().survey(made)
-backend.load = lambda _inventory, _limit: (None, {"box": Target()})
-backend.reach = lambda _state, _targets: {}
-backend.testinfra_host = lambda _target: Host()
-inventory.load = lambda _data: made
-facts.parse = lambda _lines: FACTS
-nvidia.driver_facts = lambda _survey, _facts: DRIVER_FACTS
-nvidia.state = nvidia.kernels = lambda _survey: STATE
-nvidia.record = lambda _survey: record.parse(RECORD)
+made = {"yes": RIG, "managed": MANAGED, "no": sample_rig()}[os.environ["CARDS"]]
+collection.take_survey = lambda *_, **__: PluginNvidiaHost().run_survey(made)
+backend.load_hosts = lambda _inventory, _limit: (None, {"box": FolderTarget()})
+backend.connect_targets = lambda _state, _targets: {}
+backend.testinfra_host = lambda _target: FolderTestinfraHost()
+inventory.load_rig = lambda _data: made
+host_facts.parse = lambda _lines: FACTS
+nvidia.collect_driver_facts = lambda _survey, _facts: DRIVER_FACTS
+nvidia.driver_state = nvidia.kernel_state = lambda _survey: STATE
+nvidia.read_driver_record = lambda _survey: driver_record.parse_driver_record(RECORD)

@@ -12,16 +12,16 @@ from types import SimpleNamespace
 from typing import Any
 
 from checks import backend
-from checks.survey import take
-from checks.survey.taken import Survey
+from checks.survey import collection
+from checks.survey.answers import SurveyAnswers
 from rigwright import inventory
-from rigwright.plan import facts as host_facts
-from roles import root
-from tests.unit.samples import facts, instance, rig
+from rigwright.plan import host_facts as host_facts
+from roles import root_shell
+from tests.unit.samples import sample_facts, sample_instance, sample_rig
 
 GENERATION = int(os.environ["GENERATION"]) if os.environ["GENERATION"] else None
 ABOUT = {"clock": "2026-02-03T04:05:06Z", "generation": GENERATION, "versions": {"kernel": "6.1"}}
-MADE = rig(instance("chat"), instance("code"))
+MADE = sample_rig(sample_instance("chat"), sample_instance("code"))
 DATA = {"rig": {"name": "box", "inventory": "rig.py", "entry": {}}}
 
 
@@ -33,32 +33,34 @@ def pytest_runtest_logreport() -> None:
     JUDGED.set()
 
 
-def taken(target: Any, *_: object, deep: bool, wait: Callable[[list[str]], None]) -> Survey:
+def make_survey(target: Any, *_: object, deep: bool, wait: Callable[[list[str]], None]) -> SurveyAnswers:
     """What a host has answered."""
     if f"{target.name} slow" in os.environ["GONE"]:
         wait(["requests", "weights"])
         assert WAITED.wait(60)
     if f"{target.name} meanwhile" in os.environ["GONE"]:
-        raise root.Gone("the connection is gone")
+        raise root_shell.ConnectionGone("the connection is gone")
     if f"{target.name} later" in os.environ["GONE"] and not JUDGED.wait(20):
-        raise root.Gone("nothing was judged before")
-    return Survey({"about": {"told": ABOUT}, "accounts": {"failed": "it died"}})
+        raise root_shell.ConnectionGone("nothing was judged before")
+    return SurveyAnswers({"about": {"told": ABOUT}, "accounts": {"failed": "it died"}})
 
 
 names = os.environ["HOSTS"].split()
-backend.load = lambda _inventory, _limit: (None, {name: SimpleNamespace(name=name, data=DATA) for name in names})
-backend.reach = lambda _state, targets: {name: "" for name in targets if f"{name} before" in os.environ["GONE"]}
+backend.load_hosts = lambda _inventory, _limit: (None, {name: SimpleNamespace(name=name, data=DATA) for name in names})
+backend.connect_targets = lambda _state, targets: {
+    name: "" for name in targets if f"{name} before" in os.environ["GONE"]
+}
 backend.testinfra_host = lambda _target: SimpleNamespace(check_output=lambda *_: "", check="a host")
-inventory.load = lambda _data: MADE
-host_facts.parse = lambda _lines: facts()
-take.take = taken
+inventory.load_rig = lambda _data: MADE
+host_facts.parse = lambda _lines: sample_facts()
+collection.take_survey = make_survey
 
-from checks.look import Look  # noqa: E402 (it imports what has been replaced above)
+from checks.survey_run import SurveyRun  # noqa: E402 (it imports what has been replaced above)
 
-is_known = Look._is_known
+is_known = SurveyRun._is_known
 
 
-def waits(made: Look, name: str, _seconds: float) -> bool:
+def has_answered(made: SurveyRun, name: str, _seconds: float) -> bool:
     """Whether a host has answered, without patience."""
     found = is_known(made, name, 0.1)
     if made.asked.done() and not found:
@@ -66,4 +68,4 @@ def waits(made: Look, name: str, _seconds: float) -> bool:
     return found
 
 
-Look._is_known = waits  # type: ignore[method-assign] # this process is a test's
+SurveyRun._is_known = has_answered  # type: ignore[method-assign] # this process is a test's

@@ -91,19 +91,19 @@ VALUES: tuple[object, ...] = (
 )
 
 
-def document(pick: random.Random, value: Any, odds: float = 0.1) -> Any:
+def mutate_document(pick: random.Random, value: Any, odds: float = 0.1) -> Any:
     """A document of JSON's with some of its parts in another shape, gone, or there twice."""
     if pick.random() < odds:
         return pick.choice(VALUES)
     if isinstance(value, dict):
-        kept = {key: document(pick, one, odds) for key, one in value.items() if pick.random() > odds / 2}
+        kept = {key: mutate_document(pick, one, odds) for key, one in value.items() if pick.random() > odds / 2}
         return {**kept, **({pick.choice(("", "a", "\ud800", "__class__")): None} if pick.random() < odds / 2 else {})}
     if isinstance(value, list):
-        return [document(pick, one, odds) for one in value for _ in range(1 + (pick.random() < odds / 2))]
+        return [mutate_document(pick, one, odds) for one in value for _ in range(1 + (pick.random() < odds / 2))]
     return value
 
 
-def torn(pick: random.Random, good: bytes) -> bytes:
+def mutate_bytes(pick: random.Random, good: bytes) -> bytes:
     """Bytes with one to four mistakes."""
     made = bytearray(good)
     for _ in range(pick.randint(1, 4)):
@@ -124,7 +124,7 @@ def torn(pick: random.Random, good: bytes) -> bytes:
     return bytes(made)
 
 
-def inputs(seeds: Sequence[bytes], count: int, name: str) -> Iterator[bytes]:
+def fuzz_inputs(seeds: Sequence[bytes], count: int, name: str) -> Iterator[bytes]:
     """So many inputs, the same ones each time: good ones, torn ones, and JSON of another shape."""
     pick = random.Random(name)
     yield from (b"", *seeds)
@@ -132,8 +132,8 @@ def inputs(seeds: Sequence[bytes], count: int, name: str) -> Iterator[bytes]:
         good = pick.choice(seeds)
         if good[:1] in b"{[" and good and pick.random() < 0.6:
             with suppress(ValueError):
-                good = json.dumps(document(pick, json.loads(good)), allow_nan=True).encode()
+                good = json.dumps(mutate_document(pick, json.loads(good)), allow_nan=True).encode()
                 if pick.random() < 0.8:
                     yield good
                     continue
-        yield torn(pick, good)
+        yield mutate_bytes(pick, good)

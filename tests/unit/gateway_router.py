@@ -19,7 +19,7 @@ from socketserver import ThreadingMixIn, UnixStreamServer
 from threading import Event, Thread
 from typing import Any
 
-from rigwright.gateway.fields import request_rules
+from rigwright.gateway.request_rules import load_request_rules
 from rigwright.paths import ROOT
 
 ROUTER = ROOT / "roles/gateway/host/router"
@@ -29,7 +29,7 @@ ALICE, BOB, SLOW = "rw-" + "a" * 43, "rw-" + "b" * 43, "rw-" + "c" * 43
 
 
 @dataclass(frozen=True)
-class Said:
+class RouterAnswer:
     """An answer."""
 
     status: int
@@ -48,26 +48,26 @@ class Said:
         return dict(found)
 
 
-def bearer(clear: str) -> dict[str, Any]:
+def bearer_header(clear: str) -> dict[str, Any]:
     """The header of a caller with a key."""
     return {"Authorization": f"Bearer {clear}"}
 
 
-def key(clear: str, name: str, **limits: object) -> dict[str, object]:
+def key_entry(clear: str, name: str, **limits: object) -> dict[str, object]:
     """An entry of keys.json."""
     digest = hashlib.sha256(clear.encode()).hexdigest()
     free = {"models": None, "requests_per_minute": None, "streams": None}
     return {"id": digest[:16], "name": name, "sha256": digest, **free, **limits}
 
 
-def model(*instances: str, **more: object) -> dict[str, object]:
+def model_entry(*instances: str, **more: object) -> dict[str, object]:
     """An entry of the settings' models."""
     usual = {"paths": [CHAT, "completions"], "queue": 64, "sticky": "", "slots": 4, "allow_fields": [], "salted": False}
     return {"instances": list(instances), "engine_name": {one: f"{one}.gguf" for one in instances}, **usual, **more}
 
 
 @dataclass
-class Nginx:
+class StandInNginx:
     """Stands in for nginx's admin socket: what it knows, what it was told, and how instances answer through it."""
 
     instances: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -78,21 +78,21 @@ class Nginx:
     """The status by instance; 0: none before `let_go`."""
     let_go: Event = field(default_factory=Event)
 
-    def count(self, target: str) -> int:
+    def count_request(self, target: str) -> int:
         return sum(one == target for one, _ in self.asked)
 
 
-class _Server(ThreadingMixIn, UnixStreamServer):
+class _NginxSocketServer(ThreadingMixIn, UnixStreamServer):
     daemon_threads = True
-    nginx: Nginx
+    nginx: StandInNginx
 
 
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server
+class _NginxSocketHandler(BaseHTTPRequestHandler):
+    server: _NginxSocketServer
 
     def do_GET(self) -> None:
         nginx = self.server.nginx
-        self._say(200, {"digest": "d", "instances": nginx.instances, "keys": nginx.keys})
+        self._send_json(200, {"digest": "d", "instances": nginx.instances, "keys": nginx.keys})
 
     def do_POST(self) -> None:
         nginx = self.server.nginx
@@ -102,9 +102,9 @@ class _Handler(BaseHTTPRequestHandler):
         if not status:
             nginx.let_go.wait(60)
             status = 200
-        self._say(status, {})
+        self._send_json(status, {})
 
-    def _say(self, status: int, value: object) -> None:
+    def _send_json(self, status: int, value: object) -> None:
         text = b"" if status == 204 else json.dumps(value).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(text)))
@@ -119,9 +119,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def nginx_at(path: Path) -> Iterator[Nginx]:
-    nginx = Nginx()
-    server = _Server(str(path), _Handler)
+def run_stand_in_nginx(path: Path) -> Iterator[StandInNginx]:
+    nginx = StandInNginx()
+    server = _NginxSocketServer(str(path), _NginxSocketHandler)
     server.nginx = nginx
     Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
     try:
@@ -133,7 +133,7 @@ def nginx_at(path: Path) -> Iterator[Nginx]:
         path.unlink()
 
 
-class Unix(HTTPConnection):
+class UnixHTTPConnection(HTTPConnection):
     """HTTP over a unix socket."""
 
     def __init__(self, path: Path) -> None:
@@ -147,7 +147,7 @@ class Unix(HTTPConnection):
 
 
 @dataclass
-class World:
+class RouterFixture:
     """A router's files and sockets."""
 
     folder: Path
@@ -160,8 +160,8 @@ class World:
     def __post_init__(self) -> None:
         for name in ("links", "out"):
             (self.folder / name).mkdir()
-        places = {"links": self.folder / "links", "out": self.out, "admin": self.folder / "admin.sock"}
-        self.settings.setdefault("fields", [one.setting for one in request_rules()])
+        places = {"links": self.folder / "links", "out": self.out_folder, "admin": self.folder / "admin.sock"}
+        self.settings.setdefault("fields", [one.setting for one in load_request_rules()])
         self.settings.update({name: str(path) for name, path in places.items()})
         for name in ("light", "heavy"):
             one = socket.socket(socket.AF_UNIX)
@@ -170,14 +170,14 @@ class World:
             self.listening.append(one)
 
     @property
-    def out(self) -> Path:
+    def out_folder(self) -> Path:
         return self.folder / "out"
 
     @property
-    def stderr(self) -> str:
+    def read_stderr(self) -> str:
         return (self.folder / "stderr").read_text()
 
-    def write(self) -> None:
+    def write_settings(self) -> None:
         (self.folder / "settings.json").write_text(json.dumps(self.settings))
         (self.folder / "keys.json").write_text(json.dumps({"keys": self.keys, "ending": self.ending}))
 
@@ -186,7 +186,7 @@ class World:
     ) -> None:
         """As systemd does: file 3 is the first socket, file 4 the second."""
         if write:
-            self.write()
+            self.write_settings()
         error = os.open(self.folder / "stderr", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         files = [str(self.folder / name) for name in ("settings.json", "keys.json")]
         # high enough that none is a file that another is to become, and free: a long run has hundreds open
@@ -203,7 +203,7 @@ class World:
         for one in [*high, error]:
             os.close(one)
 
-    def link(self, name: str) -> socket.socket:
+    def link_instance(self, name: str) -> socket.socket:
         """An instance is ready."""
         path = self.folder / f"{name}.sock"
         path.unlink(missing_ok=True)
@@ -214,10 +214,10 @@ class World:
         link.symlink_to(path)
         return made
 
-    def hup(self) -> None:
+    def send_hup(self) -> None:
         os.kill(self.pid, signal.SIGHUP)
 
-    def ended(self) -> int:
+    def wait_for_exit(self) -> int:
         """Wait for the end; the exit status."""
         found: list[int] = []
 
@@ -227,7 +227,7 @@ class World:
                 found.append(os.waitstatus_to_exitcode(status))
             return bool(pid)
 
-        until(gone)
+        wait_until(gone)
         self.pid = 0
         return found[0]
 
@@ -247,23 +247,23 @@ class World:
         method: str = "",
         listener: str = "lan",
         **headers: Any,
-    ) -> Said:
-        connection = Unix(self.folder / f"{to}.sock")
+    ) -> RouterAnswer:
+        connection = UnixHTTPConnection(self.folder / f"{to}.sock")
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(
             method or ("GET" if body is None else "POST"), target, body, {"X-Rw-Listener": listener, **sent}
         )
         answer = connection.getresponse()
-        said = Said(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+        said = RouterAnswer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
         connection.close()
         return said
 
-    def route(self, body: object, path: str = CHAT, **more: Any) -> Said:
+    def route(self, body: object, path: str = CHAT, **more: Any) -> RouterAnswer:
         text = body if isinstance(body, bytes) else json.dumps(body).encode()
         return self.ask(f"/route/{path}", text, **more)
 
 
-def until(true: Callable[[], bool], seconds: float = 20) -> None:
+def wait_until(true: Callable[[], bool], seconds: float = 20) -> None:
     """Wait for something to be so."""
     end = time.monotonic() + seconds
     while not true():

@@ -25,20 +25,20 @@ import click
 import pyinfra_cli  # noqa: F401 (before ssl is imported: it exchanges sockets)
 from click.testing import CliRunner
 
-from checks import run
-from checks.catalogue import every
+from checks import runner
+from checks.catalogue import list_checks
 from checks.results import STATUS
 from cli import main as command
 from cli import plan as plan_verb
-from rigwright.containers import files as container_files
-from rigwright.monitoring.service import services
-from rigwright.nvidia.driver import files as driver_files
+from rigwright.containers import container_files as container_files
+from rigwright.monitoring.monitoring_units import monitoring_services
+from rigwright.nvidia.driver import driver_files as driver_files
 from rigwright.paths import ROOT
-from rigwright.plan.desired import Desired
-from rigwright.weights import sharing
+from rigwright.plan.plan_inputs import TargetState
+from rigwright.weights import weight_sharing
+from tests.unit.documented_outputs import captured_terminal
 from tests.unit.golden_hosts import FOLDER, INVENTORIES, EmptyHost, rigs
 from tests.unit.samples import NOW
-from tests.unit.shown import terminal
 
 VERBATIM = frozenset(
     hashlib.sha256(path.read_bytes()).hexdigest()
@@ -101,21 +101,21 @@ def _ended(text: str) -> str:
     return text if not text or text.endswith("\n") else f"{text}\n\\ no line's end\n"
 
 
-def planned(boxes: list[EmptyHost], *options: str) -> tuple[str, list[Desired]]:
+def planned(boxes: list[EmptyHost], *options: str) -> tuple[str, list[TargetState]]:
     """The output of `plan`, and the target state of each host."""
-    made: list[Desired] = []
-    real = plan_verb.desired
+    made: list[TargetState] = []
+    real = plan_verb.build_target_state
 
-    def kept(*arguments: Any) -> Desired:
+    def kept(*arguments: Any) -> TargetState:
         made.append(real(*arguments))
         return made[-1]
 
     with (
-        patch.object(plan_verb, "boxes", lambda inventory, limit: (boxes, {})),
-        patch.object(plan_verb, "each", lambda found, look: [look(box) for box in found]),
-        patch.object(plan_verb, "desired", kept),
+        patch.object(plan_verb, "connect_inventory", lambda inventory, limit: (boxes, {})),
+        patch.object(plan_verb, "map_hosts", lambda found, look: [look(box) for box in found]),
+        patch.object(plan_verb, "build_target_state", kept),
         patch.object(plan_verb, "time", SimpleNamespace(time=lambda: NOW)),
-        terminal() as printed,
+        captured_terminal() as printed,
         contextlib.suppress(SystemExit),
     ):
         plan_verb.plan.main([__file__, *options], standalone_mode=False)
@@ -134,29 +134,30 @@ def inventory(name: str, texts: Texts) -> str:
         return "".join(parts).replace(str(Path(folder).resolve()), "FOLDER").replace(str(ROOT), "ROOT")
 
 
-def _files(one: Desired) -> Iterator[tuple[str, str]]:
+def _files(one: TargetState) -> Iterator[tuple[str, str]]:
     """Path and text of each file that a host gets."""
     yield "generation", f"{one.generation.digest}\n"
     yield from sorted(one.generation.files.items())
     yield "links", _rows(*(f"{path} -> {target}" for path, target in sorted(one.generation.links.items())))
     yield from sorted(_settings(one))
-    for service in services(one.rig):
+    for service in monitoring_services(one.rig):
         yield service.unit_name, service.unit
         yield from sorted(service.files.items())
 
 
-def _settings(one: Desired) -> Iterator[tuple[str, str]]:
+def _settings(one: TargetState) -> Iterator[tuple[str, str]]:
     """Files of the driver, of containers and of the share, beside those of a generation."""
     if one.driver:
         yield from (
-            (setting.path, setting.text) for setting in driver_files.settings_of(one.rig, one.driver[1], one.driver[0])
+            (setting.path, setting.text)
+            for setting in driver_files.render_locked_settings(one.rig, one.driver[1], one.driver[0])
         )
     if one.containers:
-        settings = container_files.settings(one.rig, one.containers[1], "ubuntu-24.04")
+        settings = container_files.render_settings(one.rig, one.containers[1], "ubuntu-24.04")
         yield from ((setting.path, setting.text) for setting in settings)
     if one.rig.share:
-        yield sharing.config_path(one.rig), sharing.config(one.rig, one.rig.share)
-        yield "share.service", sharing.unit(one.rig, one.rig.share)
+        yield weight_sharing.config_path(one.rig), weight_sharing.render_share_config(one.rig, one.rig.share)
+        yield "share.service", weight_sharing.render_share_unit(one.rig, one.rig.share)
 
 
 def _kind(path: str) -> str:
@@ -190,7 +191,7 @@ def checks() -> str:
     """Title, severity, reason and limits of each check, and the output of `check --json` for an empty host."""
     with TemporaryDirectory() as made:
         folder = Path(made).resolve()
-        words = run.arguments(str(folder / "everything.py"), "--json")
+        words = runner.pytest_arguments(str(folder / "everything.py"), "--json")
         environment = os.environ | {"FOLDER": str(folder), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "COLUMNS": "80"}
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-p", "tests.unit.golden_checks", *words],
@@ -203,7 +204,7 @@ def checks() -> str:
     if done.returncode != STATUS["not as declared"] or not done.stdout:
         raise RuntimeError(done.stdout + done.stderr)
     texts = Texts()
-    parts = [texts.section(one.id, _rows(one.title, one.severity, one.why, *one.unseen)) for one in every()]
+    parts = [texts.section(one.id, _rows(one.title, one.severity, one.why, *one.limitations)) for one in list_checks()]
     report = json.loads(done.stdout.replace(str(folder), "FOLDER"))
     (found,) = report["hosts"]
     verdicts = found.pop("checks")

@@ -16,11 +16,11 @@ from types import SimpleNamespace
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from checks import backend
-from checks.survey import take
+from checks.survey import collection
+from checks.survey.answers import SurveyAnswers
 from checks.survey.sections import SECTIONS
-from checks.survey.taken import Survey
 from rigwright import inventory
-from rigwright.plan import facts as host_facts
+from rigwright.plan import host_facts as host_facts
 from tests.unit.golden_hosts import LOOKS, EmptyHost, rigs
 
 ((NAME, RIG),) = rigs("everything", Path(os.environ["FOLDER"])).items()
@@ -47,9 +47,9 @@ def least(shape: Any) -> Any:
 
 DATA = {"rig": {"name": NAME, "inventory": "rig.py", "entry": {}}}
 ANSWERS = json.loads(json.dumps({section.name: {"told": least(section.shape)} for section in SECTIONS}))
-backend.load = lambda _inventory, _limit: (None, {NAME: SimpleNamespace(name=NAME, data=DATA)})
-backend.reach = lambda _state, _targets: {}
+backend.load_hosts = lambda _inventory, _limit: (None, {NAME: SimpleNamespace(name=NAME, data=DATA)})
+backend.connect_targets = lambda _state, _targets: {}
 backend.testinfra_host = lambda _target: SimpleNamespace(check_output=lambda *_: "", check="a host")
-inventory.load = lambda _data: RIG
+inventory.load_rig = lambda _data: RIG
 host_facts.parse = lambda _lines: replace(LOOKS["facts"](EmptyHost(NAME, RIG)), clock=int(time.time()))
-take.take = lambda *_, **__: Survey(ANSWERS)
+collection.take_survey = lambda *_, **__: SurveyAnswers(ANSWERS)

@@ -11,26 +11,26 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from lab import labs
-from rigwright.containers.found import ContainerFacts
-from rigwright.gateway.given import Found as GatewaySecrets
-from rigwright.inventory import load
+from lab import throwaway_lab
+from rigwright.containers.container_facts import ContainerFacts
+from rigwright.gateway.secrets_distribution import GatewaySecretFacts as GatewaySecrets
+from rigwright.inventory import load_rig
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cards.holders import Holders
+from rigwright.nvidia.cards.card_processes import ForeignProcesses
 from rigwright.paths import ROOT
-from rigwright.serving.live import Served
-from rigwright.supply.lock import Artefact, text
-from tests.unit import shipped
-from tests.unit.containing import FOUR
-from tests.unit.driver_hosts import host
-from tests.unit.samples import KEY_TEXT, archive_key, artefact, facts
+from rigwright.serving.observed import ObservedServing
+from rigwright.supply.lock import Artefact, render_lock
+from tests.unit import shipped_inventories
+from tests.unit.container_samples import FOUR
+from tests.unit.driver_samples import driverless_host
+from tests.unit.samples import KEY_TEXT, archive_key, sample_artefact, sample_facts
 
 FOLDER = Path(__file__).with_name("data") / "golden"
 INVENTORIES = ("rig3090", "rig5090solo", "rig2080ti", "rig5090", "rig5090two", "fleet", "demo", "metal", "everything")
 EVERYTHING = FOLDER / "everything.py"
 """An inventory with keys, TLS, monitoring, containers and an image, which no shipped one declares."""
 MACHINE = {"ssh_hostname": "192.0.2.9", "cards": ["rtx-3090"], "mirrors": {"shelf": ["http://192.0.2.1:8000"]}}
-METAL = artefact(name="metal-rig", version="1", file="metal-rig.gguf", sources=["shelf:metal-rig.gguf"])
+METAL = sample_artefact(name="metal-rig", version="1", file="metal-rig.gguf", sources=["shelf:metal-rig.gguf"])
 LAB = SimpleNamespace(
     exists=True,
     shelf_url="http://10.87.0.1:8000",
@@ -46,7 +46,7 @@ MISSING = ("curl", "python3-venv", "cmake", "g++", "ninja-build", "nginx")
 
 
 class EmptyHost:
-    """Stands in for `checks.looking.Box`: a blank host with the cards that its rig declares."""
+    """Stands in for `checks.connections.ConnectedHost`: a blank host with the cards that its rig declares."""
 
     def __init__(self, name: str, rig: Rig) -> None:
         self.name, self.rig = name, rig
@@ -60,7 +60,7 @@ class EmptyHost:
 
 
 LOOKS: Mapping[str, Any] = {
-    "facts": lambda box: facts(
+    "facts": lambda box: sample_facts(
         os_id="ubuntu",
         os_version="24.04",
         kernel="6.8.0-40-generic",
@@ -71,9 +71,9 @@ LOOKS: Mapping[str, Any] = {
         addresses=frozenset({"127.0.0.1", "192.0.2.7"}),
         pci_cards=tuple((f"0000:{slot:02x}:00.0", pci_id) for slot, pci_id in enumerate(box.pci_ids, 1)),
     ),
-    "served": lambda box: Served(),
-    "driver_facts": lambda box: host("ubuntu-24.04", *box.pci_ids),
-    "holders": lambda box: Holders(),
+    "served": lambda box: ObservedServing(),
+    "driver_facts": lambda box: driverless_host("ubuntu-24.04", *box.pci_ids),
+    "holders": lambda box: ForeignProcesses(),
     "containers": lambda box: ContainerFacts("ubuntu", "24.04"),
     "gateway_secrets": lambda box: GatewaySecrets(),
 }
@@ -85,20 +85,22 @@ def toolkit() -> list[Artefact]:
     files = {name: f"{name}_1.20.0-1_amd64.deb" for name in FOUR}
     key = archive_key(group="container-toolkit", file="toolkit.asc")
     sources = {name: [f"container-toolkit:stable/deb/amd64/{file}"] for name, file in files.items()}
-    return [key, *(artefact(name=name, file=file, sources=sources[name], **own) for name, file in files.items())]
+    return [key, *(sample_artefact(name=name, file=file, sources=sources[name], **own) for name, file in files.items())]
 
 
 def rigs(name: str, folder: Path) -> dict[str, Rig]:
     """The rigs of an inventory by name, with all that it needs beside it."""
     if name not in ("everything", "demo", "metal"):
-        return shipped.rigs(name, folder)
+        return shipped_inventories.load_rigs(name, folder)
     shutil.copy(EVERYTHING if name == "everything" else ROOT / "inventory" / f"{name}.py", folder)
     (folder / "metal.json").write_text(json.dumps(MACHINE))
     (folder / "catalog").mkdir()
     (folder / "catalog" / "mine.toml").write_text(TOOLKIT)
     (folder / "locks").mkdir()
     (folder / "locks" / "toolkit.asc").write_text(KEY_TEXT)
-    (folder / "locks" / "mine.lock.toml").write_text(text([*shipped.locked(), METAL, *toolkit()], "mine.toml"))
-    with patch.object(labs, "Lab", lambda _: LAB):
+    (folder / "locks" / "mine.lock.toml").write_text(
+        render_lock([*shipped_inventories.locked_rows(), METAL, *toolkit()], "mine.toml")
+    )
+    with patch.object(throwaway_lab, "ThrowawayLab", lambda _: LAB):
         group: Any = runpy.run_path(str(folder / f"{name}.py"))["rigs"]
-    return {host_name: load(data["rig"]) for host_name, data in group}
+    return {host_name: load_rig(data["rig"]) for host_name, data in group}

@@ -7,14 +7,14 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from rigwright.host.systemd import STARTED_FROM, UNITS
-from rigwright.serving import live as served
-from rigwright.serving.activation import Goal, goal_of
+from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER, UNIT_FOLDER
+from rigwright.serving import observed as served
+from rigwright.serving.activation import ActivationGoal, goal_of
 from rigwright.serving.generation import META, PROVEN, Generation
-from rigwright.serving.live import Served, state_script
-from roles.operations.generations import packed
-from tests.unit import programs
-from tests.unit.scripts import stand_in
+from rigwright.serving.observed import ObservedServing, render_state_query
+from roles.operations.generations import pack_generation
+from tests.unit import short_programs
+from tests.unit.rendered_scripts import write_stand_in
 
 # answers what a test has written beside it, and remembers what it was asked to do
 SYSTEMCTL = r"""
@@ -43,10 +43,10 @@ class HostFolder:
     def __post_init__(self) -> None:
         for folder in (self.config / "generations", self.config / "credentials", self.units, self.systemd, self.run):
             folder.mkdir(parents=True)
-        stand_in(self.root / "bin", "systemctl", SYSTEMCTL)
-        stand_in(self.root / "bin", "ss", f"cat {self.systemd}/listening")
-        stand_in(self.root / "bin", "journalctl", 'echo "the log of $*"')
-        self.says(
+        write_stand_in(self.root / "bin", "systemctl", SYSTEMCTL)
+        write_stand_in(self.root / "bin", "ss", f"cat {self.systemd}/listening")
+        write_stand_in(self.root / "bin", "journalctl", 'echo "the log of $*"')
+        self.set_answers(
             description="",
             reload="no\n\nno\n",
             processes="",
@@ -83,7 +83,7 @@ class HostFolder:
         return self.root / "run"
 
     @property
-    def asked(self) -> list[str]:
+    def systemctl_commands(self) -> list[str]:
         """What systemctl was asked to do."""
         return (self.systemd / "asked").read_text().splitlines()
 
@@ -91,34 +91,38 @@ class HostFolder:
     def current(self) -> str:
         return str((self.config / "current").readlink())
 
-    def says(self, **answers: str) -> None:
+    def set_answers(self, **answers: str) -> None:
         """Set what systemctl answers."""
         for name, text in answers.items():
             (self.systemd / name.replace("state_", "state-")).write_text(text)
 
-    def write(self, number: int, generation: Generation) -> Path:
+    def write_generation(self, number: int, generation: Generation) -> Path:
         """Put a generation there, as the deploy does."""
         folder = self.config / "generations" / str(number)
         folder.mkdir()
-        archive = "\n".join(packed(generation)) + "\n"
+        archive = "\n".join(pack_generation(generation)) + "\n"
         command = ["sh", "-c", f"base64 -d | tar -x --no-same-owner -C {folder}"]
-        programs.run(command, input=archive, check=True)
+        short_programs.run_program(command, input=archive, check=True)
         (folder / META).write_text(f"{generation.digest} 2026-11-01T12:00:00Z\n")
         (folder / PROVEN).touch()
         return folder
 
-    def sh(self, script: str) -> subprocess.CompletedProcess[str]:
+    def run_script(self, script: str) -> subprocess.CompletedProcess[str]:
         """Run a script with the stand-ins, its fixed places moved into the folder."""
-        moves = {UNITS: self.units, STARTED_FROM: self.run / "rigwright", "/run/credentials": self.run / "credentials"}
+        moves = {
+            UNIT_FOLDER: self.units,
+            STARTED_FROM_FOLDER: self.run / "rigwright",
+            "/run/credentials": self.run / "credentials",
+        }
         for place, folder in moves.items():
             script = script.replace(place, str(folder))
         path = f"{self.root / 'bin'}:{os.environ['PATH']}"
-        return programs.run(["sh", "-c", script], env={"PATH": path})
+        return short_programs.run_program(["sh", "-c", script], env={"PATH": path})
 
-    def look(self) -> Served:
+    def read_state(self) -> ObservedServing:
         """What the state script finds."""
-        done = self.sh(
-            state_script(
+        done = self.run_script(
+            render_state_query(
                 str(self.config),
                 str(self.software),
                 str(self.config / "starts"),
@@ -129,6 +133,6 @@ class HostFolder:
         assert done.returncode == 0, done.stderr
         return served.parse(done.stdout.splitlines())
 
-    def goal(self, number: int) -> Goal:
+    def generation_goal(self, number: int) -> ActivationGoal:
         """A generation that lies there, as a goal."""
-        return goal_of(next(kept for kept in self.look().generations if kept.number == number))
+        return goal_of(next(kept for kept in self.read_state().generations if kept.number == number))

@@ -12,21 +12,21 @@ from click.testing import CliRunner, Result
 from huggingface_hub import close_session
 
 from cli import main
-from cli.resolving import web
-from lab.hub import Hub
+from cli.lock_resolver import downloads
+from lab.hub import StandInHub
 from rigwright.supply.lock import Artefact, Lock
-from tests.unit import tls
-from tests.unit.ggufs import gguf
+from tests.unit import tls_certificates
+from tests.unit.gguf_files import gguf_file
 
 NAME = "org/name"
-GGUF = gguf(bytes(range(256)) * 100)
+GGUF = gguf_file(bytes(range(256)) * 100)
 CONFIG = b'{"a": 1}'
 FILES: dict[str, bytes | Path] = {
     ".gitattributes": b"*.gguf filter=lfs",
     "README.md": b"# Name",
     "q4/model.gguf": GGUF,
     "config.json": CONFIG,
-    "mmproj.gguf": gguf(b"projector"),
+    "mmproj.gguf": gguf_file(b"projector"),
 }
 CATALOG = """
 [inputs.model]
@@ -41,82 +41,82 @@ rigs = hosts({{"box": {{"ssh_hostname": "127.0.0.1", {keys}}}}})
 TOKEN = "hf_" + "t" * 34
 
 
-class HubWorld:
+class HubLockFixture:
     """A box's folder, a hub, and `rigwright lock` over them."""
 
-    def __init__(self, folder: Path, hub: Hub) -> None:
+    def __init__(self, folder: Path, hub: StandInHub) -> None:
         self.folder, self.hub = folder, hub
         (folder / "catalog").mkdir(parents=True)
-        self.catalog()
-        self.rig()
-        self.commit = hub.repository(NAME, FILES, licence="apache-2.0")
+        self.write_catalog()
+        self.write_rig()
+        self.commit = hub.add_commit(NAME, FILES, licence="apache-2.0")
 
-    def catalog(self, *more: str, text: str = CATALOG) -> None:
+    def write_catalog(self, *more: str, text: str = CATALOG) -> None:
         """The input, with more keys."""
         (self.folder / "catalog" / "mine.toml").write_text("\n".join([text, *more]))
 
-    def rig(self, *more: str) -> None:
+    def write_rig(self, *more: str) -> None:
         """The inventory, whose hub is ours, with more keys."""
         keys = [f'"mirrors": {{"hub": ["{self.hub.url}/"]}}', f'"redirects": ["{self.hub.cdn_url}"]', *more]
         (self.folder / "rig.py").write_text(INVENTORY.format(keys=", ".join(keys)))
 
-    def token(self, token: str = TOKEN) -> None:
+    def write_token(self, token: str = TOKEN) -> None:
         """The inventory, with a token."""
         (self.folder / "hub.token").write_text(f"{token}\n")
-        self.rig('"hub_token_file": "hub.token"', f'"hub_token_for": "{self.hub.url}"')
+        self.write_rig('"hub_token_file": "hub.token"', f'"hub_token_for": "{self.hub.url}"')
 
-    def lock(self, *options: str) -> Result:
+    def run_lock(self, *options: str) -> Result:
         """`rigwright lock`."""
         return CliRunner().invoke(main, ["lock", str(self.folder / "rig.py"), *options])
 
-    def locked(self, *options: str) -> list[str]:
+    def lock_lines(self, *options: str) -> list[str]:
         """What it prints when it works."""
-        done = self.lock(*options)
+        done = self.run_lock(*options)
         assert done.exit_code == 0, done.output
         return done.stdout.splitlines()
 
-    def refused(self, *options: str) -> str:
+    def lock_error(self, *options: str) -> str:
         """What it says when it does not; nothing is written then."""
-        before = self.text
-        done = self.lock(*options)
-        assert (done.exit_code, self.text) == (1, before), done.output
+        before = self.lock_text
+        done = self.run_lock(*options)
+        assert (done.exit_code, self.lock_text) == (1, before), done.output
         (line,) = [line for line in done.stderr.splitlines() if not line.startswith("    [lock]")]
         found = re.fullmatch(rf"Error: {re.escape(str(self.folder))}/catalog/mine\.toml: inputs\.model: (.*)", line)
         assert found, line
         return found[1].replace(self.hub.url, "URL").replace(str(self.folder), "FOLDER")
 
-    def checked(self, code: int) -> list[str]:
+    def check_lines(self, code: int) -> list[str]:
         """What `--check` prints."""
-        before, sent = self.text, self.hub.sent_bytes
-        done = self.lock("--check")
-        assert (done.exit_code, self.text, self.hub.sent_bytes) == (code, before, sent), done.output
+        before, sent = self.lock_text, self.hub.sent_bytes
+        done = self.run_lock("--check")
+        assert (done.exit_code, self.lock_text, self.hub.sent_bytes) == (code, before, sent), done.output
         return done.output.replace(self.hub.url, "URL").splitlines()
 
     @property
-    def path(self) -> Path:
+    def lock_path(self) -> Path:
         """The lock."""
         return self.folder / "locks" / "mine.lock.toml"
 
     @property
-    def text(self) -> str:
+    def lock_text(self) -> str:
         """The lock's."""
-        return self.path.read_text() if self.path.exists() else ""
+        return self.lock_path.read_text() if self.lock_path.exists() else ""
 
     @property
-    def rows(self) -> dict[str, Artefact]:
+    def locked_rows(self) -> dict[str, Artefact]:
         """What is locked, by path."""
         return {row.path: row for row in Lock.load([self.folder / "locks"]).groups["model"]}
 
 
 @contextmanager
-def hub_world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubWorld]:
+def make_hub_fixture(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubLockFixture]:
     """A world while the block runs, in which nothing but its hub is asked."""
-    monkeypatch.setattr(web, "PAUSES", (0.0,))
+    monkeypatch.setattr(downloads, "PAUSES", (0.0,))
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:1/simple/")
     monkeypatch.setenv("HF_TOKEN", "of-another-hub")
-    for name, value in tls.trusting().items():
+    for name, value in tls_certificates.trusting_environment().items():
         monkeypatch.setenv(name, value)
     close_session()  # the client keeps the authorities that it was first given
-    with Hub(certificate=tls.server()) as hub:
-        yield HubWorld(folder, hub)
+    with StandInHub(certificate=tls_certificates.server_certificate()) as hub:
+        yield HubLockFixture(folder, hub)
     close_session()

@@ -2,55 +2,55 @@
 
 from __future__ import annotations
 
-from lab.oci import File, Image, image
+from lab.oci_images import LayerEntry, OCIImage, build_image
 from rigwright.engines.image import install
-from rigwright.engines.image.install import Unpacked
-from rigwright.engines.image.keys import Engine, Variant
+from rigwright.engines.image.install import UnpackedImage
+from rigwright.engines.image.keys import ImageEngine, VllmVariant
 from rigwright.model.rig import Instance, Rig
 from rigwright.patches.patch import Patch
-from rigwright.supply import images
+from rigwright.supply import image_manifest
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact
 from tests.unit import samples, vllm_samples
-from tests.unit.samples import card
+from tests.unit.samples import sample_card
 
-IMAGE = image({"bin/one": File(b"one", 0o755)}, {"etc/two": File(b"two")}, Env=["A=b"])
-WANTED = Input(kind="image", version="v0.21.0", sources=("docker-hub:vllm/vllm-openai",))
+IMAGE = build_image({"bin/one": LayerEntry(b"one", 0o755)}, {"etc/two": LayerEntry(b"two")}, Env=["A=b"])
+REQUESTED_IMAGE = Input(kind="image", version="v0.21.0", sources=("docker-hub:vllm/vllm-openai",))
 SITE = "/usr/lib/python3/dist-packages"
-ENGINE = Engine(kind="image", image="served", serves="vllm", version="0.21.0", site=SITE)
+ENGINE = ImageEngine(kind="image", image="served", serves="vllm", version="0.21.0", site=SITE)
 
 
-def rows(one: Image = IMAGE) -> tuple[Artefact, ...]:
+def image_rows(one: OCIImage = IMAGE) -> tuple[Artefact, ...]:
     """What is locked of an image."""
-    return tuple(images.rows("served", WANTED, one.manifest))
+    return tuple(image_manifest.image_rows("served", REQUESTED_IMAGE, one.manifest))
 
 
-def served(
+def image_instance(
     name: str = "chat", *, cards: tuple[int, ...] = (0,), patches: tuple[Patch, ...] = (), **changes: object
 ) -> Instance:
     """An instance; keys of its variant may be changed."""
     recipe = {"engine": "vllm-image", "model": "big", "cards": len(cards)} | changes
-    return samples.instance(
+    return samples.sample_instance(
         name,
         cards=cards,
         engine_name="vllm-image",
         engine=ENGINE,
-        variant=Variant.model_validate(recipe),
+        variant=VllmVariant.model_validate(recipe),
         variant_name="image/sample",
         model_name="big",
-        parts=vllm_samples.model(),
-        artefacts=rows(),
+        parts=vllm_samples.checkpoint_parts(),
+        artefacts=image_rows(),
         known=vllm_samples.KNOWN,
         patches=patches,
     )
 
 
-def rig(*instances: Instance, **changes: object) -> Rig:
+def image_rig(*instances: Instance, **changes: object) -> Rig:
     """Their rig."""
-    own = {"cards": (card("8.6"),) * 4, "engine_artefacts": {"vllm-image": rows()}}
-    return samples.rig(*instances, **{**own, **changes})  # type: ignore[arg-type] # a rig's fields
+    own = {"cards": (sample_card("8.6"),) * 4, "engine_artefacts": {"vllm-image": image_rows()}}
+    return samples.sample_rig(*instances, **{**own, **changes})  # type: ignore[arg-type] # a rig's fields
 
 
-def made(rig_: Rig) -> Unpacked:
+def unpacked_image(rig_: Rig) -> UnpackedImage:
     """The image on a host."""
-    return install.installation(rig_, "vllm-image", ENGINE)
+    return install.plan_image(rig_, "vllm-image", ENGINE)

@@ -10,11 +10,11 @@ import zipfile
 from base64 import urlsafe_b64encode
 from dataclasses import dataclass, field
 
-from tests.unit.file_server import FileServer, whole, without_ranges
+from tests.unit.file_server import LoopbackFileServer, complete_file, rangeless_file
 
 
 @dataclass
-class Package:
+class ProjectFile:
     """One file of a project."""
 
     file: str
@@ -31,12 +31,12 @@ class Package:
 
 
 @dataclass
-class PackageIndex:
+class LoopbackPackageIndex:
     """Projects and their files, on a file server."""
 
-    files: FileServer
+    files: LoopbackFileServer
     form: str
-    projects: dict[str, dict[str, Package]] = field(default_factory=dict)
+    projects: dict[str, dict[str, ProjectFile]] = field(default_factory=dict)
     status: dict[str, dict[str, str]] = field(default_factory=dict)
     """Project -> what is said of it as a whole."""
 
@@ -45,38 +45,42 @@ class PackageIndex:
         """What pip would be given."""
         return f"{self.files.url}/simple/"
 
-    def add(self, project: str, package: Package) -> Package:
+    def add(self, project: str, package: ProjectFile) -> ProjectFile:
         """Publish a file, or publish it anew."""
         self.projects.setdefault(project, {})[package.file] = package
-        self.files.serve(f"files/{package.file}", without_ranges(package.content))
-        self.show(project)
+        self.files.serve(f"files/{package.file}", rangeless_file(package.content))
+        self.publish_project(project)
         return package
 
     def remove(self, project: str, file: str) -> None:
         """Take a file away."""
         del self.projects[project][file]
-        self.show(project)
+        self.publish_project(project)
 
-    def show(self, project: str) -> None:
+    def publish_project(self, project: str) -> None:
         """Answer with what a project has now."""
         packages = list(self.projects[project].values())
-        kind, body = _page(project, packages, self.status.get(project)) if self.form == "json" else _links(packages)
-        self.files.serve(f"simple/{project}/", whole(body.encode(), ("Content-Type", kind)))
+        kind, body = (
+            _render_page(project, packages, self.status.get(project))
+            if self.form == "json"
+            else _render_links(packages)
+        )
+        self.files.serve(f"simple/{project}/", complete_file(body.encode(), ("Content-Type", kind)))
 
-    def wheel(
+    def publish_wheel(
         self, project: str, version: str, *needs: str, tag: str = "py3-none-any", yanked: str | None = None, **more: str
-    ) -> Package:
+    ) -> ProjectFile:
         """Publish a wheel that needs other packages."""
-        content = _wheel(project, version, needs)
-        return self.add(project, Package(f"{project}-{version}-{tag}.whl", content, yanked, **more))  # type: ignore[arg-type]
+        content = _wheel_bytes(project, version, needs)
+        return self.add(project, ProjectFile(f"{project}-{version}-{tag}.whl", content, yanked, **more))  # type: ignore[arg-type]
 
-    def source(self, project: str, version: str, **changes: object) -> Package:
+    def publish_source(self, project: str, version: str, **changes: object) -> ProjectFile:
         """Publish a source distribution."""
-        package = Package(f"{project}-{version}.tar.gz", f"source of {project} {version}".encode(), **changes)  # type: ignore[arg-type]
+        package = ProjectFile(f"{project}-{version}.tar.gz", f"source of {project} {version}".encode(), **changes)  # type: ignore[arg-type]
         return self.add(project, package)
 
 
-def _page(project: str, packages: list[Package], status: dict[str, str] | None) -> tuple[str, str]:
+def _render_page(project: str, packages: list[ProjectFile], status: dict[str, str] | None) -> tuple[str, str]:
     files = [
         {
             "filename": one.file,
@@ -94,7 +98,7 @@ def _page(project: str, packages: list[Package], status: dict[str, str] | None) 
     return "application/vnd.pypi.simple.v1+json", json.dumps(page | {"files": files, "versions": []})
 
 
-def _links(packages: list[Package]) -> tuple[str, str]:
+def _render_links(packages: list[ProjectFile]) -> tuple[str, str]:
     lines = []
     for one in packages:
         yanked = f' data-yanked="{html.escape(one.yanked)}"' if one.yanked else ""
@@ -103,16 +107,16 @@ def _links(packages: list[Package]) -> tuple[str, str]:
     return "text/html", f"<!DOCTYPE html><html><body>{''.join(lines)}</body></html>"
 
 
-def _digest(text: str) -> str:
+def _record_digest(text: str) -> str:
     return urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
 
 
-def _wheel(project: str, version: str, needs: tuple[str, ...]) -> bytes:
+def _wheel_bytes(project: str, version: str, needs: tuple[str, ...]) -> bytes:
     info = f"{project}-{version}.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {project}\nVersion: {version}\n"
     metadata += "".join(f"Requires-Dist: {need}\n" for need in needs)
     content = {f"{info}/METADATA": metadata, f"{info}/WHEEL": "Wheel-Version: 1.0\nTag: py3-none-any\n"}
-    rows = "".join(f"{path},sha256={_digest(text)},{len(text)}\n" for path, text in content.items())
+    rows = "".join(f"{path},sha256={_record_digest(text)},{len(text)}\n" for path, text in content.items())
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for path, text in (content | {f"{info}/RECORD": f"{rows}{info}/RECORD,,\n"}).items():

@@ -10,29 +10,29 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from checks.looking import Box
+from checks.connections import ConnectedHost
+from cli import key_sync
 from cli import keys as verb
-from cli import keys_there
-from rigwright.gateway.given import ROUTER
-from roles import root
+from rigwright.gateway.secrets_distribution import ROUTER
+from roles import root_shell
 from roles.gateway.host.router import keyring as router_keyring
 from roles.gateway.host.router.settings import read_keys
-from tests.unit.gateway_host import GatewayHost
+from tests.unit.gateway_host import GatewayFolderHost
 
-Verb = Callable[..., Result]
+RunKeys = Callable[..., Result]
 LONG = [f"organisation/a-rather-long-name-{n}" for n in range(9)]
 
 
-def gateway_hosts(folder: Path, *names: str) -> dict[str, GatewayHost]:
+def make_gateway_hosts(folder: Path, *names: str) -> dict[str, GatewayFolderHost]:
     """Hosts on which the router runs."""
-    made = {name: GatewayHost(folder / name) for name in names}
+    made = {name: GatewayFolderHost(folder / name) for name in names}
     for host in made.values():
-        host.installed()
-        host.is_(ROUTER, "active")
+        host.install_generation()
+        host.set_unit_state(ROUTER, "active")
     return made
 
 
-def controller(hosts: dict[str, GatewayHost], folder: Path, monkeypatch: pytest.MonkeyPatch) -> Verb:
+def make_controller(hosts: dict[str, GatewayFolderHost], folder: Path, monkeypatch: pytest.MonkeyPatch) -> RunKeys:
     """The verb with an inventory in a folder, on the hosts and those that are gone."""
     inventory = folder / "rig.py"
     inventory.write_text("")
@@ -50,22 +50,26 @@ def controller(hosts: dict[str, GatewayHost], folder: Path, monkeypatch: pytest.
             )
             for name, path in names.items()
         }
-        monkeypatch.setattr(keys_there, "named", lambda *_: {name: {"rig": name} for name in names})
-        monkeypatch.setattr(keys_there, "rig_of", lambda name, _: rigs[name])
+        monkeypatch.setattr(key_sync, "load_hosts", lambda *_: {name: {"rig": name} for name in names})
+        monkeypatch.setattr(key_sync, "load_host_rig", lambda name, _: rigs[name])
         found = [host.box(name) for name, host in hosts.items()]
-        found.append(Box("plain", found[0].rig, None))
-        monkeypatch.setattr(keys_there, "boxes", lambda *_: (found, dict.fromkeys((*gone, "plain too"), "")))
-        monkeypatch.setattr(root, "run", lambda target, *rest: said.append(rest) or target.answer(target, *rest))
-        monkeypatch.setattr(Box, "_run", lambda box, script, stdin="": box.target.answer(box.target, script, stdin))
+        found.append(ConnectedHost("plain", found[0].rig, None))
+        monkeypatch.setattr(key_sync, "connect_inventory", lambda *_: (found, dict.fromkeys((*gone, "plain too"), "")))
+        monkeypatch.setattr(
+            root_shell, "run_command", lambda target, *rest: said.append(rest) or target.answer(target, *rest)
+        )
+        monkeypatch.setattr(
+            ConnectedHost, "_run", lambda box, script, stdin="": box.target.answer(box.target, script, stdin)
+        )
         done = CliRunner().invoke(verb.keys, [str(inventory), *words])
         if "-" in done.stdout and done.stdout.startswith("rw-"):
-            assert_nowhere(done.stdout.strip(), folder, said)
+            assert_key_hidden(done.stdout.strip(), folder, said)
         return done
 
     return run
 
 
-def assert_nowhere(clear: str, folder: Path, said: list[Any]) -> None:
+def assert_key_hidden(clear: str, folder: Path, said: list[Any]) -> None:
     """That no file, no argument and nothing that was sent has a key."""
     assert clear not in repr(said)
     for path in folder.rglob("*"):
@@ -73,7 +77,7 @@ def assert_nowhere(clear: str, folder: Path, said: list[Any]) -> None:
             assert clear.encode() not in path.read_bytes(), path
 
 
-def admits(host: GatewayHost, clear: str) -> bool:
+def accepts_key(host: GatewayFolderHost, clear: str) -> bool:
     """Whether the host's router, with the keys that it was given, lets a client in."""
     ring = router_keyring.Keyring(read_keys(host.run / ROUTER / "keys.json"))
     return ring.whose(f"Bearer {clear}") is not None

@@ -8,11 +8,11 @@ from click.testing import CliRunner, Result
 
 from cli import main
 from rigwright.supply.lock import Lock
-from tests.unit.file_server import FileServer, whole
-from tests.unit.ggufs import gguf
-from tests.unit.index_server import PackageIndex
+from tests.unit.file_server import LoopbackFileServer, complete_file
+from tests.unit.gguf_files import gguf_file
+from tests.unit.index_server import LoopbackPackageIndex
 
-WEIGHTS = gguf(bytes(range(256)) * 20_000)
+WEIGHTS = gguf_file(bytes(range(256)) * 20_000)
 TAGGED = ("ETag", '"one"')
 
 CATALOG = """
@@ -38,52 +38,54 @@ rigs = hosts({{"box": {{"ssh_hostname": "127.0.0.1", "mirrors": {{"store": ["{ur
 """
 
 
-class World:
+class LockFixture:
     """A box's folder, its mirror and the index, and `rigwright lock` over them."""
 
-    def __init__(self, folder: Path, files: FileServer, form: str) -> None:
+    def __init__(self, folder: Path, files: LoopbackFileServer, form: str) -> None:
         self.folder = folder
         self.files = files
-        self.index = PackageIndex(files, form)
-        self.index.source("engine", "1.0", sized=form == "json")
-        self.index.wheel("tool", "1.0", "part>=1", "old ; python_full_version < '3.11'", "win ; os_name == 'nt'")
-        self.index.wheel("part", "1.0")
-        self.index.wheel("old", "1.0")
-        self.index.wheel("win", "1.0")
-        files.serve("store/small.gguf", whole(WEIGHTS, TAGGED))
+        self.index = LoopbackPackageIndex(files, form)
+        self.index.publish_source("engine", "1.0", sized=form == "json")
+        self.index.publish_wheel(
+            "tool", "1.0", "part>=1", "old ; python_full_version < '3.11'", "win ; os_name == 'nt'"
+        )
+        self.index.publish_wheel("part", "1.0")
+        self.index.publish_wheel("old", "1.0")
+        self.index.publish_wheel("win", "1.0")
+        files.serve("store/small.gguf", complete_file(WEIGHTS, TAGGED))
         (folder / "catalog").mkdir()
-        self.catalog(CATALOG)
+        self.write_catalog(CATALOG)
         (folder / "rig.py").write_text(INVENTORY.format(url=files.url))
 
-    def catalog(self, text: str, name: str = "mine") -> None:
+    def write_catalog(self, text: str, name: str = "mine") -> None:
         (self.folder / "catalog" / f"{name}.toml").write_text(text)
 
-    def lock(self, *options: str) -> Result:
+    def run_lock(self, *options: str) -> Result:
         return CliRunner().invoke(main, ["lock", str(self.folder / "rig.py"), *options])
 
-    def locked(self) -> list[str]:
-        done = self.lock()
+    def lock_lines(self) -> list[str]:
+        done = self.run_lock()
         assert done.exit_code == 0, done.output
         return done.stdout.splitlines()
 
-    def checked(self, code: int) -> list[str]:
-        before = self.text
-        done = self.lock("--check")
-        assert (done.exit_code, self.text) == (code, before), done.output
+    def check_lines(self, code: int) -> list[str]:
+        before = self.lock_text
+        done = self.run_lock("--check")
+        assert (done.exit_code, self.lock_text) == (code, before), done.output
         return done.output.splitlines()
 
     @property
-    def path(self) -> Path:
+    def lock_path(self) -> Path:
         return self.folder / "locks" / "mine.lock.toml"
 
     @property
-    def text(self) -> str:
-        return self.path.read_text() if self.path.exists() else ""
+    def lock_text(self) -> str:
+        return self.lock_path.read_text() if self.lock_path.exists() else ""
 
     @property
-    def read(self) -> Lock:
+    def read_lock(self) -> Lock:
         return Lock.load([self.folder / "locks"])
 
     @property
-    def fetched(self) -> list[str]:
+    def fetched_paths(self) -> list[str]:
         return [one.path for one in self.files.asked if one.method == "GET" and one.path.startswith("store/")]

@@ -47,7 +47,7 @@ Fault = Literal[
 
 
 @dataclass
-class Scripted:
+class ScriptedModel:
     """The model, and what was asked of it."""
 
     fault: Fault = ""
@@ -70,18 +70,18 @@ class Scripted:
     freed: threading.Event = field(default_factory=threading.Event)
     """What those that wait for a wedged engine wait for."""
 
-    def count(self, name: str, more: float) -> None:
+    def count_metric(self, name: str, more: float) -> None:
         self.counters[name] = self.counters.get(name, 0) + more
 
     @property
-    def metrics(self) -> str:
+    def render_metrics(self) -> str:
         """As vLLM tells it."""
         lines = [f'vllm:{name}{{engine="0",model_name="{MODEL}"}} {value}' for name, value in self.counters.items()]
         lines += [f'vllm:num_requests_running{{engine="0"}} {self.running}.0', 'vllm:num_requests_waiting{a="b"} 0.0']
         lines += ["# HELP nothing", 'vllm:kv_cache_usage_perc{engine="0"} 0.25', "vllm:num_preemptions_total 0.0"]
         return "\n".join(lines) + "\n"
 
-    def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def answer_chat(self, asked: dict[str, Any]) -> dict[str, Any]:
         """What it says: reasoning, content, a tool call, and why it ends."""
         messages = asked["messages"]
         last = messages[-1]
@@ -117,21 +117,21 @@ class Scripted:
         elif wanted <= 1:
             said |= {"content": "I", "finish": "length"}
         else:
-            said["content"] = self._essay(min(wanted, 600))
+            said["content"] = self._essay_text(min(wanted, 600))
         return said
 
-    def _essay(self, words: int) -> str:
+    def _essay_text(self, words: int) -> str:
         if self.fault == "same line":
             return "and so it goes on and on\n" * (words // 7)
         lines = [" ".join(WORDS[(7 * line + 3 * at) % len(WORDS)] for at in range(8)) for line in range(words // 8)]
         return "\n".join(f"{number}. {line}" for number, line in enumerate(lines))
 
 
-class Handler(BaseHTTPRequestHandler):
+class ModelServerHandler(BaseHTTPRequestHandler):
     """Hands each request to the model."""
 
     protocol_version = "HTTP/1.1"
-    model: Scripted
+    model: ScriptedModel
 
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing."""
@@ -139,20 +139,20 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path == "/metrics":
             self.model.looked += 1
-            self._whole(200, self.model.metrics, "text/plain; version=0.0.4")
+            self._send_response(200, self.model.render_metrics, "text/plain; version=0.0.4")
         elif self.headers.get("Authorization") != f"Bearer {KEY}":
-            self._whole(401, '{"error": "Unauthorized"}')
+            self._send_response(401, '{"error": "Unauthorized"}')
         elif self.path == "/v1/models":
             name = "somebody-else" if self.model.fault == "other model" else self.model.name
-            self._whole(200, json.dumps({"object": "list", "data": [{"id": name, "max_model_len": 4096}]}))
+            self._send_response(200, json.dumps({"object": "list", "data": [{"id": name, "max_model_len": 4096}]}))
         else:
-            self._whole(404, "{}")
+            self._send_response(404, "{}")
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         revoked = len(self.model.asked) >= self.model.revoked_after
         if revoked or self.headers.get("Authorization") != f"Bearer {KEY}":
-            self._whole(401, '{"error": "Unauthorized"}')
+            self._send_response(401, '{"error": "Unauthorized"}')
             return
         asked = json.loads(body)
         self.model.asked.append(asked)
@@ -160,45 +160,45 @@ class Handler(BaseHTTPRequestHandler):
         try:
             # who asked may be gone
             with suppress(OSError):
-                self._chat(asked)
+                self._answer_chat(asked)
         finally:
             self.model.running -= 1
 
-    def _chat(self, asked: dict[str, Any]) -> None:
+    def _answer_chat(self, asked: dict[str, Any]) -> None:
         fault = self.model.fault
         if fault == "wedged" or len(self.model.asked) > self.model.wedges_after:
             self.model.freed.wait(60)
             self.close_connection = True
             return
         if fault == "error with 200":
-            self._whole(200, json.dumps({"error": {"message": "no room", "code": 500}}))
+            self._send_response(200, json.dumps({"error": {"message": "no room", "code": 500}}))
             return
         if fault == "garbage":
-            self._whole(200, "<html>it works</html>", "text/html")
+            self._send_response(200, "<html>it works</html>", "text/html")
             return
-        said = self.model.answer(asked)
-        pieces = self._pieces(said)
+        said = self.model.answer_chat(asked)
+        pieces = self._split_message(said)
         slow = 0.003 * (len(self.model.asked) > 7) if fault == "slower" else 0.0
         prompt = sum(len(str(one.get("content"))) for one in asked["messages"]) // 4
         tokens = max(1, len(pieces))
-        self.model.count("iteration_tokens_total_count", tokens)
-        self.model.count("prompt_tokens_total", prompt)
-        self.model.count("generation_tokens_total", tokens)
+        self.model.count_metric("iteration_tokens_total_count", tokens)
+        self.model.count_metric("prompt_tokens_total", prompt)
+        self.model.count_metric("generation_tokens_total", tokens)
         if self.model.drafts:
-            self.model.count("spec_decode_num_drafts_total", tokens)
-            self.model.count("spec_decode_num_draft_tokens_total", 3 * tokens)
-            self.model.count("spec_decode_num_accepted_tokens_total", self.model.accept * tokens)
+            self.model.count_metric("spec_decode_num_drafts_total", tokens)
+            self.model.count_metric("spec_decode_num_draft_tokens_total", 3 * tokens)
+            self.model.count_metric("spec_decode_num_accepted_tokens_total", self.model.accept * tokens)
         usage = {"prompt_tokens": prompt, "completion_tokens": tokens, "total_tokens": prompt + tokens}
         if asked.get("stream"):
-            self._stream(said, pieces, usage, self.model.gap_s + slow)
+            self._stream_answer(said, pieces, usage, self.model.gap_s + slow)
             return
         time.sleep((self.model.gap_s + slow) * tokens)
         message = {"role": "assistant", "content": said["content"] or None, "reasoning": said["reasoning"] or None}
         message["tool_calls"] = [{"id": "1", "type": "function", "function": said["call"]}] if said["call"] else []
         choice = {"index": 0, "message": message, "finish_reason": said["finish"]}
-        self._whole(200, json.dumps({"model": MODEL, "choices": [choice], "usage": usage}))
+        self._send_response(200, json.dumps({"model": MODEL, "choices": [choice], "usage": usage}))
 
-    def _pieces(self, said: dict[str, Any]) -> list[dict[str, Any]]:
+    def _split_message(self, said: dict[str, Any]) -> list[dict[str, Any]]:
         found = [{"reasoning": word} for word in re.findall(r"\S+\s*", said["reasoning"])]
         found += [{"content": word} for word in re.findall(r"\S+\s*", said["content"])]
         if said["call"]:
@@ -213,7 +213,9 @@ class Handler(BaseHTTPRequestHandler):
             found += [{"tool_calls": [{"index": 0, "function": {"arguments": part}}]} for part in (rest[:5], rest[5:])]
         return found
 
-    def _stream(self, said: dict[str, Any], pieces: list[dict[str, Any]], usage: dict[str, int], gap: float) -> None:
+    def _stream_answer(
+        self, said: dict[str, Any], pieces: list[dict[str, Any]], usage: dict[str, int], gap: float
+    ) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream; charset=utf-8")
         self.send_header("Transfer-Encoding", "chunked")
@@ -242,7 +244,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         self.wfile.write(b"0\r\n\r\n")
 
-    def _whole(self, status: int, text: str, kind: str = "application/json") -> None:
+    def _send_response(self, status: int, text: str, kind: str = "application/json") -> None:
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(text.encode())))
@@ -250,7 +252,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(text.encode())
 
 
-class OnSocket(ThreadingUnixStreamServer):
+class ModelSocketServer(ThreadingUnixStreamServer):
     """A server on a unix socket."""
 
     daemon_threads = True
@@ -259,10 +261,10 @@ class OnSocket(ThreadingUnixStreamServer):
 
 
 @contextmanager
-def model_server(model: Scripted, socket: Path) -> Iterator[Scripted]:
+def run_model_server(model: ScriptedModel, socket: Path) -> Iterator[ScriptedModel]:
     """A server while the block runs."""
-    bound = type("Bound", (Handler,), {"model": model})
-    with OnSocket(str(socket), bound) as server:
+    bound = type("Bound", (ModelServerHandler,), {"model": model})
+    with ModelSocketServer(str(socket), bound) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

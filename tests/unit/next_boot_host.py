@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from checks.survey.boot import Grub, Initrd, Mounted, NextBoot
-from checks.survey.ground import Ground, Journal
+from checks.survey.base_system import BaseSystem, Journal
+from checks.survey.boot import Grub, Initrd, NextBoot, SeparateMount
 from checks.survey.kernel import Device, DkmsBuild, Kernels, KernelThere, Module
 from checks.survey.loader import Loader
-from checks.survey.packages import Files, Kept, KeptFile, Packages, Pin
+from checks.survey.packages import AptPin, KeptFile, PackageFiles, PackageSurvey, StoredDriver
 from checks.survey.rights import Rights
-from checks.survey.settings import Row, Settings
+from checks.survey.settings import BootSettings, SettingLine
 from rigwright.model.rig import POWER_UNIT
-from rigwright.nvidia.cards.files import POWER, power_digest, program_folder
-from rigwright.nvidia.driver.files import PERSISTENCED
-from rigwright.nvidia.driver.found import PERSISTENCE_UNIT
+from rigwright.nvidia.cards.card_files import POWER, power_digest, program_folder
+from rigwright.nvidia.driver.driver_facts import PERSISTENCE_UNIT
+from rigwright.nvidia.driver.driver_files import PERSISTENCED
 from tests.unit.nvidia_host import MANAGED, VERSION
 
 RELEASE = "6.1-amd64"
@@ -25,7 +25,7 @@ OURS = "/etc/modprobe.d/rigwright-nvidia.conf"
 HELD = f"{'0' * 64}  a.deb\n"
 
 
-def module(name: str) -> Module:
+def kernel_module(name: str) -> Module:
     return Module(f"{UPDATES}/{name}.ko", VERSION, "Dual MIT/GPL", "", f"{RELEASE} SMP", f"{name}-source")
 
 
@@ -34,7 +34,14 @@ KERNEL = Kernels(
     running=RELEASE,
     kernels=[
         KernelThere(
-            RELEASE, True, 3, [module(name) for name in NAMES], [f"{UPDATES}/{name}.ko" for name in NAMES], [], [], True
+            RELEASE,
+            True,
+            3,
+            [kernel_module(name) for name in NAMES],
+            [f"{UPDATES}/{name}.ko" for name in NAMES],
+            [],
+            [],
+            True,
         )
     ],
     loaded={name.replace("-", "_"): [VERSION, f"{name}-source"] for name in NAMES},
@@ -55,7 +62,7 @@ BOOT = NextBoot(
     makes=True,
     grub=Grub("0", False, RELEASE, ["root=UUID=1", "ro", "quiet"], False),
     words=[["/etc/default/grub", "quiet"], ["/etc/default/grub", "GRUB_DEFAULT=0"]],
-    mounts=[Mounted("/srv/models", "/srv", "ext4", True)],
+    mounts=[SeparateMount("/srv/models", "/srv", "ext4", True)],
     away=[],
     shutdown="",
 )
@@ -77,11 +84,11 @@ UNITS = {
     "ssh.service": {"LoadState": "loaded", "UnitFileState": "enabled"},
     "systemd-sysctl.service": {"LoadState": "loaded"},
 }
-SETTINGS = Settings(
+SETTINGS = BootSettings(
     rows=[
-        Row("modprobe", OURS, OPTIONS, "", False),
-        Row("sysctl", "/etc/sysctl.d/60-rigwright.conf", "vm.swappiness = 10", "", False),
-        Row("udev", "/usr/lib/udev/rules.d/60-nvidia.rules", "nvidia", "nvidia-kernel-support", True),
+        SettingLine("modprobe", OURS, OPTIONS, "", False),
+        SettingLine("sysctl", "/etc/sysctl.d/60-rigwright.conf", "vm.swappiness = 10", "", False),
+        SettingLine("udev", "/usr/lib/udev/rules.d/60-nvidia.rules", "nvidia", "nvidia-kernel-support", True),
     ],
     setters=[],
     shadows=[],
@@ -94,7 +101,7 @@ SETTINGS = Settings(
     kept_down=[],
     applied=power_digest(MANAGED),
 )
-PACKAGES = Packages(
+PACKAGES = PackageSurvey(
     os_id="debian",
     os_version="13",
     architecture="x86_64",
@@ -112,35 +119,35 @@ PACKAGES = Packages(
     runs=[],
     recorded=[],
     record="",
-    kept=[Kept(VERSION, HELD, [KeptFile("SHA256SUMS", 9, ""), KeptFile("a.deb", 9, "")])],
-    pins=[Pin("/etc/apt/preferences.d/rigwright-nvidia", "libcuda1", "version 580.*", "990")],
+    kept=[StoredDriver(VERSION, HELD, [KeptFile("SHA256SUMS", 9, ""), KeptFile("a.deb", 9, "")])],
+    pins=[AptPin("/etc/apt/preferences.d/rigwright-nvidia", "libcuda1", "version 580.*", "990")],
     loose=[],
     hooks=[],
 )
-FILES = Files([], 9, ["libcuda1", "linux-image-1"], [], [])
+FILES = PackageFiles([], 9, ["libcuda1", "linux-image-1"], [], [])
 SOUND = {"kernel": KERNEL, "boot": BOOT, "settings": SETTINGS, "packages": PACKAGES, "files": FILES}
 SOUND |= {
     "rights": Rights([], [], [], [], []),
     "loader": Loader([], []),
-    "ground": Ground([], [], [], [], [], Journal(True, [], {}, []), "", []),
+    "ground": BaseSystem([], [], [], [], [], Journal(True, [], {}, []), "", []),
 }
 
 
-def row(kind: str, path: str, line: str, package: str = "", brought: bool = False) -> dict[str, Any]:
-    return {"rows": [*SETTINGS.rows, Row(kind, path, line, package, brought)]}
+def settings_with_line(kind: str, path: str, line: str, package: str = "", brought: bool = False) -> dict[str, Any]:
+    return {"rows": [*SETTINGS.rows, SettingLine(kind, path, line, package, brought)]}
 
 
-def initrd(**changes: Any) -> dict[str, Any]:
+def boot_with_initrd(**changes: Any) -> dict[str, Any]:
     return {"initrds": [replace(BOOT.initrds[0], **changes)]}
 
 
-def here(**changes: Any) -> dict[str, Any]:
+def kernel_with(**changes: Any) -> dict[str, Any]:
     return {"kernels": [replace(KERNEL.kernels[0], **changes)]}
 
 
-def unit(name: str, **changes: str) -> dict[str, Any]:
+def settings_with_unit(name: str, **changes: str) -> dict[str, Any]:
     return {"units": {**UNITS, name: {**UNITS.get(name, {}), **changes}}}
 
 
-def kept(**changes: Any) -> dict[str, Any]:
+def packages_with(**changes: Any) -> dict[str, Any]:
     return {"kept": [replace(PACKAGES.kept[0], **changes)]}

@@ -62,7 +62,7 @@ class NginxLua:
         # a byte is a character: Lua's texts are bytes
         self._lua = lupa.luajit21.LuaRuntime(encoding="latin-1", unpack_returned_tuples=True)
         table = self._lua.table_from(
-            {"null": "null", "encode": json.dumps, "decode": self._decode, "error": self._error}
+            {"null": "null", "encode": json.dumps, "decode": self._decode_json, "error": self._render_error}
         )
         made = self._lua.eval("function(text) return assert(loadstring(text)) end")(_STAND_IN)
         self.require = made(
@@ -70,14 +70,14 @@ class NginxLua:
         )
 
     @staticmethod
-    def _error(whole: str, message: str, kind: str, code: str) -> str:
+    def _render_error(whole: str, message: str, kind: str, code: str) -> str:
         if whole:
             return json.dumps({"type": whole, "error": {"type": kind, "message": message}})
         return json.dumps(
             {"error": {"message": message, "type": kind, "param": None, "code": None if code == "null" else code}}
         )
 
-    def _decode(self, text: str) -> Any:
+    def _decode_json(self, text: str) -> Any:
         try:
             value = json.loads(text)
         except ValueError:
@@ -98,11 +98,13 @@ class NginxLua:
         """A list or a dictionary as Lua has it."""
         return self._lua.table_from(values)
 
-    def pairs(self, values: Any) -> dict[Any, Any]:
+    def as_dictionary(self, values: Any) -> dict[Any, Any]:
         """A table of Lua's."""
         return dict(values.items())
 
-    def answer(self, status: int, headers: Mapping[str, str], engine: str | None = None) -> tuple[int, dict[str, str]]:
+    def filter_answer(
+        self, status: int, headers: Mapping[str, str], engine: str | None = None
+    ) -> tuple[int, dict[str, str]]:
         """Status and headers that a client gets.
 
         Args:
@@ -116,4 +118,4 @@ class NginxLua:
         self.ngx.var.rw_socket = "" if engine is None else "/run/links/chat"
         self.ngx.var.upstream_http_content_type = engine
         self.require("answers").headers()
-        return self.ngx.status, self.pairs(self.ngx.resp.get_headers(0))
+        return self.ngx.status, self.as_dictionary(self.ngx.resp.get_headers(0))

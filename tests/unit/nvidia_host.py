@@ -11,49 +11,49 @@ from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
+from checks.survey.answers import SurveyAnswers
 from checks.survey.cards import CARDS
 from checks.survey.host import cards, dpkg, kernel, manager, settings
 from checks.survey.kernel import KERNEL as KERNELS
-from checks.survey.section import Scene
+from checks.survey.section import SurveyScope
 from checks.survey.settings import SETTINGS
-from checks.survey.taken import Survey
 from rigwright.model.catalog import Card
-from rigwright.model.entry import Driver
+from rigwright.model.entry import DriverEntry
 from rigwright.model.rig import Rig
-from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
-from rigwright.nvidia.driver.files import settings_of
-from rigwright.nvidia.driver.state import Dkms, Kernel, State
-from tests.unit.driver_hosts import host, installed, ubuntu
-from tests.unit.samples import facts, instance, rig
-from tests.unit.scripts import stand_in
+from rigwright.nvidia.driver.driver_files import render_locked_settings
+from rigwright.nvidia.driver.driver_plan import DriverPlan, plan_driver
+from rigwright.nvidia.driver.kernel_facts import DkmsEntry, KernelFacts, KernelModule
+from tests.unit.driver_samples import driverless_host, installed_facts, ubuntu_packages
+from tests.unit.rendered_scripts import write_stand_in
+from tests.unit.samples import sample_facts, sample_instance, sample_rig
 
 CAPTURE = (Path(__file__).parent / "captures" / "nvidia-smi.txt").read_text()
-SEEN = dict(re.findall(r"^== (.*)\n((?:(?!== ).*\n)*)", CAPTURE, re.MULTILINE))
+CAPTURED_OUTPUT = dict(re.findall(r"^== (.*)\n((?:(?!== ).*\n)*)", CAPTURE, re.MULTILINE))
 ADDRESSES = ("0000:00:06.0", "0000:00:07.0")
 H200 = Card(name="NVIDIA H200", pci_ids=("10de:2335",), capability="9.0", vram_mib=143771)
-RIG = rig(instance(cards=(0,)), cards=(H200, H200))
-FACTS = facts(pci_cards=tuple((address, "10de:2335") for address in ADDRESSES))
+RIG = sample_rig(sample_instance(cards=(0,)), cards=(H200, H200))
+FACTS = sample_facts(pci_cards=tuple((address, "10de:2335") for address in ADDRESSES))
 VERSION = "580.159.04"
 KERNEL = "6.8.0-40-generic"
-PACKAGES = ("libnvidia-compute-580-server", *ubuntu("generic"))
+PACKAGES = ("libnvidia-compute-580-server", *ubuntu_packages("generic"))
 PACKAGED = "580.159.04-0ubuntu0.24.04.1"
 DRIVER_FACTS = replace(
-    host("ubuntu-24.04", "10de:2335", "10de:2335", module=VERSION, module_open=True),
-    **installed("Ubuntu", PACKAGED, *PACKAGES),
+    driverless_host("ubuntu-24.04", "10de:2335", "10de:2335", module=VERSION, module_open=True),
+    **installed_facts("Ubuntu", PACKAGED, *PACKAGES),
     recorded=((PACKAGES[0], PACKAGED),),
 )
-STATE = State(
+STATE = KernelFacts(
     KERNEL,
-    (Kernel(KERNEL, True, VERSION, "Dual MIT/GPL", "somebody"),),
+    (KernelModule(KERNEL, True, VERSION, "Dual MIT/GPL", "somebody"),),
     kernel_days=50,
-    dkms=(Dkms(VERSION, KERNEL, "installed", ""),),
+    dkms=(DkmsEntry(VERSION, KERNEL, "installed", ""),),
     holds=frozenset((*PACKAGES, "linux-image-generic")),
     params=(("EnableResizableBar", "1"),),
     sysctl=(("vm.swappiness", "10"),),
 )
 MANAGED = replace(
     RIG,
-    driver=Driver(
+    driver=DriverEntry(
         managed=True,
         power_w=700,
         clocks_mhz=(210, 1980),
@@ -91,26 +91,30 @@ esac
 """
 
 
-class NvidiaHost:
+class NvidiaFolderHost:
     """One host, sound as it is made."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        stand_in(root / "bin", "nvidia-smi", SMI)
-        stand_in(root / "bin", "journalctl", JOURNALCTL)
-        stand_in(root / "bin", "uname", f"echo {KERNEL}")
-        stand_in(
+        write_stand_in(root / "bin", "nvidia-smi", SMI)
+        write_stand_in(root / "bin", "journalctl", JOURNALCTL)
+        write_stand_in(root / "bin", "uname", f"echo {KERNEL}")
+        write_stand_in(
             root / "sbin", "ldconfig", f'cd {root}/says; echo "$(wc -l < ldconfig) libs found in cache"; cat ldconfig'
         )
         self.write("run/log/journal/0/system.journal", "")
-        self.says(gpus=SEEN["busy"], recovery=SEEN["recovery"], apps=SEEN["apps"])
-        self.says(**{name: SEEN[name] for name in ("memory", "temperature", "topology")}, nvlink=NVLINK)
+        self.set_smi_answers(
+            gpus=CAPTURED_OUTPUT["busy"], recovery=CAPTURED_OUTPUT["recovery"], apps=CAPTURED_OUTPUT["apps"]
+        )
+        self.set_smi_answers(
+            **{name: CAPTURED_OUTPUT[name] for name in ("memory", "temperature", "topology")}, nvlink=NVLINK
+        )
         self.write("says/log", "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.159.04\n")
-        self.write("says/ldconfig", SEEN["ldconfig"])
+        self.write("says/ldconfig", CAPTURED_OUTPUT["ldconfig"])
         self.write("says/enabled", "enabled\n")
-        plan = driver_plan(MANAGED, DRIVER_FACTS)
+        plan = plan_driver(MANAGED, DRIVER_FACTS)
         assert isinstance(plan, DriverPlan)
-        for one in settings_of(MANAGED, plan, DRIVER_FACTS):
+        for one in render_locked_settings(MANAGED, plan, DRIVER_FACTS):
             self.write(one.path[1:], one.text)
             (root / one.path[1:]).chmod(int(one.mode, 8))
         self.write("etc/rigwright/driver.json", RECORD)
@@ -123,11 +127,11 @@ class NvidiaHost:
         for name in ("nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1"):
             (root / "dev" / name).symlink_to("/dev/null")  # a character device
         for minor, address in enumerate(ADDRESSES):
-            text = SEEN["information"].replace("Minor: \t 0", f"Minor: \t {minor}")
+            text = CAPTURED_OUTPUT["information"].replace("Minor: \t 0", f"Minor: \t {minor}")
             self.write(f"proc/driver/nvidia/gpus/{address}/information", text)
             for name, value in {"vendor": "0x10de", "device": "0x2335", "class": "0x030200"}.items():
                 self.write(f"sys/bus/pci/devices/{address}/{name}", f"{value}\n")
-        self.process(493, "llama-server", OURS)
+        self.add_process(493, "llama-server", OURS)
 
     def write(self, name: str, text: str) -> None:
         """Write a file of the host."""
@@ -135,13 +139,13 @@ class NvidiaHost:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
-    def says(self, status: int = 0, **answers: str) -> None:
+    def set_smi_answers(self, status: int = 0, **answers: str) -> None:
         """Set what nvidia-smi prints, and what it ends with."""
         for name, text in answers.items():
             self.write(f"says/{name}", text)
             self.write(f"says/{name}.status", str(status))
 
-    def process(self, pid: int, name: str, cgroup: str) -> None:
+    def add_process(self, pid: int, name: str, cgroup: str) -> None:
         """Start a process."""
         self.write(f"proc/{pid}/comm", f"{name}\n")
         self.write(f"proc/{pid}/cgroup", cgroup)
@@ -151,21 +155,21 @@ class NvidiaHost:
         path = self.root / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
-    def survey(self, made: Rig = RIG) -> Survey:
+    def run_survey(self, made: Rig = RIG) -> SurveyAnswers:
         """What the survey's own modules find in the folder of what it is asked for a rig."""
-        scene, answers = Scene(made, None), {}  # type: ignore[arg-type] # nothing here is asked by what comes of it
+        scene, answers = SurveyScope(made, None), {}  # type: ignore[arg-type] # nothing here is asked by what comes of it
         with ExitStack() as stack:
             stack.enter_context(patch.dict(os.environ, {"PATH": f"{self.root / 'bin'}:{os.environ['PATH']}"}))
             for module in (dpkg, kernel, settings, cards):
                 stack.enter_context(patch.object(module, "ROOT", str(self.root)))
-            stack.enter_context(patch.object(manager, "read_properties", self._units))
+            stack.enter_context(patch.object(manager, "read_properties", self._unit_properties))
             for section, module in ((KERNELS, kernel), (SETTINGS, settings), (CARDS, cards)):
                 asked = section.asks(scene)
                 if asked is not None:
                     answers[section.name] = {"told": json.loads(json.dumps(module.look(asked)))}
         for row in answers["settings"]["told"]["files"]:
             row.update(uid=0, gid=0)
-        return Survey(answers)
+        return SurveyAnswers(answers)
 
-    def _units(self, names: list[str], *_: object) -> dict[str, dict[str, str]]:
+    def _unit_properties(self, names: list[str], *_: object) -> dict[str, dict[str, str]]:
         return {name: {"UnitFileState": (self.root / "says/enabled").read_text().strip()} for name in names}

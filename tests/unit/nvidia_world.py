@@ -11,50 +11,52 @@ from unittest.mock import patch
 
 import pytest
 
-from checks import Drift
+from checks import CheckDifference
 from checks import test_nvidia_cards as c
 from checks import test_nvidia_modules as m
 from checks import test_nvidia_packages as p
-from checks.survey.taken import Survey
+from checks.survey.answers import SurveyAnswers
 from rigwright.model.rig import Rig
-from rigwright.nvidia.driver import record as nvidia_record
-from rigwright.nvidia.driver.found import DriverFacts
-from rigwright.nvidia.driver.state import State
-from tests.unit.nvidia_host import DRIVER_FACTS, FACTS, MANAGED, STATE, NvidiaHost
+from rigwright.nvidia.driver import driver_record as nvidia_record
+from rigwright.nvidia.driver.driver_facts import DriverFacts
+from rigwright.nvidia.driver.kernel_facts import KernelFacts
+from tests.unit.nvidia_host import DRIVER_FACTS, FACTS, MANAGED, STATE, NvidiaFolderHost
 
 ALL = tuple(f"N{number:02}" for number in range(8, 29))
 
 
-class World:
+class NvidiaCheckFixture:
     """A host, and what its fixtures have of it."""
 
     def __init__(self, folder: Path) -> None:
-        self.host = NvidiaHost(folder)
+        self.host = NvidiaFolderHost(folder)
         self.rig: Rig = MANAGED
         self.facts: DriverFacts = DRIVER_FACTS
-        self.state: State = STATE
+        self.state: KernelFacts = STATE
         self.told: dict[str, object] = {}
         """Section -> what it tells in place of what the folder shows."""
 
-    def change(self, **changes: Any) -> None:
+    def change_state(self, **changes: Any) -> None:
         """Change the state."""
         self.state = replace(self.state, **changes)
 
-    def found(self, **changes: Any) -> None:
+    def change_facts(self, **changes: Any) -> None:
         """Change what the driver probe finds."""
         self.facts = replace(self.facts, **changes)
 
-    def survey(self) -> Survey:
+    def make_survey(self) -> SurveyAnswers:
         """What the folder shows, and what is told in place of it."""
-        shown = self.host.survey(self.rig).answers
-        return Survey({**shown, **{one: {"told": said} for one, said in self.told.items()}})
+        shown = self.host.run_survey(self.rig).answers
+        return SurveyAnswers({**shown, **{one: {"told": said} for one, said in self.told.items()}})
 
-    def run(self, name: str, survey: Survey | None = None) -> None:
+    def run_check(self, name: str, survey: SurveyAnswers | None = None) -> None:
         """Run one check on what the folder shows, and on these facts and this state."""
         rig = self.rig
         if survey is None:
-            survey = self.survey()
-        record = nvidia_record.parse((self.host.root / nvidia_record.path(rig)[1:]).read_text())
+            survey = self.make_survey()
+        record = nvidia_record.parse_driver_record(
+            (self.host.root / nvidia_record.driver_record_path(rig)[1:]).read_text()
+        )
         checks: dict[str, Callable[[], None]] = {
             "N08": lambda: m.test_flavour(survey, rig, FACTS),
             "N09": lambda: m.test_next_boot(survey, rig, FACTS),
@@ -85,13 +87,13 @@ class World:
                 stack.enter_context(patch.object(module, name_, found[name_]))
             checks[name]()
 
-    def red(self) -> dict[str, str]:
+    def red_checks(self) -> dict[str, str]:
         """The checks that do not hold, with what they say; it is one line."""
-        said, survey = {}, self.survey()
+        said, survey = {}, self.make_survey()
         for name in ALL:
             try:
-                self.run(name, survey)
-            except Drift as drift:
+                self.run_check(name, survey)
+            except CheckDifference as drift:
                 said[name] = str(drift)
                 assert "\n" not in said[name]
                 assert said[name].startswith("expected ")

@@ -9,11 +9,11 @@ from pathlib import Path
 from click.testing import CliRunner, Result
 
 from cli import main
-from rigwright.model.containers import tables
+from rigwright.model.containers import archive_tables
 from rigwright.supply.lock import Lock
-from tests.unit import debs
-from tests.unit.driver_world import Signer
-from tests.unit.file_server import FileServer, whole
+from tests.unit import built_debs
+from tests.unit.driver_world import ArchiveSigner
+from tests.unit.file_server import LoopbackFileServer, complete_file
 
 SYSTEM = "debian-13"
 DOCKER = f"docker-{SYSTEM}"
@@ -45,11 +45,11 @@ rigs = hosts({{"box": {{"ssh_hostname": "127.0.0.1", "mirrors": {mirrors!r}}}}})
 
 
 @dataclass
-class PackageArchive:
+class ContainerPackageArchive:
     """One archive."""
 
-    files: FileServer
-    signer: Signer
+    files: LoopbackFileServer
+    signer: ArchiveSigner
     place: str
     """Its folder on the server."""
     suite: str = ""
@@ -57,10 +57,10 @@ class PackageArchive:
     component: str = "stable"
     debs: dict[str, bytes] = field(default_factory=dict)
 
-    def package(self, name: str, version: str) -> None:
+    def add_package(self, name: str, version: str) -> None:
         """Add a package."""
         control = f"Package: {name}\nVersion: {version}\nArchitecture: amd64\nMaintainer: nobody\nDescription: one\n"
-        self.debs[f"{name}_{version.partition(':')[2] or version}_amd64.deb"] = debs.built(control)
+        self.debs[f"{name}_{version.partition(':')[2] or version}_amd64.deb"] = built_debs.build_deb(control)
 
     def publish(self) -> None:
         """Serve it."""
@@ -68,7 +68,7 @@ class PackageArchive:
         stanzas = []
         for file, content in self.debs.items():
             sums = f"Size: {len(content)}\nSHA256: {hashlib.sha256(content).hexdigest()}\n"
-            stanzas.append(f"{debs.control(content)}Filename: {pool}{file}\n{sums}")
+            stanzas.append(f"{built_debs.read_control(content)}Filename: {pool}{file}\n{sums}")
         content = "\n".join(stanzas).encode()
         listed = f"{self.component}/binary-amd64/Packages" if self.suite else "Packages"
         release = "Origin: One\nLabel: One\nArchitectures: amd64\nDate: Sat, 01 Nov 2025 00:00:00 UTC\n"
@@ -76,62 +76,62 @@ class PackageArchive:
             release += f"Suite: {self.suite}\nCodename: {self.suite}\nComponents: {self.component}\n"
         release += f"SHA256:\n {hashlib.sha256(content).hexdigest()} {len(content)} {listed}\n"
         at = f"{self.place}/dists/{self.suite}" if self.suite else self.place
-        self.files.serve(f"{at}/InRelease", whole(self.signer.signed(release)))
-        self.files.serve(f"{at}/{listed}", whole(content))
+        self.files.serve(f"{at}/InRelease", complete_file(self.signer.sign_text(release)))
+        self.files.serve(f"{at}/{listed}", complete_file(content))
 
 
-class PackagesWorld:
+class ContainerLockFixture:
     """A box's folder and `rigwright lock` over it."""
 
-    def __init__(self, folder: Path, files: FileServer, signer: Signer) -> None:
+    def __init__(self, folder: Path, files: LoopbackFileServer, signer: ArchiveSigner) -> None:
         self.folder, self.files, self.signer = folder, files, signer
-        self.toolkit = PackageArchive(files, signer, "toolkit/stable/deb/amd64")
-        self.docker = PackageArchive(files, signer, "docker/debian", "trixie")
+        self.toolkit = ContainerPackageArchive(files, signer, "toolkit/stable/deb/amd64")
+        self.docker = ContainerPackageArchive(files, signer, "docker/debian", "trixie")
         for name in FOUR:
             for version in ("1.19.1-1", "1.20.0~rc.1-1", "1.20.0-1"):
-                self.toolkit.package(name, version)
+                self.toolkit.add_package(name, version)
         for name in FIVE:
             versions = ["5:28.5.2-1~debian.13~trixie", "5:29.1.0-1~debian.13~trixie"]
             if name == "containerd.io" or name.endswith("-plugin"):
                 versions = ["1.7.28-1~debian.13~trixie", "1.7.9-1~debian.13~trixie"]
             for version in versions:
-                self.docker.package(name, version)
+                self.docker.add_package(name, version)
         for one in (self.toolkit, self.docker):
             one.publish()
         for key in ("toolkit/gpgkey", "docker/debian/gpg"):
-            files.serve(key, whole(signer.armoured.encode()))
+            files.serve(key, complete_file(signer.armoured.encode()))
         (folder / "catalog/containers").mkdir(parents=True)
-        self.asks(CATALOG)
-        self.knows(signer.fingerprint)
+        self.write_catalog(CATALOG)
+        self.write_tables(signer.fingerprint)
         mirrors = {"container-toolkit": [f"{files.url}/toolkit"], "docker": [f"{files.url}/docker"]}
         (folder / "rig.py").write_text(INVENTORY.format(mirrors=mirrors))
 
-    def asks(self, text: str) -> None:
+    def write_catalog(self, text: str) -> None:
         (self.folder / "catalog/mine.toml").write_text(text)
 
-    def knows(self, fingerprint: str) -> None:
+    def write_tables(self, fingerprint: str) -> None:
         """Tables of the box's own, with another key."""
-        text = tables.SHIPPED.read_text()
+        text = archive_tables.SHIPPED.read_text()
         for one in FINGERPRINTS:
             text = text.replace(one, fingerprint)
         (self.folder / "catalog/containers/containers.toml").write_text(text)
-        tables.tables.cache_clear()
+        archive_tables.load_container_tables.cache_clear()
 
-    def lock(self, *options: str) -> Result:
+    def run_lock(self, *options: str) -> Result:
         return CliRunner().invoke(main, ["lock", str(self.folder / "rig.py"), *options])
 
-    def locked(self, *options: str) -> list[str]:
-        done = self.lock(*options)
+    def lock_lines(self, *options: str) -> list[str]:
+        done = self.run_lock(*options)
         assert done.exit_code == 0, done.output
         return done.stdout.splitlines()
 
-    def refused(self) -> list[str]:
+    def lock_error_lines(self) -> list[str]:
         """The lines of an error, after which nothing is written."""
-        done = self.lock()
+        done = self.run_lock()
         assert done.exit_code in (1, 2), done.output
         assert not (self.folder / "locks").exists()
         return done.stderr.partition("Error: ")[2].splitlines()
 
     @property
-    def read(self) -> Lock:
+    def read_lock(self) -> Lock:
         return Lock.load([self.folder / "locks"])

@@ -32,11 +32,11 @@ CALLS = {
     "checks/survey/host/common:read_libraries": "common.read_libraries",
     "checks/survey/host/common:run": "what others call",
     "checks/survey/host/escapes:look": OURS,
-    "checks/survey/host/filters:_alone": MESSAGE,
+    "checks/survey/host/filters:_load_in_own_network": MESSAGE,
     "checks/survey/host/filters:_make": NO_OUTPUT,
     "checks/survey/host/filters:loaded": MESSAGE,
     "checks/survey/host/firewall:legacy": "firewall.legacy",
-    "checks/survey/host/ground:_read_audit": MESSAGE,
+    "checks/survey/host/base_system:_read_audit": MESSAGE,
     "checks/survey/host/health:betraying": MESSAGE,
     "checks/survey/host/health:cards": "smi.gpus",
     "checks/survey/host/health:look": "manager.parse_unit_names",
@@ -48,7 +48,7 @@ CALLS = {
     "checks/survey/host/manager:read_properties": "manager.read_properties: units of containers",
     "checks/survey/host/packages:look": "packages.loose",
     "checks/survey/host/packages:policy": "packages.policy: origins",
-    "checks/survey/host/programs:said": "it ends with a line of ours; checks read what is before it",
+    "checks/survey/host/programs:run_program": "it ends with a line of ours; checks read what is before it",
     "checks/survey/host/settings:sshd": MESSAGE,
     "checks/survey/host/sshd:shut": "sshd.shut",
     "checks/survey/host/tracing:activated": "JSON on one line",
@@ -58,31 +58,31 @@ CALLS = {
     "cli/apt:Apt.get": "packages.parse_addresses",
     "cli/apt:Apt.has": "one name, which is compared with whole lines",
     "cli/apt:run": "packages.places",
-    "cli/bundling/collect:_in_channel": OURS,
-    "cli/demo:_verb": NO_OUTPUT,
-    "cli/diagnose:_red": OURS,
-    "cli/report:_checked": OURS,
-    "cli/resolving/conda:_asked": OURS,
-    "cli/resolving/index:index_url": "one line of pip's, whose pattern is whole; without it pip's own default holds",
-    "cli/resolving/wheels:closure": "uv writes a file of hashed requirements, of which each line is parsed or refused",
-    "cli/served:_run": NO_OUTPUT,
-    "cli/test:_run": NO_OUTPUT,
-    "roles/envs/host/make:compiling": NO_OUTPUT,
-    "roles/envs/host/make:wheels": NO_OUTPUT,
+    "cli/bundle_builder/builder:_channel_addresses": OURS,
+    "cli/demo:_run_verb": NO_OUTPUT,
+    "cli/diagnose:_collect_failed_checks": OURS,
+    "cli/report:_run_checks": OURS,
+    "cli/lock_resolver/conda:_run_solver": OURS,
+    "cli/lock_resolver/package_index:index_url": "one line of pip's, whose pattern is whole; without it pip's own default holds",
+    "cli/lock_resolver/wheel_environments:resolve_closure": "uv writes a file of hashed requirements, of which each line is parsed or refused",
+    "cli/serve_after_init:_run_rigwright": NO_OUTPUT,
+    "cli/test:_run_commands": NO_OUTPUT,
+    "roles/envs/host/make:compile_library": NO_OUTPUT,
+    "roles/envs/host/make:install_wheels": NO_OUTPUT,
     "roles/nvidia_cards/host/power:_smi": "smi.gpus",
-    "roles/operations/supervisor:end": NO_OUTPUT,
-    "roles/operations/supervisor:ended_by": ONE_WORD,
-    "roles/operations/supervisor:excess": "the last line's number; one that is none counts as nothing",
+    "roles/operations/supervisor:end_unit": NO_OUTPUT,
+    "roles/operations/supervisor:systemd_limit_hit": ONE_WORD,
+    "roles/operations/supervisor:describe_excess": "the last line's number; one that is none counts as nothing",
     "roles/operations/supervisor:main": MESSAGE,
-    "roles/operations/supervisor:processes_of": ONE_WORD,
-    "roles/trees/host/glance:glance": "it is compared by its digest",
-    "roles/weights/host/client:Client._download": OURS,
-    "roles/weights/host/client:Client.address": OURS,
+    "roles/operations/supervisor:unit_processes": ONE_WORD,
+    "roles/trees/host/tree_fingerprint:fingerprint_tree": "it is compared by its digest",
+    "roles/weights/host/client:HubClient._download": OURS,
+    "roles/weights/host/client:HubClient.resolve_address": OURS,
     "roles/weights/host/client:remove_tree": NO_OUTPUT,
-    "roles/weights/host/http:_curl": "one line of curl's own format, in JSON",
-    "roles/weights/host/packages:Packages._ask": OURS,
+    "roles/weights/host/http:_run_curl": "one line of curl's own format, in JSON",
+    "roles/weights/host/packages:PackageSources._run_defaults_program": OURS,
 }
-# What programs report in shell; of nvidia-smi alone tests/unit/test_freed.py and its like have more
+# What programs report in shell; of nvidia-smi alone tests/unit/test_stop_wait.py and its like have more
 REPORTING = re.compile(
     r"\b(systemctl (?:show|list-[a-z]+)|systemctl --version|dpkg-query|apt-cache [a-z$]+|apt-mark showhold|apt-get -s"
     r"|apt(?: \"\$@\")? -s|indextargets|ss -[A-Za-z]+|ip -o|df -|df --|modinfo|mokutil|nvidia-smi|container inspect"
@@ -137,7 +137,7 @@ SCRIPTS = {
 }
 
 
-def _starts(node: ast.AST) -> bool:
+def _starts_program(node: ast.AST) -> bool:
     """Whether a node is a call that starts a program, or is handed what does."""
     if not isinstance(node, ast.Call):
         return False
@@ -152,15 +152,15 @@ def _starts(node: ast.AST) -> bool:
     )
 
 
-def _calls(node: ast.AST, names: tuple[str, ...] = ()) -> Iterator[str]:
+def _calls_in_node(node: ast.AST, names: tuple[str, ...] = ()) -> Iterator[str]:
     for child in ast.iter_child_nodes(node):
         inner = (*names, child.name) if isinstance(child, (ast.FunctionDef, ast.ClassDef)) else names
-        if _starts(child):
+        if _starts_program(child):
             yield ".".join(names)
-        yield from _calls(child, inner)
+        yield from _calls_in_node(child, inner)
 
 
-def calls() -> set[str]:
+def program_calls() -> set[str]:
     """Functions of the product that start programs."""
     found = set()
     for folder in ("checks", "cli", "rigwright", "roles"):
@@ -168,11 +168,11 @@ def calls() -> set[str]:
             text = path.read_text()
             if "subprocess" in text or "common." in text or "_start(" in text or path.stem == "common":
                 place = str(path.relative_to(ROOT).with_suffix(""))
-                found |= {f"{place}:{name}" for name in _calls(ast.parse(text)) if name}
+                found |= {f"{place}:{name}" for name in _calls_in_node(ast.parse(text)) if name}
     return found
 
 
-def scripts() -> set[str]:
+def reporting_scripts() -> set[str]:
     """Templates in which programs report something."""
     folder = ROOT / "templates"
     return {str(path.relative_to(folder)) for path in folder.rglob("*.j2") if REPORTING.search(path.read_text())}

@@ -9,23 +9,23 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from checks.packets import legacy
-from checks.packets.rules import Ruleset
+from checks.packets import iptables
+from checks.packets.nftables import Ruleset
 from checks.survey.host import apt, cards, common, containers, dpkg, firewall, health, kernel, manager, packages
 from checks.survey.host import sshd as login
 from checks.survey.host import weights as weight_files
-from cli.resolving import apt as controller_apt
-from cli.resolving.packages import parse_addresses, places
-from cli.resolving.web import Unavailable
+from cli.lock_resolver import isolated_apt as controller_apt
+from cli.lock_resolver.distribution_packages import parse_addresses, source_suites
+from cli.lock_resolver.downloads import DownloadUnavailable
 from rigwright.debs import simulation
-from rigwright.nvidia.cards import reports, smi
+from rigwright.nvidia.cards import smi, smi_reports
 
 DATA = Path(__file__).with_name("data") / "parsers"
 KILLED = -9
 
 
 @dataclass(frozen=True)
-class Parsed:
+class ParserRow:
     """A parser of what a program prints."""
 
     sample: str
@@ -53,7 +53,7 @@ class Parsed:
     """How many times as long as others it takes."""
 
 
-def printing(read: Callable[[], Any], program: str, **others: str) -> Callable[[str, int], Any]:
+def program_parser(read: Callable[[], Any], program: str, **others: str) -> Callable[[str, int], Any]:
     """A parser that starts its program: this one prints the text, and others print samples."""
 
     def parse(text: str, status: int) -> Any:
@@ -69,25 +69,25 @@ def printing(read: Callable[[], Any], program: str, **others: str) -> Callable[[
     return parse
 
 
-def reading(read: Callable[[str], Any]) -> Callable[[str, int], Any]:
+def text_parser(read: Callable[[str], Any]) -> Callable[[str, int], Any]:
     """A parser of a text whose program's exit status is judged before."""
     return lambda text, _: read(text)
 
 
-def _blocks(text: str) -> list[dict[str, list[str]]]:
+def _parse_blocks(text: str) -> list[dict[str, list[str]]]:
     return [
         {name: value.split("\n") for name, value in block.items()}
         for block in manager.parse_blocks(common.require_whole("systemctl", text))
     ]
 
 
-def _shown(names: list[str], wanted: Sequence[str], *options: str) -> dict[str, dict[str, list[str]]]:
+def _parse_show(names: list[str], wanted: Sequence[str], *options: str) -> dict[str, dict[str, list[str]]]:
     """Of each unit, the values of a property that it has several of, apart."""
     found = manager.read_properties(names, wanted, *options)
     return {unit: {key: value.split("\n") for key, value in rows.items()} for unit, rows in found.items()}
 
 
-def _log() -> list[str]:
+def _kernel_log() -> list[str]:
     with patch.object(cards.glob, "glob", lambda _: ["x"]), patch.object(cards, "ring", lambda *_: []):
         found = cards.log("x")
     if found["blind"]:
@@ -95,37 +95,37 @@ def _log() -> list[str]:
     return list(found["messages"])  # type: ignore[call-overload]
 
 
-def _rules(text: str | None) -> dict[tuple[Any, ...], object]:
+def _chain_rules(text: str | None) -> dict[tuple[Any, ...], object]:
     """Chain -> its policy, and how many rules it has."""
     if text is None:
         raise RuntimeError("its rules cannot be read")
     rules = Ruleset({}, {})
-    legacy.add(rules, {"iptables": text})
+    iptables.add_saved_rules(rules, {"iptables": text})
     return {key: (one.policy, [repr(rule) for rule in one.rules]) for key, one in rules.chains.items()}
 
 
-def _iptables() -> dict[tuple[Any, ...], object]:
+def _parse_iptables() -> dict[tuple[Any, ...], object]:
     with patch.object(
         firewall.common, "read", lambda path, *_: "filter\n" if path.endswith("/ip_tables_names") else ""
     ):
-        return _rules(firewall.legacy()["iptables"])
+        return _chain_rules(firewall.legacy()["iptables"])
 
 
-def _status(text: str) -> list[Any]:
+def _parse_status(text: str) -> list[Any]:
     dpkg._packages.cache_clear()
     with patch.object(dpkg.common, "read", lambda *_, **__: text):
         # without `base`, which is by what lies on the disk
         return [(one.name, *one[2:-1], [*one.conffiles.items()]) for one in dpkg._packages("", ("x", 0, 0, 0))]
 
 
-def _simulated(text: str) -> dict[str, object]:
-    found = simulation.parse(text.splitlines(), simulation.Simulation)
+def _parse_simulation(text: str) -> dict[str, object]:
+    found = simulation.parse_simulation(text.splitlines(), simulation.AptSimulation)
     if simulation.INCOMPLETE in found.complaints:
         raise ValueError(simulation.INCOMPLETE)
     return {"installed": [*found.installed], "removed": [*found.removed], "complaints": [*found.complaints]}
 
 
-def _smi(read: Callable[[int, str, str], Any]) -> Callable[[str, int], Any]:
+def _smi_parser(read: Callable[[int, str, str], Any]) -> Callable[[str, int], Any]:
     """A reader of nvidia-smi's: it gets the output without its last line's end, with timeout's own exit status."""
 
     def parse(text: str, status: int) -> Any:
@@ -138,19 +138,19 @@ def _smi(read: Callable[[int, str, str], Any]) -> Callable[[str, int], Any]:
 NAMES = ["curl", "libc6", "podman", "nginx"]
 
 
-def _links(status: int, text: str, complaint: str) -> dict[int, tuple[list[int], list[int]]]:
+def _parse_links(status: int, text: str, complaint: str) -> dict[int, tuple[list[int], list[int]]]:
     """Links that are up, and all: the last of a card may be lost."""
-    found = reports.links_up(status, text, complaint)
+    found = smi_reports.parse_nvlinks(status, text, complaint)
     return {card: ([*range(up)], [*range(links)]) for card, (up, links) in found.items()}
 
 
-def controller(read: Callable[[str], Any]) -> Callable[[str, int], Any]:
+def controller_apt_parser(read: Callable[[str], Any]) -> Callable[[str, int], Any]:
     """A parser of what an apt of this machine's prints."""
 
     def parse(text: str, status: int) -> Any:
         done = subprocess.CompletedProcess(["apt-get"], status, text, "")
         with patch.object(controller_apt.subprocess, "run", lambda *_, **__: done):
-            return read(controller_apt.run(["apt-get"]))
+            return read(controller_apt.run_program(["apt-get"]))
 
     return parse
 
@@ -168,92 +168,108 @@ SUMMARY = {
     "to remove and": "zu entfernen und",
     "not upgraded.": "nicht aktualisiert.",
 }
-PARSERS: dict[str, Parsed] = {
-    "manager.read_properties: units of containers": Parsed(
+PARSERS: dict[str, ParserRow] = {
+    "manager.read_properties: units of containers": ParserRow(
         "show-containers.txt",
-        printing(lambda: _shown(UNITS, containers.PROPERTIES), "systemctl"),
+        program_parser(lambda: _parse_show(UNITS, containers.PROPERTIES), "systemctl"),
         moves="\n\n",
     ),
-    "manager.read_properties: units of weights": Parsed(
+    "manager.read_properties: units of weights": ParserRow(
         "show-weights.txt",
-        printing(
-            lambda: _shown(["tick.timer", "tick.service"], weight_files.PROPERTIES, "--timestamp=unix"),
+        program_parser(
+            lambda: _parse_show(["tick.timer", "tick.service"], weight_files.PROPERTIES, "--timestamp=unix"),
             "systemctl",
         ),
         moves="\n\n",
     ),
-    "manager.read_properties: health": Parsed(
+    "manager.read_properties: health": ParserRow(
         "show-health.txt",
-        printing(lambda: health.units(["ssh.service", "nobody-has.service"]), "systemctl"),
+        program_parser(lambda: health.units(["ssh.service", "nobody-has.service"]), "systemctl"),
         complete=True,
         moves="\n\n",
     ),
-    "manager.parse_blocks": Parsed("show-all.txt", reading(_blocks), cut=(), moves="\n\n"),
-    "manager.parse_unit_names": Parsed(
-        "list-units.txt", reading(lambda text: manager.parse_unit_names(text, "system")), cut=()
+    "manager.parse_blocks": ParserRow("show-all.txt", text_parser(_parse_blocks), cut=(), moves="\n\n"),
+    "manager.parse_unit_names": ParserRow(
+        "list-units.txt", text_parser(lambda text: manager.parse_unit_names(text, "system")), cut=()
     ),
-    "manager.parse_call_groups": Parsed("syscall-filter.txt", reading(manager.parse_call_groups), cut=(), moves="\n\n"),
-    "manager.read_exposure": Parsed(
+    "manager.parse_call_groups": ParserRow(
+        "syscall-filter.txt", text_parser(manager.parse_call_groups), cut=(), moves="\n\n"
+    ),
+    "manager.read_exposure": ParserRow(
         "security.txt",
-        printing(lambda: manager.read_exposure(UNITS), "systemd-analyze"),
+        program_parser(lambda: manager.read_exposure(UNITS), "systemd-analyze"),
         allowed=frozenset({0, 1, 2, 124, KILLED}),
         moves="\n\n",
     ),
-    "common.read_libraries": Parsed(
+    "common.read_libraries": ParserRow(
         "ldconfig.txt",
-        printing(lambda: common.read_libraries(""), "ldconfig"),
+        program_parser(lambda: common.read_libraries(""), "ldconfig"),
         complete=True,
         words={"libs found in cache": "Bibliotheken im Cache"},
     ),
-    "apt.parse_policies": Parsed(
+    "apt.parse_policies": ParserRow(
         "policy.txt",
-        printing(lambda: apt.read_policies(NAMES), "apt-cache"),
+        program_parser(lambda: apt.read_policies(NAMES), "apt-cache"),
         moves=None,
         words=APT_WORDS,
     ),
-    "packages.policy": Parsed(
+    "packages.policy": ParserRow(
         "policy.txt",
-        printing(lambda: packages.policy(NAMES), "apt-cache", apt_get="indextargets.txt"),
+        program_parser(lambda: packages.policy(NAMES), "apt-cache", apt_get="indextargets.txt"),
         moves=None,
         words=APT_WORDS,
     ),
-    "packages.policy: origins": Parsed(
-        "indextargets.txt", printing(lambda: packages.policy(NAMES), "apt-get", apt_cache="policy.txt")
+    "packages.policy: origins": ParserRow(
+        "indextargets.txt", program_parser(lambda: packages.policy(NAMES), "apt-get", apt_cache="policy.txt")
     ),
-    "packages.loose": Parsed(
-        "apt-config.txt", printing(lambda: packages.loose(common.run("apt-config")), "apt-config")
+    "packages.loose": ParserRow(
+        "apt-config.txt", program_parser(lambda: packages.loose(common.run("apt-config")), "apt-config")
     ),
-    "kernel.modinfo": Parsed(
+    "kernel.modinfo": ParserRow(
         "modinfo.txt",
-        printing(lambda: kernel.modinfo("6.1", ("virtio_net", "overlay")), "modinfo"),
+        program_parser(lambda: kernel.modinfo("6.1", ("virtio_net", "overlay")), "modinfo"),
         allowed=frozenset({0, 1, 127}),
         end="\0",
         moves=None,
     ),
-    "sshd.shut": Parsed(
+    "sshd.shut": ParserRow(
         "sshd-T.txt",
-        printing(lambda: [one.split() for one in login.shut("root", "192.0.2.1")], "sshd"),
+        program_parser(lambda: [one.split() for one in login.shut("root", "192.0.2.1")], "sshd"),
         allowed=frozenset({0, 1, 2, 124, KILLED}),
     ),
-    "dpkg.packages": Parsed("status.txt", reading(_status), cut=(0,), moves="\n\n", noisy=False),
-    "cards.log": Parsed("journal.txt", printing(_log, "journalctl"), allowed=frozenset({0, 1})),
-    "firewall.legacy": Parsed("iptables-save.txt", printing(_iptables, "iptables-legacy-save"), moves=None),
-    "simulation.parse": Parsed(
-        "simulate.txt", reading(_simulated), ValueError, complete=True, nul=False, cut=(0,), words=SUMMARY
+    "dpkg.packages": ParserRow("status.txt", text_parser(_parse_status), cut=(0,), moves="\n\n", noisy=False),
+    "cards.log": ParserRow("journal.txt", program_parser(_kernel_log, "journalctl"), allowed=frozenset({0, 1})),
+    "firewall.legacy": ParserRow(
+        "iptables-save.txt", program_parser(_parse_iptables, "iptables-legacy-save"), moves=None
     ),
-    "simulation.parse: removal": Parsed(
-        "simulate-remove.txt", reading(_simulated), ValueError, complete=True, nul=False, cut=(0,), words=SUMMARY
+    "simulation.parse": ParserRow(
+        "simulate.txt", text_parser(_parse_simulation), ValueError, complete=True, nul=False, cut=(0,), words=SUMMARY
     ),
-    "smi.gpus": Parsed("smi-gpus.txt", _smi(smi.gpus), ValueError, cut=(KILLED,)),
-    "smi.recovery": Parsed("smi-recovery.txt", _smi(smi.recovery), ValueError, cut=(KILLED,)),
-    "smi.apps": Parsed("smi-apps.txt", _smi(smi.apps), ValueError, cut=(KILLED,)),
-    "reports.sections": Parsed("smi-memory.txt", _smi(reports.sections), ValueError, cut=(KILLED,), moves=None),
-    "reports.links_up": Parsed("smi-nvlink.txt", _smi(_links), ValueError, cut=(KILLED,), moves=None),
-    "reports.joined": Parsed("smi-topology.txt", _smi(reports.joined), ValueError, cut=(KILLED,), moves=None),
-    "packages.places": Parsed(
+    "simulation.parse: removal": ParserRow(
+        "simulate-remove.txt",
+        text_parser(_parse_simulation),
+        ValueError,
+        complete=True,
+        nul=False,
+        cut=(0,),
+        words=SUMMARY,
+    ),
+    "smi.gpus": ParserRow("smi-gpus.txt", _smi_parser(smi.gpus), ValueError, cut=(KILLED,)),
+    "smi.recovery": ParserRow("smi-recovery.txt", _smi_parser(smi.recovery), ValueError, cut=(KILLED,)),
+    "smi.apps": ParserRow("smi-apps.txt", _smi_parser(smi.apps), ValueError, cut=(KILLED,)),
+    "reports.sections": ParserRow(
+        "smi-memory.txt", _smi_parser(smi_reports.parse_sections), ValueError, cut=(KILLED,), moves=None
+    ),
+    "reports.links_up": ParserRow("smi-nvlink.txt", _smi_parser(_parse_links), ValueError, cut=(KILLED,), moves=None),
+    "reports.joined": ParserRow(
+        "smi-topology.txt", _smi_parser(smi_reports.parse_topology_matrix), ValueError, cut=(KILLED,), moves=None
+    ),
+    "packages.places": ParserRow(
         "indextargets-places.txt",
-        controller(lambda text: places(text, "debian", "bookworm", "trixie")),
-        refuses=Unavailable,
+        controller_apt_parser(lambda text: source_suites(text, "debian", "bookworm", "trixie")),
+        refuses=DownloadUnavailable,
     ),
-    "packages.parse_addresses": Parsed("print-uris.txt", controller(parse_addresses), Unavailable),
+    "packages.parse_addresses": ParserRow(
+        "print-uris.txt", controller_apt_parser(parse_addresses), DownloadUnavailable
+    ),
 }

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rigwright.patches.keys import PatchKeys
-from rigwright.patches.patch import Patch, read
+from rigwright.patches.patch import Patch, load_patch
 from rigwright.toml import tomllib
 
 BEFORE = 'WORDS = "hello"\n'
@@ -22,12 +22,12 @@ DIFF = """\
 """
 
 
-def sha256(text: str) -> str:
+def text_sha256(text: str) -> str:
     """Of a text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def head(**changes: Any) -> str:
+def patch_header(**changes: Any) -> str:
     """The text of a patch.toml; None leaves a key out."""
     keys: dict[str, Any] = {
         "of": "demo",
@@ -37,7 +37,7 @@ def head(**changes: Any) -> str:
         "licence": "Apache-2.0",
         "until": "demo 2.0",
         "diff": "change.diff",
-        "targets": [{"path": "demo/words.py", "before": sha256(BEFORE), "after": sha256(AFTER)}],
+        "targets": [{"path": "demo/words.py", "before": text_sha256(BEFORE), "after": text_sha256(AFTER)}],
     }
     keys |= changes
     targets = keys.pop("targets")
@@ -50,7 +50,7 @@ def head(**changes: Any) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write(folder: Path, files: dict[str, str] | None = None, **changes: Any) -> Path:
+def write_patch(folder: Path, files: dict[str, str] | None = None, **changes: Any) -> Path:
     """Write a patch.
 
     Args:
@@ -59,18 +59,20 @@ def write(folder: Path, files: dict[str, str] | None = None, **changes: Any) -> 
         **changes: Keys of the head.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "patch.toml").write_text(head(**changes))
+    (folder / "patch.toml").write_text(patch_header(**changes))
     for name, text in ({"change.diff": DIFF} | (files or {})).items():
         (folder / name).write_bytes(text.encode())
     return folder
 
 
-def sample(of: str = "demo") -> Patch:
+def sample_patch(of: str = "demo") -> Patch:
     """One that lies in no folder."""
-    return Patch("louder", PatchKeys.model_validate(tomllib.loads(head(of=of))), "/patches/louder/patch.toml", DIFF)
+    return Patch(
+        "louder", PatchKeys.model_validate(tomllib.loads(patch_header(of=of))), "/patches/louder/patch.toml", DIFF
+    )
 
 
-def made(folder: Path, name: str = "louder", **changes: Any) -> Patch:
+def read_patch(folder: Path, name: str = "louder", **changes: Any) -> Patch:
     """A patch as it is read.
 
     Args:
@@ -78,4 +80,4 @@ def made(folder: Path, name: str = "louder", **changes: Any) -> Patch:
         name: Its name.
         **changes: Keys of the head, and `files` of `write`.
     """
-    return read(write(folder / name, **changes))
+    return load_patch(write_patch(folder / name, **changes))

@@ -8,11 +8,11 @@ from typing import Any
 from rigwright.model.rig import Instance
 from rigwright.plugins.keys import PluginKeys
 from rigwright.plugins.plugin import Plugin
-from rigwright.serving.doctors import Examination, examinations
+from rigwright.serving.plugin_selftest import PluginSelftest, plan_selftests
 from rigwright.supply.lock import Artefact
-from tests.plugins import COMMANDS, MODULE, NAME
-from tests.unit.samples import artefact
-from tests.unit.vllm_samples import environment, rig, vllm
+from tests.sample_plugins import COMMANDS, MODULE, NAME
+from tests.unit.samples import sample_artefact
+from tests.unit.vllm_samples import vllm_environment, vllm_instance, vllm_rig
 
 KEYS: dict[str, Any] = {
     "input": "louder",
@@ -48,19 +48,19 @@ DOCTOR: dict[str, Any] = {
 }
 
 
-def row(version: str = "1.0", **changes: object) -> Artefact:
+def plugin_row(version: str = "1.0", **changes: object) -> Artefact:
     file = f"louder-v{version}.zip"
     own = {"kind": "plugin", "name": "louder", "version": version, "file": file, "sources": [f"store:{file}"]}
-    return artefact(**(own | {"sha256": "e" * 64} | changes))
+    return sample_artefact(**(own | {"sha256": "e" * 64} | changes))
 
 
-def examined(**changes: object) -> Instance:
+def instance_with_selftest(**changes: object) -> Instance:
     """An instance with a plugin that has a doctor."""
-    plugin = Plugin("louder", PluginKeys(**LAUNCHING, doctor=DOCTOR), row())
-    return replace(vllm(mode="auto"), plugins=(plugin,), **changes)  # type: ignore[arg-type] # an instance's
+    plugin = Plugin("louder", PluginKeys(**LAUNCHING, doctor=DOCTOR), plugin_row())
+    return replace(vllm_instance(mode="auto"), plugins=(plugin,), **changes)  # type: ignore[arg-type] # an instance's
 
 
-def examination(instance: Instance, **changes: object) -> Examination:
-    box = rig(instance, **changes)
-    (one,) = examinations(box, {"vllm": environment(box)})
+def make_examination(instance: Instance, **changes: object) -> PluginSelftest:
+    box = vllm_rig(instance, **changes)
+    (one,) = plan_selftests(box, {"vllm": vllm_environment(box)})
     return one

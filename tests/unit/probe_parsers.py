@@ -9,16 +9,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rigwright.containers import found as container_facts
-from rigwright.nvidia.driver import found as driver_facts
-from rigwright.plan import facts as host_facts
+from rigwright.containers import container_facts as container_facts
+from rigwright.nvidia.driver import driver_facts as driver_facts
+from rigwright.plan import host_facts as host_facts
 from rigwright.render import render
-from rigwright.serving import live, use
-from tests.unit import programs
-from tests.unit.containing import rig as with_containers
-from tests.unit.parser_table import DATA, KILLED, Parsed
-from tests.unit.samples import probed, rig
-from tests.unit.scripts import stand_in
+from rigwright.serving import observed, resource_usage
+from tests.unit import short_programs
+from tests.unit.container_samples import container_rig as with_containers
+from tests.unit.parser_table import DATA, KILLED, ParserRow
+from tests.unit.rendered_scripts import write_stand_in
+from tests.unit.samples import sample_probe_values, sample_rig
 
 # Without a package's name apt-cache tells of its sources; about one folder alone df is asked where it has failed
 FIRST = {"apt-cache": f'[ "$*" != policy ] || exec cat {DATA}/policy-all.txt; ', "df": "[ $# -gt 4 ] || exit 1; "}
@@ -26,7 +26,7 @@ FAILS = frozenset({0, 1})
 """Exit statuses of dpkg-query without a failure: it ends with 1 where it does not know a package."""
 
 
-def facts(found: Any, *names: str) -> dict[str, object]:
+def fact_fields(found: Any, *names: str) -> dict[str, object]:
     """Some fields of what a host tells, with lists for what is in no order."""
     rows = asdict(found)
     return {
@@ -35,7 +35,9 @@ def facts(found: Any, *names: str) -> dict[str, object]:
     }
 
 
-def probing(script: str, read: Callable[[list[str]], Any], program: str, **others: str) -> Callable[[str, int], Any]:
+def script_parser(
+    script: str, read: Callable[[list[str]], Any], program: str, **others: str
+) -> Callable[[str, int], Any]:
     """A script's reader: the program prints the text, and the others print samples; empty texts stand for nothing."""
 
     def parse(text: str, status: int) -> Any:
@@ -43,31 +45,33 @@ def probing(script: str, read: Callable[[list[str]], Any], program: str, **other
             said = Path(folder, "said")
             said.write_bytes(text.encode(errors="replace"))
             for name, sample in others.items():
-                stand_in(Path(folder, "bin"), name.replace("_", "-"), f"cat {DATA / sample}" if sample else "true")
+                write_stand_in(
+                    Path(folder, "bin"), name.replace("_", "-"), f"cat {DATA / sample}" if sample else "true"
+                )
             first = FIRST.get(program, "")
             ends = "kill -9 $$" if status == KILLED else f"exit {status}"
-            stand_in(Path(folder, "bin"), program, f"{first}cat {said}; {ends}")
-            done = programs.run(["sh", "-c", script], env={"PATH": f"{folder}/bin:{os.environ['PATH']}"})
+            write_stand_in(Path(folder, "bin"), program, f"{first}cat {said}; {ends}")
+            done = short_programs.run_program(["sh", "-c", script], env={"PATH": f"{folder}/bin:{os.environ['PATH']}"})
         return read(done.stdout.splitlines())
 
     return parse
 
 
-def _driver(output: list[str]) -> dict[str, object]:
+def _read_driver(output: list[str]) -> dict[str, object]:
     found = driver_facts.parse(output)
     if found.apt_failure:
         raise ValueError(found.apt_failure)
-    return facts(found, "packages", "half", "held")
+    return fact_fields(found, "packages", "half", "held")
 
 
-def _containers(output: list[str]) -> dict[str, object]:
+def _read_containers(output: list[str]) -> dict[str, object]:
     found = container_facts.parse(output)
     if found.apt_failure:
         raise ValueError(found.apt_failure)
     return {"packages": {**found.packages}, "candidates": {**found.candidates}, "held": sorted(found.held)}
 
 
-def _host(output: list[str]) -> dict[str, object]:
+def _read_host(output: list[str]) -> dict[str, object]:
     found = host_facts.parse(output)
     listeners = [asdict(one) for one in found.listeners]
     disks = {**found.disk_free_kib}
@@ -75,67 +79,83 @@ def _host(output: list[str]) -> dict[str, object]:
     return {"listeners": listeners, "addresses": sorted(found.addresses), "disks": disks, "there": there}
 
 
-def _served(output: list[str]) -> dict[str, object]:
-    found = live.parse(output)
+def _read_serving(output: list[str]) -> dict[str, object]:
+    found = observed.parse(output)
     return {"processes": {name: str(one) for name, one in found.processes.items()}, "holders": [*found.sockets]}
 
 
-def _used(output: list[str]) -> dict[str, object]:
-    return {name: (one.since, one.memory, one.start_seconds) for name, one in use.parse(output).items()}
+def _read_usage(output: list[str]) -> dict[str, object]:
+    return {
+        name: (one.since, one.memory, one.start_seconds)
+        for name, one in resource_usage.parse_unit_usage(output).items()
+    }
 
 
-PROBE = render("probe/probe.sh.j2", **probed(folders=["/srv", "/opt", "/usr"], packages=["podman", "curl"]))
-STATE = live.state_script("/nowhere/etc", "/nowhere/opt", "/nowhere/starts", "/nowhere/build", "/nowhere/owned")
-DRIVER, CONTAINERS = driver_facts.script(rig()), container_facts.script(with_containers())
+PROBE = render(
+    "probe/probe.sh.j2", **sample_probe_values(folders=["/srv", "/opt", "/usr"], packages=["podman", "curl"])
+)
+STATE = observed.render_state_query(
+    "/nowhere/etc", "/nowhere/opt", "/nowhere/starts", "/nowhere/build", "/nowhere/owned"
+)
+DRIVER, CONTAINERS = driver_facts.render_probe(sample_rig()), container_facts.render_probe(with_containers())
 OTHERS = {"apt_cache": "policy.txt", "dpkg_query": "dpkg-versions.txt"}
 APT = {"systemctl": "", "nvidia_smi": "", "modinfo": ""}
 
 
-def _others(program: str) -> dict[str, str]:
+def _other_samples(program: str) -> dict[str, str]:
     return {name: sample for name, sample in (OTHERS | APT).items() if name != program}
 
 
 EVERY = frozenset({0, 1, 2, 124, KILLED})
 
 
-def _probing(program: str, **others: str) -> Callable[[str, int], Any]:
+def _probe_parser(program: str, **others: str) -> Callable[[str, int], Any]:
     samples = {"df": "df.txt", "ip": "ip-addr.txt"} | others
     samples.pop(program, None)
-    return probing(PROBE, _host, program, **samples)
+    return script_parser(PROBE, _read_host, program, **samples)
 
 
-PROBES: dict[str, Parsed] = {
+PROBES: dict[str, ParserRow] = {
     **{
-        f"{name}: {program}": Parsed(
+        f"{name}: {program}": ParserRow(
             OTHERS[program],
-            probing(script, read, program.replace("_", "-"), **_others(program)),
+            script_parser(script, read, program.replace("_", "-"), **_other_samples(program)),
             ValueError,
             allowed=FAILS if program == "dpkg_query" else frozenset({0}),
             moves=None if program == "apt_cache" else "\n",
             costs=40,
         )
-        for name, script, read in (("driver probe", DRIVER, _driver), ("containers probe", CONTAINERS, _containers))
+        for name, script, read in (
+            ("driver probe", DRIVER, _read_driver),
+            ("containers probe", CONTAINERS, _read_containers),
+        )
         for program in OTHERS
     },
-    "probe: ss": Parsed("ss.txt", _probing("ss", systemctl=""), ValueError, costs=40),
-    "probe: ip": Parsed("ip-addr.txt", _probing("ip", ss=""), ValueError, allowed=frozenset({0, 127}), costs=40),
-    "probe: df": Parsed(
+    "probe: ss": ParserRow("ss.txt", _probe_parser("ss", systemctl=""), ValueError, costs=40),
+    "probe: ip": ParserRow(
+        "ip-addr.txt", _probe_parser("ip", ss=""), ValueError, allowed=frozenset({0, 127}), costs=40
+    ),
+    "probe: df": ParserRow(
         "df.txt",
-        _probing("df", ss=""),
+        _probe_parser("df", ss=""),
         ValueError,
         allowed=frozenset({0, 1, 2, 124, KILLED}),
         moves=None,
         costs=40,
     ),
-    "probe: dpkg-query": Parsed("dpkg-present.txt", _probing("dpkg-query", ss=""), ValueError, allowed=FAILS, costs=40),
-    "state: units": Parsed(
-        "show-served.txt", probing(STATE, _served, "systemctl", ss=""), ValueError, moves="\n\n", costs=40
+    "probe: dpkg-query": ParserRow(
+        "dpkg-present.txt", _probe_parser("dpkg-query", ss=""), ValueError, allowed=FAILS, costs=40
     ),
-    "use": Parsed(
+    "state: units": ParserRow(
+        "show-served.txt", script_parser(STATE, _read_serving, "systemctl", ss=""), ValueError, moves="\n\n", costs=40
+    ),
+    "use": ParserRow(
         "show-use.txt",
-        probing(
+        script_parser(
             render("look/use.sh.j2"),
-            lambda output: {k: (v.since, v.memory, v.start_seconds) for k, v in use.parse(output).items()},
+            lambda output: {
+                k: (v.since, v.memory, v.start_seconds) for k, v in resource_usage.parse_unit_usage(output).items()
+            },
             "systemctl",
         ),
         ValueError,

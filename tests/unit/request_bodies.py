@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from rigwright.gateway.fields import RequestRule, request_rules
+from rigwright.gateway.request_rules import RequestRule, load_request_rules
 
 BOMB = "(.{0,1000}){0,1000}x"
 _SIZED = {"entries", "prompts", "size"}
 
 
 @dataclass(frozen=True)
-class Example:
+class RequestExample:
     """A body."""
 
     rule: str
@@ -24,56 +24,56 @@ class Example:
     members: dict[str, JsonValue]
     """Beside the model."""
 
-    def body(self, model: str) -> bytes:
+    def render_body(self, model: str) -> bytes:
         return json.dumps({"model": model, **self.members}).encode()
 
 
-def refused_examples() -> list[Example]:
+def refused_examples() -> list[RequestExample]:
     """The one that each rule has."""
-    return [_example(rule, rule.refused) for rule in request_rules()]
+    return [_rule_example(rule, rule.refused) for rule in load_request_rules()]
 
 
-def passed_examples() -> list[Example]:
+def passed_examples() -> list[RequestExample]:
     """Likewise."""
-    return [_example(rule, rule.passed) for rule in request_rules()]
+    return [_rule_example(rule, rule.passed) for rule in load_request_rules()]
 
 
-def refused_places() -> Iterator[Example]:
+def refused_places() -> Iterator[RequestExample]:
     """One for each place of each rule."""
-    for rule in request_rules():
+    for rule in load_request_rules():
         for place in rule.at:
-            yield at_place(rule, place, _wrong(rule))
+            yield example_at_place(rule, place, _refused_value(rule))
 
 
-def at_place(rule: RequestRule, place: str, value: JsonValue) -> Example:
+def example_at_place(rule: RequestRule, place: str, value: JsonValue) -> RequestExample:
     """A body with a value at one place of a rule."""
     for step in reversed(place.split(".")):
         value = {step.removesuffix("[]"): [value] if step.endswith("[]") else value}
     assert isinstance(value, dict)
-    return Example(rule.name, _path(rule, value), value)
+    return RequestExample(rule.name, _request_path(rule, value), value)
 
 
-def _example(rule: RequestRule, members: dict[str, JsonValue]) -> Example:
-    made = _expanded(rule, members) if rule.kind in _SIZED else members
+def _rule_example(rule: RequestRule, members: dict[str, JsonValue]) -> RequestExample:
+    made = _expand_sizes(rule, members) if rule.kind in _SIZED else members
     assert isinstance(made, dict)
-    return Example(rule.name, _path(rule, made), made)
+    return RequestExample(rule.name, _request_path(rule, made), made)
 
 
-def _expanded(rule: RequestRule, value: JsonValue) -> JsonValue:
+def _expand_sizes(rule: RequestRule, value: JsonValue) -> JsonValue:
     if isinstance(value, dict):
-        return {name: _expanded(rule, one) for name, one in value.items()}
+        return {name: _expand_sizes(rule, one) for name, one in value.items()}
     if isinstance(value, int) and not isinstance(value, bool):
         return "x" * value if rule.kind == "size" else ["x"] * value
     return value
 
 
-def _path(rule: RequestRule, members: dict[str, JsonValue]) -> str:
+def _request_path(rule: RequestRule, members: dict[str, JsonValue]) -> str:
     if rule.paths:
         return rule.paths[0]
     return "responses" if "input" in members else "completions" if "prompt" in members else "chat/completions"
 
 
-def _wrong(rule: RequestRule) -> JsonValue:
+def _refused_value(rule: RequestRule) -> JsonValue:
     values: dict[str, JsonValue] = {
         "absent": "x",
         "scalars": {"chat_template": "{{ 1 }}"},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.locks import lock_text
+from tests.lock_files import render_sealed_lock
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 CATALOG = """
@@ -74,4 +74,4 @@ sources = ["store:small-q4.gguf"]
 """
 
 
-LOCK = lock_text(SOURCE_ROW, WEIGHT_ROW)
+LOCK = render_sealed_lock(SOURCE_ROW, WEIGHT_ROW)

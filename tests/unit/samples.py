@@ -12,27 +12,27 @@ from typing import Any
 import pytest
 
 from rigwright.engines.llama_cpp.build import Build
-from rigwright.engines.llama_cpp.flags import file_name, read
-from rigwright.engines.llama_cpp.keys import Engine, Variant
+from rigwright.engines.llama_cpp.keys import LlamaEngine, LlamaVariant
+from rigwright.engines.llama_cpp.option_table import load_snapshot, snapshot_file_name
 from rigwright.inventory import HostGroup, hosts
 from rigwright.model.catalog import Card
-from rigwright.model.containers.tables import tables as container_tables
-from rigwright.model.entry import Driver, Roots
+from rigwright.model.containers.archive_tables import load_container_tables as container_tables
+from rigwright.model.entry import DriverEntry, Roots
 from rigwright.model.facts import HostFacts
 from rigwright.model.installation import Installation
-from rigwright.model.nvidia.tables import tables
-from rigwright.model.rig import Instance, Part, Rig
+from rigwright.model.nvidia.driver_tables import load_driver_tables
+from rigwright.model.rig import Instance, ModelPart, Rig
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Artefact, Lock
-from tests.locks import resealed
+from tests.lock_files import reseal_text
 from tests.unit.sample_texts import CATALOG, COMMIT, LOCK
 
 # The options of the llama.cpp that is shipped, which the sample engine has too
 HELP_FILE = ROOT / "catalog" / "flags" / "llama.cpp-0.3.36-0c1e570.txt"
-HELP = read(HELP_FILE)
+HELP = load_snapshot(HELP_FILE)
 
 
-def entry(**changes: object) -> dict[str, object]:
+def sample_entry(**changes: object) -> dict[str, object]:
     """A valid inventory entry over CATALOG and LOCK, with some of its keys changed."""
     return {
         "ssh_hostname": "192.0.2.7",
@@ -47,12 +47,12 @@ def entry(**changes: object) -> dict[str, object]:
     } | changes
 
 
-def chat(**changes: object) -> dict[str, object]:
+def chat_instances(**changes: object) -> dict[str, object]:
     """The entry's instances: one on the CPU, with some of its keys changed."""
     return {"chat": {"variant": "llamacpp/cpu", "port": 8020} | changes}
 
 
-class Box:
+class OperatorFolder:
     """An operator's folder: an inventory, and a catalogue and a lock of its own beside it."""
 
     def __init__(self, folder: Path) -> None:
@@ -60,18 +60,18 @@ class Box:
         self.inventory = folder / "rig.py"
         self.write("catalog/box.toml", CATALOG)
         self.write("locks/box.lock.toml", LOCK)
-        self.write(f"catalog/flags/{file_name('1.0', COMMIT)}", HELP_FILE.read_bytes())
+        self.write(f"catalog/flags/{snapshot_file_name('1.0', COMMIT)}", HELP_FILE.read_bytes())
 
     def write(self, name: str, text: str | bytes) -> Path:
         """Write a file of the folder."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if name.endswith(".lock.toml") and isinstance(text, str):
-            text = resealed(text)
+            text = reseal_text(text)
         path.write_bytes(text.encode() if isinstance(text, str) else text)
         return path
 
-    def group(self, entries: Any, **shared: object) -> HostGroup:
+    def load_group(self, entries: Any, **shared: object) -> HostGroup:
         """What the inventory's `hosts(entries, **shared)` returns."""
         scope = {"hosts": hosts, "entries": entries, "shared": shared}
         # the file that calls it counts
@@ -79,15 +79,15 @@ class Box:
         made: Any = scope["rigs"]
         return made
 
-    def refusal(self, **changes: object) -> list[str]:
+    def refusal_lines(self, **changes: object) -> list[str]:
         """The lines that `hosts()` ends with for one changed entry."""
         with pytest.raises(SystemExit) as ended:
-            self.group({"box": entry(**changes)})
+            self.load_group({"box": sample_entry(**changes)})
         assert isinstance(ended.value.code, str)
         return ended.value.code.splitlines()
 
 
-def artefact(**changes: object) -> Artefact:
+def sample_artefact(**changes: object) -> Artefact:
     """A locked weight file."""
     values: dict[str, object] = {
         "kind": "weight",
@@ -101,7 +101,7 @@ def artefact(**changes: object) -> Artefact:
     return Artefact.model_validate(values | changes)
 
 
-SOURCE = artefact(
+SOURCE = sample_artefact(
     kind="source",
     name="engine-source",
     version="1.0",
@@ -111,7 +111,7 @@ SOURCE = artefact(
 )
 
 
-def wheel(name: str = "tool", **changes: object) -> Artefact:
+def sample_wheel(name: str = "tool", **changes: object) -> Artefact:
     """A locked wheel of the hosts' tools."""
     file = f"{name}-1.0-py3-none-any.whl"
     own = {
@@ -122,13 +122,13 @@ def wheel(name: str = "tool", **changes: object) -> Artefact:
         "file": file,
         "sources": [f"index:{name}"],
     }
-    return artefact(**own | changes)
+    return sample_artefact(**own | changes)
 
 
 KEY_TEXT = "an armoured key"
 
 
-def deb(name: str = "libcuda1", version: str = "595.91.07-1", **changes: object) -> Artefact:
+def sample_deb(name: str = "libcuda1", version: str = "595.91.07-1", **changes: object) -> Artefact:
     """A locked package of a driver for Debian 13."""
     file = f"{name}_{version.rpartition(':')[2]}_amd64.deb"
     own = {
@@ -139,7 +139,7 @@ def deb(name: str = "libcuda1", version: str = "595.91.07-1", **changes: object)
         "file": file,
         "sources": [f"nvidia:debian13/x86_64/{file}"],
     }
-    return artefact(**own | changes)
+    return sample_artefact(**own | changes)
 
 
 def archive_key(**changes: object) -> Artefact:
@@ -154,38 +154,39 @@ def archive_key(**changes: object) -> Artefact:
         "size": len(KEY_TEXT),
         "sources": ["nvidia:debian13/x86_64/8793F200.pub"],
     }
-    return artefact(**own | changes)
+    return sample_artefact(**own | changes)
 
 
-def card(capability: str, pci_id: str = "10de:2204", name: str = "NVIDIA GeForce RTX 3090") -> Card:
+def sample_card(capability: str, pci_id: str = "10de:2204", name: str = "NVIDIA GeForce RTX 3090") -> Card:
     """A card of a compute capability."""
     return Card(name=name, pci_ids=(pci_id,), capability=capability, vram_mib=24576)
 
 
-def engine(**changes: object) -> Engine:
+def sample_engine(**changes: object) -> LlamaEngine:
     """An engine without options of its own."""
-    return Engine.model_validate({"kind": "llama.cpp", "source": "engine-source", "commit": COMMIT} | changes)
+    return LlamaEngine.model_validate({"kind": "llama.cpp", "source": "engine-source", "commit": COMMIT} | changes)
 
 
-def parts(model: Artefact | None = None, **others: Artefact) -> tuple[Part, ...]:
+def sample_parts(model: Artefact | None = None, **others: Artefact) -> tuple[ModelPart, ...]:
     """What an instance's model is made of: option, with underscores -> its only file."""
     return tuple(
-        Part(option.replace("_", "-"), (file,)) for option, file in {"model": model or artefact(), **others}.items()
+        ModelPart(option.replace("_", "-"), (file,))
+        for option, file in {"model": model or sample_artefact(), **others}.items()
     )
 
 
-def instance(name: str = "chat", *, cards: tuple[int, ...] = (), **changes: object) -> Instance:
+def sample_instance(name: str = "chat", *, cards: tuple[int, ...] = (), **changes: object) -> Instance:
     """An instance; keys of its variant may be changed beside its own."""
     own = {key: changes.pop(key) for key in tuple(changes) if key in Instance.__dataclass_fields__}
     recipe = {"engine": "plain", "model": "small", "cards": len(cards), "context": 4096} | changes
     made = Instance(
         name=name,
         variant_name="llamacpp/sample",
-        variant=Variant.model_validate(recipe),
+        variant=LlamaVariant.model_validate(recipe),
         model_name="small",
-        parts=parts(),
+        parts=sample_parts(),
         engine_name="plain",
-        engine=engine(),
+        engine=sample_engine(),
         artefacts=(SOURCE,),
         known=HELP,
         cards=cards,
@@ -198,21 +199,21 @@ def instance(name: str = "chat", *, cards: tuple[int, ...] = (), **changes: obje
     return replace(made, **own)  # type: ignore[arg-type] # a test names the fields it means
 
 
-def installation(folder: str = "plain-1.0-0123456789ab") -> Installation:
+def sample_installation(folder: str = "plain-1.0-0123456789ab") -> Installation:
     """What an engine is on a host, in this folder."""
     name, version, digest = folder.rsplit("-", 2)
     return Installation(name, version, digest, (SOURCE,), f"make {name}")
 
 
-def rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: object) -> Rig:
+def sample_rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: object) -> Rig:
     """A rig with default roots."""
     made = Rig(
         name="box",
         inventory="/home/ops/rig.py",
         cards=cards,
-        lent=(),
-        driver=Driver(),
-        drivers=tables(ROOT),
+        reserved_gpus=(),
+        driver=DriverEntry(),
+        drivers=load_driver_tables(ROOT),
         driver_packages={},
         driver_keys={},
         containers=None,
@@ -229,7 +230,7 @@ def rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: object) -
         share=None,
         gateway=None,
         monitoring=None,
-        watched=(),
+        scrape_targets=(),
         hub_token_file=None,
         hub_token_origin=None,
         registry_logins={},
@@ -245,7 +246,7 @@ def rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: object) -
         variants=(),
         renamed=(),
         engine_artefacts={"plain": (SOURCE,)},
-        tools=(wheel(),),
+        tools=(sample_wheel(),),
         gpu_exporter=(),
         hub_client=(),
         envs=(),
@@ -259,7 +260,7 @@ GIB = 1024 * 1024  # in KiB
 NOW = 1_800_000_000  # seconds since the epoch, on both sides
 
 
-def facts(**changes: object) -> HostFacts:
+def sample_facts(**changes: object) -> HostFacts:
     """A host on which nothing stands in the way of a rig with a CUDA toolkit."""
     space: Mapping[str, int] = {"/opt/rigwright": 50 * GIB, "/srv/models": 50 * GIB, "/var/lib/rigwright": 50 * GIB}
     made = HostFacts(
@@ -279,7 +280,7 @@ def facts(**changes: object) -> HostFacts:
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-def plan(**changes: object) -> Build:
+def sample_build(**changes: object) -> Build:
     """A build for the CPU."""
     made = Build(
         name="plain",
@@ -292,7 +293,7 @@ def plan(**changes: object) -> Build:
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-def probed(**changes: object) -> dict[str, object]:
+def sample_probe_values(**changes: object) -> dict[str, object]:
     """What the probe is asked on a machine that has nothing of ours."""
     nothing: dict[str, object] = {
         "folders": ["/", "/etc"],

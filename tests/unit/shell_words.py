@@ -20,7 +20,7 @@ FUNCTION = re.compile(r"^\s*([A-Za-z_]\w*)\s*\(\)", re.MULTILINE)
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
 
 
-def _plain(text: str) -> str:
+def _strip_template(text: str) -> str:
     """Without Jinja's own words, here-documents and comments; what Jinja fills in is one word."""
     text = re.sub(r"\{#.*?#\}", "", text, flags=re.DOTALL)
     text = re.sub(r"\{%.*?%\}", "", text, flags=re.DOTALL)
@@ -28,12 +28,12 @@ def _plain(text: str) -> str:
     return HEREDOC.sub(r"\2", text.replace("\\\n", " "))
 
 
-def functions(text: str) -> set[str]:
+def defined_functions(text: str) -> set[str]:
     """The functions that a template defines."""
-    return set(FUNCTION.findall(_plain(text)))
+    return set(FUNCTION.findall(_strip_template(text)))
 
 
-def _parts(text: str) -> Iterator[str]:
+def _simple_commands(text: str) -> Iterator[str]:
     """Simple commands, those in substitutions among them; a quoted text is one word of it."""
     part, at = "", 0
     nested: list[str] = []
@@ -47,7 +47,7 @@ def _parts(text: str) -> Iterator[str]:
             end = text.find("'", at + 1)
             part, at = part + "QUOTED", (end if end >= 0 else len(text)) + 1
         elif char == '"':
-            at, inner = _quoted(text, at + 1)
+            at, inner = _parse_quoted(text, at + 1)
             nested += inner
             part += "QUOTED"
         elif char == "#" and (not part or part[-1].isspace()):
@@ -81,10 +81,10 @@ def _parts(text: str) -> Iterator[str]:
             part, at = part + char, at + 1
     yield from (*piped, part)
     for one in nested:
-        yield from _parts(one)
+        yield from _simple_commands(one)
 
 
-def _quoted(text: str, at: int) -> tuple[int, list[str]]:
+def _parse_quoted(text: str, at: int) -> tuple[int, list[str]]:
     """The end of a text in double quotes, and the commands that are substituted in it."""
     inner = []
     while at < len(text) and text[at] != '"':
@@ -105,9 +105,9 @@ def _quoted(text: str, at: int) -> tuple[int, list[str]]:
 
 def parse_started(text: str) -> set[str]:
     """The programs that a template starts, without a shell's own words and the template's functions."""
-    plain = _plain(text)
+    plain = _strip_template(text)
     found = set()
-    for part in _parts(plain):
+    for part in _simple_commands(plain):
         words = part.split()
         while words:
             word = words.pop(0)

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.unit.file_server import FileServer, Handler, file_server, status
+from tests.unit.file_server import FileServerHandler, LoopbackFileServer, error_status, run_file_server
 
 KEY = "a-key"
 
 
 @dataclass
-class Speaker:
+class SseSpeaker:
     """How it speaks."""
 
     gap_s: float = 0.0
@@ -26,10 +26,10 @@ class Speaker:
     cut: bool = False
     """Whether the connection ends before the answer does."""
 
-    def answer(self, handler: Handler, start: int) -> None:
+    def answer_completion(self, handler: FileServerHandler, start: int) -> None:
         """One completion; 401 without the key."""
         if handler.headers.get("Authorization") != f"Bearer {KEY}":
-            status(401)(handler, start)
+            error_status(401)(handler, start)
             return
         asked = json.loads(handler.files.asked[-1].body)
         handler.protocol_version = "HTTP/1.1"
@@ -44,18 +44,18 @@ class Speaker:
         for number in range(count):
             time.sleep(self.gap_s)
             said = {"choices": [{"text": f" w{number}"}], "usage": None}
-            self._send(handler, said if openai else {"content": f" w{number}", "stop": False})
+            self._send_event(handler, said if openai else {"content": f" w{number}", "stop": False})
         if self.error:
-            self._send(handler, {"error": {"code": 500, "message": "no room"}})
+            self._send_event(handler, {"error": {"code": 500, "message": "no room"}})
         elif not self.cut:
             last = {"choices": [], "usage": {"completion_tokens": count}}
-            self._send(handler, last if openai else {"content": "", "stop": True, "tokens_predicted": count})
+            self._send_event(handler, last if openai else {"content": "", "stop": True, "tokens_predicted": count})
             if openai:
                 handler.wfile.write(b"e\r\ndata: [DONE]\n\n\r\n")
         handler.wfile.write(b"0\r\n\r\n")
         handler.close_connection = True
 
-    def _send(self, handler: Handler, event: dict[str, Any]) -> None:
+    def _send_event(self, handler: FileServerHandler, event: dict[str, Any]) -> None:
         text = f"data: {json.dumps(event)}\n\n".encode()
         # lines need not come whole
         for piece in (text[:9], text[9:]):
@@ -63,9 +63,9 @@ class Speaker:
 
 
 @contextmanager
-def sse_server(speaker: Speaker, socket: Path | None = None) -> Iterator[tuple[FileServer, str]]:
+def run_sse_server(speaker: SseSpeaker, socket: Path | None = None) -> Iterator[tuple[LoopbackFileServer, str]]:
     """A server while the block runs, on a unix socket or else a free port; yields what it was asked, and its place."""
-    with file_server(socket) as files:
+    with run_file_server(socket) as files:
         for path in ("completion", "v1/completions"):
-            files.serve(path, speaker.answer)
+            files.serve(path, speaker.answer_completion)
         yield files, str(socket) if socket else files.url.removeprefix("http://")

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 
-class Channel:
+class ShellChannel:
     """A session of SSH: what is sent goes to a shell of this machine."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: ShellHost) -> None:
         self.host = host
-        self.status_event = SimpleNamespace(wait=self._wait)
+        self.status_event = SimpleNamespace(wait=self._wait_for_exit)
 
     def settimeout(self, seconds: float) -> None:
         """Nothing here waits."""
@@ -51,9 +51,9 @@ class Channel:
         self.process.stdin.close()
 
     def exit_status_ready(self) -> bool:
-        return self._wait(0.5) if self.host.connected else False
+        return self._wait_for_exit(0.5) if self.host.connected else False
 
-    def _wait(self, seconds: float) -> bool:
+    def _wait_for_exit(self, seconds: float) -> bool:
         if self.host.silent and self.streams:
             return False
         try:
@@ -88,7 +88,7 @@ class Channel:
         self.process.stderr.close()
 
 
-class Host:
+class ShellHost:
     """What pyinfra has of a host."""
 
     name, print_prefix, data = "box", "[box] ", {}
@@ -102,14 +102,14 @@ class Host:
         self.commands: list[str] = []
         self.sent, self.now, self.seconds_a_part, self.connections = 0, 1000.0, 0.0, 0
 
-    def get_transport(self) -> Host:
+    def get_transport(self) -> ShellHost:
         return self
 
     def is_active(self) -> bool:
         return self.connected
 
-    def open_session(self, timeout: float | None = None) -> Channel:
-        return Channel(self)
+    def open_session(self, timeout: float | None = None) -> ShellChannel:
+        return ShellChannel(self)
 
     def connect(self) -> None:
         self.connections += 1

@@ -17,7 +17,7 @@ import paramiko
 from paramiko.common import cMSG_CHANNEL_SUCCESS
 
 
-class Sshd:
+class StandInSshd:
     """The server's process, as a test sees it."""
 
     def __init__(self, folder: Path, port: int, pid: int) -> None:
@@ -40,17 +40,17 @@ class Sshd:
         return (self.folder / "key.pub").read_text()
 
     @property
-    def logins(self) -> int:
+    def login_count(self) -> int:
         """How often somebody has begun to log in."""
         log = self.folder / "logins"
         return len(log.read_text().splitlines()) if log.exists() else 0
 
     @property
-    def told(self) -> list[str]:
+    def run_commands(self) -> list[str]:
         """The commands that were run, in their order."""
         return [path.read_text() for path in sorted((self.folder / "told").iterdir())]
 
-    def program(self, name: str, script: str) -> None:
+    def add_program(self, name: str, script: str) -> None:
         """Have a program of this name do what a shell script says."""
         path = self.folder / "bin" / name
         path.write_text(f"#!/bin/sh\n{script}\n")
@@ -58,7 +58,7 @@ class Sshd:
 
 
 @contextmanager
-def sshd(folder: Path, **variables: str) -> Iterator[Sshd]:
+def run_sshd(folder: Path, **variables: str) -> Iterator[StandInSshd]:
     """A server that runs while the block does: in a process of its own, for a test's has gevent's threads.
 
     Args:
@@ -76,7 +76,7 @@ def sshd(folder: Path, **variables: str) -> Iterator[Sshd]:
         assert process.stdout
         try:
             port = int(process.stdout.readline())
-            yield Sshd(folder, port, process.pid)
+            yield StandInSshd(folder, port, process.pid)
         finally:
             process.terminate()
 
@@ -85,7 +85,7 @@ def sshd(folder: Path, **variables: str) -> Iterator[Sshd]:
 SCRIPT = re.compile(rb"sh -c 'x=\$\(dd bs=([0-9]+) count=1 ")
 
 
-class Server(paramiko.ServerInterface):
+class SshServerInterface(paramiko.ServerInterface):
     """One connection, let in with any key."""
 
     accepted: threading.Thread | None = None
@@ -114,10 +114,10 @@ class Server(paramiko.ServerInterface):
     def check_channel_exec_request(self, channel: Any, command: bytes) -> bool:
         note = self.told / f"{len(list(self.told.iterdir())):04}"
         note.write_bytes(command)
-        self.accepted = threading.Thread(target=self.run, args=(channel, command, note), daemon=True)
+        self.accepted = threading.Thread(target=self.run_command, args=(channel, command, note), daemon=True)
         return True
 
-    def run(self, channel: Any, command: bytes, note: Path) -> None:
+    def run_command(self, channel: Any, command: bytes, note: Path) -> None:
         if first := SCRIPT.match(command):
             # a script that comes on standard input is what was told
             command = b""
@@ -129,10 +129,13 @@ class Server(paramiko.ServerInterface):
         listens = b"systemd-run" in command
         quiet = {"stdin": subprocess.PIPE if listens else subprocess.DEVNULL}
         quiet |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        with subprocess.Popen(["sh", "-c", self.moved(command)], bufsize=0, **quiet) as process, suppress(OSError):  # type: ignore[call-overload]
+        with (
+            subprocess.Popen(["sh", "-c", self.relocate_paths(command)], bufsize=0, **quiet) as process,
+            suppress(OSError),
+        ):  # type: ignore[call-overload]
             if listens:
-                threading.Thread(target=self.give, args=(channel, process), daemon=True).start()
-            complaints = threading.Thread(target=self.complain, args=(channel, process.stderr), daemon=True)
+                threading.Thread(target=self.send_input, args=(channel, process), daemon=True).start()
+            complaints = threading.Thread(target=self.send_stderr, args=(channel, process.stderr), daemon=True)
             complaints.start()
             while part := process.stdout.read(65536):
                 channel.sendall(part)
@@ -140,24 +143,24 @@ class Server(paramiko.ServerInterface):
             channel.send_exit_status(process.wait())
         channel.close()
 
-    def complain(self, channel: Any, said: Any) -> None:
+    def send_stderr(self, channel: Any, said: Any) -> None:
         with suppress(OSError):
             while part := said.read(65536):
                 channel.sendall_stderr(part)
 
-    def moved(self, text: bytes) -> bytes:
+    def relocate_paths(self, text: bytes) -> bytes:
         """What root writes down of instances, and their sockets, lie in the test's folder."""
         return text.replace(b"/run/rigwright", bytes(self.told.parent / "run"))
 
-    def give(self, channel: Any, process: Any) -> None:
+    def send_input(self, channel: Any, process: Any) -> None:
         """Pass on what is sent, until it ends."""
         with suppress(OSError):
             while part := channel.recv(1 << 20):
-                process.stdin.write(self.moved(part))
+                process.stdin.write(self.relocate_paths(part))
             process.stdin.close()
 
 
-def forward(transport: paramiko.Transport, server: Server) -> None:
+def forward_ports(transport: paramiko.Transport, server: SshServerInterface) -> None:
     """Carry what is asked for of this machine's ports, for as long as the connection is up."""
     while transport.is_active():
         channel = transport.accept(1)
@@ -165,10 +168,10 @@ def forward(transport: paramiko.Transport, server: Server) -> None:
             continue
         there = socket.create_connection(server.forwarded[channel.get_id()])
         for read, write in ((channel.recv, there.sendall), (there.recv, channel.sendall)):
-            threading.Thread(target=pump, args=(read, write, channel), daemon=True).start()
+            threading.Thread(target=copy_stream, args=(read, write, channel), daemon=True).start()
 
 
-def pump(read: Any, write: Any, channel: Any) -> None:
+def copy_stream(read: Any, write: Any, channel: Any) -> None:
     """Pass on what is read, until it ends."""
     with suppress(OSError):
         while part := read(65536):
@@ -176,32 +179,32 @@ def pump(read: Any, write: Any, channel: Any) -> None:
         channel.close()
 
 
-class Transport(paramiko.Transport):
+class DelayedTransport(paramiko.Transport):
     """A connection whose commands begin after they were let in, as OpenSSH's do: a quick one would end before that."""
 
     def _send_user_message(self, data: paramiko.Message) -> None:
         super()._send_user_message(data)  # type: ignore[misc]
         server = self.server_object
-        if data.asbytes()[:1] == cMSG_CHANNEL_SUCCESS and isinstance(server, Server) and server.accepted:
+        if data.asbytes()[:1] == cMSG_CHANNEL_SUCCESS and isinstance(server, SshServerInterface) and server.accepted:
             server.accepted.start()
             server.accepted = None
 
 
-def serve(folder: Path) -> None:
+def serve_forever(folder: Path) -> None:
     """Serve for ever; the port is printed first."""
     key = paramiko.RSAKey.from_private_key_file(str(folder / "key"))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         print(listener.getsockname()[1], flush=True)
         connections = []
         while True:
-            transport = Transport(listener.accept()[0])
+            transport = DelayedTransport(listener.accept()[0])
             transport.add_server_key(key)
             # who only asks for the host's key leaves in the middle of it
             with suppress(EOFError, OSError, paramiko.SSHException):
-                transport.start_server(server=(server := Server(folder / "told")))
-                threading.Thread(target=forward, args=(transport, server), daemon=True).start()
+                transport.start_server(server=(server := SshServerInterface(folder / "told")))
+                threading.Thread(target=forward_ports, args=(transport, server), daemon=True).start()
             connections.append(transport)
 
 
 if __name__ == "__main__":
-    serve(Path(sys.argv[1]))
+    serve_forever(Path(sys.argv[1]))

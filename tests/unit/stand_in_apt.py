@@ -8,13 +8,13 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from lab.nvidia.deb import Deb
-from tests.unit import programs
+from lab.nvidia.debian_packages import StandInDeb
+from tests.unit import short_programs
 
 CHANGE = re.compile(r"^(Inst|Remv) (\S+)(?: \[\S+\])?(?: \((\S+) )?", re.MULTILINE)
 
 
-class Apt:
+class FolderApt:
     """Apt with state, sources and preferences of its own."""
 
     def __init__(self, root: Path, sources: Sequence[str]) -> None:
@@ -25,7 +25,7 @@ class Apt:
         (root / "status").touch()
         self.root = root
 
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def run_command(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command; apt's words are English."""
         set_ = {
             "APT::Architecture": "amd64",
@@ -45,28 +45,30 @@ class Apt:
         options = [word for name, value in set_.items() for word in ("-o", f"{name}={value}")]
         environment = os.environ | {"LC_ALL": "C.UTF-8"}
         command = [words[0], *options, *words[1:]]
-        return programs.run(command, env=environment)
+        return short_programs.run_program(command, env=environment)
 
-    def update(self) -> str:
+    def update_lists(self) -> str:
         """Read the archives; returns what apt complains about."""
-        done = self.run("apt-get", "-qq", "update")
+        done = self.run_command("apt-get", "-qq", "update")
         return done.stderr if done.returncode else ""
 
-    def prefer(self, text: str) -> None:
+    def write_preferences(self, text: str) -> None:
         (self.root / "preferences/pin").write_text(text)
 
-    def installed(self, debs: Iterable[Deb]) -> None:
+    def set_installed(self, debs: Iterable[StandInDeb]) -> None:
         """Say that these are installed."""
-        stanzas = [f"{deb.control()}Status: install ok installed\n" for deb in debs]
+        stanzas = [f"{deb.render_control()}Status: install ok installed\n" for deb in debs]
         (self.root / "status").write_text("\n".join(stanzas))
 
-    def install(self, *names: str) -> tuple[dict[str, str], set[str]]:
+    def simulate_install(self, *names: str) -> tuple[dict[str, str], set[str]]:
         """What would come, with its version, and what would go.
 
         Raises:
             RuntimeError: apt sees no way.
         """
-        done = self.run("apt-get", "--simulate", "--no-install-recommends", "--allow-downgrades", "install", *names)
+        done = self.run_command(
+            "apt-get", "--simulate", "--no-install-recommends", "--allow-downgrades", "install", *names
+        )
         if done.returncode:
             raise RuntimeError(done.stdout + done.stderr)
         rows = CHANGE.findall(done.stdout)

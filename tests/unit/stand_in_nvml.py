@@ -19,7 +19,7 @@ NOT_SUPPORTED, TIMEOUT, GPU_IS_LOST, LIBRARY_NOT_FOUND = 3, 10, 15, 12
 
 
 @dataclass
-class Card:
+class StandInCard:
     """What a card tells; None for what it does not."""
 
     number: int
@@ -35,7 +35,7 @@ class Card:
 class StandInNvml:
     """The module pynvml."""
 
-    cards: list[Card] = field(default_factory=lambda: [Card(0), Card(1)])
+    cards: list[StandInCard] = field(default_factory=lambda: [StandInCard(0), StandInCard(1)])
     driver: bool = True
     xids: list[tuple[int, int]] = field(default_factory=list)
     """Errors that are yet to be reported: a card's number, and the Xid."""
@@ -49,7 +49,7 @@ class StandInNvml:
         self.nvmlInit()
         return len(self.cards)
 
-    def nvmlDeviceGetHandleByIndex(self, number: int) -> Card:
+    def nvmlDeviceGetHandleByIndex(self, number: int) -> StandInCard:
         if self.cards[number].lost:
             raise NVMLError(GPU_IS_LOST)
         return self.cards[number]
@@ -57,7 +57,7 @@ class StandInNvml:
     def nvmlEventSetCreate(self) -> str:
         return "events"
 
-    def nvmlDeviceRegisterEvents(self, card: Card, kinds: int, events: str) -> None:
+    def nvmlDeviceRegisterEvents(self, card: StandInCard, kinds: int, events: str) -> None:
         if card.uncorrected is None:
             raise NVMLError(NOT_SUPPORTED)
 
@@ -67,50 +67,50 @@ class StandInNvml:
         number, xid = self.xids.pop(0)
         return SimpleNamespace(device=self.cards[number], eventData=xid)
 
-    def nvmlDeviceGetUUID(self, card: Card) -> str:
+    def nvmlDeviceGetUUID(self, card: StandInCard) -> str:
         return f"GPU-{card.number}"
 
-    def nvmlDeviceGetName(self, card: Card) -> bytes:
+    def nvmlDeviceGetName(self, card: StandInCard) -> bytes:
         return b"NVIDIA GeForce RTX 3090"
 
-    def nvmlDeviceGetPciInfo(self, card: Card) -> Any:
+    def nvmlDeviceGetPciInfo(self, card: StandInCard) -> Any:
         return SimpleNamespace(busId=f"00000000:0{card.number + 1}:00.0")
 
-    def nvmlDeviceGetClockInfo(self, card: Card, kind: int) -> int:
+    def nvmlDeviceGetClockInfo(self, card: StandInCard, kind: int) -> int:
         return 1000 * kind
 
-    def nvmlDeviceGetTemperature(self, card: Card, sensor: int) -> int:
+    def nvmlDeviceGetTemperature(self, card: StandInCard, sensor: int) -> int:
         if card.temperature is None:
             raise NVMLError(NOT_SUPPORTED)
         return card.temperature
 
-    def nvmlDeviceGetPowerUsage(self, card: Card) -> int:
+    def nvmlDeviceGetPowerUsage(self, card: StandInCard) -> int:
         return card.power_mw
 
-    def nvmlDeviceGetPowerManagementLimit(self, card: Card) -> int:
+    def nvmlDeviceGetPowerManagementLimit(self, card: StandInCard) -> int:
         return card.limit_mw
 
-    def nvmlDeviceGetTotalEnergyConsumption(self, card: Card) -> int:
+    def nvmlDeviceGetTotalEnergyConsumption(self, card: StandInCard) -> int:
         return 7
 
-    def nvmlDeviceGetUtilizationRates(self, card: Card) -> Any:
+    def nvmlDeviceGetUtilizationRates(self, card: StandInCard) -> Any:
         return SimpleNamespace(gpu=90, memory=30)
 
     nvmlMemory_v2 = 33554472  # pynvml 13.615.71
 
-    def nvmlDeviceGetMemoryInfo(self, card: Card, version: int | None = None) -> Any:
+    def nvmlDeviceGetMemoryInfo(self, card: StandInCard, version: int | None = None) -> Any:
         # the first form counts among what is used what the driver keeps for itself
         if version != self.nvmlMemory_v2:
             return SimpleNamespace(used=(20 << 30) + (480 << 20), free=4 << 30)
         return SimpleNamespace(used=20 << 30, free=4 << 30, reserved=480 << 20)
 
-    def nvmlDeviceGetTotalEccErrors(self, card: Card, kind: int, counter: int) -> int:
+    def nvmlDeviceGetTotalEccErrors(self, card: StandInCard, kind: int, counter: int) -> int:
         if card.uncorrected is None:
             raise NVMLError(NOT_SUPPORTED)
         return card.uncorrected if kind == 1 else 0
 
-    def nvmlDeviceGetPcieReplayCounter(self, card: Card) -> int:
+    def nvmlDeviceGetPcieReplayCounter(self, card: StandInCard) -> int:
         return 0
 
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, card: Card) -> int:
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, card: StandInCard) -> int:
         return card.reasons

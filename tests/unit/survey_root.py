@@ -10,16 +10,16 @@ from unittest.mock import patch
 import pytest
 
 from checks.survey.host import apt, boot, cards, dpkg, keeping, kernel, packages, settings
-from tests.unit.scripts import stand_in
+from tests.unit.rendered_scripts import write_stand_in
 
-Write = Callable[..., Path]
+WriteFile = Callable[..., Path]
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[Path]:
     root = tmp_path.resolve()
     for name in ("apt-cache", "apt-config", "modinfo", "systemctl", "journalctl"):
-        stand_in(root / "bin", name, "exit 0")
+        write_stand_in(root / "bin", name, "exit 0")
     with patch.dict(os.environ, {"PATH": f"{root / 'bin'}:{os.environ['PATH']}"}):
         patches = [
             patch.object(module, "ROOT", str(root))
@@ -33,7 +33,7 @@ def root(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def write(root: Path) -> Write:
+def write(root: Path) -> WriteFile:
     def made(name: str, text: str | bytes = "", mode: int = 0o644) -> Path:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
-from checks import Drift, test_accounts, test_base
+from checks import CheckDifference, test_accounts, test_base
 from checks.survey.accounts import ACCOUNTS, Accounts
+from checks.survey.answers import SurveyAnswers
 from checks.survey.host import accounts as looking
-from checks.survey.section import Scene
-from checks.survey.taken import Survey
+from checks.survey.section import SurveyScope
 from tests.unit import samples
-from tests.unit.checking import red_of
+from tests.unit.check_runner import red_checks
 
-RIG = samples.rig(samples.instance())
+RIG = samples.sample_rig(samples.sample_instance())
 (NAME,) = RIG.users
 UID = 990
 
 
-class World:
+class AccountsFixture:
     """A host's files and NSS."""
 
     def __init__(self, folder: Path) -> None:
@@ -52,22 +52,24 @@ class World:
         self.write(f"proc/{pid}/status", f"Name:\t{name}\nUid:\t{uids}\n")
         self.write(f"proc/{pid}/cgroup", f"{cgroup}\n")
 
-    def told(self) -> dict[str, object]:
-        asked: Any = ACCOUNTS.asks(Scene(RIG, None))  # type: ignore[arg-type]
+    def check_messages(self) -> dict[str, object]:
+        asked: Any = ACCOUNTS.asks(SurveyScope(RIG, None))  # type: ignore[arg-type]
         return looking.look(asked | {"shell": str(self.folder / "usr/sbin/nologin"), "home": str(self.folder / "home")})
 
     def red(self) -> dict[str, str]:
-        survey = Survey({"accounts": {"told": self.told()}, "ours": {"failed": "x"}, "ground": {"failed": "x"}})
-        found = red_of(test_accounts, survey, rig=RIG)
-        return found | {name: said for name, said in red_of(test_base, survey, rig=RIG).items() if name == "B01"}
+        survey = SurveyAnswers(
+            {"accounts": {"told": self.check_messages()}, "ours": {"failed": "x"}, "ground": {"failed": "x"}}
+        )
+        found = red_checks(test_accounts, survey, rig=RIG)
+        return found | {name: said for name, said in red_checks(test_base, survey, rig=RIG).items() if name == "B01"}
 
 
 NOLOGIN = "/usr/sbin/nologin"
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    made = World(tmp_path)
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AccountsFixture:
+    made = AccountsFixture(tmp_path)
     for name in ("PROC", "ETC", "VAR", "RUN", "USR"):
         monkeypatch.setattr(looking, name, tmp_path / name.lower())
     (tmp_path / "proc/self").mkdir(parents=True)
@@ -83,16 +85,16 @@ def _md5(path: str) -> str:
     return "7fa3b767c460b54a2be4d49030b349c7"  # of "no"
 
 
-def test_accounts_that_are_in_order_are(world: World) -> None:
+def test_accounts_that_are_in_order_are(world: AccountsFixture) -> None:
     assert world.red() == {}
 
 
-def user(*changes: object) -> Callable[[World], object]:
+def user(*changes: object) -> Callable[[AccountsFixture], object]:
     return lambda world: world.users.append(("eve", "x", *changes))  # type: ignore[arg-type]
 
 
-def ours(at: int, value: object) -> Callable[[World], object]:
-    def change(world: World) -> None:
+def change_user(at: int, value: object) -> Callable[[AccountsFixture], object]:
+    def change(world: AccountsFixture) -> None:
         row: list[Any] = list(world.users[1])
         row[at] = value
         world.users[1] = tuple(row)
@@ -100,33 +102,33 @@ def ours(at: int, value: object) -> Callable[[World], object]:
     return change
 
 
-def file(name: str, text: str) -> Callable[[World], object]:
+def file(name: str, text: str) -> Callable[[AccountsFixture], object]:
     return lambda world: world.write(name, text)
 
 
-def owned(world: World) -> None:
+def owned(world: AccountsFixture) -> None:
     path = world.write("var/spool/cron/atjobs/a1", "id")
     os.chown(path, UID, -1)
 
 
-DRIFTS: dict[str, tuple[Callable[[World], object], set[str], str]] = {
+DRIFTS: dict[str, tuple[Callable[[AccountsFixture], object], set[str], str]] = {
     "no user": (lambda world: world.users.pop(), {"B01"}, f"found no user {NAME}"),
-    "a shell": (ours(6, "/bin/sh"), {"B01"}, "with shell /bin/sh"),
-    "a home": (ours(5, "/srv"), {"B01"}, "and home /srv"),
+    "a shell": (change_user(6, "/bin/sh"), {"B01"}, "with shell /bin/sh"),
+    "a home": (change_user(5, "/srv"), {"B01"}, "and home /srv"),
     "a twin": (user(UID, 5, "", "", ""), {"A01"}, f"eve with UID {UID} of {NAME}"),
     "a name twice": (lambda world: world.users.append(world.users[1]), {"A01"}, f"{NAME} twice"),
     "another's first group": (user(1000, UID, "", "", ""), {"A01"}, f"eve with GID {UID}"),
     "a group's twin": (lambda world: world.groups.append(("eve", "x", UID, [])), {"A01"}, "eve with GID"),
-    "a number of people": (ours(2, 1500), {"A01"}, "with UID 1500"),
-    "another first group": (ours(3, 0), {"A01"}, "root with GID 0"),
+    "a number of people": (change_user(2, 1500), {"A01"}, "with UID 1500"),
+    "another first group": (change_user(3, 0), {"A01"}, "root with GID 0"),
     "a group of the host's": (lambda world: world.beside.append(0), {"A02"}, f"found {NAME} in root"),
     "a member": (lambda world: world.groups[1][3].append("eve"), {"A02"}, f"found eve in {NAME}"),
     "a member by shadow's list": (file("etc/gshadow", f"{NAME}:!::eve\n"), {"A02"}, f"found eve in {NAME}"),
     "who runs the group": (file("etc/gshadow", f"{NAME}:!:eve:\n"), {"A02"}, f"found eve in {NAME}"),
     "a password": (file("etc/shadow", f"{NAME}:$6$x$y:1::::::\n"), {"A03"}, f"found {NAME}: set"),
     "an empty password": (file("etc/shadow", f"{NAME}::1::::::\n"), {"A03"}, f"found {NAME}: empty"),
-    "no need of shadow's": (ours(1, ""), {"A03"}, f"found {NAME}: empty"),
-    "a hash for all to read": (ours(1, "$6$x$y"), {"A03"}, f"found {NAME}: set"),
+    "no need of shadow's": (change_user(1, ""), {"A03"}, f"found {NAME}: empty"),
+    "a hash for all to read": (change_user(1, "$6$x$y"), {"A03"}, f"found {NAME}: set"),
     "a group's password": (file("etc/gshadow", f"{NAME}:$6$x$y::\n"), {"A03"}, f"group {NAME}: set"),
     "a home that is there": (file("home/.ssh/authorized_keys", "x"), {"A04"}, "something at /nonexistent"),
     "another program": (file("usr/sbin/nologin", "#!/bin/sh\nexec sh\n"), {"A05"}, "--reinstall login"),
@@ -177,7 +179,7 @@ DRIFTS: dict[str, tuple[Callable[[World], object], set[str], str]] = {
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="files are root's")
 @pytest.mark.parametrize("drift", DRIFTS)
-def test_what_drifts_is_seen(world: World, drift: str) -> None:
+def test_what_drifts_is_seen(world: AccountsFixture, drift: str) -> None:
     change, expected, text = DRIFTS[drift]
     change(world)
     found = world.red()
@@ -185,7 +187,7 @@ def test_what_drifts_is_seen(world: World, drift: str) -> None:
     assert text in " ".join(found.values())
 
 
-HARMLESS: dict[str, Callable[[World], object]] = {
+HARMLESS: dict[str, Callable[[AccountsFixture], object]] = {
     "an operator's account": user(1000, 1000, "", "/home/eve", "/bin/bash"),
     "an operator's rule": file("etc/sudoers", "# rigwright-x\n%admin ALL=(ALL) ALL\neve ALL=(ALL) NOPASSWD: ALL\n"),
     "an operator's cron": file("etc/cron.d/backup", "0 3 * * * root backup\n"),
@@ -200,12 +202,12 @@ HARMLESS: dict[str, Callable[[World], object]] = {
 
 
 @pytest.mark.parametrize("what", HARMLESS)
-def test_what_is_harmless_is_no_reason_for_alarm(world: World, what: str) -> None:
+def test_what_is_harmless_is_no_reason_for_alarm(world: AccountsFixture, what: str) -> None:
     HARMLESS[what](world)
     assert world.red() == {}
 
 
-def test_a_shell_is_what_its_package_says(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shell_is_what_its_package_says(world: AccountsFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setattr(looking, "VAR", world.folder / "var")
     assert looking._shell("/usr/sbin/none") == {"found": "", "listed": []}
@@ -213,12 +215,12 @@ def test_a_shell_is_what_its_package_says(world: World, monkeypatch: pytest.Monk
     assert looking._shell("/usr/sbin/nologin")["listed"] == ["aa"]
 
 
-def test_the_folders_of_an_instance_are_its_users(world: World) -> None:
-    made = Survey({"accounts": {"told": world.told()}}).read(ACCOUNTS)
+def test_the_folders_of_an_instance_are_its_users(world: AccountsFixture) -> None:
+    made = SurveyAnswers({"accounts": {"told": world.check_messages()}}).read(ACCOUNTS)
     (instance,) = RIG.instances
     told = SimpleNamespace(path=str(Path(instance.socket).parent), mode=0o750, uid=7, gid=UID)
     changed = Accounts(**{**vars(made), "folders": [told]})
-    with pytest.raises(Drift, match="of user 7 and group"):
+    with pytest.raises(CheckDifference, match="of user 7 and group"):
         test_accounts.test_folders(SimpleNamespace(read=lambda section: changed), RIG)  # type: ignore[arg-type]
     told.uid = UID
     test_accounts.test_folders(SimpleNamespace(read=lambda section: changed), RIG)  # type: ignore[arg-type]

@@ -8,25 +8,36 @@ from typing import Any
 import pytest
 
 from rigwright.host.unit_states import UnitState
-from rigwright.serving.activation import Activation, activation, goal, goal_of, only_loading
+from rigwright.serving.activation import Activation, goal_for, goal_of, is_only_loading, plan_activation
 from rigwright.serving.generation import SETTLE, Generation
-from rigwright.serving.listeners import names
-from rigwright.serving.live import Kept, Served
-from tests.unit.samples import card, instance, rig
-from tests.unit.states import CHAT, CODE, CONFIG, converged, kept, process, two, wanted
+from rigwright.serving.listeners import listener_units
+from rigwright.serving.observed import ObservedGeneration, ObservedServing
+from tests.unit.host_states import (
+    CHAT,
+    CODE,
+    CONFIG,
+    converged_state,
+    host_generation,
+    running_process,
+    target_generation,
+    two_instance_rig,
+)
+from tests.unit.samples import sample_card, sample_instance, sample_rig
 
-AIM = wanted()
+AIM = target_generation()
 UNIT_STATES = {unit_state.unit: unit_state for unit_state in AIM.unit_states}
-BEFORE = wanted(two(instance("chat", context=8192), instance("code", context=8192, port=8021)))
+BEFORE = target_generation(
+    two_instance_rig(sample_instance("chat", context=8192), sample_instance("code", context=8192, port=8021))
+)
 EARLIER = {unit_state.unit: unit_state for unit_state in BEFORE.unit_states}
-RIGHT = {name: process(unit_state) for name, unit_state in UNIT_STATES.items()}
-(PORT, HOLDER), (PORT_2, HOLDER_2), PORT_3 = names(8020), names(8021), names(8022)[0]
+RIGHT = {name: running_process(unit_state) for name, unit_state in UNIT_STATES.items()}
+(PORT, HOLDER), (PORT_2, HOLDER_2), PORT_3 = listener_units(8020), listener_units(8021), listener_units(8022)[0]
 FOREIGN = "rigwright-old.service"
 OLD = UnitState(FOREIGN, "0" * 64, 9000, frozenset())
 WAYS_BACK = (
-    kept(1, AIM.digest, unit_states=AIM.unit_states),
-    kept(2, unit_states=BEFORE.unit_states),
-    kept(3, unit_states=(OLD,)),
+    host_generation(1, AIM.digest, unit_states=AIM.unit_states),
+    host_generation(2, unit_states=BEFORE.unit_states),
+    host_generation(3, unit_states=(OLD,)),
 )
 NOBODY_KNOWS = "f" * 64
 UNKNOWN = {name: UnitState(name, "", 0, frozenset()) for name in (CHAT, FOREIGN)}
@@ -35,11 +46,11 @@ SYSTEMD = Activation()
 """Nothing is stopped or started: systemd has to read what is there."""
 
 
-def way(found: Served, aim: Generation = AIM) -> Activation | None:
-    return activation(found, CONFIG, goal(found, aim))
+def way(found: ObservedServing, aim: Generation = AIM) -> Activation | None:
+    return plan_activation(found, CONFIG, goal_for(found, aim))
 
 
-def order(found: Served, aim: Generation = AIM) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def order(found: ObservedServing, aim: Generation = AIM) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What is stopped first, and what is started then."""
     made = way(found, aim)
     assert made is not None
@@ -48,15 +59,15 @@ def order(found: Served, aim: Generation = AIM) -> tuple[tuple[str, ...], tuple[
 
 def chat(**changes: Any) -> dict[str, Any]:
     """A converged host but for the process of chat, and with earlier generations."""
-    return {"processes": {**RIGHT, CHAT: process(UNIT_STATES[CHAT], **changes)}, "generations": WAYS_BACK}
+    return {"processes": {**RIGHT, CHAT: running_process(UNIT_STATES[CHAT], **changes)}, "generations": WAYS_BACK}
 
 
 def stray(**changes: Any) -> dict[str, Any]:
     """A converged host with one process more."""
-    return {"processes": {FOREIGN: process(OLD, **changes), **RIGHT}, "generations": WAYS_BACK}
+    return {"processes": {FOREIGN: running_process(OLD, **changes), **RIGHT}, "generations": WAYS_BACK}
 
 
-LINKS = converged(AIM).links
+LINKS = converged_state(AIM).links
 STATES: dict[str, tuple[dict[str, Any], Activation | None]] = {
     "converged": ({}, None),
     "changed unit": (
@@ -118,123 +129,156 @@ STATES: dict[str, tuple[dict[str, Any], Activation | None]] = {
     "journal left": ({"activating": True}, SYSTEMD),
     "no current link": ({"current": None}, SYSTEMD),
     "another generation is current": ({"current": 7}, SYSTEMD),
-    "damaged current generation": ({"generations": (kept(1, AIM.digest, found="other"),)}, SYSTEMD),
+    "damaged current generation": ({"generations": (host_generation(1, AIM.digest, found="other"),)}, SYSTEMD),
     "damaged, and no current link": (
-        {"generations": (kept(1, AIM.digest, found="other"),), "current": None},
+        {"generations": (host_generation(1, AIM.digest, found="other"),), "current": None},
         SYSTEMD,
     ),
-    "a newer generation with this content": ({"generations": (kept(1, AIM.digest), kept(2, AIM.digest))}, SYSTEMD),
+    "a newer generation with this content": (
+        {"generations": (host_generation(1, AIM.digest), host_generation(2, AIM.digest))},
+        SYSTEMD,
+    ),
 }
 
 
 @pytest.mark.parametrize("state", STATES)
 def test_the_way_from_a_state_to_the_generation(state: str) -> None:
     changes, expected = STATES[state]
-    assert way(converged(AIM, **changes)) == expected
+    assert way(converged_state(AIM, **changes)) == expected
 
 
 def test_on_a_blank_host_everything_is_started() -> None:
-    assert way(Served()) == Activation((), (CHAT, CODE, PORT, PORT_2), listen=(HOLDER, HOLDER_2))
+    assert way(ObservedServing()) == Activation((), (CHAT, CODE, PORT, PORT_2), listen=(HOLDER, HOLDER_2))
 
 
 def test_on_a_blank_host_a_rig_without_instances_is_activated_too() -> None:
-    empty = wanted(rig())
-    assert way(Served(), empty) == SYSTEMD
-    assert way(converged(empty), empty) is None
+    empty = target_generation(sample_rig())
+    assert way(ObservedServing(), empty) == SYSTEMD
+    assert way(converged_state(empty), empty) is None
 
 
 def test_an_instance_that_takes_the_card_of_another_waits_for_it_to_move() -> None:
-    cards = (card("8.6"), card("8.6"))
-    before = wanted(rig(instance("chat", cards=(0,)), cards=cards))
-    after = wanted(rig(instance("chat", cards=(1,)), instance("code", cards=(0,), port=8021), cards=cards))
-    assert order(converged(before), after) == ((CHAT,), (CHAT, CODE, PORT_2))
+    cards = (sample_card("8.6"), sample_card("8.6"))
+    before = target_generation(sample_rig(sample_instance("chat", cards=(0,)), cards=cards))
+    after = target_generation(
+        sample_rig(sample_instance("chat", cards=(1,)), sample_instance("code", cards=(0,), port=8021), cards=cards)
+    )
+    assert order(converged_state(before), after) == ((CHAT,), (CHAT, CODE, PORT_2))
 
 
 def test_an_instance_that_goes_is_stopped_before_the_one_that_gets_its_card_starts() -> None:
-    cards = (card("8.6"),)
-    before = wanted(rig(instance("chat", cards=(0,)), cards=cards))
-    after = wanted(rig(instance("code", cards=(0,)), cards=cards))
-    assert order(converged(before), after) == ((CHAT,), (CODE, PORT))
+    cards = (sample_card("8.6"),)
+    before = target_generation(sample_rig(sample_instance("chat", cards=(0,)), cards=cards))
+    after = target_generation(sample_rig(sample_instance("code", cards=(0,)), cards=cards))
+    assert order(converged_state(before), after) == ((CHAT,), (CODE, PORT))
 
 
 def test_what_does_not_run_is_in_nobodys_way() -> None:
-    cards = (card("8.6"), card("8.6"))
-    before = wanted(rig(instance("chat", cards=(0,)), instance("code", cards=(1,), port=8021), cards=cards))
-    after = wanted(rig(instance("chat", cards=(1,)), instance("code", cards=(0,), port=8021), cards=cards))
-    assert order(converged(before), after) == ((CHAT, CODE), (CHAT, CODE))
-    down = {name: process(before.unit_states[0], running=False, state="failed") for name in (CHAT, CODE)}
-    host = converged(before, processes={**converged(before).processes, **down})
+    cards = (sample_card("8.6"), sample_card("8.6"))
+    before = target_generation(
+        sample_rig(sample_instance("chat", cards=(0,)), sample_instance("code", cards=(1,), port=8021), cards=cards)
+    )
+    after = target_generation(
+        sample_rig(sample_instance("chat", cards=(1,)), sample_instance("code", cards=(0,), port=8021), cards=cards)
+    )
+    assert order(converged_state(before), after) == ((CHAT, CODE), (CHAT, CODE))
+    down = {name: running_process(before.unit_states[0], running=False, state="failed") for name in (CHAT, CODE)}
+    host = converged_state(before, processes={**converged_state(before).processes, **down})
     assert order(host, after) == ((), (CHAT, CODE))
 
 
 def test_an_instance_that_keeps_its_cards_is_restarted_and_not_stopped_first() -> None:
-    after = wanted(two(instance("chat", context=8192), instance("code", port=8021)))
-    assert order(converged(AIM), after) == ((), (CHAT,))
+    after = target_generation(
+        two_instance_rig(sample_instance("chat", context=8192), sample_instance("code", port=8021))
+    )
+    assert order(converged_state(AIM), after) == ((), (CHAT,))
 
 
 def test_an_added_instance_leaves_the_others_alone() -> None:
-    after = wanted(two(instance("chat"), instance("code", port=8021), instance("more", port=8022)))
-    assert order(converged(AIM), after) == ((), ("rigwright-more.service", PORT_3))
+    after = target_generation(
+        two_instance_rig(
+            sample_instance("chat"), sample_instance("code", port=8021), sample_instance("more", port=8022)
+        )
+    )
+    assert order(converged_state(AIM), after) == ((), ("rigwright-more.service", PORT_3))
 
 
 def cards_of(name: str, index: int, **changes: Any) -> Generation:
     """A generation of two cards that serves one instance on one of them."""
-    return wanted(rig(instance(name, cards=(index,), **changes), cards=(card("8.6"), card("8.6"))))
+    return target_generation(
+        sample_rig(sample_instance(name, cards=(index,), **changes), cards=(sample_card("8.6"), sample_card("8.6")))
+    )
 
 
 def test_a_process_that_nobody_knows_is_stopped_before_another_instance_starts() -> None:
-    before, after = cards_of("chat", 0), two(instance("chat"), instance("code", port=8021))
-    unknown = {**converged(before).processes, CHAT: process(before.units[0].unit_state, started_from=NOBODY_KNOWS)}
-    assert order(converged(before, processes=unknown), wanted(after)) == ((CHAT,), (CHAT, CODE, PORT_2))
+    before, after = cards_of("chat", 0), two_instance_rig(sample_instance("chat"), sample_instance("code", port=8021))
+    unknown = {
+        **converged_state(before).processes,
+        CHAT: running_process(before.units[0].unit_state, started_from=NOBODY_KNOWS),
+    }
+    assert order(converged_state(before, processes=unknown), target_generation(after)) == (
+        (CHAT,),
+        (CHAT, CODE, PORT_2),
+    )
 
 
 def test_a_process_that_nobody_knows_is_only_restarted_where_there_is_no_other_instance() -> None:
     alone = cards_of("chat", 0)
-    unknown = {**converged(alone).processes, CHAT: process(alone.units[0].unit_state, started_from=NOBODY_KNOWS)}
-    assert order(converged(alone, processes=unknown), alone) == ((), (CHAT,))
+    unknown = {
+        **converged_state(alone).processes,
+        CHAT: running_process(alone.units[0].unit_state, started_from=NOBODY_KNOWS),
+    }
+    assert order(converged_state(alone, processes=unknown), alone) == ((), (CHAT,))
 
 
 def test_what_a_process_holds_is_what_it_was_started_from_and_not_what_its_unit_says_now() -> None:
     """Its unit was changed on the host since: on the disk it has card 1, in its process card 0."""
     before, after = cards_of("chat", 0), cards_of("chat", 1)
-    host = converged(
+    host = converged_state(
         after,
         2,
-        generations=(kept(1, unit_states=before.unit_states), kept(2, after.digest, unit_states=after.unit_states)),
+        generations=(
+            host_generation(1, unit_states=before.unit_states),
+            host_generation(2, after.digest, unit_states=after.unit_states),
+        ),
     )
-    host = replace(host, processes={**host.processes, CHAT: process(before.units[0].unit_state)})
-    assert host.held(CHAT) == before.units[0].unit_state
-    both = rig(instance("chat", cards=(1,)), instance("code", cards=(0,), port=8021), cards=(card("8.6"), card("8.6")))
-    assert order(host, wanted(both)) == ((CHAT,), (CHAT, CODE, PORT_2))
+    host = replace(host, processes={**host.processes, CHAT: running_process(before.units[0].unit_state)})
+    assert host.held_state(CHAT) == before.units[0].unit_state
+    both = sample_rig(
+        sample_instance("chat", cards=(1,)),
+        sample_instance("code", cards=(0,), port=8021),
+        cards=(sample_card("8.6"), sample_card("8.6")),
+    )
+    assert order(host, target_generation(both)) == ((CHAT,), (CHAT, CODE, PORT_2))
 
 
 def test_what_is_given_back_is_what_was_held_and_not_what_comes_after() -> None:
     before, after = cards_of("chat", 0), cards_of("chat", 1)
-    assert way(converged(before), after) == Activation((), (CHAT,), (), (before.units[0].unit_state,))
+    assert way(converged_state(before), after) == Activation((), (CHAT,), (), (before.units[0].unit_state,))
 
 
 @pytest.mark.parametrize(
     ("manifests", "known"),
     [
         ((), False),
-        ((kept(1, unit_states=AIM.unit_states),), True),
-        ((kept(1, unit_states=BEFORE.unit_states), kept(2, unit_states=AIM.unit_states)), True),
-        ((kept(1, unit_states=BEFORE.unit_states),), False),
+        ((host_generation(1, unit_states=AIM.unit_states),), True),
+        ((host_generation(1, unit_states=BEFORE.unit_states), host_generation(2, unit_states=AIM.unit_states)), True),
+        ((host_generation(1, unit_states=BEFORE.unit_states),), False),
         # the same text under another unit's name is another process's
-        ((kept(1, unit_states=(replace(UNIT_STATES[CHAT], unit=CODE),)),), False),
+        ((host_generation(1, unit_states=(replace(UNIT_STATES[CHAT], unit=CODE),)),), False),
     ],
 )
 def test_a_process_is_known_by_the_generation_that_it_was_started_from(
-    manifests: tuple[Kept, ...], known: bool
+    manifests: tuple[ObservedGeneration, ...], known: bool
 ) -> None:
-    host = converged(AIM, generations=manifests)
-    assert host.held(CHAT) == (UNIT_STATES[CHAT] if known else None)
+    host = converged_state(AIM, generations=manifests)
+    assert host.held_state(CHAT) == (UNIT_STATES[CHAT] if known else None)
 
 
 def test_a_unit_without_a_process_holds_nothing() -> None:
-    down = {CHAT: process(UNIT_STATES[CHAT], running=False)}
-    assert converged(AIM, processes=down).held(CHAT) is None
-    assert converged(AIM, processes={}).held(CHAT) is None
+    down = {CHAT: running_process(UNIT_STATES[CHAT], running=False)}
+    assert converged_state(AIM, processes=down).held_state(CHAT) is None
+    assert converged_state(AIM, processes={}).held_state(CHAT) is None
 
 
 @pytest.mark.parametrize(
@@ -249,25 +293,31 @@ def test_a_unit_without_a_process_holds_nothing() -> None:
     ],
 )
 def test_waiting_is_all_that_is_left(one: Activation | None, expected: bool) -> None:
-    assert only_loading(one) == expected
+    assert is_only_loading(one) == expected
 
 
 def test_a_goal_is_the_newest_unchanged_generation_with_the_content() -> None:
-    host = converged(
-        AIM, generations=(kept(1, AIM.digest), kept(2), kept(3, AIM.digest), kept(4, AIM.digest, found="x"))
+    host = converged_state(
+        AIM,
+        generations=(
+            host_generation(1, AIM.digest),
+            host_generation(2),
+            host_generation(3, AIM.digest),
+            host_generation(4, AIM.digest, found="x"),
+        ),
     )
-    aim = goal(host, AIM)
+    aim = goal_for(host, AIM)
     assert (aim.number, aim.mark, aim.unit_files) == (3, AIM.mark, AIM.unit_files)
     assert {unit_state.unit for unit_state in aim.unit_states} == {CHAT, CODE, PORT, PORT_2}
     assert SETTLE in aim.unit_files
     assert host.next_number == 5
-    assert goal(Served(), AIM).number is None
-    assert Served().next_number == 1
+    assert goal_for(ObservedServing(), AIM).number is None
+    assert ObservedServing().next_number == 1
 
 
 def test_a_generation_that_lies_on_the_host_is_a_goal_as_it_is() -> None:
-    mine = kept(3, unit_states=AIM.unit_states)
+    mine = host_generation(3, unit_states=AIM.unit_states)
     one = replace(mine, mark=AIM.mark, unit_files=AIM.unit_files)
-    host = converged(AIM, 3, generations=(one,))
-    assert activation(host, CONFIG, goal_of(one)) is None
-    assert activation(replace(host, current=2), CONFIG, goal_of(one)) == SYSTEMD
+    host = converged_state(AIM, 3, generations=(one,))
+    assert plan_activation(host, CONFIG, goal_of(one)) is None
+    assert plan_activation(replace(host, current=2), CONFIG, goal_of(one)) == SYSTEMD

@@ -21,12 +21,12 @@ from rigwright.advisories.predicates import AccessPath, PredicateScene, access_p
 from rigwright.advisories.rendering import render_scene
 from rigwright.advisories.versions import Event, VersionRange
 from rigwright.engines import kind_of
-from rigwright.model.rig import Part
+from rigwright.model.rig import ModelPart
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Lock
-from tests.unit import shipped
-from tests.unit.checkpoints import QWEN3, QWEN3_6, WHOLE, rows
-from tests.unit.samples import artefact
+from tests.unit import shipped_inventories
+from tests.unit.checkpoints import CHECKPOINT_PATHS, QWEN3, QWEN3_6, checkpoint_rows
+from tests.unit.samples import sample_artefact
 
 DATA = load_maintained(ROOT / "catalog")
 Change = Callable[[PredicateScene], PredicateScene]
@@ -35,7 +35,7 @@ Change = Callable[[PredicateScene], PredicateScene]
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> dict[str, PredicateScene]:
     """The shipped fleet, locked whole."""
-    rigs = shipped.rigs("fleet", tmp_path_factory.mktemp("fleet"))
+    rigs = shipped_inventories.load_rigs("fleet", tmp_path_factory.mktemp("fleet"))
     return {name: render_scene(rig, rig.lock) for name, rig in rigs.items()}
 
 
@@ -64,9 +64,12 @@ def with_model(config: dict[str, Any]) -> Change:
     """Another model, locked."""
 
     def change(scene: PredicateScene) -> PredicateScene:
-        files = tuple(one.model_copy(update={"group": "other", "name": "other"}) for one in rows(WHOLE, config))
+        files = tuple(
+            one.model_copy(update={"group": "other", "name": "other"})
+            for one in checkpoint_rows(CHECKPOINT_PATHS, config)
+        )
         lock = Lock(scene.lock.artefacts, {**scene.lock.groups, "other": files}, scene.lock.keys)
-        part = Part("model", tuple(sorted(files, key=lambda row: row.path != "config.json")))
+        part = ModelPart("model", tuple(sorted(files, key=lambda row: row.path != "config.json")))
         return replace(with_instance(scene, parts=(part,)), lock=lock)
 
     return change
@@ -104,7 +107,7 @@ def same(scene: PredicateScene) -> PredicateScene:
     return scene
 
 
-def says(
+def predicate_result(
     scene: PredicateScene, predicate: dict[str, Any], *, own_port: bool = False, version: str = "0.21.0"
 ) -> bool | None:
     """What a predicate says of the first instance, through the gateway or at its own port."""
@@ -178,12 +181,12 @@ def says(
 def test_one_change_turns_a_predicate(
     scene: PredicateScene, predicate: dict[str, Any], change: Change, expected: bool | None
 ) -> None:
-    assert says(change(scene), predicate) is expected
+    assert predicate_result(change(scene), predicate) is expected
 
 
 def test_the_gateway_closes_nothing_at_an_instances_own_port(scene: PredicateScene) -> None:
     for predicate in ({"gateway_closes_path": "/inference/v1/generate"}, {"gateway_refuses_field": "bad_words"}):
-        assert says(scene, predicate, own_port=True) is False
+        assert predicate_result(scene, predicate, own_port=True) is False
 
 
 @pytest.mark.parametrize("refused", [True, False, None])
@@ -191,12 +194,12 @@ def test_a_refused_field_is_what_the_gateways_table_says(
     scene: PredicateScene, monkeypatch: pytest.MonkeyPatch, refused: bool | None
 ) -> None:
     monkeypatch.setattr(predicates, "is_refused_field", lambda gateway, field: refused)
-    assert says(scene, {"gateway_refuses_field": "chat_template"}) is refused
+    assert predicate_result(scene, {"gateway_refuses_field": "chat_template"}) is refused
 
 
 def test_a_path_is_open_where_the_gateway_passes_it_on(scene: PredicateScene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(kind_of(scene.rig.instances[0])), "paths", lambda self, instance: ("rerank",))
-    assert says(replace(scene), {"gateway_closes_path": "/v1/rerank"}) is False
+    assert predicate_result(replace(scene), {"gateway_closes_path": "/v1/rerank"}) is False
 
 
 def test_options_are_unknown_where_a_plugin_starts_the_engine(scene: PredicateScene) -> None:
@@ -459,7 +462,7 @@ def test_stale_data_are_reported(as_of: date | None, word: str) -> None:
 
 
 def test_a_driver_that_is_not_locked_has_no_version(fleet: dict[str, PredicateScene]) -> None:
-    row = artefact(kind="deb", name="nvidia-utils", version="580.95.05-1", group="driver-debian-12")
+    row = sample_artefact(kind="deb", name="nvidia-utils", version="580.95.05-1", group="driver-debian-12")
     rig = replace(fleet["rig3090"].rig, driver_packages={"debian-12": (row,)})
     locked, gaps = collect_components(rig, Lock({}, {"driver-debian-12": (row,)}), DATA)
     assert "580.95.05" in [one.version for one in locked if one.name == "nvidia-driver"]
@@ -474,11 +477,11 @@ def test_what_an_image_sets_itself_is_unknown(fleet: dict[str, PredicateScene], 
     name = scene.rig.instances[0].name
     container: Any = SimpleNamespace(command=scene.services[name].command, environment={}, by="podman")
     contained = replace(scene, services={name: replace(scene.services[name], container=container)})
-    assert says(contained, {"python_keeps_asserts": True}) is None
+    assert predicate_result(contained, {"python_keeps_asserts": True}) is None
     # podman starts it without a network only where its command has that
-    assert says(contained, {"no_network": True}) is False
+    assert predicate_result(contained, {"no_network": True}) is False
     cut = replace(scene.services[name], container=container, command=("podman", "--network=none"))
-    assert says(replace(scene, services={name: cut}), {"no_network": True}) is True
+    assert predicate_result(replace(scene, services={name: cut}), {"no_network": True}) is True
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from rigwright.advisories.tracker import read_tracker
 from rigwright.advisories.versions import is_affected
 from rigwright.paths import ROOT
 from rigwright.problems import Invalid
-from tests.unit.examples import some_of
+from tests.unit.example_counts import example_count
 
 TORCH = {("PyPI", "torch")}
 
@@ -62,7 +62,7 @@ def test_every_form_of_an_export_is_read(tmp_path: Path, form: str) -> None:
     assert export.total == (1 if form == "json" else 2)
     # a few records are no proof that there are no others, in whatever form
     assert export.ecosystems == {"PyPI": export.total}
-    assert export.covered == frozenset()
+    assert export.covered_ecosystems == frozenset()
 
 
 def test_an_export_covers_ecosystems_of_which_it_has_many_records(
@@ -75,7 +75,7 @@ def test_an_export_covers_ecosystems_of_which_it_has_many_records(
     rows += [record(f"N-{number}", "torch.js", "npm") for number in range(1)]
     path = tmp_path / "db.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    assert read_export(path, TORCH).covered == {"PyPI"}
+    assert read_export(path, TORCH).covered_ecosystems == {"PyPI"}
 
 
 def test_unreadable_records_are_counted_and_hide_no_others(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-@settings(max_examples=some_of(200), deadline=None)
+@settings(max_examples=example_count(200), deadline=None)
 def test_any_json_is_a_record_or_is_refused(data: Any) -> None:
     for one in (
         data,
@@ -250,9 +250,9 @@ def test_debians_tracker_covers_a_release_by_its_number_of_entries_and_has_bound
 ) -> None:
     path = tracker(tmp_path, bookworm={"status": "open"})
     read = read_tracker(path, {("Debian:12", "openssl")})
-    assert read is not None and read.covered == frozenset()
+    assert read is not None and read.covered_ecosystems == frozenset()
     monkeypatch.setattr(osv, "EXPORT_FROM", 1)
-    assert read.covered == {"Debian:12"}
+    assert read.covered_ecosystems == {"Debian:12"}
     monkeypatch.setattr(osv, "MOST_UNREADABLE", 1)
     with pytest.raises(UnreadableExport, match="more than 1 unreadable"):
         read_tracker(path, set())

@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 
 from rigwright.supply import bundle
-from rigwright.supply.archives import Suite
+from rigwright.supply.apt_archives import ArchiveSuite
 from rigwright.supply.bundle import AGAIN, INDEX
 from tests.unit.test_bundle import FILES, LIST, MADE, NEWER, OLDER, refusal, released, row, suite, whole_bundle
 
 folder = pytest.fixture(whole_bundle, name="folder")
 
 
-def rewritten(folder: Path, suites: list[Suite], **contents: bytes) -> list[str]:
+def rewritten(folder: Path, suites: list[ArchiveSuite], **contents: bytes) -> list[str]:
     """What a bundle is refused with whose index is right about these files of its older suite."""
     for name, content in contents.items():
         (folder / OLDER.folder / (LIST if name == "Packages" else name)).write_bytes(content)
     rows = [row(path, (folder / path).read_bytes()) for path in FILES]
-    (folder / INDEX).write_text(bundle.text(MADE, ["debian-12", "debian-13"], suites, rows))
+    (folder / INDEX).write_text(bundle.render_index(MADE, ["debian-12", "debian-13"], suites, rows))
     return refusal(folder)
 
 
@@ -73,7 +73,7 @@ def test_a_list_that_is_not_the_signed_one_is_refused(folder: Path) -> None:
         (suite("debian-12", "bookworm-updates"), "dists/bookworm-updates: has no InRelease signed"),
     ],
 )
-def test_a_suite_that_is_not_the_systems_or_not_signed_is_refused(folder: Path, other: Suite, said: str) -> None:
+def test_a_suite_that_is_not_the_systems_or_not_signed_is_refused(folder: Path, other: ArchiveSuite, said: str) -> None:
     (line,) = rewritten(folder, [OLDER, NEWER, other])
     assert said in line
 
@@ -85,5 +85,5 @@ def test_a_release_file_with_its_signature_beside_it_will_do(folder: Path) -> No
     paths = [path for path in FILES if path != f"{OLDER.folder}/InRelease"]
     paths += [f"{OLDER.folder}/{name}" for name in ("Release", "Release.gpg")]
     rows = [row(path, (folder / path).read_bytes()) for path in paths]
-    (folder / INDEX).write_text(bundle.text(MADE, [], [OLDER, NEWER], rows))
-    assert bundle.read(folder).suites == (OLDER, NEWER)
+    (folder / INDEX).write_text(bundle.render_index(MADE, [], [OLDER, NEWER], rows))
+    assert bundle.load_bundle(folder).suites == (OLDER, NEWER)

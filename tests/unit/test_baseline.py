@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from rigwright.baseline import book
-from rigwright.baseline.book import Book, Page, Unreadable
-from rigwright.baseline.compare import compared, level
-from rigwright.baseline.run import Fingerprint, Run, Series
+from rigwright.baseline import history
+from rigwright.baseline.compare import compare_rates, compute_level
+from rigwright.baseline.history import BaselineHistory, InstanceHistory, UnreadableHistory
+from rigwright.baseline.run import BaselineRun, Fingerprint, Series
 
 FINGERPRINT = Fingerprint(
     driver="580.95.05",
@@ -25,11 +25,13 @@ FINGERPRINT = Fingerprint(
 )
 
 
-def run(*values: float, boot: str = "a", day: int = 1, fingerprint: Fingerprint = FINGERPRINT, **more: object) -> Run:
+def run(
+    *values: float, boot: str = "a", day: int = 1, fingerprint: Fingerprint = FINGERPRINT, **more: object
+) -> BaselineRun:
     """One of five measurements around each value, at that start of the engine."""
     told = {"date": f"2026-11-{day:02}T10:00:00Z", "boot": boot * 12, "fingerprint": fingerprint}
     rates = {f"rate {at}": Series(values=(value * 0.99, value, value * 1.01)) for at, value in enumerate(values)}
-    return Run.model_validate(told | {"rates": rates} | more)
+    return BaselineRun.model_validate(told | {"rates": rates} | more)
 
 
 @pytest.mark.parametrize(
@@ -53,21 +55,21 @@ def run(*values: float, boot: str = "a", day: int = 1, fingerprint: Fingerprint 
 def test_slower_is_beyond_a_share_and_beyond_what_starts_differ_by(
     accepted: list[tuple[float, str]], now: float, verdict: str
 ) -> None:
-    (found,) = compared(run(now), [run(value, boot=boot) for value, boot in accepted])
+    (found,) = compare_rates(run(now), [run(value, boot=boot) for value, boot in accepted])
     assert found.verdict == verdict
 
 
 def test_a_level_is_the_mean_of_starts() -> None:
     runs = [run(100, boot="a"), run(104, boot="a"), run(90, boot="b")]
-    found = level(runs, "rate 0")
+    found = compute_level(runs, "rate 0")
     assert found is not None
     assert (found.mean, found.boots) == (pytest.approx(96), 2)
     assert found.noise == pytest.approx(2 * 8.485, rel=1e-3)
-    assert level(runs, "rate 1") is None
+    assert compute_level(runs, "rate 1") is None
 
 
 def test_a_rate_that_was_not_accepted_is_not_compared() -> None:
-    assert [one.name for one in compared(run(1, 2), [run(1), run(1, boot="b")])] == ["rate 0"]
+    assert [one.name for one in compare_rates(run(1, 2), [run(1), run(1, boot="b")])] == ["rate 0"]
 
 
 @pytest.mark.parametrize(
@@ -84,58 +86,58 @@ def test_a_rate_that_was_not_accepted_is_not_compared() -> None:
     ],
 )
 def test_what_of_the_box_changed_is_named(changes: dict[str, object], said: list[str]) -> None:
-    assert list(FINGERPRINT.model_copy(update=changes).changes(FINGERPRINT)) == said
+    assert list(FINGERPRINT.model_copy(update=changes).describe_changes(FINGERPRINT)) == said
 
 
 def test_only_what_is_accepted_moves_the_baseline() -> None:
-    page = Page().with_run(run(100)).with_run(run(102, boot="b"))
-    assert page.before(run(50)) is None
-    page = page.accepting().with_run(run(50, boot="c"))
-    before, changes = book.judged(page, run(50))
+    page = InstanceHistory().with_run(run(100)).with_run(run(102, boot="b"))
+    assert page.find_accepted(run(50)) is None
+    page = page.with_last_accepted().with_run(run(50, boot="c"))
+    before, changes = history.find_reference(page, run(50))
     assert before is not None
     assert ([one.boot for one in before.runs], changes) == (["a" * 12, "b" * 12], [])
     # runs of before stay what later ones are compared with
-    assert page.accepting().accepted[-1].runs == page.runs
+    assert page.with_last_accepted().accepted[-1].runs == page.runs
 
 
 def test_another_fingerprint_is_compared_with_the_one_before_and_the_change_is_named() -> None:
     upgraded = FINGERPRINT.model_copy(update={"driver": "590.10"})
-    page = Page().with_run(run(100)).accepting()
-    before, changes = book.judged(page, run(90, fingerprint=upgraded))
+    page = InstanceHistory().with_run(run(100)).with_last_accepted()
+    before, changes = history.find_reference(page, run(90, fingerprint=upgraded))
     assert before == page.accepted[-1]
     assert changes == ["driver: 580.95.05 → 590.10"]
-    page = page.with_run(run(90, fingerprint=upgraded)).accepting()
+    page = page.with_run(run(90, fingerprint=upgraded)).with_last_accepted()
     assert [one.fingerprint.driver for one in page.accepted] == ["580.95.05", "590.10"]
     # and each has its own, once it has one
     for fingerprint in (FINGERPRINT, upgraded):
-        before, changes = book.judged(page, run(1, fingerprint=fingerprint))
+        before, changes = history.find_reference(page, run(1, fingerprint=fingerprint))
         assert before is not None
         assert (before.fingerprint, changes) == (fingerprint, [])
 
 
 @pytest.mark.parametrize("more", [{"quick": True}, {"contaminated": True}, {"ended": "interrupted"}, {"rates": {}}])
 def test_a_run_that_is_not_whole_is_kept_and_neither_judged_nor_accepted(more: dict[str, object]) -> None:
-    page = Page().with_run(run(50, **more))
+    page = InstanceHistory().with_run(run(50, **more))
     assert len(page.runs) == 1
-    assert page.last is None
+    assert page.last_run is None
     with pytest.raises(ValueError, match="no run to accept"):
-        page.accepting()
-    page = Page().with_run(run(100)).with_run(run(50, day=2, **more))
-    assert page.last == run(100)
-    assert page.accepting().accepted[-1].runs == (run(100),)
+        page.with_last_accepted()
+    page = InstanceHistory().with_run(run(100)).with_run(run(50, day=2, **more))
+    assert page.last_run == run(100)
+    assert page.with_last_accepted().accepted[-1].runs == (run(100),)
 
 
 def test_a_book_is_read_as_it_was_written_and_of_all_runs_the_last_are_kept(tmp_path: Path) -> None:
-    file = tmp_path / book.FOLDER / "box.json"
-    assert book.read(file) == Book()
-    page = Page()
-    for number in range(book.RUNS + 3):
+    file = tmp_path / history.FOLDER / "box.json"
+    assert history.load_history(file) == BaselineHistory()
+    page = InstanceHistory()
+    for number in range(history.RUNS + 3):
         page = page.with_run(run(100 + number, temperatures=(61.0, None)))
-    book.write(file, Book().having("chat", page.accepting()))
-    found = book.read(file)
-    assert found.page("chat") == page.accepting()
-    assert [found.page("chat").runs[at].rates["rate 0"].values[1] for at in (0, -1)] == [103, 152]
-    assert found.page("other") == Page()
+    history.save_history(file, BaselineHistory().with_instance("chat", page.with_last_accepted()))
+    found = history.load_history(file)
+    assert found.for_instance("chat") == page.with_last_accepted()
+    assert [found.for_instance("chat").runs[at].rates["rate 0"].values[1] for at in (0, -1)] == [103, 152]
+    assert found.for_instance("other") == InstanceHistory()
     assert [path.name for path in file.parent.iterdir()] == ["box.json"]
 
 
@@ -151,18 +153,18 @@ def test_a_book_is_read_as_it_was_written_and_of_all_runs_the_last_are_kept(tmp_
 )
 def test_a_book_that_is_none_is_refused_with_its_name(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "box.json").write_text(text)
-    with pytest.raises(Unreadable, match=words):
-        book.read(tmp_path / "box.json")
+    with pytest.raises(UnreadableHistory, match=words):
+        history.load_history(tmp_path / "box.json")
 
 
 def test_a_book_that_is_no_file_or_without_end_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.json")
-    with pytest.raises(Unreadable, match="is not a file"):
-        book.read(tmp_path / "pipe.json")
+    with pytest.raises(UnreadableHistory, match="is not a file"):
+        history.load_history(tmp_path / "pipe.json")
     with (tmp_path / "big.json").open("wb") as file:
         file.truncate(1 << 30)
-    with pytest.raises(Unreadable, match="has more than 16 MiB"):
-        book.read(tmp_path / "big.json")
+    with pytest.raises(UnreadableHistory, match="has more than 16 MiB"):
+        history.load_history(tmp_path / "big.json")
 
 
 @pytest.mark.parametrize(
@@ -179,4 +181,4 @@ def test_a_book_that_is_no_file_or_without_end_is_refused_at_once(tmp_path: Path
 )
 def test_a_run_of_another_shape_is_refused(changes: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
-        Run.model_validate(run(1).model_dump() | changes)
+        BaselineRun.model_validate(run(1).model_dump() | changes)

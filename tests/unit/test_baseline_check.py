@@ -10,75 +10,79 @@ from typing import Any
 
 import pytest
 
-from checks import Drift
+from checks import CheckDifference
 from checks import test_baseline as checks
+from checks.survey.answers import SurveyAnswers
 from checks.survey.cards import WORDS
-from checks.survey.taken import Survey
-from rigwright.baseline import book
-from rigwright.baseline.book import Page
-from rigwright.baseline.run import Fingerprint, Run, Series
+from rigwright.baseline import history
+from rigwright.baseline.history import InstanceHistory
+from rigwright.baseline.run import BaselineRun, Fingerprint, Series
 from rigwright.model.rig import Instance, Rig
 from rigwright.nvidia.cards.smi import FIELDS
-from rigwright.plan.desired import Desired, desired
-from tests.unit.samples import facts, instance, rig
+from rigwright.plan.plan_inputs import TargetState, build_target_state
+from tests.unit.samples import sample_facts, sample_instance, sample_rig
 
 
 @pytest.fixture
-def box(tmp_path: Path) -> tuple[Rig, Instance, Desired]:
-    one = instance()
-    made = rig(one, inventory=str(tmp_path / "rig.py"))
-    return made, one, desired(made, facts())
+def box(tmp_path: Path) -> tuple[Rig, Instance, TargetState]:
+    one = sample_instance()
+    made = sample_rig(one, inventory=str(tmp_path / "rig.py"))
+    return made, one, build_target_state(made, sample_facts())
 
 
-def print_of(box: tuple[Rig, Instance, Desired], **changes: object) -> Fingerprint:
+def print_of(box: tuple[Rig, Instance, TargetState], **changes: object) -> Fingerprint:
     made, one, there = box
-    return checks.now_there(Survey({}), made, there, facts(), one).model_copy(update=changes)
+    return checks.now_there(SurveyAnswers({}), made, there, sample_facts(), one).model_copy(update=changes)
 
 
-def run(fingerprint: Fingerprint, rate: float, boot: str = "a", days: float = 3, **more: object) -> Run:
+def run(fingerprint: Fingerprint, rate: float, boot: str = "a", days: float = 3, **more: object) -> BaselineRun:
     began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - days * 86400))
     told = {"date": began, "boot": boot * 12, "fingerprint": fingerprint}
-    return Run.model_validate(told | {"rates": {"narrative decode": Series(values=(rate,))}} | more)
+    return BaselineRun.model_validate(told | {"rates": {"narrative decode": Series(values=(rate,))}} | more)
 
 
-def judged(box: tuple[Rig, Instance, Desired], accepted: Sequence[Run], last: Sequence[Run]) -> dict[str, object]:
+def check_notes(
+    box: tuple[Rig, Instance, TargetState], accepted: Sequence[BaselineRun], last: Sequence[BaselineRun]
+) -> dict[str, object]:
     """What the check notes of a box with such a book.
 
     Raises:
         Drift: it is red.
     """
     made, one, _ = box
-    page = Page()
+    page = InstanceHistory()
     for each in accepted:
         page = page.with_run(each)
-    page = page.accepting() if accepted else page
+    page = page.with_last_accepted() if accepted else page
     for each in last:
         page = page.with_run(each)
-    book.write(book.path(made.inventory, made.name), book.Book().having(one.name, page))
-    return noted(box)
+    history.save_history(
+        history.history_path(made.inventory, made.name), history.BaselineHistory().with_instance(one.name, page)
+    )
+    return box_notes(box)
 
 
-def noted(box: tuple[Rig, Instance, Desired]) -> dict[str, object]:
+def box_notes(box: tuple[Rig, Instance, TargetState]) -> dict[str, object]:
     found: dict[str, object] = {}
     made, one, there = box
-    checks.test_speed(Survey({}), made, there, facts(), one, found.__setitem__)
+    checks.test_speed(SurveyAnswers({}), made, there, sample_facts(), one, found.__setitem__)
     return found
 
 
-def two(fingerprint: Fingerprint) -> list[Run]:
+def two(fingerprint: Fingerprint) -> list[BaselineRun]:
     return [run(fingerprint, 100), run(fingerprint, 101, boot="b")]
 
 
 def test_a_box_that_is_as_fast_as_it_was_says_when_that_was_seen(box: Any) -> None:
     now = print_of(box)
-    assert judged(box, two(now), [run(now, 98, boot="c")]) == {"how": "measured 3 days ago"}
-    assert judged(box, two(now), [run(now, 98, boot="c", days=0.2)]) == {"how": "measured 5 hours ago"}
+    assert check_notes(box, two(now), [run(now, 98, boot="c")]) == {"how": "measured 3 days ago"}
+    assert check_notes(box, two(now), [run(now, 98, boot="c", days=0.2)]) == {"how": "measured 5 hours ago"}
 
 
 def test_a_slower_one_is_red_with_figures_age_and_what_changed(box: Any) -> None:
     now = print_of(box)
-    with pytest.raises(Drift) as red:
-        judged(box, two(print_of(box, driver="580.95.05")), [run(now, 80, boot="c")])
+    with pytest.raises(CheckDifference) as red:
+        check_notes(box, two(print_of(box, driver="580.95.05")), [run(now, 80, boot="c")])
     assert red.value.found == (
         "narrative decode: 80.0 tokens/s, -20.4 % of 100.5 (noise \N{PLUS-MINUS SIGN}1.4); measured 3 days ago; since "
         "what was accepted this changed: driver: 580.95.05 \N{RIGHTWARDS ARROW} none"
@@ -88,7 +92,7 @@ def test_a_slower_one_is_red_with_figures_age_and_what_changed(box: Any) -> None
 @pytest.mark.parametrize("more", [{"contaminated": True}, {"ended": "interrupted"}, {"quick": True}])
 def test_a_run_that_does_not_count_turns_nothing_red(box: Any, more: dict[str, object]) -> None:
     now = print_of(box)
-    assert judged(box, two(now), [run(now, 50, boot="c", **more)]) == {"how": "measured 3 days ago"}
+    assert check_notes(box, two(now), [run(now, 50, boot="c", **more)]) == {"how": "measured 3 days ago"}
 
 
 def test_what_cannot_be_judged_is_left_out_with_the_reason(box: Any) -> None:
@@ -100,18 +104,18 @@ def test_what_cannot_be_judged_is_left_out_with_the_reason(box: Any) -> None:
         (two(now), [run(print_of(box, variant="llamacpp/other"), 50)], "before this changed: variant: llamacpp/other"),
     ):
         with pytest.raises(pytest.skip.Exception, match=re.escape(words)):
-            judged(box, accepted, last)
+            check_notes(box, accepted, last)
 
 
 def test_a_book_that_cannot_be_read_is_red(box: Any) -> None:
-    file = book.path(box[0].inventory, box[0].name)
+    file = history.history_path(box[0].inventory, box[0].name)
     file.parent.mkdir()
     file.write_text("{")
-    with pytest.raises(Drift, match="Invalid JSON"):
-        noted(box)
+    with pytest.raises(CheckDifference, match="Invalid JSON"):
+        box_notes(box)
 
 
-def survey(**changes: str) -> Survey:
+def survey(**changes: str) -> SurveyAnswers:
     """Cards as nvidia-smi tells of them."""
     values = dict.fromkeys(FIELDS, "0") | {
         **{"index": "0", "pci.bus_id": "00000000:01:00.0", "uuid": "GPU-1", "driver_version": "580.95.05"},
@@ -121,16 +125,16 @@ def survey(**changes: str) -> Survey:
     }
     said = {"status": 0, "out": ", ".join(values[name] for name in FIELDS) + "\n", "err": ""}
     told = {"answers": dict.fromkeys(WORDS, said), "processes": [], "log": {"blind": "", "messages": []}}
-    return Survey({"cards": {"told": told}})
+    return SurveyAnswers({"cards": {"told": told}})
 
 
 def test_a_fingerprint_has_what_the_cards_say_now(box: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     made, _, there = box
-    one = instance(cards=(0,))
-    monkeypatch.setattr(checks.enumeration, "declared", lambda *given: list(enumerate(given[2])))
-    found = checks.now_there(survey(), made, there, facts(), one)
+    one = sample_instance(cards=(0,))
+    monkeypatch.setattr(checks.enumeration, "answering_cards", lambda *given: list(enumerate(given[2])))
+    found = checks.now_there(survey(), made, there, sample_facts(), one)
     assert (found.driver, found.cards, found.power_w, found.lanes) == (
         *("580.95.05", ("NVIDIA GeForce RTX 3090",), (280.0,), (8,)),
     )
-    with pytest.raises(Drift, match="none from card 3"):
-        checks.now_there(survey(), made, there, facts(), instance(cards=(3,)))
+    with pytest.raises(CheckDifference, match="none from card 3"):
+        checks.now_there(survey(), made, there, sample_facts(), sample_instance(cards=(3,)))

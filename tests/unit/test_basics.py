@@ -13,7 +13,7 @@ import pytest
 
 from rigwright.host import channel
 from rigwright.host.basics import unit_of
-from tests.unit.scripts import stand_in
+from tests.unit.rendered_scripts import write_stand_in
 from tests.unit.test_facts import probe
 
 
@@ -73,7 +73,7 @@ def test_a_listener_is_told_by_its_own_name_and_process_whatever_that_is(name: s
     assert found.uid == os.getuid()
     (mine,) = [one for one in found.listeners if one.port == port]
     assert "\n" not in mine.process
-    assert mine.process in ("", channel.said(name[:15]))
+    assert mine.process in ("", channel.free_text(name[:15]))
     assert mine.unit in ("", unit_of(cgroup.strip().rpartition(":")[2]))
 
 
@@ -96,8 +96,8 @@ def test_a_listener_is_told_by_its_own_name_and_process_whatever_that_is(name: s
 def test_a_port_that_systemd_holds_is_the_units_that_it_holds_it_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sockets: str, unit: str
 ) -> None:
-    stand_in(tmp_path, "ss", """echo 'LISTEN 0 4096 127.0.0.1:8020 0.0.0.0:* users:(("systemd",pid=1,fd=42))'""")
-    stand_in(tmp_path, "systemctl", f"case $1 in list-sockets) cat <<'END'\n{sockets}\nEND\n;; esac")
+    write_stand_in(tmp_path, "ss", """echo 'LISTEN 0 4096 127.0.0.1:8020 0.0.0.0:* users:(("systemd",pid=1,fd=42))'""")
+    write_stand_in(tmp_path, "systemctl", f"case $1 in list-sockets) cat <<'END'\n{sockets}\nEND\n;; esac")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     (found,) = probe().listeners
     assert (found.port, found.unit) == (8020, unit)

@@ -10,20 +10,20 @@ import pytest
 
 from bench import contest as contest_module
 from bench import serving
-from bench.contest import BARE_UNIT, GUARD_UNIT, LOAD_UNIT, Contest, Deployed, NotMeasured, contest
+from bench.contest import BARE_UNIT, GUARD_UNIT, LOAD_UNIT, Contest, Deployed, MeasurementFailed, contest
 from bench.serving import measure
-from checks.looking import Box
-from roles.root import Failed
-from tests.unit.samples import installation, instance, rig
+from checks.connections import ConnectedHost
+from roles.root_shell import RootCommandFailed
+from tests.unit.samples import sample_installation, sample_instance, sample_rig
 
-CHAT = instance()
-MADE = rig(CHAT)
-DECLARED = Deployed(MADE, CHAT, installation())
+CHAT = sample_instance()
+MADE = sample_rig(CHAT)
+DECLARED = Deployed(MADE, CHAT, sample_installation())
 STARTED_FROM = {unit_state.unit: unit_state.started_from for unit_state in DECLARED.unit_states}
 
 
 @dataclass
-class Host:
+class ContestHost:
     """What it is told, and which commands fail, by a piece of their text."""
 
     told: list[str] = field(default_factory=list)
@@ -53,16 +53,16 @@ class Host:
 
 
 @pytest.fixture
-def host(monkeypatch: pytest.MonkeyPatch) -> Host:
-    made = Host()
-    monkeypatch.setattr(contest_module, "Root", lambda target: made)
+def host(monkeypatch: pytest.MonkeyPatch) -> ContestHost:
+    made = ContestHost()
+    monkeypatch.setattr(contest_module, "RootShell", lambda target: made)
     monkeypatch.setattr(contest_module, "DeployLock", lambda target, doing: made)
     return made
 
 
 @pytest.mark.parametrize("error", [None, RuntimeError, KeyboardInterrupt, SystemExit])
 def test_the_unit_serves_after_it_and_then_the_deploy_lock_is_free(
-    host: Host, error: type[BaseException] | None
+    host: ContestHost, error: type[BaseException] | None
 ) -> None:
     if error:
         with pytest.raises(error), contest(SimpleNamespace(), DECLARED, "bench", lambda text: None) as found:
@@ -78,7 +78,7 @@ def test_the_unit_serves_after_it_and_then_the_deploy_lock_is_free(
     assert host.released
 
 
-def test_the_way_back_is_there_before_anything_is_stopped(host: Host) -> None:
+def test_the_way_back_is_there_before_anything_is_stopped(host: ContestHost) -> None:
     with contest(SimpleNamespace(), DECLARED, "bench", lambda text: None) as found:
         found.serve("bare")
     started = next(number for number, script in enumerate(host.told) if f"--unit={GUARD_UNIT}" in script)
@@ -86,10 +86,10 @@ def test_the_way_back_is_there_before_anything_is_stopped(host: Host) -> None:
     assert started < stopped
 
 
-@pytest.mark.parametrize("error", [Failed("it crashed"), OSError("the connection is gone")])
-def test_a_unit_that_does_not_come_back_is_left_to_the_host(host: Host, error: Exception) -> None:
+@pytest.mark.parametrize("error", [RootCommandFailed("it crashed"), OSError("the connection is gone")])
+def test_a_unit_that_does_not_come_back_is_left_to_the_host(host: ContestHost, error: Exception) -> None:
     with (
-        pytest.raises(NotMeasured, match=r"(it crashed|is gone)\nnot back: .*; the host starts what is missing"),
+        pytest.raises(MeasurementFailed, match=r"(it crashed|is gone)\nnot back: .*; the host starts what is missing"),
         contest(SimpleNamespace(), DECLARED, "bench", lambda text: None),
     ):
         host.fails[f"systemctl start {CHAT.unit} ||"] = error
@@ -97,32 +97,32 @@ def test_a_unit_that_does_not_come_back_is_left_to_the_host(host: Host, error: E
     assert host.released
 
 
-def test_nothing_is_touched_while_somebody_else_is_at_the_host(host: Host) -> None:
+def test_nothing_is_touched_while_somebody_else_is_at_the_host(host: ContestHost) -> None:
     host.refused = "ana@desk holds the deploy lock"
-    with pytest.raises(NotMeasured, match="refused: ana@desk"):
+    with pytest.raises(MeasurementFailed, match="refused: ana@desk"):
         contest(SimpleNamespace(), DECLARED, "bench", lambda text: None).__enter__()
     assert host.told == []
 
 
 @pytest.mark.parametrize("name", STARTED_FROM)
-def test_an_instance_that_does_not_run_or_has_no_port_is_left_as_it_is(host: Host, name: str) -> None:
-    host.fails[f"is-active {name}"] = Failed("exit status 3")
-    with pytest.raises(NotMeasured, match=f"{name} does not run: deploy it first"):
+def test_an_instance_that_does_not_run_or_has_no_port_is_left_as_it_is(host: ContestHost, name: str) -> None:
+    host.fails[f"is-active {name}"] = RootCommandFailed("exit status 3")
+    with pytest.raises(MeasurementFailed, match=f"{name} does not run: deploy it first"):
         contest(SimpleNamespace(), DECLARED, "bench", lambda text: None).__enter__()
     assert not any(word in script for script in host.told for word in ("stop", "start"))
     assert host.released
 
 
 @pytest.mark.parametrize("name", STARTED_FROM)
-def test_an_instance_of_another_declaration_is_left_as_it_is(host: Host, name: str) -> None:
+def test_an_instance_of_another_declaration_is_left_as_it_is(host: ContestHost, name: str) -> None:
     host.started_from[name] = "0" * 64
-    with pytest.raises(NotMeasured, match=f"{name} was not started from what the inventory declares"):
+    with pytest.raises(MeasurementFailed, match=f"{name} was not started from what the inventory declares"):
         contest(SimpleNamespace(), DECLARED, "bench", lambda text: None).__enter__()
     assert not any(word in script for script in host.told for word in ("stop", "systemctl start"))
     assert host.released
 
 
-def test_one_process_is_stopped_before_the_other_is_started(host: Host) -> None:
+def test_one_process_is_stopped_before_the_other_is_started(host: ContestHost) -> None:
     found = Contest(host, host, DECLARED)  # type: ignore[arg-type]
     found.serve("unit")
     found.serve("bare")
@@ -131,15 +131,17 @@ def test_one_process_is_stopped_before_the_other_is_started(host: Host) -> None:
     assert stops[0] < host.index(f"systemctl start {CHAT.unit}") < stops[1] < host.index("systemd-run")
 
 
-def test_without_the_deploy_lock_nothing_goes_on(host: Host) -> None:
+def test_without_the_deploy_lock_nothing_goes_on(host: ContestHost) -> None:
     found = Contest(host, host, DECLARED)  # type: ignore[arg-type]
     host.lost = "the host released it"
-    with pytest.raises(NotMeasured, match="the deploy lock is gone"):
+    with pytest.raises(MeasurementFailed, match="the deploy lock is gone"):
         found.serve("bare")
     assert host.told == []
 
 
-def test_unit_and_port_are_the_same_process_asked_alternately(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unit_and_port_are_the_same_process_asked_alternately(
+    host: ContestHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = {"first_s": 0.1, "gaps_s": [0.1], "total_s": 0.2, "tokens": 2}
     asked: list[tuple[str, int, int]] = []
 
@@ -150,7 +152,7 @@ def test_unit_and_port_are_the_same_process_asked_alternately(host: Host, monkey
 
     monkeypatch.setattr(Contest, "load", load)
     monkeypatch.setattr(serving, "_machine", lambda box, instance, found: None)
-    installations = {CHAT.installed_as: installation()}
+    installations = {CHAT.installed_as: sample_installation()}
     box = SimpleNamespace(rig=MADE, target=None, desired=lambda: SimpleNamespace(installations=installations))
     report = measure(box, CHAT, [3], 1, 2, 3, 2, lambda text: None)  # type: ignore[arg-type]
     places = DECLARED.places
@@ -171,10 +173,12 @@ def test_unit_and_port_are_the_same_process_asked_alternately(host: Host, monkey
     assert {row.way: len(row.loads) for row in report.rows} == {"bare": 6, "unit": 6, "port": 6}
 
 
-def test_another_instance_takes_the_place_of_the_bare_process(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = instance("code", port=8021)
-    both = rig(CHAT, code)
-    mine, other = (Deployed(both, one, installation()) for one in (CHAT, code))
+def test_another_instance_takes_the_place_of_the_bare_process(
+    host: ContestHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = sample_instance("code", port=8021)
+    both = sample_rig(CHAT, code)
+    mine, other = (Deployed(both, one, sample_installation()) for one in (CHAT, code))
     for unit_state in (*mine.unit_states, *other.unit_states):
         host.started_from[unit_state.unit] = unit_state.started_from
     one = {"first_s": 0.1, "gaps_s": [0.1], "total_s": 0.2, "tokens": 2}
@@ -187,11 +191,11 @@ def test_another_instance_takes_the_place_of_the_bare_process(host: Host, monkey
 
     monkeypatch.setattr(Contest, "load", load)
     monkeypatch.setattr(serving, "_machine", lambda box, instance, found: None)
-    made = {CHAT.installed_as: installation()}
+    made = {CHAT.installed_as: sample_installation()}
     box = SimpleNamespace(rig=both, target=None, desired=lambda: SimpleNamespace(installations=made))
     report = measure(box, CHAT, [3], 1, 2, 1, 1, lambda text: None, code)  # type: ignore[arg-type]
     assert {row.way: len(row.loads) for row in report.rows} == {"other": 1, "unit": 1, "port": 1}
-    assert report.beside == {"unit": "other", "port": "unit"}
+    assert report.baseline_ways == {"unit": "other", "port": "unit"}
     assert {name: len(taken) for name, taken in report.starts.items()} == {"unit": 1, "other": 1}
     assert (code.socket, other.key_file) in asked
     assert (CHAT.socket, mine.key_file) in asked
@@ -205,16 +209,16 @@ def test_another_instance_takes_the_place_of_the_bare_process(host: Host, monkey
     assert f"systemctl start {CHAT.unit} {code.unit}" in guarded
 
 
-def test_requests_that_no_slot_has_room_for_are_refused(host: Host) -> None:
+def test_requests_that_no_slot_has_room_for_are_refused(host: ContestHost) -> None:
     room = CHAT.variant.context_per_sequence
-    box = Box("box", MADE, SimpleNamespace())
-    with pytest.raises(NotMeasured, match=f"has {room} tokens: no room for 200 and an answer of {room}"):
+    box = ConnectedHost("box", MADE, SimpleNamespace())
+    with pytest.raises(MeasurementFailed, match=f"has {room} tokens: no room for 200 and an answer of {room}"):
         measure(box, CHAT, [1], 1, room, 1, 1, lambda text: None)
     assert host.told == []
 
 
 def test_both_processes_may_be_up_at_once_and_are_asked_load_by_load(
-    host: Host, monkeypatch: pytest.MonkeyPatch
+    host: ContestHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = {"first_s": 0.1, "gaps_s": [0.1], "total_s": 0.2, "tokens": 2}
     asked: list[str] = []
@@ -227,7 +231,7 @@ def test_both_processes_may_be_up_at_once_and_are_asked_load_by_load(
 
     monkeypatch.setattr(Contest, "load", load)
     monkeypatch.setattr(serving, "_machine", lambda box, instance, found: None)
-    installations = {CHAT.installed_as: installation()}
+    installations = {CHAT.installed_as: sample_installation()}
     box = SimpleNamespace(rig=MADE, target=None, desired=lambda: SimpleNamespace(installations=installations))
     measure(box, CHAT, [3], 1, 2, 2, 2, lambda text: None, together=True)  # type: ignore[arg-type]
     names = {at: way for way, at in DECLARED.places.items()}

@@ -13,32 +13,32 @@ from pathlib import Path
 
 import pytest
 
-from bench.figures import Load, Request
+from bench.load_figures import LoadTimes, RequestTimes
 from benchmarks import litellm, locked
 from benchmarks.fronted import LITELLM, PACED, PLAIN, PORT, REAL, SOCKET, TLS
 from benchmarks.fronts import Crowd, Large, Report, Row, parse
-from benchmarks.streams import MESSAGE, Asked, Place, body
+from benchmarks.http_streams import MESSAGE, ServerAddress, StreamRequest, render_body
 from rigwright.paths import ROOT
-from tests.unit.weights_world import until
+from tests.unit.weights_world import wait_until
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Asked]:
+def engine(tmp_path: Path) -> Iterator[StreamRequest]:
     """The stand-in, and a load of two streams for it."""
     path = tmp_path / "api.sock"
     process = subprocess.Popen([sys.executable, "-I", str(ROOT / "benchmarks/paced.py"), str(path)])
-    until(path.is_socket)
-    yield Asked(Place(str(path)), PACED, streams=2, seconds=0, tokens=4, more='{"interval_ms": 30}')
+    wait_until(path.is_socket)
+    yield StreamRequest(ServerAddress(str(path)), PACED, streams=2, seconds=0, tokens=4, more='{"interval_ms": 30}')
     process.terminate()
     process.wait()
 
 
-def put_on(asked: Asked) -> subprocess.CompletedProcess[str]:
-    program = [sys.executable, "-I", str(ROOT / "benchmarks/streams.py")]
+def put_on(asked: StreamRequest) -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, "-I", str(ROOT / "benchmarks/http_streams.py")]
     return subprocess.run(program, input=json.dumps(asdict(asked)), capture_output=True, text=True)
 
 
-def test_the_stand_in_keeps_its_pace_and_the_client_sees_it(engine: Asked) -> None:
+def test_the_stand_in_keeps_its_pace_and_the_client_sees_it(engine: StreamRequest) -> None:
     for asked in (engine, replace(engine, kept=False), replace(engine, seconds=0.3)):
         load = parse(put_on(asked).stdout)
         assert len(load.requests) == 2 if not asked.seconds else len(load.requests) > 2
@@ -49,7 +49,7 @@ def test_the_stand_in_keeps_its_pace_and_the_client_sees_it(engine: Asked) -> No
             assert one.total_s >= one.first_s + sum(one.gaps_s)
 
 
-class Ends(socketserver.StreamRequestHandler):
+class ClosingHandler(socketserver.StreamRequestHandler):
     """Says that it keeps a connection, and ends it after one answer, as llama.cpp does after a stream."""
 
     def handle(self) -> None:
@@ -66,21 +66,21 @@ class Ends(socketserver.StreamRequestHandler):
 
 def test_a_kept_connection_that_a_server_ends_after_its_answer_is_made_again(tmp_path: Path) -> None:
     path = tmp_path / "api.sock"
-    with socketserver.ThreadingUnixStreamServer(str(path), Ends) as server:
+    with socketserver.ThreadingUnixStreamServer(str(path), ClosingHandler) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        done = put_on(Asked(Place(str(path)), REAL, streams=2, seconds=0.3, tokens=1))
+        done = put_on(StreamRequest(ServerAddress(str(path)), REAL, streams=2, seconds=0.3, tokens=1))
         server.shutdown()
     assert len(parse(done.stdout).requests) > 2, done.stderr
 
 
-def test_what_is_not_streamed_comes_at_once_and_large_bodies_are_read(engine: Asked) -> None:
+def test_what_is_not_streamed_comes_at_once_and_large_bodies_are_read(engine: StreamRequest) -> None:
     load = parse(put_on(replace(engine, stream=False, prompt=3_000_000)).stdout)
     assert [one.tokens for one in load.requests] == [4, 4]
     assert [one.gaps_s for one in load.requests] == [(), ()]
 
 
-def test_an_answer_that_is_refused_or_short_is_no_figure(engine: Asked) -> None:
-    gone = put_on(replace(engine, place=Place("/nowhere/api.sock")))
+def test_an_answer_that_is_refused_or_short_is_no_figure(engine: StreamRequest) -> None:
+    gone = put_on(replace(engine, place=ServerAddress("/nowhere/api.sock")))
     assert (gone.returncode, gone.stderr) == (1, "FileNotFoundError: [Errno 2] No such file or directory\n")
     # the first of two members of one name is what the stand-in goes by
     short = put_on(replace(engine, tokens=0))
@@ -89,10 +89,10 @@ def test_an_answer_that_is_refused_or_short_is_no_figure(engine: Asked) -> None:
 
 
 def test_a_large_body_is_a_conversation_that_no_other_one_begins_with() -> None:
-    asked = Asked(Place(""), PACED, 1, 0, 8, prompt=10 * MESSAGE, more='{"cache_prompt": false}')
-    first, second = (json.loads(body(asked)) for _ in range(2))
+    asked = StreamRequest(ServerAddress(""), PACED, 1, 0, 8, prompt=10 * MESSAGE, more='{"cache_prompt": false}')
+    first, second = (json.loads(render_body(asked)) for _ in range(2))
     assert len(first["messages"]) == 10
-    assert len(body(asked)) > 10 * MESSAGE
+    assert len(render_body(asked)) > 10 * MESSAGE
     assert first["messages"][0] != second["messages"][0]
     assert (first["cache_prompt"], first["max_tokens"], first["stream"]) == (False, 8, True)
 
@@ -103,8 +103,8 @@ def test_what_is_no_figure_is_not_taken_for_one(said: str) -> None:
         parse(said)
 
 
-def load(first_s: float, total_s: float = 1.0) -> Load:
-    return Load(2.0, (Request(first_s, (0.04,), total_s, 16),) * 4)
+def load(first_s: float, total_s: float = 1.0) -> LoadTimes:
+    return LoadTimes(2.0, (RequestTimes(first_s, (0.04,), total_s, 16),) * 4)
 
 
 def report(**changes: object) -> Report:

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from bench.figures import parse
-from bench.load import Asked, Connection
+from bench.load_figures import parse_load
+from bench.load_program import LoadConnection, LoadRequest
 from bench.serving import PROGRAM
-from tests.unit.sse_server import KEY, Speaker, sse_server
+from tests.unit.sse_server import KEY, SseSpeaker, run_sse_server
 
 PATHS = ("/completion", "/v1/completions")
 
 
-def run(asked: Asked) -> subprocess.CompletedProcess[str]:
+def run(asked: LoadRequest) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-I", "-", json.dumps(asdict(asked))]
     return subprocess.run(command, input=PROGRAM.read_text(), capture_output=True, text=True, check=False)
 
@@ -35,12 +35,14 @@ def key_file(tmp_path: Path) -> str:
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("over", ["socket", "port"])
 def test_every_request_is_timed_by_its_client(key_file: str, tmp_path: Path, over: str, path: str) -> None:
-    with sse_server(Speaker(gap_s=0.02), tmp_path / "s" if over == "socket" else None) as (files, at):
+    with run_sse_server(SseSpeaker(gap_s=0.02), tmp_path / "s" if over == "socket" else None) as (files, at):
         done = run(
-            Asked(at, key_file, slots=4, streams=3, requests=2, prompt_tokens=20, output_tokens=5, seed=1, path=path)
+            LoadRequest(
+                at, key_file, slots=4, streams=3, requests=2, prompt_tokens=20, output_tokens=5, seed=1, path=path
+            )
         )
     assert done.returncode == 0, done.stderr
-    load = parse(done.stdout, requests=6, tokens=5)
+    load = parse_load(done.stdout, requests=6, tokens=5)
     assert len(files.asked) == 6
     for one in load.requests:
         assert len(one.gaps_s) == 4
@@ -55,7 +57,7 @@ def test_every_request_is_timed_by_its_client(key_file: str, tmp_path: Path, ove
 
 def test_a_port_is_reached_without_nagle_and_without_looking_up_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", None)
-    with sse_server(Speaker()) as (_, at), closing(Connection(at)) as connection:
+    with run_sse_server(SseSpeaker()) as (_, at), closing(LoadConnection(at)) as connection:
         connection.connect()
         assert connection.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
@@ -63,8 +65,8 @@ def test_a_port_is_reached_without_nagle_and_without_looking_up_a_name(monkeypat
 def test_no_request_has_anothers_prompt_and_the_same_run_has_the_same_ones(key_file: str) -> None:
     asked = []
     for seed in (1, 1, 2):
-        with sse_server(Speaker()) as (files, at):
-            assert run(Asked(at, key_file, 4, 2, 3, prompt_tokens=20, output_tokens=2, seed=seed)).returncode == 0
+        with run_sse_server(SseSpeaker()) as (files, at):
+            assert run(LoadRequest(at, key_file, 4, 2, 3, prompt_tokens=20, output_tokens=2, seed=seed)).returncode == 0
         asked.append(sorted(one.body for one in files.asked))
     assert asked[0] == asked[1]
     assert len({*asked[0], *asked[2]}) == 12
@@ -74,8 +76,8 @@ def test_no_request_has_anothers_prompt_and_the_same_run_has_the_same_ones(key_f
 
 
 def test_openais_protocol_is_asked_for_as_many_tokens_and_for_their_number(key_file: str) -> None:
-    with sse_server(Speaker()) as (files, at):
-        assert run(Asked(at, key_file, 4, 2, 1, 20, 3, seed=1, path="/v1/completions")).returncode == 0
+    with run_sse_server(SseSpeaker()) as (files, at):
+        assert run(LoadRequest(at, key_file, 4, 2, 1, 20, 3, seed=1, path="/v1/completions")).returncode == 0
     for one in (json.loads(one.body) for one in files.asked):
         assert (one["max_tokens"], one["ignore_eos"], one["stream_options"]) == (3, True, {"include_usage": True})
         # a server that does not know a name refuses the request, or says so each time
@@ -83,8 +85,8 @@ def test_openais_protocol_is_asked_for_as_many_tokens_and_for_their_number(key_f
 
 
 def test_a_stream_keeps_to_a_slot_of_its_own_as_far_as_there_are_slots(key_file: str) -> None:
-    with sse_server(Speaker()) as (files, at):
-        assert run(Asked(at, key_file, 2, 3, 2, prompt_tokens=20, output_tokens=2, seed=1)).returncode == 0
+    with run_sse_server(SseSpeaker()) as (files, at):
+        assert run(LoadRequest(at, key_file, 2, 3, 2, prompt_tokens=20, output_tokens=2, seed=1)).returncode == 0
     slots = [json.loads(one.body)["id_slot"] for one in files.asked]
     # three streams of two requests on two slots: the third shares the first one's
     assert sorted(slots) == [0, 0, 0, 0, 1, 1]
@@ -94,17 +96,17 @@ def test_a_stream_keeps_to_a_slot_of_its_own_as_far_as_there_are_slots(key_file:
 @pytest.mark.parametrize(
     ("speaker", "words"),
     [
-        (Speaker(error=True), "no room"),
-        (Speaker(cut=True), "the answer ends in the middle"),
-        (Speaker(words=0), "the answer ends in the middle"),
+        (SseSpeaker(error=True), "no room"),
+        (SseSpeaker(cut=True), "the answer ends in the middle"),
+        (SseSpeaker(words=0), "the answer ends in the middle"),
     ],
     ids=["error", "cut", "nothing"],
 )
 def test_an_answer_that_is_none_fails_the_run_in_one_line(
-    key_file: str, speaker: Speaker, words: str, path: str
+    key_file: str, speaker: SseSpeaker, words: str, path: str
 ) -> None:
-    with sse_server(speaker) as (_, at):
-        done = run(Asked(at, key_file, 4, 2, 1, 20, 3, seed=1, path=path))
+    with run_sse_server(speaker) as (_, at):
+        done = run(LoadRequest(at, key_file, 4, 2, 1, 20, 3, seed=1, path=path))
     assert (done.returncode, done.stdout) == (1, "")
     assert words in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -113,8 +115,8 @@ def test_an_answer_that_is_none_fails_the_run_in_one_line(
 def test_a_wrong_key_is_said_and_never_shown(tmp_path: Path) -> None:
     path = tmp_path / "key"
     path.write_text("not-the-key\n")
-    with sse_server(Speaker()) as (_, at):
-        done = run(Asked(at, str(path), 4, 1, 1, 20, 3, seed=1))
+    with run_sse_server(SseSpeaker()) as (_, at):
+        done = run(LoadRequest(at, str(path), 4, 1, 1, 20, 3, seed=1))
     assert done.returncode == 1
     assert "HTTP status 401" in done.stderr
     assert "not-the-key" not in done.stderr

@@ -13,35 +13,35 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bench import contest as contest_module
-from bench.contest import GUARD_UNIT, LOAD_UNIT, NotMeasured
-from bench.offline import command, parse, properties
-from checks.looking import Box
-from cli import clients, main
-from cli.clients import Interrupt
+from bench.contest import GUARD_UNIT, LOAD_UNIT, MeasurementFailed
+from bench.offline_job import offline_command, parse_result, transient_properties
+from checks.connections import ConnectedHost
+from cli import instance_access, main
+from cli.instance_access import InterruptHandler
 from rigwright.engines import kind_of
-from rigwright.engines.offline import Wanted
-from rigwright.engines.vllm.offline import PROGRAM
+from rigwright.engines.offline_bench import OfflineBenchSpec
+from rigwright.engines.vllm.offline_bench import PROGRAM
 from rigwright.engines.vllm.offline_program import SAID, known
 from rigwright.model.installation import Installation
 from rigwright.model.rig import COMPILED
-from rigwright.serving.listeners import listener
-from rigwright.serving.units import OWNED, unit
-from roles.root import Failed
+from rigwright.serving.instance_units import OWNED_HEADER, build_unit
+from rigwright.serving.listeners import build_listener
+from roles.root_shell import RootCommandFailed
 from tests.unit import samples
-from tests.unit.test_bench_contest import Host
-from tests.unit.vllm_samples import environment, rig, vllm
+from tests.unit.test_bench_contest import ContestHost
+from tests.unit.vllm_samples import vllm_environment, vllm_instance, vllm_rig
 
-CHAT = vllm(max_model_len=4096, max_num_seqs=4, tool_call_parser="hermes")
-RIG = rig(CHAT)
-MADE = environment(RIG)
-UNIT = unit(RIG, CHAT, MADE)
-WANTED = Wanted("throughput", 20, 64, 16)
+CHAT = vllm_instance(max_model_len=4096, max_num_seqs=4, tool_call_parser="hermes")
+RIG = vllm_rig(CHAT)
+MADE = vllm_environment(RIG)
+UNIT = build_unit(RIG, CHAT, MADE)
+WANTED = OfflineBenchSpec("throughput", 20, 64, 16)
 FIGURES = {"elapsed_time": 2.0, "num_requests": 20, "total_num_tokens": 1600}
 FIGURES |= {"requests_per_second": 10.0, "tokens_per_second": 800.0}
 
 
 def test_the_bench_has_all_of_the_instances_unit_but_what_is_of_serving() -> None:
-    made = properties(UNIT.text)
+    made = transient_properties(UNIT.text)
     kept = {one.removeprefix("--property=") for one in made}
     for line in (
         *("PrivateNetwork=yes", "ProtectSystem=strict", "CapabilityBoundingSet=", "SystemCallFilter=@system-service"),
@@ -71,17 +71,17 @@ def test_it_is_told_what_is_served_and_what_is_wanted() -> None:
     assert f"--model={RIG.roots.models}/{CHAT.parts[0].files[0].weight_folder}" in made.command
     # where it listens and by which key is no matter of a bench's
     assert not [word for word in made.command if word.startswith("--uds") or "credentials" in word.lower()]
-    made = kind_of(CHAT).offline(RIG, CHAT, MADE, Wanted("latency", 8, 64, 16, 5))
+    made = kind_of(CHAT).offline(RIG, CHAT, MADE, OfflineBenchSpec("latency", 8, 64, 16, 5))
     assert made is not None
     assert {"--batch-size=8", "--num-iters=5", "--num-iters-warmup=3"} <= set(made.command)
-    said = command(UNIT.text, made)
+    said = offline_command(UNIT.text, made)
     assert f" --unit={LOAD_UNIT} " in said
     assert "$" not in said.replace("$$", "")
 
 
 def test_engines_without_such_a_bench_have_none() -> None:
-    one = samples.instance()
-    assert kind_of(one).offline(samples.rig(one), one, samples.installation(), WANTED) is None
+    one = samples.sample_instance()
+    assert kind_of(one).offline(samples.sample_rig(one), one, samples.sample_installation(), WANTED) is None
 
 
 def test_a_bench_knows_fewer_options_than_a_server() -> None:
@@ -145,11 +145,11 @@ def test_the_program_runs_vllms_own(tmp_path: Path, lacks: str) -> None:
     ],
 )
 def test_what_an_engine_says_is_figures_or_nothing(said: str) -> None:
-    with pytest.raises(NotMeasured, match="without figures"):
-        parse("throughput", f"{said}\n\x1b[2J gone", SAID)
+    with pytest.raises(MeasurementFailed, match="without figures"):
+        parse_result("throughput", f"{said}\n\x1b[2J gone", SAID)
 
 
-class Serving(Host):
+class OfflineBenchHost(ContestHost):
     """A host on which the bench says something."""
 
     said: str = f"loading\n{SAID}{json.dumps(FIGURES)}\n"
@@ -169,42 +169,44 @@ Measuring = Callable[..., Result]
 
 
 @pytest.fixture
-def host(monkeypatch: pytest.MonkeyPatch) -> Serving:
-    states = (UNIT.unit_state, listener(RIG, CHAT, OWNED).unit_state)
-    made = Serving(started_from={one.unit: one.started_from for one in states})
-    monkeypatch.setattr(contest_module, "Root", lambda target: made)
+def host(monkeypatch: pytest.MonkeyPatch) -> OfflineBenchHost:
+    states = (UNIT.unit_state, build_listener(RIG, CHAT, OWNED_HEADER).unit_state)
+    made = OfflineBenchHost(started_from={one.unit: one.started_from for one in states})
+    monkeypatch.setattr(contest_module, "RootShell", lambda target: made)
     monkeypatch.setattr(contest_module, "DeployLock", lambda target, doing: made)
     return made
 
 
 @pytest.fixture
-def measuring(host: Serving, monkeypatch: pytest.MonkeyPatch) -> Measuring:
+def measuring(host: OfflineBenchHost, monkeypatch: pytest.MonkeyPatch) -> Measuring:
     """Run a verb over that host."""
     desired = SimpleNamespace(
         installations={CHAT.installed_as: MADE},
         generation=SimpleNamespace(files={f"units/{CHAT.unit}": UNIT.text}),
     )
 
-    class Found(Box):
-        def desired(self) -> object:  # type: ignore[override]
+    class Found(ConnectedHost):
+        def resolve_desired(self) -> object:  # type: ignore[override]
             return desired
 
     def run(*words: str) -> Result:
         found = [Found("box1", RIG, SimpleNamespace())]
-        monkeypatch.setattr(clients, "boxes", lambda _, __, judge: judge({"box1": RIG}) or (found, {}))
+        monkeypatch.setattr(
+            instance_access, "connect_inventory", lambda _, __, judge: judge({"box1": RIG}) or (found, {})
+        )
         return CliRunner().invoke(main, ["bench", *words, __file__, "--instance=chat"])
 
     return run
 
 
-def serves_again(host: Serving) -> bool:
+def serves_again(host: OfflineBenchHost) -> bool:
     """Whether it was stopped, and after all of it started again, and the host's own way back was taken away last."""
     stopped = next(n for n, one in enumerate(host.told) if f"systemctl stop {CHAT.unit}" in one)
     return stopped < host.index(f"systemctl start {CHAT.unit}") < host.index(f"systemctl stop {GUARD_UNIT}")
 
 
 def test_a_throughput_is_told_and_the_instance_serves_again(
-    measuring: Measuring, host: Serving, tmp_path: Path
+    measuring: Measuring, host: OfflineBenchHost, tmp_path: Path
 ) -> None:
     done = measuring("throughput", "--stop", f"--json={tmp_path / 'f.json'}", "--output-tokens=100")
     assert done.exit_code == 0, done.output
@@ -215,7 +217,7 @@ def test_a_throughput_is_told_and_the_instance_serves_again(
     assert host.index(f"--unit={GUARD_UNIT}") < host.index(f"--unit={LOAD_UNIT} ")
 
 
-def test_a_latency_is_of_a_whole_batch(measuring: Measuring, host: Serving) -> None:
+def test_a_latency_is_of_a_whole_batch(measuring: Measuring, host: OfflineBenchHost) -> None:
     told = {"avg_latency": 2.0, "latencies": [2.0, 2.0, 4.0], "percentiles": {"50": 2.0}}
     host.said = f"{SAID}{json.dumps(told)}\n"
     done = measuring("latency", "--stop", "--batch=4", "--output-tokens=10")
@@ -223,20 +225,20 @@ def test_a_latency_is_of_a_whole_batch(measuring: Measuring, host: Serving) -> N
     assert "a batch takes 2.000 s (P50), 3.600 s (P90): 20.0 tokens/s of answers" in done.output
 
 
-def test_it_is_not_stopped_without_consent(measuring: Measuring, host: Serving) -> None:
+def test_it_is_not_stopped_without_consent(measuring: Measuring, host: OfflineBenchHost) -> None:
     done = measuring("throughput")
     assert (done.exit_code, host.told) == (2, [])
     assert "chat has to be stopped for it" in done.output
 
 
-def test_what_has_no_room_is_refused_before_anything_is_stopped(measuring: Measuring, host: Serving) -> None:
+def test_what_has_no_room_is_refused_before_anything_is_stopped(measuring: Measuring, host: OfflineBenchHost) -> None:
     done = measuring("throughput", "--stop", "--input-tokens=4090")
     assert (done.exit_code, host.told) == (2, [])
     assert "has room for 4096 tokens" in done.output
 
 
-def test_a_bench_that_fails_leaves_an_instance_that_serves(measuring: Measuring, host: Serving) -> None:
-    host.fails = {f"--unit={LOAD_UNIT} ": Failed("CUDA \x1b[2J out of memory")}
+def test_a_bench_that_fails_leaves_an_instance_that_serves(measuring: Measuring, host: OfflineBenchHost) -> None:
+    host.fails = {f"--unit={LOAD_UNIT} ": RootCommandFailed("CUDA \x1b[2J out of memory")}
     done = measuring("throughput", "--stop")
     assert done.exit_code == 1
     assert "box1: CUDA \\x1b[2J out of memory" in done.output
@@ -244,15 +246,15 @@ def test_a_bench_that_fails_leaves_an_instance_that_serves(measuring: Measuring,
 
 
 def test_an_interrupt_ends_it_and_the_instance_serves_again(
-    measuring: Measuring, host: Serving, monkeypatch: pytest.MonkeyPatch
+    measuring: Measuring, host: OfflineBenchHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[Interrupt] = []
-    begin = Interrupt.__init__
-    monkeypatch.setattr(Interrupt, "__init__", lambda self: (begin(self), made.append(self))[0])
+    made: list[InterruptHandler] = []
+    begin = InterruptHandler.__init__
+    monkeypatch.setattr(InterruptHandler, "__init__", lambda self: (begin(self), made.append(self))[0])
 
     def interrupted() -> None:
-        made[0]._interrupted()
-        raise Failed("the job was ended")
+        made[0]._handle_interrupt()
+        raise RootCommandFailed("the job was ended")
 
     host.on_run = interrupted
     done = measuring("throughput", "--stop")
@@ -262,7 +264,7 @@ def test_an_interrupt_ends_it_and_the_instance_serves_again(
     assert serves_again(host)
 
 
-def test_somebody_elses_turn_is_not_disturbed(measuring: Measuring, host: Serving) -> None:
+def test_somebody_elses_turn_is_not_disturbed(measuring: Measuring, host: OfflineBenchHost) -> None:
     host.refused = "somebody deploys"
     done = measuring("throughput", "--stop")
     assert done.exit_code == 2

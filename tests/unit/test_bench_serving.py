@@ -10,26 +10,34 @@ from pathlib import PurePosixPath
 import pytest
 from click.testing import CliRunner
 
-from bench.contest import BARE_SOCKET, BARE_UNIT, GUARD_UNIT, LOAD_UNIT, Deployed, NotMeasured, guard, start_bare
-from bench.figures import Load, Machine, Report, Request, Row, parse, percentile
-from bench.interval import Interval, interval
+from bench.confidence_interval import ConfidenceInterval, confidence_interval
+from bench.contest import BARE_SOCKET, BARE_UNIT, GUARD_UNIT, LOAD_UNIT, Deployed, MeasurementFailed, guard, start_bare
+from bench.load_figures import (
+    LoadTimes,
+    MeasuredMachine,
+    RequestTimes,
+    ServingReport,
+    ServingRow,
+    parse_load,
+    percentile,
+)
 from cli import main
 from cli.bench_serving import _port, _rows, _sure
 from rigwright.engines import kind_of
-from rigwright.engines.kind import Sandbox, Service
-from rigwright.engines.llama_cpp.command import command
+from rigwright.engines.kind import Sandbox, ServiceSpec
+from rigwright.engines.llama_cpp.command import server_command
 from rigwright.host.locks import DEPLOY_LOCK
 from rigwright.model.rig import COMPILED
-from rigwright.serving.units import credential_path
-from tests.unit.samples import installation, instance, rig
+from rigwright.serving.instance_units import credential_path
+from tests.unit.samples import sample_installation, sample_instance, sample_rig
 
-ENGINE = installation()
+ENGINE = sample_installation()
 
 
 def test_the_bare_command_is_the_units_but_for_socket_and_key() -> None:
-    one = instance()
-    found = Deployed(rig(one), one, ENGINE)
-    declared = command(found.rig, one, found.rig.installed(ENGINE.folder))
+    one = sample_instance()
+    found = Deployed(sample_rig(one), one, ENGINE)
+    declared = server_command(found.rig, one, found.rig.installation_path(ENGINE.folder))
     changed = {word: new for word, new in zip(declared, found.bare, strict=True) if word != new}
     assert changed == {one.socket: BARE_SOCKET, "${CREDENTIALS_DIRECTORY}/api-key": credential_path(found.rig, one)}
     assert found.environment_file == f"/etc/rigwright/current/env/{one.name}"
@@ -37,17 +45,17 @@ def test_the_bare_command_is_the_units_but_for_socket_and_key() -> None:
 
 
 def test_a_command_that_would_take_the_units_socket_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = instance()
-    found = Deployed(rig(one), one, ENGINE)
-    made = Service((found.program, f"--listen=unix:{one.socket}"), {}, Sandbox(0, 0))
+    one = sample_instance()
+    found = Deployed(sample_rig(one), one, ENGINE)
+    made = ServiceSpec((found.program, f"--listen=unix:{one.socket}"), {}, Sandbox(0, 0))
     monkeypatch.setattr(type(kind_of(one)), "service", lambda *_: made)
-    with pytest.raises(NotMeasured, match=f"the command line of {one.name} has no word {one.socket}"):
+    with pytest.raises(MeasurementFailed, match=f"the command line of {one.name} has no word {one.socket}"):
         start_bare(found)
 
 
 def test_the_bare_process_has_the_units_environment_and_none_of_its_limits() -> None:
-    one = instance(flags={"alias-text": "a $HOME %n"})
-    found = Deployed(rig(one), one, ENGINE)
+    one = sample_instance(flags={"alias-text": "a $HOME %n"})
+    found = Deployed(sample_rig(one), one, ENGINE)
     words = shlex.split(start_bare(found))
     properties = [word.partition("=")[2] for word in words if word.startswith(("--property", "-p"))]
     # its socket lies where nobody but root comes to
@@ -60,18 +68,18 @@ def test_the_bare_process_has_the_units_environment_and_none_of_its_limits() -> 
 
 
 def test_a_socket_may_be_an_options_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = instance()
-    found = Deployed(rig(one), one, ENGINE)
-    made = Service((found.program, f"--uds={one.socket}"), {}, Sandbox(0, 0))
+    one = sample_instance()
+    found = Deployed(sample_rig(one), one, ENGINE)
+    made = ServiceSpec((found.program, f"--uds={one.socket}"), {}, Sandbox(0, 0))
     monkeypatch.setattr(type(kind_of(one)), "service", lambda *_: made)
     assert found.bare == [found.program, f"--uds={BARE_SOCKET}"]
 
 
 def test_what_the_bare_process_compiles_stays_the_units(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = instance()
-    found = Deployed(rig(one), one, ENGINE)
-    cache = found.rig.cache(one)
-    made = Service((found.program, one.socket), {}, Sandbox(0, 0), cache=f"{cache}/some")
+    one = sample_instance()
+    found = Deployed(sample_rig(one), one, ENGINE)
+    cache = found.rig.cache_folder(one)
+    made = ServiceSpec((found.program, one.socket), {}, Sandbox(0, 0), cache=f"{cache}/some")
     monkeypatch.setattr(type(kind_of(one)), "service", lambda *_: made)
     words = shlex.split(start_bare(found))
     assert f"--property=ExecStopPost=/bin/chown -Rh --reference={cache} {cache}" in words
@@ -102,13 +110,13 @@ def test_few_values_have_percentiles_too() -> None:
         percentile([], 50)
 
 
-def said(**changes: object) -> str:
+def bench_output(**changes: object) -> str:
     request = {"first_s": 0.5, "gaps_s": [0.1, 0.3], "total_s": 1.0, "tokens": 3} | changes
     return json.dumps({"seconds": 2.0, "requests": [request, request]})
 
 
 def test_tokens_a_second_are_all_streams() -> None:
-    load = parse(said(), requests=2, tokens=3)
+    load = parse_load(bench_output(), requests=2, tokens=3)
     assert load.tokens_a_second == 3
     assert load.requests[0].per_token_s == pytest.approx(0.2)
 
@@ -116,9 +124,9 @@ def test_tokens_a_second_are_all_streams() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (said(tokens=2), "an answer of 2 tokens where 3 were asked for"),
-        (said(tokens=None), "the load program printed"),
-        (said(gaps_s=None), "the load program printed"),
+        (bench_output(tokens=2), "an answer of 2 tokens where 3 were asked for"),
+        (bench_output(tokens=None), "the load program printed"),
+        (bench_output(gaps_s=None), "the load program printed"),
         ('{"seconds": 1, "requests": []}', "0 answers to 2 requests"),
         ("{}", "the load program printed '{}'"),
         ("", "the load program printed ''"),
@@ -127,24 +135,26 @@ def test_tokens_a_second_are_all_streams() -> None:
 )
 def test_an_answer_that_is_short_or_none_is_no_figure(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        parse(text, requests=2, tokens=3)
+        parse_load(text, requests=2, tokens=3)
 
 
-def load(seconds: float, first_s: float = 0.5) -> Load:
+def load(seconds: float, first_s: float = 0.5) -> LoadTimes:
     """One request of a hundred tokens."""
-    return Load(seconds, (Request(first_s, (0.01,) * 99, seconds, 100),))
+    return LoadTimes(seconds, (RequestTimes(first_s, (0.01,) * 99, seconds, 100),))
 
 
-def report() -> Report:
+def report() -> ServingReport:
     rows = [
-        Row(1, "bare", [load(1.0), load(2.0), load(4.0)]),
-        Row(1, "unit", [load(1.0, 0.6), load(2.5, 0.7), load(4.0, 0.8)]),
-        Row(1, "port", [load(1.0, 0.601), load(2.5, 0.7004), load(5.0, 0.8002)]),
-        Row(4, "bare", [load(1.0)]),
-        Row(4, "unit", [load(2.0)]),
-        Row(4, "port", [load(2.5, 0.499)]),
+        ServingRow(1, "bare", [load(1.0), load(2.0), load(4.0)]),
+        ServingRow(1, "unit", [load(1.0, 0.6), load(2.5, 0.7), load(4.0, 0.8)]),
+        ServingRow(1, "port", [load(1.0, 0.601), load(2.5, 0.7004), load(5.0, 0.8002)]),
+        ServingRow(4, "bare", [load(1.0)]),
+        ServingRow(4, "unit", [load(2.0)]),
+        ServingRow(4, "port", [load(2.5, 0.499)]),
     ]
-    return Report("2026-11-21", Machine("box", "chat", "llamacpp/x", 4, "", "llama.cpp 1", 2), 200, 100, 1, rows)
+    return ServingReport(
+        "2026-11-21", MeasuredMachine("box", "chat", "llamacpp/x", 4, "", "llama.cpp 1", 2), 200, 100, 1, rows
+    )
 
 
 def test_what_two_ways_share_is_on_both_sides_of_each_pair() -> None:
@@ -152,18 +162,18 @@ def test_what_two_ways_share_is_on_both_sides_of_each_pair() -> None:
     unit, port = made.pairs(1, "unit"), made.pairs(1, "port")
     assert unit.ratios == pytest.approx([1.0, 0.8, 1.0])
     # not the ratio of the medians, which is 0.8
-    assert unit.ratio == 1.0
+    assert unit.median_ratio == 1.0
     assert unit.later_s == pytest.approx([0.1, 0.2, 0.3])
     assert port.ratios == pytest.approx([1.0, 1.0, 0.8])
-    assert (port.ratio, port.later) == (1.0, pytest.approx(0.0004))
-    assert (made.pairs(4, "unit").ratio, made.pairs(4, "port").ratio) == (0.5, 0.8)
+    assert (port.median_ratio, port.median_later_s) == (1.0, pytest.approx(0.0004))
+    assert (made.pairs(4, "unit").median_ratio, made.pairs(4, "port").median_ratio) == (0.5, 0.8)
     assert made.rows[0].tokens_a_second == 50
     assert (made.rows[1].first_s(50), made.rows[1].first_s(99)) == (0.7, 0.8)
 
 
 def test_a_loads_first_token_is_its_middle_one() -> None:
-    requests = tuple(Request(first_s, (0.1,), 1.0, 2) for first_s in (0.1, 0.9, 0.2))
-    assert Load(1.0, requests).first_s == 0.2
+    requests = tuple(RequestTimes(first_s, (0.1,), 1.0, 2) for first_s in (0.1, 0.9, 0.2))
+    assert LoadTimes(1.0, requests).first_s == 0.2
 
 
 def test_the_table_has_each_way_beside_another() -> None:
@@ -205,13 +215,13 @@ def test_streams_are_different_numbers(streams: str) -> None:
 
 
 def test_a_ratio_is_as_sure_as_rounds_agree_and_not_as_loads_do() -> None:
-    loads = interval([[1.0] * 50, [0.9] * 50, [1.1] * 50])
+    loads = confidence_interval([[1.0] * 50, [0.9] * 50, [1.1] * 50])
     assert loads is not None
     # Student's t of two degrees of freedom: 4.303 times the deviation of the three over the root of three
     assert (loads.ratio, loads.groups) == (pytest.approx(0.9967, abs=1e-4), 3)
     assert (loads.low, loads.high) == (pytest.approx(0.777, abs=1e-3), pytest.approx(1.279, abs=1e-3))
-    assert interval([[1.0, 0.9]]) is None
-    many = interval([[1.0], [0.99]] * 40)
+    assert confidence_interval([[1.0, 0.9]]) is None
+    many = confidence_interval([[1.0], [0.99]] * 40)
     assert many is not None
     assert many.high - many.low < 0.003
 
@@ -225,7 +235,7 @@ def test_a_ratio_is_as_sure_as_rounds_agree_and_not_as_loads_do() -> None:
     ],
 )
 def test_it_is_said_what_cannot_be_told(low: float, high: float, said: str) -> None:
-    assert Interval(1.0, low, high, 3).judged(0.99) == said
+    assert ConfidenceInterval(1.0, low, high, 3).describe_against_goal(0.99) == said
 
 
 def test_each_ratio_says_how_sure_it_is() -> None:

@@ -15,47 +15,55 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from bench import conditions
-from bench.conditions import Conditions, Unfit
-from bench.figures import Request
-from bench.ladder import Rung
-from bench.load import Asked
-from bench.speed import ANSWER, SENTENCE, Effort, Measured, NoAnswer, measure, parts
-from checks.looking import Box
+from bench import measurement_conditions
+from bench.load_figures import RequestTimes
+from bench.load_ladder import LadderStep
+from bench.load_program import LoadRequest
+from bench.measurement_conditions import InvalidConditions, MeasurementConditions
+from bench.speed_protocol import (
+    ANSWER,
+    SENTENCE,
+    MeasuredPart,
+    ProtocolUnanswered,
+    SpeedEffort,
+    measure_protocol,
+    protocol_parts,
+)
+from checks.connections import ConnectedHost
 from cli import bench_speed as verb
 from cli import main
-from cli.clients import Interrupt
-from rigwright.baseline import book
+from cli.instance_access import InterruptHandler
+from rigwright.baseline import history
 from rigwright.baseline.run import Series
-from rigwright.operate.place import Place
-from roles.root import Answer, Gone
-from tests.unit.chat_engine import KEY, ChatEngine, Fault
-from tests.unit.client_host import client_host
+from rigwright.operate.client_target import ClientTarget
+from roles.root_shell import ConnectionGone, RootCommandResult
+from tests.unit.chat_engine import KEY, Fault, StandInChatEngine
+from tests.unit.client_host import make_client_host
 from tests.unit.test_baseline import FINGERPRINT, run
-from tests.unit.test_cli_load import Lock
-from tests.unit.vllm_samples import rig, vllm
+from tests.unit.test_cli_load import StandInDeployLock
+from tests.unit.vllm_samples import vllm_instance, vllm_rig
 
 
-def asked(tokens_a_second: float = 50.0, first_s: float = 0.5, fails: str = "") -> Any:
+def fixed_speed_server(tokens_a_second: float = 50.0, first_s: float = 0.5, fails: str = "") -> Any:
     """A server of which each answer takes just so long."""
-    seen: list[Asked] = []
+    seen: list[LoadRequest] = []
 
-    def ask(one: Asked) -> Rung:
+    def ask(one: LoadRequest) -> LadderStep:
         seen.append(one)
         if fails and fails in one.prompts[0][0]:
-            return Rung(one.streams, 0.1, (), {"HTTP status 400": one.streams}, 0.0)
+            return LadderStep(one.streams, 0.1, (), {"HTTP status 400": one.streams}, 0.0)
         tokens = one.prompts[0][1]
         # a template's 15, and 25 a sentence
         prompt = 15 + 25 * one.prompts[0][0].count(SENTENCE)
-        made = Request(first_s, (), first_s + tokens / tokens_a_second, tokens, prompt)
-        return Rung(one.streams, made.total_s, (made,) * one.streams, {}, 0.0)
+        made = RequestTimes(first_s, (), first_s + tokens / tokens_a_second, tokens, prompt)
+        return LadderStep(one.streams, made.total_s, (made,) * one.streams, {}, 0.0)
 
     return ask, seen
 
 
 def test_the_protocol_is_the_published_one() -> None:
-    ask, seen = asked()
-    made = {part.name: part for part, _ in measure(ask, Effort(), None, lambda text: None)}
+    ask, seen = fixed_speed_server()
+    made = {part.name: part for part, _ in measure_protocol(ask, SpeedEffort(), None, lambda text: None)}
     assert list(made) == [
         *("narrative", "code", "prefill 10k", "prefill 90k"),
         *("1 stream 100/500", "2 streams 100/500", "4 streams 100/500"),
@@ -80,8 +88,8 @@ def test_the_protocol_is_the_published_one() -> None:
 
 
 def test_rates_are_of_the_whole_and_of_what_comes_after_the_first_token() -> None:
-    ask, _ = asked(tokens_a_second=50, first_s=5)
-    made = {part.name: part for part, _ in measure(ask, Effort(), None, lambda text: None)}
+    ask, _ = fixed_speed_server(tokens_a_second=50, first_s=5)
+    made = {part.name: part for part, _ in measure_protocol(ask, SpeedEffort(), None, lambda text: None)}
     assert made["narrative"].rates == {"narrative wall": [1000 / 25] * 5, "narrative decode": [50] * 5}
     assert made["prefill 10k"].rates == {"prefill 10k": [pytest.approx(2000, rel=0.01)] * 3}
     assert made["4 streams 100/500"].rates == {"4 streams 100/500": [pytest.approx(4 * 500 / 15)] * 3}
@@ -91,29 +99,29 @@ def test_rates_are_of_the_whole_and_of_what_comes_after_the_first_token() -> Non
 def test_prompts_have_their_lengths_by_what_the_engine_counts() -> None:
     sentence = len(SENTENCE.split())
     for tokens in (1.0, 1.3, 5.0):
-        long = {one.name: one.asked.prompts[0][0] for one in parts(Effort(), sentence * tokens)}
+        long = {one.name: one.asked.prompts[0][0] for one in protocol_parts(SpeedEffort(), sentence * tokens)}
         assert len(long["prefill 90k"].split()) * tokens == pytest.approx(90_000, rel=0.01)
 
 
 @pytest.mark.parametrize(
     ("one", "rates", "said"),
     [
-        (Request(1, (), 21, 1000), {"narrative wall": [1000 / 21], "narrative decode": [50]}, []),
-        (Request(1, (), 3, 249), {}, ["an answer ended after 249 tokens"]),
-        (Request(9.8, (), 10, 500), {"narrative wall": [50]}, ["an answer came nearly all at once"]),
-        (Request(0, (), 0, 500), {}, ["an answer ended after 500 tokens"]),
-        (Request(0, (), 1e-8, 500), {"narrative wall": [], "narrative decode": []}, []),
+        (RequestTimes(1, (), 21, 1000), {"narrative wall": [1000 / 21], "narrative decode": [50]}, []),
+        (RequestTimes(1, (), 3, 249), {}, ["an answer ended after 249 tokens"]),
+        (RequestTimes(9.8, (), 10, 500), {"narrative wall": [50]}, ["an answer came nearly all at once"]),
+        (RequestTimes(0, (), 0, 500), {}, ["an answer ended after 500 tokens"]),
+        (RequestTimes(0, (), 1e-8, 500), {"narrative wall": [], "narrative decode": []}, []),
     ],
 )
-def test_what_is_no_rate_does_not_count(one: Request, rates: dict[str, list[float]], said: list[str]) -> None:
-    made = Measured("narrative", 1000)
-    made.add(Rung(1, 1.0, (one,), {}, 0.0))
+def test_what_is_no_rate_does_not_count(one: RequestTimes, rates: dict[str, list[float]], said: list[str]) -> None:
+    made = MeasuredPart("narrative", 1000)
+    made.add_rung(LadderStep(1, 1.0, (one,), {}, 0.0))
     assert (made.rates, made.left_out) == (rates, said)
 
 
 def test_a_prompt_that_has_no_room_is_said_and_not_asked() -> None:
-    ask, seen = asked()
-    made = {part.name: part for part, _ in measure(ask, Effort(), 32768, lambda text: None)}
+    ask, seen = fixed_speed_server()
+    made = {part.name: part for part, _ in measure_protocol(ask, SpeedEffort(), 32768, lambda text: None)}
     assert made["prefill 90k"].absent == "a request has room for 32768 tokens"
     assert made["prefill 10k"].rates
     assert max(len(one.prompts[0][0]) for one in seen) < 32768 * 10
@@ -121,8 +129,8 @@ def test_a_prompt_that_has_no_room_is_said_and_not_asked() -> None:
 
 def test_a_long_prompt_that_is_refused_is_said_and_the_rest_goes_on() -> None:
     # each sentence has 25 tokens here: 3600 of them are 90,000
-    ask, _ = asked(fails=SENTENCE * 3000)
-    made = {part.name: part for part, _ in measure(ask, Effort(), None, lambda text: None)}
+    ask, _ = fixed_speed_server(fails=SENTENCE * 3000)
+    made = {part.name: part for part, _ in measure_protocol(ask, SpeedEffort(), None, lambda text: None)}
     assert (made["prefill 90k"].absent, made["prefill 90k"].rates) == ("HTTP status 400", {})
     assert made["prefill 10k"].rates
     assert made["4 streams 100/500"].rates
@@ -130,9 +138,9 @@ def test_a_long_prompt_that_is_refused_is_said_and_the_rest_goes_on() -> None:
 
 @pytest.mark.parametrize("fails", ["train", "essay", "quicksort"])
 def test_what_has_to_be_answered_ends_it_where_it_is_not(fails: str) -> None:
-    ask, _ = asked(fails=fails)
-    with pytest.raises(NoAnswer, match="HTTP status 400"):
-        list(measure(ask, Effort(), None, lambda text: None))
+    ask, _ = fixed_speed_server(fails=fails)
+    with pytest.raises(ProtocolUnanswered, match="HTTP status 400"):
+        list(measure_protocol(ask, SpeedEffort(), None, lambda text: None))
 
 
 Timing = Callable[..., Result]
@@ -143,25 +151,31 @@ def timing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Timing:
     """Run the verb over one host, whose instance is a stand-in."""
     (tmp_path / "key").write_text(KEY)
     (tmp_path / "rig.py").write_text("")
-    host = client_host(tmp_path / "host", monkeypatch)
+    host = make_client_host(tmp_path / "host", monkeypatch)
 
-    def run(engine: ChatEngine, *words: str, boot: str = "a", unfit: str = "", **changes: object) -> Result:
-        def look(*_: object) -> Conditions:
+    def run(engine: StandInChatEngine, *words: str, boot: str = "a", unfit: str = "", **changes: object) -> Result:
+        def look(*_: object) -> MeasurementConditions:
             if unfit:
-                raise Unfit(unfit)
-            return Conditions(FINGERPRINT.model_copy(update=changes), boot * 12, (61.0,))
+                raise InvalidConditions(unfit)
+            return MeasurementConditions(FINGERPRINT.model_copy(update=changes), boot * 12, (61.0,))
 
         for name, value in (
-            ("reach", lambda *_: ([Box("box1", rig(vllm(max_model_len=8192, max_num_seqs=4)), host)], {})),
-            ("alone", lambda *_: nullcontext(Lock())),
+            (
+                "reach",
+                lambda *_: (
+                    [ConnectedHost("box1", vllm_rig(vllm_instance(max_model_len=8192, max_num_seqs=4)), host)],
+                    {},
+                ),
+            ),
+            ("alone", lambda *_: nullcontext(StandInDeployLock())),
             ("metrics_path", lambda *_: "/metrics"),
             ("look", look),
-            ("Effort", lambda: Effort(1, 2, 1)),
+            ("Effort", lambda: SpeedEffort(1, 2, 1)),
         ):
             monkeypatch.setattr(verb, name, value)
-        with engine.up(tmp_path / f"socket{boot}") as at:
-            place = Place("chat", at, "m", credential=str(tmp_path / "key"))
-            monkeypatch.setattr(verb, "at_instance", lambda *_: place)
+        with engine.running_at(tmp_path / f"socket{boot}") as at:
+            place = ClientTarget("chat", at, "m", credential=str(tmp_path / "key"))
+            monkeypatch.setattr(verb, "instance_target", lambda *_: place)
             return CliRunner().invoke(main, ["bench", "speed", str(tmp_path / "rig.py"), *words])
 
     return run
@@ -170,19 +184,19 @@ def timing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Timing:
 FAST = 1e6  # tokens a second, which no stand-in has
 
 
-def quick() -> ChatEngine:
-    return ChatEngine(first_s=0.005, gap_s=0)
+def quick() -> StandInChatEngine:
+    return StandInChatEngine(first_s=0.005, gap_s=0)
 
 
 def accept(folder: Path, rate: float = FAST, boots: str = "ab") -> Path:
     """A book with runs of some starts of the engine that were accepted."""
-    file = book.path(str(folder / "rig.py"), "box1")
-    page = book.Page()
+    file = history.history_path(str(folder / "rig.py"), "box1")
+    page = history.InstanceHistory()
     for boot in boots:
         made = run(1, boot=boot)
         rates = {"narrative decode": Series(values=(rate,)), "code wall": Series(values=(rate,))}
         page = page.with_run(made.model_copy(update={"rates": rates}))
-    book.write(file, book.Book().having("chat", page.accepting()))
+    history.save_history(file, history.BaselineHistory().with_instance("chat", page.with_last_accepted()))
     return file
 
 
@@ -192,9 +206,9 @@ def test_a_run_is_told_with_its_conditions_and_kept(timing: Timing, tmp_path: Pa
     assert "nothing was accepted yet" in done.output
     assert "on NVIDIA GeForce RTX 3090, driver 580.95.05, power limit 280 W, 16 lanes, up to 61" in done.output
     assert "prefill 10k: a request has room for 8192 tokens" in done.output
-    page = book.read(tmp_path / "baselines/box1.json").page("chat")
+    page = history.load_history(tmp_path / "baselines/box1.json").for_instance("chat")
     (kept,) = page.runs
-    assert kept.counts
+    assert kept.is_comparable
     assert not page.accepted
     counts = [len(kept.rates[name].values) for name in ("narrative decode", "code wall", "4 streams 100/500")]
     assert counts == [2, 2, 1]
@@ -219,7 +233,7 @@ def test_each_run_but_the_first_is_after_another_start(timing: Timing, tmp_path:
         "reset-failed rigwright-chat.service",
         "restart rigwright-chat.service",
     ]
-    page = book.read(tmp_path / "baselines/box1.json").page("chat")
+    page = history.load_history(tmp_path / "baselines/box1.json").for_instance("chat")
     assert len(page.accepted[-1].runs) == 2
 
 
@@ -230,7 +244,7 @@ def test_what_is_slower_than_what_was_accepted_ends_with_1(timing: Timing, tmp_p
     assert "slower" in done.output
     assert "compared with what was accepted before this changed: driver: 580.95.05 → 590.10" in done.output
     # and nothing but --accept moves it
-    assert [one.boot[0] for one in book.read(file).page("chat").accepted[-1].runs] == ["a", "b"]
+    assert [one.boot[0] for one in history.load_history(file).for_instance("chat").accepted[-1].runs] == ["a", "b"]
 
 
 def test_what_is_not_slower_ends_with_0(timing: Timing, tmp_path: Path) -> None:
@@ -245,7 +259,7 @@ def test_a_quick_run_is_shown_and_neither_judged_nor_accepted(timing: Timing, tm
     done = timing(quick(), "--quick")
     assert done.exit_code == 0, done.output
     assert "slower" in done.output
-    assert [one.quick for one in book.read(file).page("chat").runs] == [False, False, True]
+    assert [one.quick for one in history.load_history(file).for_instance("chat").runs] == [False, False, True]
 
 
 def test_others_that_are_served_mark_a_run(timing: Timing, tmp_path: Path) -> None:
@@ -253,17 +267,17 @@ def test_others_that_are_served_mark_a_run(timing: Timing, tmp_path: Path) -> No
     assert done.exit_code == 0, done.output
     assert "contaminated: others were served, too" in done.output
     assert "not accepted" in done.output
-    page = book.read(tmp_path / "baselines/box1.json").page("chat")
+    page = history.load_history(tmp_path / "baselines/box1.json").for_instance("chat")
     assert page.runs[0].contaminated
-    assert (page.last, page.accepted) == (None, ())
+    assert (page.last_run, page.accepted) == (None, ())
 
 
 def test_a_key_that_is_revoked_midway_leaves_what_came_until_then(timing: Timing, tmp_path: Path) -> None:
     done = timing(replace(quick(), fault="revoked", after=5))
     assert done.exit_code == 1
     assert "not complete: failed: code: HTTP status 401" in done.output
-    (kept,) = book.read(tmp_path / "baselines/box1.json").page("chat").runs
-    assert (kept.ended, kept.counts, len(kept.rates["narrative wall"].values)) == ("failed", False, 2)
+    (kept,) = history.load_history(tmp_path / "baselines/box1.json").for_instance("chat").runs
+    assert (kept.ended, kept.is_comparable, len(kept.rates["narrative wall"].values)) == ("failed", False, 2)
 
 
 @pytest.mark.parametrize(
@@ -278,8 +292,8 @@ def test_a_key_that_is_revoked_in_any_part_leaves_no_whole_run(
     assert done.exit_code == 1, done.output
     assert f"not complete: failed: {part}: HTTP status 401" in done.output
     assert "not accepted" in done.output
-    page = book.read(tmp_path / "baselines/box1.json").page("chat")
-    assert [(one.ended, one.counts) for one in page.runs] == [("failed", False)]
+    page = history.load_history(tmp_path / "baselines/box1.json").for_instance("chat")
+    assert [(one.ended, one.is_comparable) for one in page.runs] == [("failed", False)]
     assert page.runs[0].rates["code wall"]
     assert not json.loads((tmp_path / "f.json").read_text())["runs"][0]["complete"]
 
@@ -299,15 +313,18 @@ def test_an_engine_that_misbehaves_from_the_beginning_leaves_no_run_that_counts(
     done = timing(replace(quick(), fault=fault), "--accept")
     assert done.exit_code == 1, done.output
     assert f"not complete: failed: {said}" in done.output
-    page = book.read(tmp_path / "baselines/box1.json").page("chat")
+    page = history.load_history(tmp_path / "baselines/box1.json").for_instance("chat")
     assert ([(one.ended, one.rates) for one in page.runs], page.accepted) == ([("failed", {})], ())
 
 
 def test_a_rate_that_was_accepted_and_is_not_there_any_more_is_said(timing: Timing, tmp_path: Path) -> None:
     """As decode is of a stream that comes in one piece: nothing would be slower."""
-    file = book.path(str(tmp_path / "rig.py"), "box1")
+    file = history.history_path(str(tmp_path / "rig.py"), "box1")
     made = run(1).model_copy(update={"rates": {"prefill 10k": Series(values=(1.0,))}})
-    book.write(file, book.Book().having("chat", book.Page().with_run(made).accepting()))
+    history.save_history(
+        file,
+        history.BaselineHistory().with_instance("chat", history.InstanceHistory().with_run(made).with_last_accepted()),
+    )
     done = timing(quick(), f"--json={tmp_path / 'f.json'}", boot="c")
     assert done.exit_code == 1, done.output
     assert "prefill 10k: accepted before, and not measured now" in done.output
@@ -327,30 +344,30 @@ def test_no_link_is_written_through(timing: Timing, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("why", "whole"), [("HTTP status 400: too long", True), ("HTTP status 401: no", False)])
 def test_a_long_prompt_may_be_too_long_and_nothing_else(why: str, whole: bool) -> None:
-    ask, _ = asked()
+    ask, _ = fixed_speed_server()
 
-    def refusing(one: Asked) -> Rung:
+    def refusing(one: LoadRequest) -> LadderStep:
         if one.prompts[0][0].count(SENTENCE) > 300:
-            return Rung(one.streams, 0.1, (), {why: 1}, 0.0)
-        made: Rung = ask(one)
+            return LadderStep(one.streams, 0.1, (), {why: 1}, 0.0)
+        made: LadderStep = ask(one)
         return made
 
     if whole:
-        made = {part.name: part for part, _ in measure(refusing, Effort(), None, lambda text: None)}
+        made = {part.name: part for part, _ in measure_protocol(refusing, SpeedEffort(), None, lambda text: None)}
         assert (made["prefill 10k"].absent, bool(made["4 streams 100/500"].rates)) == (why, True)
     else:
-        with pytest.raises(NoAnswer, match="prefill 10k: HTTP status 401"):
-            list(measure(refusing, Effort(), None, lambda text: None))
+        with pytest.raises(ProtocolUnanswered, match="prefill 10k: HTTP status 401"):
+            list(measure_protocol(refusing, SpeedEffort(), None, lambda text: None))
 
 
 @pytest.mark.parametrize(("how", "status", "ended"), [("interrupt", 130, "interrupted"), ("loss", 3, "host lost")])
 def test_what_ends_it_midway_leaves_what_came_until_then(
     timing: Timing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, status: int, ended: str
 ) -> None:
-    made: list[Interrupt] = []
-    begin = Interrupt.__init__
-    monkeypatch.setattr(Interrupt, "__init__", lambda self: (begin(self), made.append(self))[0])
-    engine = ChatEngine(first_s=0.005, gap_s=0)
+    made: list[InterruptHandler] = []
+    begin = InterruptHandler.__init__
+    monkeypatch.setattr(InterruptHandler, "__init__", lambda self: (begin(self), made.append(self))[0])
+    engine = StandInChatEngine(first_s=0.005, gap_s=0)
 
     def end() -> None:
         # essay and code are there, and a stream is under way
@@ -358,7 +375,7 @@ def test_what_ends_it_midway_leaves_what_came_until_then(
             if engine.over.wait(0.002):
                 return
         if how == "interrupt":
-            made[0]._interrupted()
+            made[0]._handle_interrupt()
         else:
             os.kill(int((tmp_path / "host/pid").read_text()), signal.SIGKILL)
 
@@ -368,8 +385,8 @@ def test_what_ends_it_midway_leaves_what_came_until_then(
     thread.join()
     assert done.exit_code == status, done.output
     assert f"not complete: {ended}" in done.output
-    page = book.read(tmp_path / "baselines/box1.json").page("chat")
-    assert (page.runs[0].ended, page.runs[0].counts, page.accepted) == (ended, False, ())
+    page = history.load_history(tmp_path / "baselines/box1.json").for_instance("chat")
+    assert (page.runs[0].ended, page.runs[0].is_comparable, page.accepted) == (ended, False, ())
     assert len(page.runs[0].rates["code decode"].values) == 2
     told = json.loads((tmp_path / "f.json").read_text())["runs"]
     assert (told[0]["complete"], told[0]["run"]["ended"]) == (False, ended)
@@ -380,8 +397,8 @@ def test_what_ends_it_midway_leaves_what_came_until_then(
 @pytest.mark.parametrize(
     ("error", "status", "said"),
     [
-        (Unfit("does not run: deploy it first"), 2, "box1: does not run"),
-        (Gone("the connection is gone"), 3, "box1: the connection is gone"),
+        (InvalidConditions("does not run: deploy it first"), 2, "box1: does not run"),
+        (ConnectionGone("the connection is gone"), 3, "box1: the connection is gone"),
     ],
 )
 def test_a_second_start_that_is_not_measured_leaves_the_first_one_in_the_file(
@@ -390,13 +407,13 @@ def test_a_second_start_that_is_not_measured_leaves_the_first_one_in_the_file(
     def restart(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(verb, "_restart", restart)
+    monkeypatch.setattr(verb, "_restart_instance", restart)
     done = timing(quick(), "--boots=2", f"--json={tmp_path / 'f.json'}")
     assert done.exit_code == status, done.output
     assert said in done.output
     (first,) = json.loads((tmp_path / "f.json").read_text())["runs"]
     assert first["complete"]
-    assert len(book.read(tmp_path / "baselines/box1.json").page("chat").runs) == 1
+    assert len(history.load_history(tmp_path / "baselines/box1.json").for_instance("chat").runs) == 1
 
 
 def test_an_instance_that_does_not_come_up_again_is_not_as_declared(timing: Timing, tmp_path: Path) -> None:
@@ -432,21 +449,25 @@ def test_a_book_that_cannot_be_read_is_refused_before_anything_is_asked(timing: 
     assert "box1.json" in done.output
 
 
-def answers(monkeypatch: pytest.MonkeyPatch, **said: Answer) -> None:
-    def run(_: object, script: str) -> Answer:
+def answers(monkeypatch: pytest.MonkeyPatch, **said: RootCommandResult) -> None:
+    def run(_: object, script: str) -> RootCommandResult:
         return next(answer for word, answer in said.items() if word.replace("_", "-") in script)
 
-    monkeypatch.setattr(conditions.root, "run", run)
+    monkeypatch.setattr(measurement_conditions.root, "run_command", run)
 
 
 def test_temperatures_are_of_the_cards_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     out = b"00000000:01:00.0, 61\n00000000:02:00.0, [N/A]\n00000000:03:00.0, 70\n"
-    answers(monkeypatch, nvidia_smi=Answer(0, out, b""))
+    answers(monkeypatch, nvidia_smi=RootCommandResult(0, out, b""))
     box: Any = type("Box", (), {"target": None})
-    assert conditions.temperatures(box, ["0000:03:00.0", "0000:02:00.0", "0000:09:00.0"]) == (70.0, None, None)
-    assert conditions.temperatures(box, []) == ()
-    answers(monkeypatch, nvidia_smi=Answer(9, b"", b"boom"))
-    assert conditions.temperatures(box, ["0000:03:00.0"]) == (None,)
+    assert measurement_conditions.read_temperatures(box, ["0000:03:00.0", "0000:02:00.0", "0000:09:00.0"]) == (
+        70.0,
+        None,
+        None,
+    )
+    assert measurement_conditions.read_temperatures(box, []) == ()
+    answers(monkeypatch, nvidia_smi=RootCommandResult(9, b"", b"boom"))
+    assert measurement_conditions.read_temperatures(box, ["0000:03:00.0"]) == (None,)
 
 
 @pytest.mark.parametrize(
@@ -462,10 +483,10 @@ def test_temperatures_are_of_the_cards_that_are_asked_for(monkeypatch: pytest.Mo
 def test_a_start_is_told_from_others_where_it_is_of_what_is_declared(
     monkeypatch: pytest.MonkeyPatch, out: bytes, words: str
 ) -> None:
-    answers(monkeypatch, systemctl=Answer(0, out, b""))
+    answers(monkeypatch, systemctl=RootCommandResult(0, out, b""))
     box: Any = type("Box", (), {"target": None})
     if words:
-        with pytest.raises(Unfit, match=words):
-            conditions._boot(box, "rigwright-chat.service", "beef")
+        with pytest.raises(InvalidConditions, match=words):
+            measurement_conditions._start_identity(box, "rigwright-chat.service", "beef")
     else:
-        assert len(conditions._boot(box, "rigwright-chat.service", "beef")) == 12
+        assert len(measurement_conditions._start_identity(box, "rigwright-chat.service", "beef")) == 12

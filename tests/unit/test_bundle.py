@@ -14,16 +14,16 @@ import pytest
 
 from rigwright.problems import Invalid
 from rigwright.supply import bundle
-from rigwright.supply.archives import Suite
-from rigwright.supply.bundle import AGAIN, INDEX, LocalFile, Packages, Row
-from tests.unit.samples import artefact
+from rigwright.supply.apt_archives import ArchiveSuite
+from rigwright.supply.bundle import AGAIN, INDEX, BundledPackages, BundleRow, LocalFile
+from tests.unit.samples import sample_artefact
 
 MADE = "2026-11-21 12:00:00 UTC"
 LIST = "main/binary-amd64/Packages"
 
 
-def suite(system: str, name: str) -> Suite:
-    return Suite(system=system, archive=0, suite=name, components=("main",), signed=MADE, valid_until=None)
+def suite(system: str, name: str) -> ArchiveSuite:
+    return ArchiveSuite(system=system, archive=0, suite=name, components=("main",), signed=MADE, valid_until=None)
 
 
 def released(name: str, listed: bytes, date: str = "Sat, 21 Nov 2026 12:00:00 UTC", more: str = "") -> bytes:
@@ -46,8 +46,8 @@ FILES = {
 }
 
 
-def row(path: str, content: bytes) -> Row:
-    return Row(path=path, sha256=hashlib.sha256(content).hexdigest(), size=len(content))
+def row(path: str, content: bytes) -> BundleRow:
+    return BundleRow(path=path, sha256=hashlib.sha256(content).hexdigest(), size=len(content))
 
 
 ROWS = [row(path, content) for path, content in FILES.items()]
@@ -59,7 +59,7 @@ def whole_bundle(tmp_path: Path) -> Path:
     for path, content in FILES.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(content)
-    (folder / INDEX).write_text(bundle.text(MADE, ["debian-13", "debian-12"], [NEWER, OLDER], ROWS))
+    (folder / INDEX).write_text(bundle.render_index(MADE, ["debian-13", "debian-12"], [NEWER, OLDER], ROWS))
     return folder
 
 
@@ -69,39 +69,39 @@ folder = pytest.fixture(whole_bundle)
 def refusal(folder: Path) -> list[str]:
     """What a bundle is refused with, without the index's path that each line begins with."""
     with pytest.raises(Invalid) as refused:
-        bundle.read(folder)
+        bundle.load_bundle(folder)
     lines = str(refused.value).splitlines()
     assert [line.startswith(f"{folder / INDEX}: ") for line in lines] == [True] * len(lines), lines
     return [line.removeprefix(f"{folder / INDEX}: ") for line in lines]
 
 
 def test_a_bundle_is_what_its_index_says(folder: Path) -> None:
-    found = bundle.read(folder)
+    found = bundle.load_bundle(folder)
     assert (found.folder, found.systems) == (folder, ("debian-12", "debian-13"))
     assert sorted(row.path for row in found.rows) == sorted(FILES)
 
 
 def test_a_file_is_found_by_its_hash_and_goes_by_the_locks_name(folder: Path) -> None:
-    found = bundle.read(folder)
+    found = bundle.load_bundle(folder)
     digest = hashlib.sha256(b"weights").hexdigest()
-    wanted, other = artefact(file="other-name.gguf", sha256=digest), artefact()
+    wanted, other = sample_artefact(file="other-name.gguf", sha256=digest), sample_artefact()
     file = LocalFile(folder / "weights/small/1/small-q4.gguf", "other-name.gguf", digest, 7)
     assert (found.find(wanted), found.find(other)) == (file, None)
     assert found.files([other, wanted]) == (file,)
 
 
 def test_each_system_has_its_own_packages(folder: Path) -> None:
-    found = bundle.read(folder)
+    found = bundle.load_bundle(folder)
     older = found.packages("debian-12")
     names = {f"packages/debian-12/{path}": name for name, path in older.places}
     assert names == {one.path: one.sha256 for one in ROWS if "debian-12" in one.path}
     assert ({file.name for file in older.files}, older.suites) == (set(names.values()), (OLDER,))
     assert {file.path for file in found.packages("debian-13").files} == {folder / p for p in FILES if "debian-13" in p}
-    assert found.packages("debian-1") == found.packages("ubuntu-24.04") == Packages()
+    assert found.packages("debian-1") == found.packages("ubuntu-24.04") == BundledPackages()
 
 
 def test_of_packages_the_files_of_some_are_sent_and_all_that_is_signed(folder: Path) -> None:
-    found = bundle.read(folder).packages("debian-12")
+    found = bundle.load_bundle(folder).packages("debian-12")
     assert found.versions == {"curl": "8.14+deb12"}
     assert found.keyring == "/usr/share/keyrings/debian-archive-keyring.gpg"
     assert found.with_files_of(["curl"]) == found
@@ -115,16 +115,25 @@ def test_of_packages_the_files_of_some_are_sent_and_all_that_is_signed(folder: P
 def test_the_same_files_are_the_same_text_in_whatever_order_they_come() -> None:
     systems, suites, rows = ["debian-12", "debian-13"], [OLDER, NEWER], ROWS[:4]
     texts = {
-        bundle.text(MADE, two, both, order)
+        bundle.render_index(MADE, two, both, order)
         for order in permutations(rows)
         for two in permutations(systems)
         for both in permutations(suites)
     }
     assert len(texts) == 1
     (text,) = texts
-    assert len({*texts, bundle.text(MADE, systems, suites, rows[1:]), bundle.text(MADE, systems, [OLDER], rows)}) == 3
+    assert (
+        len(
+            {
+                *texts,
+                bundle.render_index(MADE, systems, suites, rows[1:]),
+                bundle.render_index(MADE, systems, [OLDER], rows),
+            }
+        )
+        == 3
+    )
     # of the time, only the one line
-    other = bundle.text("2026-11-21 12:00:01 UTC", systems, suites, rows)
+    other = bundle.render_index("2026-11-21 12:00:01 UTC", systems, suites, rows)
     assert [a for a, b in zip(text.splitlines(), other.splitlines(), strict=True) if a != b] == [f' "made": "{MADE}",']
 
 
@@ -138,8 +147,8 @@ def first(sealed: bool = True, **changes: object) -> Callable[[dict[str, Any]], 
     def change(index: dict[str, Any]) -> None:
         index["files"][0].update(changes)
         if sealed:
-            rows = [Row.model_construct(**one) for one in index["files"]]
-            index["digest"] = bundle.sealed([OLDER, NEWER], rows)
+            rows = [BundleRow.model_construct(**one) for one in index["files"]]
+            index["digest"] = bundle.index_digest([OLDER, NEWER], rows)
 
     return change
 
@@ -245,7 +254,7 @@ def test_a_link_that_leads_nowhere_is_missing_and_one_to_the_file_is_the_file(fo
     weight = folder / "weights/small/1/small-q4.gguf"
     weight.rename(folder / "elsewhere")
     weight.symlink_to(folder / "elsewhere")
-    assert bundle.read(folder).rows
+    assert bundle.load_bundle(folder).rows
     weight.unlink()
     weight.symlink_to(weight)
     assert refusal(folder) == [f"weights/small/1/small-q4.gguf: Too many levels of symbolic links: {AGAIN}"]
@@ -253,17 +262,17 @@ def test_a_link_that_leads_nowhere_is_missing_and_one_to_the_file_is_the_file(fo
 
 def test_what_an_index_lists_is_known_without_its_files(folder: Path) -> None:
     (folder / "sources/engine-1.0.tar.gz").unlink()
-    assert bundle.listed(folder) == set(FILES)
+    assert bundle.listed_paths(folder) == set(FILES)
     text = (folder / INDEX).read_text()
     for broken in (text.replace("sources/engine", "sources/other"), text[:-10], ""):
         (folder / INDEX).write_text(broken)
-        assert bundle.listed(folder) == set()
+        assert bundle.listed_paths(folder) == set()
     (folder / INDEX).unlink()
-    assert bundle.listed(folder) == set()
+    assert bundle.listed_paths(folder) == set()
 
 
 def test_a_files_bytes_are_looked_at_before_it_is_sent(folder: Path) -> None:
-    files = bundle.read(folder).packages("debian-12").files
+    files = bundle.load_bundle(folder).packages("debian-12").files
     (found,) = (file for file in files if file.path == folder / OLDER.folder / LIST)
     assert found.refusal() == ""
     found.path.write_bytes(b"Package: cUrl\n")
@@ -295,4 +304,4 @@ def test_an_index_of_no_likely_size_is_not_read(folder: Path) -> None:
     with (folder / INDEX).open("r+b") as file:
         file.truncate(1 << 40)
     assert refusal(folder) == [f"the bundle: is larger than 64 MiB: {AGAIN}"]
-    assert bundle.listed(folder) == set()
+    assert bundle.listed_paths(folder) == set()

@@ -8,13 +8,21 @@ from pathlib import Path
 import pytest
 
 from rigwright.declaration.catalog import load_catalog
-from rigwright.engines.llama_cpp.build import build, cuda_architecture
-from rigwright.engines.llama_cpp.keys import OWN_FLAGS, OWN_OPTIONS
+from rigwright.engines.llama_cpp.build import cuda_architecture, plan_build
+from rigwright.engines.llama_cpp.keys import MANAGED_CMAKE_OPTIONS, MANAGED_FLAGS
 from rigwright.model.catalog import Catalog
 from rigwright.paths import ROOT
 from rigwright.problems import Invalid
 from tests.unit.sample_texts import CATALOG
-from tests.unit.samples import Box, card, engine, entry, facts, instance, rig
+from tests.unit.samples import (
+    OperatorFolder,
+    sample_card,
+    sample_engine,
+    sample_entry,
+    sample_facts,
+    sample_instance,
+    sample_rig,
+)
 
 
 def load(folder: Path, text: str) -> Catalog:
@@ -104,7 +112,7 @@ def test_a_mistake_is_refused_with_its_place(tmp_path: Path, old: str, new: str,
     assert any(line.startswith(f"{tmp_path / 'a.toml'}: {place}") for line in lines), lines
 
 
-@pytest.mark.parametrize("flag", sorted(OWN_FLAGS))
+@pytest.mark.parametrize("flag", sorted(MANAGED_FLAGS))
 def test_an_option_that_another_key_sets_is_no_flag(tmp_path: Path, flag: str) -> None:
     (line,) = refusal(tmp_path, changed('threads = "8"', f'{flag} = "8"')).splitlines()
     assert line.startswith(f"{tmp_path / 'a.toml'}: variants.llamacpp/two.flags: ")
@@ -112,10 +120,10 @@ def test_an_option_that_another_key_sets_is_no_flag(tmp_path: Path, flag: str) -
 
 
 def test_what_sets_model_address_and_keys_is_among_those() -> None:
-    assert {"host", "port", "model", "api-key", "api-key-file", "ctx-size", "n-gpu-layers", "tools"} <= OWN_FLAGS
+    assert {"host", "port", "model", "api-key", "api-key-file", "ctx-size", "n-gpu-layers", "tools"} <= MANAGED_FLAGS
 
 
-@pytest.mark.parametrize("option", sorted(OWN_OPTIONS - {"CUDAToolkit_ROOT"}))
+@pytest.mark.parametrize("option", sorted(MANAGED_CMAKE_OPTIONS - {"CUDAToolkit_ROOT"}))
 def test_an_option_that_follows_from_the_cards_is_no_engines(tmp_path: Path, option: str) -> None:
     (line,) = refusal(tmp_path, changed('commit = "0', f'options = {{ {option} = "x" }}\ncommit = "0')).splitlines()
     assert line.startswith(f"{tmp_path / 'a.toml'}: engines.plain.options: ")
@@ -128,8 +136,10 @@ def test_the_toolkits_place_is_no_engines(tmp_path: Path) -> None:
 
 
 def test_a_build_sets_no_option_that_an_engine_could_set_too() -> None:
-    made = build(rig(instance(cards=(0,)), cards=(card("8.6"),)), "plain", engine(), facts())
-    assert set(made.options) <= OWN_OPTIONS
+    made = plan_build(
+        sample_rig(sample_instance(cards=(0,)), cards=(sample_card("8.6"),)), "plain", sample_engine(), sample_facts()
+    )
+    assert set(made.options) <= MANAGED_CMAKE_OPTIONS
 
 
 def test_numbers_and_true_are_values_of_flags(tmp_path: Path) -> None:
@@ -273,19 +283,19 @@ def test_a_key_of_the_version_before_still_counts_and_is_told(tmp_path: Path) ->
     assert line.startswith(f"{path}: variants.llamacpp/two.slots is now called variants.llamacpp/two.parallel")
 
 
-def test_a_variant_of_an_engine_that_is_not_there_is_told_by_what_uses_it(box: Box) -> None:
+def test_a_variant_of_an_engine_that_is_not_there_is_told_by_what_uses_it(box: OperatorFolder) -> None:
     """Nobody knows which keys it may have; a rig that does not use it has no harm from it."""
     catalog = CATALOG.replace(
         '[variants."llamacpp/cpu"]\nengine = "plain"', '[variants."llamacpp/cpu"]\nengine = "plane"'
     )
     box.write("catalog/box.toml", catalog)
-    (line,) = box.refusal()
+    (line,) = box.refusal_lines()
     assert line == (
         f"{box.inventory}: box.instances.code.variant: llamacpp/cpu: "
         'there is no engine "plane"; did you mean "plain"?; allowed: llama.cpp, plain, vllm, vllm-0.20, '
         "vllm-image, vllm-mtp"
     )
-    assert box.group({"box": entry(instances={})})
+    assert box.load_group({"box": sample_entry(instances={})})
 
 
 def test_a_variant_is_of_the_kind_of_the_engine_that_is_on_top(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from rigwright.declaration import certificates
-from rigwright.inventory import load
-from tests.unit.samples import Box, entry
+from rigwright.declaration import ca_certificates
+from rigwright.inventory import load_rig
+from tests.unit.samples import OperatorFolder, sample_entry
 
 
 def authority(name: str) -> tuple[str, str]:
@@ -59,7 +59,7 @@ PRIVATE = "PRIVATE KEY"
 def test_certificates_are_read_and_nothing_else(tmp_path: Path, content: str, expected: str) -> None:
     path = tmp_path / "ca.pem"
     path.write_bytes(content.encode())
-    found = certificates.read(str(path))
+    found = ca_certificates.load_ca_certificates(str(path))
     assert found == expected
     assert PRIVATE not in found
 
@@ -83,7 +83,7 @@ def test_what_is_no_certificate_is_refused_and_not_repeated(tmp_path: Path, cont
     path = tmp_path / "ca.pem"
     path.write_bytes(content)
     with pytest.raises(ValueError, match="contains no PEM certificate") as caught:
-        certificates.read(str(path))
+        ca_certificates.load_ca_certificates(str(path))
     assert PRIVATE not in str(caught.value)
 
 
@@ -92,18 +92,18 @@ def test_what_is_no_file_or_would_never_end_is_refused(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     for path in (tmp_path / "gone", tmp_path, pipe, Path("/dev/zero")):
         with pytest.raises(ValueError, match=r"does not exist|is not a file"):
-            certificates.read(str(path))
+            ca_certificates.load_ca_certificates(str(path))
     large = tmp_path / "large"
     with large.open("wb") as file:
         file.truncate(1 << 40)  # a terabyte, of which nothing is on the disk
     with pytest.raises(ValueError, match="has more than 4 MiB"):
-        certificates.read(str(large))
+        ca_certificates.load_ca_certificates(str(large))
 
 
-def test_authorities_are_found_from_the_inventorys_folder_and_their_key_stays_there(box: Box) -> None:
+def test_authorities_are_found_from_the_inventorys_folder_and_their_key_stays_there(box: OperatorFolder) -> None:
     box.write("ca.pem", SECRET + ONE)
-    ((_, data),) = box.group({"box": entry(ca_file="ca.pem")})
-    assert load(data["rig"]).ca_certificates == ONE
+    ((_, data),) = box.load_group({"box": sample_entry(ca_file="ca.pem")})
+    assert load_rig(data["rig"]).ca_certificates == ONE
     assert PRIVATE not in repr(data)
 
 
@@ -112,6 +112,6 @@ def test_authorities_are_found_from_the_inventorys_folder_and_their_key_stays_th
     ["gone.pem", "/gone", "a b", "x\0y", "é", "~nobody-at-all/ca.pem", pytest.param("a" * 300, id="long"), ""],
     ids=ascii,
 )
-def test_authorities_that_cannot_be_read_are_refused_while_the_inventory_loads(box: Box, name: str) -> None:
-    (line,) = box.refusal(ca_file=name)
+def test_authorities_that_cannot_be_read_are_refused_while_the_inventory_loads(box: OperatorFolder, name: str) -> None:
+    (line,) = box.refusal_lines(ca_file=name)
     assert line.startswith(f"{box.inventory}: box.ca_file: ")

@@ -11,12 +11,18 @@ from hypothesis import strategies as st
 from jinja2 import Environment, FileSystemLoader
 
 from rigwright.host import channel
-from rigwright.host.channel import END, number, octal, optional, read, said, tolerant, truth, word
+from rigwright.host.channel import END, free_text, number, octal, optional, parse_output, tolerant, word, yes_or_no
 from rigwright.paths import ROOT
-from tests.unit import programs
-from tests.unit.telling import encoded
+from tests.unit import short_programs
+from tests.unit.channel_records import encode_records
 
-SCHEMA = {"name": (said,), "size": (word, number), "ours": (truth,), "mode": (octal,), "unit": (optional(word),)}
+SCHEMA = {
+    "name": (free_text,),
+    "size": (word, number),
+    "ours": (yes_or_no,),
+    "mode": (octal,),
+    "unit": (optional(word),),
+}
 
 
 def script(body: str) -> str:
@@ -28,11 +34,11 @@ def script(body: str) -> str:
 def run(body: str, *arguments: str) -> list[str]:
     """What a shell prints that runs it."""
     command = ["sh", "-c", script(body), "sh", *arguments]
-    return programs.run(command, check=True).stdout.splitlines()
+    return short_programs.run_program(command, check=True).stdout.splitlines()
 
 
 def test_a_shells_facts_become_typed_values() -> None:
-    told = read(
+    told = parse_output(
         run('fact size a 7; fact size b 8; fact ours yes; fact mode 0640; fact unit ""; fact name "$1"', "x y"), SCHEMA
     )
     assert told.many("size") == [("a", 7), ("b", 8)]
@@ -41,13 +47,13 @@ def test_a_shells_facts_become_typed_values() -> None:
 
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40))
 def test_no_value_becomes_another_record(value: str) -> None:
-    told = read(encoded(("name", value), (END,)), {"name": (str,)})
+    told = parse_output(encode_records(("name", value), (END,)), {"name": (str,)})
     assert told.rows == {"name": [(value,)]}
 
 
 @pytest.mark.parametrize("value", ["a\nours yes", "a\\nb", "-n", "%s", "$(id)", "a\tb"])
 def test_a_shell_passes_on_a_value_as_it_is(value: str) -> None:
-    assert read(run('fact name "$1"', value), {"name": (str,)}).one("name") == value
+    assert parse_output(run('fact name "$1"', value), {"name": (str,)}).one("name") == value
 
 
 @pytest.mark.parametrize(
@@ -64,21 +70,21 @@ def test_a_shell_passes_on_a_value_as_it_is(value: str) -> None:
 )
 def test_what_is_not_of_its_type_is_refused(records: list[tuple[str, ...]], wrong: str) -> None:
     with pytest.raises(ValueError, match=r"the host reported|the host's report") as caught:
-        read(encoded(*records), SCHEMA)
+        parse_output(encode_records(*records), SCHEMA)
     assert wrong in str(caught.value)
 
 
 @pytest.mark.parametrize("output", [[], ["sudo: a password is required"], ["sh: \x1b[31mno"], ["€"]])
 def test_a_host_that_says_something_else_is_quoted_without_control_characters(output: list[str]) -> None:
     with pytest.raises(ValueError, match="the host reported nothing") as caught:
-        read(output, SCHEMA)
+        parse_output(output, SCHEMA)
     assert "\x1b" not in str(caught.value)
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     try:
-        told = read([base64.b64encode(data).decode()], SCHEMA)
+        told = parse_output([base64.b64encode(data).decode()], SCHEMA)
     except ValueError:
         return
     assert set(told.rows) <= set(SCHEMA)
@@ -86,7 +92,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
 
 @pytest.mark.parametrize("noise", [[], [""], ["Welcome to h1!", ""], ["fact uid 7"]])
 def test_what_a_login_prints_before_is_left_out(noise: list[str]) -> None:
-    assert read([*noise, *run("fact ours yes"), ""], SCHEMA).one("ours")
+    assert parse_output([*noise, *run("fact ours yes"), ""], SCHEMA).one("ours")
 
 
 @pytest.mark.parametrize(
@@ -121,23 +127,26 @@ def test_a_program_prints_records_by_itself(tmp_path: Path) -> None:
         "find \"$1\" -type f -printf '{{ record('file', '%s', '%p') }}'",
         "find \"$1\" -type f -exec stat --printf '{{ record('file', '%s', '%n') }}' {} +",
     ):
-        told = read(run(command, str(tmp_path)), {"file": (number, str)})
+        told = parse_output(run(command, str(tmp_path)), {"file": (number, str)})
         assert sorted(told.many("file")) == sorted((5, str(tmp_path / name)) for name in names)
 
 
 def test_a_key_that_is_told_twice_is_not_one() -> None:
-    told = read(encoded(("ours", "yes"), ("ours", "no"), (END,)), SCHEMA)
+    told = parse_output(encode_records(("ours", "yes"), ("ours", "no"), (END,)), SCHEMA)
     with pytest.raises(ValueError, match="2 times instead of once"):
         told.one("ours")
 
 
 @pytest.mark.parametrize(("value", "read_as"), [("7", 7), ("", None), ("-7", None), ("7\n", None)])
 def test_where_all_else_stands_for_nothing_it_stops_no_look(value: str, read_as: int | None) -> None:
-    assert read(encoded(("size", value), (END,)), {"size": (tolerant(number, None),)}).one("size") == read_as
+    assert (
+        parse_output(encode_records(("size", value), (END,)), {"size": (tolerant(number, None),)}).one("size")
+        == read_as
+    )
 
 
 def test_what_people_have_written_stays_on_one_line() -> None:
     assert (
-        channel.said("a\nb\x1b[2J\x9bc")
+        channel.free_text("a\nb\x1b[2J\x9bc")
         == "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}[2J\N{REPLACEMENT CHARACTER}c"
     )

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from rigwright.model.models import Missing
+from rigwright.model.models import MissingModelFile
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact
-from rigwright.weights.checkpoint import checkpoint
+from rigwright.weights.checkpoint import parse_checkpoint
 from tests.unit import checkpoints
-from tests.unit.checkpoints import LLAMA, TOKENIZER, WHOLE, row, rows
+from tests.unit.checkpoints import CHECKPOINT_PATHS, LLAMA, TOKENIZER, checkpoint_row, checkpoint_rows
 
 # heads, kv_heads, layers, head_size, vocabulary, dtype, quantization, max_positions, experts
 FACTS: dict[str, tuple[dict[str, Any], tuple[object, ...]]] = {
@@ -32,7 +32,7 @@ FACTS: dict[str, tuple[dict[str, Any], tuple[object, ...]]] = {
 @pytest.mark.parametrize("family", FACTS)
 def test_what_a_config_says(family: str) -> None:
     config, expected = FACTS[family]
-    made = checkpoint(rows(config=config))
+    made = parse_checkpoint(checkpoint_rows(config=config))
     assert (
         *(made.heads, made.kv_heads, made.layers, made.head_size, made.vocabulary),
         *(made.dtype, made.quantization, made.max_positions, made.experts),
@@ -55,7 +55,7 @@ QUANTIZED: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("case", QUANTIZED)
 def test_how_weights_are_quantised(case: str) -> None:
     config, expected = QUANTIZED[case]
-    assert checkpoint(rows(config=config)).quantization == expected
+    assert parse_checkpoint(checkpoint_rows(config=config)).quantization == expected
 
 
 NONSENSE: list[dict[str, Any]] = [
@@ -78,7 +78,7 @@ NONSENSE: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("config", NONSENSE)
 def test_what_a_config_cannot_mean_is_not_said(config: dict[str, Any]) -> None:
-    made = checkpoint(rows(config=config))
+    made = parse_checkpoint(checkpoint_rows(config=config))
     assert (made.heads, made.head_size, made.max_positions) == (0, 0, 0)
     assert (made.dtype, made.quantization, made.architectures, made.wants_remote_code) == ("", "", (), False)
 
@@ -86,9 +86,9 @@ def test_what_a_config_cannot_mean_is_not_said(config: dict[str, Any]) -> None:
 def test_positions_that_each_type_of_layer_has_its_own_embedding_for() -> None:
     scaling = {"full_attention": {"rope_type": "linear", "factor": 8.0}, "sliding_attention": {"rope_type": "default"}}
     config = {"max_position_embeddings": 4096, "rope_parameters": scaling}
-    assert checkpoint(rows(config=config)).max_positions == 32768
+    assert parse_checkpoint(checkpoint_rows(config=config)).max_positions == 32768
     # the number of these is what they were made long for already
-    assert checkpoint(rows(config=config | {"model_type": "gemma3_text"})).max_positions == 4096
+    assert parse_checkpoint(checkpoint_rows(config=config | {"model_type": "gemma3_text"})).max_positions == 4096
 
 
 SHARDS = tuple(f"model-0000{number}-of-00003.safetensors" for number in (1, 2, 3))
@@ -137,8 +137,8 @@ MISSING: dict[str, tuple[tuple[str, ...], list[str]]] = {
 @pytest.mark.parametrize("case", MISSING)
 def test_what_is_missing_is_named_a_line_each(case: str) -> None:
     paths, lines = MISSING[case]
-    with pytest.raises(Missing) as error:
-        checkpoint(rows(paths))
+    with pytest.raises(MissingModelFile) as error:
+        parse_checkpoint(checkpoint_rows(paths))
     assert str(error.value).splitlines() == [f"big: {line}" for line in lines]
 
 
@@ -154,23 +154,23 @@ def test_what_is_missing_is_named_a_line_each(case: str) -> None:
     ],
 )
 def test_a_config_that_says_nothing_is_refused(content: str | None, said: str) -> None:
-    with pytest.raises(Missing) as error:
-        checkpoint([row("config.json", content), *rows(WHOLE[1:])])
+    with pytest.raises(MissingModelFile) as error:
+        parse_checkpoint([checkpoint_row("config.json", content), *checkpoint_rows(CHECKPOINT_PATHS[1:])])
     assert str(error.value) == f"big: {said}"
 
 
 def test_a_config_that_is_larger_than_a_lock_takes_is_refused_for_that() -> None:
-    with pytest.raises(Missing, match=r"config\.json has 4194305 bytes: at most 4194304 can be locked"):
-        checkpoint([row("config.json", size=4194305), *rows(WHOLE[1:])])
+    with pytest.raises(MissingModelFile, match=r"config\.json has 4194305 bytes: at most 4194304 can be locked"):
+        parse_checkpoint([checkpoint_row("config.json", size=4194305), *checkpoint_rows(CHECKPOINT_PATHS[1:])])
 
 
 def test_a_draft_model_does_with_the_tokenizer_of_its_big_one() -> None:
-    assert checkpoint(rows(("config.json", "model.safetensors")), tokenizer=False).heads == 32
+    assert parse_checkpoint(checkpoint_rows(("config.json", "model.safetensors")), tokenizer=False).heads == 32
 
 
 @pytest.mark.parametrize("tokenizer", ["tokenizer.model", "tekken.json", "vocab.json", "qwen.tiktoken"])
 def test_tokenizers_of_other_kinds(tokenizer: str) -> None:
-    assert checkpoint(rows(("config.json", "model.safetensors", tokenizer))).heads == 32
+    assert parse_checkpoint(checkpoint_rows(("config.json", "model.safetensors", tokenizer))).heads == 32
 
 
 LOADED: dict[str, tuple[tuple[str, ...], int]] = {
@@ -185,36 +185,38 @@ LOADED: dict[str, tuple[tuple[str, ...], int]] = {
 @pytest.mark.parametrize("case", LOADED)
 def test_the_size_is_that_of_the_weights_that_are_loaded(case: str) -> None:
     paths, size = LOADED[case]
-    assert checkpoint(rows(("config.json", *paths, *TOKENIZER))).size == size
+    assert parse_checkpoint(checkpoint_rows(("config.json", *paths, *TOKENIZER))).size == size
 
 
 def test_the_folder_on_hosts_and_its_files_the_config_first() -> None:
-    made = checkpoint(rows(("a.json", "model.safetensors", "tokenizer.json", "config.json")))
+    made = parse_checkpoint(checkpoint_rows(("a.json", "model.safetensors", "tokenizer.json", "config.json")))
     assert [file.path for file in made.files] == ["config.json", "a.json", "model.safetensors", "tokenizer.json"]
     assert f"{made.folder}/config.json" == made.files[0].weight_path
     own = Input(kind="weight", version="2026-11", include=("*",), sources=("office:big",))
     changes = {"repository": None, "version": "2026-11", "sources": own.sources_of("x")}
     mine: list[Artefact] = [one.model_copy(update=changes) for one in made.files]
-    assert checkpoint(mine).folder == "big/2026-11"
+    assert parse_checkpoint(mine).folder == "big/2026-11"
 
 
 def test_code_that_a_checkpoint_brings_or_has_fetched_from_elsewhere() -> None:
-    made = checkpoint(rows((*WHOLE, "modeling_deepseek.py", "sub/x.py"), checkpoints.DEEPSEEK))
+    made = parse_checkpoint(
+        checkpoint_rows((*CHECKPOINT_PATHS, "modeling_deepseek.py", "sub/x.py"), checkpoints.DEEPSEEK)
+    )
     assert (made.remote_code, made.wants_remote_code) == (("modeling_deepseek.py", "sub/x.py"), True)
     assert made.foreign_code == ()
-    plain = checkpoint(rows())
+    plain = parse_checkpoint(checkpoint_rows())
     assert (plain.remote_code, plain.wants_remote_code, plain.foreign_code) == ((), False, ())
     elsewhere = {
         "auto_map": {"AutoConfig": "a/b--configuration.C", "AutoTokenizer": ["c/d--x.Y", None], "AutoModel": 3}
     }
-    assert checkpoint(rows(config=elsewhere)).foreign_code == ("a/b", "c/d")
+    assert parse_checkpoint(checkpoint_rows(config=elsewhere)).foreign_code == ("a/b", "c/d")
 
 
 def test_names_that_ask_for_more_parts_than_can_be_listed_cost_nothing() -> None:
     names = [f"{number:04}-00001-of-99999.safetensors" for number in range(2000)]
     tracemalloc.start()
-    with pytest.raises(Missing, match=r"0000-00009-of-99999\.safetensors and 199995992 more of its weights"):
-        checkpoint(rows((*WHOLE, *names)))
+    with pytest.raises(MissingModelFile, match=r"0000-00009-of-99999\.safetensors and 199995992 more of its weights"):
+        parse_checkpoint(checkpoint_rows((*CHECKPOINT_PATHS, *names)))
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 100 << 20
@@ -235,10 +237,12 @@ def test_names_that_ask_for_more_parts_than_can_be_listed_cost_nothing() -> None
     ],
 )
 def test_kinds_of_layers_are_read_as_families_write_them(changes: dict[str, Any], hybrid: bool, known: bool) -> None:
-    found = checkpoint(rows(config=LLAMA | changes))
+    found = parse_checkpoint(checkpoint_rows(config=LLAMA | changes))
     assert (found.hybrid, found.cache is not None) == (hybrid, known)
 
 
 def test_a_repository_in_mistrals_format_is_named_as_such() -> None:
-    with pytest.raises(Missing, match=r"in Mistral's own format \(params\.json"):
-        checkpoint([row("params.json"), row("tekken.json"), row("consolidated.safetensors")])
+    with pytest.raises(MissingModelFile, match=r"in Mistral's own format \(params\.json"):
+        parse_checkpoint(
+            [checkpoint_row("params.json"), checkpoint_row("tekken.json"), checkpoint_row("consolidated.safetensors")]
+        )

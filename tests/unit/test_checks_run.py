@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from rigwright.paths import ROOT
-from tests.unit.nvidia_host import NvidiaHost
+from tests.unit.nvidia_host import NvidiaFolderHost
 
 NVIDIA = ("nvidia_driver", "nvidia_modules", "nvidia_packages", "nvidia_cards")
 FILES = ("base", "preflight", *reversed(NVIDIA))
@@ -34,7 +34,7 @@ def lines(folder: Path, cards: str) -> list[tuple[str, str, str]]:
 
 
 def test_they_come_after_preflight_and_a_driver_that_is_gone_has_a_line_each(tmp_path: Path) -> None:
-    host = NvidiaHost(tmp_path.resolve())
+    host = NvidiaFolderHost(tmp_path.resolve())
     found = lines(host.root, "managed")
     assert [identifier for _, identifier, _ in found] == ["P01", *ALL, "B01", "B02", "B03", "B04"]
     skipped = {identifier: rest for word, identifier, rest in found if word == "skip"}
@@ -46,7 +46,9 @@ def test_they_come_after_preflight_and_a_driver_that_is_gone_has_a_line_each(tmp
     assert {rest for word, identifier, rest in found if word == "FAIL" and identifier.startswith("N")} == set()
 
     host.remove("says/asked")
-    host.says(18, **dict.fromkeys(("gpus", *SETTINGS), "Failed to initialize NVML: Driver/library version mismatch\n"))
+    host.set_smi_answers(
+        18, **dict.fromkeys(("gpus", *SETTINGS), "Failed to initialize NVML: Driver/library version mismatch\n")
+    )
     found = lines(host.root, "managed")
     red = {identifier: rest for word, identifier, rest in found if word == "FAIL" and identifier.startswith("N")}
     assert set(red) == {"N01", "N02", "N04", "N05", "N06", "N07", "N21", "N22", "N23", "N24", "N27"}
@@ -57,7 +59,7 @@ def test_they_come_after_preflight_and_a_driver_that_is_gone_has_a_line_each(tmp
 
 
 def test_what_only_a_managed_driver_can_be_asked_is_skipped_with_the_reason(tmp_path: Path) -> None:
-    found = lines(NvidiaHost(tmp_path.resolve()).root, "yes")
+    found = lines(NvidiaFolderHost(tmp_path.resolve()).root, "yes")
     skipped = {identifier: rest for word, identifier, rest in found if word == "skip"}
     assert {name for name, rest in skipped.items() if rest.endswith("(the driver is not managed)")} == MANAGED
     assert set(skipped) - MANAGED == DECLARED
@@ -66,7 +68,7 @@ def test_what_only_a_managed_driver_can_be_asked_is_skipped_with_the_reason(tmp_
 
 
 def test_a_rig_without_cards_skips_each_with_the_reason(tmp_path: Path) -> None:
-    found = lines(NvidiaHost(tmp_path.resolve()).root, "no")
+    found = lines(NvidiaFolderHost(tmp_path.resolve()).root, "no")
     skipped = {identifier: rest for word, identifier, rest in found if word == "skip"}
     assert set(skipped) == set(ALL)
     # what the kernel is set to needs no cards

@@ -15,27 +15,31 @@ from pathlib import Path
 
 import pytest
 
-from checks import Drift
-from checks.survey import carry
+from checks import CheckDifference
+from checks.survey import survey_program
 from checks.survey.accounts import ACCOUNTS
+from checks.survey.answers import SurveyAnswers
 from checks.survey.host.main import MARK, WAITING
-from checks.survey.section import Scene, Section
+from checks.survey.section import Section, SurveyScope
 from checks.survey.sections import EARLY
-from checks.survey.taken import Survey
 from rigwright.paths import ROOT
-from tests.unit.samples import instance, rig
+from tests.unit.samples import sample_instance, sample_rig
 
 
 def run(questions: dict[str, tuple[float, object]]) -> dict[str, dict[str, object]]:
     done = subprocess.run(
-        ["sh", "-c", carry.COMMAND], input=carry.program(questions), text=True, capture_output=True, check=False
+        ["sh", "-c", survey_program.COMMAND],
+        input=survey_program.render_survey_program(questions),
+        text=True,
+        capture_output=True,
+        check=False,
     )
     assert not done.stderr
-    return carry.answers(done.stdout.encode())
+    return survey_program.parse_answers(done.stdout.encode())
 
 
 def test_it_finds_root() -> None:
-    found = Survey(
+    found = SurveyAnswers(
         run({"accounts": (20.0, {"users": [], "home": "/nonexistent", "shell": "/usr/sbin/nologin", "folders": []})})
     ).read(ACCOUNTS)
     assert (user := found.user("root")) is not None
@@ -45,9 +49,9 @@ def test_it_finds_root() -> None:
 @pytest.fixture
 def sections(tmp_path, monkeypatch):  # type: ignore[no-untyped-def]
     """Sections of a test's own beside the program's."""
-    for name in ("main", *carry.COMMON):
-        (tmp_path / f"{name}.py").write_text((carry.HOST / f"{name}.py").read_text())
-    monkeypatch.setattr(carry, "HOST", tmp_path)
+    for name in ("main", *survey_program.COMMON):
+        (tmp_path / f"{name}.py").write_text((survey_program.HOST / f"{name}.py").read_text())
+    monkeypatch.setattr(survey_program, "HOST", tmp_path)
     return lambda **sources: [(tmp_path / f"{name}.py").write_text(text) for name, text in sources.items()]
 
 
@@ -70,30 +74,32 @@ def test_a_section_that_takes_longer_than_others_is_named_meanwhile(sections) ->
         slow="import time\ndef look(asked):\n    time.sleep(1.5)\n    return asked\n",
         answers="def look(asked):\n    return asked\n",
     )
-    program = carry.program({"slow": (9.0, 1), "answers": (9.0, 2)})
-    done = subprocess.run(["sh", "-c", carry.COMMAND], input=program, text=True, capture_output=True)
+    program = survey_program.render_survey_program({"slow": (9.0, 1), "answers": (9.0, 2)})
+    done = subprocess.run(["sh", "-c", survey_program.COMMAND], input=program, text=True, capture_output=True)
     lines = done.stdout.encode().splitlines()
-    assert [carry.waiting(line) for line in lines] == [["slow"], []]
-    assert carry.answers(done.stdout.encode())["slow"]["told"] == 1
+    assert [survey_program.parse_waiting_line(line) for line in lines] == [["slow"], []]
+    assert survey_program.parse_answers(done.stdout.encode())["slow"]["told"] == 1
 
 
 @pytest.mark.parametrize("names", [b"", b"!", base64.b64encode(b"x"), base64.b64encode(zlib.compress(b'{"a": 1}'))])
 def test_a_line_that_names_no_section_is_left_out(names: bytes) -> None:
-    assert carry.waiting(WAITING.encode() + names) == []
+    assert survey_program.parse_waiting_line(WAITING.encode() + names) == []
 
 
 def test_names_of_sections_steer_no_terminal() -> None:
     names = json.dumps(["requests", "\x1b[2J", 7, "x" * 100]).encode()
-    assert carry.waiting(WAITING.encode() + base64.b64encode(zlib.compress(names))) == ["requests"]
+    assert survey_program.parse_waiting_line(WAITING.encode() + base64.b64encode(zlib.compress(names))) == ["requests"]
 
 
-class Asking:
+class TwoSectionSurvey:
     """The program of two sections, one of which is asked by what a probe finds."""
 
     def __init__(self, probe: str, **early: object) -> None:
-        program = carry.program({name: (9.0, asked) for name, asked in early.items()}, probe, ["later"])
+        program = survey_program.render_survey_program(
+            {name: (9.0, asked) for name, asked in early.items()}, probe, ["later"]
+        )
         pipes = {"stdin": -1, "stdout": -1, "stderr": -1}
-        self.process = subprocess.Popen(["sh", "-c", carry.COMMAND], **pipes, text=True)  # type: ignore[call-overload]
+        self.process = subprocess.Popen(["sh", "-c", survey_program.COMMAND], **pipes, text=True)  # type: ignore[call-overload]
         self.process.stdin.write(program)
         self.process.stdin.flush()
         self.line = self.process.stdout.readline().encode()
@@ -110,10 +116,12 @@ LATER = "def look(asked):\n    return asked\n"
 
 def test_what_a_probe_finds_leads_to_further_questions_while_others_are_looked_for(sections) -> None:  # type: ignore[no-untyped-def]
     sections(early=LATER, later=LATER)
-    asking = Asking("printf 'a %s\\n' \"$LANGUAGE\" b", early=["x" * 300_000])
-    first, second = carry.probed(asking.line) or ()
+    asking = TwoSectionSurvey("printf 'a %s\\n' \"$LANGUAGE\" b", early=["x" * 300_000])
+    first, second = survey_program.parse_probe_line(asking.line) or ()
     assert (first, second) == (f"a {os.environ.get('LANGUAGE', '')}", "a b")
-    found = carry.answers(asking.end(carry.more({"later": (9.0, [second])})).encode())
+    found = survey_program.parse_answers(
+        asking.end(survey_program.render_further_questions({"later": (9.0, [second])})).encode()
+    )
     assert (found["early"]["told"], found["later"]["told"]) == (["x" * 300_000], ["a b"])
 
 
@@ -121,7 +129,7 @@ def test_of_whoever_asks_no_more_nothing_is_left_behind(sections) -> None:  # ty
     early = "import os, time\ndef look(asked):\n    os.write(os.open(asked, os.O_WRONLY), b'.')\n    time.sleep(600)\n"
     sections(early=early, later=LATER)
     reading, writing = os.pipe()
-    asking = Asking("true", early=f"/proc/{os.getpid()}/fd/{writing}")
+    asking = TwoSectionSurvey("true", early=f"/proc/{os.getpid()}/fd/{writing}")
     assert os.read(reading, 1) == b"."
     os.close(writing)
     assert asking.end("") == ""
@@ -139,29 +147,32 @@ def test_of_whoever_asks_no_more_nothing_is_left_behind(sections) -> None:  # ty
 )
 def test_a_probe_that_fails_leads_nowhere(sections, probe: str, said: str) -> None:  # type: ignore[no-untyped-def]
     sections(later=LATER)
-    asking = Asking(probe)
+    asking = TwoSectionSurvey(probe)
     asking.end("")
     with pytest.raises(ValueError, match=said):
-        carry.probed(asking.line)
+        survey_program.parse_probe_line(asking.line)
 
 
 @pytest.mark.parametrize("answer", [{}, {"probe": {"status": 0}}, {"probe": {"status": 0, "out": ["a"]}}])
 def test_a_probe_of_another_shape_leads_nowhere(answer: object) -> None:
     with pytest.raises(ValueError, match="the probe did not finish"):
-        carry.probed(MARK.encode() + base64.b64encode(zlib.compress(json.dumps(answer).encode())))
+        survey_program.parse_probe_line(MARK.encode() + base64.b64encode(zlib.compress(json.dumps(answer).encode())))
 
 
 def test_what_a_login_prints_is_nothing_that_a_probe_has_found(sections) -> None:  # type: ignore[no-untyped-def]
     sections(later=LATER)
-    asking = Asking("echo a")
+    asking = TwoSectionSurvey("echo a")
     asking.end("")
-    assert (carry.probed(b"Welcome to box1"), carry.probed(b"$ " + asking.line)) == (None, ["a"])
+    assert (
+        survey_program.parse_probe_line(b"Welcome to box1"),
+        survey_program.parse_probe_line(b"$ " + asking.line),
+    ) == (None, ["a"])
 
 
 @pytest.mark.parametrize("section", EARLY, ids=lambda section: section.name)
 def test_what_is_looked_for_beside_a_probe_needs_nothing_that_it_finds(section: Section[object]) -> None:
-    made = rig(instance("chat"), instance("code"))
-    section.asks(Scene(made, None))  # type: ignore[arg-type] # what the rig comes to is not known yet
+    made = sample_rig(sample_instance("chat"), sample_instance("code"))
+    section.asks(SurveyScope(made, None))  # type: ignore[arg-type] # what the rig comes to is not known yet
 
 
 def test_a_section_that_nobody_can_end_keeps_no_connection_open(sections) -> None:  # type: ignore[no-untyped-def]
@@ -180,7 +191,7 @@ def look(asked):
 
 
 def test_a_section_that_waits_for_a_dead_server_says_where_one_is(sections) -> None:  # type: ignore[no-untyped-def]
-    heard = (carry.HOST / "heard.py").read_text()
+    heard = (survey_program.HOST / "heard.py").read_text()
     sections(
         heard=f"{heard}\ndef mounted():\n    return ['/', '/home']\n"
         "def _answered(folders, limit):\n    return folders.index('/home') if '/home' in folders else len(folders)\n",
@@ -193,14 +204,14 @@ def test_a_section_that_waits_for_a_dead_server_says_where_one_is(sections) -> N
 
 
 DEAD = """import ctypes, json, os, subprocess, sys
-from checks.survey import carry
+from checks.survey import survey_program
 server = os.open("/dev/fuse", os.O_RDWR)  # which nobody ever answers by
 how = f"fd={server},rootmode=40000,user_id=0,group_id=0".encode()
 if ctypes.CDLL(None).mount(b"dead", b"/home", b"fuse", 0, how):
     sys.exit(77)
-program = carry.program({"rights": (60.0, {})})
-done = subprocess.run(["sh", "-c", carry.COMMAND], input=program, text=True, capture_output=True)
-os.write(1, json.dumps(carry.answers(done.stdout.encode())).encode())
+program = survey_program.render_survey_program({"rights": (60.0, {})})
+done = subprocess.run(["sh", "-c", survey_program.COMMAND], input=program, text=True, capture_output=True)
+os.write(1, json.dumps(survey_program.parse_answers(done.stdout.encode())).encode())
 os._exit(0)
 """
 
@@ -223,7 +234,7 @@ def test_a_dead_mount_at_home_hangs_no_look_and_is_named() -> None:
 
 
 def test_a_section_that_is_ended_while_it_speaks_takes_no_other_along(sections) -> None:  # type: ignore[no-untyped-def]
-    program = carry.HOST / "main.py"
+    program = survey_program.HOST / "main.py"
     program.write_text(
         program.read_text().replace("left = memoryview(", "left = memoryview(b'{' if name == 'speaks' else ")
     )
@@ -234,11 +245,11 @@ def test_a_section_that_is_ended_while_it_speaks_takes_no_other_along(sections) 
 
 def test_names_that_are_no_text_are_an_answer_all_the_same(sections) -> None:  # type: ignore[no-untyped-def]
     sections(told="def look(asked):\n    return {'one': 1, 'words': ['a\\udcff']}\n")
-    assert Survey(run({"told": (9.0, {})})).read(TOLD).words == ["a?"]
+    assert SurveyAnswers(run({"told": (9.0, {})})).read(TOLD).words == ["a?"]
 
 
 @dataclass(frozen=True)
-class Told:
+class ScriptedAnswer:
     one: int
     words: list[str]
 
@@ -251,7 +262,7 @@ def deep() -> object:
     return made
 
 
-TOLD: Section[Told] = Section("told", Told, lambda scene: {})
+TOLD: Section[ScriptedAnswer] = Section("told", ScriptedAnswer, lambda scene: {})
 
 
 @pytest.mark.parametrize(
@@ -268,46 +279,49 @@ TOLD: Section[Told] = Section("told", Told, lambda scene: {})
     ],
 )
 def test_what_is_no_answer_conforms_to_nothing(answer: dict[str, object], said: str) -> None:
-    with pytest.raises(Drift, match="expected an answer about told") as caught:
-        Survey({"told": answer}).read(TOLD)
+    with pytest.raises(CheckDifference, match="expected an answer about told") as caught:
+        SurveyAnswers({"told": answer}).read(TOLD)
     assert said in str(caught.value)
 
 
 def test_a_host_that_was_not_asked_conforms_to_nothing() -> None:
-    with pytest.raises(Drift, match="found the connection is gone"):
-        Survey({}, "the connection is gone").read(TOLD)
+    with pytest.raises(CheckDifference, match="found the connection is gone"):
+        SurveyAnswers({}, "the connection is gone").read(TOLD)
 
 
 @pytest.mark.parametrize("output", [b"", b"Traceback\n", b"AAAA\n", base64.b64encode(zlib.compress(b"{")), b"\xff\xfe"])
 def test_output_that_is_no_survey_is_refused(output: bytes) -> None:
     with pytest.raises(ValueError, match="did not finish"):
-        carry.answers(output)
+        survey_program.parse_answers(output)
 
 
 @pytest.mark.parametrize("answer", [[], {"accounts": 1}])
 def test_an_answer_of_another_shape_is_refused(answer: object) -> None:
     with pytest.raises(ValueError, match="is invalid"):
-        carry.answers(base64.b64encode(zlib.compress(json.dumps(answer).encode())))
+        survey_program.parse_answers(base64.b64encode(zlib.compress(json.dumps(answer).encode())))
 
 
 def test_an_answer_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carry, "MOST", 1 << 10)
+    monkeypatch.setattr(survey_program, "MOST", 1 << 10)
     with pytest.raises(ValueError, match="longer than"):
-        carry.answers(base64.b64encode(zlib.compress(b"[" * 100_000)))
+        survey_program.parse_answers(base64.b64encode(zlib.compress(b"[" * 100_000)))
 
 
 def test_a_host_is_sent_what_its_sections_import_and_no_more() -> None:
-    modules = {name: (carry.HOST / f"{name}.py").read_text() for name in (*carry.COMMON, "reach", "about", "rights")}
-    assert carry.shared(modules, ["about"]) == ("common", "heard")
+    modules = {
+        name: (survey_program.HOST / f"{name}.py").read_text()
+        for name in (*survey_program.COMMON, "reach", "about", "rights")
+    }
+    assert survey_program.shared_modules(modules, ["about"]) == ("common", "heard")
     rights = ("common", "heard", "dpkg", "leads", "doing", "jobs", "runas", "commands", "sshd", "pam", "bus", "places")
-    assert carry.shared(modules, ["rights"]) == rights
-    assert {"net", "web", "asking", "tracing"} <= {*carry.shared(modules, ["reach"])}
+    assert survey_program.shared_modules(modules, ["rights"]) == rights
+    assert {"net", "web", "asking", "tracing"} <= {*survey_program.shared_modules(modules, ["reach"])}
 
 
 def test_what_is_sent_has_all_that_its_modules_import() -> None:
-    modules = {path.stem: path.read_text() for path in carry.HOST.glob("*.py")}
-    for name in sorted({*modules} - {"main", "__init__", *carry.COMMON}):
-        sent = {name, *carry.shared(modules, [name])}
+    modules = {path.stem: path.read_text() for path in survey_program.HOST.glob("*.py")}
+    for name in sorted({*modules} - {"main", "__init__", *survey_program.COMMON}):
+        sent = {name, *survey_program.shared_modules(modules, [name])}
         for one in sent:
             found = re.findall(r"from checks[.]survey[.]host(?: import (.+)|[.]([a-z_]+) )", modules[one])
             assert {word.strip() for named, module in found for word in (named or module).split(",")} <= sent, one

@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from cli import main
-from lab.labs import Lab
-from tests.unit.samples import Box
+from lab.throwaway_lab import ThrowawayLab
+from tests.unit.samples import OperatorFolder
 
 EMPTY = "from rigwright.inventory import hosts\n\nrigs = hosts({})\n"
 ONE = 'from rigwright.inventory import hosts\n\nrigs = hosts({"box": {"ssh_hostname": "127.0.0.1", "ssh_port": 1}})\n'
@@ -95,7 +95,7 @@ SAMPLES = tuple(row for row in NOTHING if row[0] == "check")[0::4]
     ],
 )
 def test_an_inventory_with_nothing_to_work_on_is_no_success(
-    box: Box, verb: str, text: str, options: list[str], words: str, monkeypatch: pytest.MonkeyPatch
+    box: OperatorFolder, verb: str, text: str, options: list[str], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     box.write("rig.py", text)
     if verb == "check":  # pytest says it, in a process of its own
@@ -131,7 +131,9 @@ def closed_port() -> int:
 @pytest.mark.parametrize(
     "limit", [None, "b*", *(pytest.param(one, marks=pytest.mark.all_only) for one in ("box", "[ab]ox", "rigs", "rig"))]
 )
-def test_a_host_that_cannot_be_reached_is_named_by_check(box: Box, closed_port: int, limit: str | None) -> None:
+def test_a_host_that_cannot_be_reached_is_named_by_check(
+    box: OperatorFolder, closed_port: int, limit: str | None
+) -> None:
     box.write("rig.py", ONE.replace('"ssh_port": 1', f'"ssh_port": {closed_port}, "ssh_connect_retries": 0'))
     done = run("check", "rig.py", *(["--limit", limit] if limit else []), folder=box.folder)
     said = done.stdout + done.stderr
@@ -144,7 +146,7 @@ def test_a_host_that_cannot_be_reached_is_named_by_check(box: Box, closed_port: 
 @pytest.mark.parametrize("card", ["2204", "", "10DE:2204", "10de:2204:1", "../x"])
 def test_what_is_no_card_is_refused_before_the_lab_is_touched(card: str, monkeypatch: pytest.MonkeyPatch) -> None:
     touched: list[object] = []
-    monkeypatch.setattr(Lab, "up", lambda *given: touched.append(given) or [])
+    monkeypatch.setattr(ThrowawayLab, "up", lambda *given: touched.append(given) or [])
     told = CliRunner().invoke(main, ["lab", "--name", "unitx", "up", "--card", "10de:2204", "--card", card])
     assert (told.exit_code, touched) == (2, [])
     assert told.output == f"Error: --card {card}: must be vendor:device, such as 10de:2204\n"

@@ -18,16 +18,16 @@ from click.testing import CliRunner, Result
 from sarif_pydantic import Sarif
 
 from checks import advisories as counting
-from checks.report import Reporter
+from checks.report import ChecksReporter
 from cli import advisories as verb
 from cli import main
 from rigwright.advisories import osv
 from rigwright.advisories.assessment import STATES
 from rigwright.advisories.audit import bundled_files
 from rigwright.paths import ROOT
-from roles import root
-from tests.unit import shipped
-from tests.unit.bundle_world import BundleWorld
+from roles import root_shell
+from tests.unit import shipped_inventories
+from tests.unit.bundle_world import BundleFixture
 from tests.unit.test_advisories import PACKAGES
 from tests.unit.test_advisory_data import record, zipped
 
@@ -81,8 +81,8 @@ def test_the_exit_status_is_the_operators(fail_on: str | None, status: int) -> N
 def test_what_fails(open_: int, unknown: int, gaps: tuple[str, ...], status: tuple[bool, bool]) -> None:
     counts = {"open": open_, "unknown": unknown}
     made: Any = [SimpleNamespace(count=counts.__getitem__, gaps=gaps)]
-    assert tuple(verb.is_failing(made, word) for word in ("open", "unknown")) == status
-    assert not verb.is_failing(made, None)
+    assert tuple(verb.exceeds_threshold(made, word) for word in ("open", "unknown")) == status
+    assert not verb.exceeds_threshold(made, None)
 
 
 def test_an_export_is_searched_and_its_unreadable_records_are_named(
@@ -131,9 +131,9 @@ def test_sarif_has_a_rule_an_advisory_and_a_result_a_finding(tmp_path: Path) -> 
 
 
 def test_a_bundle_takes_a_file_along_and_it_is_read_there(
-    maker: BundleWorld, export: Path, monkeypatch: pytest.MonkeyPatch
+    maker: BundleFixture, export: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = maker.bundled("--advisories", str(export))
+    found = maker.make_bundle("--advisories", str(export))
     (row,) = [one for one in found.rows if one.path.startswith("advisories/")]
     assert row.path == "advisories/PyPI.zip"
     (kept,) = found.folder_files("advisories")
@@ -146,19 +146,19 @@ def test_a_bundle_takes_a_file_along_and_it_is_read_there(
         bundled_files(rig)
 
 
-def test_two_files_of_one_name_are_refused(maker: BundleWorld, export: Path, tmp_path: Path) -> None:
+def test_two_files_of_one_name_are_refused(maker: BundleFixture, export: Path, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     other = tmp_path / "other" / export.name
     other.write_bytes(b"{}")
-    lines = maker.refused("--advisories", str(export), "--advisories", str(other))
+    lines = maker.error_lines("--advisories", str(export), "--advisories", str(other))
     assert lines == [f"{maker.box.inventory}: --advisories: two files are named PyPI.zip"]
 
 
-def test_a_bundle_without_it_lets_it_go(maker: BundleWorld, export: Path) -> None:
-    maker.bundled("--advisories", str(export))
-    found = maker.bundled()
+def test_a_bundle_without_it_lets_it_go(maker: BundleFixture, export: Path) -> None:
+    maker.make_bundle("--advisories", str(export))
+    found = maker.make_bundle()
     assert not found.folder_files("advisories")
-    assert not (maker.folder / "advisories/PyPI.zip").exists()
+    assert not (maker.bundle_folder / "advisories/PyPI.zip").exists()
 
 
 @pytest.mark.parametrize(
@@ -175,15 +175,17 @@ def test_a_bundle_without_it_lets_it_go(maker: BundleWorld, export: Path) -> Non
 def test_packages_of_a_host_are_read_whole_or_not_at_all(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], out: bytes, status: int, expected: int | None
 ) -> None:
-    monkeypatch.setattr(root, "run", lambda target, command, **limits: root.Answer(status, out, b""))
+    monkeypatch.setattr(
+        root_shell, "run_command", lambda target, command, **limits: root_shell.RootCommandResult(status, out, b"")
+    )
     box: Any = SimpleNamespace(name="box", target=None)
-    found = verb._packages(box)
+    found = verb._read_packages(box)
     assert (len(found[1]) if found else None) == expected
     assert bool(capsys.readouterr().err) == (expected is None)
 
 
 def test_a_host_that_lists_no_packages_is_a_gap(tmp_path: Path) -> None:
-    rigs = shipped.rigs("rig5090solo", tmp_path)
+    rigs = shipped_inventories.load_rigs("rig5090solo", tmp_path)
     name = next(iter(rigs))
     (found,) = verb.audit(rigs, (), {})
     assert ("packages of the host", "the host did not list them") in {(one.what, one.why) for one in found.gaps}
@@ -197,7 +199,7 @@ def test_a_host_that_lists_no_packages_is_a_gap(tmp_path: Path) -> None:
 def test_check_ends_with_their_numbers() -> None:
     written = TerminalWriter(io.StringIO())
     written.fullwidth = 80
-    reporter = Reporter.__new__(Reporter)
+    reporter = ChecksReporter.__new__(ChecksReporter)
     counts = {"open": 2, "unknown": 0, "closed": 5}
     frame = SimpleNamespace(gone=[], unleft={}, advisories={"box1": counts}, deployed=lambda target: True)
     config = SimpleNamespace(option=SimpleNamespace(verbose=0))
@@ -213,7 +215,7 @@ def test_check_ends_with_their_numbers() -> None:
 
 
 def test_check_counts_them_and_fails_for_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (rig, *_) = shipped.rigs("rig3090", tmp_path).values()
+    (rig, *_) = shipped_inventories.load_rigs("rig3090", tmp_path).values()
     counts = counting.count_advisories(rig)
     assert set(counts) == set(STATES) and counts["open"] > 0
 
@@ -226,7 +228,7 @@ def test_check_counts_them_and_fails_for_none(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.skipif(not shutil.which("dpkg-query"), reason="dpkg-query is not here")
 def test_what_dpkg_query_prints_here_is_read_whole() -> None:
-    done = subprocess.run(["sh", "-c", verb.SCRIPT], capture_output=True, text=True, check=True)
+    done = subprocess.run(["sh", "-c", verb.PACKAGE_LIST_SCRIPT], capture_output=True, text=True, check=True)
     release, _, rest = done.stdout.partition("\n")
     packages, unreadable = verb.parse_packages(rest)
     assert re.fullmatch(r"[a-z]+-[0-9.]+", release)

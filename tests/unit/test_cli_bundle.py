@@ -10,23 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from cli.bundling import collect
-from cli.resolving import web
-from rigwright.host.deploy_lock import holder_record
-from rigwright.inventory import load
+from cli.bundle_builder import builder
+from cli.lock_resolver import downloads
+from rigwright.host.deploy_lock_state import render_holder_record
+from rigwright.inventory import load_rig
 from rigwright.supply.bundle import INDEX
-from rigwright.supply.expected import heard
-from tests.unit.bundle_world import DEBS, FILES, SOURCE, WEIGHT, WEIGHTS, WHEEL, AptArchive, BundleWorld
-from tests.unit.file_server import cut, status, whole
-from tests.unit.samples import COMMIT, artefact, chat, entry
-from tests.unit.scripts import stand_in
+from rigwright.supply.digest import parse_digest
+from tests.unit.bundle_world import DEBS, FILES, SOURCE, WEIGHT, WEIGHTS, WHEEL, BundleFixture, SignedAptArchive
+from tests.unit.file_server import complete_file, error_status, truncated_file
+from tests.unit.rendered_scripts import write_stand_in
+from tests.unit.samples import COMMIT, chat_instances, sample_artefact, sample_entry
 
 
-def test_everything_is_brought_and_the_rig_is_satisfied_with_it(maker: BundleWorld) -> None:
-    made = maker.bundle()
+def test_everything_is_brought_and_the_rig_is_satisfied_with_it(maker: BundleFixture) -> None:
+    made = maker.run_bundle()
     assert made.exit_code == 0, made.output
-    found = maker.read()
-    assert maker.paths == {INDEX, *FILES, *DEBS}
+    found = maker.read_bundle()
+    assert maker.bundle_paths == {INDEX, *FILES, *DEBS}
     assert {row.path for row in found.rows} == FILES | DEBS
     assert found.systems == ("debian-12",)
     assert [line.split()[-4:-2] for line in made.stdout.splitlines()[1:5]] == [
@@ -35,94 +35,94 @@ def test_everything_is_brought_and_the_rig_is_satisfied_with_it(maker: BundleWor
         ["wheel", "1"],
         ["debian-12", "5"],
     ]
-    assert f"{maker.folder}: 8 files, " in made.stdout
+    assert f"{maker.bundle_folder}: 8 files, " in made.stdout
     read_out = made.stdout.splitlines()[-1].rpartition(" ")[2]
-    maker.inventory(apt="")  # nothing that a mirror would be asked for
-    (item,) = maker.box.group({"box": entry(bundle="the bundle", mirrors={}, instances=chat())})
-    rig = load(item[1]["rig"])
+    maker.write_inventory(apt="")  # nothing that a mirror would be asked for
+    (item,) = maker.box.load_group({"box": sample_entry(bundle="the bundle", mirrors={}, instances=chat_instances())})
+    rig = load_rig(item[1]["rig"])
     assert rig.bundle == found
     places = {f"packages/debian-12/{path}": name for name, path in rig.bundle.packages("debian-12").places}
     assert places == {row.path: row.sha256 for row in found.rows if row.path in DEBS}
-    assert heard(read_out) == rig.digest
+    assert parse_digest(read_out) == rig.digest
 
 
-def test_what_is_there_is_kept_and_a_byte_that_differs_is_fetched_again(maker: BundleWorld) -> None:
-    first = maker.bundled()
-    assert sorted(path.rpartition("/")[2] for path in maker.asked if "pool" not in path) == sorted(
+def test_what_is_there_is_kept_and_a_byte_that_differs_is_fetched_again(maker: BundleFixture) -> None:
+    first = maker.make_bundle()
+    assert sorted(path.rpartition("/")[2] for path in maker.fetched_paths if "pool" not in path) == sorted(
         path.rpartition("/")[2] for path in FILES
     )
-    again = maker.bundled()
-    assert [path for path in maker.asked if "pool" not in path] == []
+    again = maker.make_bundle()
+    assert [path for path in maker.fetched_paths if "pool" not in path] == []
     assert again.rows == first.rows
-    weight = maker.folder / WEIGHT
+    weight = maker.bundle_folder / WEIGHT
     weight.write_bytes(WEIGHTS[:-1] + b"x")
-    (maker.folder / WHEEL).unlink()
-    assert maker.bundled().rows == first.rows
-    assert [path for path in maker.asked if "pool" not in path] == [
+    (maker.bundle_folder / WHEEL).unlink()
+    assert maker.make_bundle().rows == first.rows
+    assert [path for path in maker.fetched_paths if "pool" not in path] == [
         "good/small-q4.gguf",
         f"files/{Path(WHEEL).name}",
     ]
 
 
-def test_the_same_files_are_the_same_bundle_wherever_it_is_made(maker: BundleWorld) -> None:
-    one = maker.bundled().rows
-    assert maker.bundled("--output", str(maker.folder)).rows == one
+def test_the_same_files_are_the_same_bundle_wherever_it_is_made(maker: BundleFixture) -> None:
+    one = maker.make_bundle().rows
+    assert maker.make_bundle("--output", str(maker.bundle_folder)).rows == one
     other = maker.box.folder / "two words"
-    assert maker.bundle("--output", str(other)).exit_code == 0
-    texts = [(folder / INDEX).read_text().splitlines() for folder in (maker.folder, other)]
+    assert maker.run_bundle("--output", str(other)).exit_code == 0
+    texts = [(folder / INDEX).read_text().splitlines() for folder in (maker.bundle_folder, other)]
     here, there = ([line for line in text if '"made"' not in line] for text in texts)
     assert here == there
 
 
-def test_files_of_this_machine_are_taken_when_they_are_the_locked_ones(maker: BundleWorld, tmp_path: Path) -> None:
+def test_files_of_this_machine_are_taken_when_they_are_the_locked_ones(maker: BundleFixture, tmp_path: Path) -> None:
     given = tmp_path / "given"
     given.mkdir()
     for name in ("engine-1.0.tar.gz", "tool-1.0-py3-none-any.whl", "small-q4.gguf"):
         (given / name).write_bytes(maker.content[name])
-    maker.inventory()
-    maker.bundled("--from-dir", str(given))
-    assert [path for path in maker.asked if "pool" not in path] == []
+    maker.write_inventory()
+    maker.make_bundle("--from-dir", str(given))
+    assert [path for path in maker.fetched_paths if "pool" not in path] == []
     (given / "small-q4.gguf").write_bytes(b"another")
-    (maker.folder / WEIGHT).unlink()
-    (line,) = maker.refused("--from-dir", str(given))
+    (maker.bundle_folder / WEIGHT).unlink()
+    (line,) = maker.error_lines("--from-dir", str(given))
     assert f"is not available: {given / 'small-q4.gguf'} is another file: add a mirror" in line
-    maker.inventory("good")
-    maker.bundled("--from-dir", str(given))
+    maker.write_inventory("good")
+    maker.make_bundle("--from-dir", str(given))
 
 
-def test_a_mirror_that_lies_breaks_off_or_is_gone_is_passed_over(maker: BundleWorld) -> None:
-    maker.mirror("liar", WEIGHTS[:-1] + b"x")
-    maker.mirror("longer", WEIGHTS + b"x")
-    maker.files.serve("half/small-q4.gguf", cut(WEIGHTS, 1000))
-    maker.files.serve("broken/small-q4.gguf", status(500))
-    maker.inventory("gone", "liar", "longer", "half", "broken", "good")
-    maker.bundled()
-    (maker.folder / WEIGHT).unlink()
-    maker.inventory("gone", "liar", "half")
-    (line,) = maker.refused()
+def test_a_mirror_that_lies_breaks_off_or_is_gone_is_passed_over(maker: BundleFixture) -> None:
+    maker.serve_mirror("liar", WEIGHTS[:-1] + b"x")
+    maker.serve_mirror("longer", WEIGHTS + b"x")
+    maker.files.serve("half/small-q4.gguf", truncated_file(WEIGHTS, 1000))
+    maker.files.serve("broken/small-q4.gguf", error_status(500))
+    maker.write_inventory("gone", "liar", "longer", "half", "broken", "good")
+    maker.make_bundle()
+    (maker.bundle_folder / WEIGHT).unlink()
+    maker.write_inventory("gone", "liar", "half")
+    (line,) = maker.error_lines()
     said = [
         "gone/small-q4.gguf answers 404",
         f"liar/small-q4.gguf has {len(WEIGHTS)} bytes with SHA-256",
         "half/small-q4.gguf",
     ]
     assert [part in line for part in said] == [True] * 3, line
-    assert not list((maker.folder / "weights").rglob("*.part"))
+    assert not list((maker.bundle_folder / "weights").rglob("*.part"))
 
 
-def test_a_file_that_was_cut_goes_on_where_it_was(maker: BundleWorld) -> None:
+def test_a_file_that_was_cut_goes_on_where_it_was(maker: BundleFixture) -> None:
     tag = ("ETag", '"one"')
-    maker.files.serve("good/small-q4.gguf", cut(WEIGHTS, 3_000_000, tag), whole(WEIGHTS, tag))
-    maker.bundled()
+    maker.files.serve("good/small-q4.gguf", truncated_file(WEIGHTS, 3_000_000, tag), complete_file(WEIGHTS, tag))
+    maker.make_bundle()
     asked = [one.range for one in maker.files.asked if one.path == "good/small-q4.gguf"]
-    assert asked == [None, f"bytes={2 * web.PART}-"]
+    assert asked == [None, f"bytes={2 * downloads.CHUNK_BYTES}-"]
 
 
-def test_all_that_is_not_to_be_had_is_said_at_once_and_no_index_is_written(maker: BundleWorld) -> None:
-    maker.withhold("engine")
-    maker.withhold("tool")
-    maker.inventory()
-    maker.files.serve("archive/debian/dists/bookworm/InRelease", status(404))
-    lines = maker.refused()
+def test_all_that_is_not_to_be_had_is_said_at_once_and_no_index_is_written(maker: BundleFixture) -> None:
+    maker.remove_project("engine")
+    maker.remove_project("tool")
+    maker.write_inventory()
+    maker.files.serve("archive/debian/dists/bookworm/InRelease", error_status(404))
+    lines = maker.error_lines()
     assert [line.removeprefix(f"{maker.box.inventory}: ").partition(": ")[0] for line in lines] == [
         "engine-source 1.0",
         "packages of debian-12",
@@ -131,143 +131,143 @@ def test_all_that_is_not_to_be_had_is_said_at_once_and_no_index_is_written(maker
     ]
     assert "apt-get failed: " in lines[1]
     assert "is not available: no address (store:small-q4.gguf): add a mirror" in lines[2]
-    assert not (maker.folder / INDEX).exists()
+    assert not (maker.bundle_folder / INDEX).exists()
 
 
 def test_a_bundle_that_does_not_come_about_leaves_the_earlier_one_whole(
-    maker: BundleWorld, archive: AptArchive
+    maker: BundleFixture, archive: SignedAptArchive
 ) -> None:
-    before = maker.bundled()
-    archive.package("g++", "1.1")
-    archive.publish()
-    maker.lock(b"newer", "newer.gguf")
-    assert "is not available" in maker.refused()[0]
-    assert maker.read() == before
-    maker.mirror("good", b"newer", "newer.gguf")
-    maker.bundled()
+    before = maker.make_bundle()
+    archive.add_package("g++", "1.1")
+    archive.publish_suites()
+    maker.write_lock(b"newer", "newer.gguf")
+    assert "is not available" in maker.error_lines()[0]
+    assert maker.read_bundle() == before
+    maker.serve_mirror("good", b"newer", "newer.gguf")
+    maker.make_bundle()
     new = {DEB.replace("g++_1.0", "g++_1.1") for DEB in DEBS}
     # what only the earlier one had is gone, folders too
-    assert maker.paths == {INDEX, SOURCE, WHEEL, f"weights/small/{COMMIT}/newer.gguf", *new}
-    maker.lock(WEIGHTS, "renamed.gguf")
-    maker.mirror("good", WEIGHTS, "renamed.gguf")
-    maker.bundled()
-    assert (maker.folder / f"weights/small/{COMMIT}/renamed.gguf").exists()
+    assert maker.bundle_paths == {INDEX, SOURCE, WHEEL, f"weights/small/{COMMIT}/newer.gguf", *new}
+    maker.write_lock(WEIGHTS, "renamed.gguf")
+    maker.serve_mirror("good", WEIGHTS, "renamed.gguf")
+    maker.make_bundle()
+    assert (maker.bundle_folder / f"weights/small/{COMMIT}/renamed.gguf").exists()
 
 
 def test_a_maker_that_dies_before_the_index_leaves_the_earlier_one_whole(
-    maker: BundleWorld, archive: AptArchive, monkeypatch: pytest.MonkeyPatch
+    maker: BundleFixture, archive: SignedAptArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = maker.bundled()
-    archive.package("g++", "1.1")
-    archive.publish()
+    before = maker.make_bundle()
+    archive.add_package("g++", "1.1")
+    archive.publish_suites()
 
     def die(*_: object) -> str:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(collect, "text", die)
-        assert maker.bundle().exit_code == 130
-    assert maker.read() == before
-    assert {row.path for row in maker.bundled().rows} == FILES | {DEB.replace("g++_1.0", "g++_1.1") for DEB in DEBS}
+        patched.setattr(builder, "render_index", die)
+        assert maker.run_bundle().exit_code == 130
+    assert maker.read_bundle() == before
+    assert {row.path for row in maker.make_bundle().rows} == FILES | {DEB.replace("g++_1.0", "g++_1.1") for DEB in DEBS}
 
 
-def test_what_somebody_else_has_put_into_the_folder_stays(maker: BundleWorld) -> None:
+def test_what_somebody_else_has_put_into_the_folder_stays(maker: BundleFixture) -> None:
     strange = {"weights/mine.gguf", "packages/debian-12/mine of two words", "packages/notes/list", "README"}
     for path in strange:
-        (maker.folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (maker.folder / path).write_text("mine")
-    maker.bundled()
-    maker.lock(b"newer", "newer.gguf")
-    maker.mirror("good", b"newer", "newer.gguf")
-    maker.bundled()
-    assert strange < maker.paths
-    assert WEIGHT not in maker.paths
+        (maker.bundle_folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (maker.bundle_folder / path).write_text("mine")
+    maker.make_bundle()
+    maker.write_lock(b"newer", "newer.gguf")
+    maker.serve_mirror("good", b"newer", "newer.gguf")
+    maker.make_bundle()
+    assert strange < maker.bundle_paths
+    assert WEIGHT not in maker.bundle_paths
 
 
-def test_a_disk_that_is_full_is_one_line_with_the_folder(maker: BundleWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = maker.bundled()
-    (maker.folder / WEIGHT).unlink()
+def test_a_disk_that_is_full_is_one_line_with_the_folder(maker: BundleFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = maker.make_bundle()
+    (maker.bundle_folder / WEIGHT).unlink()
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(web, "fetch", full)
-        assert maker.refused() == [f"{maker.folder}: No space left on device"]
-    assert maker.bundled().rows == before.rows
+        patched.setattr(downloads, "fetch_file", full)
+        assert maker.error_lines() == [f"{maker.bundle_folder}: No space left on device"]
+    assert maker.make_bundle().rows == before.rows
 
 
-def test_a_folder_that_somebody_else_is_at_is_left_alone(maker: BundleWorld) -> None:
-    maker.folder.mkdir()
+def test_a_folder_that_somebody_else_is_at_is_left_alone(maker: BundleFixture) -> None:
+    maker.bundle_folder.mkdir()
     # who can only read the folder can lock it, too
-    readable = os.open(maker.folder, os.O_RDONLY)
+    readable = os.open(maker.bundle_folder, os.O_RDONLY)
     fcntl.flock(readable, fcntl.LOCK_EX)
-    with (maker.folder / ".lock").open("w") as other:
+    with (maker.bundle_folder / ".lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        other.write(f"{holder_record('bundle of box.py')}\n")
+        other.write(f"{render_holder_record('bundle of box.py')}\n")
         other.flush()
-        (line,) = maker.refused()
-        assert line.startswith(f"{maker.folder}: another `rigwright bundle` is running there: ")
+        (line,) = maker.error_lines()
+        assert line.startswith(f"{maker.bundle_folder}: another `rigwright bundle` is running there: ")
         assert "bundle of box.py; wait until that is done" in line
-        assert maker.paths == set()
+        assert maker.bundle_paths == set()
         fcntl.flock(other, fcntl.LOCK_UN)
-    (maker.folder / ".lock").unlink()
-    maker.bundled()
-    assert (maker.folder / ".lock").stat().st_mode & 0o777 == 0o600
+    (maker.bundle_folder / ".lock").unlink()
+    maker.make_bundle()
+    assert (maker.bundle_folder / ".lock").stat().st_mode & 0o777 == 0o600
     os.close(readable)
 
 
-def test_a_link_in_the_locks_place_is_not_followed(maker: BundleWorld) -> None:
-    maker.folder.mkdir()
-    (maker.folder / ".lock").symlink_to(maker.box.folder / "elsewhere")
-    (line,) = maker.refused()
-    assert line == f"{maker.folder}/.lock: is a symbolic link: remove it"
+def test_a_link_in_the_locks_place_is_not_followed(maker: BundleFixture) -> None:
+    maker.bundle_folder.mkdir()
+    (maker.bundle_folder / ".lock").symlink_to(maker.box.folder / "elsewhere")
+    (line,) = maker.error_lines()
+    assert line == f"{maker.bundle_folder}/.lock: is a symbolic link: remove it"
     assert not (maker.box.folder / "elsewhere").exists()
 
 
-def test_a_folder_that_cannot_be_written_is_one_line(maker: BundleWorld) -> None:
+def test_a_folder_that_cannot_be_written_is_one_line(maker: BundleFixture) -> None:
     file = maker.box.folder / "file"
     file.touch()
-    (line,) = maker.refused("--output", str(file / "bundle"))
+    (line,) = maker.error_lines("--output", str(file / "bundle"))
     assert line.endswith(": Not a directory")
-    (maker.folder / "weights").mkdir(parents=True)
-    (maker.folder / "weights" / "small").touch()
-    (line,) = maker.refused()
-    assert line == f"{maker.folder}/weights/small/{COMMIT}: Not a directory"
+    (maker.bundle_folder / "weights").mkdir(parents=True)
+    (maker.bundle_folder / "weights" / "small").touch()
+    (line,) = maker.error_lines()
+    assert line == f"{maker.bundle_folder}/weights/small/{COMMIT}: Not a directory"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
-def test_a_folder_that_is_read_only_is_one_line(maker: BundleWorld) -> None:
-    maker.folder.mkdir()
+def test_a_folder_that_is_read_only_is_one_line(maker: BundleFixture) -> None:
+    maker.bundle_folder.mkdir()
     mount = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o ro none "$1" && shift && exec "$@"', "sh"]
-    rig = [str(Path(collect.__file__).parents[2] / ".venv/bin/python"), "-m", "cli", "bundle"]
-    command = [*mount, str(maker.folder), *rig, str(maker.box.inventory), "--system", "debian-12"]
+    rig = [str(Path(builder.__file__).parents[2] / ".venv/bin/python"), "-m", "cli", "bundle"]
+    command = [*mount, str(maker.bundle_folder), *rig, str(maker.box.inventory), "--system", "debian-12"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"Error: {maker.folder}/.lock: Read-only file system\n"
+    assert done.stderr == f"Error: {maker.bundle_folder}/.lock: Read-only file system\n"
 
 
-def test_what_cannot_be_meant_is_said(maker: BundleWorld) -> None:
-    assert "name the hosts' system with --system" in maker.bundle(system="").stderr
-    assert '"debian-11" is none of them; did you mean "debian-1' in maker.bundle(system="debian-11").stderr
+def test_what_cannot_be_meant_is_said(maker: BundleFixture) -> None:
+    assert "name the hosts' system with --system" in maker.run_bundle(system="").stderr
+    assert '"debian-11" is none of them; did you mean "debian-1' in maker.run_bundle(system="debian-11").stderr
     maker.box.write("rig.py", "rigs = []\n")
-    assert maker.refused() == [f"{maker.box.inventory}: no rigs: there is nothing to bundle"]
-    maker.inventory("good", rigs=1, bundle=None)
+    assert maker.error_lines() == [f"{maker.box.inventory}: no rigs: there is nothing to bundle"]
+    maker.write_inventory("good", rigs=1, bundle=None)
     text = maker.box.inventory.read_text()
     maker.box.write("rig.py", text.replace('bundle="the bundle"', "").replace("'bundle': None", ""))
-    assert maker.refused() == [f"{maker.box.inventory}: the rigs name 0 bundles: choose one with --output"]
+    assert maker.error_lines() == [f"{maker.box.inventory}: the rigs name 0 bundles: choose one with --output"]
     maker.box.write("rig.py", "raise ValueError('x')\n")
-    assert maker.refused() == [f"{maker.box.inventory}: ValueError: x"]
+    assert maker.error_lines() == [f"{maker.box.inventory}: ValueError: x"]
 
 
 @pytest.mark.parametrize("mirrored", [True, False])
 def test_conda_packages_have_a_folder_and_come_from_their_channel(
-    maker: BundleWorld, monkeypatch: pytest.MonkeyPatch, mirrored: bool
+    maker: BundleFixture, monkeypatch: pytest.MonkeyPatch, mirrored: bool
 ) -> None:
     content = {"linux-64": b"of this platform", "noarch": b"of any"}
     rows = []
     for subdir, its in content.items():
-        maker.files.serve(f"forge/{subdir}/x-1.0-h1_0.conda", whole(its))
+        maker.files.serve(f"forge/{subdir}/x-1.0-h1_0.conda", complete_file(its))
         known = {
             "kind": "conda",
             "build": "h1_0",
@@ -279,21 +279,21 @@ def test_conda_packages_have_a_folder_and_come_from_their_channel(
         }
         source = f"{'store' if mirrored else 'forge'}:{subdir}/x-1.0-h1_0.conda"
         digest = hashlib.sha256(its).hexdigest()
-        rows.append(artefact(**known, sha256=digest, size=len(its), sources=[source]))
-    monkeypatch.setattr(collect.Bundler, "artefacts", rows)
+        rows.append(sample_artefact(**known, sha256=digest, size=len(its), sources=[source]))
+    monkeypatch.setattr(builder.BundleBuilder, "locked_artefacts", rows)
     if mirrored:
-        maker.inventory("forge")
+        maker.write_inventory("forge")
     else:
         say = f"""[ "$3 $4" = "channel forge" ] && echo '["{maker.files.url}/forge/"]'"""
-        monkeypatch.setattr(collect.sys, "executable", str(stand_in(maker.box.folder / "bin", "python", say)))
-    found = maker.bundled()
+        monkeypatch.setattr(builder.sys, "executable", str(write_stand_in(maker.box.folder / "bin", "python", say)))
+    found = maker.make_bundle()
     places = {row.sha256: row.path for row in found.rows if row.path.startswith("conda/")}
     assert places == {row.sha256: f"conda/{row.sha256[:16]}/x-1.0-h1_0.conda" for row in rows}
     assert {file.name for file in found.files(rows)} == {"x-1.0-h1_0.conda"}
 
 
-def test_a_channel_that_nobody_knows_is_said(maker: BundleWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    row = artefact(
+def test_a_channel_that_nobody_knows_is_said(maker: BundleFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = sample_artefact(
         kind="conda",
         build="0",
         selection="0" * 12,
@@ -302,7 +302,7 @@ def test_a_channel_that_nobody_knows_is_said(maker: BundleWorld, monkeypatch: py
         version="1.0",
         sources=["forge:noarch/x.conda"],
     )
-    monkeypatch.setattr(collect.Bundler, "artefacts", [row])
-    monkeypatch.setattr(collect.sys, "executable", str(stand_in(maker.box.folder / "bin", "python", "exit 1")))
-    (line,) = maker.refused()
+    monkeypatch.setattr(builder.BundleBuilder, "locked_artefacts", [row])
+    monkeypatch.setattr(builder.sys, "executable", str(write_stand_in(maker.box.folder / "bin", "python", "exit 1")))
+    (line,) = maker.error_lines()
     assert "py-rattler, needed to locate the channel forge, does not run" in line

@@ -10,18 +10,18 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
 from cli import main
-from tests.unit.samples import Box, chat, entry
+from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
 
 GATEWAY = {"listeners": {"lan": {"address": "0.0.0.0", "port": 8443, "tls": True, "names": ["llm.example.org"]}}}
 
 
 @pytest.fixture
-def inventory(box: Box) -> Path:
-    return declared(box, gateway=GATEWAY, instances=chat())
+def inventory(box: OperatorFolder) -> Path:
+    return write_inventory(box, gateway=GATEWAY, instances=chat_instances())
 
 
-def declared(box: Box, **changes: object) -> Path:
-    text = f"from rigwright.inventory import hosts\nrigs = hosts({{'box': {entry(**changes)!r}}})\n"
+def write_inventory(box: OperatorFolder, **changes: object) -> Path:
+    text = f"from rigwright.inventory import hosts\nrigs = hosts({{'box': {sample_entry(**changes)!r}}})\n"
     return box.write("rig.py", text)
 
 
@@ -61,8 +61,8 @@ def test_a_folder_that_is_none_is_said(inventory: Path) -> None:
     assert (done.exit_code, done.stdout, "gateway-ca" in done.stderr) == (2, "", True)
 
 
-def test_no_authority_is_made_where_no_host_has_a_gateway(box: Box) -> None:
-    done = run(declared(box))
+def test_no_authority_is_made_where_no_host_has_a_gateway(box: OperatorFolder) -> None:
+    done = run(write_inventory(box))
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.endswith("rig.py: no host has a gateway\n")
     assert not (box.folder / "gateway-ca").exists()

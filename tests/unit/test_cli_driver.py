@@ -7,15 +7,15 @@ from collections.abc import Mapping
 import pytest
 from click.testing import CliRunner, Result
 
-from cli import hosts, main, running
-from rigwright.orders import orders
-from tests.unit.samples import Box
+from cli import deploy_run, deploy_verbs, main
+from rigwright.run_options import parse_run_options
+from tests.unit.samples import OperatorFolder
 
 RIG = 'from rigwright.inventory import hosts\n\nrigs = hosts({"box": {"ssh_hostname": "127.0.0.1"}})\n'
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+def pyinfra_calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """What pyinfra's command line was given, without the inventory."""
     given: list[tuple[str, ...]] = []
 
@@ -23,7 +23,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
         given.append(options)
         return 0
 
-    monkeypatch.setattr(hosts, "pyinfra_here", run)
+    monkeypatch.setattr(deploy_verbs, "run_pyinfra", run)
     return given
 
 
@@ -35,11 +35,11 @@ def performed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Mapping[str, o
     def run(_: str, verb: str, __: object, data: Mapping[str, object], *, dry: bool, diff: bool) -> None:
         given.append((verb, data, dry, diff))
 
-    monkeypatch.setattr(running, "run", run)
+    monkeypatch.setattr(deploy_run, "run_deploy", run)
     return given
 
 
-def invoke(box: Box, verb: str, *options: str) -> Result:
+def invoke(box: OperatorFolder, verb: str, *options: str) -> Result:
     box.write("rig.py", RIG)
     return CliRunner().invoke(main, [verb, str(box.inventory), *options])
 
@@ -62,11 +62,11 @@ def invoke(box: Box, verb: str, *options: str) -> Result:
         ("deploy -v", "--yes -v"),
     ],
 )
-def test_pyinfra_is_told(box: Box, told: list[tuple[str, ...]], words: str, expected: str) -> None:
+def test_pyinfra_is_told(box: OperatorFolder, pyinfra_calls: list[tuple[str, ...]], words: str, expected: str) -> None:
     verb, *options = words.split()
     done = invoke(box, verb, "-v", *options)
     assert done.exit_code == 0, done.output
-    assert told == [tuple(expected.split())]
+    assert pyinfra_calls == [tuple(expected.split())]
 
 
 @pytest.mark.parametrize(
@@ -81,13 +81,16 @@ def test_pyinfra_is_told(box: Box, told: list[tuple[str, ...]], words: str, expe
     ],
 )
 def test_a_run_of_ours_is_told_the_same(
-    box: Box, performed: list[tuple[str, Mapping[str, object], bool, bool]], words: str, expected: tuple[object, ...]
+    box: OperatorFolder,
+    performed: list[tuple[str, Mapping[str, object], bool, bool]],
+    words: str,
+    expected: tuple[object, ...],
 ) -> None:
     verb, *options = words.split()
     done = invoke(box, verb, *options)
     assert done.exit_code == 0, done.output
     assert performed == [expected]
-    assert orders(performed[0][1]).verb == verb
+    assert parse_run_options(performed[0][1]).verb == verb
 
 
 @pytest.mark.parametrize(
@@ -105,17 +108,19 @@ def test_a_run_of_ours_is_told_the_same(
     ],
 )
 def test_words_that_do_not_go_together_are_refused_before_a_host_is_asked(
-    box: Box, told: list[tuple[str, ...]], words: str, said: str
+    box: OperatorFolder, pyinfra_calls: list[tuple[str, ...]], words: str, said: str
 ) -> None:
     verb, *options = words.split()
     done = invoke(box, verb, *options)
-    assert (done.exit_code, told) == (2, [])
+    assert (done.exit_code, pyinfra_calls) == (2, [])
     assert said in done.output
 
 
 @pytest.mark.parametrize("verb", ["deploy", "upgrade"])
-def test_a_rig_whose_bundle_is_not_whole_is_not_begun(box: Box, told: list[tuple[str, ...]], verb: str) -> None:
+def test_a_rig_whose_bundle_is_not_whole_is_not_begun(
+    box: OperatorFolder, pyinfra_calls: list[tuple[str, ...]], verb: str
+) -> None:
     box.write("rig.py", RIG.replace('"127.0.0.1"', '"127.0.0.1", "bundle": "gone"'))
     done = CliRunner().invoke(main, [verb, str(box.inventory)])
     assert done.exit_code == 2
-    assert told == []
+    assert pyinfra_calls == []

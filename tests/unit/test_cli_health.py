@@ -12,15 +12,15 @@ from dataclasses import replace
 
 import pytest
 
-from cli.health import Host, _rates, _show, card_words, figures
-from cli.tables import lasting
-from rigwright.engines.metrics import Metrics
-from rigwright.operate.health import CardUse, Health, State
-from tests.unit.samples import Box, chat, entry
-from tests.unit.ssh_server import Sshd, sshd
+from cli.health import HostHealth, _print_health, _token_rates, describe_card, describe_counters
+from cli.tables import format_duration
+from rigwright.engines.metrics import EngineMetrics
+from rigwright.operate.instance_health import CardUse, InstanceHealth, InstanceState
+from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
+from tests.unit.ssh_server import StandInSshd, run_sshd
 
 LIMIT = 60  # seconds, for a machine with much else to do
-COUNTED = Metrics(
+COUNTED = EngineMetrics(
     running=2,
     waiting=1,
     kv_used=0.5,
@@ -31,19 +31,19 @@ COUNTED = Metrics(
     accepted=17,
     tokens=100,
 )
-WELL = Health("chat", "ready", "", 60.0, 0, 1 << 30, COUNTED, None, ())
+WELL = InstanceHealth("chat", "ready", "", 60.0, 0, 1 << 30, COUNTED, None, ())
 
 
 @pytest.fixture
-def host(box: Box) -> Iterator[Sshd]:
+def host(box: OperatorFolder) -> Iterator[StandInSshd]:
     """A host without an instance."""
-    with sshd(box.folder / "h") as made:
-        declared = entry(cards=[], instances=chat(), **made.connection)
+    with run_sshd(box.folder / "h") as made:
+        declared = sample_entry(cards=[], instances=chat_instances(), **made.connection)
         box.write("rig.py", f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {declared!r}}})\n")
         yield made
 
 
-def health(box: Box, *options: str) -> subprocess.CompletedProcess[str]:
+def health(box: OperatorFolder, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "cli", "health", str(box.inventory), *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
 
@@ -62,20 +62,20 @@ def health(box: Box, *options: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_a_time_has_two_parts(seconds: float | None, said: str) -> None:
-    assert lasting(seconds) == said
+    assert format_duration(seconds) == said
 
 
 @pytest.mark.parametrize(
     ("state", "line"),
     [("ready", "ready, up 1m"), ("silent", "silent, up 1m"), ("failed", "failed for 1m"), ("not there", "not there")],
 )
-def test_how_long_is_said_of_the_unit(state: State, line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    _show(Host("box", "as declared", instances=[replace(WELL, state=state)]), {}, {})
+def test_how_long_is_said_of_the_unit(state: InstanceState, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    _print_health(HostHealth("box", "as declared", instances=[replace(WELL, state=state)]), {}, {})
     assert capsys.readouterr().out.splitlines()[0] == f"box  chat: {line}"
 
 
 def test_what_is_counted_is_said_and_what_is_not_is_left_out() -> None:
-    assert figures(WELL, 131072, 71.25) == [
+    assert describe_counters(WELL, 131072, 71.25) == [
         "KV cache 50% of 131,072 tokens",
         "2 running, 1 waiting",
         "71.2 tokens/s",
@@ -83,30 +83,30 @@ def test_what_is_counted_is_said_and_what_is_not_is_left_out() -> None:
         "prefix hits 40%",
         "3 preemptions",
     ]
-    assert figures(replace(WELL, metrics=Metrics()), None, None) == ["KV cache n/a"]
-    assert figures(replace(WELL, metrics=Metrics(), state="wedged"), None, None) == []
+    assert describe_counters(replace(WELL, metrics=EngineMetrics()), None, None) == ["KV cache n/a"]
+    assert describe_counters(replace(WELL, metrics=EngineMetrics(), state="wedged"), None, None) == []
 
 
 def test_a_card_says_what_it_says() -> None:
     assert (
-        card_words(CardUse(0, 22528, 24576, 240.2, 250, 61, 99))
+        describe_card(CardUse(0, 22528, 24576, 240.2, 250, 61, 99))
         == "GPU 0: 22.0 of 24.0 GiB, 240 of 250 W, 61 C, 99 % busy"
     )
-    assert card_words(CardUse(1, None, None, 30, None, None, None)) == "GPU 1: 30 W"
+    assert describe_card(CardUse(1, None, None, 30, None, None, None)) == "GPU 1: 30 W"
 
 
 def test_a_rate_is_that_since_the_look_before() -> None:
     earlier: dict[tuple[str, str], tuple[float, float | None]] = {}
-    first = Host("box", "as declared", instances=[replace(WELL, tokens_a_second=9.0)])
-    assert _rates([first], earlier, 10.0) == {("box", "chat"): 9.0}
-    later = Host("box", "as declared", instances=[replace(WELL, metrics=replace(COUNTED, tokens=150))])
-    assert _rates([later], earlier, 15.0) == {("box", "chat"): 10.0}
+    first = HostHealth("box", "as declared", instances=[replace(WELL, tokens_a_second=9.0)])
+    assert _token_rates([first], earlier, 10.0) == {("box", "chat"): 9.0}
+    later = HostHealth("box", "as declared", instances=[replace(WELL, metrics=replace(COUNTED, tokens=150))])
+    assert _token_rates([later], earlier, 15.0) == {("box", "chat"): 10.0}
     # an engine that began anew
-    anew = Host("box", "as declared", instances=[replace(WELL, metrics=replace(COUNTED, tokens=1))])
-    assert _rates([anew], earlier, 20.0) == {}
+    anew = HostHealth("box", "as declared", instances=[replace(WELL, metrics=replace(COUNTED, tokens=1))])
+    assert _token_rates([anew], earlier, 20.0) == {}
 
 
-def test_a_host_that_answers_nothing_that_was_asked_is_not_reached(box: Box, host: Sshd) -> None:
+def test_a_host_that_answers_nothing_that_was_asked_is_not_reached(box: OperatorFolder, host: StandInSshd) -> None:
     # its Python finds no systemd: the look fails as a whole
     done = health(box, "--json")
     assert done.returncode == 3, done.stderr
@@ -115,7 +115,7 @@ def test_a_host_that_answers_nothing_that_was_asked_is_not_reached(box: Box, hos
     assert found["why"]
 
 
-def test_a_host_out_of_reach_is_in_json_too(box: Box, host: Sshd) -> None:
+def test_a_host_out_of_reach_is_in_json_too(box: OperatorFolder, host: StandInSshd) -> None:
     os.kill(host.pid, signal.SIGKILL)
     done = health(box, "--json")
     assert done.returncode == 3
@@ -124,6 +124,6 @@ def test_a_host_out_of_reach_is_in_json_too(box: Box, host: Sshd) -> None:
     assert (found["name"], found["verdict"], found["why"]) == ("box", "not reached", why)
 
 
-def test_an_instance_that_is_not_there_is_refused(box: Box, host: Sshd) -> None:
+def test_an_instance_that_is_not_there_is_refused(box: OperatorFolder, host: StandInSshd) -> None:
     done = health(box, "--instance", "chta")
     assert (done.returncode, 'did you mean "chat"' in done.stderr) == (2, True)

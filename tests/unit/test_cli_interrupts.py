@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.weights_world import until
+from tests.unit.weights_world import wait_until
 
 # a deploy that does nothing but write as pyinfra and our progress do, one greenlet a host
 WRITING = """
@@ -19,7 +19,7 @@ import sys
 import pyinfra_cli.cli
 import click, gevent
 from rich.console import Console
-from cli import hosts
+from cli import deploy_verbs
 
 rich = Console(stderr=True)
 
@@ -34,7 +34,7 @@ def main(*_, **__):
     gevent.joinall([gevent.spawn(write) for _ in range(20)])
 
 pyinfra_cli.cli.cli.main = main
-sys.exit(hosts.pyinfra_here("rig.py"))
+sys.exit(deploy_verbs.run_pyinfra("rig.py"))
 """
 LIMIT = 30  # seconds, for a machine with much else to do
 
@@ -58,7 +58,7 @@ def test_interrupts_end_it_in_the_middle_of_a_write(stream: str, times: int, pip
     with subprocess.Popen(command, env=environment, **streams) as process:  # type: ignore[call-overload]
         try:
             # nobody reads: it waits until somebody does
-            until(lambda: "pipe_write" in Path(f"/proc/{process.pid}/wchan").read_text(), LIMIT)
+            wait_until(lambda: "pipe_write" in Path(f"/proc/{process.pid}/wchan").read_text(), LIMIT)
             for _ in range(times):
                 process.send_signal(signal.SIGINT)
             assert process.wait(LIMIT) == 130

@@ -12,20 +12,20 @@ from pathlib import Path
 
 import pytest
 
+from cli import key_sync
 from cli import keys as verb
-from cli import keys_there
 from rigwright.gateway import keyring
-from rigwright.gateway.given import ROUTER, ROUTER_UNIT
+from rigwright.gateway.secrets_distribution import ROUTER, ROUTER_UNIT
 from rigwright.host.locks import DEPLOY_LOCK
 from rigwright.paths import ROOT
-from tests.unit.gateway_host import GatewayHost
-from tests.unit.keys_world import LONG, Verb, controller, gateway_hosts
+from tests.unit.gateway_host import GatewayFolderHost
+from tests.unit.keys_world import LONG, RunKeys, make_controller, make_gateway_hosts
 
 
 @pytest.fixture
-def hosts(tmp_path: Path) -> dict[str, GatewayHost]:
+def hosts(tmp_path: Path) -> dict[str, GatewayFolderHost]:
     """Two, on which the router runs."""
-    return gateway_hosts(tmp_path, "box1", "box2")
+    return make_gateway_hosts(tmp_path, "box1", "box2")
 
 
 @pytest.fixture
@@ -34,38 +34,40 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def keys(hosts: dict[str, GatewayHost], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Verb:
+def keys(hosts: dict[str, GatewayFolderHost], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunKeys:
     """The verb, on the hosts and those that are gone."""
-    return controller(hosts, tmp_path, monkeypatch)
+    return make_controller(hosts, tmp_path, monkeypatch)
 
 
-def given_to(host: GatewayHost) -> list[str]:
+def given_to(host: GatewayFolderHost) -> list[str]:
     rows = json.loads((host.run / ROUTER / "keys.json").read_text())["keys"]
     return [row["name"] for row in rows]
 
 
-def test_a_key_is_printed_alone_and_every_host_has_it(keys: Verb, hosts: dict[str, GatewayHost], file: Path) -> None:
+def test_a_key_is_printed_alone_and_every_host_has_it(
+    keys: RunKeys, hosts: dict[str, GatewayFolderHost], file: Path
+) -> None:
     done = keys("make", "alice", "--models", "qwen3, org/b", "--requests-per-minute", "60", "--streams", "8")
     assert (done.exit_code, done.stdout.count("\n"), done.stdout[:3]) == (0, 1, "rw-")
-    key = keyring.load(file).keys["alice"]
-    assert key.sha256 == keyring.recognised(done.stdout.strip())
+    key = keyring.load_keyring(file).keys["alice"]
+    assert key.sha256 == keyring.hash_key(done.stdout.strip())
     assert (key.models, key.requests_per_minute, key.streams) == (("qwen3", "org/b"), 60, 8)
     assert key.made == datetime.now(timezone.utc).date().isoformat()
     for host in hosts.values():
-        assert (given_to(host), host.reloads) == (["alice"], [ROUTER_UNIT])
+        assert (given_to(host), host.reloaded_units) == (["alice"], [ROUTER_UNIT])
     assert "box1: the keys are updated\nbox2: the keys are updated\n" in done.stderr
     assert "plain" not in done.stderr
 
 
-def test_a_key_may_be_for_an_alias(keys: Verb, file: Path) -> None:
+def test_a_key_may_be_for_an_alias(keys: RunKeys, file: Path) -> None:
     assert keys("make", "alice", "--models", "gpt-4o").exit_code == 0
     # as it was said: it follows the alias
-    assert keyring.load(file).keys["alice"].models == ("gpt-4o",)
+    assert keyring.load_keyring(file).keys["alice"].models == ("gpt-4o",)
 
 
 @pytest.mark.parametrize("words", [["make", "bob"], ["bring"]])
 def test_a_file_that_has_gone_takes_no_keys_away(
-    keys: Verb, hosts: dict[str, GatewayHost], file: Path, words: list[str]
+    keys: RunKeys, hosts: dict[str, GatewayFolderHost], file: Path, words: list[str]
 ) -> None:
     keys("make", "alice")
     file.unlink()
@@ -85,19 +87,19 @@ def test_a_file_that_has_gone_takes_no_keys_away(
     assert given_to(hosts["box1"]) == (["bob"] if words[0] == "make" else [])
 
 
-def test_what_is_there_already_reloads_nobody(keys: Verb, hosts: dict[str, GatewayHost]) -> None:
+def test_what_is_there_already_reloads_nobody(keys: RunKeys, hosts: dict[str, GatewayFolderHost]) -> None:
     keys("make", "alice")
     assert keys("bring").exit_code == 0
-    assert hosts["box1"].reloads == [ROUTER_UNIT]
+    assert hosts["box1"].reloaded_units == [ROUTER_UNIT]
 
 
-def test_a_name_that_has_a_key_keeps_it(keys: Verb, hosts: dict[str, GatewayHost], file: Path) -> None:
+def test_a_name_that_has_a_key_keeps_it(keys: RunKeys, hosts: dict[str, GatewayFolderHost], file: Path) -> None:
     keys("make", "alice")
     before = file.read_text()
     done = keys("make", "alice")
     assert (done.exit_code, done.stdout, file.read_text()) == (1, "", before)
     assert "alice already has a key: `rotate` replaces it" in done.stderr
-    assert hosts["box1"].reloads == [ROUTER_UNIT]
+    assert hosts["box1"].reloaded_units == [ROUTER_UNIT]
 
 
 @pytest.mark.parametrize(
@@ -116,24 +118,26 @@ def test_a_name_that_has_a_key_keeps_it(keys: Verb, hosts: dict[str, GatewayHost
         (["rotate", "bob", "--keep", "9000d"], "must be such as 90m, 24h or 7d"),
     ],
 )
-def test_what_is_asked_wrongly_changes_nothing(keys: Verb, file: Path, words: list[str], said: str) -> None:
+def test_what_is_asked_wrongly_changes_nothing(keys: RunKeys, file: Path, words: list[str], said: str) -> None:
     done = keys(*words)
     assert done.exit_code in (1, 2)
     assert (done.stdout, file.exists(), said in done.stderr) == ("", False, True), done.stderr
 
 
-def test_the_nearest_name_is_told(keys: Verb) -> None:
+def test_the_nearest_name_is_told(keys: RunKeys) -> None:
     keys("make", "alice", "--no-hosts")
     assert 'did you mean "alice"?' in keys("revoke", "alcie").stderr
 
 
-def test_a_key_that_is_rotated_ends_unless_it_is_kept(keys: Verb, hosts: dict[str, GatewayHost], file: Path) -> None:
+def test_a_key_that_is_rotated_ends_unless_it_is_kept(
+    keys: RunKeys, hosts: dict[str, GatewayFolderHost], file: Path
+) -> None:
     first = keys("make", "alice", "--streams", "8").stdout.strip()
     second = keys("rotate", "alice", "--keep", "24h").stdout.strip()
-    key = keyring.load(file).keys["alice"]
-    assert (key.sha256, key.streams) == (keyring.recognised(second), 8)
+    key = keyring.load_keyring(file).keys["alice"]
+    assert (key.sha256, key.streams) == (keyring.hash_key(second), 8)
     assert key.old
-    assert key.old.sha256 == keyring.recognised(first)
+    assert key.old.sha256 == keyring.hash_key(first)
     left = key.old.until - datetime.now(timezone.utc)
     assert timedelta(hours=23, minutes=59) < left <= timedelta(hours=24)
     held = json.loads((hosts["box2"].run / ROUTER / "keys.json").read_text())
@@ -142,20 +146,20 @@ def test_a_key_that_is_rotated_ends_unless_it_is_kept(keys: Verb, hosts: dict[st
         (key.old.sha256, int(key.old.until.timestamp()))
     ]
     keys("rotate", "alice")
-    assert keyring.load(file).keys["alice"].old is None
+    assert keyring.load_keyring(file).keys["alice"].old is None
     assert given_to(hosts["box2"]) == ["alice"]
 
 
-def test_a_revoked_key_is_gone_everywhere(keys: Verb, hosts: dict[str, GatewayHost], file: Path) -> None:
+def test_a_revoked_key_is_gone_everywhere(keys: RunKeys, hosts: dict[str, GatewayFolderHost], file: Path) -> None:
     keys("make", "alice")
     keys("make", "bob")
     done = keys("revoke", "alice")
     assert (done.exit_code, done.stdout) == (0, "")
-    assert sorted(keyring.load(file).keys) == ["bob"]
+    assert sorted(keyring.load_keyring(file).keys) == ["bob"]
     assert given_to(hosts["box1"]) == given_to(hosts["box2"]) == ["bob"]
 
 
-def test_a_host_that_is_gone_is_named_and_others_have_it(keys: Verb, hosts: dict[str, GatewayHost]) -> None:
+def test_a_host_that_is_gone_is_named_and_others_have_it(keys: RunKeys, hosts: dict[str, GatewayFolderHost]) -> None:
     keys("make", "alice")
     done = keys("make", "bob", gone=("box9",))
     assert (done.exit_code, len(done.stdout.splitlines())) == (3, 1)
@@ -164,7 +168,7 @@ def test_a_host_that_is_gone_is_named_and_others_have_it(keys: Verb, hosts: dict
 
 
 def test_a_file_is_not_begun_while_a_host_cannot_be_asked_whether_it_has_keys(
-    keys: Verb, hosts: dict[str, GatewayHost], file: Path
+    keys: RunKeys, hosts: dict[str, GatewayFolderHost], file: Path
 ) -> None:
     done = keys("make", "alice", gone=("box9",))
     assert (done.exit_code, done.stdout, file.exists()) == (3, "", False)
@@ -172,20 +176,22 @@ def test_a_file_is_not_begun_while_a_host_cannot_be_asked_whether_it_has_keys(
     assert keys("make", "alice", "--no-hosts").exit_code == 0
 
 
-def test_nothing_is_brought_where_only_the_file_is_meant(keys: Verb, hosts: dict[str, GatewayHost], file: Path) -> None:
+def test_nothing_is_brought_where_only_the_file_is_meant(
+    keys: RunKeys, hosts: dict[str, GatewayFolderHost], file: Path
+) -> None:
     assert keys("make", "alice", "--no-hosts").exit_code == 0
-    assert sorted(keyring.load(file).keys) == ["alice"]
-    assert hosts["box1"].reloads == []
+    assert sorted(keyring.load_keyring(file).keys) == ["alice"]
+    assert hosts["box1"].reloaded_units == []
     assert keys("bring").exit_code == 0
     assert given_to(hosts["box1"]) == ["alice"]
 
 
 def test_whoever_is_at_work_there_is_named(
-    keys: Verb, hosts: dict[str, GatewayHost], file: Path, monkeypatch: pytest.MonkeyPatch
+    keys: RunKeys, hosts: dict[str, GatewayFolderHost], file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys("make", "alice")
-    monkeypatch.setattr(keys_there, "TURN", 0)
-    deploy_lock = Path(hosts["box1"].moved(DEPLOY_LOCK))
+    monkeypatch.setattr(key_sync, "HOST_LOCK_TIMEOUT_S", 0)
+    deploy_lock = Path(hosts["box1"].relocate_script(DEPLOY_LOCK))
     with deploy_lock.open("w") as held:
         words = {"who": "ops@desk", "pid": 12, "since": "noon", "doing": "deploy of rig.py"}
         held.write(json.dumps(words) + "\n")
@@ -195,21 +201,25 @@ def test_whoever_is_at_work_there_is_named(
     assert done.exit_code == 1
     assert "box1: ops@desk (process 12) holds the deploy lock since noon: deploy of rig.py" in done.stderr
     assert (given_to(hosts["box1"]), given_to(hosts["box2"])) == (["alice"], [])
-    assert keyring.load(file).keys == {}
+    assert keyring.load_keyring(file).keys == {}
     assert keys("bring").exit_code == 0
     assert given_to(hosts["box1"]) == []
 
 
-def test_a_host_without_a_deploy_and_one_whose_gateway_is_down(keys: Verb, hosts: dict[str, GatewayHost]) -> None:
+def test_a_host_without_a_deploy_and_one_whose_gateway_is_down(
+    keys: RunKeys, hosts: dict[str, GatewayFolderHost]
+) -> None:
     hosts["box1"].credentials.rmdir()
-    hosts["box2"].is_(ROUTER, "inactive")
+    hosts["box2"].set_unit_state(ROUTER, "inactive")
     done = keys("make", "alice")
     assert done.exit_code == 0
     assert "box1: nothing is deployed yet" in done.stderr
     assert "box2: the keys are updated, for when its gateway starts" in done.stderr
 
 
-def test_a_host_that_does_not_take_it_is_named_with_its_words(keys: Verb, hosts: dict[str, GatewayHost]) -> None:
+def test_a_host_that_does_not_take_it_is_named_with_its_words(
+    keys: RunKeys, hosts: dict[str, GatewayFolderHost]
+) -> None:
     hosts["box1"].systemctl.with_name(f"systemctl.reload.{ROUTER_UNIT}").write_text("echo '\33[2Jno room' >&2; false\n")
     done = keys("make", "alice")
     assert done.exit_code == 1
@@ -217,28 +227,28 @@ def test_a_host_that_does_not_take_it_is_named_with_its_words(keys: Verb, hosts:
     assert "box2: the keys are updated" in done.stderr
 
 
-class Killed(BaseException):
+class SimulatedKill(BaseException):
     """As by a signal."""
 
 
 def test_a_run_that_was_killed_before_it_reached_a_host_is_finished_by_bring(
-    keys: Verb, hosts: dict[str, GatewayHost], file: Path, monkeypatch: pytest.MonkeyPatch
+    keys: RunKeys, hosts: dict[str, GatewayFolderHost], file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed(*_: object) -> None:
-        raise Killed
+        raise SimulatedKill
 
-    with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(verb, "everywhere", killed)
+    with monkeypatch.context() as patched, pytest.raises(SimulatedKill):
+        patched.setattr(verb, "sync_keys", killed)
         keys("make", "alice")
-    assert sorted(keyring.load(file).keys) == ["alice"]
-    assert hosts["box1"].reloads == []
+    assert sorted(keyring.load_keyring(file).keys) == ["alice"]
+    assert hosts["box1"].reloaded_units == []
     assert keys("bring").exit_code == 0
     assert given_to(hosts["box1"]) == given_to(hosts["box2"]) == ["alice"]
 
 
 def test_two_runs_at_once_lose_nothing(file: Path, tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from cli import keys; from cli.keys_there import Asked;"
+        "import sys; from pathlib import Path; from cli import keys; from cli.key_sync import Asked;"
         "asked = Asked('rig.py', None, Path(sys.argv[1]), {});"
         "[keys.make.callback.__wrapped__(asked, f'{sys.argv[2]}-{n}', None, None, None, True) for n in range(20)]"
     )
@@ -249,11 +259,11 @@ def test_two_runs_at_once_lose_nothing(file: Path, tmp_path: Path) -> None:
     for run in runs:
         out, _ = run.communicate()
         assert (run.returncode, len(out.splitlines())) == (0, 20)
-    assert len(keyring.load(file).keys) == 40
+    assert len(keyring.load_keyring(file).keys) == 40
 
 
 def test_keys_are_listed_with_their_rights_and_who_has_them(
-    keys: Verb, hosts: dict[str, GatewayHost], monkeypatch: pytest.MonkeyPatch
+    keys: RunKeys, hosts: dict[str, GatewayFolderHost], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys("make", "alice", "--models", "qwen3,llama", "--requests-per-minute", "60", "--streams", "1")
     keys("make", "bob")
@@ -261,7 +271,7 @@ def test_keys_are_listed_with_their_rights_and_who_has_them(
     keys("revoke", "bob")
     keys("make", "carol")
     (hosts["box2"].credentials / "gateway-keys.json").write_text(held)
-    hosts["box2"].program("give-keys")
+    hosts["box2"].run_program("give-keys")
     done = keys("list", gone=("box9",))
     assert done.exit_code == 3
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
@@ -277,7 +287,7 @@ def test_keys_are_listed_with_their_rights_and_who_has_them(
     assert "sha" not in done.stdout
 
 
-def test_a_list_fits_whatever_is_in_it_and_hosts_may_lie(keys: Verb, hosts: dict[str, GatewayHost]) -> None:
+def test_a_list_fits_whatever_is_in_it_and_hosts_may_lie(keys: RunKeys, hosts: dict[str, GatewayFolderHost]) -> None:
     keys("make", "a" * 48, "--models", ",".join(LONG))
     rows = [{"name": "\33[2J" * 40, "sha256": 5}, 7, {"sha256": [1]}, {}]
     (hosts["box1"].credentials / "gateway-keys.json").write_text(json.dumps({"keys": rows}))
@@ -288,13 +298,13 @@ def test_a_list_fits_whatever_is_in_it_and_hosts_may_lie(keys: Verb, hosts: dict
 
 
 @pytest.mark.parametrize("content", ["nonsense", "[]", '{"keys": 5}', "[" * 5000])
-def test_a_host_with_something_else_is_named(keys: Verb, hosts: dict[str, GatewayHost], content: str) -> None:
+def test_a_host_with_something_else_is_named(keys: RunKeys, hosts: dict[str, GatewayFolderHost], content: str) -> None:
     (hosts["box1"].credentials / "gateway-keys.json").write_text(content)
     done = keys("list")
     assert (done.exit_code, "box1: the gateway's keys file is invalid" in done.stderr) == (1, True)
 
 
-def test_a_file_that_is_refused_is_not_written_over(keys: Verb, file: Path) -> None:
+def test_a_file_that_is_refused_is_not_written_over(keys: RunKeys, file: Path) -> None:
     file.write_text("[keys.alice]\n")
     for words in (["make", "bob"], ["list"], ["bring"], ["revoke", "alice"]):
         done = keys(*words)
@@ -302,7 +312,7 @@ def test_a_file_that_is_refused_is_not_written_over(keys: Verb, file: Path) -> N
         assert f"{file}: keys.alice.sha256: missing" in done.stderr
 
 
-def test_hosts_with_other_files_are_told_apart_first(keys: Verb, tmp_path: Path) -> None:
+def test_hosts_with_other_files_are_told_apart_first(keys: RunKeys, tmp_path: Path) -> None:
     done = keys("list", files={"box2": "other.toml"})
     assert done.exit_code == 1
     assert "choose a keys file with --limit" in done.stderr
@@ -310,7 +320,7 @@ def test_hosts_with_other_files_are_told_apart_first(keys: Verb, tmp_path: Path)
     assert "no host has a gateway" in done.stderr
 
 
-def test_a_folder_that_cannot_be_written_is_named(keys: Verb, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_written_is_named(keys: RunKeys, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 

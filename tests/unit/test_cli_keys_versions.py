@@ -11,32 +11,32 @@ from typing import Any
 
 import pytest
 
-from cli import keys_there
+from cli import key_sync
 from rigwright.gateway import keyring
-from tests.unit.gateway_host import GatewayHost
-from tests.unit.keys_world import Verb, admits, controller, gateway_hosts
-from tests.unit.test_gateway_keys_given import before_versions
+from tests.unit.gateway_host import GatewayFolderHost
+from tests.unit.keys_world import RunKeys, accepts_key, make_controller, make_gateway_hosts
+from tests.unit.test_secrets_distribution import before_versions
 
-Controllers = Callable[[str], Verb]
-
-
-@pytest.fixture
-def hosts(tmp_path: Path) -> dict[str, GatewayHost]:
-    return gateway_hosts(tmp_path, "box1", "box2")
+Controllers = Callable[[str], RunKeys]
 
 
 @pytest.fixture
-def box1(hosts: dict[str, GatewayHost]) -> GatewayHost:
+def hosts(tmp_path: Path) -> dict[str, GatewayFolderHost]:
+    return make_gateway_hosts(tmp_path, "box1", "box2")
+
+
+@pytest.fixture
+def box1(hosts: dict[str, GatewayFolderHost]) -> GatewayFolderHost:
     return hosts["box1"]
 
 
 @pytest.fixture
-def controllers(hosts: dict[str, GatewayHost], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Controllers:
+def controllers(hosts: dict[str, GatewayFolderHost], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Controllers:
     """A controller by its name, whose folder is made where it is missing."""
 
-    def one(name: str) -> Verb:
+    def one(name: str) -> RunKeys:
         (tmp_path / name).mkdir(exist_ok=True)
-        return controller(hosts, tmp_path / name, monkeypatch)
+        return make_controller(hosts, tmp_path / name, monkeypatch)
 
     return one
 
@@ -56,30 +56,30 @@ def alice(controllers: Controllers, tmp_path: Path) -> str:
 
 
 def test_a_controller_with_an_older_file_gives_no_revoked_key_back(
-    controllers: Controllers, alice: str, box1: GatewayHost, tmp_path: Path
+    controllers: Controllers, alice: str, box1: GatewayFolderHost, tmp_path: Path
 ) -> None:
     b, file = controllers("b"), keys_file(tmp_path, "b")
     before = file.read_text()
     done = b("make", "carol")
-    assert (done.exit_code, done.stdout, file.read_text(), admits(box1, alice)) == (1, "", before, False)
+    assert (done.exit_code, done.stdout, file.read_text(), accepts_key(box1, alice)) == (1, "", before, False)
     assert f"box1: {file} is older: serial 2, and this host has serial 3" in done.stderr
     assert "1 key would return: alice" in done.stderr
     assert "Take the newer file from the controller that changed the keys last" in done.stderr
     # nor by its file itself, nor after more changes, of which each has a higher serial than the host's
     for words in (["bring"], ["make", "carol", "--no-hosts"], ["make", "dave", "--no-hosts"], ["bring"]):
         done = b(*words)
-        assert (done.exit_code, admits(box1, alice)) == ("bring" in words, False), done.stderr
+        assert (done.exit_code, accepts_key(box1, alice)) == ("bring" in words, False), done.stderr
     assert (
         "serial 4, and was not made from this host's serial 3; 3 keys would return: alice, carol, dave" in done.stderr
     )
     # with the newer file it goes on
     shutil.copy(keys_file(tmp_path, "a"), file)
     carol = b("make", "carol")
-    assert (carol.exit_code, admits(box1, carol.stdout.strip()), admits(box1, alice)) == (0, True, False)
+    assert (carol.exit_code, accepts_key(box1, carol.stdout.strip()), accepts_key(box1, alice)) == (0, True, False)
 
 
 def test_two_controllers_that_change_the_same_version_are_told_apart(
-    controllers: Controllers, box1: GatewayHost, tmp_path: Path
+    controllers: Controllers, box1: GatewayFolderHost, tmp_path: Path
 ) -> None:
     a = controllers("a")
     a("make", "alice")
@@ -88,33 +88,33 @@ def test_two_controllers_that_change_the_same_version_are_told_apart(
     b = controllers("b")
     assert b("make", "dave", "--no-hosts").exit_code == 0
     done = b("bring")
-    assert (done.exit_code, admits(box1, carol)) == (1, True)
+    assert (done.exit_code, accepts_key(box1, carol)) == (1, True)
     assert (
         "both have serial 3, from different changes; 1 key would return: dave; 1 key would vanish: carol" in done.stderr
     )
 
 
 def test_a_deliberate_replacement_names_what_it_does_and_lasts(
-    controllers: Controllers, alice: str, box1: GatewayHost
+    controllers: Controllers, alice: str, box1: GatewayFolderHost
 ) -> None:
     b = controllers("b")
     done = b("bring", "--replace-newer")
-    assert (done.exit_code, admits(box1, alice)) == (0, True)
+    assert (done.exit_code, accepts_key(box1, alice)) == (0, True)
     assert "box1: serial 3 is replaced; 1 key would return: alice\n" in done.stderr
     assert b("make", "carol").exit_code == 0
     # the other controller is the one with an older file now
     done = controllers("a")("bring")
     assert (done.exit_code, "2 keys would vanish: alice, carol" in done.stderr) == (1, True)
-    assert admits(box1, alice)
+    assert accepts_key(box1, alice)
 
 
 def test_a_replacement_on_one_host_makes_no_other_host_take_the_keys(
-    controllers: Controllers, alice: str, hosts: dict[str, GatewayHost], tmp_path: Path
+    controllers: Controllers, alice: str, hosts: dict[str, GatewayFolderHost], tmp_path: Path
 ) -> None:
     b = controllers("b")
     # box2 tells the version of box1, with the keys of this controller, so that nothing seems to return
-    version = keyring.load(keys_file(tmp_path, "a")).current_version
-    content = keyring._content(keyring.load(keys_file(tmp_path, "b")))[:-1]
+    version = keyring.load_keyring(keys_file(tmp_path, "a")).current_version
+    content = keyring._versioned_content(keyring.load_keyring(keys_file(tmp_path, "b")))[:-1]
     lying = hosts["box2"].credentials / "gateway-keys.json"
     lying.write_text(f'{content},"version":{{"serial":{version.serial},"id":"{version.id}"}}}}\n')
     away = hosts.pop("box1")
@@ -123,32 +123,34 @@ def test_a_replacement_on_one_host_makes_no_other_host_take_the_keys(
     hosts["box1"] = away
     for words in (["bring"], ["make", "carol", "--no-hosts"], ["bring"]):
         done = b(*words)
-        assert (done.exit_code, admits(away, alice)) == ("--no-hosts" not in words, False), done.stderr
+        assert (done.exit_code, accepts_key(away, alice)) == ("--no-hosts" not in words, False), done.stderr
     assert "2 keys would return: alice, carol" in done.stderr
     # asked itself, it takes them
     assert b("bring", "--replace-newer").exit_code == 0
-    assert admits(away, alice)
+    assert accepts_key(away, alice)
 
 
 def test_keys_that_come_to_a_host_after_it_was_asked_are_not_replaced(
-    controllers: Controllers, alice: str, box1: GatewayHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    controllers: Controllers, alice: str, box1: GatewayFolderHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    collect = keys_there._collect_diverged
+    collect = key_sync._collect_diverged
 
-    def overtaken(ring: keyring.Keyring, reach: keys_there.Reach) -> object:
+    def overtaken(ring: keyring.ClientKeyring, reach: key_sync.GatewayHosts) -> object:
         found = collect(ring, reach)
         path = box1.credentials / "gateway-keys.json"
-        path.write_text(path.read_text().replace(keyring.load(keys_file(tmp_path, "a")).current_version.id, "f" * 16))
+        path.write_text(
+            path.read_text().replace(keyring.load_keyring(keys_file(tmp_path, "a")).current_version.id, "f" * 16)
+        )
         return found
 
-    monkeypatch.setattr(keys_there, "_collect_diverged", overtaken)
+    monkeypatch.setattr(key_sync, "_collect_diverged", overtaken)
     done = controllers("b")("bring", "--replace-newer")
-    assert (done.exit_code, admits(box1, alice)) == (1, False)
+    assert (done.exit_code, accepts_key(box1, alice)) == (1, False)
     assert "box1: the keys were not updated" in done.stderr
 
 
 def test_a_key_is_revoked_on_hosts_that_take_it_whatever_another_one_says(
-    controllers: Controllers, hosts: dict[str, GatewayHost], tmp_path: Path
+    controllers: Controllers, hosts: dict[str, GatewayFolderHost], tmp_path: Path
 ) -> None:
     a = controllers("a")
     alice = a("make", "alice").stdout.strip()
@@ -156,47 +158,49 @@ def test_a_key_is_revoked_on_hosts_that_take_it_whatever_another_one_says(
     lying.write_text('{"keys":[],"ending":[],"version":{"serial":999999999999999,"id":"' + "f" * 16 + '"}}\n')
     assert a("make", "bob").exit_code == 1
     done = a("revoke", "alice")
-    assert (done.exit_code, admits(hosts["box1"], alice)) == (1, False)
+    assert (done.exit_code, accepts_key(hosts["box1"], alice)) == (1, False)
     assert "box2: the keys were not updated: " in done.stderr
     assert a("bring", "--replace-newer").exit_code == 0
     assert a("make", "bob").exit_code == 0
 
 
-def test_a_host_that_was_away_gets_all_changes_at_once(controllers: Controllers, hosts: dict[str, GatewayHost]) -> None:
+def test_a_host_that_was_away_gets_all_changes_at_once(
+    controllers: Controllers, hosts: dict[str, GatewayFolderHost]
+) -> None:
     a = controllers("a")
     alice = a("make", "alice").stdout.strip()
     gone = hosts.pop("box2")
     a("revoke", "alice")
     bob = a("make", "bob").stdout.strip()
     hosts["box2"] = gone
-    assert admits(gone, alice)
+    assert accepts_key(gone, alice)
     assert a("bring").exit_code == 0
-    assert (admits(gone, alice), admits(gone, bob)) == (False, True)
+    assert (accepts_key(gone, alice), accepts_key(gone, bob)) == (False, True)
 
 
 def test_keys_from_before_versions_are_taken_once(
-    controllers: Controllers, hosts: dict[str, GatewayHost], tmp_path: Path
+    controllers: Controllers, hosts: dict[str, GatewayFolderHost], tmp_path: Path
 ) -> None:
     a = controllers("a")
     alice = a("make", "alice").stdout.strip()
     file = keys_file(tmp_path, "a")
     old = file.read_text().partition("\n# orders")[0] + "\n"
     for host in hosts.values():
-        (host.credentials / "gateway-keys.json").write_text(before_versions(keyring.load(file)))
+        (host.credentials / "gateway-keys.json").write_text(before_versions(keyring.load_keyring(file)))
     for name in ("a", "b"):
         keys_file(tmp_path, name).parent.mkdir(exist_ok=True)
         keys_file(tmp_path, name).write_text(old)
     # by one who changes nothing, too
     assert a("bring").exit_code == 0
-    assert keyring.read_file(file).version
+    assert keyring.read_keys_file(file).version
     assert a("revoke", "alice").exit_code == 0
     done = controllers("b")("bring")
-    assert (done.exit_code, admits(hosts["box1"], alice)) == (1, False)
+    assert (done.exit_code, accepts_key(hosts["box1"], alice)) == (1, False)
     assert "serial 1, and this host has serial 2; 1 key would return: alice" in done.stderr
 
 
 def test_keys_that_were_edited_by_hand_are_the_next_version(
-    controllers: Controllers, alice: str, box1: GatewayHost, tmp_path: Path
+    controllers: Controllers, alice: str, box1: GatewayFolderHost, tmp_path: Path
 ) -> None:
     a, b = controllers("a"), keys_file(tmp_path, "b")
     bob = a("make", "bob").stdout.strip()
@@ -205,20 +209,23 @@ def test_keys_that_were_edited_by_hand_are_the_next_version(
     head, _, version = text.partition("\n# orders")
     file.write_text(head.partition("\n[keys.bob]")[0] + "\n# orders" + version)
     assert a("bring").exit_code == 0
-    assert (admits(box1, bob), keyring.read_file(file).version) == (False, keyring.load(file).current_version)
+    assert (accepts_key(box1, bob), keyring.read_keys_file(file).version) == (
+        False,
+        keyring.load_keyring(file).current_version,
+    )
     # an older file does not become a newer one by that
     b.write_text(b.read_text().replace("[keys.alice]", "[keys.alicia]"))
     refused = controllers("b")("bring")
-    assert (refused.exit_code, admits(box1, alice)) == (1, False)
+    assert (refused.exit_code, accepts_key(box1, alice)) == (1, False)
     assert "would return: alicia" in refused.stderr
 
 
 def test_a_run_whose_keys_were_overtaken_by_another_of_its_machine_sends_those(
-    controllers: Controllers, box1: GatewayHost, monkeypatch: pytest.MonkeyPatch
+    controllers: Controllers, box1: GatewayFolderHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a = controllers("a")
     a("make", "alice")
-    sent = keys_there._send_keys
+    sent = key_sync._send_keys
     later: list[str] = []
 
     def overtaken(*args: Any, **kwargs: Any) -> object:
@@ -227,7 +234,7 @@ def test_a_run_whose_keys_were_overtaken_by_another_of_its_machine_sends_those(
             assert a("make", "bob").exit_code == 0
         return sent(*args, **kwargs)
 
-    monkeypatch.setattr(keys_there, "_send_keys", overtaken)
+    monkeypatch.setattr(key_sync, "_send_keys", overtaken)
     done = a("make", "carol")
     assert done.exit_code == 0, done.stderr
     assert "box1: the keys are updated" in done.stderr
@@ -250,4 +257,4 @@ def test_another_user_of_the_controller_delays_no_revocation(controllers: Contro
         finally:
             os.killpg(process.pid, 9)
     assert done.exit_code == 0, done.stderr
-    assert keyring.load(keys_file(tmp_path, "a")).keys == {}
+    assert keyring.load_keyring(keys_file(tmp_path, "a")).keys == {}

@@ -15,22 +15,22 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from bench.loading import QUESTIONS, WARM_UP, WORKLOADS, own
-from checks.looking import Box
-from cli import clients, main
+from bench.ladder_plan import QUESTIONS, WARM_UP, WORKLOADS, load_prompts
+from checks.connections import ConnectedHost
+from cli import instance_access, main
 from cli import load as verb
-from cli.clients import Door, Interrupt
-from cli.ladders import bars
-from rigwright.operate.place import Place
-from tests.unit.chat_engine import KEY, ChatEngine
-from tests.unit.client_host import client_host
-from tests.unit.vllm_samples import rig, vllm
+from cli.instance_access import ClientAccess, InterruptHandler
+from cli.load_report import render_bars
+from rigwright.operate.client_target import ClientTarget
+from tests.unit.chat_engine import KEY, StandInChatEngine
+from tests.unit.client_host import make_client_host
+from tests.unit.vllm_samples import vllm_instance, vllm_rig
 
 Loading = Callable[..., Result]
 
 
 @dataclass
-class Lock:
+class StandInDeployLock:
     """A deploy lock."""
 
     lost: str = ""
@@ -40,17 +40,24 @@ class Lock:
 def loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loading:
     """Run the verb over one host, whose instances are stand-ins."""
     (tmp_path / "key").write_text(KEY)
-    host = client_host(tmp_path / "host", monkeypatch)
+    host = make_client_host(tmp_path / "host", monkeypatch)
 
-    def run(engine: ChatEngine, *words: str, names: tuple[str, ...] = ("chat",), lock: Lock | None = None) -> Result:
-        made = rig(*(vllm(name) for name in names))
-        found = [Box("box1", made, host)]
-        monkeypatch.setattr(clients, "boxes", lambda _, __, judge: judge({"box1": made}) or (found, {}))
-        monkeypatch.setattr(verb, "alone", lambda *_: nullcontext(lock or Lock()))
+    def run(
+        engine: StandInChatEngine,
+        *words: str,
+        names: tuple[str, ...] = ("chat",),
+        lock: StandInDeployLock | None = None,
+    ) -> Result:
+        made = vllm_rig(*(vllm_instance(name) for name in names))
+        found = [ConnectedHost("box1", made, host)]
+        monkeypatch.setattr(
+            instance_access, "connect_inventory", lambda _, __, judge: judge({"box1": made}) or (found, {})
+        )
+        monkeypatch.setattr(verb, "hold_deploy_lock", lambda *_: nullcontext(lock or StandInDeployLock()))
         monkeypatch.setattr(verb, "metrics_path", lambda *_: "/metrics")
-        with engine.up(tmp_path / "socket") as at:
-            place = Place("chat", at, "m", credential=str(tmp_path / "key"))
-            monkeypatch.setattr(Door, "place", lambda *_: place)
+        with engine.running_at(tmp_path / "socket") as at:
+            place = ClientTarget("chat", at, "m", credential=str(tmp_path / "key"))
+            monkeypatch.setattr(ClientAccess, "resolve_endpoint", lambda *_: place)
             return CliRunner().invoke(main, ["load", __file__, "--seconds=1", *words])
 
     return run
@@ -58,7 +65,7 @@ def loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loading:
 
 def test_a_ladder_is_told_in_80_columns_and_written_for_programs(loading: Loading, tmp_path: Path) -> None:
     files = (f"--json={tmp_path / 'l.json'}", f"--csv={tmp_path / 'l.csv'}")
-    engine = ChatEngine(first_s=0.02, gap_s=0, slots=2, kv_a_slot=0.3)
+    engine = StandInChatEngine(first_s=0.02, gap_s=0, slots=2, kv_a_slot=0.3)
     done = loading(engine, "--streams=4,1", *files)
     assert done.exit_code == 0, done.output
     lines = done.output.splitlines()
@@ -88,18 +95,18 @@ def test_a_ladder_is_told_in_80_columns_and_written_for_programs(loading: Loadin
 
 
 def test_others_that_ask_need_consent_and_are_said(loading: Loading, tmp_path: Path) -> None:
-    engine = ChatEngine(first_s=0.01, gap_s=0, running=3)
+    engine = StandInChatEngine(first_s=0.01, gap_s=0, running=3)
     done = loading(engine, "--streams=1")
     assert done.exit_code == 2
     assert "chat works on 3 requests of others" in done.output
     assert engine.asked == []
-    done = loading(ChatEngine(first_s=0.01, gap_s=0, running=3, foreign=5000), "--streams=1", "--beside-others")
+    done = loading(StandInChatEngine(first_s=0.01, gap_s=0, running=3, foreign=5000), "--streams=1", "--beside-others")
     assert done.exit_code == 0, done.output
     assert "others asked, too" in done.output
 
 
 def test_a_key_that_is_revoked_midway_ends_it_with_what_came_until_then(loading: Loading, tmp_path: Path) -> None:
-    engine = ChatEngine(first_s=0.01, gap_s=0, fault="revoked", after=WARM_UP + 20)
+    engine = StandInChatEngine(first_s=0.01, gap_s=0, fault="revoked", after=WARM_UP + 20)
     done = loading(engine, "--streams=1,2,4", f"--json={tmp_path / 'l.json'}")
     assert done.exit_code == 1
     assert "x HTTP status 401" in done.output or "HTTP status 401" in done.output
@@ -110,7 +117,7 @@ def test_a_key_that_is_revoked_midway_ends_it_with_what_came_until_then(loading:
 
 
 def test_an_engine_that_answers_nothing_at_all_fails_while_it_warms_up(loading: Loading) -> None:
-    done = loading(ChatEngine(fault="error body"), "--streams=1")
+    done = loading(StandInChatEngine(fault="error body"), "--streams=1")
     assert done.exit_code == 1
     assert "no room" in done.output
     assert "not complete: failed, after 0 of 1 steps" in done.output
@@ -119,16 +126,16 @@ def test_an_engine_that_answers_nothing_at_all_fails_while_it_warms_up(loading: 
 def test_an_interrupt_keeps_the_steps_that_were_made(
     loading: Loading, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[Interrupt] = []
-    begin = Interrupt.__init__
-    monkeypatch.setattr(Interrupt, "__init__", lambda self: (begin(self), made.append(self))[0])
-    engine = ChatEngine(first_s=0.01, gap_s=0)
+    made: list[InterruptHandler] = []
+    begin = InterruptHandler.__init__
+    monkeypatch.setattr(InterruptHandler, "__init__", lambda self: (begin(self), made.append(self))[0])
+    engine = StandInChatEngine(first_s=0.01, gap_s=0)
 
     def interrupt() -> None:
         while engine.most < WARM_UP or engine.running < 3 or len(engine.asked) < WARM_UP + 10:
             if engine.over.wait(0.01):
                 return
-        made[0]._interrupted()
+        made[0]._handle_interrupt()
 
     thread = threading.Thread(target=interrupt)
     thread.start()
@@ -141,7 +148,7 @@ def test_an_interrupt_keeps_the_steps_that_were_made(
 
 
 def test_a_host_that_is_lost_midway_is_not_reached(loading: Loading, tmp_path: Path) -> None:
-    engine = ChatEngine(first_s=0.01, gap_s=0)
+    engine = StandInChatEngine(first_s=0.01, gap_s=0)
 
     def kill() -> None:
         while len(engine.asked) < WARM_UP + 5:
@@ -158,28 +165,30 @@ def test_a_host_that_is_lost_midway_is_not_reached(loading: Loading, tmp_path: P
 
 
 def test_another_server_on_the_socket_is_refused(loading: Loading) -> None:
-    engine = ChatEngine(model="somebody\x1b[2J-else")
+    engine = StandInChatEngine(model="somebody\x1b[2J-else")
     done = loading(engine, "--streams=1")
     assert (done.exit_code, engine.asked) == (2, [])
     assert "box1: what answers for chat serves somebody\\x1b[2J-else, and not m" in done.output
 
 
 def test_a_server_that_names_no_model_is_not_asked_for_more(loading: Loading) -> None:
-    engine = ChatEngine(model="")
+    engine = StandInChatEngine(model="")
     done = loading(engine, "--streams=1")
     assert (done.exit_code, engine.asked) == (1, [])
     assert "chat does not name its model: 200: <html>" in done.output
 
 
 def test_a_deploy_lock_that_is_lost_ends_it(loading: Loading) -> None:
-    done = loading(ChatEngine(first_s=0.01, gap_s=0), "--streams=1,2", lock=Lock("the host has let go of it"))
+    done = loading(
+        StandInChatEngine(first_s=0.01, gap_s=0), "--streams=1,2", lock=StandInDeployLock("the host has let go of it")
+    )
     assert done.exit_code == 3
     assert "the deploy lock is gone: the host has let go of it" in done.output
     assert "not complete: host lost, after 1 of 2 steps" in done.output
 
 
 def test_two_instances_are_loaded_at_once(loading: Loading, tmp_path: Path) -> None:
-    engine = ChatEngine(first_s=0.2, gap_s=0)
+    engine = StandInChatEngine(first_s=0.2, gap_s=0)
     done = loading(engine, "--together", "--streams=2", f"--json={tmp_path / 'l.json'}", names=("a", "b"))
     assert done.exit_code == 0, done.output
     told = json.loads((tmp_path / "l.json").read_text())["ladders"]
@@ -202,7 +211,7 @@ def test_two_instances_are_loaded_at_once(loading: Loading, tmp_path: Path) -> N
 def test_what_cannot_be_asked_is_refused_before_anything_is(
     loading: Loading, words: tuple[str, ...], said: str
 ) -> None:
-    engine = ChatEngine()
+    engine = StandInChatEngine()
     done = loading(engine, *words)
     assert done.exit_code == 2
     assert said in done.output
@@ -217,22 +226,22 @@ def test_four_of_five_of_the_mix_are_chats() -> None:
 def test_prompts_of_the_operators_are_lines(tmp_path: Path) -> None:
     file = tmp_path / "p"
     file.write_text("one\n\n  two \n")
-    assert own(file, 7).prompts == (("one", 7), ("two", 7))
-    assert not own(file, 7).salted
+    assert load_prompts(file, 7).prompts == (("one", 7), ("two", 7))
+    assert not load_prompts(file, 7).salted
     for text, words in (("\n \n", "has no prompt"), ("x\n" + "y" * 100_001, "prompt 2 has more than")):
         file.write_text(text)
         with pytest.raises(ValueError, match=words):
-            own(file, 7)
+            load_prompts(file, 7)
     file.write_bytes(b"\xff")
     with pytest.raises(ValueError, match="is not text"):
-        own(file, 7)
+        load_prompts(file, 7)
 
 
 def test_bars_are_as_long_as_their_values_are() -> None:
-    drawn = bars(("streams", "req/s", "ms"), [("10", (5.0, 100.0)), ("200", (10.0, 0.0))], width=47)
+    drawn = render_bars(("streams", "req/s", "ms"), [("10", (5.0, 100.0)), ("200", (10.0, 0.0))], width=47)
     assert drawn == [
         "streams  req/s               ms",
         "     10  ######         5.0  ############## 100",
         "    200  ############# 10.0                   0",
     ]
-    assert bars(("a", "b"), [("1", (0.0,))], width=20) == ["a  b", "1               0.00"]
+    assert render_bars(("a", "b"), [("1", (0.0,))], width=20) == ["a  b", "1               0.00"]

@@ -12,17 +12,17 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli import main
-from cli.resolving import web
-from cli.resolving.registry import Place, Registries
-from lab.oci import File, Image, image
+from cli.lock_resolver import downloads
+from cli.lock_resolver.image_registry import ImageResolver, RegistryRepository
+from lab.oci_images import LayerEntry, OCIImage, build_image
 from rigwright.problems import Invalid
-from rigwright.supply import images
+from rigwright.supply import image_manifest
 from rigwright.supply.lock import Artefact, Lock
-from rigwright.supply.lock import text as lock_text
-from tests.unit import tls
-from tests.unit.file_server import FileServer, Handler, file_server, status, whole
-from tests.unit.image_samples import rows
-from tests.unit.registry_server import REPOSITORY, Registry
+from rigwright.supply.lock import render_lock as lock_text
+from tests.unit import tls_certificates
+from tests.unit.file_server import FileServerHandler, LoopbackFileServer, complete_file, error_status, run_file_server
+from tests.unit.image_samples import image_rows
+from tests.unit.registry_server import REPOSITORY, LoopbackRegistry
 
 CATALOG = f"""
 [inputs.served]
@@ -35,13 +35,13 @@ from rigwright.inventory import hosts
 
 rigs = hosts({{"box": {{"ssh_hostname": "127.0.0.1", "mirrors": {{"docker-hub": ["{url}/"]}}}}}})
 """
-SMALL = image({"bin/one": File(b"one", 0o755)}, {"bin/two": File(b"two")}, Env=["A=b"])
+SMALL = build_image({"bin/one": LayerEntry(b"one", 0o755)}, {"bin/two": LayerEntry(b"two")}, Env=["A=b"])
 
 
-class World:
+class ImageLockFixture:
     """A box's folder and its registry."""
 
-    def __init__(self, folder: Path, files: FileServer) -> None:
+    def __init__(self, folder: Path, files: LoopbackFileServer) -> None:
         self.folder, self.files = folder, files
         (folder / "catalog").mkdir()
         self.catalog(CATALOG)
@@ -58,16 +58,16 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with file_server() as files:
-        yield World(tmp_path, files)
+def world(tmp_path: Path) -> Iterator[ImageLockFixture]:
+    with run_file_server() as files:
+        yield ImageLockFixture(tmp_path, files)
 
 
 def blobs(rows: tuple[Artefact, ...]) -> dict[str, int]:
     return {row.sha256: row.size for row in rows}
 
 
-def sizes(one: Image) -> dict[str, int]:
+def sizes(one: OCIImage) -> dict[str, int]:
     return {digest: len(content) for digest, content in one.blobs.items()}
 
 
@@ -75,56 +75,58 @@ def sizes(one: Image) -> dict[str, int]:
 @pytest.mark.parametrize("docker", [False, True])
 @pytest.mark.parametrize("listed", [False, True])
 def test_an_image_is_locked_by_its_digest_with_every_blob(
-    world: World, guarded: bool, docker: bool, listed: bool
+    world: ImageLockFixture, guarded: bool, docker: bool, listed: bool
 ) -> None:
-    one = image({"bin/one": File(b"one")}, {"bin/two": File(b"two")}, docker=docker)
-    arm = image({"bin/one": File(b"arm")})
-    other = json.loads(arm.index("arm64"))["manifests"][0]
-    Registry(world.files, guarded).push(one, "v0.21.0", one.index("amd64", other) if listed else b"")
+    one = build_image({"bin/one": LayerEntry(b"one")}, {"bin/two": LayerEntry(b"two")}, docker=docker)
+    arm = build_image({"bin/one": LayerEntry(b"arm")})
+    other = json.loads(arm.render_index("arm64"))["manifests"][0]
+    LoopbackRegistry(world.files, guarded).push_image(
+        one, "v0.21.0", one.render_index("amd64", other) if listed else b""
+    )
     done = world.lock()
     assert done.exit_code == 0, done.output
     rows = world.rows()
     assert blobs(rows) == sizes(one)
-    manifest = images.manifest(rows)
-    assert (manifest.sha256, manifest.text) == (one.digest, one.manifest.decode())
-    assert images.configuration(rows).sha256 == json.loads(one.manifest)["config"]["digest"][7:]
+    manifest = image_manifest.manifest_row(rows)
+    assert (manifest.sha256, manifest.text) == (one.manifest_digest, one.manifest.decode())
+    assert image_manifest.configuration_row(rows).sha256 == json.loads(one.manifest)["config"]["digest"][7:]
     assert {row.kind for row in rows} == {"image"}
     # nothing of its layers is fetched to be locked
     assert not [asked for asked in world.files.asked if "/blobs/" in asked.path]
     assert world.lock("--check").exit_code == 0
 
 
-def test_a_layer_that_is_there_twice_is_fetched_once(world: World) -> None:
-    layer = {"bin/one": File(b"one")}
-    one = image(layer, layer)
-    Registry(world.files).push(one, "v0.21.0")
+def test_a_layer_that_is_there_twice_is_fetched_once(world: ImageLockFixture) -> None:
+    layer = {"bin/one": LayerEntry(b"one")}
+    one = build_image(layer, layer)
+    LoopbackRegistry(world.files).push_image(one, "v0.21.0")
     assert world.lock().exit_code == 0
     assert len(world.rows()) == 3
 
 
-def test_a_locked_image_stays_though_its_tag_moves_and_check_says_so(world: World) -> None:
-    registry = Registry(world.files)
-    registry.push(SMALL, "v0.21.0")
+def test_a_locked_image_stays_though_its_tag_moves_and_check_says_so(world: ImageLockFixture) -> None:
+    registry = LoopbackRegistry(world.files)
+    registry.push_image(SMALL, "v0.21.0")
     assert world.lock().exit_code == 0
-    moved = image({"bin/one": File(b"another")})
-    registry.push(moved, "v0.21.0")
+    moved = build_image({"bin/one": LayerEntry(b"another")})
+    registry.push_image(moved, "v0.21.0")
     before = world.rows()
     assert world.lock().output.splitlines()[0] == "no change"
     assert world.rows() == before
     looked = world.lock("--check")
     assert looked.exit_code == 1
-    assert f"served: the tag v0.21.0 is sha256:{moved.digest} now, and another is locked" in looked.output
+    assert f"served: the tag v0.21.0 is sha256:{moved.manifest_digest} now, and another is locked" in looked.output
     assert world.lock("--refresh").exit_code == 0
     assert blobs(world.rows()) == sizes(moved)
 
 
-def test_an_image_that_is_gone_upstream_is_told(world: World) -> None:
-    Registry(world.files).push(SMALL, "v0.21.0")
+def test_an_image_that_is_gone_upstream_is_told(world: ImageLockFixture) -> None:
+    LoopbackRegistry(world.files).push_image(SMALL, "v0.21.0")
     assert world.lock().exit_code == 0
-    world.files.serve(f"v2/{REPOSITORY}/manifests/v0.21.0", status(404))
+    world.files.serve(f"v2/{REPOSITORY}/manifests/v0.21.0", error_status(404))
     looked = world.lock("--check")
     assert (looked.exit_code, "answers 404" in looked.output) == (1, True)
-    world.files.serve("v2/", status(503))
+    world.files.serve("v2/", error_status(503))
     assert world.lock("--check").exit_code == 3
 
 
@@ -153,13 +155,13 @@ LAYER = {"mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", "digest": f
         (changed(layers=[{**LAYER, "size": 10**400}]), "has a layer without SHA-256 or size"),
         (SMALL.manifest.decode().encode("utf-16"), "does not answer with an image document"),
         (b'{"mediaType": "\xed\xa0\x80"}', "does not answer with an image document"),
-        (image({"a": File(b"a")}).index("arm64"), "has no image for Linux on x86_64"),
+        (build_image({"a": LayerEntry(b"a")}).render_index("arm64"), "has no image for Linux on x86_64"),
         (changed(more="x" * (4 << 20)), "answers with more than 4 MiB"),
     ],
 )
-def test_what_is_no_image_is_refused_in_one_sentence(world: World, content: bytes, text: str) -> None:
-    world.files.serve("v2/", whole(b"{}"))
-    world.files.serve(f"v2/{REPOSITORY}/manifests/v0.21.0", whole(content))
+def test_what_is_no_image_is_refused_in_one_sentence(world: ImageLockFixture, content: bytes, text: str) -> None:
+    world.files.serve("v2/", complete_file(b"{}"))
+    world.files.serve(f"v2/{REPOSITORY}/manifests/v0.21.0", complete_file(content))
     done = world.lock()
     assert done.exit_code == 1
     assert text in done.output
@@ -167,14 +169,14 @@ def test_what_is_no_image_is_refused_in_one_sentence(world: World, content: byte
 
 
 @pytest.mark.parametrize("path", ["v2/", "token"])
-def test_an_answer_without_end_is_not_read_to_its_end(world: World, path: str) -> None:
-    registry = Registry(world.files, guarded=True)
-    registry.push(SMALL, "v0.21.0")
+def test_an_answer_without_end_is_not_read_to_its_end(world: ImageLockFixture, path: str) -> None:
+    registry = LoopbackRegistry(world.files, guarded=True)
+    registry.push_image(SMALL, "v0.21.0")
     place = next(one for one in world.files.answers if one.startswith(path))
     left = Event()
 
-    def endless(handler: Handler, start: int) -> None:
-        handler.begin(200, 1 << 40)
+    def endless(handler: FileServerHandler, start: int) -> None:
+        handler.send_head(200, 1 << 40)
         try:
             for _ in range(200):
                 handler.wfile.write(b" " * (1 << 20))
@@ -186,24 +188,31 @@ def test_an_answer_without_end_is_not_read_to_its_end(world: World, path: str) -
     assert left.wait(10)
 
 
-def test_a_token_is_asked_for_anew_once_it_is_no_longer_fresh(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    Registry(world.files, guarded=True).push(SMALL, "v0.21.0")
-    registries = Registries(web.session(), lambda source: [Place(world.files.url, REPOSITORY)])
+def test_a_token_is_asked_for_anew_once_it_is_no_longer_fresh(
+    world: ImageLockFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    LoopbackRegistry(world.files, guarded=True).push_image(SMALL, "v0.21.0")
+    registries = ImageResolver(
+        downloads.open_session(), lambda source: [RegistryRepository(world.files.url, REPOSITORY)]
+    )
     (place,) = registries.places("lan:x")
-    row = rows(SMALL)[0]
+    row = image_rows(SMALL)[0]
     now = 1000.0
-    monkeypatch.setattr("cli.resolving.registry.monotonic", lambda: now)
+    monkeypatch.setattr("cli.lock_resolver.image_registry.monotonic", lambda: now)
     for seconds in (0, 40, 40, 40):
         now += seconds
-        registries.blob(row, place)
+        registries.blob_address(row, place)
     asked = [one for one in world.files.asked if one.path.startswith("token")]
     assert len(asked) == 2
 
 
-def test_a_manifest_that_is_another_than_its_index_names_is_refused(world: World) -> None:
-    registry = Registry(world.files)
-    registry.push(SMALL, "v0.21.0", SMALL.index())
-    world.files.serve(f"v2/{REPOSITORY}/manifests/sha256:{SMALL.digest}", whole(image({"a": File(b"a")}).manifest))
+def test_a_manifest_that_is_another_than_its_index_names_is_refused(world: ImageLockFixture) -> None:
+    registry = LoopbackRegistry(world.files)
+    registry.push_image(SMALL, "v0.21.0", SMALL.render_index())
+    world.files.serve(
+        f"v2/{REPOSITORY}/manifests/sha256:{SMALL.manifest_digest}",
+        complete_file(build_image({"a": LayerEntry(b"a")}).manifest),
+    )
     assert "another manifest than its index names" in world.lock().output
 
 
@@ -215,7 +224,7 @@ def test_a_manifest_that_is_another_than_its_index_names_is_refused(world: World
         ('sources = ["docker-hub:a/b"]\nrequirements = ["x"]', "its tag, and sources, nothing else"),
     ],
 )
-def test_an_input_that_is_no_image_is_refused(world: World, line: str, text: str) -> None:
+def test_an_input_that_is_no_image_is_refused(world: ImageLockFixture, line: str, text: str) -> None:
     world.catalog(f'[inputs.served]\nkind = "image"\nversion = "v1"\n{line}\n')
     done = world.lock()
     assert done.exit_code != 0
@@ -223,18 +232,18 @@ def test_an_input_that_is_no_image_is_refused(world: World, line: str, text: str
 
 
 @pytest.mark.parametrize("row", ["config", "layer"])
-def test_a_lock_without_one_of_the_blobs_is_no_answer(world: World, row: str) -> None:
-    Registry(world.files).push(SMALL, "v0.21.0")
+def test_a_lock_without_one_of_the_blobs_is_no_answer(world: ImageLockFixture, row: str) -> None:
+    LoopbackRegistry(world.files).push_image(SMALL, "v0.21.0")
     assert world.lock().exit_code == 0
     left = [one for one in world.rows() if one.name != row]
     (world.folder / "locks/mine.lock.toml").write_text(lock_text(left, "catalog/mine.toml"))
     assert "served is locked with other blobs than its manifest lists" in world.lock("--check").output
 
 
-def test_a_manifest_in_a_lock_is_the_one_of_its_digest(world: World) -> None:
-    Registry(world.files).push(SMALL, "v0.21.0")
+def test_a_manifest_in_a_lock_is_the_one_of_its_digest(world: ImageLockFixture) -> None:
+    LoopbackRegistry(world.files).push_image(SMALL, "v0.21.0")
     assert world.lock().exit_code == 0
-    manifest = images.manifest(world.rows())
+    manifest = image_manifest.manifest_row(world.rows())
     with pytest.raises((Invalid, ValueError), match="one of them was changed"):
         Artefact.model_validate({**manifest.model_dump(), "text": f" {manifest.text}"})
     with pytest.raises((Invalid, ValueError), match="image manifests have it"):
@@ -245,11 +254,11 @@ def test_a_registry_that_asks_for_a_login_is_locked_from_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     login = base64.b64encode(b"robot:password-0123").decode()
-    for name, value in tls.trusting().items():
+    for name, value in tls_certificates.trusting_environment().items():
         monkeypatch.setenv(name, value)
-    with file_server(certificate=tls.server()) as files:
-        world = World(tmp_path, files)
-        Registry(files, guarded=True, login=login).push(SMALL, "v0.21.0")
+    with run_file_server(certificate=tls_certificates.server_certificate()) as files:
+        world = ImageLockFixture(tmp_path, files)
+        LoopbackRegistry(files, guarded=True, login=login).push_image(SMALL, "v0.21.0")
         assert "answers 401" in world.lock().output
         with_login = INVENTORY.replace(
             '"mirrors"', '"registries": {{"docker-hub": {{"login_file": "login"}}}}, "mirrors"'

@@ -7,29 +7,31 @@ from pathlib import Path
 
 import pytest
 
-from cli.resolving import web
-from rigwright.model.containers.tables import tables
+from cli.lock_resolver import downloads
+from rigwright.model.containers.archive_tables import load_container_tables
 from tests.unit.conftest import NO_INDEX
-from tests.unit.driver_world import Signer
-from tests.unit.file_server import FileServer
-from tests.unit.packages_world import CATALOG, DOCKER, FIVE, FOUR, PackagesWorld
+from tests.unit.driver_world import ArchiveSigner
+from tests.unit.file_server import LoopbackFileServer
+from tests.unit.packages_world import CATALOG, DOCKER, FIVE, FOUR, ContainerLockFixture
 
 
 @pytest.fixture
 def box(
-    files: FileServer, drivers_key: Signer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[PackagesWorld]:
+    files: LoopbackFileServer, drivers_key: ArchiveSigner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ContainerLockFixture]:
     monkeypatch.setenv("PIP_INDEX_URL", NO_INDEX)
     for name in ("http_proxy", "https_proxy"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(web, "PAUSES", (0.0, 0.0))
-    yield PackagesWorld(tmp_path / "box", files, drivers_key)
-    tables.cache_clear()
+    monkeypatch.setattr(downloads, "PAUSES", (0.0, 0.0))
+    yield ContainerLockFixture(tmp_path / "box", files, drivers_key)
+    load_container_tables.cache_clear()
 
 
-def test_all_packages_of_an_archive_are_locked_with_its_key(box: PackagesWorld, drivers_key: Signer) -> None:
-    assert box.locked() == ["+ container-toolkit 1.20.0, 4 packages", f"+ {DOCKER} 28.5.2, 5 packages"]
-    groups = box.read.groups
+def test_all_packages_of_an_archive_are_locked_with_its_key(
+    box: ContainerLockFixture, drivers_key: ArchiveSigner
+) -> None:
+    assert box.lock_lines() == ["+ container-toolkit 1.20.0, 4 packages", f"+ {DOCKER} 28.5.2, 5 packages"]
+    groups = box.read_lock.groups
     four = {row.name: row for row in groups["container-toolkit"]}
     assert {name: row.version for name, row in four.items()} == {
         **dict.fromkeys(FOUR, "1.20.0-1"),
@@ -49,31 +51,33 @@ def test_all_packages_of_an_archive_are_locked_with_its_key(box: PackagesWorld, 
         ),
     }
     assert five["docker"].sources == ("docker:debian/gpg", "https://download.docker.com/linux/debian/gpg")
-    assert box.read.keys == dict.fromkeys(("container-toolkit", DOCKER), drivers_key.armoured)
+    assert box.read_lock.keys == dict.fromkeys(("container-toolkit", DOCKER), drivers_key.armoured)
     box.files.asked.clear()
-    assert (box.locked(), box.files.asked) == (["no change"], [])
-    assert box.lock("--check").output.splitlines()[-1] == f"{DOCKER} 28.5.2: {box.files.url}/docker/debian has 29.1.0"
+    assert (box.lock_lines(), box.files.asked) == (["no change"], [])
+    assert (
+        box.run_lock("--check").output.splitlines()[-1] == f"{DOCKER} 28.5.2: {box.files.url}/docker/debian has 29.1.0"
+    )
 
 
-def test_a_version_that_the_archive_lacks_is_refused_with_those_that_it_has(box: PackagesWorld) -> None:
-    box.asks(CATALOG.replace("1.20.0", "1.18.0"))
-    (line,) = box.refused()
+def test_a_version_that_the_archive_lacks_is_refused_with_those_that_it_has(box: ContainerLockFixture) -> None:
+    box.write_catalog(CATALOG.replace("1.20.0", "1.18.0"))
+    (line,) = box.lock_error_lines()
     assert (
         "has no nvidia-container-toolkit 1.18.0; of nvidia-container-toolkit it has 1.19.1, 1.20.0~rc.1, 1.20.0" in line
     )
 
 
-def test_another_key_than_the_tables_know_is_refused(box: PackagesWorld, drivers_key: Signer) -> None:
-    box.knows("A" * 40)
-    lines = box.refused()
+def test_another_key_than_the_tables_know_is_refused(box: ContainerLockFixture, drivers_key: ArchiveSigner) -> None:
+    box.write_tables("A" * 40)
+    lines = box.lock_error_lines()
     assert len(lines) == 2
     for line in lines:
         assert f"is the key {drivers_key.fingerprint}, and the tables of containers know {'A' * 40}" in line
 
 
-def test_another_folder_than_the_tables_know_is_refused(box: PackagesWorld) -> None:
-    box.asks(CATALOG.replace("docker:debian", "docker:ubuntu"))
-    (line,) = box.refused()
+def test_another_folder_than_the_tables_know_is_refused(box: ContainerLockFixture) -> None:
+    box.write_catalog(CATALOG.replace("docker:debian", "docker:ubuntu"))
+    (line,) = box.lock_error_lines()
     assert line.endswith(f"inputs.{DOCKER}: cannot be locked: docker:ubuntu is refused: it is had from docker:debian")
 
 
@@ -86,8 +90,8 @@ def test_another_folder_than_the_tables_know_is_refused(box: PackagesWorld) -> N
     ],
 )
 def test_packages_are_called_after_what_is_brought_by_packages(
-    box: PackagesWorld, before: str, after: str, said: str
+    box: ContainerLockFixture, before: str, after: str, said: str
 ) -> None:
-    box.asks(CATALOG.replace(before, after).replace("28.5.2", "580.95.05"))
-    (line,) = box.refused()
+    box.write_catalog(CATALOG.replace(before, after).replace("28.5.2", "580.95.05"))
+    (line,) = box.lock_error_lines()
     assert said in line

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from cli.resolving.plugged import lacking
-from rigwright.supply.lock import Lock, text
-from tests.plugins import MODULE, NAME, released, wheel, zipped
-from tests.unit.conftest import locking
-from tests.unit.env_samples import conda
-from tests.unit.file_server import file_server, whole
-from tests.unit.libraries import library
-from tests.unit.lock_world import World
+from cli.lock_resolver.plugin_validation import missing_requirements
+from rigwright.supply.lock import Lock, render_lock
+from tests.sample_plugins import MODULE, NAME, plugin_wheel, release_zip, zip_files
+from tests.unit.conftest import lock_fixture_box
+from tests.unit.cuda_libraries import cuda_library
+from tests.unit.env_samples import conda_row
+from tests.unit.file_server import complete_file, run_file_server
+from tests.unit.lock_world import LockFixture
+from tests.unit.test_cli_lock_patches import patched_wheel as package
 from tests.unit.test_cli_lock_patches import publish
-from tests.unit.test_cli_lock_patches import wheel as package
 
 CATALOG = f"""
 [inputs.pk]
@@ -53,95 +53,98 @@ rigs = hosts({{"box": {{"ssh_hostname": "127.0.0.1", "envs": ["small"], "mirrors
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LockFixture]:
     """A box with a small environment that has a plugin."""
-    with file_server() as files:
-        box = locking(tmp_path, files, "json", monkeypatch)
-        box.catalog(CATALOG)
+    with run_file_server() as files:
+        box = lock_fixture_box(tmp_path, files, "json", monkeypatch)
+        box.write_catalog(CATALOG)
         (box.folder / "rig.py").write_text(INVENTORY.format(url=files.url))
         (box.folder / "locks").mkdir(exist_ok=True)
-        own = text([conda()], "catalog/py.toml").partition("\n")[2]
+        own = render_lock([conda_row()], "catalog/py.toml").partition("\n")[2]
         (box.folder / "locks/py.lock.toml").write_text(own)
         publish(box, package())
         yield box
 
 
-def said(world: World, content: bytes, *options: str) -> str:
-    world.files.serve("store/louder.zip", whole(content))
-    done = world.lock(*options)
+def lock_output(world: LockFixture, content: bytes, *options: str) -> str:
+    world.files.serve("store/louder.zip", complete_file(content))
+    done = world.run_lock(*options)
     assert done.exit_code == 1, done.output
-    assert world.text == ""
+    assert world.lock_text == ""
     return " ".join(done.output.split())
 
 
-def test_one_that_fits_is_locked_with_its_hash(world: World) -> None:
-    world.files.serve("store/louder.zip", whole(released()))
-    assert any(line.startswith("+ plugin louder 1.0") for line in world.locked())
-    row = world.read.artefacts["louder"]
-    assert (row.kind, row.file, row.size) == ("plugin", "louder.zip", len(released()))
-    assert world.locked() == ["no change"]
+def test_one_that_fits_is_locked_with_its_hash(world: LockFixture) -> None:
+    world.files.serve("store/louder.zip", complete_file(release_zip()))
+    assert any(line.startswith("+ plugin louder 1.0") for line in world.lock_lines())
+    row = world.read_lock.artefacts["louder"]
+    assert (row.kind, row.file, row.size) == ("plugin", "louder.zip", len(release_zip()))
+    assert world.lock_lines() == ["no change"]
     # what was judged once stays, though nobody has it now
-    world.files.serve("store/louder.zip", whole(b"another"))
-    assert world.locked() == ["no change"]
+    world.files.serve("store/louder.zip", complete_file(b"another"))
+    assert world.lock_lines() == ["no change"]
 
 
-def test_an_operators_file_is_read_in_place(world: World, tmp_path: Path) -> None:
+def test_an_operators_file_is_read_in_place(world: LockFixture, tmp_path: Path) -> None:
     given = tmp_path / "given"
     given.mkdir()
-    (given / "louder.zip").write_bytes(released())
-    assert world.lock("--from-dir", str(given)).exit_code == 0
-    assert world.fetched == []
-    (given / "louder.zip").write_bytes(released(commands=()))
-    done = world.lock("--from-dir", str(given))
+    (given / "louder.zip").write_bytes(release_zip())
+    assert world.run_lock("--from-dir", str(given)).exit_code == 0
+    assert world.fetched_paths == []
+    (given / "louder.zip").write_bytes(release_zip(commands=()))
+    done = world.run_lock("--from-dir", str(given))
     assert (done.exit_code, "it has no program louder-serve" in done.output) == (1, True)
 
 
 @pytest.mark.parametrize(
     ("content", "found"),
     [
-        (zipped({"../evil": "x"}), "small: plugin louder: louder.zip: ../evil leads out of it"),
-        (zipped({"dist/a.whl": "x", "dist/b.whl": "x"}), "one wheel, in dist/, and has dist/a.whl, dist/b.whl"),
+        (zip_files({"../evil": "x"}), "small: plugin louder: louder.zip: ../evil leads out of it"),
+        (zip_files({"dist/a.whl": "x", "dist/b.whl": "x"}), "one wheel, in dist/, and has dist/a.whl, dist/b.whl"),
         (b"PK\3\4 cut", "louder.zip: it cannot be read: it is truncated"),
-        (released(files={f"{MODULE}/__init__.py": "", "a.pth": ""}), "every Python would run a.pth"),
-        (released(files={f"{MODULE}.py": "", "demo/more.py": ""}), "its module demo is another package's"),
-        (released(requires=["requests>=2"]), "it needs requests>=2, which the environment has not"),
-        (released(requires=["demo==1.1"]), "it needs demo==1.1, and the environment has 1.0"),
+        (release_zip(files={f"{MODULE}/__init__.py": "", "a.pth": ""}), "every Python would run a.pth"),
+        (release_zip(files={f"{MODULE}.py": "", "demo/more.py": ""}), "its module demo is another package's"),
+        (release_zip(requires=["requests>=2"]), "it needs requests>=2, which the environment has not"),
+        (release_zip(requires=["demo==1.1"]), "it needs demo==1.1, and the environment has 1.0"),
         (
-            released(files={f"{MODULE}/__init__.py": "", "a.so": library("sm_86")[:-9]}),
+            release_zip(files={f"{MODULE}/__init__.py": "", "a.so": cuda_library("sm_86")[:-9]}),
             "cannot be judged: 'a.so': it is",
         ),
-        (zipped({"dist/x-1.whl": wheel("0.9")}), "says that it is louder-plugin 0.9, and is to be louder-plugin 1.0"),
+        (
+            zip_files({"dist/x-1.whl": plugin_wheel("0.9")}),
+            "says that it is louder-plugin 0.9, and is to be louder-plugin 1.0",
+        ),
     ],
 )
-def test_one_that_is_not_as_described_is_refused(world: World, content: bytes, found: str) -> None:
-    assert found in said(world, content)
+def test_one_that_is_not_as_described_is_refused(world: LockFixture, content: bytes, found: str) -> None:
+    assert found in lock_output(world, content)
 
 
-def test_what_its_machine_code_is_for_is_in_its_row(world: World) -> None:
-    files = {f"{MODULE}/__init__.py": "", f"{MODULE}/a.so": library("sm_75"), f"{MODULE}/host.so": library()}
-    world.files.serve("store/louder.zip", whole(released(files=files)))
-    world.locked()
-    assert world.read.artefacts["louder"].machine_code == (f"{MODULE}/a.so sm_75",)
-    assert world.locked() == ["no change"]
+def test_what_its_machine_code_is_for_is_in_its_row(world: LockFixture) -> None:
+    files = {f"{MODULE}/__init__.py": "", f"{MODULE}/a.so": cuda_library("sm_75"), f"{MODULE}/host.so": cuda_library()}
+    world.files.serve("store/louder.zip", complete_file(release_zip(files=files)))
+    world.lock_lines()
+    assert world.read_lock.artefacts["louder"].machine_code == (f"{MODULE}/a.so sm_75",)
+    assert world.lock_lines() == ["no change"]
 
 
-def test_one_that_was_locked_before_it_was_judged_is_judged(world: World) -> None:
-    files = {f"{MODULE}/__init__.py": "", f"{MODULE}/a.so": library("sm_75")}
-    world.files.serve("store/louder.zip", whole(released(files=files)))
-    world.locked()
+def test_one_that_was_locked_before_it_was_judged_is_judged(world: LockFixture) -> None:
+    files = {f"{MODULE}/__init__.py": "", f"{MODULE}/a.so": cuda_library("sm_75")}
+    world.files.serve("store/louder.zip", complete_file(release_zip(files=files)))
+    world.lock_lines()
     (lock,) = [path for path in (world.folder / "locks").iterdir() if "louder.zip" in path.read_text()]
     rows = Lock.load([lock.parent])
     found = [*rows.artefacts.values(), *(row for group in rows.groups.values() for row in group)]
     before = [row.model_copy(update={"machine_code": None}) for row in found if row.name in ("louder", "demo")]
-    lock.write_text(text(before, "catalog/mine.toml"))
-    assert world.read.artefacts["louder"].machine_code is None
-    world.locked()
-    assert world.read.artefacts["louder"].machine_code == (f"{MODULE}/a.so sm_75",)
+    lock.write_text(render_lock(before, "catalog/mine.toml"))
+    assert world.read_lock.artefacts["louder"].machine_code is None
+    world.lock_lines()
+    assert world.read_lock.artefacts["louder"].machine_code == (f"{MODULE}/a.so sm_75",)
 
 
-def test_one_for_another_version_of_the_engine_is_refused(world: World) -> None:
-    world.catalog(CATALOG.replace('versions = ["1.0"]', 'versions = ["1.1"]'))
-    assert "plugin louder: is for demo 1.1, but small has 1.0" in said(world, released())
+def test_one_for_another_version_of_the_engine_is_refused(world: LockFixture) -> None:
+    world.write_catalog(CATALOG.replace('versions = ["1.0"]', 'versions = ["1.1"]'))
+    assert "plugin louder: is for demo 1.1, but small has 1.0" in lock_output(world, release_zip())
 
 
 @pytest.mark.parametrize(
@@ -157,16 +160,20 @@ def test_one_for_another_version_of_the_engine_is_refused(world: World) -> None:
         ("louder_plugin-1.0-py3-none-win_amd64.whl", "it is for py3-none-win_amd64: must be for Python 3.10.20"),
     ],
 )
-def test_one_that_cannot_be_installed_by_its_name_is_refused(world: World, name: str, line: str) -> None:
-    assert f"small: plugin louder: louder.zip: {name}: {line}" in said(world, zipped({f"dist/{name}": wheel()}))
+def test_one_that_cannot_be_installed_by_its_name_is_refused(world: LockFixture, name: str, line: str) -> None:
+    assert f"small: plugin louder: louder.zip: {name}: {line}" in lock_output(
+        world, zip_files({f"dist/{name}": plugin_wheel()})
+    )
 
 
 @pytest.mark.parametrize(
     "tag", ["cp310-cp310-manylinux_2_35_x86_64", "cp310-cp310-linux_x86_64", "cp38-abi3-linux_x86_64"]
 )
-def test_one_that_the_environments_python_installs_is_locked(world: World, tag: str) -> None:
-    world.files.serve("store/louder.zip", whole(zipped({f"dist/louder_plugin-1.0-{tag}.whl": wheel()})))
-    assert any(line.startswith("+ plugin louder 1.0") for line in world.locked())
+def test_one_that_the_environments_python_installs_is_locked(world: LockFixture, tag: str) -> None:
+    world.files.serve(
+        "store/louder.zip", complete_file(zip_files({f"dist/louder_plugin-1.0-{tag}.whl": plugin_wheel()}))
+    )
+    assert any(line.startswith("+ plugin louder 1.0") for line in world.lock_lines())
 
 
 @pytest.mark.parametrize(
@@ -176,10 +183,10 @@ def test_one_that_the_environments_python_installs_is_locked(world: World, tag: 
         ("three", "Requires-Python: 'three' is invalid: must be versions, such as >=3.10"),
     ],
 )
-def test_one_for_another_python_is_refused(world: World, python: str, line: str) -> None:
+def test_one_for_another_python_is_refused(world: LockFixture, python: str, line: str) -> None:
     metadata = f"Metadata-Version: 2.1\nName: {NAME}\nVersion: 1.0\nRequires-Python: {python}\n"
     files = {f"{MODULE}/__init__.py": "", f"{MODULE}-1.0.dist-info/METADATA": metadata}
-    assert f"louder.zip: {line}" in said(world, released(files=files))
+    assert f"louder.zip: {line}" in lock_output(world, release_zip(files=files))
 
 
 @pytest.mark.parametrize(
@@ -198,6 +205,6 @@ def test_one_for_another_python_is_refused(world: World, python: str, line: str)
 )
 def test_what_it_needs_is_there(requires: str, lines: list[Any]) -> None:
     python = {"python_version": "3.10", "python_full_version": "3.10.20"}
-    found = list(lacking([requires], {"demo": "1.0"}, python))
+    found = list(missing_requirements([requires], {"demo": "1.0"}, python))
     assert len(found) == len(lines)
     assert all(line in one for line, one in zip(lines, found, strict=True))

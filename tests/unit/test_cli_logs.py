@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.unit.samples import Box, chat, entry
-from tests.unit.ssh_server import Sshd, sshd
+from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
+from tests.unit.ssh_server import StandInSshd, run_sshd
 
 UNIT = "rigwright-chat.service"
 LIMIT = 60  # seconds, for a machine with much else to do
@@ -20,34 +20,34 @@ HOSTILE = r"\033[31mred \033]0;title\007 \302\233H\302\235 back\rover \b\177 bad
 
 
 @pytest.fixture
-def host(box: Box) -> Iterator[Sshd]:
+def host(box: OperatorFolder) -> Iterator[StandInSshd]:
     """A host without an instance; its journal repeats what it was asked for."""
-    with sshd(box.folder / "host") as made:
-        made.program("systemctl", "")
-        made.program("journalctl", 'echo "journal: $*"')
-        keys = entry(cards=[], instances=chat(), **made.connection)
+    with run_sshd(box.folder / "host") as made:
+        made.add_program("systemctl", "")
+        made.add_program("journalctl", 'echo "journal: $*"')
+        keys = sample_entry(cards=[], instances=chat_instances(), **made.connection)
         box.write("rig.py", f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {keys!r}}})\n")
         yield made
 
 
-def serving(host: Sshd, journal: str) -> None:
+def serving(host: StandInSshd, journal: str) -> None:
     """Have the instance run, as far as systemd and what root wrote down tell, and have it say something."""
     (host.folder / "run").mkdir()
     (host.folder / "run" / UNIT).write_text("a" * 64 + "\n")
     block = f"Id={UNIT}\\nActiveState=active\\nSubState=running\\nNRestarts=0\\nMainPID={host.pid}\\n"
-    host.program("systemctl", f"case \"$*\" in *MainPID*) printf '{block}' ;; esac")
-    host.program("journalctl", journal)
+    host.add_program("systemctl", f"case \"$*\" in *MainPID*) printf '{block}' ;; esac")
+    host.add_program("journalctl", journal)
 
 
-def command(box: Box, *options: str) -> list[str]:
+def command(box: OperatorFolder, *options: str) -> list[str]:
     return [sys.executable, "-m", "cli", "logs", str(box.inventory), *options]
 
 
-def logs(box: Box, *options: str) -> subprocess.CompletedProcess[bytes]:
+def logs(box: OperatorFolder, *options: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(command(box, *options), capture_output=True, timeout=LIMIT, check=False)
 
 
-def test_it_ends_by_itself_once_all_is_said(box: Box, host: Sshd) -> None:
+def test_it_ends_by_itself_once_all_is_said(box: OperatorFolder, host: StandInSshd) -> None:
     serving(host, 'printf "%s\\n" "$@"')
     done = logs(box, "--lines", "7")
     assert done.returncode == 0, done.stderr
@@ -57,20 +57,22 @@ def test_it_ends_by_itself_once_all_is_said(box: Box, host: Sshd) -> None:
 
 
 @pytest.mark.parametrize("options", [(), ("--follow",), ("--instance", "chat")])
-def test_before_there_is_an_instance_it_says_so_and_no_more(box: Box, host: Sshd, options: tuple[str, ...]) -> None:
+def test_before_there_is_an_instance_it_says_so_and_no_more(
+    box: OperatorFolder, host: StandInSshd, options: tuple[str, ...]
+) -> None:
     done = logs(box, *options)
     assert (done.returncode, done.stdout) == (0, b"")
     what = "instance chat is not" if "chat" in options else "no instance is"
     assert done.stderr.decode() == f"box: {what} there yet\n"
 
 
-def test_no_control_character_of_a_host_reaches_the_terminal(box: Box, host: Sshd) -> None:
+def test_no_control_character_of_a_host_reaches_the_terminal(box: OperatorFolder, host: StandInSshd) -> None:
     serving(host, f"printf '{HOSTILE}\\tx\\n'")
     said = logs(box).stdout.decode()
     assert said == "box  [31mred ]0;title H backover  bad \ufffd end\tx\n"
 
 
-def test_one_that_follows_ends_with_an_interrupt(box: Box, host: Sshd) -> None:
+def test_one_that_follows_ends_with_an_interrupt(box: OperatorFolder, host: StandInSshd) -> None:
     serving(host, "while echo line; do sleep 0.01; done")
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command(box, "--follow"), **pipes) as following:  # type: ignore[call-overload]
@@ -80,7 +82,7 @@ def test_one_that_follows_ends_with_an_interrupt(box: Box, host: Sshd) -> None:
     assert (following.returncode, errors) == (130, b"")
 
 
-def test_one_that_follows_in_silence_ends_with_an_interrupt(box: Box, host: Sshd) -> None:
+def test_one_that_follows_in_silence_ends_with_an_interrupt(box: OperatorFolder, host: StandInSshd) -> None:
     serving(host, "echo line; exec sleep 1000")
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command(box, "--follow"), **pipes) as following:  # type: ignore[call-overload]
@@ -90,7 +92,7 @@ def test_one_that_follows_in_silence_ends_with_an_interrupt(box: Box, host: Sshd
     assert (following.returncode, errors) == (130, b"")
 
 
-def test_a_connection_that_ends_is_named(box: Box, host: Sshd) -> None:
+def test_a_connection_that_ends_is_named(box: OperatorFolder, host: StandInSshd) -> None:
     serving(host, "echo line; exec sleep 1000")
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command(box, "--follow"), **pipes) as following:  # type: ignore[call-overload]
@@ -100,7 +102,7 @@ def test_a_connection_that_ends_is_named(box: Box, host: Sshd) -> None:
     assert (following.returncode, errors) == (3, b"box: the connection is gone: the session ended\n")
 
 
-def test_what_a_line_betrays_is_said_once_beside_the_lines(box: Box, host: Sshd) -> None:
+def test_what_a_line_betrays_is_said_once_beside_the_lines(box: OperatorFolder, host: StandInSshd) -> None:
     line = "error: invalid argument: --mlock"
     serving(host, f"printf '%s\\n' '{line}' '{line}' 'all slots are idle'")
     done = logs(box)

@@ -25,11 +25,11 @@ Verb = Callable[..., Result]
 def host(tmp_path: Path) -> WeightHost:
     (tmp_path / "one").mkdir()
     made = WeightHost(tmp_path / "one")
-    made.fetched(SMALL, b"small")
-    made.fetched(NEW, b"new")
-    made.fetched(OLD, b"old")
-    made.generation(1, NEW)
-    made.serves("chat", NEW)
+    made.add_fetched_file(SMALL, b"small")
+    made.add_fetched_file(NEW, b"new")
+    made.add_fetched_file(OLD, b"old")
+    made.add_generation(1, NEW)
+    made.add_served_instance("chat", NEW)
     return made
 
 
@@ -46,7 +46,7 @@ def models(host: WeightHost, inventory: Path, monkeypatch: pytest.MonkeyPatch) -
 
     def run(*words: str, beside: tuple[WeightHost, ...] = (), gone: tuple[str, ...] = (), answer: str = "") -> Result:
         found = [one.box(f"box{n}") for n, one in enumerate((host, *beside), 1)]
-        monkeypatch.setattr(verb, "boxes", lambda inventory, limit: (found, dict.fromkeys(gone, "")))
+        monkeypatch.setattr(verb, "connect_inventory", lambda inventory, limit: (found, dict.fromkeys(gone, "")))
         return CliRunner().invoke(verb.models, [str(inventory), *words], input=answer)
 
     return run
@@ -88,13 +88,13 @@ def test_what_nothing_needs_is_removed_with_all_that_is_known_of_it(host: Weight
     with host.ledger.open("a") as ledger:
         ledger.write(f"file {part}\n")
     (host.records / "verity").mkdir()
-    (host.records / "verity" / records.name(host.file(OLD, b"old"))).write_text("d\n")
+    (host.records / "verity" / records.record_name(host.add_file(OLD, b"old"))).write_text("d\n")
     done = models("--remove", f"org/name@{OTHER}", "--yes")
     assert done.exit_code == 0, done.output
     assert "box1: 2 files removed, 8 B" in done.output
     assert not (host.root / f"org/name/{OTHER}").exists()
     assert (host.root / NEW).read_bytes() == b"new"
-    assert {record.path for record in records.listed(host.records)} == {host.root / SMALL, host.root / NEW}
+    assert {record.path for record in records.list_records(host.records)} == {host.root / SMALL, host.root / NEW}
     left = [path for path in host.records.rglob("*") if path.is_file()]
     assert len(left) == 4
     assert host.ledger.read_text().splitlines() == [
@@ -107,7 +107,7 @@ def test_what_nothing_needs_is_removed_with_all_that_is_known_of_it(host: Weight
 def test_a_short_version_will_do_and_the_last_of_a_repository_takes_its_folders_along(
     host: WeightHost, models: Verb
 ) -> None:
-    host.fetched("other/model/" + COMMIT + "/x.gguf")
+    host.add_fetched_file("other/model/" + COMMIT + "/x.gguf")
     assert models("--remove", f"other/model@{COMMIT[:7]}", "--yes").exit_code == 0
     assert not (host.root / "other").exists()
     assert host.root.is_dir()
@@ -138,8 +138,8 @@ def test_what_something_needs_stays(host: WeightHost, models: Verb, asked: str, 
 def test_a_generation_on_one_host_keeps_it_on_all(host: WeightHost, models: Verb, tmp_path: Path) -> None:
     (tmp_path / "two").mkdir()
     second = WeightHost(tmp_path / "two")
-    second.fetched(OLD, b"old")
-    second.generation(7, OLD)
+    second.add_fetched_file(OLD, b"old")
+    second.add_generation(7, OLD)
     done = models("--remove", f"org/name@{OTHER}", "--yes", beside=(second,))
     assert (done.exit_code, "on box2: generation 7" in done.output) == (1, True)
     assert (host.root / OLD).exists()
@@ -148,7 +148,7 @@ def test_a_generation_on_one_host_keeps_it_on_all(host: WeightHost, models: Verb
 def test_a_generation_that_came_meanwhile_is_seen(
     host: WeightHost, models: Verb, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verb.click, "confirm", lambda *_, **__: host.generation(2, OLD))
+    monkeypatch.setattr(verb.click, "confirm", lambda *_, **__: host.add_generation(2, OLD))
     done = models("--remove", f"org/name@{OTHER}")
     assert done.exit_code == 1
     assert "refused: " in done.output
@@ -167,17 +167,17 @@ def test_while_somebody_is_at_the_host_nothing_is_removed(host: WeightHost, mode
     assert done.exit_code == 1
     assert "refused: ops@desk (process 7) holds the deploy lock since noon: a deploy; wait" in done.output
     assert (host.root / OLD).exists()
-    host.says("jobs", "rw-job-weights-x.service loaded active running\n")
+    host.set_systemctl_answer("jobs", "rw-job-weights-x.service loaded active running\n")
     done = models("--remove", f"org/name@{OTHER}", "--yes")
     assert "refused: rw-job-weights-x.service is running" in done.output
     assert (host.root / OLD).exists()
-    host.says("jobs", "")
+    host.set_systemctl_answer("jobs", "")
     assert models("--remove", f"org/name@{OTHER}", "--yes").exit_code == 0
     assert json.loads((host.folder / "run/locks/lease").read_text())["doing"] == f"removing org/name@{OTHER[:12]}"
 
 
 def test_a_fetch_that_has_failed_keeps_nobody_from_making_room(host: WeightHost, models: Verb) -> None:
-    host.says("jobs", "rw-job-weights-x.service loaded failed failed /bin/sh\n")
+    host.set_systemctl_answer("jobs", "rw-job-weights-x.service loaded failed failed /bin/sh\n")
     done = models("--remove", f"org/name@{OTHER}", "--yes")
     assert done.exit_code == 0, done.output
     assert not (host.root / OLD).exists()
@@ -186,8 +186,8 @@ def test_a_fetch_that_has_failed_keeps_nobody_from_making_room(host: WeightHost,
 def test_what_somebody_has_placed_there_stays_unless_it_was_verified(host: WeightHost, models: Verb) -> None:
     placed = host.root / f"org/name/{OTHER}/notes of mine.txt"
     placed.write_text("mine")
-    adopted = host.file(f"org/name/{OTHER}/adopted.gguf", b"adopted")
-    touched = host.file(f"org/name/{OTHER}/touched.gguf", b"touched")
+    adopted = host.add_file(f"org/name/{OTHER}/adopted.gguf", b"adopted")
+    touched = host.add_file(f"org/name/{OTHER}/touched.gguf", b"touched")
     (host.root / touched.path).touch()
     done = models("--remove", f"org/name@{OTHER}", "--yes")
     assert done.exit_code == 0
@@ -200,10 +200,10 @@ def test_what_somebody_has_placed_there_stays_unless_it_was_verified(host: Weigh
 
 
 def test_a_file_that_was_gone_before_leaves_no_record(host: WeightHost, models: Verb) -> None:
-    file = host.fetched(f"org/name/{OTHER}/z.gguf", b"z")
+    file = host.add_fetched_file(f"org/name/{OTHER}/z.gguf", b"z")
     (host.root / file.path).unlink()
     assert models("--remove", f"org/name@{OTHER}", "--yes").exit_code == 0
-    assert not list(host.records.rglob(records.name(file)))
+    assert not list(host.records.rglob(records.record_name(file)))
 
 
 @pytest.mark.parametrize(
@@ -227,19 +227,19 @@ def test_what_names_no_model_is_refused_before_a_host_is_reached(
 ) -> None:
     inventory = tmp_path / "rig.py"
     inventory.write_text("")
-    monkeypatch.setattr(verb, "boxes", lambda *_: pytest.fail("a host was reached"))
+    monkeypatch.setattr(verb, "connect_inventory", lambda *_: pytest.fail("a host was reached"))
     done = CliRunner().invoke(verb.models, [str(inventory), "--remove", asked])
     assert (done.exit_code, "must be NAME@VERSION" in done.output) == (2, True)
 
 
 def test_a_removal_where_no_host_is_in_reach_says_that(inventory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verb, "boxes", lambda inventory, limit: ([], {"box9": ""}))
+    monkeypatch.setattr(verb, "connect_inventory", lambda inventory, limit: ([], {"box9": ""}))
     done = CliRunner().invoke(verb.models, [str(inventory), "--remove", "org/name@ffffffffffff"])
     assert (done.exit_code, done.output) == (3, "box9: cannot be reached\n")
 
 
 def test_one_of_two_that_begin_alike_has_to_be_named_whole(host: WeightHost, models: Verb) -> None:
-    host.fetched(f"org/name/{'f' * 39}0/x.gguf")
+    host.add_fetched_file(f"org/name/{'f' * 39}0/x.gguf")
     done = models("--remove", f"org/name@{'f' * 12}", "--yes")
     assert done.exit_code == 1
     assert "more than one version begins with" in done.output

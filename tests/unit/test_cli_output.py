@@ -13,18 +13,18 @@ from pathlib import Path
 import pytest
 
 from rigwright.paths import ROOT
-from tests.unit.ssh_server import Sshd, sshd
-from tests.unit.terminal import on_terminal
+from tests.unit.pseudo_terminal import run_on_terminal
+from tests.unit.ssh_server import StandInSshd, run_sshd
 
 # the command with another deploy.py
 PROGRAM = """
 import sys
 from pathlib import Path
-from cli import main, quick
-quick.begin()
+from cli import main, startup
+startup.speed_up_imports()
 import pyinfra_cli
-from cli import running
-running.DEPLOY = Path(sys.argv[1])
+from cli import deploy_run
+deploy_run.DEPLOY = Path(sys.argv[1])
 main(sys.argv[2:], prog_name="rigwright")
 """
 DEPLOY = """
@@ -67,15 +67,15 @@ ESCAPE = re.compile(r"\x1b")
 
 
 @pytest.fixture(scope="module")
-def boxes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
-    with sshd(tmp_path_factory.mktemp("ssh") / "server") as server:
+def boxes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInSshd]:
+    with run_sshd(tmp_path_factory.mktemp("ssh") / "server") as server:
         yield server
 
 
-class Ground:
+class LocalDeployFolder:
     """An inventory of hosts that are this machine, and a deploy.py of a test's."""
 
-    def __init__(self, folder: Path, server: Sshd) -> None:
+    def __init__(self, folder: Path, server: StandInSshd) -> None:
         self.folder, self.server = folder, server
         self.hosts = {"box1": {**server.connection}}
 
@@ -99,8 +99,8 @@ class Ground:
 
 
 @pytest.fixture
-def ground(tmp_path: Path, boxes: Sshd) -> Ground:
-    return Ground(tmp_path, boxes)
+def ground(tmp_path: Path, boxes: StandInSshd) -> LocalDeployFolder:
+    return LocalDeployFolder(tmp_path, boxes)
 
 
 TIME = r"[0-9]+\.[0-9] s"
@@ -110,13 +110,13 @@ def matches(said: str, *lines: str) -> bool:
     return re.fullmatch("".join(f"{line}\n" for line in lines), said) is not None
 
 
-def test_where_nothing_changes_there_is_one_line(ground: Ground) -> None:
+def test_where_nothing_changes_there_is_one_line(ground: LocalDeployFolder) -> None:
     done = ground.run()
     assert (done.returncode, done.stderr) == (0, "")
     assert matches(done.stdout, rf"box1: nothing to do \(1 step, {TIME}\)"), done.stdout
 
 
-def test_a_step_that_changes_something_has_a_line_and_so_has_what_it_says(ground: Ground) -> None:
+def test_a_step_that_changes_something_has_a_line_and_so_has_what_it_says(ground: LocalDeployFolder) -> None:
     steps = "made(name='Two'); logger.warning(host.print_prefix + 'beware'); called(name='Three')"
     done = ground.run(steps=steps)
     assert (done.returncode, done.stderr) == (0, "")
@@ -131,7 +131,7 @@ def test_a_step_that_changes_something_has_a_line_and_so_has_what_it_says(ground
     ), done.stdout
 
 
-def test_a_plan_says_what_would_change(ground: Ground) -> None:
+def test_a_plan_says_what_would_change(ground: LocalDeployFolder) -> None:
     done = ground.run("deploy", "--dry", steps="made(name='Two', words='touch /nonexistent/x')")
     assert (done.returncode, done.stderr) == (0, "")
     assert matches(
@@ -139,7 +139,7 @@ def test_a_plan_says_what_would_change(ground: Ground) -> None:
     ), done.stdout
 
 
-def test_a_step_that_fails_is_named_with_its_reason_and_what_to_do(ground: Ground) -> None:
+def test_a_step_that_fails_is_named_with_its_reason_and_what_to_do(ground: LocalDeployFolder) -> None:
     done = ground.run(steps="made(name='Two', words='echo the disk is full >&2; false'); made(name='Three')")
     assert done.returncode == 1
     assert matches(done.stdout, "box1: the disk is full", rf"box1: Role: Two: failed \({TIME}\)"), done.stdout
@@ -148,7 +148,7 @@ def test_a_step_that_fails_is_named_with_its_reason_and_what_to_do(ground: Groun
     assert "No hosts remaining" not in done.stdout + done.stderr
 
 
-def test_a_mistake_of_ours_in_a_step_fails_its_host(ground: Ground) -> None:
+def test_a_mistake_of_ours_in_a_step_fails_its_host(ground: LocalDeployFolder) -> None:
     done = ground.run(steps="called(name='Two')", called="raise ValueError('odd')")
     assert done.returncode == 1
     assert "deploy failed on box1: Role: Two: Unexpected error in Python callback: ValueError" in done.stderr
@@ -157,7 +157,7 @@ def test_a_mistake_of_ours_in_a_step_fails_its_host(ground: Ground) -> None:
 REFUSE = "logger.error(host.print_prefix + 'refused: no room'); state.fail_hosts({host})"
 
 
-def test_a_refusal_says_that_nothing_was_changed(ground: Ground) -> None:
+def test_a_refusal_says_that_nothing_was_changed(ground: LocalDeployFolder) -> None:
     done = ground.run(before=REFUSE)
     assert done.returncode == 1
     assert matches(done.stdout, "box1: refused: no room"), done.stdout
@@ -168,7 +168,7 @@ def test_a_refusal_says_that_nothing_was_changed(ground: Ground) -> None:
     ), done.stderr
 
 
-def test_of_several_hosts_each_that_failed_is_told_and_the_others_are_done(ground: Ground) -> None:
+def test_of_several_hosts_each_that_failed_is_told_and_the_others_are_done(ground: LocalDeployFolder) -> None:
     # a configuration of its own has it another machine than the first, by the same address
     (ground.folder / "ssh_config").touch()
     ground.hosts["box2"] = {**ground.server.connection, "ssh_config_file": str(ground.folder / "ssh_config")}
@@ -183,21 +183,21 @@ def test_of_several_hosts_each_that_failed_is_told_and_the_others_are_done(groun
     assert re.search(rf"^box1: 1 of 2 steps changed something \({TIME}\)$", done.stdout, re.MULTILINE)
 
 
-def test_an_exception_on_one_host_is_said_in_one_line(ground: Ground) -> None:
+def test_an_exception_on_one_host_is_said_in_one_line(ground: LocalDeployFolder) -> None:
     done = ground.run(before="raise KeyError('odd')")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("Error: deploy failed on box1: KeyError: 'odd'; with -v")
 
 
 @pytest.mark.parametrize("words", [["--limit", "box9"], ["--expect", "0" * 64], ["--expect", "x"], ["--nope"]])
-def test_what_is_refused_reaches_no_host(ground: Ground, words: list[str]) -> None:
-    logins = ground.server.logins
+def test_what_is_refused_reaches_no_host(ground: LocalDeployFolder, words: list[str]) -> None:
+    logins = ground.server.login_count
     done = ground.run("deploy", *words)
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
-    assert ground.server.logins == logins
+    assert ground.server.login_count == logins
 
 
-def test_pyinfras_own_output_is_kept_and_ends_the_same(ground: Ground) -> None:
+def test_pyinfras_own_output_is_kept_and_ends_the_same(ground: LocalDeployFolder) -> None:
     ground.hosts["box1"] |= {"ssh_port": 1}
     done = ground.run("deploy", "-v", "--limit", "box1", "--dry")
     assert "--> Connecting to hosts..." in done.stderr
@@ -221,7 +221,7 @@ def test_pyinfras_own_output_is_kept_and_ends_the_same(ground: Ground) -> None:
         ({"before": "print('here', flush=True); gevent.sleep(60)"}, "here", "Stopped; nothing was changed."),
     ],
 )
-def test_an_interrupt_says_what_goes_on(ground: Ground, parts: dict[str, str], mark: str, said: str) -> None:
+def test_an_interrupt_says_what_goes_on(ground: LocalDeployFolder, parts: dict[str, str], mark: str, said: str) -> None:
     command = ground.command("deploy", **parts)
     with subprocess.Popen(
         command, env=ground.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -239,9 +239,9 @@ REAL = [sys.executable, "-m", "cli"]
 
 
 @pytest.mark.parametrize(("verb", "status"), [("deploy", 1), ("plan", 3), ("check", 3)])
-def test_where_sudo_refuses_that_is_all_that_is_said(ground: Ground, verb: str, status: int) -> None:
+def test_where_sudo_refuses_that_is_all_that_is_said(ground: LocalDeployFolder, verb: str, status: int) -> None:
     ground.hosts["box1"]["_sudo"] = True
-    ground.server.program("sudo", "echo 'sudo: a password is required' >&2; exit 1")
+    ground.server.add_program("sudo", "echo 'sudo: a password is required' >&2; exit 1")
     ground.command(verb)
     done = subprocess.run(
         [*REAL, verb, str(ground.folder / "rig.py")],
@@ -257,22 +257,22 @@ def test_where_sudo_refuses_that_is_all_that_is_said(ground: Ground, verb: str, 
     assert len(said) < 600, said
 
 
-def test_a_terminal_has_one_row_for_a_job_and_colours(ground: Ground) -> None:
-    status, said = on_terminal(ground.command("deploy", steps="called(name='Two')"), ground.environment)
+def test_a_terminal_has_one_row_for_a_job_and_colours(ground: LocalDeployFolder) -> None:
+    status, said = run_on_terminal(ground.command("deploy", steps="called(name='Two')"), ground.environment)
     assert status == 0, said
     assert "\x1b[32mbox1: Role: Two (" in said
     assert "compiling" in said and "1/2 steps" in said
 
 
-def test_a_terminal_without_colours_has_none(ground: Ground) -> None:
-    status, said = on_terminal(
+def test_a_terminal_without_colours_has_none(ground: LocalDeployFolder) -> None:
+    status, said = run_on_terminal(
         ["env", "NO_COLOR=1", *ground.command("deploy", steps="made(name='Two')")], ground.environment
     )
     assert status == 0, said
     assert not ESCAPE.search(said)
 
 
-def test_pipes_have_no_escapes_whatever_a_host_says(ground: Ground) -> None:
+def test_pipes_have_no_escapes_whatever_a_host_says(ground: LocalDeployFolder) -> None:
     done = ground.run(steps=r"made(name='Two', words='printf \"\\033[2Jx\\n\" >&2; false')")
     assert done.returncode == 1
     assert not ESCAPE.search(done.stdout + done.stderr)

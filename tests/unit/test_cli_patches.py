@@ -10,10 +10,10 @@ from click.testing import CliRunner, Result
 
 from cli import main
 from rigwright.paths import ROOT
-from rigwright.supply.lock import text
-from tests.unit.env_samples import conda
-from tests.unit.patch_samples import AFTER, sha256, write
-from tests.unit.samples import wheel
+from rigwright.supply.lock import render_lock
+from tests.unit.env_samples import conda_row
+from tests.unit.patch_samples import AFTER, text_sha256, write_patch
+from tests.unit.samples import sample_wheel
 
 CATALOG = """
 [envs.small]
@@ -41,29 +41,29 @@ def box(tmp_path: Path) -> Path:
     for name in ("catalog", "locks"):
         (tmp_path / name).mkdir()
     (tmp_path / "catalog/mine.toml").write_text(CATALOG)
-    rows = [conda(), wheel("demo", version="1.0", group="pk")]
-    (tmp_path / "locks/mine.lock.toml").write_text(text(rows, "catalog/mine.toml"))
+    rows = [conda_row(), sample_wheel("demo", version="1.0", group="pk")]
+    (tmp_path / "locks/mine.lock.toml").write_text(render_lock(rows, "catalog/mine.toml"))
     (tmp_path / "rig.py").write_text(INVENTORY)
-    write(tmp_path / "patches/louder")
-    write(tmp_path / "patches/other", verdict="impossible", diff=None, targets=[])
+    write_patch(tmp_path / "patches/louder")
+    write_patch(tmp_path / "patches/other", verdict="impossible", diff=None, targets=[])
     return tmp_path
 
 
-def asked(box: Path, verb: str, *options: str) -> Result:
+def run_patches(box: Path, verb: str, *options: str) -> Result:
     return CliRunner().invoke(main, [verb, str(box / "rig.py"), *options])
 
 
 def test_what_each_engine_carries_why_and_until_when(box: Path) -> None:
-    done = asked(box, "patches")
+    done = run_patches(box, "patches")
     assert done.exit_code == 0, done.output
     _, row = done.stdout.splitlines()
     assert row.split() == ["box", "small", "louder", "demo", "1.0", "needed", "demo", "2.0", "to", "be", "heard"]
-    (found,) = json.loads(asked(box, "patches", "--json").stdout)
-    assert found["files"] == {"demo/words.py": sha256(AFTER)}
+    (found,) = json.loads(run_patches(box, "patches", "--json").stdout)
+    assert found["files"] == {"demo/words.py": text_sha256(AFTER)}
 
 
 def test_all_there_are(box: Path) -> None:
-    found = {row["patch"]: row for row in json.loads(asked(box, "patches", "--all", "--json").stdout)}
+    found = {row["patch"]: row for row in json.loads(run_patches(box, "patches", "--all", "--json").stdout)}
     assert found["louder"]["engine"] == "small"
     assert (found["other"]["engine"], found["other"]["verdict"]) == ("", "impossible")
 
@@ -71,20 +71,20 @@ def test_all_there_are(box: Path) -> None:
 def test_what_another_rig_carries_is_not_said_to_be_carried_by_none(box: Path) -> None:
     more = INVENTORY.replace('{"box":', '{"plain": {"ssh_hostname": "192.0.2.7"}, "box":')
     (box / "rig.py").write_text(more)
-    said = asked(box, "patches", "--all", "--limit", "plain", "--json").stdout
+    said = run_patches(box, "patches", "--all", "--limit", "plain", "--json").stdout
     assert "louder" not in {row["patch"] for row in json.loads(said)}
 
 
 def test_no_lock_is_needed_for_what_the_catalogue_says(box: Path) -> None:
     (box / "catalog/mine.toml").write_text(PACKAGES + CATALOG)
-    (box / "locks/mine.lock.toml").write_text(text([conda()], "catalog/mine.toml"))
-    done = asked(box, "patches", "--all", "--json")
+    (box / "locks/mine.lock.toml").write_text(render_lock([conda_row()], "catalog/mine.toml"))
+    done = run_patches(box, "patches", "--all", "--json")
     assert done.exit_code == 0, done.output
     assert {row["patch"] for row in json.loads(done.stdout)} >= {"louder", "other"}
     assert "not everything is locked" in done.stderr
     # what is wrong beside that is said, as it is with a lock
     (box / "catalog/mine.toml").write_text(PACKAGES + CATALOG.replace('"louder"', '"lauder"'))
-    done = asked(box, "patches")
+    done = run_patches(box, "patches")
     assert (done.exit_code, 'there is no patch "lauder"' in done.output) == (2, True)
 
 
@@ -97,14 +97,14 @@ def test_a_shipped_inventory_says_what_it_carries(name: str) -> None:
 
 def test_none(box: Path) -> None:
     (box / "catalog/mine.toml").write_text(CATALOG.replace('["louder"]', "[]"))
-    assert asked(box, "patches").stdout == "no patches\n"
+    assert run_patches(box, "patches").stdout == "no patches\n"
 
 
 @pytest.mark.parametrize("verb", ["patches", "validate"])
 def test_an_inventory_says_all_that_is_wrong_with_its_patches(box: Path, verb: str) -> None:
     (box / "catalog/mine.toml").write_text(CATALOG.replace('["louder"]', '["lauder", "other", "louder", "more"]'))
-    write(box / "patches/more", versions=["1.0", "1.1"])
-    said = asked(box, verb).output.splitlines()
+    write_patch(box / "patches/more", versions=["1.0", "1.1"])
+    said = run_patches(box, verb).output.splitlines()
     assert [line.partition("small: ")[2].partition("; allowed")[0] for line in said] == [
         "patch other cannot be with demo 1.0: to be heard",
         "patches louder and more both change demo/words.py: merge them into one",
@@ -113,7 +113,7 @@ def test_an_inventory_says_all_that_is_wrong_with_its_patches(box: Path, verb: s
 
 
 def test_a_patch_that_cannot_be_read_is_said_with_everything_else(box: Path) -> None:
-    write(box / "patches/louder", files={"change.diff": "no diff\n"})
-    write(box / "patches/other", why=None)
-    said = asked(box, "validate").output
+    write_patch(box / "patches/louder", files={"change.diff": "no diff\n"})
+    write_patch(box / "patches/other", why=None)
+    said = run_patches(box, "validate").output
     assert said.count("patch.toml: ") == 2

@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from checks.looking import Box
+from checks.connections import ConnectedHost
 from cli import plan as verb
-from rigwright.model.entry import Driver
+from rigwright.model.entry import DriverEntry
 from rigwright.model.rig import Rig
-from rigwright.nvidia.driver.found import DriverFacts
-from rigwright.plan.desired import desired
-from rigwright.plan.plan import Plan
-from rigwright.serving.live import Served
-from rigwright.serving.use import Use
-from rigwright.supply.expected import spoken
-from tests.unit.driver_hosts import C3090, host
-from tests.unit.samples import facts, instance, rig
+from rigwright.nvidia.driver.driver_facts import DriverFacts
+from rigwright.plan.deploy_plan import DeployPlan
+from rigwright.plan.plan_inputs import build_target_state
+from rigwright.serving.observed import ObservedServing
+from rigwright.serving.resource_usage import UnitUsage
+from rigwright.supply.digest import format_digest
+from tests.unit.driver_samples import C3090, driverless_host
+from tests.unit.samples import sample_facts, sample_instance, sample_rig
 
 
-class Looked(Box):
+class PlanBox(ConnectedHost):
     """A box whose host is known."""
 
     def __init__(self, one: Rig, there: DriverFacts) -> None:
@@ -33,29 +33,29 @@ class Looked(Box):
         self.__dict__["asked"] = []
         self.__dict__["there"] = there
 
-    def ahead(self, *looks: str) -> Box:
+    def prefetch(self, *looks: str) -> ConnectedHost:
         self.__dict__["asked"] += [look for look in looks if look == "driver_facts"]
         return self
 
-    def facts(self) -> Any:
-        return facts(clock=int(time.time()), pci_cards=(("0000:01:00.0", "10de:2204"),))
+    def read_facts(self) -> Any:
+        return sample_facts(clock=int(time.time()), pci_cards=(("0000:01:00.0", "10de:2204"),))
 
-    def served(self) -> Served:
-        return Served()
+    def read_serving_state(self) -> ObservedServing:
+        return ObservedServing()
 
-    def driver_facts(self) -> DriverFacts:
+    def read_driver_facts(self) -> DriverFacts:
         self.__dict__["asked"].append("driver")
         found: DriverFacts = self.__dict__["there"]
         return found
 
 
-def planned(monkeypatch: pytest.MonkeyPatch, box: Box, *options: str) -> Any:
-    monkeypatch.setattr(verb, "boxes", lambda inventory, limit: ([box], {}))
+def run_plan(monkeypatch: pytest.MonkeyPatch, box: ConnectedHost, *options: str) -> Any:
+    monkeypatch.setattr(verb, "connect_inventory", lambda inventory, limit: ([box], {}))
     return CliRunner().invoke(verb.plan, [str(__file__), *options])
 
 
 def test_a_rig_with_cards_is_told_what_driver_a_managed_one_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    done = planned(monkeypatch, Looked(rig(cards=(C3090,)), host(nouveau=True)))
+    done = run_plan(monkeypatch, PlanBox(sample_rig(cards=(C3090,)), driverless_host(nouveau=True)))
     assert done.exit_code == 0, done.output
     said = [line.removeprefix("box: driver: ") for line in done.output.splitlines() if line.startswith("box: driver: ")]
     assert said[0] == "there now: none; nouveau is loaded"
@@ -64,17 +64,21 @@ def test_a_rig_with_cards_is_told_what_driver_a_managed_one_would_be(monkeypatch
 
 
 def test_a_refused_driver_is_advice_and_refuses_no_deploy(monkeypatch: pytest.MonkeyPatch) -> None:
-    there = replace(host(), run_files=("/usr/bin/nvidia-uninstall",))
-    done = planned(monkeypatch, Looked(rig(cards=(C3090,)), there))
+    there = replace(driverless_host(), run_files=("/usr/bin/nvidia-uninstall",))
+    done = run_plan(monkeypatch, PlanBox(sample_rig(cards=(C3090,)), there))
     assert done.exit_code == 0
     assert "box: driver: a managed driver would be refused: /usr/bin/nvidia-uninstall" in done.output
 
 
-MANAGED = Driver.model_construct(**Driver().model_dump() | {"managed": True})
+MANAGED_DRIVER_FACTS = DriverEntry.model_construct(**DriverEntry().model_dump() | {"managed": True})
 
 
 def test_a_managed_driver_is_a_step_and_so_is_its_reboot(monkeypatch: pytest.MonkeyPatch) -> None:
-    done = planned(monkeypatch, Looked(rig(cards=(C3090,), driver=MANAGED), host(nouveau=True)), "--json")
+    done = run_plan(
+        monkeypatch,
+        PlanBox(sample_rig(cards=(C3090,), driver=MANAGED_DRIVER_FACTS), driverless_host(nouveau=True)),
+        "--json",
+    )
     assert done.exit_code == 0, done.output
     (row,) = json.loads(done.output)
     assert [(step["what"], step["why"]) for step in row["steps"] if step["role"] == "nvidia_driver"] == [
@@ -84,8 +88,8 @@ def test_a_managed_driver_is_a_step_and_so_is_its_reboot(monkeypatch: pytest.Mon
 
 
 def test_a_refused_driver_refuses_the_deploy_where_it_is_managed(monkeypatch: pytest.MonkeyPatch) -> None:
-    there = replace(host(), run_files=("/usr/bin/nvidia-uninstall",))
-    done = planned(monkeypatch, Looked(rig(cards=(C3090,), driver=MANAGED), there))
+    there = replace(driverless_host(), run_files=("/usr/bin/nvidia-uninstall",))
+    done = run_plan(monkeypatch, PlanBox(sample_rig(cards=(C3090,), driver=MANAGED_DRIVER_FACTS), there))
     assert done.exit_code == 1
     assert done.output.count("/usr/bin/nvidia-uninstall comes from a .run file") == 1
     assert "box: refused: /usr/bin/nvidia-uninstall" in done.output
@@ -93,7 +97,7 @@ def test_a_refused_driver_refuses_the_deploy_where_it_is_managed(monkeypatch: py
 
 
 def test_programs_are_told_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    done = planned(monkeypatch, Looked(rig(cards=(C3090,)), host()), "--json")
+    done = run_plan(monkeypatch, PlanBox(sample_rig(cards=(C3090,)), driverless_host()), "--json")
     (row,) = json.loads(done.output)
     assert row["driver"]["found"] == "none"
     assert (row["driver"]["plan"]["branch"], row["driver"]["refused"], row["driver"]["managed"]) == (580, [], False)
@@ -102,31 +106,33 @@ def test_programs_are_told_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_rig_without_cards_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    box = Looked(rig(), host())
-    done = planned(monkeypatch, box, "--json")
+    box = PlanBox(sample_rig(), driverless_host())
+    done = run_plan(monkeypatch, box, "--json")
     assert json.loads(done.output)[0]["driver"] is None
     assert box.__dict__["asked"] == []
 
 
 def test_the_digest_that_a_deploy_can_be_held_to_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    box = Looked(rig(), host())
+    box = PlanBox(sample_rig(), driverless_host())
     assert (
-        f"box: lock and bundle have the digest {spoken(box.rig.digest)}"
-        in planned(monkeypatch, box).output.splitlines()
+        f"box: lock and bundle have the digest {format_digest(box.rig.digest)}"
+        in run_plan(monkeypatch, box).output.splitlines()
     )
-    (row,) = json.loads(planned(monkeypatch, box, "--json").output)
+    (row,) = json.loads(run_plan(monkeypatch, box, "--json").output)
     assert row["digest"] == box.rig.digest
 
 
 def test_an_instance_that_is_interrupted_is_told_by_what_and_for_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    box = Looked(rig(instance("chat")), host())
-    aim = desired(box.rig, facts())
+    box = PlanBox(sample_rig(sample_instance("chat")), driverless_host())
+    aim = build_target_state(box.rig, sample_facts())
     (unit,) = aim.generation.units
-    monkeypatch.setattr(Looked, "written", lambda _: {unit.name: (f"{unit.text}Nice=5\n", unit.environment)})
-    monkeypatch.setattr(Looked, "use", lambda _: {unit.name: Use("", None, 8.2)})
-    made = Plan((), (unit.name, "rigwright-old.service"))
-    assert verb._changed(box, aim, made) == [
+    monkeypatch.setattr(
+        PlanBox, "read_written_files", lambda _: {unit.name: (f"{unit.text}Nice=5\n", unit.environment)}
+    )
+    monkeypatch.setattr(PlanBox, "read_resource_usage", lambda _: {unit.name: UnitUsage("", None, 8.2)})
+    made = DeployPlan((), (unit.name, "rigwright-old.service"))
+    assert verb._describe_changes(box, aim, made) == [
         "chat: settings of its unit (restart, about 8 s down)",
         "old: not declared any more (stop)",
     ]
-    assert verb._changed(box, aim, Plan((), ())) == []
+    assert verb._describe_changes(box, aim, DeployPlan((), ())) == []

@@ -11,32 +11,32 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from checks.looking import Box
-from cli import hosts, main, removal, running
-from rigwright.host.ledger import packages
+from checks.connections import ConnectedHost
+from cli import deploy_run, deploy_verbs, main, removal_preview
+from rigwright.host.ledger import parse_ledger_packages
 from rigwright.render import render
-from rigwright.serving.live import Served
-from rigwright.serving.stored import Stored, StoredModel
-from tests.unit.samples import Box as Folder
-from tests.unit.samples import rig
-from tests.unit.scripts import stand_in
+from rigwright.serving.observed import ObservedServing
+from rigwright.serving.weight_inventory import StoredModel, WeightInventory
+from tests.unit.rendered_scripts import write_stand_in
+from tests.unit.samples import OperatorFolder as Folder
+from tests.unit.samples import sample_rig
 
 RIG = 'from rigwright.inventory import hosts\n\nrigs = hosts({"box": {"ssh_hostname": "127.0.0.1"}})\n'
 
 
-class Looked(Box):
+class RemovalBox(ConnectedHost):
     """A box whose host is known."""
 
-    def ahead(self, *looks: str) -> Box:
+    def prefetch(self, *looks: str) -> ConnectedHost:
         return self
 
-    def served(self) -> Served:
-        return Served(**self.target.served)
+    def read_serving_state(self) -> ObservedServing:
+        return ObservedServing(**self.target.served)
 
-    def stored(self) -> Stored:
+    def read_weight_inventory(self) -> WeightInventory:
         return SimpleNamespace()  # type: ignore[return-value]
 
-    def read(self, parse: Any, script: str) -> Any:
+    def run_and_parse(self, parse: Any, script: str) -> Any:
         return self.target.packages
 
 
@@ -75,9 +75,9 @@ def test_what_goes_is_listed_before_it_is_asked_for(
     said: list[str],
 ) -> None:
     box.write("rig.py", RIG)
-    looked = Looked("box", rig(), SimpleNamespace(**target))
-    monkeypatch.setattr(removal, "boxes", lambda inventory, limit: ([looked], {}))
-    monkeypatch.setattr(removal, "models", lambda *_: there)
+    looked = RemovalBox("box", sample_rig(), SimpleNamespace(**target))
+    monkeypatch.setattr(removal_preview, "connect_inventory", lambda inventory, limit: ([looked], {}))
+    monkeypatch.setattr(removal_preview, "list_models", lambda *_: there)
     done = CliRunner().invoke(main, ["remove", str(box.inventory), *options], input="n\n")
     assert done.exit_code == 1
     lines = done.output.splitlines()
@@ -94,12 +94,12 @@ def test_nothing_is_asked_of_or_done_to_a_host_out_of_reach(
     box: Folder, monkeypatch: pytest.MonkeyPatch, verbose: list[str]
 ) -> None:
     box.write("rig.py", TWO)
-    looked = Looked("box", rig(), SimpleNamespace(served={}, packages=()))
+    looked = RemovalBox("box", sample_rig(), SimpleNamespace(served={}, packages=()))
     done: list[object] = []
-    monkeypatch.setattr(removal, "boxes", lambda *_: ([looked], {"away": "no answer"}))
-    monkeypatch.setattr(removal, "models", lambda *_: [])
-    monkeypatch.setattr(running, "run", lambda _, __, rigs, *___, **____: done.extend(rigs))
-    monkeypatch.setattr(hosts, "pyinfra_here", lambda *words: done.append(words[-1]) or 0)
+    monkeypatch.setattr(removal_preview, "connect_inventory", lambda *_: ([looked], {"away": "no answer"}))
+    monkeypatch.setattr(removal_preview, "list_models", lambda *_: [])
+    monkeypatch.setattr(deploy_run, "run_deploy", lambda _, __, rigs, *___, **____: done.extend(rigs))
+    monkeypatch.setattr(deploy_verbs, "run_pyinfra", lambda *words: done.append(words[-1]) or 0)
     ended = CliRunner().invoke(main, ["remove", str(box.inventory), *verbose], input="y\n")
     assert (ended.exit_code, done) == (3, ["box"]), ended.output
     before, _, after = ended.output.partition("Remove ")
@@ -110,7 +110,7 @@ def test_nothing_is_asked_of_or_done_to_a_host_out_of_reach(
 
 def test_nothing_is_asked_where_no_host_is_in_reach(box: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     box.write("rig.py", RIG)
-    monkeypatch.setattr(removal, "boxes", lambda *_: ([], {"box": "no answer"}))
+    monkeypatch.setattr(removal_preview, "connect_inventory", lambda *_: ([], {"box": "no answer"}))
     ended = CliRunner().invoke(main, ["remove", str(box.inventory)], input="y\n")
     assert (ended.exit_code, ended.output) == (3, "box: cannot be reached: no answer\n")
 
@@ -118,15 +118,15 @@ def test_nothing_is_asked_where_no_host_is_in_reach(box: Folder, monkeypatch: py
 @pytest.mark.parametrize("options", [["--yes"], ["--dry"]])
 def test_who_is_not_asked_is_not_told(box: Folder, monkeypatch: pytest.MonkeyPatch, options: list[str]) -> None:
     box.write("rig.py", RIG)
-    monkeypatch.setattr(removal, "boxes", lambda *_: pytest.fail("a host was asked"))
-    monkeypatch.setattr(hosts, "pyinfra_here", lambda *_: 0)
+    monkeypatch.setattr(removal_preview, "connect_inventory", lambda *_: pytest.fail("a host was asked"))
+    monkeypatch.setattr(deploy_verbs, "run_pyinfra", lambda *_: 0)
     assert CliRunner().invoke(main, ["remove", str(box.inventory), "-v", *options]).exit_code == 0
 
 
 def test_packages_are_those_of_the_ledger_that_are_there(tmp_path: Path) -> None:
     (tmp_path / "owned").write_text("package curl\ntree /x\npackage gone\npackage $(id)\npackage curl\n")
-    stand_in(tmp_path / "bin", "dpkg-query", 'for last; do :; done; [ "$last" = gone ] || printf installed')
+    write_stand_in(tmp_path / "bin", "dpkg-query", 'for last; do :; done; [ "$last" = gone ] || printf installed')
     script = render("look/ledger.sh.j2", ledger=str(tmp_path / "owned"))
     environment = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
     done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=True)
-    assert packages(done.stdout.splitlines()) == ("curl",)
+    assert parse_ledger_packages(done.stdout.splitlines()) == ("curl",)

@@ -14,20 +14,28 @@ from types import SimpleNamespace
 
 import pytest
 
-from checks import looking
-from cli.status import _as_served
-from cli.status_lines import COLUMNS, SPARE, Row, Status, _cells, fitting, lines
-from rigwright.inventory import load, tolerating
-from rigwright.operate.health import CardUse
+from checks import connections
+from cli.status import _with_served_variant
+from cli.status_table import (
+    COLUMNS,
+    OPTIONAL_COLUMNS,
+    HostStatus,
+    InstanceStatus,
+    _status_cells,
+    describe_hosts,
+    fit_columns,
+)
+from rigwright.inventory import load_rig, tolerate_problems
+from rigwright.operate.instance_health import CardUse
 from rigwright.problems import Invalid
-from rigwright.serving.live import Kept, Served
+from rigwright.serving.observed import ObservedGeneration, ObservedServing
 from tests.unit.sample_texts import CATALOG
-from tests.unit.samples import Box, chat, entry
-from tests.unit.ssh_server import Sshd, sshd
+from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
+from tests.unit.ssh_server import StandInSshd, run_sshd
 
 LIMIT = 60  # seconds, for a machine with much else to do
 GPUS = (CardUse(0, 22528, 24576, 240, 250, 61, 99), CardUse(1, 22528, 24576, 230, 250, 66, 99))
-ROW = Row(
+ROW = InstanceStatus(
     *("chat", "vllm/dual", "ready", "", 93784.0),
     port=8020,
     cards=[0, 1],
@@ -48,7 +56,7 @@ model = "small"
 context = 8192
 """
 ELSE = "the inventory declares something else: `rigwright plan rig.py` says what"
-SERVES = Status("box1", True, generation=4, declared=True, instances=[ROW], gpus=GPUS)
+SERVES = HostStatus("box1", True, generation=4, declared=True, instances=[ROW], gpus=GPUS)
 
 
 def wide(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> int:
@@ -56,7 +64,7 @@ def wide(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> int:
 
 
 def test_a_row_says_all_where_there_is_room() -> None:
-    columns, rows = fitting([_cells(SERVES, ROW)], 200)
+    columns, rows = fit_columns([_status_cells(SERVES, ROW)], 200)
     assert columns == COLUMNS
     assert dict(zip(columns, rows[0], strict=True)) == {
         "host": "box1",
@@ -79,23 +87,23 @@ def test_a_row_says_all_where_there_is_room() -> None:
 
 
 def test_eighty_columns_are_not_wrapped_and_what_matters_most_stays() -> None:
-    columns, rows = fitting([_cells(SERVES, ROW)], 80)
+    columns, rows = fit_columns([_status_cells(SERVES, ROW)], 80)
     assert wide(columns, rows) <= 80
     assert {"host", "instance", "state", "up", "GPU memory", "KV", "tokens/s", "temp"} <= {*columns}
     long = replace(ROW, instance="i" * 48, variant="v" * 40)
-    columns, rows = fitting([_cells(replace(SERVES, host="h" * 20), long)], 80)
+    columns, rows = fit_columns([_status_cells(replace(SERVES, host="h" * 20), long)], 80)
     assert wide(columns, rows) <= 80
     assert columns[:2] == ("host", "instance")
 
 
 def test_columns_without_anything_are_left_out() -> None:
-    bare = Row("chat", "llamacpp/demo", "loading", "", 5.0)
-    columns, _ = fitting([_cells(Status("box", True), bare)], 200)
+    bare = InstanceStatus("chat", "llamacpp/demo", "loading", "", 5.0)
+    columns, _ = fit_columns([_status_cells(HostStatus("box", True), bare)], 200)
     assert columns == ("host", "instance", "variant", "state")
 
 
 def test_every_column_but_the_first_can_go() -> None:
-    assert {*COLUMNS} - {*SPARE} == {"host", "instance", "state"}
+    assert {*COLUMNS} - {*OPTIONAL_COLUMNS} == {"host", "instance", "state"}
 
 
 @pytest.mark.parametrize(
@@ -129,15 +137,15 @@ def test_every_column_but_the_first_can_go() -> None:
             ],
             0,
         ),
-        (Status("box1", False, "cannot be reached"), ["cannot be reached"], 3),
+        (HostStatus("box1", False, "cannot be reached"), ["cannot be reached"], 3),
     ],
 )
-def test_what_no_row_says_is_said(host: Status, said: list[str], status: int) -> None:
-    told = lines([host], "rig.py")
+def test_what_no_row_says_is_said(host: HostStatus, said: list[str], status: int) -> None:
+    told = describe_hosts([host], "rig.py")
     assert [
         line.removeprefix("box1: ") for line in told if said[0] in line or line.removeprefix("box1: ") in said
     ] == said
-    assert host.verdict == status
+    assert host.exit_status == status
 
 
 @pytest.mark.parametrize(
@@ -150,25 +158,25 @@ def test_what_no_row_says_is_said(host: Status, said: list[str], status: int) ->
     ],
 )
 def test_the_variant_of_a_row_is_the_one_that_is_served(
-    box: Box, serves: dict[str, str], variant: str, context: int
+    box: OperatorFolder, serves: dict[str, str], variant: str, context: int
 ) -> None:
     box.write("catalog/box.toml", CATALOG + WIDE)
-    ((_, data),) = box.group({"box": entry(instances=chat(), cards=[])})
-    rig = load(data["rig"])
-    kept = Kept(1, "0" * 64, "0" * 64, "", variants=serves)
-    here = looking.Box("box", rig, SimpleNamespace(data=data))
-    one = _as_served(here, rig.instances[0], Served(generations=(kept,), current=1))
+    ((_, data),) = box.load_group({"box": sample_entry(instances=chat_instances(), cards=[])})
+    rig = load_rig(data["rig"])
+    kept = ObservedGeneration(1, "0" * 64, "0" * 64, "", variants=serves)
+    here = connections.ConnectedHost("box", rig, SimpleNamespace(data=data))
+    one = _with_served_variant(here, rig.instances[0], ObservedServing(generations=(kept,), current=1))
     assert (one.name, one.variant_name, one.variant.context) == ("chat", variant, context)
 
 
 @pytest.fixture
-def host(box: Box) -> Iterator[Sshd]:
-    with sshd(box.folder / "h") as made:
+def host(box: OperatorFolder) -> Iterator[StandInSshd]:
+    with run_sshd(box.folder / "h") as made:
         yield made
 
 
-def declare(box: Box, host: Sshd, **changes: object) -> None:
-    declared = entry(cards=[], **{"instances": chat(), **host.connection, **changes})
+def declare(box: OperatorFolder, host: StandInSshd, **changes: object) -> None:
+    declared = sample_entry(cards=[], **{"instances": chat_instances(), **host.connection, **changes})
     box.write("rig.py", f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {declared!r}}})\n")
 
 
@@ -177,7 +185,7 @@ def status(inventory: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
 
 
-def test_a_host_out_of_reach_is_in_json_too(box: Box, host: Sshd) -> None:
+def test_a_host_out_of_reach_is_in_json_too(box: OperatorFolder, host: StandInSshd) -> None:
     declare(box, host)
     os.kill(host.pid, signal.SIGKILL)
     done = status(box.inventory, "--json")
@@ -191,12 +199,12 @@ def test_a_host_out_of_reach_is_in_json_too(box: Box, host: Sshd) -> None:
     )
 
 
-def test_a_host_of_a_refused_inventory_is_reached_all_the_same(box: Box, host: Sshd) -> None:
-    declare(box, host, instances=chat(variant="llamacpp/none"))
+def test_a_host_of_a_refused_inventory_is_reached_all_the_same(box: OperatorFolder, host: StandInSshd) -> None:
+    declare(box, host, instances=chat_instances(variant="llamacpp/none"))
     done = status(box.inventory, "--json")
     assert "box.instances.chat.variant" in done.stderr
     assert [one["host"] for one in json.loads(done.stdout)] == ["box"]
-    assert any("python3" in told for told in host.told)
+    assert any("python3" in told for told in host.run_commands)
 
 
 @pytest.mark.parametrize(
@@ -210,17 +218,19 @@ def test_a_host_of_a_refused_inventory_is_reached_all_the_same(box: Box, host: S
         ),
     ],
 )
-def test_without_hosts_nothing_is_looked_at(box: Box, text: str, words: str) -> None:
+def test_without_hosts_nothing_is_looked_at(box: OperatorFolder, text: str, words: str) -> None:
     box.write("rig.py", text)
     done = status(box.inventory)
     assert (done.returncode, done.stdout) == (2, "")
     assert words in done.stderr
 
 
-def test_what_is_tolerated_is_refused_by_whoever_needs_the_rig(box: Box) -> None:
-    with tolerating() as wrong:
-        ((_, data),) = box.group({"box": entry(instances=chat(variant="llamacpp/none"), cards=[])})
+def test_what_is_tolerated_is_refused_by_whoever_needs_the_rig(box: OperatorFolder) -> None:
+    with tolerate_problems() as wrong:
+        ((_, data),) = box.load_group(
+            {"box": sample_entry(instances=chat_instances(variant="llamacpp/none"), cards=[])}
+        )
     assert [problem.key for problem in wrong] == ["box.instances.chat.variant"]
     with pytest.raises(Invalid):
-        load(data["rig"])
-    assert box.refusal(instances=chat(variant="llamacpp/none"), cards=[])
+        load_rig(data["rig"])
+    assert box.refusal_lines(instances=chat_instances(variant="llamacpp/none"), cards=[])

@@ -11,24 +11,24 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-import checks.looking
+import checks.connections
 import cli.switch as verb
 from cli import main
-from cli.ending import Failed, Unreached
-from cli.hosts import Wanted
-from cli.judged import Judged
-from rigwright.declaration.edit import Switch, switched
+from cli.deploy_verbs import RunRequest
+from cli.exit_codes import HostUnreached, NotAsDeclared
+from cli.verdict_report import InstanceVerdict
+from rigwright.declaration.variant_edit import VariantSwitch, apply_switch
 from rigwright.engines.llama_cpp import LlamaCpp
-from rigwright.engines.rule import Rule
-from rigwright.gateway.given import Found
-from rigwright.inventory import load
+from rigwright.engines.rule import KnownIssue
+from rigwright.gateway.secrets_distribution import GatewaySecretFacts
+from rigwright.inventory import load_rig
 from rigwright.model.facts import HostFacts
-from rigwright.operate.verify import Finding
-from rigwright.serving.beside import Room
-from rigwright.serving.live import Kept, Process, Served
-from rigwright.serving.use import Use
+from rigwright.operate.verify import ProbeFinding
+from rigwright.serving.observed import ObservedGeneration, ObservedServing, ObservedUnit
+from rigwright.serving.resource_usage import UnitUsage
+from rigwright.serving.standby import FreeMemory
 from tests.unit.sample_texts import CATALOG
-from tests.unit.samples import Box, chat, entry, facts
+from tests.unit.samples import OperatorFolder, chat_instances, sample_entry, sample_facts
 
 OTHERS = """
 [variants."llamacpp/wide"]
@@ -77,30 +77,30 @@ instead = ["llamacpp/cpu"]
 """
 
 
-OK = Finding("completion", "it answers a question", "ok", "Paris")
-FAIL = Finding("tool-call", "it calls a tool", "fail", "no tool call")
-SKIP = Finding("image", "it sees an image", "skip", "too small")
+OK = ProbeFinding("completion", "it answers a question", "ok", "Paris")
+FAIL = ProbeFinding("tool-call", "it calls a tool", "fail", "no tool call")
+SKIP = ProbeFinding("image", "it sees an image", "skip", "too small")
 
 
-class Operator:
+class SwitchOperator:
     """An inventory of two boxes, and what a verb does to them: nothing, but it is written down."""
 
-    def __init__(self, box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, box: OperatorFolder, monkeypatch: pytest.MonkeyPatch) -> None:
         self.box = box
-        self.ran: list[Wanted] = []
+        self.ran: list[RunRequest] = []
         self.looked = 0
         self.serves: dict[str, str] | None = {"chat": "llamacpp/cpu"}
         self.cards: dict[str, tuple[int, ...]] = {}
         """Those that its instances are served on; others are as declared."""
         box.write("catalog/box.toml", CATALOG + OTHERS)
-        self.declare(two=entry(ssh_hostname="192.0.2.8"), one=entry(cards=[], instances=chat()))
-        monkeypatch.setattr(verb, "boxes", self.boxes)
-        monkeypatch.setattr(verb, "perform", self.deploy)
-        monkeypatch.setattr(verb, "verified", self.verify)
+        self.declare(two=sample_entry(ssh_hostname="192.0.2.8"), one=sample_entry(cards=[], instances=chat_instances()))
+        monkeypatch.setattr(verb, "connect_inventory", self.boxes)
+        monkeypatch.setattr(verb, "run_request", self.deploy)
+        monkeypatch.setattr(verb, "verify_box", self.verify)
         # it would take this process's own Ctrl-C
-        monkeypatch.setattr(verb, "Interrupt", SimpleNamespace)
-        self.judged = Judged("chat", "llamacpp/wide", checks=[OK])
-        self.verdicts: list[Judged] = []
+        monkeypatch.setattr(verb, "InterruptHandler", SimpleNamespace)
+        self.judged = InstanceVerdict("chat", "llamacpp/wide", checks=[OK])
+        self.verdicts: list[InstanceVerdict] = []
 
     def declare(self, **boxes: dict[str, object]) -> None:
         rows = "\n".join(f"    {name!r}: {keys!r}," for name, keys in boxes.items())
@@ -110,19 +110,21 @@ class Operator:
     def text(self) -> str:
         return self.box.inventory.read_text()
 
-    def boxes(self, inventory: str, limit: str | None) -> tuple[list[checks.looking.Box], checks.looking.Gone]:
+    def boxes(
+        self, inventory: str, limit: str | None
+    ) -> tuple[list[checks.connections.ConnectedHost], checks.connections.UnreachableHosts]:
         self.looked += 1
         if self.serves is None:
             return [], {"one": "Connection refused"}
         scope: dict[str, Any] = {}
         exec(compile(self.text, inventory, "exec"), scope)
         data = dict(scope["rigs"])[str(limit)]
-        return [Looked(str(limit), load(data["rig"]), SimpleNamespace(serves=self.serves, cards=self.cards))], {}
+        return [SwitchBox(str(limit), load_rig(data["rig"]), SimpleNamespace(serves=self.serves, cards=self.cards))], {}
 
-    def deploy(self, wanted: Wanted) -> None:
+    def deploy(self, wanted: RunRequest) -> None:
         self.ran.append(wanted)
 
-    def verify(self, box: Any, instances: Any, *rest: object) -> list[Judged]:
+    def verify(self, box: Any, instances: Any, *rest: object) -> list[InstanceVerdict]:
         verdicts = self.verdicts or [self.judged]
         assert [one.variant_name for one in instances] == [self.ran[-1].orders["switch"].split(":")[1]] * len(verdicts)
         return verdicts
@@ -131,36 +133,36 @@ class Operator:
         return CliRunner().invoke(main, ["switch", str(self.box.inventory), *words])
 
 
-class Looked(checks.looking.Box):
+class SwitchBox(checks.connections.ConnectedHost):
     """A box whose host is known."""
 
-    def ahead(self, *looks: str) -> checks.looking.Box:
+    def prefetch(self, *looks: str) -> checks.connections.ConnectedHost:
         return self
 
-    def facts(self) -> HostFacts:
-        return facts(clock=int(time.time()))
+    def read_facts(self) -> HostFacts:
+        return sample_facts(clock=int(time.time()))
 
-    def served(self) -> Served:
-        kept = Kept(1, "0" * 64, "0" * 64, "", variants=self.target.serves, cards=self.target.cards)
-        return Served(
-            generations=(kept,), current=1, processes={"rigwright-chat.service": Process("active", "running")}
+    def read_serving_state(self) -> ObservedServing:
+        kept = ObservedGeneration(1, "0" * 64, "0" * 64, "", variants=self.target.serves, cards=self.target.cards)
+        return ObservedServing(
+            generations=(kept,), current=1, processes={"rigwright-chat.service": ObservedUnit("active", "running")}
         )
 
-    def read(self, parse: Any, script: str) -> Any:
+    def run_and_parse(self, parse: Any, script: str) -> Any:
         if "MemAvailable" not in script:
-            return Found()
-        return Room(1 << 40)
+            return GatewaySecretFacts()
+        return FreeMemory(1 << 40)
 
-    def written(self) -> dict[str, tuple[str, str]]:
+    def read_written_files(self) -> dict[str, tuple[str, str]]:
         return {}
 
-    def use(self) -> dict[str, Use]:
-        return {"rigwright-chat.service": Use("", 5, 12.4)}
+    def read_resource_usage(self) -> dict[str, UnitUsage]:
+        return {"rigwright-chat.service": UnitUsage("", 5, 12.4)}
 
 
 @pytest.fixture
-def operator(box: Box, monkeypatch: pytest.MonkeyPatch) -> Operator:
-    return Operator(box, monkeypatch)
+def operator(box: OperatorFolder, monkeypatch: pytest.MonkeyPatch) -> SwitchOperator:
+    return SwitchOperator(box, monkeypatch)
 
 
 ONE, TWO = ("--limit", "one"), ("--limit", "two")
@@ -187,7 +189,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("words", "said"), REFUSED.values(), ids=list(REFUSED))
 def test_what_cannot_be_is_refused_before_a_host_is_touched(
-    operator: Operator, words: tuple[str, ...], said: str
+    operator: SwitchOperator, words: tuple[str, ...], said: str
 ) -> None:
     before = operator.text
     done = operator.switch(*words)
@@ -197,17 +199,17 @@ def test_what_cannot_be_is_refused_before_a_host_is_touched(
 
 
 def test_weights_that_do_not_fit_are_refused_as_a_deploy_refuses_them(
-    operator: Operator, monkeypatch: pytest.MonkeyPatch
+    operator: SwitchOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = "its weights alone need 9.9 of 1.0 GiB"
-    rule = Rule(lambda one: words if one.instance.variant_name == "llamacpp/wide" else "", "-", refused=True)
+    rule = KnownIssue(lambda one: words if one.instance.variant_name == "llamacpp/wide" else "", "-", refused=True)
     monkeypatch.setattr(LlamaCpp, "rules", lambda self: (rule,))
     done = operator.switch("chat", "llamacpp/wide", *ONE)
     assert f"llamacpp/wide: {words}" in done.output
     assert (done.exit_code, operator.ran, operator.looked) == (2, [], 0)
 
 
-def test_the_file_is_edited_after_all_is_said_and_the_box_deployed(operator: Operator) -> None:
+def test_the_file_is_edited_after_all_is_said_and_the_box_deployed(operator: SwitchOperator) -> None:
     before = operator.text
     done = operator.switch("chat", "llamacpp/wide", *ONE)
     assert done.exit_code == 0, done.output
@@ -216,7 +218,7 @@ def test_the_file_is_edited_after_all_is_said_and_the_box_deployed(operator: Ope
     assert [line[:1] for line in done.output.splitlines() if old in line or new in line] == ["-", "+"]
     (ran,) = operator.ran
     assert (ran.inventory, ran.limit, ran.dry) == (str(operator.box.inventory), "one", False)
-    assert ran.data == {"switch": "chat:llamacpp/wide"}
+    assert ran.pyinfra_data == {"switch": "chat:llamacpp/wide"}
     assert "one: chat: llamacpp/cpu -> llamacpp/wide" in done.output
     assert (
         "chat answers nobody from the end of the old process to the new one's first answer: about 12 s" in done.output
@@ -225,32 +227,32 @@ def test_the_file_is_edited_after_all_is_said_and_the_box_deployed(operator: Ope
 
 
 def test_what_the_variant_itself_interrupts_is_not_called_a_difference_from_the_inventory(
-    operator: Operator, monkeypatch: pytest.MonkeyPatch
+    operator: SwitchOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as the gateway's router, whose settings have the slots of instances."""
     lan = {"listeners": {"lan": {"address": "0.0.0.0", "port": 8000}}}
-    operator.declare(one=entry(cards=[], instances=chat(), gateway=lan))
+    operator.declare(one=sample_entry(cards=[], instances=chat_instances(), gateway=lan))
     units = ("rigwright-chat.service", "rigwright_router.service")
-    running = {one: Process("active", "running") for one in units}
-    before = Looked.served
-    monkeypatch.setattr(Looked, "served", lambda self: replace(before(self), processes=running))
+    running = {one: ObservedUnit("active", "running") for one in units}
+    before = SwitchBox.read_serving_state
+    monkeypatch.setattr(SwitchBox, "read_serving_state", lambda self: replace(before(self), processes=running))
     done = operator.switch("chat", "llamacpp/wide", *ONE, "--dry")
     assert done.exit_code == 0, done.output
     assert "one: interrupted with it: rigwright_router.service" in done.output
     assert "differs from the inventory" not in done.output
 
 
-def test_once_leaves_the_file_as_it_is(operator: Operator) -> None:
+def test_once_leaves_the_file_as_it_is(operator: SwitchOperator) -> None:
     before = operator.text
     done = operator.switch("chat", "llamacpp/wide", *ONE, "--once")
     assert done.exit_code == 0, done.output
     assert operator.text == before
-    assert operator.ran[0].data == {"switch": "chat:llamacpp/wide"}
+    assert operator.ran[0].pyinfra_data == {"switch": "chat:llamacpp/wide"}
     assert "serves llamacpp/wide until the next deploy" in done.output
     assert "---" not in done.output
 
 
-def test_dry_says_it_all_and_does_nothing(operator: Operator) -> None:
+def test_dry_says_it_all_and_does_nothing(operator: SwitchOperator) -> None:
     before = operator.text
     done = operator.switch("chat", "llamacpp/wide", *ONE, "--dry")
     assert done.exit_code == 0, done.output
@@ -258,7 +260,7 @@ def test_dry_says_it_all_and_does_nothing(operator: Operator) -> None:
     assert (operator.text, operator.ran) == (before, [])
 
 
-def test_what_is_not_written_plainly_is_refused_but_once(operator: Operator) -> None:
+def test_what_is_not_written_plainly_is_refused_but_once(operator: SwitchOperator) -> None:
     operator.box.write(
         "rig.py", operator.text.replace("rigs =", 'NEW = "llamacpp/" + "cpu"\nrigs =').replace("'llamacpp/cpu'", "NEW")
     )
@@ -271,7 +273,7 @@ def test_what_is_not_written_plainly_is_refused_but_once(operator: Operator) -> 
     assert operator.text == before
 
 
-def test_a_literal_that_says_more_than_that_is_not_edited(operator: Operator) -> None:
+def test_a_literal_that_says_more_than_that_is_not_edited(operator: SwitchOperator) -> None:
     text = operator.text.replace("rigs = ", "CHAT = 'llamacpp/cpu'\nrigs = ").replace(
         "'variant': 'llamacpp/cpu'", "'variant': CHAT"
     )
@@ -284,16 +286,18 @@ def test_a_literal_that_says_more_than_that_is_not_edited(operator: Operator) ->
 
 
 @pytest.fixture
-def planless(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> Operator:
+def planless(operator: SwitchOperator, monkeypatch: pytest.MonkeyPatch) -> SwitchOperator:
     """Nothing is asked of the stand-in for a host, whose cards are not there."""
-    monkeypatch.setattr(verb, "_expect", lambda box, order, declared, found: verb.undo(order, declared, box.served()))
+    monkeypatch.setattr(
+        verb, "_preview_switch", lambda box, order, declared, found: verb.reverse_switch(order, declared, box.served())
+    )
     return operator
 
 
-def test_a_variant_for_fewer_cards_gets_the_first_and_one_for_more_gets_free_ones(planless: Operator) -> None:
+def test_a_variant_for_fewer_cards_gets_the_first_and_one_for_more_gets_free_ones(planless: SwitchOperator) -> None:
     operator = planless
     cards = {"cards": ["turing", "ampere", "ampere"], "lent": [1]}
-    operator.declare(one=entry(**cards, instances=chat(variant="llamacpp/one", cards=[2])))
+    operator.declare(one=sample_entry(**cards, instances=chat_instances(variant="llamacpp/one", cards=[2])))
     assert operator.switch("chat", "llamacpp/two", *ONE).exit_code == 0
     assert "'variant': 'llamacpp/two', 'port': 8020, 'cards': [2, 0]" in operator.text
     done = operator.switch("chat", "llamacpp/one", *ONE)
@@ -302,41 +306,44 @@ def test_a_variant_for_fewer_cards_gets_the_first_and_one_for_more_gets_free_one
     assert orders(operator) == ["chat:llamacpp/two:2,0", "chat:llamacpp/one:2"]
 
 
-def test_a_variant_that_is_made_for_another_free_card_gets_that(planless: Operator) -> None:
+def test_a_variant_that_is_made_for_another_free_card_gets_that(planless: SwitchOperator) -> None:
     operator = planless
     cards = ["turing", "ampere", "newest", "newest"]
-    operator.declare(one=entry(cards=cards, instances=chat(variant="llamacpp/two", cards=[0, 1])))
+    operator.declare(one=sample_entry(cards=cards, instances=chat_instances(variant="llamacpp/two", cards=[0, 1])))
     done = operator.switch("chat", "llamacpp/new-cards", *ONE)
     assert done.exit_code == 0, done.output
     assert "'variant': 'llamacpp/new-cards', 'port': 8020, 'cards': [2, 3]" in operator.text
     assert orders(operator) == ["chat:llamacpp/new-cards:2,3"]
 
 
-def test_instances_behind_one_name_are_switched_together(planless: Operator) -> None:
+def test_instances_behind_one_name_are_switched_together(planless: SwitchOperator) -> None:
     operator = planless
     pair = {name: {"variant": "llamacpp/cpu", "port": port} for name, port in (("chat", 8020), ("code", 8021))}
     gateway = {
         "listeners": {"lan": {"address": "0.0.0.0", "port": 8000}},
         "models": {"m": {"instances": ["chat", "code"]}},
     }
-    operator.declare(one=entry(cards=[], instances=pair, gateway=gateway))
+    operator.declare(one=sample_entry(cards=[], instances=pair, gateway=gateway))
     before = operator.text
-    operator.verdicts = [Judged("chat", "llamacpp/wide", checks=[OK]), Judged("code", "llamacpp/wide", checks=[FAIL])]
+    operator.verdicts = [
+        InstanceVerdict("chat", "llamacpp/wide", checks=[OK]),
+        InstanceVerdict("code", "llamacpp/wide", checks=[FAIL]),
+    ]
     done = operator.switch("chat", "llamacpp/wide", *ONE)
     assert "one: switched with it, for they share its name: code" in done.output
     assert "llamacpp/wide fails: it calls a tool" in done.output
     assert (done.exit_code, operator.text) == (1, before)
     assert orders(operator) == ["chat:llamacpp/wide", "chat:llamacpp/cpu"]
-    operator.verdicts = [Judged(name, "llamacpp/wide", checks=[OK]) for name in pair]
+    operator.verdicts = [InstanceVerdict(name, "llamacpp/wide", checks=[OK]) for name in pair]
     assert operator.switch("chat", "llamacpp/wide", *ONE).exit_code == 0
     assert operator.text == before.replace("llamacpp/cpu", "llamacpp/wide")
 
 
-def test_one_with_other_cards_that_answers_wrongly_gives_them_back(planless: Operator) -> None:
+def test_one_with_other_cards_that_answers_wrongly_gives_them_back(planless: SwitchOperator) -> None:
     operator = planless
-    operator.declare(one=entry(instances=chat(variant="llamacpp/two", cards=[0, 1])))
+    operator.declare(one=sample_entry(instances=chat_instances(variant="llamacpp/two", cards=[0, 1])))
     before, operator.serves = operator.text, {"chat": "llamacpp/two"}
-    operator.judged = Judged("chat", "llamacpp/one", checks=[FAIL])
+    operator.judged = InstanceVerdict("chat", "llamacpp/one", checks=[FAIL])
     assert operator.switch("chat", "llamacpp/one", *ONE).exit_code == 1
     assert orders(operator) == ["chat:llamacpp/one:0", "chat:llamacpp/two:0,1"]
     assert operator.text == before
@@ -344,19 +351,19 @@ def test_one_with_other_cards_that_answers_wrongly_gives_them_back(planless: Ope
 
 @pytest.mark.parametrize(("variant", "cards"), [("llamacpp/one", (1,)), ("llamacpp/two", (1, 0))])
 def test_one_that_answers_wrongly_after_once_gives_way_to_what_was_served_and_on_those_cards(
-    planless: Operator, variant: str, cards: tuple[int, ...]
+    planless: SwitchOperator, variant: str, cards: tuple[int, ...]
 ) -> None:
     operator = planless
-    declared = entry(instances=chat(variant="llamacpp/two", cards=[0, 1]))
+    declared = sample_entry(instances=chat_instances(variant="llamacpp/two", cards=[0, 1]))
     operator.declare(one=declared)
     before, operator.serves, operator.cards = operator.text, {"chat": variant}, {"chat": cards}
-    operator.judged = Judged("chat", "llamacpp/pair", checks=[FAIL])
+    operator.judged = InstanceVerdict("chat", "llamacpp/pair", checks=[FAIL])
     assert operator.switch("chat", "llamacpp/pair", *ONE).exit_code == 1
     listed = ",".join(map(str, cards))
     assert orders(operator) == ["chat:llamacpp/pair", f"chat:{variant}:{listed}"]
     assert operator.text == before
-    ((_, data),) = operator.box.group({"one": declared})
-    (served,) = load(switched(data["rig"], Switch("chat", variant, cards))).instances
+    ((_, data),) = operator.box.load_group({"one": declared})
+    (served,) = load_rig(apply_switch(data["rig"], VariantSwitch("chat", variant, cards))).instances
     assert (served.variant_name, served.cards) == (variant, cards)
 
 
@@ -372,7 +379,7 @@ OLD, NEW = {"chat": "llamacpp/cpu"}, {"chat": "llamacpp/wide"}
     ],
 )
 def test_after_a_deploy_that_failed_the_file_says_what_the_box_serves(
-    operator: Operator,
+    operator: SwitchOperator,
     serves: dict[str, str] | None,
     restored: bool,
     status: int,
@@ -381,11 +388,11 @@ def test_after_a_deploy_that_failed_the_file_says_what_the_box_serves(
 ) -> None:
     before = operator.text
 
-    def deploy(wanted: Wanted) -> None:
+    def deploy(wanted: RunRequest) -> None:
         operator.serves = serves
-        raise Failed("deploy failed, as said above")
+        raise NotAsDeclared("deploy failed, as said above")
 
-    monkeypatch.setattr(verb, "perform", deploy)
+    monkeypatch.setattr(verb, "run_request", deploy)
     done = operator.switch("chat", "llamacpp/wide", *ONE)
     assert done.exit_code == status
     assert said.format(file=operator.box.inventory) in done.output, done.output
@@ -393,25 +400,25 @@ def test_after_a_deploy_that_failed_the_file_says_what_the_box_serves(
 
 
 def test_a_file_that_somebody_has_changed_meanwhile_is_left_alone(
-    operator: Operator, monkeypatch: pytest.MonkeyPatch
+    operator: SwitchOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def deploy(wanted: Wanted) -> None:
+    def deploy(wanted: RunRequest) -> None:
         operator.box.write("rig.py", operator.text + "# mine\n")
-        raise Unreached("deploy failed, as said above")
+        raise HostUnreached("deploy failed, as said above")
 
-    monkeypatch.setattr(verb, "perform", deploy)
+    monkeypatch.setattr(verb, "run_request", deploy)
     done = operator.switch("chat", "llamacpp/wide", *ONE)
     assert "was changed meanwhile, and is left as it is: edit it by hand" in done.output
     assert operator.text.endswith("# mine\n")
 
 
-def orders(operator: Operator) -> list[object]:
+def orders(operator: SwitchOperator) -> list[object]:
     return [one.orders["switch"] for one in operator.ran]
 
 
-def test_one_that_answers_wrongly_gives_way_to_what_was_served_before(operator: Operator) -> None:
+def test_one_that_answers_wrongly_gives_way_to_what_was_served_before(operator: SwitchOperator) -> None:
     before, operator.serves = operator.text, {"chat": "llamacpp/one"}
-    operator.judged = Judged("chat", "llamacpp/wide", checks=[OK, FAIL, SKIP])
+    operator.judged = InstanceVerdict("chat", "llamacpp/wide", checks=[OK, FAIL, SKIP])
     done = operator.switch("chat", "llamacpp/wide", *ONE)
     assert done.exit_code == 1
     assert orders(operator) == ["chat:llamacpp/wide", "chat:llamacpp/one"]
@@ -422,12 +429,12 @@ def test_one_that_answers_wrongly_gives_way_to_what_was_served_before(operator: 
 @pytest.mark.parametrize(
     ("judged", "why"),
     [
-        (Judged("chat", "llamacpp/wide", checks=[OK, SKIP]), "is not proven: it sees an image"),
-        (Judged("chat", "llamacpp/wide", ended="interrupted"), "is not proven: interrupted"),
+        (InstanceVerdict("chat", "llamacpp/wide", checks=[OK, SKIP]), "is not proven: it sees an image"),
+        (InstanceVerdict("chat", "llamacpp/wide", ended="interrupted"), "is not proven: interrupted"),
     ],
 )
 def test_what_could_not_be_judged_is_no_pass_and_no_reason_to_go_back(
-    operator: Operator, judged: Judged, why: str
+    operator: SwitchOperator, judged: InstanceVerdict, why: str
 ) -> None:
     operator.judged = judged
     done = operator.switch("chat", "llamacpp/wide", *ONE)
@@ -436,20 +443,20 @@ def test_what_could_not_be_judged_is_no_pass_and_no_reason_to_go_back(
     assert "llamacpp/wide" in operator.text
 
 
-def test_it_is_not_asked_where_nobody_wants_that(operator: Operator) -> None:
-    operator.judged = Judged("chat", "llamacpp/wide", checks=[FAIL])
+def test_it_is_not_asked_where_nobody_wants_that(operator: SwitchOperator) -> None:
+    operator.judged = InstanceVerdict("chat", "llamacpp/wide", checks=[FAIL])
     assert operator.switch("chat", "llamacpp/wide", "--unverified", *ONE).exit_code == 0
     assert orders(operator) == ["chat:llamacpp/wide"]
 
 
-def test_what_is_declared_already_is_deployed_without_an_edit(operator: Operator) -> None:
+def test_what_is_declared_already_is_deployed_without_an_edit(operator: SwitchOperator) -> None:
     before = operator.text
     done = operator.switch("chat", "llamacpp/cpu", *ONE)
     assert done.exit_code == 0, done.output
     assert (operator.text, len(operator.ran)) == (before, 1)
 
 
-def test_the_list_says_what_fits_what_is_served_and_what_stands_in_the_way(operator: Operator) -> None:
+def test_the_list_says_what_fits_what_is_served_and_what_stands_in_the_way(operator: SwitchOperator) -> None:
     operator.serves = {"chat": "llamacpp/wide"}
     done = operator.switch("chat", "--list", *ONE)
     assert done.exit_code == 0, done.output
@@ -461,7 +468,7 @@ def test_the_list_says_what_fits_what_is_served_and_what_stands_in_the_way(opera
     assert operator.ran == []
 
 
-def test_the_mode_of_the_file_and_a_link_to_it_stay(operator: Operator, tmp_path: Path) -> None:
+def test_the_mode_of_the_file_and_a_link_to_it_stay(operator: SwitchOperator, tmp_path: Path) -> None:
     operator.box.inventory.chmod(0o640)
     real = operator.box.inventory.rename(tmp_path / "real.py")
     operator.box.inventory.symlink_to(real)

@@ -17,57 +17,57 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.unit.client_host import SYSTEMD_RUN
-from tests.unit.model_server import KEY, Fault, Scripted, model_server
-from tests.unit.samples import Box, chat, entry
-from tests.unit.ssh_server import Sshd, sshd
+from tests.unit.model_server import KEY, Fault, ScriptedModel, run_model_server
+from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
+from tests.unit.ssh_server import StandInSshd, run_sshd
 
 LIMIT = 60  # seconds, for a machine with much else to do
 
 
 @pytest.fixture
-def host(box: Box) -> Iterator[Sshd]:
+def host(box: OperatorFolder) -> Iterator[StandInSshd]:
     """A host that has a key for its only instance, and no engine yet."""
-    with sshd(box.folder / "h") as made:
+    with run_sshd(box.folder / "h") as made:
         (made.folder / "run" / "instances" / "chat").mkdir(parents=True)
         keys = made.folder / "etc" / "rigwright" / "credentials"
         keys.mkdir(parents=True)
         (keys / "chat.api-key").write_text(f"{KEY}\n")
-        made.program("systemctl", "")
-        made.program("systemd-run", SYSTEMD_RUN.format(folder=made.folder))
-        declared = entry(cards=[], instances=chat(), **made.connection)
+        made.add_program("systemctl", "")
+        made.add_program("systemd-run", SYSTEMD_RUN.format(folder=made.folder))
+        declared = sample_entry(cards=[], instances=chat_instances(), **made.connection)
         box.write("rig.py", f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {declared!r}}})\n")
         yield made
 
 
-def socket(host: Sshd) -> Path:
+def socket(host: StandInSshd) -> Path:
     return host.folder / "run" / "instances" / "chat" / "api.sock"
 
 
-def command(box: Box, *options: str) -> list[str]:
+def command(box: OperatorFolder, *options: str) -> list[str]:
     return [sys.executable, "-m", "cli", "verify", str(box.inventory), *options]
 
 
-def verify(box: Box, *options: str) -> subprocess.CompletedProcess[str]:
+def verify(box: OperatorFolder, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command(box, *options), capture_output=True, text=True, timeout=LIMIT, check=False)
 
 
-def answering(box: Box, host: Sshd, fault: Fault, *options: str) -> tuple[int, Any]:
-    model = Scripted(fault)
-    with model_server(model, socket(host)):
+def answering(box: OperatorFolder, host: StandInSshd, fault: Fault, *options: str) -> tuple[int, Any]:
+    model = ScriptedModel(fault)
+    with run_model_server(model, socket(host)):
         done = verify(box, "--json", *options)
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
 
 
-def test_an_instance_that_works_is_verified(box: Box, host: Sshd) -> None:
-    with model_server(Scripted(name="small"), socket(host)):
+def test_an_instance_that_works_is_verified(box: OperatorFolder, host: StandInSshd) -> None:
+    with run_model_server(ScriptedModel(name="small"), socket(host)):
         done = verify(box, "--junit", str(box.folder / "r.xml"))
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert "  ok    box  chat: it names its model (serves small)" in lines
     assert "  n/a   box  chat: it calls a tool" in lines
     assert lines[-1] == "box: verified (5 ok, 0 failed, 0 skipped)"
-    assert KEY not in done.stdout + done.stderr + "".join(host.told)
+    assert KEY not in done.stdout + done.stderr + "".join(host.run_commands)
     suite = ElementTree.parse(box.folder / "r.xml").getroot()[0]
     assert (suite.get("name"), suite.get("failures"), suite.get("tests")) == ("box", "0", "5")
 
@@ -75,16 +75,18 @@ def test_an_instance_that_works_is_verified(box: Box, host: Sshd) -> None:
 @pytest.mark.parametrize(
     ("fault", "status", "verdict"), [("wrong city", 1, "not as declared"), ("other model", 1, "not as declared")]
 )
-def test_one_that_does_not_is_not(box: Box, host: Sshd, fault: Fault, status: int, verdict: str) -> None:
+def test_one_that_does_not_is_not(
+    box: OperatorFolder, host: StandInSshd, fault: Fault, status: int, verdict: str
+) -> None:
     found, report = answering(box, host, fault)
     assert (found, report["verdict"], report["interrupted"]) == (status, verdict, False)
     assert any(one["verdict"] in ("fail", "skip") for one in report["hosts"][0]["instances"][0]["checks"])
 
 
-def test_what_came_before_an_interrupt_is_kept_and_marked(box: Box, host: Sshd) -> None:
-    model = Scripted("wedged", name="small")
+def test_what_came_before_an_interrupt_is_kept_and_marked(box: OperatorFolder, host: StandInSshd) -> None:
+    model = ScriptedModel("wedged", name="small")
     with (
-        model_server(model, socket(host)),
+        run_model_server(model, socket(host)),
         subprocess.Popen(
             command(box, "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as verifying,
@@ -98,13 +100,13 @@ def test_what_came_before_an_interrupt_is_kept_and_marked(box: Box, host: Sshd) 
     (one,) = report["hosts"][0]["instances"]
     assert (report["interrupted"], one["ended"]) == (True, "interrupted")
     assert [check["check"] for check in one["checks"]] == ["server", "patches"]
-    assert any("systemctl stop rw-client-chat-" in command for command in host.told)
+    assert any("systemctl stop rw-client-chat-" in command for command in host.run_commands)
 
 
-def test_a_box_that_is_lost_midway_is_marked(box: Box, host: Sshd) -> None:
-    model = Scripted("wedged", name="small")
+def test_a_box_that_is_lost_midway_is_marked(box: OperatorFolder, host: StandInSshd) -> None:
+    model = ScriptedModel("wedged", name="small")
     with (
-        model_server(model, socket(host)),
+        run_model_server(model, socket(host)),
         subprocess.Popen(
             command(box, "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as verifying,
@@ -129,15 +131,15 @@ def test_a_box_that_is_lost_midway_is_marked(box: Box, host: Sshd) -> None:
     ],
 )
 def test_what_cannot_be_asked_is_refused_before_anything_is(
-    box: Box, host: Sshd, options: list[str], words: str
+    box: OperatorFolder, host: StandInSshd, options: list[str], words: str
 ) -> None:
     done = verify(box, *options)
     assert (done.returncode, done.stdout) == (2, "")
     assert words in done.stderr
-    assert not any("systemd-run" in told for told in host.told)
+    assert not any("systemd-run" in told for told in host.run_commands)
 
 
-def test_a_host_out_of_reach_is_in_all_reports(box: Box, host: Sshd) -> None:
+def test_a_host_out_of_reach_is_in_all_reports(box: OperatorFolder, host: StandInSshd) -> None:
     os.kill(host.pid, signal.SIGKILL)
     done = verify(box, "--json", "--junit", str(box.folder / "r.xml"))
     assert done.returncode == 3, done.stderr
@@ -147,26 +149,26 @@ def test_a_host_out_of_reach_is_in_all_reports(box: Box, host: Sshd) -> None:
     assert ElementTree.parse(box.folder / "r.xml").getroot()[0].get("failures") == "1"
 
 
-def stress(box: Box, *options: str) -> subprocess.CompletedProcess[str]:
+def stress(box: OperatorFolder, *options: str) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "-m", "cli", "stress", str(box.inventory), *options]
     return subprocess.run(words, capture_output=True, text=True, timeout=LIMIT, check=False)
 
 
-def test_an_instance_under_stress_is_told_with_its_figures(box: Box, host: Sshd) -> None:
-    with model_server(Scripted(name="small"), socket(host)):
+def test_an_instance_under_stress_is_told_with_its_figures(box: OperatorFolder, host: StandInSshd) -> None:
+    with run_model_server(ScriptedModel(name="small"), socket(host)):
         done = stress(box, "--up-to", "3000")
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert any(line.startswith("  ok    box  chat: a word in ") and " tokens read in " in line for line in lines), lines
     assert lines[-1].startswith("box: passed (")
-    assert any("flock" in told and "lease" in told for told in host.told)
+    assert any("flock" in told and "lease" in told for told in host.run_commands)
 
 
-def test_a_box_that_somebody_deploys_is_not_loaded(box: Box, host: Sshd) -> None:
+def test_a_box_that_somebody_deploys_is_not_loaded(box: OperatorFolder, host: StandInSshd) -> None:
     locks = host.folder / "run" / "locks"
     locks.mkdir(mode=0o700)
     locks.chmod(0o700)
-    with (locks / "lease").open("w") as held, model_server(Scripted(name="small"), socket(host)) as model:
+    with (locks / "lease").open("w") as held, run_model_server(ScriptedModel(name="small"), socket(host)) as model:
         fcntl.flock(held, fcntl.LOCK_EX)
         done = stress(box, "--json")
     (one,) = json.loads(done.stdout)["hosts"][0]["instances"]
@@ -174,19 +176,19 @@ def test_a_box_that_somebody_deploys_is_not_loaded(box: Box, host: Sshd) -> None
     assert "refused: " in one["ended"]
 
 
-def test_growing_is_for_a_soak(box: Box, host: Sshd) -> None:
+def test_growing_is_for_a_soak(box: OperatorFolder, host: StandInSshd) -> None:
     done = stress(box, "--grow")
-    assert (done.returncode, "--grow goes with --soak" in done.stderr, host.told) == (2, True, [])
+    assert (done.returncode, "--grow goes with --soak" in done.stderr, host.run_commands) == (2, True, [])
 
 
 @pytest.mark.parametrize(("how", "status", "ended"), [("interrupt", 130, "interrupted"), ("loss", 3, "the client on")])
 def test_what_was_borne_until_the_end_of_a_stress_is_kept(
-    box: Box, host: Sshd, how: str, status: int, ended: str
+    box: OperatorFolder, host: StandInSshd, how: str, status: int, ended: str
 ) -> None:
-    model = Scripted(name="small", wedges_after=3)
+    model = ScriptedModel(name="small", wedges_after=3)
     words = [sys.executable, "-m", "cli", "stress", str(box.inventory), "--json", "--up-to", "3000"]
     with (
-        model_server(model, socket(host)),
+        run_model_server(model, socket(host)),
         subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as stressing,
     ):
         while len(model.asked) < 4:
@@ -202,8 +204,8 @@ def test_what_was_borne_until_the_end_of_a_stress_is_kept(
     assert [check["verdict"] for check in one["checks"]].count("ok") == 2
 
 
-def test_a_key_that_is_revoked_midway_is_said(box: Box, host: Sshd) -> None:
-    with model_server(Scripted(name="small", revoked_after=1), socket(host)):
+def test_a_key_that_is_revoked_midway_is_said(box: OperatorFolder, host: StandInSshd) -> None:
+    with run_model_server(ScriptedModel(name="small", revoked_after=1), socket(host)):
         done = verify(box, "--json")
     (one,) = json.loads(done.stdout)["hosts"][0]["instances"]
     found = {check["check"]: (check["verdict"], check["detail"]) for check in one["checks"]}
@@ -211,8 +213,8 @@ def test_a_key_that_is_revoked_midway_is_said(box: Box, host: Sshd) -> None:
     assert "401" in found["completion"][1]
 
 
-def test_a_foreign_server_is_not_asked_for_more_than_its_name(box: Box, host: Sshd) -> None:
-    with model_server(Scripted("other model"), socket(host)) as model:
+def test_a_foreign_server_is_not_asked_for_more_than_its_name(box: OperatorFolder, host: StandInSshd) -> None:
+    with run_model_server(ScriptedModel("other model"), socket(host)) as model:
         done = stress(box, "--json")
     (one,) = json.loads(done.stdout)["hosts"][0]["instances"]
     assert (done.returncode, one["refused"], model.asked) == (2, True, [])

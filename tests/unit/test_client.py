@@ -14,52 +14,52 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.engines.request import MODELS, ONE_TOKEN, STREAMED, Request
-from rigwright.operate.place import Place
-from rigwright.operate.reply import NoMessage, message
+from rigwright.engines.request import MODELS, ONE_TOKEN, STREAMED, InstanceRequest
+from rigwright.operate.client_target import ClientTarget
+from rigwright.operate.reply import NoChatMessage, parse_message
 from roles import client as clients
-from roles.client import Client, Failed, Lost, command
-from roles.client.host import talk
-from tests.unit.client_host import ClientHost, client_host
-from tests.unit.model_server import KEY, MODEL, Fault, Scripted, model_server
+from roles.client import ClientJobFailed, ClientJobLost, HostClient, render_client_command
+from roles.client.host import http_exchange
+from tests.unit.client_host import ClientHost, make_client_host
+from tests.unit.model_server import KEY, MODEL, Fault, ScriptedModel, run_model_server
 
 SOON = 20.0
-ESSAY = Request(
+ESSAY = InstanceRequest(
     "/v1/chat/completions", {"messages": [{"role": "user", "content": "Write."}], "max_tokens": 64, "stream": True}
 )
 
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClientHost:
-    return client_host(tmp_path / "host", monkeypatch)
+    return make_client_host(tmp_path / "host", monkeypatch)
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> ClientTarget:
     (tmp_path / "key").write_text(f"{KEY}\n")
-    return Place("chat", str(tmp_path / "s"), MODEL, credential=str(tmp_path / "key"), groups=("one", "two"))
+    return ClientTarget("chat", str(tmp_path / "s"), MODEL, credential=str(tmp_path / "key"), groups=("one", "two"))
 
 
-Asking = Callable[..., "contextmanager[Client]"]
+OpenClient = Callable[..., "contextmanager[HostClient]"]
 
 
 @pytest.fixture
-def asking(host: ClientHost, place: Place, tmp_path: Path) -> Asking:
+def client_at_instance(host: ClientHost, place: ClientTarget, tmp_path: Path) -> OpenClient:
     @contextmanager
-    def made(model: Scripted, where: Place = place) -> Iterator[Client]:
-        with model_server(model, tmp_path / "s"), Client(host, where) as one:
+    def made(model: ScriptedModel, where: ClientTarget = place) -> Iterator[HostClient]:
+        with run_model_server(model, tmp_path / "s"), HostClient(host, where) as one:
             yield one
 
     return made
 
 
-def test_an_answer_comes_whole_with_its_times(asking: Asking) -> None:
-    model = Scripted(gap_s=0.01)
-    with asking(model) as one:
+def test_an_answer_comes_whole_with_its_times(client_at_instance: OpenClient) -> None:
+    model = ScriptedModel(gap_s=0.01)
+    with client_at_instance(model) as one:
         reply = one.ask(ESSAY, SOON)
-    said = message(reply)
+    said = parse_message(reply)
     assert (reply.status, reply.error, said.finish) == (200, "", "stop")
-    assert said.content == model.answer({**dict(ESSAY.body or {})})["content"]
+    assert said.content == model.answer_chat({**dict(ESSAY.body or {})})["content"]
     assert said.tokens == len(said.times) > 40
     # no token comes before it is sent
     assert all(at >= 0.01 * number for number, at in enumerate(said.times, 1))
@@ -68,8 +68,8 @@ def test_an_answer_comes_whole_with_its_times(asking: Asking) -> None:
     assert model.asked[0]["model"] == MODEL
 
 
-def test_the_key_comes_from_systemd_and_is_in_no_argument(asking: Asking, tmp_path: Path) -> None:
-    with asking(Scripted()) as one:
+def test_the_key_comes_from_systemd_and_is_in_no_argument(client_at_instance: OpenClient, tmp_path: Path) -> None:
+    with client_at_instance(ScriptedModel()) as one:
         assert one.ask(MODELS, SOON).status == 200
     options = (tmp_path / "host" / "options").read_text()
     assert f"--property=LoadCredential=api-key:{tmp_path / 'key'}" in options
@@ -78,26 +78,28 @@ def test_the_key_comes_from_systemd_and_is_in_no_argument(asking: Asking, tmp_pa
     assert KEY not in options
 
 
-def test_a_key_of_the_operators_goes_over_standard_input(asking: Asking, place: Place, tmp_path: Path) -> None:
+def test_a_key_of_the_operators_goes_over_standard_input(
+    client_at_instance: OpenClient, place: ClientTarget, tmp_path: Path
+) -> None:
     mine = replace(place, credential="", key=KEY)
-    assert KEY not in command(mine, "unit")
+    assert KEY not in render_client_command(mine, "unit")
     assert KEY not in repr(mine)
-    with asking(Scripted(), mine) as one:
+    with client_at_instance(ScriptedModel(), mine) as one:
         assert one.ask(MODELS, SOON).status == 200
     assert "LoadCredential" not in (tmp_path / "host" / "options").read_text()
 
 
-def test_a_wrong_key_is_said_and_never_shown(asking: Asking, tmp_path: Path) -> None:
+def test_a_wrong_key_is_said_and_never_shown(client_at_instance: OpenClient, tmp_path: Path) -> None:
     (tmp_path / "key").write_text("not-the-key\n")
-    with asking(Scripted()) as one:
+    with client_at_instance(ScriptedModel()) as one:
         reply = one.ask(ONE_TOKEN, SOON)
     assert reply.status == 401
     assert "not-the-key" not in reply.said
 
 
-def test_several_are_asked_at_once(asking: Asking) -> None:
-    model = Scripted(gap_s=0.2)
-    with asking(model) as one:
+def test_several_are_asked_at_once(client_at_instance: OpenClient) -> None:
+    model = ScriptedModel(gap_s=0.2)
+    with client_at_instance(model) as one:
         began = time.monotonic()
         replies = one.together([ONE_TOKEN] * 4, SOON)
         took = time.monotonic() - began
@@ -114,11 +116,11 @@ def test_several_are_asked_at_once(asking: Asking) -> None:
         ("garbage", "an answer of another shape"),
     ],
 )
-def test_what_is_no_answer_is_none(asking: Asking, fault: Fault, words: str) -> None:
-    with asking(Scripted(fault)) as one:
+def test_what_is_no_answer_is_none(client_at_instance: OpenClient, fault: Fault, words: str) -> None:
+    with client_at_instance(ScriptedModel(fault)) as one:
         reply = one.ask(STREAMED, SOON)
-    with pytest.raises(NoMessage, match=words):
-        message(reply)
+    with pytest.raises(NoChatMessage, match=words):
+        parse_message(reply)
 
 
 # Run apart, for sockets of a process with gevent take a time limit after their end, too.
@@ -137,52 +139,55 @@ print(talk.receive(answer))
 
 
 def test_an_answer_that_was_read_whole_has_ended(tmp_path: Path) -> None:
-    words = [sys.executable, "-I", "-c", READ_WHOLE, str(Path(talk.__file__).parent), str(tmp_path / "s")]
-    with model_server(Scripted(), tmp_path / "s"):
+    words = [sys.executable, "-I", "-c", READ_WHOLE, str(Path(http_exchange.__file__).parent), str(tmp_path / "s")]
+    with run_model_server(ScriptedModel(), tmp_path / "s"):
         done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.stderr) == ("b''\n", "")
 
 
-def test_nobody_is_waited_for_longer_than_that(asking: Asking) -> None:
-    with asking(Scripted("wedged")) as one:
+def test_nobody_is_waited_for_longer_than_that(client_at_instance: OpenClient) -> None:
+    with client_at_instance(ScriptedModel("wedged")) as one:
         reply = one.ask(ONE_TOKEN, 0.3)
     assert (reply.status, reply.error) == (0, "no answer in time")
     assert 0.3 <= reply.total_s < 5
 
 
-def test_an_answer_without_end_is_cut(asking: Asking) -> None:
-    with asking(Scripted("endless")) as one:
+def test_an_answer_without_end_is_cut(client_at_instance: OpenClient) -> None:
+    with client_at_instance(ScriptedModel("endless")) as one:
         reply = one.ask(ESSAY, SOON, most=50_000)
     assert reply.error == "an answer of more than 50000 bytes"
     assert sum(len(text) for _, text in reply.events) < 200_000
 
 
-def test_who_is_not_there_is_not_waited_for(host: ClientHost, place: Place) -> None:
-    with Client(host, place) as one:
-        reply = one.ask(ONE_TOKEN, SOON)
+def test_who_is_not_there_is_not_waited_for(host: ClientHost, place: ClientTarget) -> None:
+    with HostClient(host, place) as one:
+        reply = one.send_request(ONE_TOKEN, SOON)
     assert (reply.status, reply.error) == (0, "No such file or directory")
 
 
-def test_what_is_waited_for_ends_with_the_job(asking: Asking) -> None:
-    with asking(Scripted("wedged")) as one:
+def test_what_is_waited_for_ends_with_the_job(client_at_instance: OpenClient) -> None:
+    with client_at_instance(ScriptedModel("wedged")) as one:
         ended = threading.Timer(0.3, one.close)
         ended.start()
-        with pytest.raises(Lost):
+        with pytest.raises(ClientJobLost):
             one.ask(ONE_TOKEN, SOON)
         ended.join()
-        with pytest.raises(Lost, match="the job was ended"):
+        with pytest.raises(ClientJobLost, match="the job was ended"):
             one.ask(ONE_TOKEN, SOON)
 
 
-def test_the_job_ends_with_the_block_by_its_name(asking: Asking, tmp_path: Path) -> None:
-    with asking(Scripted()) as one:
+def test_the_job_ends_with_the_block_by_its_name(client_at_instance: OpenClient, tmp_path: Path) -> None:
+    with client_at_instance(ScriptedModel()) as one:
         one.ask(MODELS, SOON)
     assert f"stop {one.unit}" in (tmp_path / "host" / "systemctl").read_text()
     assert one.unit.startswith("rw-client-chat-")
 
 
-def test_a_job_that_does_not_begin_says_why(host: ClientHost, place: Place) -> None:
-    with pytest.raises(Lost, match="No such file or directory"), Client(host, replace(place, credential="/no/key")):
+def test_a_job_that_does_not_begin_says_why(host: ClientHost, place: ClientTarget) -> None:
+    with (
+        pytest.raises(ClientJobLost, match="No such file or directory"),
+        HostClient(host, replace(place, credential="/no/key")),
+    ):
         pass
 
 
@@ -196,17 +201,17 @@ def test_a_job_that_does_not_begin_says_why(host: ClientHost, place: Place) -> N
     ],
 )
 def test_a_host_that_says_something_else_is_not_believed(
-    host: ClientHost, place: Place, tmp_path: Path, line: str, words: str
+    host: ClientHost, place: ClientTarget, tmp_path: Path, line: str, words: str
 ) -> None:
     lie = tmp_path / "host" / "bin" / "systemd-run"
     lie.write_text(
         "#!/bin/sh\necho '" + json.dumps({"id": 0, "told": {}}) + f"'\nread -r a\nread -r b\necho '{line}'\ncat\n"
     )
-    with Client(host, place) as one, pytest.raises(Lost, match=words):
-        one.ask(ONE_TOKEN, SOON)
+    with HostClient(host, place) as one, pytest.raises(ClientJobLost, match=words):
+        one.send_request(ONE_TOKEN, SOON)
 
 
-def test_an_answer_of_another_shape_is_refused(host: ClientHost, place: Place, tmp_path: Path) -> None:
+def test_an_answer_of_another_shape_is_refused(host: ClientHost, place: ClientTarget, tmp_path: Path) -> None:
     lie = tmp_path / "host" / "bin" / "systemd-run"
     said = json.dumps({"id": 1, "told": {"status": "200"}})
     lie.write_text(
@@ -214,15 +219,15 @@ def test_an_answer_of_another_shape_is_refused(host: ClientHost, place: Place, t
         + json.dumps({"id": 0, "told": {}})
         + f"'\nread -r a\nread -r b\nread -r c\necho '{said}'\ncat\n"
     )
-    with Client(host, place) as one, pytest.raises(Failed, match="unexpected reply of the job"):
-        one.ask(ONE_TOKEN, SOON)
+    with HostClient(host, place) as one, pytest.raises(ClientJobFailed, match="unexpected reply of the job"):
+        one.send_request(ONE_TOKEN, SOON)
 
 
 def test_a_line_without_end_is_not_kept(
-    host: ClientHost, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    host: ClientHost, place: ClientTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(clients, "LINE", 1000)
     lie = tmp_path / "host" / "bin" / "systemd-run"
     lie.write_text("#!/bin/sh\necho '" + json.dumps({"id": 0, "told": {}}) + "'\nhead -c 100000 /dev/zero\ncat\n")
-    with Client(host, place) as one, pytest.raises(Lost, match="more than it may"):
-        one.ask(ONE_TOKEN, SOON)
+    with HostClient(host, place) as one, pytest.raises(ClientJobLost, match="more than it may"):
+        one.send_request(ONE_TOKEN, SOON)

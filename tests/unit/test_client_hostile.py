@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from bench import load
+from bench import load_program
 from rigwright.engines.request import ONE_TOKEN
-from rigwright.operate.place import Place
+from rigwright.operate.client_target import ClientTarget
 from roles import client as clients
-from roles.client import Client, Failed, Lost
-from roles.client.host import talk
-from tests.unit.client_host import ClientHost, client_host
+from roles.client import ClientJobFailed, ClientJobLost, HostClient
+from roles.client.host import http_exchange
+from tests.unit.client_host import ClientHost, make_client_host
 
 Act = Callable[[socket.socket], None]
 EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
@@ -27,7 +27,7 @@ READY = json.dumps({"id": 0, "told": {}})
 
 
 @contextmanager
-def engine(path: Path, act: Act) -> Iterator[talk.Place]:
+def engine(path: Path, act: Act) -> Iterator[http_exchange.RequestTarget]:
     """A socket behind which one request after the other is answered like this, until its client has enough."""
     server = socket.socket(socket.AF_UNIX)
     server.bind(str(path))
@@ -44,7 +44,7 @@ def engine(path: Path, act: Act) -> Iterator[talk.Place]:
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     try:
-        yield talk.Place(str(path))
+        yield http_exchange.RequestTarget(str(path))
     finally:
         server.shutdown(socket.SHUT_RDWR)
         server.close()
@@ -61,7 +61,7 @@ def dripping(first: bytes, drop: bytes) -> Act:
     return act
 
 
-def asked(limit: float, most: int = 1 << 20) -> dict[str, object]:
+def ask_client(limit: float, most: int = 1 << 20) -> dict[str, object]:
     return {"path": "/", "body": None, "limit": limit, "most": most, "again": []}
 
 
@@ -80,7 +80,7 @@ def asked(limit: float, most: int = 1 << 20) -> dict[str, object]:
 def test_who_sends_a_byte_now_and_then_is_not_read_for_ever(tmp_path: Path, first: bytes, drop: bytes) -> None:
     with engine(tmp_path / "s", dripping(first, drop)) as place:
         began = time.monotonic()
-        found = talk.ask(place, asked(0.3))
+        found = http_exchange.request_with_retries(place, ask_client(0.3))
         took = time.monotonic() - began
     assert "time" in str(found["error"])
     assert took < 2
@@ -88,26 +88,28 @@ def test_who_sends_a_byte_now_and_then_is_not_read_for_ever(tmp_path: Path, firs
 
 def test_a_load_reads_nobody_longer_than_the_longest_answer(tmp_path: Path) -> None:
     with engine(tmp_path / "s", dripping(b"HTTP/1.1 200 OK\r\nA: ", b"a")) as place:
-        server = load.Server(lambda limit: talk.Connection(place, limit, whole=0.3), "")
+        server = load_program.LoadTarget(lambda limit: http_exchange.TargetConnection(place, limit, whole=0.3), "")
         began = time.monotonic()
-        made = load.ask(load.Asked("", "", 1, 1, 1, 1, 1, 1), server, 0)
+        made = load_program.make_request(load_program.LoadRequest("", "", 1, 1, 1, 1, 1, 1), server, 0)
     assert "TimeoutError" in made.error
     assert time.monotonic() - began < 2
 
 
 def test_events_and_pieces_without_number_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(talk, "PIECES", 100)
+    monkeypatch.setattr(http_exchange, "PIECES", 100)
     with engine(tmp_path / "s", lambda taken: taken.sendall(EVENTS + b"data:\n" * 1000)) as place:
-        found = talk.ask(place, asked(5.0))
+        found = http_exchange.request_with_retries(place, ask_client(5.0))
     assert len(found["events"]) == 100  # type: ignore[arg-type]
     assert found["error"] == "an answer of more than 100 events"
 
-    monkeypatch.setattr(talk, "PIECE", 1)
+    monkeypatch.setattr(http_exchange, "PIECE", 1)
     with engine(tmp_path / "t", lambda taken: taken.sendall(EVENTS + b"a" * 1000)) as place:
-        assert talk.ask(place, asked(5.0))["error"] == "an answer in more than 100 pieces"
+        assert (
+            http_exchange.request_with_retries(place, ask_client(5.0))["error"] == "an answer in more than 100 pieces"
+        )
 
 
-@pytest.mark.parametrize("read", [talk.events, load._lines])
+@pytest.mark.parametrize("read", [http_exchange.parse_events, load_program._timed_lines])
 def test_a_line_in_a_piece_a_byte_takes_no_longer_than_its_bytes(read: Callable[..., Iterator[object]]) -> None:
     # joined anew with each piece this is 20 GB
     pieces = [(0.0, b"a")] * 200_000
@@ -118,16 +120,16 @@ def test_a_line_in_a_piece_a_byte_takes_no_longer_than_its_bytes(read: Callable[
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClientHost:
-    return client_host(tmp_path / "host", monkeypatch)
+    return make_client_host(tmp_path / "host", monkeypatch)
 
 
 @pytest.fixture
-def lying(tmp_path: Path, host: ClientHost) -> Callable[[str], Client]:
+def lying(tmp_path: Path, host: ClientHost) -> Callable[[str], HostClient]:
     """A client whose host runs something else than it was told to; it has read the program, the place and an order."""
 
-    def made(script: str) -> Client:
+    def made(script: str) -> HostClient:
         (tmp_path / "host" / "bin" / "systemd-run").write_text(f"#!/bin/sh\n{script}\n")
-        return Client(host, Place("chat", str(tmp_path / "s"), "model"))
+        return HostClient(host, ClientTarget("chat", str(tmp_path / "s"), "model"))
 
     return made
 
@@ -136,48 +138,48 @@ ORDERED = f"echo '{READY}'; read -r a; read -r b; read -r c; "
 
 
 def test_a_host_that_says_nothing_is_not_waited_for(
-    lying: Callable[[str], Client], monkeypatch: pytest.MonkeyPatch
+    lying: Callable[[str], HostClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(clients, "BEGIN", 0.3)
-    with pytest.raises(Lost, match="has said nothing for"), lying("cat >/dev/null"):
+    with pytest.raises(ClientJobLost, match="has said nothing for"), lying("cat >/dev/null"):
         pass
-    with lying(f"{ORDERED} cat") as one, pytest.raises(Lost, match="has said nothing for"):
-        one.ask(ONE_TOKEN, 0.1)
+    with lying(f"{ORDERED} cat") as one, pytest.raises(ClientJobLost, match="has said nothing for"):
+        one.send_request(ONE_TOKEN, 0.1)
 
 
-def test_what_nobody_takes_is_not_kept(lying: Callable[[str], Client], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_nobody_takes_is_not_kept(lying: Callable[[str], HostClient], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clients, "KEPT", 1000)
     line = json.dumps({"id": 1, "told": "a" * 100})
     with lying(f"{ORDERED} while echo '{line}'; do :; done") as one:
-        words = one.told("asking", {}, str, 5.0)
+        words = one.run_module("asking", {}, str, 5.0)
         next(words)
         until = time.monotonic() + 10
         while not one._lost and time.monotonic() < until:
             time.sleep(0.01)
-        with pytest.raises(Lost, match="unread output exceeded the limit"):
+        with pytest.raises(ClientJobLost, match="unread output exceeded the limit"):
             list(words)
 
 
-def test_what_comes_of_an_order_that_was_given_up_is_left_out(lying: Callable[[str], Client]) -> None:
+def test_what_comes_of_an_order_that_was_given_up_is_left_out(lying: Callable[[str], HostClient]) -> None:
     late = "".join(f"echo '{json.dumps({'id': number, 'told': 'a'})}'; " for number in (0, 1, 1, 2))
     with lying(f"{ORDERED} echo '{json.dumps({'id': 1, 'told': 'first'})}'; read -r d; {late} cat") as one:
-        given_up = one.told("asking", {}, str, 5.0)
+        given_up = one.run_module("asking", {}, str, 5.0)
         assert next(given_up) == "first"
         given_up.close()
-        assert next(one.told("asking", {}, str, 5.0)) == "a"
+        assert next(one.run_module("asking", {}, str, 5.0)) == "a"
         assert not one._orders
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
-def test_what_is_no_number_is_refused(lying: Callable[[str], Client], number: str) -> None:
-    with lying(f'{ORDERED} echo \'{{"id": 1, "told": {number}}}\'; cat') as one, pytest.raises(Failed):
-        found = next(one.told("asking", {}, float, 5.0))
+def test_what_is_no_number_is_refused(lying: Callable[[str], HostClient], number: str) -> None:
+    with lying(f'{ORDERED} echo \'{{"id": 1, "told": {number}}}\'; cat') as one, pytest.raises(ClientJobFailed):
+        found = next(one.run_module("asking", {}, float, 5.0))
         assert math.isfinite(found)
 
 
 def test_an_order_that_fails_in_any_way_says_so(host: ClientHost, tmp_path: Path) -> None:
     worker = tmp_path / "failing.py"
     worker.write_text("def work(place, asked, say):\n    raise ArithmeticError('of no kind that is known')\n")
-    place = Place("chat", str(tmp_path / "s"), "model")
-    with Client(host, place, worker) as one, pytest.raises(Failed, match="ArithmeticError"):
-        next(one.told("failing", {}, str, 5.0))
+    place = ClientTarget("chat", str(tmp_path / "s"), "model")
+    with HostClient(host, place, worker) as one, pytest.raises(ClientJobFailed, match="ArithmeticError"):
+        next(one.run_module("failing", {}, str, 5.0))

@@ -16,15 +16,15 @@ import pytest
 from click.testing import CliRunner
 
 from cli import main
-from rigwright.gateway.clients import CLIENTS, VARIABLE, Way, ways
+from rigwright.gateway.client_setup import CLIENTS, VARIABLE, ClientEndpoint, client_endpoints
 from rigwright.model.gateway.entry import Gateway, ListenerEntry
 from rigwright.model.rig import Rig
-from tests.unit.samples import Box, chat, entry, instance, rig
+from tests.unit.samples import OperatorFolder, chat_instances, sample_entry, sample_instance, sample_rig
 
 KEY = "a-key-of-a-client"
 
 
-class Asked(HTTPServer):
+class SeenRequests(HTTPServer):
     """What a server has been asked."""
 
     headers: str = ""
@@ -32,10 +32,10 @@ class Asked(HTTPServer):
     body: dict[str, object]
 
 
-class Answering(BaseHTTPRequestHandler):
+class ChunkedStreamHandler(BaseHTTPRequestHandler):
     """Streams two pieces in chunks of HTTP, as OpenAI's servers do."""
 
-    server: Asked
+    server: SeenRequests
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
@@ -61,8 +61,8 @@ class Answering(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def server() -> Iterator[Asked]:
-    made = Asked(("127.0.0.1", 0), Answering)
+def server() -> Iterator[SeenRequests]:
+    made = SeenRequests(("127.0.0.1", 0), ChunkedStreamHandler)
     thread = threading.Thread(target=made.serve_forever, daemon=True)
     thread.start()
     yield made
@@ -70,8 +70,8 @@ def server() -> Iterator[Asked]:
     made.server_close()
 
 
-def way(base: str = "http://192.0.2.7:8000/v1", model: str = 'it\'s a "model"', keyed: bool = True) -> Way:
-    return Way("box", model, base, keyed, listener="lan")
+def way(base: str = "http://192.0.2.7:8000/v1", model: str = 'it\'s a "model"', keyed: bool = True) -> ClientEndpoint:
+    return ClientEndpoint("box", model, base, keyed, listener="lan")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def way(base: str = "http://192.0.2.7:8000/v1", model: str = 'it\'s a "model"', 
     [("curl", ["sh"]), ("python", [sys.executable])],
 )
 def test_a_program_asks_with_the_key_of_its_environment(
-    server: Asked, tmp_path: Path, client: str, command: list[str]
+    server: SeenRequests, tmp_path: Path, client: str, command: list[str]
 ) -> None:
     program = tmp_path / "program"
     program.write_text(CLIENTS[client].made(way(f"http://127.0.0.1:{server.server_port}/v1")))
@@ -123,7 +123,7 @@ def test_forms_files_and_channels_name_address_model_and_key() -> None:
 
 
 def listening(**listeners: ListenerEntry) -> Rig:
-    return rig(instance(), gateway=Gateway(listeners=listeners))
+    return sample_rig(sample_instance(), gateway=Gateway(listeners=listeners))
 
 
 @pytest.mark.parametrize(
@@ -140,20 +140,22 @@ def listening(**listeners: ListenerEntry) -> Rig:
     ],
 )
 def test_a_listener_is_asked_where_clients_reach_it(listener: dict[str, object], place: str, base: str) -> None:
-    first, own = ways(listening(lan=ListenerEntry.model_validate(listener)), place)
+    first, own = client_endpoints(listening(lan=ListenerEntry.model_validate(listener)), place)
     assert (first.base, first.keyed, first.listener) == (base, True, "lan")
     assert (own.base, own.instance) == ("http://127.0.0.1:8020/v1", "chat")
 
 
 def test_a_listener_without_keys_needs_none_and_one_with_some_models_offers_those() -> None:
     plain = ListenerEntry(address="10.0.0.5", port=8000, keys=False)
-    assert next((one.keyed, one.key) for one in ways(listening(lan=plain), "x")) == (False, "none")
+    assert next((one.keyed, one.key) for one in client_endpoints(listening(lan=plain), "x")) == (False, "none")
     other = ListenerEntry(address="10.0.0.5", port=8000, models=("other",))
-    assert [one.listener for one in ways(listening(lan=other), "x")] == [""]
+    assert [one.listener for one in client_endpoints(listening(lan=other), "x")] == [""]
 
 
-def url(box: Box, *words: str, **changes: object) -> tuple[int, str, str]:
-    box.write("rig.py", f"from rigwright.inventory import hosts\nrigs = hosts({{'box': {entry(**changes)!r}}})\n")
+def url(box: OperatorFolder, *words: str, **changes: object) -> tuple[int, str, str]:
+    box.write(
+        "rig.py", f"from rigwright.inventory import hosts\nrigs = hosts({{'box': {sample_entry(**changes)!r}}})\n"
+    )
     done = CliRunner().invoke(main, ["url", str(box.inventory), *words])
     return done.exit_code, done.stdout, done.stderr
 
@@ -161,28 +163,28 @@ def url(box: Box, *words: str, **changes: object) -> tuple[int, str, str]:
 GATEWAY = {"listeners": {"lan": {"address": "0.0.0.0", "port": 8000}}}
 
 
-def test_all_ways_are_listed_and_a_configuration_is_of_the_first(box: Box) -> None:
-    status, said, _ = url(box, gateway=GATEWAY, instances=chat())
+def test_all_ways_are_listed_and_a_configuration_is_of_the_first(box: OperatorFolder) -> None:
+    status, said, _ = url(box, gateway=GATEWAY, instances=chat_instances())
     assert status == 0
     assert ["http://192.0.2.7:8000/v1" in said, "tunnel chat" in said] == [True, True]
-    status, said, notes = url(box, "small", "--for", "page-assist", gateway=GATEWAY, instances=chat())
+    status, said, notes = url(box, "small", "--for", "page-assist", gateway=GATEWAY, instances=chat_instances())
     assert "Base URL: http://192.0.2.7:8000/v1" in said
     assert '"origins": ["chrome-extension://' in notes
     assert "keys" in notes
 
 
-def test_an_instance_alone_is_reached_through_a_tunnel(box: Box) -> None:
+def test_an_instance_alone_is_reached_through_a_tunnel(box: OperatorFolder) -> None:
     status, said, notes = url(box, "code", "--for", "curl")
     assert (status, "http://127.0.0.1:8021/v1/chat/completions" in said) == (0, True)
     assert "tunnel" in notes
 
 
-def test_a_model_that_is_not_there_is_refused_with_the_nearest(box: Box) -> None:
+def test_a_model_that_is_not_there_is_refused_with_the_nearest(box: OperatorFolder) -> None:
     status, _, said = url(box, "smal")
     assert (status, 'there is no model or instance "smal"; did you mean "small"?' in said) == (2, True)
 
 
-def test_a_key_on_the_box_is_printed_by_a_whole_command(box: Box) -> None:
+def test_a_key_on_the_box_is_printed_by_a_whole_command(box: OperatorFolder) -> None:
     _, _, notes = url(box, "code", "--for", "curl")
     (line,) = (line for line in notes.splitlines() if line.startswith("key: "))
     assert line.endswith(f"run --limit box {box.inventory} cat /etc/rigwright/credentials/code.api-key`")
@@ -192,8 +194,10 @@ def test_a_key_on_the_box_is_printed_by_a_whole_command(box: Box) -> None:
     ("gateway", "said"),
     [({}, "for others: declare a gateway"), ({"gateway": GATEWAY}, "for others: the gateway, as of `")],
 )
-def test_what_others_use_in_place_of_a_tunnel_is_named(box: Box, gateway: dict[str, object], said: str) -> None:
-    _, _, notes = url(box, "chat", "--for", "curl", instances=chat(), **gateway)
+def test_what_others_use_in_place_of_a_tunnel_is_named(
+    box: OperatorFolder, gateway: dict[str, object], said: str
+) -> None:
+    _, _, notes = url(box, "chat", "--for", "curl", instances=chat_instances(), **gateway)
     assert said in " ".join(notes.split())
 
 
@@ -208,14 +212,14 @@ def test_what_others_use_in_place_of_a_tunnel_is_named(box: Box, gateway: dict[s
     ],
 )
 def test_a_container_does_not_reach_its_hosts_loopback_address(
-    box: Box, client: str, changes: dict[str, object], warned: bool
+    box: OperatorFolder, client: str, changes: dict[str, object], warned: bool
 ) -> None:
-    _, _, notes = url(box, "--for", client, instances=chat(), **changes)
+    _, _, notes = url(box, "--for", client, instances=chat_instances(), **changes)
     assert ("`--network host`" in notes) == warned
 
 
-def test_a_command_to_copy_is_quoted(box: Box) -> None:
-    box.write("sp ace.py", f"from rigwright.inventory import hosts\nrigs = hosts({{'box': {entry()!r}}})\n")
+def test_a_command_to_copy_is_quoted(box: OperatorFolder) -> None:
+    box.write("sp ace.py", f"from rigwright.inventory import hosts\nrigs = hosts({{'box': {sample_entry()!r}}})\n")
     file = str(box.folder / "sp ace.py")
     listed = CliRunner().invoke(main, ["url", file]).stdout
     notes = CliRunner().invoke(main, ["url", file, "--for", "curl"]).stderr

@@ -21,21 +21,21 @@ from rigwright.engines.image.compose import CACHE, COMPOSE, PORT_PROGRAM, SOCKET
 from rigwright.engines.image.run import KEY
 from rigwright.engines.kind import Kind
 from rigwright.engines.vllm.command import LAUNCHER, PROGRAM
-from tests.unit.image_samples import SITE, made, rig, rows, served
-from tests.unit.patch_samples import AFTER, BEFORE, sample
-from tests.unit.samples import Box, entry
+from tests.unit.image_samples import SITE, image_instance, image_rig, image_rows, unpacked_image
+from tests.unit.patch_samples import AFTER, BEFORE, sample_patch
+from tests.unit.samples import OperatorFolder, sample_entry
 
 
 def both(**changes: Any) -> tuple[dict[str, Any], list[str]]:
     """A service of the file, and podman's words."""
-    box = rig(served(**changes))
+    box = image_rig(image_instance(**changes))
     (instance,) = box.instances
     document = yaml.safe_load(KIND.compose(box, instance)[COMPOSE])
     assert document["name"] == "rigwright-chat"
-    return document["services"]["chat"], list(KIND.service(box, instance, made(box)).command)
+    return document["services"]["chat"], list(KIND.service(box, instance, unpacked_image(box)).command)
 
 
-def given(words: list[str], option: str) -> list[str]:
+def option_values(words: list[str], option: str) -> list[str]:
     return [word.partition("=")[2] for word in words if word.startswith(f"--{option}=")]
 
 
@@ -55,13 +55,13 @@ def test_a_compose_file_is_equal_in_effect_to_the_unit(changes: dict[str, Any]) 
     service, words = both(**changes)
     at = next(index for index, word in enumerate(words) if re.fullmatch("[0-9a-f]{64}", word))
     plain = [word.replace("$$", "$") for word in service["command"]]
-    assert [*service["entrypoint"], *plain] == [*given(words, "entrypoint"), *words[at + 1 :]]
+    assert [*service["entrypoint"], *plain] == [*option_values(words, "entrypoint"), *words[at + 1 :]]
     environment = {name: value.replace("$$", "$") for name, value in service["environment"].items()}
-    assert sorted(f"{name}={value}" for name, value in environment.items()) == sorted(given(words, "env"))
-    assert service.get("devices", []) == given(words, "device")
-    assert [service["network_mode"]] == given(words, "network")
-    assert [service["ipc"]] == given(words, "ipc")
-    assert [service["shm_size"]] == given(words, "shm-size")
+    assert sorted(f"{name}={value}" for name, value in environment.items()) == sorted(option_values(words, "env"))
+    assert service.get("devices", []) == option_values(words, "device")
+    assert [service["network_mode"]] == option_values(words, "network")
+    assert [service["ipc"]] == option_values(words, "ipc")
+    assert [service["shm_size"]] == option_values(words, "shm-size")
     assert {"--read-only", "--cap-drop=all", "--security-opt=no-new-privileges", "--no-healthcheck"} <= {*words}
     assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
     assert service["security_opt"] == ["no-new-privileges:true"]
@@ -72,7 +72,9 @@ def test_a_compose_file_is_equal_in_effect_to_the_unit(changes: dict[str, Any]) 
 @pytest.mark.parametrize("changes", CASES)
 def test_what_it_sees_of_the_host_is_the_same(changes: dict[str, Any]) -> None:
     service, words = both(**changes)
-    told = {target: (source, mode) for source, target, mode in (one.split(":") for one in given(words, "volume"))}
+    told = {
+        target: (source, mode) for source, target, mode in (one.split(":") for one in option_values(words, "volume"))
+    }
     beside = set()
     for volume in service["volumes"]:
         source, mode = told.pop(volume["target"])
@@ -87,18 +89,18 @@ def test_what_it_sees_of_the_host_is_the_same(changes: dict[str, Any]) -> None:
 
 def test_its_image_is_the_locked_one_by_digest() -> None:
     service, _ = both()
-    digest = next(row.sha256 for row in rows() if row.name == "manifest")
+    digest = next(row.sha256 for row in image_rows() if row.name == "manifest")
     assert service["image"] == f"docker.io/vllm/vllm-openai@sha256:{digest}"
 
 
 def test_an_image_of_a_registry_of_ones_own_is_named_by_its_address() -> None:
-    own = tuple(row.model_copy(update={"sources": ("lan:vllm/own",)}) for row in rows())
+    own = tuple(row.model_copy(update={"sources": ("lan:vllm/own",)}) for row in image_rows())
     mirrors = {"lan": ("https://registry.lan:5000/",), "docker-hub": ("https://elsewhere.lan",)}
-    box = rig(served(), engine_artefacts={"vllm-image": own}, mirrors=mirrors)
+    box = image_rig(image_instance(), engine_artefacts={"vllm-image": own}, mirrors=mirrors)
     document = yaml.safe_load(KIND.compose(box, box.instances[0])[COMPOSE])
     assert document["services"]["chat"]["image"].startswith("registry.lan:5000/vllm/own@sha256:")
     # one that everybody knows is called as everybody calls it
-    box = rig(served(), mirrors=mirrors)
+    box = image_rig(image_instance(), mirrors=mirrors)
     document = yaml.safe_load(KIND.compose(box, box.instances[0])[COMPOSE])
     assert document["services"]["chat"]["image"].startswith("docker.io/vllm/vllm-openai@sha256:")
 
@@ -113,14 +115,14 @@ def test_what_compose_cannot_put_into_a_container_lies_beside_the_file() -> None
     # a file whose content is in compose's own is written into the container, whose root is read-only
     service, _ = both()
     assert not {"configs", "secrets"} & service.keys()
-    box = rig(served())
+    box = image_rig(image_instance())
     files = KIND.compose(box, box.instances[0])
     assert files.keys() == {COMPOSE, PROGRAM, PORT_PROGRAM}
     assert files[PROGRAM] == LAUNCHER
 
 
 def test_its_port_is_carried_to_its_socket_by_a_container_that_has_nothing_else() -> None:
-    box = rig(served())
+    box = image_rig(image_instance())
     (instance,) = box.instances
     services = yaml.safe_load(KIND.compose(box, instance)[COMPOSE])["services"]
     assert services.keys() == {"chat", "chat-port"}
@@ -141,7 +143,7 @@ def test_its_port_is_carried_to_its_socket_by_a_container_that_has_nothing_else(
 
 
 def test_patched_files_are_made_of_the_image_and_mounted_over_it(tmp_path: Path) -> None:
-    box = rig(served(patches=(sample(),)))
+    box = image_rig(image_instance(patches=(sample_patch(),)))
     files = KIND.compose(box, box.instances[0])
     services = yaml.safe_load(files[COMPOSE])["services"]
     assert "# Once, before it starts, to fill changed: docker compose run --rm chat-patch\n" in files[COMPOSE]
@@ -177,7 +179,7 @@ def test_patched_files_are_made_of_the_image_and_mounted_over_it(tmp_path: Path)
 
 
 def test_without_patches_there_is_nothing_to_make() -> None:
-    box = rig(served())
+    box = image_rig(image_instance())
     assert "patch" not in KIND.compose(box, box.instances[0])[COMPOSE]
 
 
@@ -240,8 +242,10 @@ def test_a_stop_and_what_is_written_to_memory_are_as_podman_has_them() -> None:
     assert service["tmpfs"] == ["/run:exec,mode=755", "/tmp:exec", "/var/tmp:exec"]
 
 
-def test_it_is_written_with_all_that_lies_beside_it(box: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    box.inventory.write_text(INVENTORY.format(entries={"one": entry()}))
+def test_it_is_written_with_all_that_lies_beside_it(
+    box: OperatorFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box.inventory.write_text(INVENTORY.format(entries={"one": sample_entry()}))
     monkeypatch.setattr(Kind, "compose", lambda kind, rig, instance: {COMPOSE: "a: b\n", PROGRAM: "c"})
     words = ["render", str(box.inventory), "--compose", "chat"]
     assert CliRunner().invoke(main, words).output == "a: b\n"
@@ -268,8 +272,10 @@ INVENTORY = "from rigwright.inventory import hosts\n\nrigs = hosts({entries!r})\
         (["one", "two"], ["chat", "--limit", "two"], "served by llama.cpp"),
     ],
 )
-def test_what_cannot_be_rendered_is_said_in_one_line(box: Box, hosts: list[str], words: list[str], said: str) -> None:
-    entries = {name: entry(ssh_hostname=f"192.0.2.{number}") for number, name in enumerate(hosts, start=1)}
+def test_what_cannot_be_rendered_is_said_in_one_line(
+    box: OperatorFolder, hosts: list[str], words: list[str], said: str
+) -> None:
+    entries = {name: sample_entry(ssh_hostname=f"192.0.2.{number}") for number, name in enumerate(hosts, start=1)}
     box.inventory.write_text(INVENTORY.format(entries=entries))
     done = CliRunner().invoke(main, ["render", str(box.inventory), "--compose", *words])
     assert done.exit_code == 2

@@ -12,39 +12,39 @@ from typing import Any
 import pytest
 
 from checks import test_container_toolkit, test_containers, test_docker
-from checks.survey.taken import Survey
+from checks.survey.answers import SurveyAnswers
 from rigwright.containers import daemon
-from rigwright.containers.files import program, settings
-from rigwright.containers.found import SPEC, source_path
-from rigwright.model.debs.group import Group
+from rigwright.containers.container_facts import CDI_SPEC, source_path
+from rigwright.containers.container_files import render_settings, spec_program_path
+from rigwright.model.debs.group import PackageGroup
 from rigwright.model.rig import Rig
-from tests.unit.checking import red_of
-from tests.unit.containing import FOUR, IN_DEBIAN, host, planned, rig, toolkit
+from tests.unit.check_runner import red_checks
+from tests.unit.container_samples import FOUR, IN_DEBIAN, container_facts, container_rig, plan_for_host, toolkit_group
 
 UUID = "GPU-aaaaaaaa-0000-0000-0000-000000000001"
 LIBRARY = "/usr/lib/x86_64-linux-gnu/libcuda.so.595.58.03"
 GPU = f"0, 00000000:01:00.0, {UUID}, NVIDIA GeForce RTX 3090, 595.58.03"
-RIG = rig(engines=("docker", "podman"), daemon={"log-driver": "journald"})
+RIG = container_rig(engines=("docker", "podman"), daemon={"log-driver": "journald"})
 SOCKET = {"kind": "a socket", "mode": 0o660, "owner": "root", "group": "docker", "listed": False}
 Change = Callable[[dict[str, Any]], object]
 
 
-def kept(group: Group) -> dict[str, Any]:
+def kept_files(group: PackageGroup) -> dict[str, Any]:
     """The files of a locked set, as they were fetched."""
     rows = sorted(group.packages.values(), key=lambda row: row.name)
     return {
-        "version": group.kept,
+        "version": group.store_name,
         "listed": "".join(f"{row.sha256}  {row.file}\n" for row in rows),
         "files": [{"name": "SHA256SUMS", "size": 1, "sha256": ""}]
         + [{"name": row.file, "size": row.size, "sha256": ""} for row in rows],
     }
 
 
-def told(one: Rig = RIG) -> dict[str, Any]:
+def host_answers(one: Rig = RIG) -> dict[str, Any]:
     """What a host tells that is as it is declared."""
-    files = settings(one, planned(one, host()), "debian-13")
+    files = render_settings(one, plan_for_host(one, container_facts()), "debian-13")
     unit = {"UnitFileState": "enabled", "ActiveState": "inactive", "Result": "success", "NeedDaemonReload": "no"}
-    runs = f"{{ path=/bin/sh ; argv[]=/bin/sh {program(one)} ; ignore_errors=no }}"
+    runs = f"{{ path=/bin/sh ; argv[]=/bin/sh {spec_program_path(one)} ; ignore_errors=no }}"
     return {
         "os_id": "debian",
         "os_version": "13",
@@ -53,9 +53,9 @@ def told(one: Rig = RIG) -> dict[str, Any]:
         "half": [],
         "holds": list(FOUR),
         "recorded": [],
-        "kept": {"container-toolkit": [kept(toolkit())]},
+        "kept": {"container-toolkit": [kept_files(toolkit_group())]},
         "sources": [["/etc/apt/sources.list", "deb http://archive.lan/debian trixie main\n"]],
-        "options": daemon.text(daemon.wanted(one)),
+        "options": daemon.render_daemon_json(daemon.required_options(one)),
         "record": "",
         "daemon": {
             "arguments": ["/usr/sbin/dockerd", "-H", "fd://"],
@@ -83,7 +83,7 @@ def told(one: Rig = RIG) -> dict[str, Any]:
             for file in files
         ],
         "specs": [
-            {"path": SPEC, "kind": "nvidia.com/gpu", "names": ["0", UUID, "all"], "paths": [LIBRARY], "missing": []}
+            {"path": CDI_SPEC, "kind": "nvidia.com/gpu", "names": ["0", UUID, "all"], "paths": [LIBRARY], "missing": []}
         ],
         "loaded": "595.58.03",
         "units": {
@@ -95,9 +95,9 @@ def told(one: Rig = RIG) -> dict[str, Any]:
 
 def red(change: Change = lambda said: None, one: Rig = RIG, archives: object = None, **others: Any) -> dict[str, str]:
     """The checks that are red, of a host that is as declared but for a change."""
-    said = deepcopy(told(one))
+    said = deepcopy(host_answers(one))
     change(said)
-    read = [{"source": source_path(toolkit()), "status": 0, "said": "Hit:1 x"}] if archives is None else archives
+    read = [{"source": source_path(toolkit_group()), "status": 0, "said": "Hit:1 x"}] if archives is None else archives
     answers = {
         "containers": {"told": said},
         "container_archives": {"told": {"read": read}},
@@ -109,10 +109,10 @@ def red(change: Change = lambda said: None, one: Rig = RIG, archives: object = N
             }
         },
     }
-    survey = Survey({**answers, **others})
+    survey = SurveyAnswers({**answers, **others})
     found: dict[str, str] = {}
     for module in (test_container_toolkit, test_containers, test_docker):
-        found |= red_of(module, survey, rig=one, containers=None)
+        found |= red_checks(module, survey, rig=one, containers=None)
     return found
 
 
@@ -189,7 +189,9 @@ def set_(*path: Any) -> Change:
         (set_("daemon", "listens", ["0.0.0.0:2375"]), {"C04"}, "it listens on 0.0.0.0:2375"),
         (set_("daemon", "listens", ["[::]:2377"]), {"C04"}, "it listens on [::]:2377"),
         (
-            lambda said: said.update(options=json.dumps({**daemon.wanted(RIG), "hosts": ["tcp://:1", "fd://"]})),
+            lambda said: said.update(
+                options=json.dumps({**daemon.required_options(RIG), "hosts": ["tcp://:1", "fd://"]})
+            ),
             {"C04"},
             "it is configured to listen on tcp://:1",
         ),
@@ -251,7 +253,7 @@ def test_an_engine_that_is_too_old_is_red_wherever_it_counts() -> None:
     [
         ([], "the source /etc/apt/sources.list.d/rigwright-container-toolkit.sources"),
         (
-            [{"source": source_path(toolkit()), "status": 100, "said": "E: The repository 'x' is not signed."}],
+            [{"source": source_path(toolkit_group()), "status": 100, "said": "E: The repository 'x' is not signed."}],
             "is not signed",
         ),
     ],
@@ -266,17 +268,17 @@ def test_a_host_that_tells_nothing_of_containers_is_red_in_all_of_it() -> None:
 
 
 def test_what_only_cards_or_docker_have_is_not_asked_of_others() -> None:
-    assert red(set_("daemon", None), rig(engines=("podman",))) == {}
+    assert red(set_("daemon", None), container_rig(engines=("podman",))) == {}
     one = set_("kept", {})
     assert red(one) == {}
-    bare = rig(cards=False, engines=("podman",))
+    bare = container_rig(cards=False, engines=("podman",))
     assert red(lambda said: said.update(specs=[], units={}, files=[], holds=[], kept={}), bare, archives=[]) == {}
 
 
 def test_a_daemons_figures_and_its_swarm_are_no_way_to_its_root() -> None:
     def listens(said: dict[str, Any]) -> None:
         said["daemon"].update(listens=["0.0.0.0:9323", "[::]:2377", "[::]:7946"], swarm=True)
-        said["options"] = json.dumps({**daemon.wanted(RIG), "metrics-addr": "0.0.0.0:9323"})
+        said["options"] = json.dumps({**daemon.required_options(RIG), "metrics-addr": "0.0.0.0:9323"})
 
     assert red(listens) == {}
     flag = ["dockerd", "--metrics-addr=:9323"]
@@ -284,7 +286,7 @@ def test_a_daemons_figures_and_its_swarm_are_no_way_to_its_root() -> None:
 
 
 def test_data_of_other_users_lies_below_what_is_declared() -> None:
-    one = rig(daemon={"data-root": "/srv/docker/"})
+    one = container_rig(daemon={"data-root": "/srv/docker/"})
 
     def lies(path: str) -> Change:
         return set_("daemon", "info", "DockerRootDir", json.dumps(path))
@@ -295,6 +297,6 @@ def test_data_of_other_users_lies_below_what_is_declared() -> None:
 
 
 def test_what_differs_is_said_without_a_proxys_password() -> None:
-    one = rig(daemon={"http-proxy": "http://me:new@proxy"})
-    old = set_("options", json.dumps({**daemon.wanted(one), "http-proxy": "http://me:old@proxy"}))
+    one = container_rig(daemon={"http-proxy": "http://me:new@proxy"})
+    old = set_("options", json.dumps({**daemon.required_options(one), "http-proxy": "http://me:old@proxy"}))
     assert 'http-proxy is "http://...@proxy"' in red(old, one)["C02"]

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from rigwright.engines.image.run import PROFILE
-from tests.unit import programs
-from tests.unit.scripts import SCRIPTS, stand_in
+from tests.unit import short_programs
+from tests.unit.rendered_scripts import SCRIPTS, write_stand_in
 
 
-class Host:
+class ContainerProgramHost:
     """A host's folders."""
 
     def __init__(self, root: Path) -> None:
@@ -28,18 +28,18 @@ class Host:
             "install": f'{remember}\nfor last; do :; done\n[ "$1" != -d ] || exec mkdir -p "$last"\necho key > "$last"',
             "id": "echo 990",
         }.items():
-            stand_in(root / "bin", name, body)
+            write_stand_in(root / "bin", name, body)
 
     def run(self, what: str, *words: str) -> list[str]:
         """Run it; what it asked of the system."""
         (self.root / "asked").write_text("")
-        self.said(what, *words)
+        self.run_program(what, *words)
         return (self.root / "asked").read_text().splitlines()
 
-    def said(self, what: str, *words: str) -> str:
+    def run_program(self, what: str, *words: str) -> str:
         """Run it; what it printed."""
         paths = [str(self.root / name) for name in ("containers/chat", "instances/chat")]
-        done = programs.run(
+        done = short_programs.run_program(
             [
                 "sh",
                 "-c",
@@ -59,11 +59,11 @@ class Host:
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Host:
-    return Host(tmp_path)
+def host(tmp_path: Path) -> ContainerProgramHost:
+    return ContainerProgramHost(tmp_path)
 
 
-def test_it_says_who_runs_in_the_container_and_gives_that_user_its_key(host: Host) -> None:
+def test_it_says_who_runs_in_the_container_and_gives_that_user_its_key(host: ContainerProgramHost) -> None:
     asked = host.make()
     assert (host.root / "containers/chat/owner").read_text() == "RW_OWNER=990:990\n"
     (mount,) = [line for line in asked if line.startswith("mount ")]
@@ -73,20 +73,20 @@ def test_it_says_who_runs_in_the_container_and_gives_that_user_its_key(host: Hos
     assert (host.root / "instances/chat").is_dir()
 
 
-def test_the_filter_of_system_calls_is_the_distributions_without_what_nobody_needs(host: Host) -> None:
+def test_the_filter_of_system_calls_is_the_distributions_without_what_nobody_needs(host: ContainerProgramHost) -> None:
     host.make()
     found = json.loads((host.root / "containers/chat/seccomp.json").read_text())
     assert found["syscalls"][0]["names"] == ["read"]
     assert any("unshare" in rule["names"] and rule["action"] == "SCMP_ACT_ERRNO" for rule in found["syscalls"])
 
 
-def test_the_folders_above_a_cache_stay_roots(host: Host) -> None:
+def test_the_folders_above_a_cache_stay_roots(host: ContainerProgramHost) -> None:
     host.make()
     assert (host.root / "cache/chat").stat().st_mode & 0o777 == 0o755
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_what_a_killed_container_left_is_away_before_the_next_one(host: Host, times: int) -> None:
+def test_what_a_killed_container_left_is_away_before_the_next_one(host: ContainerProgramHost, times: int) -> None:
     (host.root / "containers/chat/graph").mkdir(parents=True)
     (host.root / "mounted").write_text("x\n" * times)
     asked = host.make()
@@ -94,7 +94,7 @@ def test_what_a_killed_container_left_is_away_before_the_next_one(host: Host, ti
     assert not (host.root / "containers/chat/graph").exists()
 
 
-def test_a_stop_takes_all_of_it_away_but_the_cache(host: Host) -> None:
+def test_a_stop_takes_all_of_it_away_but_the_cache(host: ContainerProgramHost) -> None:
     host.make()
     host.run("clear")
     assert not (host.root / "containers/chat").exists()
@@ -103,10 +103,12 @@ def test_a_stop_takes_all_of_it_away_but_the_cache(host: Host) -> None:
     host.run("clear")
 
 
-def test_it_waits_for_the_spec_of_the_cards_before_it_makes_anything(host: Host) -> None:
+def test_it_waits_for_the_spec_of_the_cards_before_it_makes_anything(host: ContainerProgramHost) -> None:
     spec = host.root / "nvidia.yaml"
     # it is there at the second look
-    stand_in(host.root / "bin", "sleep", f'[ ! -e {host.root}/containers ] && echo "sleep $1" && echo spec > {spec}')
-    said = host.said("make", "svc", str(host.root / "key"), str(host.root / "cache/chat/e-1"), str(spec))
+    write_stand_in(
+        host.root / "bin", "sleep", f'[ ! -e {host.root}/containers ] && echo "sleep $1" && echo spec > {spec}'
+    )
+    said = host.run_program("make", "svc", str(host.root / "key"), str(host.root / "cache/chat/e-1"), str(spec))
     assert said == f"waits for {spec}, by which the container finds its cards\nsleep 1\n"
     assert (host.root / "containers/chat/owner").exists()

@@ -11,14 +11,25 @@ from typing import Any
 import pytest
 
 from rigwright.containers import daemon
-from rigwright.containers.files import settings
-from rigwright.containers.plan import lacking, unheld
-from rigwright.containers.told import pending
+from rigwright.containers.container_files import render_settings
+from rigwright.containers.container_plan import find_missing_packages, find_unheld_packages
+from rigwright.containers.container_summary import describe_container_changes
 from rigwright.debs.sources import SourceFile
-from rigwright.model.debs.group import Group
+from rigwright.model.debs.group import PackageGroup
 from rigwright.model.rig import Rig
-from rigwright.supply.bundle import Bundle, Row
-from tests.unit.containing import FIVE, FOUR, IN_DEBIAN, OWN_DOCKER, docker, host, planned, reasons, rig, toolkit
+from rigwright.supply.bundle import Bundle, BundleRow
+from tests.unit.container_samples import (
+    FIVE,
+    FOUR,
+    IN_DEBIAN,
+    OWN_DOCKER,
+    container_facts,
+    container_rig,
+    docker_group,
+    plan_for_host,
+    refusal_reasons,
+    toolkit_group,
+)
 
 OLDER = MappingProxyType({"docker.io": "20.10.24+dfsg1-1+deb12u1+b6", "podman": "4.3.1+ds1-8+deb12u1+b3"})
 
@@ -31,15 +42,15 @@ OLDER = MappingProxyType({"docker.io": "20.10.24+dfsg1-1+deb12u1+b6", "podman": 
         ((), {"engines": ("docker", "podman")}, {}, [], ["docker.io", "docker-cli", "podman"]),
         ((), {"engines": ("podman",)}, {}, [], ["podman"]),
         # locked: its own
-        ((docker(),), {}, {}, [OWN_DOCKER], []),
-        ((docker(),), {"docker": "docker"}, {}, [OWN_DOCKER], []),
-        ((docker(),), {"docker": "distribution"}, {}, [], ["docker.io", "docker-cli"]),
+        ((docker_group(),), {}, {}, [OWN_DOCKER], []),
+        ((docker_group(),), {"docker": "docker"}, {}, [OWN_DOCKER], []),
+        ((docker_group(),), {"docker": "distribution"}, {}, [], ["docker.io", "docker-cli"]),
         # what is there and new enough stays
-        ((docker(),), {}, {"packages": {"docker.io": "26.1.5+dfsg1-9"}}, [], ["docker.io", "docker-cli"]),
-        ((docker(),), {"docker": "docker"}, {"packages": {"docker.io": "26.1.5+dfsg1-9"}}, [OWN_DOCKER], []),
+        ((docker_group(),), {}, {"packages": {"docker.io": "26.1.5+dfsg1-9"}}, [], ["docker.io", "docker-cli"]),
+        ((docker_group(),), {"docker": "docker"}, {"packages": {"docker.io": "26.1.5+dfsg1-9"}}, [OWN_DOCKER], []),
         ((), {}, {"packages": {"docker-ce": "5:29.1.0-1~debian.13~trixie"}}, [], []),
         # too old, and a newer one is locked
-        ((docker(),), {}, {"packages": {"docker.io": "20.10.24+dfsg1-1"}}, [OWN_DOCKER], []),
+        ((docker_group(),), {}, {"packages": {"docker.io": "20.10.24+dfsg1-1"}}, [OWN_DOCKER], []),
         # older releases have the command in the daemon's package
         ((), {}, {"candidates": MappingProxyType({"docker.io": "28.2.2-0ubuntu1"})}, [], ["docker.io"]),
     ],
@@ -47,7 +58,7 @@ OLDER = MappingProxyType({"docker.io": "20.10.24+dfsg1-1+deb12u1+b6", "podman": 
 def test_docker_is_what_is_there_or_locked_or_the_distributions(
     locked: tuple[Any, ...], keys: dict[str, Any], facts: dict[str, Any], groups: list[str], distribution: list[str]
 ) -> None:
-    plan = planned(rig(toolkit(), *locked, **keys), host(**facts))
+    plan = plan_for_host(container_rig(toolkit_group(), *locked, **keys), container_facts(**facts))
     assert [one.name for one in plan.groups] == ["container-toolkit", *groups]
     assert list(plan.distribution) == distribution
 
@@ -90,7 +101,7 @@ def test_docker_is_what_is_there_or_locked_or_the_distributions(
     ],
 )
 def test_what_cannot_be_is_refused_with_what_to_do(keys: dict[str, Any], facts: dict[str, Any], said: str) -> None:
-    (reason,) = reasons(rig(**keys), host(**facts))
+    (reason,) = refusal_reasons(container_rig(**keys), container_facts(**facts))
     assert reason.startswith(said)
 
 
@@ -115,22 +126,24 @@ DOCKERD = "/usr/sbin/dockerd"
 def test_a_daemon_that_its_unit_starts_with_something_else_is_refused_before_it_fails(
     program: str, words: str, said: str
 ) -> None:
-    there = host(toolkit(), packages=IN_DEBIAN, docker_runs=True, program=program, arguments=(program, *words.split()))
-    one = rig(daemon={"log-driver": "journald", "debug": True, "labels": ["x"]})
+    there = container_facts(
+        toolkit_group(), packages=IN_DEBIAN, docker_runs=True, program=program, arguments=(program, *words.split())
+    )
+    one = container_rig(daemon={"log-driver": "journald", "debug": True, "labels": ["x"]})
     if said:
-        (reason,) = reasons(one, there)
+        (reason,) = refusal_reasons(one, there)
         assert reason.startswith(said)
     else:
-        assert planned(one, there).options
+        assert plan_for_host(one, there).options
 
 
 def test_a_locked_docker_that_is_too_old_is_refused() -> None:
-    (reason,) = reasons(rig(toolkit(), docker("25.0.5")), host())
+    (reason,) = refusal_reasons(container_rig(toolkit_group(), docker_group("25.0.5")), container_facts())
     assert reason.startswith("Docker 25.0.5 is locked, but CDI needs 26.1")
 
 
 def test_a_rig_without_cards_needs_no_toolkit() -> None:
-    plan = planned(rig(docker(), cards=False), host())
+    plan = plan_for_host(container_rig(docker_group(), cards=False), container_facts())
     assert [one.name for one in plan.groups] == [OWN_DOCKER]
     assert plan.options is None
 
@@ -140,16 +153,26 @@ def test_a_rig_without_cards_needs_no_toolkit() -> None:
     [
         ({"docker_runs": False}, "", ""),
         ({"in_force": ""}, "restart", "its options have changed"),
-        ({"in_force": json.dumps(daemon.wanted(rig()))}, "", ""),
-        ({"in_force": json.dumps({**daemon.wanted(rig()), "runtimes": {}})}, "reload", ""),
+        ({"in_force": json.dumps(daemon.required_options(container_rig()))}, "", ""),
+        ({"in_force": json.dumps({**daemon.required_options(container_rig()), "runtimes": {}})}, "reload", ""),
         # when the daemon takes what its operator has written is his matter
-        ({"in_force": json.dumps(daemon.wanted(rig())), "options": '{"data-root": "/srv"}'}, "", ""),
+        (
+            {"in_force": json.dumps(daemon.required_options(container_rig())), "options": '{"data-root": "/srv"}'},
+            "",
+            "",
+        ),
         ({"in_force": "{"}, "restart", "its options have changed"),
-        ({"in_force": json.dumps(daemon.wanted(rig())), "options": '{"cdi-spec-dirs": []}'}, "", ""),
+        (
+            {"in_force": json.dumps(daemon.required_options(container_rig())), "options": '{"cdi-spec-dirs": []}'},
+            "",
+            "",
+        ),
     ],
 )
 def test_a_daemon_is_started_again_only_where_it_must(facts: dict[str, Any], step: str, why: str) -> None:
-    plan = planned(rig(), host(toolkit(), packages=IN_DEBIAN, **{"docker_runs": True, **facts}))
+    plan = plan_for_host(
+        container_rig(), container_facts(toolkit_group(), packages=IN_DEBIAN, **{"docker_runs": True, **facts})
+    )
     assert (plan.step, plan.restarting) == (step, why)
 
 
@@ -172,25 +195,32 @@ def test_a_daemon_is_started_again_only_where_it_must(facts: dict[str, Any], ste
 def test_containers_that_a_restart_would_end_are_asked_about(
     keys: dict[str, Any], facts: dict[str, Any], refused: str
 ) -> None:
-    one, there = rig(**keys), host(toolkit(), packages=IN_DEBIAN, docker_runs=True, in_force="", **facts)
+    one, there = (
+        container_rig(**keys),
+        container_facts(toolkit_group(), packages=IN_DEBIAN, docker_runs=True, in_force="", **facts),
+    )
     if refused:
-        (reason,) = reasons(one, there)
+        (reason,) = refusal_reasons(one, there)
         assert refused in reason
         assert "declare containers.restart" in reason
     else:
-        assert planned(one, there).restarting
+        assert plan_for_host(one, there).restarting
 
 
 def test_another_version_of_docker_restarts_it_too() -> None:
-    there = host(
-        toolkit(), docker("28.5.1"), docker_runs=True, in_force=json.dumps(daemon.wanted(rig())), containers=("web",)
+    there = container_facts(
+        toolkit_group(),
+        docker_group("28.5.1"),
+        docker_runs=True,
+        in_force=json.dumps(daemon.required_options(container_rig())),
+        containers=("web",),
     )
     # its package's script starts it again before anything of ours can
-    live = rig(toolkit(), docker(), daemon={"live-restore": True})
-    (reason,) = reasons(live, there)
+    live = container_rig(toolkit_group(), docker_group(), daemon={"live-restore": True})
+    (reason,) = refusal_reasons(live, there)
     assert "(docker-debian-13 28.5.2 is installed)" in reason
-    kept = replace(there, live_restore=True, options=json.dumps(daemon.wanted(live)))
-    assert planned(live, kept).restarting
+    kept = replace(there, live_restore=True, options=json.dumps(daemon.required_options(live)))
+    assert plan_for_host(live, kept).restarting
 
 
 @pytest.mark.parametrize(
@@ -223,58 +253,71 @@ def test_another_version_of_docker_restarts_it_too() -> None:
 )
 def test_sources_of_older_repositories_are_set_aside(file: str, text: str, left: bool) -> None:
     path = f"/etc/apt/sources.list.d/{file}"
-    plan = planned(rig(), host(sources=(SourceFile(path, text),)))
+    plan = plan_for_host(container_rig(), container_facts(sources=(SourceFile(path, text),)))
     assert plan.leftovers == ((path,) if left else ())
 
 
 def test_a_file_that_names_other_archives_too_is_left_to_its_owner() -> None:
     text = "deb http://archive.lan/debian trixie main\ndeb https://nvidia.github.io/nvidia-docker/debian11/amd64 /\n"
-    (reason,) = reasons(rig(), host(sources=(SourceFile("/etc/apt/sources.list", text),)))
+    (reason,) = refusal_reasons(container_rig(), container_facts(sources=(SourceFile("/etc/apt/sources.list", text),)))
     assert reason.startswith("/etc/apt/sources.list names https://nvidia.github.io/ and other archives")
 
 
 def test_packages_that_cannot_stay_go() -> None:
-    there = host(packages={"docker.io": "20.10.24-1", "runc": "1.1.5", "nvidia-docker2": "2.13.0-1", "curl": "8"})
-    plan = planned(rig(toolkit(), docker()), there)
+    there = container_facts(
+        packages={"docker.io": "20.10.24-1", "runc": "1.1.5", "nvidia-docker2": "2.13.0-1", "curl": "8"}
+    )
+    plan = plan_for_host(container_rig(toolkit_group(), docker_group()), there)
     assert plan.removed == ("nvidia-docker2", "docker.io", "runc")
 
 
 def test_what_a_host_lacks_is_said_in_words() -> None:
-    one, mixed = rig(toolkit(), docker()), host(toolkit("1.19.1"), docker(), half=("docker-ce",), held=frozenset(FOUR))
-    plan = planned(one, mixed)
-    assert lacking(plan, mixed) == [f"{name} is 1.19.1, not 1.20.0" for name in FOUR] + [
+    one, mixed = (
+        container_rig(toolkit_group(), docker_group()),
+        container_facts(toolkit_group("1.19.1"), docker_group(), half=("docker-ce",), held=frozenset(FOUR)),
+    )
+    plan = plan_for_host(one, mixed)
+    assert find_missing_packages(plan, mixed) == [f"{name} is 1.19.1, not 1.20.0" for name in FOUR] + [
         "the installation of docker-ce was not completed"
     ]
-    assert unheld(plan, mixed) == [f"{name} is not held" for name in FIVE]
-    whole = host(toolkit(), docker(), held=frozenset((*FOUR, *FIVE)))
-    assert lacking(planned(one, whole), whole) == []
-    assert [what for what, _ in pending(whole, planned(one, whole))] == ["merge options into /etc/docker/daemon.json"]
+    assert find_unheld_packages(plan, mixed) == [f"{name} is not held" for name in FIVE]
+    whole = container_facts(toolkit_group(), docker_group(), held=frozenset((*FOUR, *FIVE)))
+    assert find_missing_packages(plan_for_host(one, whole), whole) == []
+    assert [what for what, _ in describe_container_changes(whole, plan_for_host(one, whole))] == [
+        "merge options into /etc/docker/daemon.json"
+    ]
 
 
-def bundled(tmp_path: Path, *groups: Group, packages: dict[str, str] = IN_DEBIAN, system: str = "debian-13") -> Bundle:
+def package_bundle(
+    tmp_path: Path, *groups: PackageGroup, packages: dict[str, str] = IN_DEBIAN, system: str = "debian-13"
+) -> Bundle:
     """A bundle with packages of a system, and locked ones."""
     paths = {f"packages/{system}/0/pool/{name}_{version}_amd64.deb": "a" * 64 for name, version in packages.items()}
     paths |= {f"debs/{one.name}/{row.file}": row.sha256 for one in groups for row in one.packages.values()}
-    rows = tuple(Row(path=path, sha256=digest, size=1) for path, digest in paths.items())
+    rows = tuple(BundleRow(path=path, sha256=digest, size=1) for path, digest in paths.items())
     return Bundle(tmp_path, (system,), rows)
 
 
-def with_bundle(found: Bundle, *groups: Group, **keys: Any) -> Rig:
-    return replace(rig(*groups, **keys), bundle=found, bundle_folder=str(found.folder))
+def with_bundle(found: Bundle, *groups: PackageGroup, **keys: Any) -> Rig:
+    return replace(container_rig(*groups, **keys), bundle=found, bundle_folder=str(found.folder))
 
 
 def test_with_a_bundle_its_packages_count_and_nobody_asks_an_archive(tmp_path: Path) -> None:
-    found = bundled(tmp_path, toolkit())
+    found = package_bundle(tmp_path, toolkit_group())
     one = with_bundle(found, engines=("docker", "podman"))
     # a host without lists, and with a source that somebody else has written
-    there = host(
+    there = container_facts(
         candidates=MappingProxyType({}), sources=(SourceFile("/etc/apt/a.list", "deb https://nvidia.github.io/x /\n"),)
     )
-    plan = planned(one, there)
+    plan = plan_for_host(one, there)
     assert plan.distribution == ("docker.io", "docker-cli", "podman")
     assert plan.leftovers == ()
-    assert not [file.path for file in settings(one, plan, "debian-13") if file.path.endswith(".sources")]
-    assert [file.path for file in settings(rig(), planned(rig(), host()), "debian-13") if ".sources" in file.path]
+    assert not [file.path for file in render_settings(one, plan, "debian-13") if file.path.endswith(".sources")]
+    assert [
+        file.path
+        for file in render_settings(container_rig(), plan_for_host(container_rig(), container_facts()), "debian-13")
+        if ".sources" in file.path
+    ]
 
 
 @pytest.mark.parametrize(
@@ -295,12 +338,14 @@ def test_with_a_bundle_its_packages_count_and_nobody_asks_an_archive(tmp_path: P
 def test_what_a_bundle_lacks_is_refused_with_what_to_do(
     tmp_path: Path, has: dict[str, Any], there: dict[str, Any], keys: dict[str, Any], said: list[str]
 ) -> None:
-    found = bundled(tmp_path, *has.pop("groups", (toolkit(),)), **has)
-    lines = reasons(with_bundle(found, **keys), host(**there))
+    found = package_bundle(tmp_path, *has.pop("groups", (toolkit_group(),)), **has)
+    lines = refusal_reasons(with_bundle(found, **keys), container_facts(**there))
     assert len(lines) == len(said)
     assert all(one in line for one, line in zip(said, lines, strict=True))
 
 
 def test_a_bundle_need_not_have_what_is_there(tmp_path: Path) -> None:
-    found = bundled(tmp_path, packages={}, system="debian-12")
-    assert planned(with_bundle(found), host(toolkit(), packages=IN_DEBIAN)).groups == (toolkit(),)
+    found = package_bundle(tmp_path, packages={}, system="debian-12")
+    assert plan_for_host(with_bundle(found), container_facts(toolkit_group(), packages=IN_DEBIAN)).groups == (
+        toolkit_group(),
+    )

@@ -10,10 +10,10 @@ from types import MappingProxyType
 
 import pytest
 
-from rigwright.containers.found import SPECS, ContainerFacts, parse, script
-from tests.unit import programs
-from tests.unit.containing import rig
-from tests.unit.scripts import stand_in
+from rigwright.containers.container_facts import SPECS, ContainerFacts, parse, render_probe
+from tests.unit import short_programs
+from tests.unit.container_samples import container_rig
+from tests.unit.rendered_scripts import write_stand_in
 
 SYSTEMCTL = """
 case "$*" in
@@ -38,7 +38,7 @@ DPKG = (
 )
 
 
-class Probed:
+class ProbedHostFolder:
     """A host's folder."""
 
     def __init__(self, root: Path) -> None:
@@ -52,7 +52,7 @@ class Probed:
             "apt-cache": "printf 'podman:\\n  Installed: (none)\\n  Candidate: 5.4.2\\nx:\\n  Candidate: (none)\\n'",
             "nvidia-smi": "false",
         }.items():
-            stand_in(root / "bin", name, body)
+            write_stand_in(root / "bin", name, body)
         self.options = root / "etc/docker/daemon.json"
 
     def runs(self, *words: str, program: str = "/usr/sbin/dockerd") -> None:
@@ -61,32 +61,32 @@ class Probed:
         (self.root / "proc/77/exe").symlink_to(program)
         (self.root / "proc/77/cmdline").write_text("\0".join((program, *words, "")))
 
-    def look(self) -> ContainerFacts:
+    def run_probe(self) -> ContainerFacts:
         """What it tells."""
-        text = script(rig())
+        text = render_probe(container_rig())
         for place in ("/etc/docker/", "/proc/", "/snap/", "/run/rigwright-docker", *SPECS):
             text = text.replace(f" {place}", f" {self.root}{place}").replace(f'"{place}', f'"{self.root}{place}')
             text = text.replace(f"={place}", f"={self.root}{place}")
-        done = programs.run(["sh", "-c", text], env={"PATH": f"{self.root}/bin:{os.environ['PATH']}"})
+        done = short_programs.run_program(["sh", "-c", text], env={"PATH": f"{self.root}/bin:{os.environ['PATH']}"})
         assert done.stderr == ""
         return parse(done.stdout.splitlines())
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Probed:
-    return Probed(tmp_path)
+def host(tmp_path: Path) -> ProbedHostFolder:
+    return ProbedHostFolder(tmp_path)
 
 
-def test_packages_and_their_state(host: Probed) -> None:
-    seen = host.look()
+def test_packages_and_their_state(host: ProbedHostFolder) -> None:
+    seen = host.run_probe()
     assert dict(seen.packages) == {"docker.io": "26.1.5+dfsg1-9+b9"}
     assert (seen.half, dict(seen.candidates)) == (("podman",), {"podman": "5.4.2"})
     assert (seen.docker_runs, seen.snap, seen.options, seen.odd, seen.arguments) == (False, False, None, "", ())
 
 
-def test_a_daemon_that_runs_its_program_its_words_and_what_is_on_it(host: Probed) -> None:
+def test_a_daemon_that_runs_its_program_its_words_and_what_is_on_it(host: ProbedHostFolder) -> None:
     host.runs("-H", "fd://", "--label=a b", "--x=\x1b[2J", program="/usr/sbin/dockerd (deleted)")
-    seen = host.look()
+    seen = host.run_probe()
     assert seen.program == "/usr/sbin/dockerd"
     assert seen.arguments[1:4] == ("-H", "fd://", "--label=a b")
     assert "\x1b" not in seen.arguments[4]
@@ -94,35 +94,35 @@ def test_a_daemon_that_runs_its_program_its_words_and_what_is_on_it(host: Probed
 
 
 @pytest.mark.parametrize("written", [True, False])
-def test_what_a_daemon_has_read_is_what_was_there_before_it_began(host: Probed, written: bool) -> None:
+def test_what_a_daemon_has_read_is_what_was_there_before_it_began(host: ProbedHostFolder, written: bool) -> None:
     host.runs()
     host.options.write_text('{"debug": true}')
     # its inode is of now, and so later than the daemon
-    assert host.look().in_force is None
+    assert host.run_probe().in_force is None
     (host.root / "run/rigwright-docker").write_text(
         '0123\n{"debug": false}\n' if written else '0000\n{"debug": false}\n'
     )
-    assert host.look().in_force == ('{"debug": false}' if written else None)
+    assert host.run_probe().in_force == ('{"debug": false}' if written else None)
     host.options.unlink()
-    assert host.look().in_force == ('{"debug": false}' if written else "")
+    assert host.run_probe().in_force == ('{"debug": false}' if written else "")
 
 
-def test_options_with_their_mode_and_what_is_no_file(host: Probed) -> None:
+def test_options_with_their_mode_and_what_is_no_file(host: ProbedHostFolder) -> None:
     host.options.write_text('{"debug": true}')
     host.options.chmod(0o600)
-    seen = host.look()
+    seen = host.run_probe()
     assert (seen.options, seen.mode, seen.odd) == ('{"debug": true}', 0o600, "")
     host.options.rename(host.root / "elsewhere.json")
     host.options.symlink_to(host.root / "elsewhere.json")
-    assert (host.look().options, host.look().odd) == (None, "a link")
+    assert (host.run_probe().options, host.run_probe().odd) == (None, "a link")
     host.options.unlink()
     host.options.mkdir()
-    assert (host.look().options, host.look().odd) == (None, "no file")
+    assert (host.run_probe().options, host.run_probe().odd) == (None, "no file")
 
 
-def test_options_without_end_are_cut_and_so_refused(host: Probed) -> None:
+def test_options_without_end_are_cut_and_so_refused(host: ProbedHostFolder) -> None:
     host.options.write_text(json.dumps({"labels": ["x" * (2 << 20)]}))
-    assert len(host.look().options or "") == 1 << 20
+    assert len(host.run_probe().options or "") == 1 << 20
 
 
 @pytest.mark.parametrize(
@@ -137,24 +137,26 @@ def test_options_without_end_are_cut_and_so_refused(host: Probed) -> None:
         ("other.yaml", "kind: vendor.com/net\n", False),
     ],
 )
-def test_specs_of_others_in_whatever_way_they_are_written(host: Probed, name: str, text: str, seen: bool) -> None:
+def test_specs_of_others_in_whatever_way_they_are_written(
+    host: ProbedHostFolder, name: str, text: str, seen: bool
+) -> None:
     (host.root / "etc/cdi" / name).write_text(text)
     (host.root / "run/cdi/nvidia.yaml").write_text("kind: nvidia.com/gpu\n")
-    found = [path.removeprefix(str(host.root)) for path in host.look().foreign_specs]
+    found = [path.removeprefix(str(host.root)) for path in host.run_probe().foreign_specs]
     assert found == ([f"/etc/cdi/{name}"] if seen else [])
 
 
-def test_a_snap_of_docker(host: Probed) -> None:
+def test_a_snap_of_docker(host: ProbedHostFolder) -> None:
     (host.root / "snap/bin").mkdir()
-    assert not host.look().snap
+    assert not host.run_probe().snap
     (host.root / "snap/bin/docker").touch()
-    assert host.look().snap
+    assert host.run_probe().snap
 
 
-def test_a_source_that_apt_cannot_read_leaves_all_but_candidates(host: Probed) -> None:
-    whole = host.look()
-    stand_in(host.root / "bin", "apt-cache", "echo 'E: Malformed entry 1' >&2; exit 100")
-    found = host.look()
+def test_a_source_that_apt_cannot_read_leaves_all_but_candidates(host: ProbedHostFolder) -> None:
+    whole = host.run_probe()
+    write_stand_in(host.root / "bin", "apt-cache", "echo 'E: Malformed entry 1' >&2; exit 100")
+    found = host.run_probe()
     assert found == replace(
         whole,
         candidates=MappingProxyType({}),

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from checks.survey.host import containers
-from lab.nvidia import toolkit
+from lab.nvidia import container_packages
 from rigwright.engines.image.bundle import edits
 from rigwright.render import render
-from tests.unit import programs
-from tests.unit.scripts import stand_in
+from tests.unit import short_programs
+from tests.unit.rendered_scripts import write_stand_in
 
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 UUIDS = ("GPU-aaaaaaaa-0000-0000-0000-000000000001", "GPU-aaaaaaaa-0000-0000-0000-000000000002")
@@ -27,18 +27,22 @@ class CardHost:
         self.root = root
         for name in (LIBRARIES, "proc/driver/nvidia", "run/cdi", "bin", "usr/bin"):
             (root / name).mkdir(parents=True)
-        (made,) = [deb for deb in toolkit.toolkit("1.20.0") if deb.name == "nvidia-container-toolkit-base"]
+        (made,) = [
+            deb for deb in container_packages.toolkit_packages("1.20.0") if deb.name == "nvidia-container-toolkit-base"
+        ]
         text = str(made.files["usr/bin/nvidia-ctk"])
         for place in ("/usr/lib/", "/proc/driver/", "/run/cdi/", "/usr/bin/nvidia-smi", "/usr/bin/nvidia-cdi-hook"):
             text = text.replace(f" {place}", f" {root}{place}")
         # a device is any file here
-        stand_in(root / "bin", "nvidia-ctk", text.replace("-c ", "-e ").replace("#!/bin/sh\n", ""))
-        stand_in(root / "bin", "nvidia-smi", f'[ -e {root}/answers ] && echo "$(cat {root}/cards)"')
+        write_stand_in(root / "bin", "nvidia-ctk", text.replace("-c ", "-e ").replace("#!/bin/sh\n", ""))
+        write_stand_in(root / "bin", "nvidia-smi", f'[ -e {root}/answers ] && echo "$(cat {root}/cards)"')
         found = f"ls {root}/{LIBRARIES}/libcuda.so.* | sed 's,^,\tlibcuda.so.1 (libc6\\,x86-64) => ,'"
-        stand_in(root / "bin", "ldconfig", found)
+        write_stand_in(root / "bin", "ldconfig", found)
         for name in ("modprobe", "sleep"):
-            stand_in(root / "bin", name, f'echo "{name} $*" >> {root}/asked; [ ! -e {root}/late ] || . {root}/late')
-        stand_in(root / "usr/bin", "nvidia-cdi-hook", "true")
+            write_stand_in(
+                root / "bin", name, f'echo "{name} $*" >> {root}/asked; [ ! -e {root}/late ] || . {root}/late'
+            )
+        write_stand_in(root / "usr/bin", "nvidia-cdi-hook", "true")
         self.driver("595.58.03")
         self.cards(*UUIDS)
 
@@ -61,7 +65,7 @@ class CardHost:
         for place in ("/proc/driver/", "/run/rigwright-cdi"):
             script = script.replace(f" {place}", f" {self.root}{place}")
         script = script.replace("PATH=/usr/local/sbin", f"PATH={self.root}/bin:/usr/local/sbin")
-        return programs.run(["sh", "-c", script], env={"PATH": os.environ["PATH"]})
+        return short_programs.run_program(["sh", "-c", script], env={"PATH": os.environ["PATH"]})
 
     @property
     def spec(self) -> Path:
@@ -73,7 +77,7 @@ def host(tmp_path: Path) -> CardHost:
     return CardHost(tmp_path)
 
 
-def seen(host: CardHost) -> dict[str, object]:
+def survey_specs(host: CardHost) -> dict[str, object]:
     """What the survey finds in the folder of specs."""
     (found,) = containers.specs([f"{host.root}/run/cdi"])
     return found
@@ -82,7 +86,7 @@ def seen(host: CardHost) -> dict[str, object]:
 def test_a_spec_names_the_driver_that_is_loaded_and_each_card(host: CardHost) -> None:
     done = host.refresh()
     assert (done.returncode, done.stderr) == (0, "")
-    found = seen(host)
+    found = survey_specs(host)
     assert (found["kind"], found["missing"]) == ("nvidia.com/gpu", [])
     assert {*UUIDS, "all", "0", "1"} <= set(found["names"])  # type: ignore[call-overload]
     assert f"{host.root}/{LIBRARIES}/libcuda.so.595.58.03" in found["paths"]  # type: ignore[operator]
@@ -102,11 +106,11 @@ def test_another_driver_or_another_card_is_another_spec(host: CardHost) -> None:
     host.driver("595.71.05")
     assert host.refresh().returncode == 0
     assert "libcuda.so.595.71.05" in host.spec.read_text()
-    assert seen(host)["missing"] == []
+    assert survey_specs(host)["missing"] == []
     other = "GPU-bbbbbbbb-0000-0000-0000-000000000003"
     host.cards(UUIDS[0], other)
     assert host.refresh().returncode == 0
-    assert other in seen(host)["names"]  # type: ignore[operator]
+    assert other in survey_specs(host)["names"]  # type: ignore[operator]
 
 
 def test_cards_that_come_late_are_waited_for(host: CardHost) -> None:
@@ -153,9 +157,9 @@ def test_a_spec_that_is_not_whole_does_not_take_the_place_of_one(host: CardHost)
 def test_a_device_file_that_is_gone_is_another_spec(host: CardHost) -> None:
     host.refresh()
     host.spec.write_text(host.spec.read_text().replace("deviceNodes:\n", "deviceNodes:\n  - path: /dev/gone\n", 1))
-    assert seen(host)["missing"] == ["/dev/gone"]
+    assert survey_specs(host)["missing"] == ["/dev/gone"]
     assert host.refresh().returncode == 0
-    assert seen(host)["missing"] == []
+    assert survey_specs(host)["missing"] == []
 
 
 def test_a_path_in_a_spec_is_no_program(host: CardHost) -> None:
@@ -179,7 +183,7 @@ def test_a_folder_in_place_of_the_spec_is_said(host: CardHost) -> None:
 def test_what_a_card_says_in_place_of_its_name_is_no_card(host: CardHost) -> None:
     host.cards(UUIDS[0], "[Unknown Error]")
     assert host.refresh().returncode == 0
-    assert UUIDS[0] in seen(host)["names"]  # type: ignore[operator]
+    assert UUIDS[0] in survey_specs(host)["names"]  # type: ignore[operator]
 
 
 def test_a_driver_with_three_digits_in_its_middle_is_read_whole(tmp_path: Path) -> None:
@@ -191,9 +195,9 @@ def test_a_driver_with_three_digits_in_its_middle_is_read_whole(tmp_path: Path) 
 
 def test_the_stand_ins_spec_says_the_same_in_both_formats(host: CardHost) -> None:
     host.refresh()
-    known, at = seen(host), host.root / "cards.json"
+    known, at = survey_specs(host), host.root / "cards.json"
     words = [str(host.root / "bin/nvidia-ctk"), "--quiet", "cdi", "generate", "--format=json", f"--output={at}"]
-    programs.run(words, env={"PATH": f"{host.root}/bin:{os.environ['PATH']}"})
+    short_programs.run_program(words, env={"PATH": f"{host.root}/bin:{os.environ['PATH']}"})
     said = json.loads(at.read_text())
     assert {one["name"] for one in said["devices"]} == set(known["names"])  # type: ignore[call-overload]
     (_, added) = edits(said, ["nvidia.com/gpu=0"])

@@ -10,65 +10,78 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from checks import Drift, test_cuda_toolkit
+from checks import CheckDifference, test_cuda_toolkit
+from checks.survey.answers import SurveyAnswers
 from checks.survey.patched import PATCHED
 from checks.survey.programs import COMPILER as COMPILED_BY
 from checks.survey.programs import PROGRAMS
-from checks.survey.section import Scene
-from checks.survey.taken import Survey
-from checks.survey.trees import Tree
+from checks.survey.section import SurveyScope
+from checks.survey.trees import InstalledTree
 from checks.test_cuda_toolkit import test_compiler as check_compiler
 from cli import main
-from cli.resolving.patching import of_rigs
-from rigwright.engines.llama_cpp.build import Build, build
+from cli.lock_resolver.patch_validation import collect_patched
+from rigwright.engines.llama_cpp.build import Build, plan_build
 from rigwright.model.facts import HostFacts
 from rigwright.model.nvidia.toolkit import Toolkit
 from rigwright.model.rig import PATCHED_TOOLKIT, Rig
-from rigwright.nvidia.cuda.compilers import glibc_refusals
-from rigwright.nvidia.cuda.toolkit import COMPILER, toolkit
-from rigwright.patches.keys import PatchKeys, Target
-from rigwright.patches.patch import Patch, load
+from rigwright.nvidia.cuda.toolkit import COMPILER, plan_toolkit
+from rigwright.nvidia.cuda.toolkit_validation import glibc_refusals
+from rigwright.patches.keys import PatchKeys, PatchTarget
+from rigwright.patches.patch import Patch, load_patches
 from rigwright.paths import ROOT
-from rigwright.plan.desired import desired
-from rigwright.plan.plan import plan
-from rigwright.plan.preflight import refusals
-from rigwright.serving.activation import surplus
-from rigwright.serving.generation import generation
-from rigwright.serving.live import Served
+from rigwright.plan.deploy_plan import plan_deploy
+from rigwright.plan.plan_inputs import build_target_state
+from rigwright.plan.preflight import find_refusals
+from rigwright.serving.activation import find_surplus
+from rigwright.serving.generation import build_generation
+from rigwright.serving.observed import ObservedServing
 from rigwright.supply.lock import Artefact, Lock
-from tests.unit.checking import red_of, taken
-from tests.unit.patch_samples import AFTER, sha256, write
-from tests.unit.samples import GIB, NOW, card, engine, facts, instance, rig, wheel
-from tests.unit.scripts import TOOLS
+from tests.unit.check_runner import collect_answers, red_checks
+from tests.unit.patch_samples import AFTER, text_sha256, write_patch
+from tests.unit.rendered_scripts import TOOLS
+from tests.unit.samples import (
+    GIB,
+    NOW,
+    sample_card,
+    sample_engine,
+    sample_facts,
+    sample_instance,
+    sample_rig,
+    sample_wheel,
+)
 
 WHEELS: tuple[Artefact, ...] = (
-    wheel(COMPILER, version="13.0.88", group="cuda"),
-    wheel("nvidia-cublas", version="13.1.0.3", group="cuda", size=400_000_000),
+    sample_wheel(COMPILER, version="13.0.88", group="cuda"),
+    sample_wheel("nvidia-cublas", version="13.1.0.3", group="cuda", size=400_000_000),
 )
 
 
-def made(*, root: str | None = None, cuda: tuple[Artefact, ...] = WHEELS, cards: tuple[int, ...] = (0,)) -> Rig:
+def single_card_rig(
+    *, root: str | None = None, cuda: tuple[Artefact, ...] = WHEELS, cards: tuple[int, ...] = (0,)
+) -> Rig:
     """A rig with one card."""
-    return rig(instance(cards=cards), cards=(card("8.6"),), cuda_root=root, cuda=cuda)
+    return sample_rig(sample_instance(cards=cards), cards=(sample_card("8.6"),), cuda_root=root, cuda=cuda)
 
 
-def ours(cuda: tuple[Artefact, ...] = WHEELS) -> Toolkit:
-    found = toolkit(made(cuda=cuda), facts())
+def locked_toolkit(cuda: tuple[Artefact, ...] = WHEELS) -> Toolkit:
+    found = plan_toolkit(single_card_rig(cuda=cuda), sample_facts())
     assert found is not None
     return found
 
 
 def builds(one: Rig) -> dict[str, Build]:
-    return {"plain": build(one, "plain", engine(), facts())}
+    return {"plain": plan_build(one, "plain", sample_engine(), sample_facts())}
 
 
 def test_without_an_instance_on_a_card_there_is_none() -> None:
-    assert toolkit(made(cards=()), facts()) is None
-    assert build(made(cards=()), "plain", engine(), facts()).toolkit is None
+    assert plan_toolkit(single_card_rig(cards=()), sample_facts()) is None
+    assert plan_build(single_card_rig(cards=()), "plain", sample_engine(), sample_facts()).toolkit is None
 
 
 def test_an_operators_own_is_used_as_it_is() -> None:
-    assert toolkit(made(root="/opt/cuda"), facts(cuda_version="12.9")) == Toolkit("/opt/cuda", "12.9")
+    assert plan_toolkit(single_card_rig(root="/opt/cuda"), sample_facts(cuda_version="12.9")) == Toolkit(
+        "/opt/cuda", "12.9"
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,9 +95,9 @@ def test_an_operators_own_is_used_as_it_is() -> None:
     ],
 )
 def test_a_compiler_that_is_known_to_be_broken_builds_nothing(nvcc: str, refusal: str) -> None:
-    one = made(root="/opt/cuda")
-    host = facts(cuda_version="13.2", nvcc=nvcc, pci_cards=(("0000:01:00.0", "10de:2204"),))
-    found = refusals(desired(one, host), NOW)
+    one = single_card_rig(root="/opt/cuda")
+    host = sample_facts(cuda_version="13.2", nvcc=nvcc, pci_cards=(("0000:01:00.0", "10de:2204"),))
+    found = find_refusals(build_target_state(one, host), NOW)
     assert [reason.startswith(refusal) for reason in found] == [True] * bool(refusal)
 
 
@@ -98,30 +111,30 @@ def test_a_compiler_that_is_known_to_be_broken_builds_nothing(nvcc: str, refusal
 )
 def test_a_check_asks_the_compiler_that_is_there(said: str, found: str) -> None:
     """K02."""
-    one = made(root="/opt/cuda")
-    wanted = desired(one, facts())
-    question = PROGRAMS.asks(Scene(one, wanted))
+    one = single_card_rig(root="/opt/cuda")
+    wanted = build_target_state(one, sample_facts())
+    question = PROGRAMS.asks(SurveyScope(one, wanted))
     assert isinstance(question, dict) and question[COMPILED_BY][-2:] == ["/opt/cuda/bin/nvcc", "--version"]
-    survey = Survey({"programs": {"told": {COMPILED_BY: {"status": 0, "text": said}}}})
+    survey = SurveyAnswers({"programs": {"told": {COMPILED_BY: {"status": 0, "text": said}}}})
     if found:
-        with pytest.raises(Drift, match=re.escape(found)):
+        with pytest.raises(CheckDifference, match=re.escape(found)):
             check_compiler(survey, one, wanted)
     else:
         check_compiler(survey, one, wanted)
-    none = made(cards=())
+    none = single_card_rig(cards=())
     with pytest.raises(pytest.skip.Exception, match="no instance uses a card"):
-        check_compiler(survey, none, desired(none, facts()))
+        check_compiler(survey, none, build_target_state(none, sample_facts()))
 
 
 def test_the_locks_compiler_is_held_to_the_same() -> None:
-    one = made(cuda=(wheel(COMPILER, version="13.2.78", group="cuda"), WHEELS[1]))
-    host = facts(pci_cards=(("0000:01:00.0", "10de:2204"),))
-    (found,) = refusals(desired(one, host), NOW)
+    one = single_card_rig(cuda=(sample_wheel(COMPILER, version="13.2.78", group="cuda"), WHEELS[1]))
+    host = sample_facts(pci_cards=(("0000:01:00.0", "10de:2204"),))
+    (found,) = find_refusals(build_target_state(one, host), NOW)
     assert found.startswith("the lock's nvcc 13.2.78 miscompiles low-bit quants")
 
 
 def test_ours_lies_in_a_folder_named_by_its_compilers_version_and_the_digest_of_its_wheels() -> None:
-    found = ours()
+    found = locked_toolkit()
     assert found.version == "13.0"
     assert found.folder.startswith("/opt/rigwright/cuda-13.0-")
     assert found.root == f"{found.folder}/site/nvidia/cu13"
@@ -131,43 +144,45 @@ def test_ours_lies_in_a_folder_named_by_its_compilers_version_and_the_digest_of_
 @pytest.mark.parametrize("change", [{"sha256": "d" * 64}, {"version": "13.1.0.4"}])
 def test_another_wheel_is_another_toolkit_and_another_build(change: dict[str, str]) -> None:
     other = (WHEELS[0], WHEELS[1].model_copy(update=change))
-    assert ours(other).folder != ours().folder
-    assert builds(made(cuda=other))["plain"].digest != builds(made())["plain"].digest
+    assert locked_toolkit(other).folder != locked_toolkit().folder
+    assert builds(single_card_rig(cuda=other))["plain"].digest != builds(single_card_rig())["plain"].digest
 
 
 def test_what_is_compiled_finds_it_there_and_nowhere_else() -> None:
-    options = builds(made())["plain"].options
-    root = ours().root
+    options = builds(single_card_rig())["plain"].options
+    root = locked_toolkit().root
     assert options["CMAKE_CUDA_COMPILER"] == f"{root}/bin/nvcc"
     assert (options["CUDAToolkit_ROOT"], options["CMAKE_BUILD_RPATH"]) == (root, f"{root}/lib64")
 
 
 def test_it_stays_as_long_as_a_generation_that_stands_on_it() -> None:
-    one = made()
-    wanted = generation(one, builds(one), TOOLS)
-    assert ours().folder in wanted.files["references"].splitlines()
-    there = Served(folders=frozenset([ours().folder, "/opt/rigwright/cuda-12.9-0123456789ab"]))
-    assert surplus(there, one, wanted, []).paths == ("/opt/rigwright/cuda-12.9-0123456789ab",)
+    one = single_card_rig()
+    wanted = build_generation(one, builds(one), TOOLS)
+    assert locked_toolkit().folder in wanted.files["references"].splitlines()
+    there = ObservedServing(folders=frozenset([locked_toolkit().folder, "/opt/rigwright/cuda-12.9-0123456789ab"]))
+    assert find_surplus(there, one, wanted, []).paths == ("/opt/rigwright/cuda-12.9-0123456789ab",)
     # an operator's own is never among them
-    theirs = made(root="/opt/cuda")
-    assert "cuda" not in generation(theirs, builds(theirs), TOOLS).files["references"]
+    theirs = single_card_rig(root="/opt/cuda")
+    assert "cuda" not in build_generation(theirs, builds(theirs), TOOLS).files["references"]
 
 
 def test_the_plan_says_what_is_fetched_for_it_once() -> None:
-    one = made()
-    steps = plan(desired(one, facts()), Served()).steps
+    one = single_card_rig()
+    steps = plan_deploy(build_target_state(one, sample_facts()), ObservedServing()).steps
     (step,) = [step for step in steps if step.role == "cuda_toolkit"]
     assert step.fetched_bytes == sum(wheel.size for wheel in WHEELS)
-    there = Served(folders=frozenset([ours().folder]))
-    assert "cuda_toolkit" not in [step.role for step in plan(desired(one, facts()), there).steps]
+    there = ObservedServing(folders=frozenset([locked_toolkit().folder]))
+    assert "cuda_toolkit" not in [
+        step.role for step in plan_deploy(build_target_state(one, sample_facts()), there).steps
+    ]
 
 
 def test_a_host_needs_room_for_ours_and_no_toolkit_of_its_own() -> None:
-    one = made()
-    host = facts(cuda_version="", pci_cards=(("0000:01:00.0", "10de:2204"),))
-    assert refusals(desired(one, host), NOW) == []
+    one = single_card_rig()
+    host = sample_facts(cuda_version="", pci_cards=(("0000:01:00.0", "10de:2204"),))
+    assert find_refusals(build_target_state(one, host), NOW) == []
     full = replace(host, disk_free_kib={**host.disk_free_kib, "/opt/rigwright": 2 * GIB})
-    (line,) = refusals(desired(one, full), NOW)
+    (line,) = find_refusals(build_target_state(one, full), NOW)
     assert line.startswith("/opt/rigwright has 2.0 GiB free, 3.0 GiB are required")
 
 
@@ -184,14 +199,14 @@ def patch(path: str = HEADER, name: str = "louder", version: str = "13.0.88", fi
         licence="Apache-2.0",
         until="13.2.2",
         diff="change.diff",
-        targets=(Target(path=path, before="a" * 64, after=sha256(AFTER)),),
+        targets=(PatchTarget(path=path, before="a" * 64, after=text_sha256(AFTER)),),
     )
     return Patch(name, keys, file)
 
 
-def patched(**changes: object) -> Rig:
-    crt = wheel("nvidia-cuda-crt", version="13.0.88", group="cuda")
-    return replace(made(cuda=(*WHEELS, crt)), toolkit_patches=(patch(),), **changes)  # type: ignore[arg-type]
+def patched_toolkit(**changes: object) -> Rig:
+    crt = sample_wheel("nvidia-cuda-crt", version="13.0.88", group="cuda")
+    return replace(single_card_rig(cuda=(*WHEELS, crt)), toolkit_patches=(patch(),), **changes)  # type: ignore[arg-type]
 
 
 OPERATORS = Toolkit("/opt/cuda", "13.0", nvcc="13.0.88")
@@ -201,34 +216,38 @@ LOCKED = Toolkit("/opt/x/site/nvidia/cu13", "13.0", "/opt/x", nvcc="13.0.88")
 @pytest.mark.parametrize(
     ("one", "host", "refusal"),
     [
-        (OPERATORS, facts(glibc="2.41", bare_functions=frozenset({"rsqrt"})), ""),
+        (OPERATORS, sample_facts(glibc="2.41", bare_functions=frozenset({"rsqrt"})), ""),
         (
             OPERATORS,
-            facts(glibc="2.42", bare_functions=frozenset({"rsqrt"})),
+            sample_facts(glibc="2.42", bare_functions=frozenset({"rsqrt"})),
             "nvcc 13.0.88 at /opt/cuda compiles nothing",
         ),
         (
             OPERATORS,
-            facts(glibc="2.43", bare_functions=frozenset({"rsqrt", "sinpi"})),
+            sample_facts(glibc="2.43", bare_functions=frozenset({"rsqrt", "sinpi"})),
             "declares rsqrt and sinpi without",
         ),
-        (OPERATORS, facts(glibc="2.41", bare_functions=frozenset({"rsqrt", "sinpi"})), "declares sinpi without"),
+        (OPERATORS, sample_facts(glibc="2.41", bare_functions=frozenset({"rsqrt", "sinpi"})), "declares sinpi without"),
         (
             OPERATORS,
-            facts(glibc="2.43", bare_functions=frozenset({"rsqrt"})),
+            sample_facts(glibc="2.43", bare_functions=frozenset({"rsqrt"})),
             "or omit cuda_root to install a patched one",
         ),
         # an operator's header that has been mended, of whatever version
-        (OPERATORS, facts(glibc="2.43"), ""),
+        (OPERATORS, sample_facts(glibc="2.43"), ""),
         # another C library has no such version
-        (OPERATORS, facts(glibc="", bare_functions=frozenset({"rsqrt"})), ""),
-        (LOCKED, facts(glibc="2.43"), "the lock's nvcc 13.0.88 compiles nothing with glibc 2.43"),
-        (LOCKED, facts(glibc="2.41"), ""),
-        (replace(LOCKED, nvcc="13.1.115"), facts(glibc="2.43"), "declares rsqrt without"),
-        (replace(LOCKED, nvcc="12.9.86"), facts(glibc="2.41"), "declares sinpi without"),
-        (replace(LOCKED, nvcc="13.2.86"), facts(glibc="2.43"), ""),
-        (replace(LOCKED, patches=(patch(),)), facts(glibc="2.43"), ""),
-        (replace(LOCKED, patches=(patch("nvidia/cu13/include/crt/mma.h"),)), facts(glibc="2.43"), "declares rsqrt"),
+        (OPERATORS, sample_facts(glibc="", bare_functions=frozenset({"rsqrt"})), ""),
+        (LOCKED, sample_facts(glibc="2.43"), "the lock's nvcc 13.0.88 compiles nothing with glibc 2.43"),
+        (LOCKED, sample_facts(glibc="2.41"), ""),
+        (replace(LOCKED, nvcc="13.1.115"), sample_facts(glibc="2.43"), "declares rsqrt without"),
+        (replace(LOCKED, nvcc="12.9.86"), sample_facts(glibc="2.41"), "declares sinpi without"),
+        (replace(LOCKED, nvcc="13.2.86"), sample_facts(glibc="2.43"), ""),
+        (replace(LOCKED, patches=(patch(),)), sample_facts(glibc="2.43"), ""),
+        (
+            replace(LOCKED, patches=(patch("nvidia/cu13/include/crt/mma.h"),)),
+            sample_facts(glibc="2.43"),
+            "declares rsqrt",
+        ),
     ],
 )
 def test_a_toolkit_that_compiles_nothing_with_this_c_library_is_refused(
@@ -240,69 +259,73 @@ def test_a_toolkit_that_compiles_nothing_with_this_c_library_is_refused(
 
 def test_it_is_refused_before_anything_is_fetched_and_a_check_finds_it_later() -> None:
     """A host whose C library was upgraded turns K02 red."""
-    one = made(root="/opt/cuda")
+    one = single_card_rig(root="/opt/cuda")
     cards = (("0000:01:00.0", "10de:2204"),)
-    host = facts(nvcc="13.0.88", glibc="2.43", bare_functions=frozenset({"rsqrt"}), pci_cards=cards)
-    (line,) = refusals(desired(one, host), NOW)
+    host = sample_facts(nvcc="13.0.88", glibc="2.43", bare_functions=frozenset({"rsqrt"}), pci_cards=cards)
+    (line,) = find_refusals(build_target_state(one, host), NOW)
     assert line.startswith("nvcc 13.0.88 at /opt/cuda compiles nothing with glibc 2.43: its crt/math_functions.h")
     said = "Cuda compilation tools, release 13.0, V13.0.88\n"
-    survey = Survey({"programs": {"told": {COMPILED_BY: {"status": 0, "text": said}}}})
-    with pytest.raises(Drift, match="compiles nothing with glibc"):
-        check_compiler(survey, one, desired(one, host))
+    survey = SurveyAnswers({"programs": {"told": {COMPILED_BY: {"status": 0, "text": said}}}})
+    with pytest.raises(CheckDifference, match="compiles nothing with glibc"):
+        check_compiler(survey, one, build_target_state(one, host))
 
 
 def test_the_shipped_toolkit_compiles_with_every_c_library() -> None:
-    shipped = load([ROOT / "patches"])["nvcc-rsqrt-glibc"]
-    assert glibc_refusals(replace(LOCKED, patches=(shipped,)), facts(glibc="2.43")) == []
+    shipped = load_patches([ROOT / "patches"])["nvcc-rsqrt-glibc"]
+    assert glibc_refusals(replace(LOCKED, patches=(shipped,)), sample_facts(glibc="2.43")) == []
 
 
 def test_a_patch_makes_another_toolkit_and_other_builds_for_cards_alone() -> None:
-    plain, one = replace(patched(), toolkit_patches=()), patched()
-    found, bare = toolkit(one, facts()), toolkit(plain, facts())
+    plain, one = replace(patched_toolkit(), toolkit_patches=()), patched_toolkit()
+    found, bare = plan_toolkit(one, sample_facts()), plan_toolkit(plain, sample_facts())
     assert found is not None and bare is not None
     assert found.folder != bare.folder
-    assert found.patched_files == {f"{found.folder}/site/{HEADER}": sha256(AFTER)}
+    assert found.patched_files == {f"{found.folder}/site/{HEADER}": text_sha256(AFTER)}
     assert builds(one)["plain"].digest != builds(plain)["plain"].digest
-    processors = [replace(each, instances=(instance(cards=()),)) for each in (one, plain)]
+    processors = [replace(each, instances=(sample_instance(cards=()),)) for each in (one, plain)]
     assert len({builds(each)["plain"].digest for each in processors}) == 1
     assert one.patches == {PATCHED_TOOLKIT: (patch(),)}
-    (step,) = [one_ for one_ in plan(desired(one, facts()), Served()).steps if one_.role == "cuda_toolkit"]
+    (step,) = [
+        one_
+        for one_ in plan_deploy(build_target_state(one, sample_facts()), ObservedServing()).steps
+        if one_.role == "cuda_toolkit"
+    ]
     assert "CUDA toolkit 13.0, patched by louder" in str(step)
 
 
 def test_a_check_compares_what_is_patched_with_what_its_patch_makes(tmp_path: Path) -> None:
     """K01, where root's record has the changed file, too."""
-    one = patched()
+    one = patched_toolkit()
     one = replace(one, roots=one.roots.model_copy(update={"software": str(tmp_path)}))
-    wanted = desired(one, facts())
+    wanted = build_target_state(one, sample_facts())
     assert wanted.toolkit is not None
     file = Path(*wanted.toolkit.patched_files)
     file.parent.mkdir(parents=True)
-    tree = vars(Tree(wanted.toolkit.folder, True, "", [], 0, ""))
+    tree = vars(InstalledTree(wanted.toolkit.folder, True, "", [], 0, ""))
     trees = {"trees": [tree], "beside": [], "gone": [], "distributions": {}}
 
     def red() -> str:
-        answer = taken({"patched": (20.0, PATCHED.asks(Scene(one, wanted)))})
+        answer = collect_answers({"patched": (20.0, PATCHED.asks(SurveyScope(one, wanted)))})
         answer["trees"] = {"told": trees}
-        return red_of(test_cuda_toolkit, Survey(answer), desired=wanted).get("K01", "")
+        return red_checks(test_cuda_toolkit, SurveyAnswers(answer), desired=wanted).get("K01", "")
 
     file.write_text(AFTER)
     assert red() == ""
     file.write_text("other")
-    assert f"expected {file}: {sha256(AFTER)}" in red()
+    assert f"expected {file}: {text_sha256(AFTER)}" in red()
     file.unlink()
     assert f"found {file}: nothing" in red()
 
 
 def test_a_lock_judges_an_operators_toolkit_and_asks_no_index_for_the_shipped_one() -> None:
     shipped = tuple(Lock.load([ROOT / "locks"]).groups["cuda"])
-    own = load([ROOT / "patches"])["nvcc-rsqrt-glibc"]
-    one = replace(patched(), toolkit_patches=(own,))
-    assert of_rigs([one], {"cuda": shipped}) == []
-    (other,) = of_rigs([one], {"cuda": one.cuda})
+    own = load_patches([ROOT / "patches"])["nvcc-rsqrt-glibc"]
+    one = replace(patched_toolkit(), toolkit_patches=(own,))
+    assert collect_patched([one], {"cuda": shipped}) == []
+    (other,) = collect_patched([one], {"cuda": one.cuda})
     assert (other.what, other.versions["nvidia-cuda-crt"]) == (PATCHED_TOOLKIT, "13.0.88")
-    (mine,) = of_rigs([patched()], {"cuda": shipped})
-    row = mine.row(mine.patches[0])
+    (mine,) = collect_patched([patched_toolkit()], {"cuda": shipped})
+    row = mine.locked_row(mine.patches[0])
     assert row is not None and row.name == "nvidia-cuda-crt"
 
 
@@ -341,9 +364,9 @@ def test_patches_that_a_toolkit_cannot_have_are_refused_while_the_inventory_load
     (tmp_path / "catalog").mkdir()
     (tmp_path / "catalog/mine.toml").write_text(INPUT.replace("NAME", name).replace("PATCH", patch_))
     (tmp_path / "rig.py").write_text(INVENTORY)
-    target = {"path": HEADER, "before": "a" * 64, "after": sha256(AFTER), "file": "words"}
+    target = {"path": HEADER, "before": "a" * 64, "after": text_sha256(AFTER), "file": "words"}
     head = {"of": "nvidia-cuda-crt", "versions": ["13.1.115"], "diff": None, "targets": [target]}
-    write(tmp_path / "patches/louder", {"words": AFTER}, **head)
+    write_patch(tmp_path / "patches/louder", {"words": AFTER}, **head)
     done = CliRunner().invoke(main, ["patches", str(tmp_path / "rig.py")])
     assert done.exit_code != 0
     assert found in " ".join(done.output.split()), done.output
@@ -365,9 +388,9 @@ def test_a_patch_of_the_toolkit_changes_no_program_that_root_runs(
     (tmp_path / "catalog").mkdir()
     (tmp_path / "catalog/cuda.toml").write_text(INPUT.replace("NAME", "cuda").replace("PATCH", "fast-nvcc"))
     (tmp_path / "rig.py").write_text(INVENTORY)
-    target = {"path": path, "before": "a" * 64, "after": sha256(AFTER), "file": "words"}
+    target = {"path": path, "before": "a" * 64, "after": text_sha256(AFTER), "file": "words"}
     versions = [next(one.version for one in Lock.load([ROOT / "locks"]).groups["cuda"] if one.name == of)]
-    write(tmp_path / "patches/fast-nvcc", {"words": AFTER}, of=of, versions=versions, diff=None, targets=[target])
+    write_patch(tmp_path / "patches/fast-nvcc", {"words": AFTER}, of=of, versions=versions, diff=None, targets=[target])
     done = CliRunner().invoke(main, ["patches", str(tmp_path / "rig.py")])
     said = (
         f"{tmp_path}/patches/fast-nvcc/patch.toml: targets.{path}: a patch of the CUDA toolkit may change files below"

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from rigwright.debs.simulation import Simulation, objections, parse, read
+from rigwright.debs.simulation import AptSimulation, find_transaction_problems, parse_simulation, read_simulation
 from rigwright.debs.sources import SourceFile
-from rigwright.delivery.network import network
-from rigwright.model.debs.group import differing
-from rigwright.model.debs.versions import numbers, upstream
+from rigwright.delivery.network import job_network
+from rigwright.model.debs.group import find_version_differences
+from rigwright.model.debs.versions import leading_numbers, upstream_version
 from rigwright.render import render
-from tests.unit import programs
-from tests.unit.apt_lines import simulated
-from tests.unit.containing import FOUR, KEY, docker, toolkit
-from tests.unit.driver_jobs import APT_GET, DPKG, DPKG_QUERY, FILES, HERE
-from tests.unit.samples import rig
-from tests.unit.scripts import stand_in
+from tests.unit import short_programs
+from tests.unit.apt_simulation import simulation_lines
+from tests.unit.container_samples import FOUR, KEY, docker_group, toolkit_group
+from tests.unit.driver_job_host import APT_GET, DPKG, DPKG_QUERY, FILES, HERE
+from tests.unit.rendered_scripts import write_stand_in
+from tests.unit.samples import sample_rig
 
 
 @pytest.mark.parametrize(
@@ -37,27 +37,27 @@ from tests.unit.scripts import stand_in
     ],
 )
 def test_what_a_maker_calls_a_version(version: str, said: str, counts: tuple[int, ...]) -> None:
-    assert (upstream(version), numbers(version)) == (said, counts)
+    assert (upstream_version(version), leading_numbers(version)) == (said, counts)
 
 
 def test_a_set_of_packages_has_one_name_for_its_files_whatever_its_version() -> None:
-    one, other = docker(), docker()
-    assert one.kept == other.kept
-    assert one.kept.startswith("28.5.2-")
+    one, other = docker_group(), docker_group()
+    assert one.store_name == other.store_name
+    assert one.store_name.startswith("28.5.2-")
     row = other.packages["containerd.io"]
     other.packages["containerd.io"] = row.model_copy(update={"sha256": "f" * 64})
-    assert one.kept != other.kept
+    assert one.store_name != other.store_name
 
 
 def test_a_pin_is_of_one_version_a_package() -> None:
-    records = toolkit().pin(990).split("\n\n")
+    records = toolkit_group().render_pin(990).split("\n\n")
     assert [record.splitlines()[0] for record in records] == [f"Package: {name}" for name in FOUR]
     assert {record.splitlines()[1] for record in records} == {"Pin: version 1.20.0-1"}
 
 
 def test_what_differs_is_said_by_the_makers_versions() -> None:
     there = dict.fromkeys(FOUR[:2], "1.20.0-1") | {FOUR[2]: "1.19.1-1"}
-    assert differing(toolkit(), there) == [
+    assert find_version_differences(toolkit_group(), there) == [
         f"{FOUR[2]} is 1.19.1, not 1.20.0",
         f"{FOUR[3]} is not installed, not 1.20.0",
     ]
@@ -92,7 +92,9 @@ def test_what_differs_is_said_by_the_makers_versions() -> None:
 def test_a_transaction_is_judged_before_it_happens(
     lines: list[str], offered: tuple[tuple[str, str], ...], removed: tuple[str, ...], said: list[str]
 ) -> None:
-    found = objections(parse(simulated(lines), Simulation, offered), toolkit(), removed)
+    found = find_transaction_problems(
+        parse_simulation(simulation_lines(lines), AptSimulation, offered), toolkit_group(), removed
+    )
     assert len(found) == len(said)
     for one, begins in zip(found, said, strict=True):
         assert one.startswith(begins)
@@ -100,7 +102,7 @@ def test_a_transaction_is_judged_before_it_happens(
 
 def test_what_a_looking_job_tells_is_of_its_shape_or_refused() -> None:
     with pytest.raises(ValueError, match="nothing that was asked for"):
-        read(["Inst x (1 y [amd64])"], Simulation)
+        read_simulation(["Inst x (1 y [amd64])"], AptSimulation)
 
 
 @pytest.mark.parametrize(
@@ -124,15 +126,15 @@ def test_the_archives_that_a_file_of_sources_names(path: str, text: str, address
     assert SourceFile(path, text).addresses() == addresses
 
 
-class Job:
+class DebsJobHost:
     """A folder that stands in for a host on which packages are brought, with stand-ins for apt and dpkg."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         for name, text in {"apt-get": APT_GET, "dpkg": DPKG, "dpkg-query": DPKG_QUERY}.items():
-            stand_in(root / "bin", name, text)
-        stand_in(root / "bin", "apt-cache", f"{HERE}; cat offered")
-        stand_in(root / "bin", "sleep", "true")
+            write_stand_in(root / "bin", name, text)
+        write_stand_in(root / "bin", "apt-cache", f"{HERE}; cat offered")
+        write_stand_in(root / "bin", "sleep", "true")
         for folder in ("archive", "tmp"):
             (root / folder).mkdir()
         for name in (*FILES, "refuses"):
@@ -147,7 +149,7 @@ class Job:
     def run(self, name: str, **changes: Any) -> subprocess.CompletedProcess[str]:
         """Run a job."""
         values: dict[str, Any] = {
-            "network": network(rig(mirrors={})),
+            "network": job_network(sample_rig(mirrors={})),
             "ledger": self.root / "owned",
             "component": "",
             "source_files": ((str(self.root / "x.sources"), "the archive of x"),),
@@ -165,28 +167,32 @@ class Job:
             "fresh": list(FOUR),
         }
         environment = {"PATH": f"{self.root}/bin:{os.environ['PATH']}", "TMPDIR": f"{self.root}/tmp"}
-        return programs.run(["sh", "-c", render(f"debs/{name}.sh.j2", **values | changes)], env=environment)
+        return short_programs.run_program(
+            ["sh", "-c", render(f"debs/{name}.sh.j2", **values | changes)], env=environment
+        )
 
     @property
-    def asked(self) -> list[str]:
+    def recorded_commands(self) -> list[str]:
         return (self.root / "asked").read_text().splitlines()
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Job:
-    return Job(tmp_path)
+def job(tmp_path: Path) -> DebsJobHost:
+    return DebsJobHost(tmp_path)
 
 
-def test_our_archive_is_read_alone_and_strictly_before_the_others(job: Job) -> None:
-    (job.root / "simulated").write_text("\n".join(simulated(["Inst libnvidia-container1 (1.20.0-1 x [amd64])"])) + "\n")
+def test_our_archive_is_read_alone_and_strictly_before_the_others(job: DebsJobHost) -> None:
+    (job.root / "simulated").write_text(
+        "\n".join(simulation_lines(["Inst libnvidia-container1 (1.20.0-1 x [amd64])"])) + "\n"
+    )
     done = job.run("look")
     assert done.returncode == 0, done.stderr
-    assert job.asked[1:3] == ["update x.sources ", "update "]
-    how, seen = read((job.root / "done").read_text().splitlines(), Simulation)
+    assert job.recorded_commands[1:3] == ["update x.sources ", "update "]
+    how, seen = read_simulation((job.root / "done").read_text().splitlines(), AptSimulation)
     assert (how, seen.installed) == ("archive", (("libnvidia-container1", "", "1.20.0-1"),))
 
 
-def test_an_archive_that_cannot_be_verified_ends_it(job: Job) -> None:
+def test_an_archive_that_cannot_be_verified_ends_it(job: DebsJobHost) -> None:
     (job.root / "broken").write_text("^update x.sources\n")
     done = job.run("look")
     assert done.returncode == 1
@@ -195,32 +201,32 @@ def test_an_archive_that_cannot_be_verified_ends_it(job: Job) -> None:
     assert not (job.root / "done").exists()
 
 
-def test_locked_packages_are_compared_kept_and_written_down(job: Job) -> None:
+def test_locked_packages_are_compared_kept_and_written_down(job: DebsJobHost) -> None:
     done = job.run("install")
     assert done.returncode == 0, done.stdout + done.stderr
     kept = job.root / "store/1.20.0-abc"
     assert len((kept / "SHA256SUMS").read_text().splitlines()) == 4
     assert (job.root / "owned").read_text().splitlines() == ["package curl", *(f"package {name}" for name in FOUR)]
-    assert [line.split()[0] for line in job.asked] == ["fetch", "install"]
+    assert [line.split()[0] for line in job.recorded_commands] == ["fetch", "install"]
     assert (job.root / "done").exists()
     assert sorted(path.name for path in (job.root / "store").iterdir()) == ["1.20.0-abc"]
 
 
-def test_a_file_that_is_not_the_locked_one_is_not_installed(job: Job) -> None:
+def test_a_file_that_is_not_the_locked_one_is_not_installed(job: DebsJobHost) -> None:
     (job.root / f"archive/{FOUR[2]}_1.20.0-1_amd64.deb").write_bytes(b"another")
     done = job.run("install")
     assert done.returncode == 1
     assert f"{FOUR[2]}_1.20.0-1_amd64.deb is not the locked file" in done.stdout
-    assert [line.split()[0] for line in job.asked] == ["fetch"]
+    assert [line.split()[0] for line in job.recorded_commands] == ["fetch"]
     assert list((job.root / "store").iterdir()) == []
 
 
-def test_a_part_of_them_is_no_way_back_and_is_not_kept(job: Job) -> None:
+def test_a_part_of_them_is_no_way_back_and_is_not_kept(job: DebsJobHost) -> None:
     assert job.run("install", whole=False).returncode == 0
     assert list((job.root / "store").iterdir()) == []
 
 
-def test_what_did_not_come_is_not_ours(job: Job) -> None:
+def test_what_did_not_come_is_not_ours(job: DebsJobHost) -> None:
     (job.root / "broken").write_text("^install \n")
     (job.root / "there").write_text(f"{FOUR[0]}\n")
     done = job.run("install")

@@ -14,7 +14,7 @@ import pytest
 
 from rigwright.paths import ROOT
 from rigwright.plan.stages import STAGES
-from tests.unit.samples import Box
+from tests.unit.samples import OperatorFolder
 
 GOOD = '"ssh_hostname": "127.0.0.1", "ssh_port": PORT, "ssh_user": "nobody", "ssh_connect_retries": 0'
 MIRROR = '"mirrors": {"store": ["http://127.0.0.1:9"]}'
@@ -40,13 +40,15 @@ def listener() -> Iterator[socket.socket]:
         yield made
 
 
-def write(box: Box, listener: socket.socket, *rigs: str) -> None:
+def write(box: OperatorFolder, listener: socket.socket, *rigs: str) -> None:
     port = listener.getsockname()[1]
     entries = ", ".join(rig.replace("PORT", str(port)) for rig in rigs)
     box.write("rig.py", f"from rigwright.inventory import hosts\n\nrigs = hosts({{{entries}}})\n")
 
 
-def test_a_refused_inventory_ends_in_words_before_a_connection_is_made(box: Box, listener: socket.socket) -> None:
+def test_a_refused_inventory_ends_in_words_before_a_connection_is_made(
+    box: OperatorFolder, listener: socket.socket
+) -> None:
     write(
         box,
         listener,
@@ -64,7 +66,7 @@ def test_a_refused_inventory_ends_in_words_before_a_connection_is_made(box: Box,
         listener.accept()
 
 
-def test_a_valid_inventory_is_connected_to(box: Box, listener: socket.socket) -> None:
+def test_a_valid_inventory_is_connected_to(box: OperatorFolder, listener: socket.socket) -> None:
     write(box, listener, f'"good": {{{GOOD}, {MIRROR}}}')
     program = str(Path(sys.executable).with_name("pyinfra"))
     with subprocess.Popen(
@@ -79,7 +81,7 @@ def test_a_valid_inventory_is_connected_to(box: Box, listener: socket.socket) ->
         run.terminate()
 
 
-def test_a_refused_lock_beside_the_inventory_ends_in_words(box: Box, listener: socket.socket) -> None:
+def test_a_refused_lock_beside_the_inventory_ends_in_words(box: OperatorFolder, listener: socket.socket) -> None:
     lock = box.write("locks/box.lock.toml", "schema = 9\n")
     write(box, listener, f'"good": {{{GOOD}, {MIRROR}}}')
     run = plan(box.inventory)

@@ -15,13 +15,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from rigwright.host.deploy_lock import refusal
-from rigwright.monitoring.figures import DEPLOY_STARTED
+from rigwright.host.deploy_lock_state import describe_lock_refusal
+from rigwright.monitoring.textfile import DEPLOY_STARTED
 from roles import deploy_lock
 from roles.deploy_lock import DeployLock
-from tests.unit import programs
-from tests.unit.scripts import hold
-from tests.unit.telling import told
+from tests.unit import short_programs
+from tests.unit.channel_records import channel_lines_of
+from tests.unit.rendered_scripts import lock_holder_script
 
 HOLDER = {"who": "ops@desk", "pid": 4711, "since": "2026-11-01 12:00:00 UTC", "doing": "deploy of /home/ops/rig.py"}
 SAID = (
@@ -43,16 +43,17 @@ SOMEBODY = "somebody else holds the deploy lock"
     ids=lambda value: value[:20],
 )
 def test_the_one_who_holds_it_is_named(held: str, text: str) -> None:
-    assert refusal(told([("held", held)])) == text
-    assert refusal(["Welcome!", *told([("taken",)])]) == ""
+    assert describe_lock_refusal(channel_lines_of([("held", held)])) == text
+    assert describe_lock_refusal(["Welcome!", *channel_lines_of([("taken",)])]) == ""
 
 
 @pytest.mark.parametrize(
-    "output", [[], ["held {}"], ["sudo: a password is required"], told([]), told([("taken", "x")])]
+    "output",
+    [[], ["held {}"], ["sudo: a password is required"], channel_lines_of([]), channel_lines_of([("taken", "x")])],
 )
 def test_a_host_that_says_something_else_gives_no_deploy_lock(output: list[str]) -> None:
     with pytest.raises(ValueError, match="the host "):
-        refusal(output)
+        describe_lock_refusal(output)
 
 
 def test_a_holder_says_who_it_is_and_since_when() -> None:
@@ -65,7 +66,7 @@ def test_a_holder_says_who_it_is_and_since_when() -> None:
 
 def test_a_host_without_a_connection_gives_no_deploy_lock() -> None:
     target = SimpleNamespace(data={}, connector=SimpleNamespace(client=None))
-    assert DeployLock(target, "x").take().startswith("no deploy lock: ")
+    assert DeployLock(target, "x").acquire().startswith("no deploy lock: ")
 
 
 def test_signs_of_life_come_well_before_the_host_gives_up() -> None:
@@ -73,11 +74,11 @@ def test_signs_of_life_come_well_before_the_host_gives_up() -> None:
 
 
 @contextmanager
-def holding(
+def start_holder(
     folder: Path, who: str, patience: int = 0, silence: int = 30, marks: str = ""
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The host's end of one holder, and why it is refused; the folder takes the place of /run."""
-    script = hold(patience, silence, marks).replace("/run/rigwright", str(folder))
+    script = lock_holder_script(patience, silence, marks).replace("/run/rigwright", str(folder))
     command = ["sh", "-c", script]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as one:
         assert one.stdin
@@ -85,61 +86,61 @@ def holding(
         one.stdin.write(f"{who}\n")
         try:
             assert one.stdout.readline() == "\n"
-            yield one, refusal([one.stdout.readline()])
+            yield one, describe_lock_refusal([one.stdout.readline()])
         finally:
             one.kill()
 
 
 def test_the_second_holder_is_refused_and_told_who_the_first_is(tmp_path: Path) -> None:
     first = json.dumps(HOLDER | {"doing": 'deploy of C:\\new "box"\\table.py\nand é'})
-    with holding(tmp_path, first) as (_, said), holding(tmp_path, "second") as (other, refused):
+    with start_holder(tmp_path, first) as (_, said), start_holder(tmp_path, "second") as (other, refused):
         assert said == ""
         assert other.wait(5) == 1
         assert "deploy of C:\\new" in refused
 
 
 def test_it_is_free_when_the_holder_closes_its_end(tmp_path: Path) -> None:
-    with holding(tmp_path, "first") as (one, _):
+    with start_holder(tmp_path, "first") as (one, _):
         one.communicate(timeout=5)
         assert one.returncode == 0
-        with holding(tmp_path, "second") as (_, said):
+        with start_holder(tmp_path, "second") as (_, said):
             assert said == ""
     assert (tmp_path / "locks/lease").read_text() == "second\n"
 
 
 def test_it_is_free_when_the_holder_falls_silent(tmp_path: Path) -> None:
-    with holding(tmp_path, "first", silence=1) as (one, _):
+    with start_holder(tmp_path, "first", silence=1) as (one, _):
         started = time.monotonic()
         assert one.wait(10) == 0
         assert time.monotonic() - started > 0.5
-        with holding(tmp_path, "second") as (_, said):
+        with start_holder(tmp_path, "second") as (_, said):
             assert said == ""
 
 
 def test_it_is_free_when_the_holders_process_is_killed(tmp_path: Path) -> None:
-    with holding(tmp_path, "first") as (one, _):
+    with start_holder(tmp_path, "first") as (one, _):
         one.kill()
         one.wait(5)
-        with holding(tmp_path, "second") as (_, said):
+        with start_holder(tmp_path, "second") as (_, said):
             assert said == ""
 
 
 def test_signs_of_life_keep_it(tmp_path: Path) -> None:
-    with holding(tmp_path, "first", silence=1) as (one, _):
+    with start_holder(tmp_path, "first", silence=1) as (one, _):
         assert one.stdin
         for _ in range(8):
             one.stdin.write(".")
             one.stdin.flush()
             time.sleep(0.25)
         assert one.poll() is None
-        with holding(tmp_path, "second") as (_, refused):
+        with start_holder(tmp_path, "second") as (_, refused):
             assert refused == SOMEBODY
 
 
 def test_who_watches_is_told_while_it_is_held(tmp_path: Path) -> None:
     marks = tmp_path / "metrics" / "deploy.prom"
     marks.parent.mkdir()
-    with holding(tmp_path, "first", marks=str(marks)) as (one, _):
+    with start_holder(tmp_path, "first", marks=str(marks)) as (one, _):
         deadline = time.monotonic() + 10
         while not marks.exists() and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -147,14 +148,14 @@ def test_who_watches_is_told_while_it_is_held(tmp_path: Path) -> None:
         assert name == DEPLOY_STARTED
         assert abs(int(began) - time.time()) < 60
         assert marks.stat().st_mode & 0o777 == 0o644
-        with holding(tmp_path, "second", marks=f"{marks}2") as (_, refused):
+        with start_holder(tmp_path, "second", marks=f"{marks}2") as (_, refused):
             assert refused
         one.communicate(timeout=5)
     assert list(marks.parent.iterdir()) == []
 
 
 def test_a_host_that_nothing_watches_yet_is_locked_all_the_same(tmp_path: Path) -> None:
-    with holding(tmp_path, "first", marks=str(tmp_path / "none/deploy.prom")) as (one, said):
+    with start_holder(tmp_path, "first", marks=str(tmp_path / "none/deploy.prom")) as (one, said):
         assert said == ""
         one.communicate(timeout=5)
         assert one.returncode == 0
@@ -162,16 +163,16 @@ def test_a_host_that_nothing_watches_yet_is_locked_all_the_same(tmp_path: Path) 
 
 
 def test_a_patient_holder_gets_it_once_it_is_free(tmp_path: Path) -> None:
-    with holding(tmp_path, "first") as (one, _):
+    with start_holder(tmp_path, "first") as (one, _):
         assert one.stdin
         threading.Timer(0.5, one.stdin.close).start()
-        with holding(tmp_path, "second", patience=10) as (_, said):
+        with start_holder(tmp_path, "second", patience=10) as (_, said):
             assert said == ""
 
 
 def test_others_cannot_open_it_for_who_opens_it_can_lock_it(tmp_path: Path) -> None:
     deploy_lock = tmp_path / "run" / "locks" / "lease"
-    with holding(tmp_path / "run", "first") as (_, said):
+    with start_holder(tmp_path / "run", "first") as (_, said):
         assert said == ""
         modes = [path.stat().st_mode & 0o777 for path in (deploy_lock, deploy_lock.parent, deploy_lock.parent.parent)]
     assert modes == [0o600, 0o700, 0o755]
@@ -193,16 +194,16 @@ def test_a_folder_of_locks_that_is_not_roots_alone_gives_no_deploy_lock(tmp_path
         pytest.skip("only root gives a folder away")
     locks = tmp_path / "locks"
     UNFIT[unfit](locks)
-    script = hold().replace("/run/rigwright", str(tmp_path))
-    done = programs.run(["sh", "-c", script], input="first\n")
+    script = lock_holder_script().replace("/run/rigwright", str(tmp_path))
+    done = short_programs.run_program(["sh", "-c", script], input="first\n")
     assert done.returncode == 1
     assert f"{locks} has to be a folder that root alone can open: remove it" in done.stderr
     with pytest.raises(ValueError, match="the host "):
-        refusal(done.stdout.splitlines())
+        describe_lock_refusal(done.stdout.splitlines())
     assert not (tmp_path / "else/lease").exists()
 
 
-class Channel:
+class ClosingChannel:
     """A stand-in for an SSH channel that closes after some signs of life."""
 
     def __init__(self, lives: int, connected: bool, error: bool = False) -> None:
@@ -230,17 +231,17 @@ def test_a_deploy_lock_that_the_host_ended_is_lost_and_one_of_a_cut_connection_i
     monkeypatch: pytest.MonkeyPatch, connected: bool, error: bool
 ) -> None:
     monkeypatch.setattr(deploy_lock, "BEAT", 0)
-    mine, channel = DeployLock(SimpleNamespace(), "x"), Channel(3, connected, error)
+    mine, channel = DeployLock(SimpleNamespace(), "x"), ClosingChannel(3, connected, error)
     mine.channel = channel  # type: ignore[assignment]
-    mine._beat(channel)  # type: ignore[arg-type]
+    mine._send_heartbeats(channel)  # type: ignore[arg-type]
     assert channel.lives == 0
     assert bool(mine.lost) == connected
 
 
 def test_a_run_that_has_ended_gives_its_deploy_locks_back(monkeypatch: pytest.MonkeyPatch) -> None:
     held, waiting = DeployLock(None, "deploy"), DeployLock(None, "deploy")
-    held.channel = Channel(3, connected=True)  # type: ignore[assignment]
+    held.channel = ClosingChannel(3, connected=True)  # type: ignore[assignment]
     monkeypatch.setattr(deploy_lock, "_deploy_locks", {"one": held, "two": waiting})
-    deploy_lock.release()
+    deploy_lock.release_deploy_locks()
     assert held.channel.closed
     assert deploy_lock._deploy_locks == {}

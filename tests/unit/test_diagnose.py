@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from rigwright.engines import kinds
-from rigwright.engines.metrics import Metrics
+from rigwright.engines.metrics import EngineMetrics
 from rigwright.nvidia.cards.xids import FATAL_XIDS
-from rigwright.operate.diagnose import KERNEL, diagnosed, names, of_kernel, of_log, xids
-from rigwright.operate.evidence import Diagnosis, Evidence, RedCheck
-from rigwright.operate.health import CardUse, Health
+from rigwright.operate.diagnose import KERNEL, diagnose_host, diagnose_kernel, diagnose_log, load_xids, symptom_names
+from rigwright.operate.evidence import Diagnosis, FailedCheck, HostEvidence
+from rigwright.operate.instance_health import CardUse, InstanceHealth
 from rigwright.paths import ROOT
 
 
@@ -81,27 +81,29 @@ OOM = "Memory cgroup out of memory: Killed process 4711 (llama-server) total-vm:
 
 @pytest.mark.parametrize(("line", "words"), VLLM_LINES)
 def test_every_line_of_vllm_that_is_known_to_betray_something_does(line: str, words: str) -> None:
-    (one,) = of_log(["starting", line], VLLM, "chat", command)
+    (one,) = diagnose_log(["starting", line], VLLM, "chat", command)
     assert words in f"{one.means} {one.cure}"
     assert one.evidence in line
-    assert [each.id for each in of_log([line], IMAGE, "chat", command)] == [one.id]
+    assert [each.id for each in diagnose_log([line], IMAGE, "chat", command)] == [one.id]
 
 
 @pytest.mark.parametrize(("line", "words"), LLAMA_LINES)
 def test_every_line_of_llama_cpp_that_is_known_to_betray_something_does(line: str, words: str) -> None:
-    (one,) = of_log([line, "after it"], LLAMA, "chat", command)
+    (one,) = diagnose_log([line, "after it"], LLAMA, "chat", command)
     assert words in one.means
 
 
 @pytest.mark.parametrize("causes", [VLLM, LLAMA, IMAGE], ids=["vllm", "llama.cpp", "image"])
 def test_harmless_lines_stay_silent(causes: tuple[object, ...]) -> None:
-    assert list(of_log(HARMLESS, causes, "chat", command)) == []  # type: ignore[arg-type]
-    assert list(of_kernel(HARMLESS, "580.1", command)) == []
+    assert list(diagnose_log(HARMLESS, causes, "chat", command)) == []  # type: ignore[arg-type]
+    assert list(diagnose_kernel(HARMLESS, "580.1", command)) == []
 
 
 def test_what_counts_only_at_the_end_is_silent_where_something_came_after_it() -> None:
-    assert list(of_log(["vLLM is using nccl==2.28.9", "Application startup complete."], VLLM, "chat", command)) == []
-    assert len(list(of_log(["vLLM is using nccl==2.28.9", ""], VLLM, "chat", command))) == 1
+    assert (
+        list(diagnose_log(["vLLM is using nccl==2.28.9", "Application startup complete."], VLLM, "chat", command)) == []
+    )
+    assert len(list(diagnose_log(["vLLM is using nccl==2.28.9", ""], VLLM, "chat", command))) == 1
 
 
 def test_names_of_symptoms_are_one_each() -> None:
@@ -112,7 +114,7 @@ def test_names_of_symptoms_are_one_each() -> None:
 
 
 def kernel(*lines: str, driver: str = "580.1") -> list[Diagnosis]:
-    return list(of_kernel(lines, driver, command))
+    return list(diagnose_kernel(lines, driver, command))
 
 
 def test_an_xid_of_a_card_is_said_with_what_to_do() -> None:
@@ -157,8 +159,8 @@ def test_a_card_that_has_come_back_needs_nothing() -> None:
 def test_what_is_not_in_the_table_is_said_to_be_unknown() -> None:
     (one,) = kernel(XID.format(card="65", code=999))
     assert "not in our table" in one.means
-    assert {*FATAL_XIDS} <= {*xids()}
-    assert all(xids()[code].blame == "card" for code in FATAL_XIDS)
+    assert {*FATAL_XIDS} <= {*load_xids()}
+    assert all(load_xids()[code].blame == "card" for code in FATAL_XIDS)
 
 
 def test_memory_that_was_not_enough_is_told_from_the_kernels_log() -> None:
@@ -167,12 +169,12 @@ def test_memory_that_was_not_enough_is_told_from_the_kernels_log() -> None:
     assert "the kernel ended llama-server" in one.means
 
 
-WELL = Health("chat", "ready", "", 60.0, 0, 1, Metrics(), None, ())
-RED = RedCheck("S06", "it answers a completion", "chat", "critical", "one token", "no answer", "systemctl restart x")
+WELL = InstanceHealth("chat", "ready", "", 60.0, 0, 1, EngineMetrics(), None, ())
+RED = FailedCheck("S06", "it answers a completion", "chat", "critical", "one token", "no answer", "systemctl restart x")
 
 
 def test_the_likeliest_cause_comes_first_and_each_once() -> None:
-    found = Evidence(
+    found = HostEvidence(
         inventory="rig.py",
         host="box1",
         logs={"chat": ["CUDA out of memory", "CUDA out of memory"]},
@@ -180,7 +182,7 @@ def test_the_likeliest_cause_comes_first_and_each_once() -> None:
         healths=[replace(WELL, state="failed", note="systemd gave up: exit-code")],
         red=[RED],
     )
-    told = diagnosed(found, {"chat": VLLM})
+    told = diagnose_host(found, {"chat": VLLM})
     assert [one.id for one in told] == ["xid-79", "cuda-out-of-memory", "state-failed", "S06", "xid-13"]
     assert told[1].times == 2
     assert told[2].cure == "rigwright logs rig.py --instance chat --limit box1"
@@ -193,15 +195,15 @@ def test_the_likeliest_cause_comes_first_and_each_once() -> None:
         (WELL, []),
         (replace(WELL, state="wedged", note="no step for 130 s"), ["state-wedged"]),
         (replace(WELL, state="loading"), []),
-        (replace(WELL, metrics=Metrics(preemptions=3, kv_used=0.9)), ["preemptions"]),
-        (replace(WELL, metrics=Metrics(drafts=100, accepted=1)), ["accept-length"]),
-        (replace(WELL, metrics=Metrics(drafts=100, accepted=170)), []),
-        (replace(WELL, metrics=Metrics(drafts=5, accepted=0)), []),
+        (replace(WELL, metrics=EngineMetrics(preemptions=3, kv_used=0.9)), ["preemptions"]),
+        (replace(WELL, metrics=EngineMetrics(drafts=100, accepted=1)), ["accept-length"]),
+        (replace(WELL, metrics=EngineMetrics(drafts=100, accepted=170)), []),
+        (replace(WELL, metrics=EngineMetrics(drafts=5, accepted=0)), []),
     ],
 )
-def test_a_look_tells_what_it_tells(health: Health, found: list[str]) -> None:
-    assert [one.id for one in diagnosed(Evidence("rig.py", "box1", healths=[health]), {})] == found
-    assert {*found} <= names()
+def test_a_look_tells_what_it_tells(health: InstanceHealth, found: list[str]) -> None:
+    assert [one.id for one in diagnose_host(HostEvidence("rig.py", "box1", healths=[health]), {})] == found
+    assert {*found} <= symptom_names()
 
 
 def card(index: int, used: float) -> CardUse:
@@ -226,20 +228,20 @@ N02 = replace(RED, id="N02", severity="high")
         ({"reboot": True, "red": [N02]}, {"reboot-pending", "N02"}),
         ({"healths": [WELL], "logs": {"chat": ["warning: no usable GPU found, ..."]}}, set()),
         ({"healths": [WELL], "logs": {"chat": ["no usable GPU found"]}, "cards": {"chat": (0,)}}, {"on-the-processor"}),
-        ({"healths": [replace(WELL, metrics=Metrics(waiting=3, kv_used=0.97))]}, {"kv-cache-full"}),
-        ({"healths": [replace(WELL, metrics=Metrics(waiting=3, kv_used=0.5))]}, set()),
+        ({"healths": [replace(WELL, metrics=EngineMetrics(waiting=3, kv_used=0.97))]}, {"kv-cache-full"}),
+        ({"healths": [replace(WELL, metrics=EngineMetrics(waiting=3, kv_used=0.5))]}, set()),
     ],
 )
 def test_facts_looks_and_logs_are_put_beside_each_other(found: dict[str, Any], ids: set[str]) -> None:
-    assert {one.id for one in diagnosed(Evidence("rig.py", "box1", **found), {})} == ids
-    assert ids - {"N02"} <= names()
+    assert {one.id for one in diagnose_host(HostEvidence("rig.py", "box1", **found), {})} == ids
+    assert ids - {"N02"} <= symptom_names()
 
 
 def test_a_log_is_judged_by_what_is_so_now() -> None:
     lines = ["libcuda.so.1: cannot open shared object file", *["fine"] * 30]
 
     def first(**found: Any) -> Diagnosis:
-        return diagnosed(Evidence("rig.py", "box1", logs={"chat": lines}, **found), {"chat": VLLM})[0]
+        return diagnose_host(HostEvidence("rig.py", "box1", logs={"chat": lines}, **found), {"chat": VLLM})[0]
 
     alone, doubly, past = first(healths=[TORN]), first(healths=[TORN], red=[N02]), first(healths=[WELL])
     assert {one.id for one in (alone, doubly, past)} == {"libcuda-so-1-cannot-open-shared-object-file"}
@@ -259,7 +261,7 @@ def test_a_log_is_judged_by_what_is_so_now() -> None:
 def test_what_the_kernel_says_of_cards_is_told(line: str, name: str, words: str) -> None:
     (one,) = kernel(line, line)
     assert (one.id, one.times, words in one.means) == (name, 2, True)
-    assert name in names()
+    assert name in symptom_names()
     assert re.search(KERNEL, line)
 
 

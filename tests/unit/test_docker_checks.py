@@ -16,13 +16,13 @@ from unittest.mock import patch
 import pytest
 
 from checks import test_docker
+from checks.survey.answers import SurveyAnswers
 from checks.survey.firewall import Firewall
 from checks.survey.host import containers, docker, manager
-from checks.survey.taken import Survey
-from rigwright.model.entry import Share
-from tests.unit.checking import red_of
-from tests.unit.containing import rig
-from tests.unit.test_container_checks import told
+from rigwright.model.entry import ShareEntry
+from tests.unit.check_runner import red_checks
+from tests.unit.container_samples import container_rig
+from tests.unit.test_container_checks import host_answers
 from tests.unit.test_packets import AT
 
 INFO = {"ServerVersion": "28.5.2", "Swarm": {"LocalNodeState": "active"}, "Secret": "x"}
@@ -111,11 +111,11 @@ OPEN = "*filter\n:INPUT ACCEPT [0:0]\nCOMMIT"
     ],
 )
 def test_what_is_published_past_a_firewall_is_said(rules: str, published: list[str], said: str) -> None:
-    one = replace(rig(), share=Share(address="10.77.4.12", port=8090, allow=("10.77.4.0/24",)))
-    seen = told(one)
+    one = replace(container_rig(), share=ShareEntry(address="10.77.4.12", port=8090, allow=("10.77.4.0/24",)))
+    seen = host_answers(one)
     seen["daemon"]["published"] = [published]
     firewall = Firewall([], [], [], [], AT, {"iptables": rules}, ["eth0"], {}, [], None)
-    survey = Survey({"containers": {"told": seen}, "firewall": {"told": asdict(firewall)}})
-    found = red_of(test_docker, survey, rig=one, containers=None)
+    survey = SurveyAnswers({"containers": {"told": seen}, "firewall": {"told": asdict(firewall)}})
+    found = red_checks(test_docker, survey, rig=one, containers=None)
     assert set(found) == ({"C09"} if said else set())
     assert said in found.get("C09", "")

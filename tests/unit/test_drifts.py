@@ -7,54 +7,54 @@ from pathlib import Path
 
 import pytest
 
-from checks.catalogue import every
-from checks.survey.blind import BLIND
+from checks.catalogue import list_checks
+from checks.survey.limitations import BLIND
 from checks.survey.sections import SECTIONS
 from rigwright.paths import ROOT
-from tests.hosts import drifts
-from tests.hosts.drifts import Drift, batches, elsewhere, harmless
+from tests.hosts import drift_tables
+from tests.hosts.drift_tables import DriftRow, load_harmless, load_undrifted_checks, make_batches
 
-KNOWN = {one.id for one in every()}
-RED = {identifier for row in drifts.drifts().values() for identifier in row.red}
+KNOWN = {one.id for one in list_checks()}
+RED = {identifier for row in drift_tables.load_drifts().values() for identifier in row.red}
 
 
 def test_every_check_has_a_drift_or_something_else_that_turns_it_red() -> None:
-    assert KNOWN - RED - set(elsewhere()) == set()
+    assert KNOWN - RED - set(load_undrifted_checks()) == set()
 
 
 def test_what_turns_red_is_a_check() -> None:
-    assert (RED | set(elsewhere())) - KNOWN == set()
+    assert (RED | set(load_undrifted_checks())) - KNOWN == set()
 
 
 def test_a_check_that_a_drift_turns_red_is_not_said_to_have_none() -> None:
-    assert set(elsewhere()) & RED == set()
+    assert set(load_undrifted_checks()) & RED == set()
 
 
 def test_there_are_as_many_as_were_asked_for() -> None:
-    assert len(drifts.drifts()) >= 200
-    assert len(harmless()) >= 20
+    assert len(drift_tables.load_drifts()) >= 200
+    assert len(load_harmless()) >= 20
 
 
-@pytest.mark.parametrize("identifier", sorted(elsewhere()))
+@pytest.mark.parametrize("identifier", sorted(load_undrifted_checks()))
 def test_the_file_that_shows_a_check_red_instead_names_it(identifier: str) -> None:
-    named = ROOT / elsewhere()[identifier].shown.partition(":")[0]
+    named = ROOT / load_undrifted_checks()[identifier].shown.partition(":")[0]
     files = [named] if named.is_file() else sorted(named.glob("*.py"))
     assert any(re.search(rf"\b{identifier}\b", file.read_text()) for file in files), named
 
 
-@pytest.mark.parametrize("area", drifts.areas())
+@pytest.mark.parametrize("area", drift_tables.area_names())
 def test_shell_of_drifts_can_be_read(area: str, tmp_path: Path) -> None:
     import subprocess
 
-    for name, row in drifts.drifts(area).items():
+    for name, row in drift_tables.load_drifts(area).items():
         for script in (row.do, row.cure):
             done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
             assert done.returncode == 0, f"{name}: {done.stderr}"
 
 
-def drift(red: str, deploy: str = "heals", **more: object) -> Drift:
+def drift(red: str, deploy: str = "heals", **more: object) -> DriftRow:
     cure = "" if deploy == "heals" else "true"
-    return Drift.model_validate(
+    return DriftRow.model_validate(
         {"box": "serving", "do": "true", "red": red.split(), "deploy": deploy, "cure": cure} | more
     )
 
@@ -69,7 +69,7 @@ def test_drifts_are_there_together_where_no_check_is_of_two_of_them() -> None:
         "refused, too": drift("S07", "refuses"),
         "alone": drift("S08", alone=True),
     }
-    assert [list(batch) for batch in batches(rows)] == [
+    assert [list(batch) for batch in make_batches(rows)] == [
         ["one", "two", "refused"],
         ["three", "refused, too"],
         ["left"],
@@ -91,7 +91,7 @@ def test_drifts_are_there_together_where_no_check_is_of_two_of_them() -> None:
 )
 def test_a_drift_that_is_none_is_refused(changes: dict[str, object], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        Drift.model_validate({"box": "serving", "do": "true", "red": ["S01"], "deploy": "heals"} | changes)
+        DriftRow.model_validate({"box": "serving", "do": "true", "red": ["S01"], "deploy": "heals"} | changes)
 
 
 def test_each_part_of_the_survey_says_what_it_cannot_see() -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.nvidia.driver.found import BusCard, DriverFacts, Package, parse, script
-from tests.unit import programs
-from tests.unit.driver_folder import SECURE_BOOT, Host
-from tests.unit.samples import rig
-from tests.unit.scripts import stand_in
-from tests.unit.telling import telling
+from rigwright.nvidia.driver.driver_facts import BusCard, DriverFacts, InstalledPackage, parse, render_probe
+from tests.unit import short_programs
+from tests.unit.channel_records import channel_lines
+from tests.unit.driver_folder import SECURE_BOOT, DriverProbeHost
+from tests.unit.rendered_scripts import write_stand_in
+from tests.unit.samples import sample_rig
 
 RECORDS: tuple[tuple[str, ...], ...] = (
     ("os_id", "ubuntu"),
@@ -53,7 +53,7 @@ SINGLE += ("params", "nouveau", "devices", "persistence", "toolkit")
 
 
 def test_what_a_driver_probe_tells_becomes_facts() -> None:
-    found = parse(telling(*RECORDS))
+    found = parse(channel_lines(*RECORDS))
     assert found == DriverFacts(
         os_id="ubuntu",
         os_version="24.04",
@@ -68,8 +68,8 @@ def test_what_a_driver_probe_tells_becomes_facts() -> None:
         module="580.159.03",
         module_open=True,
         packages=(
-            Package("libnvidia-compute-580-server", "580.159.03-0ubuntu0.24.04.1", "Ubuntu"),
-            Package("nvidia-settings", "510.47.03-0ubuntu4"),
+            InstalledPackage("libnvidia-compute-580-server", "580.159.03-0ubuntu0.24.04.1", "Ubuntu"),
+            InstalledPackage("nvidia-settings", "510.47.03-0ubuntu4"),
         ),
         run_files=("/usr/bin/nvidia-uninstall",),
         half=("nvidia-dkms-580-open",),
@@ -91,7 +91,7 @@ def test_what_a_driver_probe_tells_becomes_facts() -> None:
 @pytest.mark.parametrize("key", SINGLE)
 def test_what_is_missing_is_named(key: str) -> None:
     with pytest.raises(ValueError, match=f"'{key}'"):
-        parse(telling(*(record for record in RECORDS if record[0] != key)))
+        parse(channel_lines(*(record for record in RECORDS if record[0] != key)))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_what_is_missing_is_named(key: str) -> None:
 )
 def test_what_is_not_of_its_type_is_refused(record: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=r"the host reported|the host's report"):
-        parse(telling(*RECORDS, record))
+        parse(channel_lines(*RECORDS, record))
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_what_is_not_of_its_type_is_refused(record: tuple[str, ...]) -> None:
     ],
 )
 def test_a_package_of_the_driver_is_told_from_one_with_its_own_version(name: str, version: str, driver: str) -> None:
-    assert Package(name, version).driver == driver
+    assert InstalledPackage(name, version).driver == driver
 
 
 @pytest.mark.parametrize(
@@ -148,14 +148,14 @@ def test_the_running_kernels_metapackage_is_found(kernel: str, there: dict[str, 
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Host:
-    return Host(tmp_path / "host")
+def host(tmp_path: Path) -> DriverProbeHost:
+    return DriverProbeHost(tmp_path / "host")
 
 
-def test_a_bare_host_has_nothing(host: Host) -> None:
-    stand_in(host.root / "bin", "dpkg-query", "exit 1")
-    stand_in(host.root / "bin", "apt-cache", "true")
-    found = host.look()
+def test_a_bare_host_has_nothing(host: DriverProbeHost) -> None:
+    write_stand_in(host.root / "bin", "dpkg-query", "exit 1")
+    write_stand_in(host.root / "bin", "apt-cache", "true")
+    found = host.run_probe()
     kernel = os.uname()
     assert found == DriverFacts(
         "ubuntu", "24.04", kernel.machine, kernel.release, kernel_modules=((kernel.release, ""),)
@@ -165,13 +165,15 @@ def test_a_bare_host_has_nothing(host: Host) -> None:
 @pytest.mark.parametrize(
     ("said", "state"), [("masked", "masked"), ("masked-runtime", "masked-runtime"), ("enabled", ""), ("", "")]
 )
-def test_a_masked_daemon_is_found(host: Host, said: str, state: str) -> None:
-    stand_in(host.root / "bin", "systemctl", f'[ "$*" != "is-enabled nvidia-persistenced.service" ] || echo "{said}"')
-    assert host.look().persistence == state
+def test_a_masked_daemon_is_found(host: DriverProbeHost, said: str, state: str) -> None:
+    write_stand_in(
+        host.root / "bin", "systemctl", f'[ "$*" != "is-enabled nvidia-persistenced.service" ] || echo "{said}"'
+    )
+    assert host.run_probe().persistence == state
 
 
-def test_packages_have_the_archive_that_they_are_from(host: Host) -> None:
-    found = {one.name: (one.version, one.origin) for one in host.look().packages}
+def test_packages_have_the_archive_that_they_are_from(host: DriverProbeHost) -> None:
+    found = {one.name: (one.version, one.origin) for one in host.run_probe().packages}
     assert found == {
         # no archive has the installed version any more: whoever has the package now
         "libnvidia-compute-580-server": ("580.159.03-0ubuntu0.24.04.1", "Ubuntu"),
@@ -181,8 +183,8 @@ def test_packages_have_the_archive_that_they_are_from(host: Host) -> None:
     }
 
 
-def test_metapackages_have_the_kernel_that_they_bring(host: Host) -> None:
-    assert host.look().kernel_packages == (
+def test_metapackages_have_the_kernel_that_they_bring(host: DriverProbeHost) -> None:
+    assert host.run_probe().kernel_packages == (
         ("linux-image-amd64", "6.1.0-40-amd64"),
         ("linux-image-generic", "6.8.0-40-generic"),
     )
@@ -192,56 +194,59 @@ def test_metapackages_have_the_kernel_that_they_bring(host: Host) -> None:
     ("variable", "state"),
     [(b"\6\0\0\0\1", "on"), (b"\6\0\0\0\0", "off"), (b"", "unknown"), (None, "unknown")],
 )
-def test_secure_boot_is_read_from_the_firmware(host: Host, variable: bytes | None, state: str) -> None:
+def test_secure_boot_is_read_from_the_firmware(host: DriverProbeHost, variable: bytes | None, state: str) -> None:
     (host.root / "sys/firmware/efi").mkdir(parents=True)
     if variable is not None:
         host.write(f"sys/firmware/efi/{SECURE_BOOT}", variable)
-    assert host.look().secure_boot == state
+    assert host.run_probe().secure_boot == state
 
 
-def test_a_key_counts_that_the_firmware_trusts(host: Host) -> None:
-    stand_in(host.root / "bin", "mokutil", 'echo "$2 is already enrolled"')
-    assert not host.look().key_enrolled
+def test_a_key_counts_that_the_firmware_trusts(host: DriverProbeHost) -> None:
+    write_stand_in(host.root / "bin", "mokutil", 'echo "$2 is already enrolled"')
+    assert not host.run_probe().key_enrolled
     host.write("var/lib/dkms/mok.pub")
-    assert host.look().key_enrolled
-    stand_in(host.root / "bin", "mokutil", 'echo "$2 is not enrolled"')
-    assert not host.look().key_enrolled
+    assert host.run_probe().key_enrolled
+    write_stand_in(host.root / "bin", "mokutil", 'echo "$2 is not enrolled"')
+    assert not host.run_probe().key_enrolled
 
 
-def test_cards_have_the_driver_that_they_are_bound_to(host: Host) -> None:
-    host.card("0000:21:00.0", "2204", "nouveau")
-    host.card("0000:01:00.0", "2b85")
-    host.card("0000:01:00.1", "22e8", kind="0x040300")
-    host.card("0000:02:00.0", "744c", vendor="0x1002")
-    assert host.look().cards == (BusCard("0000:01:00.0", "10de:2b85"), BusCard("0000:21:00.0", "10de:2204", "nouveau"))
+def test_cards_have_the_driver_that_they_are_bound_to(host: DriverProbeHost) -> None:
+    host.add_card("0000:21:00.0", "2204", "nouveau")
+    host.add_card("0000:01:00.0", "2b85")
+    host.add_card("0000:01:00.1", "22e8", kind="0x040300")
+    host.add_card("0000:02:00.0", "744c", vendor="0x1002")
+    assert host.run_probe().cards == (
+        BusCard("0000:01:00.0", "10de:2b85"),
+        BusCard("0000:21:00.0", "10de:2204", "nouveau"),
+    )
 
 
 @pytest.mark.parametrize("flavour", ["Open Kernel Module for x86_64", "Kernel Module"])
-def test_a_loaded_module_has_its_version_and_flavour(host: Host, flavour: str) -> None:
+def test_a_loaded_module_has_its_version_and_flavour(host: DriverProbeHost, flavour: str) -> None:
     host.write("sys/module/nvidia/version", "580.159.03\n")
     host.write("sys/module/nouveau/refcnt")
     host.write("proc/driver/nvidia/params", 'EnableResizableBar: 1\nRegistryDwords: ""\n')
     host.write("proc/driver/nvidia/version", f"NVRM version: NVIDIA UNIX {flavour}  580.159.03\n")
-    found = host.look()
+    found = host.run_probe()
     assert (found.module, found.module_open, found.nouveau) == ("580.159.03", flavour.startswith("Open"), True)
     assert found.params == (("EnableResizableBar", "1"), ("RegistryDwords", '""'))
 
 
-def test_what_a_run_file_has_left_is_found_unless_a_package_owns_it(host: Host) -> None:
+def test_what_a_run_file_has_left_is_found_unless_a_package_owns_it(host: DriverProbeHost) -> None:
     path = host.write("usr/bin/nvidia-uninstall")
-    assert host.look().run_files == (str(path),)
-    stand_in(host.root / "bin", "dpkg-query", "exit 0")
-    assert host.look().run_files == ()
+    assert host.run_probe().run_files == (str(path),)
+    write_stand_in(host.root / "bin", "dpkg-query", "exit 0")
+    assert host.run_probe().run_files == ()
 
 
-def test_sources_of_nvidias_have_their_release(host: Host) -> None:
+def test_sources_of_nvidias_have_their_release(host: DriverProbeHost) -> None:
     host.write(
         "etc/apt/sources.list", "# deb https://x.example/cuda/repos/debian11/x86_64/ /\ndeb http://y.example/ b c\n"
     )
     old = host.write("etc/apt/sources.list.d/a b.list", "deb https://x.example/compute/cuda/repos/debian12/x86_64/ /\n")
     new = host.write("etc/apt/sources.list.d/c.sources", "URIs: https://x.example/cuda/repos/debian13/x86_64/\n")
     local = host.write("etc/apt/sources.list.d/d.list", "deb file:///var/cuda-repo-ubuntu2404-13-0-local /\n")
-    assert host.look().nvidia_sources == (
+    assert host.run_probe().nvidia_sources == (
         ("debian12", str(old)),
         ("debian13", str(new)),
         ("ubuntu2404", str(local)),
@@ -260,19 +265,19 @@ def test_sources_of_nvidias_have_their_release(host: Host) -> None:
     ],
 )
 @pytest.mark.parametrize("gap", ["\n", " \n"], ids=["blank", "of blanks"])
-def test_a_source_that_is_switched_off_is_none(host: Host, line: str, counts: bool, gap: str) -> None:
+def test_a_source_that_is_switched_off_is_none(host: DriverProbeHost, line: str, counts: bool, gap: str) -> None:
     uri = "URIs: https://x.example/cuda/repos/{}/x86_64/\n"
     text = f"Types: deb\n{line}\n{uri.format('debian12')}{gap}Types: deb\n{uri.format('debian13')}"
     path = host.write("etc/apt/sources.list.d/c.sources", text)
     releases = ["debian12", "debian13"] if counts else ["debian13"]
-    assert host.look().nvidia_sources == tuple((release, str(path)) for release in releases)
+    assert host.run_probe().nvidia_sources == tuple((release, str(path)) for release in releases)
 
 
-def test_nvcc_says_its_own_version(host: Host) -> None:
-    stand_in(host.root / "cuda/bin", "nvcc", "echo 'Cuda compilation tools, release 13.2, V13.2.78'")
-    assert host.look().toolkit == "13.2.78"
+def test_nvcc_says_its_own_version(host: DriverProbeHost) -> None:
+    write_stand_in(host.root / "cuda/bin", "nvcc", "echo 'Cuda compilation tools, release 13.2, V13.2.78'")
+    assert host.run_probe().toolkit == "13.2.78"
 
 
 def test_the_probe_runs_on_this_machine() -> None:
-    done = programs.run(["sh", "-c", script(rig())], check=True)
+    done = short_programs.run_program(["sh", "-c", render_probe(sample_rig())], check=True)
     assert parse(done.stdout.splitlines()).kernel == os.uname().release

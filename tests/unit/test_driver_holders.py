@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.nvidia.cards.holders import holders_of, script
-from tests.unit import programs
-from tests.unit.telling import heard, telling
+from rigwright.nvidia.cards.card_processes import parse_holders, render_holders_query
+from tests.unit import short_programs
+from tests.unit.channel_records import channel_lines, decode_records
 
-SCRIPT = script()
+SCRIPT = render_holders_query()
 SESSION = "/user.slice/user-1000.slice/session-3.scope"
 CONTAINER = "/system.slice/docker-0123.scope"
 
@@ -51,7 +51,7 @@ CONTAINER = "/system.slice/docker-0123.scope"
     ],
 )
 def test_strangers_are_named_with_their_cards(lines: list[str], expected: list[str]) -> None:
-    found = holders_of(telling(*(("holder", *line.split("\t")) for line in lines)), ())
+    found = parse_holders(channel_lines(*(("holder", *line.split("\t")) for line in lines)), ())
     assert (found.strangers, found.borrowers) == (tuple(expected), ())
 
 
@@ -65,16 +65,16 @@ def process(root: Path, pid: str, name: str, cgroup: str, *targets: str) -> None
         (folder / "fd" / str(number)).symlink_to(target)
 
 
-def said(script: str) -> list[str]:
+def holders_output(script: str) -> list[str]:
     """What a host prints."""
-    done = programs.run(["sh", "-c", script], check=True)
+    done = short_programs.run_program(["sh", "-c", script], check=True)
     assert done.stderr == ""
     return done.stdout.splitlines()
 
 
 def rows(script: str) -> list[str]:
     """What it tells, with tabs between."""
-    return ["\t".join(record[1:]) for record in heard(said(script))]
+    return ["\t".join(record[1:]) for record in decode_records(holders_output(script))]
 
 
 def test_only_processes_with_a_card_are_found_each_card_once(tmp_path: Path) -> None:
@@ -108,11 +108,11 @@ def test_a_real_process_is_found_while_it_holds_its_file(tmp_path: Path, name: s
     shutil.copy("/bin/cat", program)
     with device.open() as held, subprocess.Popen([program], stdin=subprocess.PIPE, stdout=held) as holder:
         until_it_runs(holder.pid, name)
-        mine = [record for record in heard(said(script)) if record[1] == str(holder.pid)]
+        mine = [record for record in decode_records(holders_output(script)) if record[1] == str(holder.pid)]
         assert [record[4] for record in mine] == [str(device)]
-        assert [one.startswith(f"pid {holder.pid} ({name}") for one in holders_of(telling(*mine), ()).strangers] == [
-            True
-        ] * strange
+        assert [
+            one.startswith(f"pid {holder.pid} ({name}") for one in parse_holders(channel_lines(*mine), ()).strangers
+        ] == [True] * strange
         holder.communicate()
     assert rows(script) == []
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.driver_jobs import JobHost
-from tests.unit.scripts import stand_in
+from tests.unit.driver_job_host import DriverJobHost
+from tests.unit.rendered_scripts import write_stand_in
 
 VERSION = "595.71.05"
 RUNS, NEXT = "6.12.94+deb13-amd64", "6.12.107+deb13-amd64"
@@ -21,17 +21,17 @@ WORDS = " ".join(TARGETS)
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> JobHost:
-    made = JobHost(tmp_path)
+def host(tmp_path: Path) -> DriverJobHost:
+    made = DriverJobHost(tmp_path)
     for name in (CUDA, LIBRARY):
-        made.deb(name)
+        made.add_archive_deb(name)
     for kernel in (RUNS, NEXT):
         (tmp_path / "modules" / kernel).write_text(f"{VERSION}\n")
     return made
 
 
-def install(host: JobHost, **changes: Any) -> subprocess.CompletedProcess[str]:
-    hashes = [(name, host.deb(file)) for name, file in zip(NAMES, (CUDA, LIBRARY), strict=True)]
+def install(host: DriverJobHost, **changes: Any) -> subprocess.CompletedProcess[str]:
+    hashes = [(name, host.add_archive_deb(file)) for name, file in zip(NAMES, (CUDA, LIBRARY), strict=True)]
     values = {
         "targets": TARGETS,
         "names": NAMES,
@@ -40,18 +40,18 @@ def install(host: JobHost, **changes: Any) -> subprocess.CompletedProcess[str]:
         "kernels": (RUNS, NEXT),
         "newest": NEXT,
     }
-    return host.run("install", **values | changes)
+    return host.run_job("install", **values | changes)
 
 
 def files(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in folder.iterdir()}
 
 
-def test_a_driver_is_fetched_compared_kept_written_down_and_installed(host: JobHost) -> None:
+def test_a_driver_is_fetched_compared_kept_written_down_and_installed(host: DriverJobHost) -> None:
     done = install(host)
     assert (done.returncode, done.stderr) == (0, "")
-    assert host.asked == [f"fetch {WORDS}", f"install {WORDS}"]
-    assert host.owned == ["package curl", "package nvidia-driver-cuda", "package libcuda1"]
+    assert host.recorded_commands == [f"fetch {WORDS}", f"install {WORDS}"]
+    assert host.ledger_lines == ["package curl", "package nvidia-driver-cuda", "package libcuda1"]
     assert host.done.exists()
     kept = host.store / VERSION
     assert set(files(kept)) == {f"{CUDA}.deb", f"{LIBRARY}.deb", "SHA256SUMS"}
@@ -60,7 +60,7 @@ def test_a_driver_is_fetched_compared_kept_written_down_and_installed(host: JobH
     assert [path.name for path in host.store.iterdir()] == [VERSION]
 
 
-def test_apt_takes_what_was_fetched_downgrades_and_asks_nothing(host: JobHost) -> None:
+def test_apt_takes_what_was_fetched_downgrades_and_asks_nothing(host: DriverJobHost) -> None:
     install(host)
     fetch, put = (host.root / "arguments").read_text().splitlines()
     for words in (fetch, put):
@@ -73,72 +73,74 @@ def test_apt_takes_what_was_fetched_downgrades_and_asks_nothing(host: JobHost) -
 
 
 @pytest.mark.parametrize("name", [LIBRARY, f"libcuda1_{VERSION}-1_i386"], ids=["its own", "another architecture's"])
-def test_a_file_that_is_not_the_locked_one_is_refused_before_anything_is_installed(host: JobHost, name: str) -> None:
-    hashes = [(one, host.deb(file)) for one, file in zip(NAMES, (CUDA, LIBRARY), strict=True)]
-    found = host.deb(name, b"another one")
-    done = host.run("install", targets=TARGETS, names=NAMES, hashes=hashes, fresh=NAMES)
+def test_a_file_that_is_not_the_locked_one_is_refused_before_anything_is_installed(
+    host: DriverJobHost, name: str
+) -> None:
+    hashes = [(one, host.add_archive_deb(file)) for one, file in zip(NAMES, (CUDA, LIBRARY), strict=True)]
+    found = host.add_archive_deb(name, b"another one")
+    done = host.run_job("install", targets=TARGETS, names=NAMES, hashes=hashes, fresh=NAMES)
     assert done.returncode == 1
     assert f"{name}.deb is not the locked file: {found}" in done.stdout
-    assert host.asked == [f"fetch {WORDS}"]
-    assert host.owned == ["package curl"]
+    assert host.recorded_commands == [f"fetch {WORDS}"]
+    assert host.ledger_lines == ["package curl"]
     assert (list(host.store.iterdir()), host.done.exists()) == ([], False)
 
 
 @pytest.mark.parametrize("fetched", [True, False])
 def test_a_file_that_is_not_there_to_be_compared_is_refused_but_for_one_that_was_kept(
-    host: JobHost, fetched: bool
+    host: DriverJobHost, fetched: bool
 ) -> None:
     hashes = [("nvidia-persistenced", "f" * 64)]
     done = install(
         host,
         hashes=hashes,
         names=(*NAMES, "nvidia-persistenced"),
-        kept="" if fetched else str(host.kept("1", one=b"x")),
+        kept="" if fetched else str(host.add_kept_files("1", one=b"x")),
     )
     assert ("the file of nvidia-persistenced is not there to be compared" in done.stdout) is fetched
     assert done.returncode == int(fetched)
     # files that are kept are named one by one, whatever else there is to install
-    assert (f"fetch {host.store}/1/one.deb {WORDS}" in host.asked) is not fetched
+    assert (f"fetch {host.store}/1/one.deb {WORDS}" in host.recorded_commands) is not fetched
 
 
-def test_only_the_drivers_own_files_are_kept(host: JobHost) -> None:
-    host.deb("dkms_3.2.2-1_all")
-    host.deb(f"libcuda1-more_{VERSION}-1_amd64")
+def test_only_the_drivers_own_files_are_kept(host: DriverJobHost) -> None:
+    host.add_archive_deb("dkms_3.2.2-1_all")
+    host.add_archive_deb(f"libcuda1-more_{VERSION}-1_amd64")
     assert install(host).returncode == 0
     assert set(files(host.store / VERSION)) == {f"{CUDA}.deb", f"{LIBRARY}.deb", "SHA256SUMS"}
 
 
-def test_a_driver_whose_modules_come_built_is_not_kept(host: JobHost) -> None:
+def test_a_driver_whose_modules_come_built_is_not_kept(host: DriverJobHost) -> None:
     assert install(host, dkms=False).returncode == 0
-    assert host.asked == [f"fetch {WORDS}", f"install {WORDS}"]
+    assert host.recorded_commands == [f"fetch {WORDS}", f"install {WORDS}"]
     assert list(host.store.iterdir()) == []
 
 
-def test_an_archive_that_does_not_do_leaves_the_host_alone(host: JobHost) -> None:
-    host.says(broken="^fetch")
+def test_an_archive_that_does_not_do_leaves_the_host_alone(host: DriverJobHost) -> None:
+    host.set_answers(broken="^fetch")
     done = install(host)
     assert done.returncode == 1
-    assert host.asked == [f"fetch {WORDS}"]
-    assert (host.owned, list(host.store.iterdir())) == (["package curl"], [])
+    assert host.recorded_commands == [f"fetch {WORDS}"]
+    assert (host.ledger_lines, list(host.store.iterdir())) == (["package curl"], [])
 
 
-def test_what_is_kept_is_kept_once_and_counts_as_new_when_it_is_used(host: JobHost) -> None:
-    kept = host.kept(VERSION, one=b"as it was")
+def test_what_is_kept_is_kept_once_and_counts_as_new_when_it_is_used(host: DriverJobHost) -> None:
+    kept = host.add_kept_files(VERSION, one=b"as it was")
     before = files(kept)
-    newer = host.kept("610.43.02")
+    newer = host.add_kept_files("610.43.02")
     os.utime(kept, (1, 1))
     assert install(host).returncode == 0
     assert files(kept) == before
     assert kept.stat().st_mtime > newer.stat().st_mtime
 
 
-def test_what_was_half_kept_is_kept_anew_and_what_is_others_stays(host: JobHost) -> None:
+def test_what_was_half_kept_is_kept_anew_and_what_is_others_stays(host: DriverJobHost) -> None:
     half = host.store / VERSION
     half.mkdir(parents=True)
     (half / "half.deb").write_text("ha")
     (host.store / f"{VERSION}.new").mkdir()
     (host.store / f"{VERSION}.new/older.deb").write_text("x")
-    other = host.kept("580.159.03", libcuda1=b"x")
+    other = host.add_kept_files("580.159.03", libcuda1=b"x")
     (host.store / "held").write_text("libcuda1\n")
     before = files(other)
     assert install(host).returncode == 0
@@ -147,17 +149,17 @@ def test_what_was_half_kept_is_kept_anew_and_what_is_others_stays(host: JobHost)
     assert {path.name for path in host.store.iterdir()} == {VERSION, "580.159.03", "held"}
 
 
-def test_packages_that_did_not_come_are_not_ours(host: JobHost) -> None:
-    host.says(broken="^install", there="libcuda1\n")
+def test_packages_that_did_not_come_are_not_ours(host: DriverJobHost) -> None:
+    host.set_answers(broken="^install", there="libcuda1\n")
     done = install(host)
     assert done.returncode != 0
-    assert host.owned == ["package curl", "package libcuda1"]
+    assert host.ledger_lines == ["package curl", "package libcuda1"]
     assert not host.done.exists()
 
 
-def test_what_an_earlier_job_has_said_counts_no_more(host: JobHost) -> None:
+def test_what_an_earlier_job_has_said_counts_no_more(host: DriverJobHost) -> None:
     host.done.touch()
-    host.says(broken="^fetch")
+    host.set_answers(broken="^fetch")
     install(host)
     assert not host.done.exists()
 
@@ -176,21 +178,23 @@ def test_what_an_earlier_job_has_said_counts_no_more(host: JobHost) -> None:
 )
 @pytest.mark.parametrize("alone", [False, True], ids=["with packages", "modules alone"])
 def test_modules_are_built_for_the_kernels_that_run_now_and_next(
-    host: JobHost, there: tuple[str, str], refuses: str, asked: list[str], status: int, said: str, alone: bool
+    host: DriverJobHost, there: tuple[str, str], refuses: str, asked: list[str], status: int, said: str, alone: bool
 ) -> None:
     for kernel, version in zip((RUNS, NEXT), there, strict=True):
         path = host.root / "modules" / kernel
         path.write_text(f"{version}\n") if version else path.unlink()
-    host.says(refuses=f"{refuses or 'none'}\n")
+    host.set_answers(refuses=f"{refuses or 'none'}\n")
     (host.root / "dkms/nvidia" / VERSION / "build").mkdir(parents=True)
     (host.root / "dkms/nvidia" / VERSION / "build/make.log").write_text("the compiler's words\n")
     done = install(host, **({"targets": (), "names": (), "hashes": [], "fresh": ()} if alone else {}))
     assert done.returncode == status, done.stdout
     assert said in done.stdout
-    assert [line for line in host.asked if line.startswith("dkms")] == [f"dkms autoinstall -k {one}" for one in asked]
+    assert [line for line in host.recorded_commands if line.startswith("dkms")] == [
+        f"dkms autoinstall -k {one}" for one in asked
+    ]
     assert host.done.exists() is (status == 0)
     assert ("the compiler's words" in done.stdout) is (status == 1)
-    assert any(line.startswith(("install", "fetch")) for line in host.asked) is not alone
+    assert any(line.startswith(("install", "fetch")) for line in host.recorded_commands) is not alone
 
 
 @pytest.mark.parametrize(
@@ -204,51 +208,51 @@ def test_modules_are_built_for_the_kernels_that_run_now_and_next(
     ],
 )
 def test_a_module_that_dkms_takes_for_installed_and_whose_files_are_gone_is_installed_anew(
-    host: JobHost, line: str, uninstalled: str
+    host: DriverJobHost, line: str, uninstalled: str
 ) -> None:
     (host.root / "modules" / NEXT).unlink()
-    host.says(dkms_status=f"{line}\n")
+    host.set_answers(dkms_status=f"{line}\n")
     assert install(host).returncode == 0
     first = [f"dkms uninstall -m {uninstalled} -v {VERSION} -k {NEXT}"] if uninstalled else []
-    assert [one for one in host.asked if one.startswith("dkms")] == [*first, f"dkms autoinstall -k {NEXT}"]
+    assert [one for one in host.recorded_commands if one.startswith("dkms")] == [*first, f"dkms autoinstall -k {NEXT}"]
 
 
-def test_prebuilt_modules_are_not_built(host: JobHost) -> None:
+def test_prebuilt_modules_are_not_built(host: DriverJobHost) -> None:
     (host.root / "modules" / NEXT).unlink()
     assert install(host, dkms=False).returncode == 0
-    assert not [line for line in host.asked if line.startswith("dkms")]
+    assert not [line for line in host.recorded_commands if line.startswith("dkms")]
 
 
-def test_initial_file_systems_are_made_anew_that_have_not_our_options(host: JobHost) -> None:
+def test_initial_file_systems_are_made_anew_that_have_not_our_options(host: DriverJobHost) -> None:
     options = host.root / "modprobe.conf"
     options.write_text("blacklist nouveau\n")
-    stand_in(host.root / "bin", "unmkinitramfs", f'mkdir -p "$2${{0%/bin/*}}" && cp "$1" "$2{options}"')
+    write_stand_in(host.root / "bin", "unmkinitramfs", f'mkdir -p "$2${{0%/bin/*}}" && cp "$1" "$2{options}"')
     for name, packed in {RUNS: "", NEXT: "blacklist nouveau", "6.1.0": "blacklist nouveau\n"}.items():
         (host.root / "boot" / f"initrd.img-{name}").write_text(packed)
     assert install(host).returncode == 0
-    made = [line for line in host.asked if line.startswith("update-initramfs")]
+    made = [line for line in host.recorded_commands if line.startswith("update-initramfs")]
     assert sorted(made) == sorted(f"update-initramfs -u -k {name}" for name in (RUNS, NEXT))
 
 
-def test_a_box_without_initial_file_systems_needs_none(host: JobHost) -> None:
+def test_a_box_without_initial_file_systems_needs_none(host: DriverJobHost) -> None:
     (host.root / "modprobe.conf").touch()
     assert install(host).returncode == 0
-    assert not [line for line in host.asked if line.startswith("update-initramfs")]
+    assert not [line for line in host.recorded_commands if line.startswith("update-initramfs")]
 
 
-def test_a_kernel_without_headers_gets_them_before_its_modules_are_built(host: JobHost) -> None:
+def test_a_kernel_without_headers_gets_them_before_its_modules_are_built(host: DriverJobHost) -> None:
     (host.root / "modules" / NEXT).unlink()
     (host.root / "headers-of" / NEXT / "build").rmdir()
-    host.says(headers=f"Inst linux-headers-{NEXT} (1 Debian [amd64])\n")
+    host.set_answers(headers=f"Inst linux-headers-{NEXT} (1 Debian [amd64])\n")
     assert install(host, targets=()).returncode == 0
     wanted = f"linux-headers-{NEXT}"
-    assert host.asked == [f"simulate {wanted}", f"install {wanted}", f"dkms autoinstall -k {NEXT}"]
-    assert host.owned == ["package curl", f"package {wanted}"]
+    assert host.recorded_commands == [f"simulate {wanted}", f"install {wanted}", f"dkms autoinstall -k {NEXT}"]
+    assert host.ledger_lines == ["package curl", f"package {wanted}"]
     assert host.done.exists()
 
 
-def test_a_package_that_fails_is_left_to_the_operator_with_what_to_do(host: JobHost) -> None:
-    host.says(broken="^install nvidia")
+def test_a_package_that_fails_is_left_to_the_operator_with_what_to_do(host: DriverJobHost) -> None:
+    host.set_answers(broken="^install nvidia")
     done = install(host)
     assert done.returncode != 0
     assert "apt-get did not finish: fix what it names above" in done.stdout

@@ -19,7 +19,9 @@ def packet(tag: int, body: bytes) -> bytes:
     return bytes([0xC0 | tag, 255]) + len(body).to_bytes(4, "big") + body
 
 
-def said(kind: int, created: int, lasts: int | None = None, digest: int = SHA512, issuer: bytes = b"") -> bytes:
+def make_signature(
+    kind: int, created: int, lasts: int | None = None, digest: int = SHA512, issuer: bytes = b""
+) -> bytes:
     """A signature, with a number that proves nothing."""
     parts = b"\x05\x02" + created.to_bytes(4, "big")
     parts += b"" if lasts is None else b"\x05\x09" + lasts.to_bytes(4, "big")
@@ -37,28 +39,28 @@ def armoured(*packets: bytes) -> str:
     ("signatures", "lasts"),
     [
         ([], None),
-        ([said(NAME, 1)], None),
-        ([said(NAME, 1, 500)], 500),
-        ([said(NAME, 1, 500), said(NAME, 2, 900)], 900),
-        ([said(NAME, 2, 900), said(NAME, 1, 500)], 900),
-        ([said(NAME, 1, 500), said(NAME, 2)], None),
-        ([said(NAME, 1, 500), said(DIRECT, 2)], 500),
-        ([said(NAME, 3, 500), said(DIRECT, 2, 900)], 900),
-        ([said(NAME, 1, 500), said(SUBKEY, 2, 900)], 500),
-        ([said(NAME, 1, 500), said(NAME, 2, 900, issuer=b"somebody")], 500),
+        ([make_signature(NAME, 1)], None),
+        ([make_signature(NAME, 1, 500)], 500),
+        ([make_signature(NAME, 1, 500), make_signature(NAME, 2, 900)], 900),
+        ([make_signature(NAME, 2, 900), make_signature(NAME, 1, 500)], 900),
+        ([make_signature(NAME, 1, 500), make_signature(NAME, 2)], None),
+        ([make_signature(NAME, 1, 500), make_signature(DIRECT, 2)], 500),
+        ([make_signature(NAME, 3, 500), make_signature(DIRECT, 2, 900)], 900),
+        ([make_signature(NAME, 1, 500), make_signature(SUBKEY, 2, 900)], 500),
+        ([make_signature(NAME, 1, 500), make_signature(NAME, 2, 900, issuer=b"somebody")], 500),
     ],
 )
 def test_a_key_ends_when_it_says_so_itself(signatures: list[bytes], lasts: int | None) -> None:
-    found = openpgp.read(armoured(packet(6, BODY), *signatures))
+    found = openpgp.parse_openpgp_key(armoured(packet(6, BODY), *signatures))
     assert found.expires == (None if lasts is None else CREATED + lasts)
     assert found.fingerprint == hashlib.sha1(b"\x99\x00" + bytes([len(BODY)]) + BODY).hexdigest().upper()
 
 
 def test_a_key_is_weak_if_nothing_but_sha1_binds_it() -> None:
-    weak, strong = said(NAME, 1, digest=SHA1), said(NAME, 2)
-    assert openpgp.read(armoured(packet(6, BODY), weak)).sha1
-    assert not openpgp.read(armoured(packet(6, BODY), weak, strong)).sha1
-    assert not openpgp.read(armoured(packet(6, BODY))).sha1
+    weak, strong = make_signature(NAME, 1, digest=SHA1), make_signature(NAME, 2)
+    assert openpgp.parse_openpgp_key(armoured(packet(6, BODY), weak)).sha1
+    assert not openpgp.parse_openpgp_key(armoured(packet(6, BODY), weak, strong)).sha1
+    assert not openpgp.parse_openpgp_key(armoured(packet(6, BODY))).sha1
 
 
 @pytest.mark.parametrize(
@@ -69,7 +71,7 @@ def test_a_key_is_weak_if_nothing_but_sha1_binds_it() -> None:
         (armoured(packet(6, BODY)) * 2, "is not an ASCII-armoured OpenPGP key"),
         (armoured(packet(6, BODY)).replace("PUBLIC", "PRIVATE"), "is not an ASCII-armoured OpenPGP key"),
         (armoured(packet(6, BODY), packet(6, BODY)), "holds 2 keys, not one"),
-        (armoured(said(NAME, 1)), "holds 0 keys, not one"),
+        (armoured(make_signature(NAME, 1)), "holds 0 keys, not one"),
         (armoured(packet(6, b"\x06" + BODY[1:])), "is an OpenPGP key of version 6"),
         (armoured(packet(6, BODY)[:-3]), "is not a complete OpenPGP key"),
         (armoured(packet(6, BODY), b"\x00\x00"), "is not a complete OpenPGP key"),
@@ -78,4 +80,4 @@ def test_a_key_is_weak_if_nothing_but_sha1_binds_it() -> None:
 )
 def test_what_is_not_one_whole_key_is_refused(text: str, wrong: str) -> None:
     with pytest.raises(ValueError, match=wrong):
-        openpgp.read(text)
+        openpgp.parse_openpgp_key(text)

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 from pyinfra.api.exceptions import ConnectError
 
-from roles import root
+from roles import root_shell
 from roles.operations import reboots, shell
-from roles.operations.reboots import BOOT, DRAIN, PATIENCE, needed, reboot
-from roles.operations.shell import LOST, Lost, Shell
-from tests.unit.telling import telling
+from roles.operations.reboots import BOOT, DRAIN, PATIENCE, describe_needed_reboot, reboot_host
+from roles.operations.shell import LOST, HostLost, ReconnectingShell
+from tests.unit.channel_records import channel_lines
 
 BEFORE, AFTER = "UserspaceTimestamp=one ", "UserspaceTimestamp=two "
 STRANGER = "7\ttrain \t/user.slice/x\t/dev/nvidia0"
@@ -20,7 +20,7 @@ DAEMON = "8\tnvidia-persiste \t/system.slice/nvidia-persistenced.service\t/dev/n
 OURS = "9\tllama-server \t/rigwright.slice/rigwright-chat.service\t/dev/nvidia0"
 
 
-class Host:
+class RebootingHost:
     """What pyinfra has of a host, which goes down some seconds after it was told to, and comes back."""
 
     name, print_prefix = "box", "[box] "
@@ -51,7 +51,7 @@ class Host:
             return "silent"
         return "away" if since < self.back else "after"
 
-    def get_transport(self) -> Host:
+    def get_transport(self) -> RebootingHost:
         return self
 
     def is_active(self) -> bool:
@@ -63,27 +63,27 @@ class Host:
             raise ConnectError("refused")
         self.connected = True
 
-    def run(self, text: str) -> root.Answer:
+    def run(self, text: str) -> root_shell.RootCommandResult:
         """As root."""
         if self.phase == "away":
             self.connected = False
         if not self.connected:
-            raise root.Gone("Socket is closed")
+            raise root_shell.ConnectionGone("Socket is closed")
         self.commands.append(text)
         if "systemctl reboot" in text:
             self.told = self.now
         held = [("holder", *line.split("\t")) for line in self.holders]
-        lines = telling(*self.cards, *held) if "/proc/" in text else []
+        lines = channel_lines(*self.cards, *held) if "/proc/" in text else []
         if text == BOOT:
             lines = {"before": [BEFORE], "silent": [], "after": [AFTER]}[self.phase]
-        return root.Answer(0, "".join(f"{line}\n" for line in lines).encode(), b"")
+        return root_shell.RootCommandResult(0, "".join(f"{line}\n" for line in lines).encode(), b"")
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def output_lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     lines: list[str] = []
     monkeypatch.setattr(
         reboots, "logger", SimpleNamespace(error=lines.append, warning=lines.append, info=lambda _: None)
@@ -92,15 +92,15 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
-def on(monkeypatch: pytest.MonkeyPatch) -> Callable[[Host], Host]:
+def on(monkeypatch: pytest.MonkeyPatch) -> Callable[[RebootingHost], RebootingHost]:
     """Have a host's clock be everybody's."""
 
-    def clocked(host: Host) -> Host:
+    def clocked(host: RebootingHost) -> RebootingHost:
         for module in (reboots, shell):
             monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: host.now))
             monkeypatch.setattr(module, "gevent", SimpleNamespace(sleep=host.sleep))
-        monkeypatch.setattr(shell, "deploy_lock_of", lambda _: None)
-        monkeypatch.setattr(shell.root, "run", lambda target, text, *_: target.run(text))
+        monkeypatch.setattr(shell, "find_deploy_lock", lambda _: None)
+        monkeypatch.setattr(shell.root, "run_command", lambda target, text, *_: target.run(text))
         return host
 
     return clocked
@@ -108,11 +108,11 @@ def on(monkeypatch: pytest.MonkeyPatch) -> Callable[[Host], Host]:
 
 @pytest.mark.parametrize("holders", [[], [DAEMON], [OURS, DAEMON]], ids=["nobody", "the daemon", "what we serve"])
 def test_what_we_serve_is_stopped_and_the_host_is_waited_for(
-    on: Callable[[Host], Host], said: list[str], holders: list[str]
+    on: Callable[[RebootingHost], RebootingHost], output_lines: list[str], holders: list[str]
 ) -> None:
-    host = on(Host(*holders))
-    assert reboot(host, "nouveau is bound to the cards", ()) is True
-    assert said == ["[box] rebooting: nouveau is bound to the cards"]
+    host = on(RebootingHost(*holders))
+    assert reboot_host(host, "nouveau is bound to the cards", ()) is True
+    assert output_lines == ["[box] rebooting: nouveau is bound to the cards"]
     before, drained, told, *polls, last = host.commands[1:]
     assert (before, drained) == (BOOT, DRAIN)
     assert told.endswith(" systemctl reboot")
@@ -121,10 +121,12 @@ def test_what_we_serve_is_stopped_and_the_host_is_waited_for(
     assert host.phase == "after"
 
 
-def test_while_a_stranger_holds_a_card_nothing_is_stopped(on: Callable[[Host], Host], said: list[str]) -> None:
-    host = on(Host(STRANGER, DAEMON))
-    assert reboot(host, "why", ()) is False
-    assert said == [
+def test_while_a_stranger_holds_a_card_nothing_is_stopped(
+    on: Callable[[RebootingHost], RebootingHost], output_lines: list[str]
+) -> None:
+    host = on(RebootingHost(STRANGER, DAEMON))
+    assert reboot_host(host, "why", ()) is False
+    assert output_lines == [
         "[box] no reboot: pid 7 (train, in /user.slice/x) holds /dev/nvidia0",
         "[box] stop these, or wait for them, then run it again",
     ]
@@ -135,58 +137,68 @@ LENT = tuple(("card", f"0000:0{slot}:00.0", str(slot)) for slot in range(2))
 BORROWED = "pid 7 (train, in /user.slice/x) uses card 0, which is lent; the reboot ends it"
 
 
-def test_what_runs_on_lent_cards_is_named_before_it_ends(on: Callable[[Host], Host], said: list[str]) -> None:
-    assert reboot(on(Host(STRANGER, cards=LENT)), "why", (0,)) is True
-    assert said == [f"[box] {BORROWED}", "[box] rebooting: why"]
+def test_what_runs_on_lent_cards_is_named_before_it_ends(
+    on: Callable[[RebootingHost], RebootingHost], output_lines: list[str]
+) -> None:
+    assert reboot_host(on(RebootingHost(STRANGER, cards=LENT)), "why", (0,)) is True
+    assert output_lines == [f"[box] {BORROWED}", "[box] rebooting: why"]
 
 
-def test_what_runs_on_another_card_stops_a_reboot_whatever_is_lent(on: Callable[[Host], Host], said: list[str]) -> None:
-    assert reboot(on(Host(STRANGER, cards=LENT)), "why", (1,)) is False
-    assert said[0] == "[box] no reboot: pid 7 (train, in /user.slice/x) holds /dev/nvidia0"
+def test_what_runs_on_another_card_stops_a_reboot_whatever_is_lent(
+    on: Callable[[RebootingHost], RebootingHost], output_lines: list[str]
+) -> None:
+    assert reboot_host(on(RebootingHost(STRANGER, cards=LENT)), "why", (1,)) is False
+    assert output_lines[0] == "[box] no reboot: pid 7 (train, in /user.slice/x) holds /dev/nvidia0"
 
 
-def test_who_uses_lent_cards_is_named_where_consent_is_missing(on: Callable[[Host], Host]) -> None:
-    asked, *ended = needed(Shell(on(Host(STRANGER, cards=LENT))), "why", (0,))
+def test_who_uses_lent_cards_is_named_where_consent_is_missing(on: Callable[[RebootingHost], RebootingHost]) -> None:
+    asked, *ended = describe_needed_reboot(ReconnectingShell(on(RebootingHost(STRANGER, cards=LENT))), "why", (0,))
     assert asked.startswith("needs a reboot: why. Re-run deploy with --reboot")
     assert ended == [BORROWED]
-    unasked = on(Host(STRANGER))
-    assert needed(Shell(unasked), "why", ()) == [asked]
+    unasked = on(RebootingHost(STRANGER))
+    assert describe_needed_reboot(ReconnectingShell(unasked), "why", ()) == [asked]
     assert unasked.commands == []
 
 
 @pytest.mark.parametrize("back", [4, 300, PATIENCE - 10], ids=["at once", "some minutes", "just in time"])
 def test_a_host_may_be_away_as_long_as_boards_with_many_cards_take(
-    on: Callable[[Host], Host], said: list[str], back: float
+    on: Callable[[RebootingHost], RebootingHost], output_lines: list[str], back: float
 ) -> None:
-    assert reboot(on(Host(back=back)), "why", ()) is True
+    assert reboot_host(on(RebootingHost(back=back)), "why", ()) is True
 
 
-def test_a_host_that_goes_down_and_has_no_answer_is_not_back(on: Callable[[Host], Host], said: list[str]) -> None:
-    host = on(Host(silent=20))
-    assert reboot(host, "why", ()) is True
+def test_a_host_that_goes_down_and_has_no_answer_is_not_back(
+    on: Callable[[RebootingHost], RebootingHost], output_lines: list[str]
+) -> None:
+    host = on(RebootingHost(silent=20))
+    assert reboot_host(host, "why", ()) is True
     assert host.phase == "after"
 
 
-def test_a_host_that_does_not_go_down_is_given_up(on: Callable[[Host], Host], said: list[str]) -> None:
-    host = on(Host(down=2 * PATIENCE))
-    with pytest.raises(Lost, match=f"it did not go down within {PATIENCE} s"):
-        reboot(host, "why", ())
+def test_a_host_that_does_not_go_down_is_given_up(
+    on: Callable[[RebootingHost], RebootingHost], output_lines: list[str]
+) -> None:
+    host = on(RebootingHost(down=2 * PATIENCE))
+    with pytest.raises(HostLost, match=f"it did not go down within {PATIENCE} s"):
+        reboot_host(host, "why", ())
     assert PATIENCE < host.now - host.told < PATIENCE + 5
 
 
-def test_a_host_that_stays_away_is_given_up(on: Callable[[Host], Host], said: list[str]) -> None:
-    host = on(Host(back=3 * PATIENCE))
-    with pytest.raises(Lost, match=f"no connection for {PATIENCE} s"):
-        reboot(host, "why", ())
+def test_a_host_that_stays_away_is_given_up(
+    on: Callable[[RebootingHost], RebootingHost], output_lines: list[str]
+) -> None:
+    host = on(RebootingHost(back=3 * PATIENCE))
+    with pytest.raises(HostLost, match=f"no connection for {PATIENCE} s"):
+        reboot_host(host, "why", ())
     assert PATIENCE < host.now - host.told < PATIENCE + 10
 
 
 @pytest.mark.parametrize(("patience", "expected"), [(None, LOST), (7, 7)])
 def test_a_shell_has_the_patience_that_it_is_given(
-    on: Callable[[Host], Host], patience: float | None, expected: float
+    on: Callable[[RebootingHost], RebootingHost], patience: float | None, expected: float
 ) -> None:
-    host = on(Host(down=0, back=10 * PATIENCE))
+    host = on(RebootingHost(down=0, back=10 * PATIENCE))
     host.told = host.now
-    with pytest.raises(Lost, match=f"no connection for {expected} s"):
-        (Shell(host) if patience is None else Shell(host, patience)).run("true")
+    with pytest.raises(HostLost, match=f"no connection for {expected} s"):
+        (ReconnectingShell(host) if patience is None else ReconnectingShell(host, patience)).run("true")
     assert expected < host.now - host.told < expected + 5

@@ -9,33 +9,54 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.nvidia.driver.found import DriverFacts, Package
-from roles.operations.drivers import INSTALL, LOOK, _bring, _hold, _installation, _settle
-from roles.operations.shell import Lost
-from tests.unit.driver_hosts import C3090, box
-from tests.unit.driver_on_host import OnHost, listen, told
-from tests.unit.driver_ours import KERNEL, LOCKED, NAMES, NEW, NEXT, OLD, UBUNTU_HOST, WHOLE, asked, other, there
-from tests.unit.driver_ours import rig as managed
+from rigwright.nvidia.driver.driver_facts import DriverFacts, InstalledPackage
+from roles.operations.drivers import (
+    INSTALL,
+    LOOK,
+    _hold_and_record,
+    _hold_driver,
+    _install_driver,
+    _render_installation,
+)
+from roles.operations.shell import HostLost
+from tests.unit.driver_operations_host import DriverOperationsHost, capture_output, recorded_commands
+from tests.unit.driver_samples import C3090, driver_rig
+from tests.unit.managed_driver_samples import (
+    CONVERGED_HOST,
+    KERNEL,
+    LOCKED,
+    NAMES,
+    NEW,
+    NEXT,
+    OLD,
+    UBUNTU_HOST,
+    driver_target,
+    managed_host,
+    with_versions,
+)
+from tests.unit.managed_driver_samples import managed_rig as managed
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    return listen(monkeypatch, tmp_path)
+def output_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    return capture_output(monkeypatch, tmp_path)
 
 
-def test_a_transaction_that_is_objected_to_does_not_happen(said: list[str], tmp_path: Path) -> None:
-    one = OnHost(tmp_path, LOCKED, there())
+def test_a_transaction_that_is_objected_to_does_not_happen(output_lines: list[str], tmp_path: Path) -> None:
+    one = DriverOperationsHost(tmp_path, LOCKED, managed_host())
     one.says.append("Remv theirs [1.0]")
-    assert _bring(one) is False
+    assert _install_driver(one) is False
     assert one.units == [LOOK]
-    assert said[0].startswith("[box] refused: apt would remove theirs")
+    assert output_lines[0].startswith("[box] refused: apt would remove theirs")
     assert not Path(one.store).exists()
 
 
-def test_a_driver_is_looked_at_installed_held_and_written_down(said: list[str], tmp_path: Path) -> None:
-    one = OnHost(tmp_path, LOCKED, there(), replace(WHOLE, held=frozenset({"theirs"})), WHOLE)
-    assert _bring(one) is True
-    assert (one.units, said) == ([LOOK, INSTALL], [])
+def test_a_driver_is_looked_at_installed_held_and_written_down(output_lines: list[str], tmp_path: Path) -> None:
+    one = DriverOperationsHost(
+        tmp_path, LOCKED, managed_host(), replace(CONVERGED_HOST, held=frozenset({"theirs"})), CONVERGED_HOST
+    )
+    assert _install_driver(one) is True
+    assert (one.units, output_lines) == ([LOOK, INSTALL], [])
     script = one.jobs_run[1][1]
     for name in NAMES:
         assert f"{name}={NEW}-1" in script
@@ -47,125 +68,129 @@ def test_a_driver_is_looked_at_installed_held_and_written_down(said: list[str], 
     assert "printf 'package" not in script
     assert Path(one.store, "held").read_text().split() == sorted(NAMES)
     assert Path(one.store, "installed").read_text().splitlines() == [f"{name} {NEW}-1" for name in sorted(NAMES)]
-    assert told(tmp_path) == [f"apt-mark hold {' '.join(sorted(NAMES))}"]
+    assert recorded_commands(tmp_path) == [f"apt-mark hold {' '.join(sorted(NAMES))}"]
 
 
 def test_what_the_operator_has_held_is_not_ours_and_what_we_hold_no_more_is_let_go(
-    said: list[str], tmp_path: Path
+    output_lines: list[str], tmp_path: Path
 ) -> None:
-    before = replace(WHOLE, recorded=(), held=frozenset({"libcuda1"}))
-    one = OnHost(tmp_path, LOCKED, before, WHOLE)
+    before = replace(CONVERGED_HOST, recorded=(), held=frozenset({"libcuda1"}))
+    one = DriverOperationsHost(tmp_path, LOCKED, before, CONVERGED_HOST)
     Path(one.store).mkdir(parents=True)
     Path(one.store, "held").write_text("linux-image-generic\n")
-    assert _bring(one) is True
+    assert _install_driver(one) is True
     ours = sorted(set(NAMES) - {"libcuda1"})
     assert Path(one.store, "held").read_text().split() == ours
-    assert told(tmp_path) == ["apt-mark unhold linux-image-generic", f"apt-mark hold {' '.join(ours)}"]
+    assert recorded_commands(tmp_path) == ["apt-mark unhold linux-image-generic", f"apt-mark hold {' '.join(ours)}"]
 
 
-def test_a_line_of_the_file_of_holds_is_a_package_or_refused(said: list[str], tmp_path: Path) -> None:
-    one = OnHost(tmp_path, LOCKED, replace(WHOLE, recorded=()), WHOLE)
+def test_a_line_of_the_file_of_holds_is_a_package_or_refused(output_lines: list[str], tmp_path: Path) -> None:
+    one = DriverOperationsHost(tmp_path, LOCKED, replace(CONVERGED_HOST, recorded=()), CONVERGED_HOST)
     Path(one.store).mkdir(parents=True)
     Path(one.store, "held").write_text("--file=/tmp/x\n")
-    with pytest.raises((Lost, ValueError), match="'held'"):
-        _bring(one)
-    assert told(tmp_path) == []
+    with pytest.raises((HostLost, ValueError), match="'held'"):
+        _install_driver(one)
+    assert recorded_commands(tmp_path) == []
 
 
-def test_a_hold_that_is_gone_is_put_back_without_apt_get(said: list[str], tmp_path: Path) -> None:
-    loose = replace(WHOLE, held=WHOLE.held - {"libcuda1"})
-    one = OnHost(tmp_path, LOCKED, loose, WHOLE)
-    assert _hold(one) is True
-    assert (one.jobs_run, told(tmp_path)) == ([], ["apt-mark hold libcuda1"])
-    stays = OnHost(tmp_path, LOCKED, loose)
-    assert _hold(stays) is False
-    assert said == ["[box] the driver is incomplete: libcuda1 is not held"]
+def test_a_hold_that_is_gone_is_put_back_without_apt_get(output_lines: list[str], tmp_path: Path) -> None:
+    loose = replace(CONVERGED_HOST, held=CONVERGED_HOST.held - {"libcuda1"})
+    one = DriverOperationsHost(tmp_path, LOCKED, loose, CONVERGED_HOST)
+    assert _hold_driver(one) is True
+    assert (one.jobs_run, recorded_commands(tmp_path)) == ([], ["apt-mark hold libcuda1"])
+    stays = DriverOperationsHost(tmp_path, LOCKED, loose)
+    assert _hold_driver(stays) is False
+    assert output_lines == ["[box] the driver is incomplete: libcuda1 is not held"]
 
 
-def test_packages_that_were_not_there_are_ours(said: list[str], tmp_path: Path) -> None:
-    one = OnHost(tmp_path, LOCKED, there())
+def test_packages_that_were_not_there_are_ours(output_lines: list[str], tmp_path: Path) -> None:
+    one = DriverOperationsHost(tmp_path, LOCKED, managed_host())
     one.says.append("Inst dkms (3.2.2-1 Debian:13/trixie [all])")
-    script = _installation(one, there())
+    script = _render_installation(one, managed_host())
     assert script is not None
     assert "printf 'package %s\\n' dkms >>" in script
 
 
 @pytest.mark.parametrize("unit", [LOOK, INSTALL])
-def test_a_job_that_fails_ends_it(said: list[str], tmp_path: Path, unit: str) -> None:
-    one = OnHost(tmp_path, LOCKED, there())
+def test_a_job_that_fails_ends_it(output_lines: list[str], tmp_path: Path, unit: str) -> None:
+    one = DriverOperationsHost(tmp_path, LOCKED, managed_host())
     one.fails = unit
-    assert _bring(one) is False
+    assert _install_driver(one) is False
     assert one.units[-1] == unit
-    assert told(tmp_path) == []
+    assert recorded_commands(tmp_path) == []
 
 
 def test_what_an_earlier_run_has_begun_is_watched_first(
-    said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    output_lines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ACTIVE", "active")
-    one = OnHost(tmp_path, LOCKED, WHOLE)
-    assert _bring(one) is True
+    one = DriverOperationsHost(tmp_path, LOCKED, CONVERGED_HOST)
+    assert _install_driver(one) is True
     assert one.jobs_run == [(INSTALL, "")]
     one.fails = INSTALL
-    assert _bring(one) is False
+    assert _install_driver(one) is False
 
 
-def test_a_host_that_is_still_not_whole_says_what_it_lacks(said: list[str], tmp_path: Path) -> None:
-    one = OnHost(tmp_path, LOCKED, there(), replace(WHOLE, kernel_modules=((KERNEL, NEW), (NEXT, ""))))
-    assert _bring(one) is False
-    assert said == [f"[box] the driver is incomplete: kernel {NEXT} has no module, {NEW} is required"]
+def test_a_host_that_is_still_not_whole_says_what_it_lacks(output_lines: list[str], tmp_path: Path) -> None:
+    one = DriverOperationsHost(
+        tmp_path, LOCKED, managed_host(), replace(CONVERGED_HOST, kernel_modules=((KERNEL, NEW), (NEXT, "")))
+    )
+    assert _install_driver(one) is False
+    assert output_lines == [f"[box] the driver is incomplete: kernel {NEXT} has no module, {NEW} is required"]
 
 
-def test_what_is_there_and_was_never_ours_is_held_and_written_down_without_apt(said: list[str], tmp_path: Path) -> None:
-    facts = replace(WHOLE, recorded=())
-    one = OnHost(tmp_path, asked(managed(), facts), facts)
-    assert _bring(one) is True
+def test_what_is_there_and_was_never_ours_is_held_and_written_down_without_apt(
+    output_lines: list[str], tmp_path: Path
+) -> None:
+    facts = replace(CONVERGED_HOST, recorded=())
+    one = DriverOperationsHost(tmp_path, driver_target(managed(), facts), facts)
+    assert _install_driver(one) is True
     assert one.jobs_run == []
     assert Path(one.store, "installed").read_text().count("\n") == len(NAMES)
 
 
-def test_modules_alone_need_no_apt(said: list[str], tmp_path: Path) -> None:
-    facts = replace(WHOLE, kernel_modules=((KERNEL, NEW), (NEXT, "")))
-    one = OnHost(tmp_path, LOCKED, facts)
-    script = _installation(one, facts)
+def test_modules_alone_need_no_apt(output_lines: list[str], tmp_path: Path) -> None:
+    facts = replace(CONVERGED_HOST, kernel_modules=((KERNEL, NEW), (NEXT, "")))
+    one = DriverOperationsHost(tmp_path, LOCKED, facts)
+    script = _render_installation(one, facts)
     assert one.jobs_run == []
     assert script is not None
     assert "dkms autoinstall" in script
     assert "==> installing the driver" not in script
 
 
-def test_an_upgrade_that_finds_nothing_newer_installs_nothing(said: list[str], tmp_path: Path) -> None:
-    newest = replace(asked(managed(), WHOLE), newest=True)
-    one = OnHost(tmp_path, newest, WHOLE)
+def test_an_upgrade_that_finds_nothing_newer_installs_nothing(output_lines: list[str], tmp_path: Path) -> None:
+    newest = replace(driver_target(managed(), CONVERGED_HOST), newest=True)
+    one = DriverOperationsHost(tmp_path, newest, CONVERGED_HOST)
     one.says = ["archive"]
-    assert _bring(one) is True
+    assert _install_driver(one) is True
     assert one.units == [LOOK]
 
 
-def test_what_the_archive_has_dropped_comes_from_kept_files(said: list[str], tmp_path: Path) -> None:
-    kept = replace(there(), kept=(NEW, "580.159.03"))
-    one = OnHost(tmp_path, LOCKED, kept)
+def test_what_the_archive_has_dropped_comes_from_kept_files(output_lines: list[str], tmp_path: Path) -> None:
+    kept = replace(managed_host(), kept=(NEW, "580.159.03"))
+    one = DriverOperationsHost(tmp_path, LOCKED, kept)
     one.says[0] = "kept"
-    script = _installation(one, kept)
+    script = _render_installation(one, kept)
     assert script is not None
     assert f"install {one.store}/{NEW}/*.deb\n" in script
-    assert said == [f"[box] the archive has dropped {NEW}: using stored files"]
+    assert output_lines == [f"[box] the archive has dropped {NEW}: using stored files"]
     assert f"cd {one.store}/{NEW} && sha256sum" in one.jobs_run[0][1]
     # and only files of the driver that is wanted
-    other_kept = OnHost(tmp_path, LOCKED, replace(there(), kept=(OLD,)))
-    _installation(other_kept, replace(there(), kept=(OLD,)))
+    other_kept = DriverOperationsHost(tmp_path, LOCKED, replace(managed_host(), kept=(OLD,)))
+    _render_installation(other_kept, replace(managed_host(), kept=(OLD,)))
     assert "sha256sum --quiet" not in other_kept.jobs_run[0][1]
 
 
-def test_files_are_kept_of_a_whole_driver_alone(said: list[str], tmp_path: Path) -> None:
+def test_files_are_kept_of_a_whole_driver_alone(output_lines: list[str], tmp_path: Path) -> None:
     """Of a part there is no way back: what it lacks would be removed."""
-    one = OnHost(tmp_path, LOCKED, there())
-    assert "sha256sum -- *.deb > SHA256SUMS" in str(_installation(one, there()))
+    one = DriverOperationsHost(tmp_path, LOCKED, managed_host())
+    assert "sha256sum -- *.deb > SHA256SUMS" in str(_render_installation(one, managed_host()))
     # one package that somebody had removed; the others are there already
-    alone = other(WHOLE, nvidia_persistenced="")
-    part = OnHost(tmp_path, asked(managed(), alone), alone)
+    alone = with_versions(CONVERGED_HOST, nvidia_persistenced="")
+    part = DriverOperationsHost(tmp_path, driver_target(managed(), alone), alone)
     part.says = ["archive", f"Inst nvidia-persistenced ({NEW}-1 NVIDIA CUDA [amd64])"]
-    script = str(_installation(part, alone))
+    script = str(_render_installation(part, alone))
     assert "installing the driver" in script
     assert "> SHA256SUMS" not in script
     # where it is kept already it counts as the last one used
@@ -174,7 +199,9 @@ def test_files_are_kept_of_a_whole_driver_alone(said: list[str], tmp_path: Path)
 
 def ubuntus(*kernels: str) -> DriverFacts:
     """A host with Ubuntu's own driver, and modules for these kernels."""
-    modules = (Package(f"linux-modules-nvidia-580-server-open-{kernel}", "6.8.0-40.40+1") for kernel in kernels)
+    modules = (
+        InstalledPackage(f"linux-modules-nvidia-580-server-open-{kernel}", "6.8.0-40.40+1") for kernel in kernels
+    )
     return replace(UBUNTU_HOST, packages=(*UBUNTU_HOST.packages, *modules))
 
 
@@ -189,12 +216,12 @@ def ubuntus(*kernels: str) -> DriverFacts:
     ids=["it stays", "it comes", "an earlier run has left it behind", "and this is no upgrade"],
 )
 def test_a_kernel_that_moves_brings_its_metapackage(
-    said: list[str], tmp_path: Path, kernel: str, how: str, upgrading: bool, asked_for: bool, installed: bool
+    output_lines: list[str], tmp_path: Path, kernel: str, how: str, upgrading: bool, asked_for: bool, installed: bool
 ) -> None:
     facts = replace(ubuntus(kernel), half=("nvidia-utils-580-server",))
-    one = OnHost(tmp_path, asked(box(C3090, managed=True), facts, upgrading), facts)
+    one = DriverOperationsHost(tmp_path, driver_target(driver_rig(C3090, managed=True), facts, upgrading), facts)
     one.says = [how, "Inst nvidia-utils-580-server [1] (580.178.04-0ubuntu0.24.04.1 Ubuntu [amd64])"]
-    script = _installation(one, facts)
+    script = _render_installation(one, facts)
     assert script is not None
     simulated = next(line for line in one.jobs_run[0][1].splitlines() if line.startswith("said=$(simulate"))
     assert simulated.count(" linux-image-generic") == int(asked_for)
@@ -203,11 +230,11 @@ def test_a_kernel_that_moves_brings_its_metapackage(
 
 
 @pytest.mark.parametrize("there_", [True, False], ids=["there", "not there"])
-def test_headers_come_first_where_they_are_not_there(said: list[str], tmp_path: Path, there_: bool) -> None:
+def test_headers_come_first_where_they_are_not_there(output_lines: list[str], tmp_path: Path, there_: bool) -> None:
     wanted = replace(LOCKED, plan=replace(LOCKED.plan, before=("linux-headers-amd64",)))
-    facts = there() if there_ else replace(there(), headers=frozenset())
-    one = OnHost(tmp_path, wanted, facts)
-    _installation(one, facts)
+    facts = managed_host() if there_ else replace(managed_host(), headers=frozenset())
+    one = DriverOperationsHost(tmp_path, wanted, facts)
+    _render_installation(one, facts)
     assert ("headers linux-headers-amd64" in one.jobs_run[0][1]) is not there_
 
 
@@ -233,21 +260,21 @@ def folders(store: Path, *names: str) -> None:
     ids=["one", "two", "three", "by age, not by name", "what a job has left", "what it was keeping", "none"],
 )
 def test_two_drivers_are_kept_the_one_before_among_them(
-    said: list[str], tmp_path: Path, there_: tuple[str, ...], left: set[str]
+    output_lines: list[str], tmp_path: Path, there_: tuple[str, ...], left: set[str]
 ) -> None:
-    one = OnHost(tmp_path, LOCKED, WHOLE)
+    one = DriverOperationsHost(tmp_path, LOCKED, CONVERGED_HOST)
     folders(Path(one.store), *there_)
-    _settle(one, WHOLE)
+    _hold_and_record(one, CONVERGED_HOST)
     assert {path.name for path in Path(one.store).iterdir()} == left | {"held", "installed"}
 
 
-def test_headers_that_are_missing_do_not_move_the_driver(said: list[str], tmp_path: Path) -> None:
+def test_headers_that_are_missing_do_not_move_the_driver(output_lines: list[str], tmp_path: Path) -> None:
     """apt-get would take a name without a version for the newest one."""
-    facts = replace(there(OLD, recorded=OLD), headers=frozenset(), held=frozenset())
-    wanted = asked(managed(), facts)
-    one = OnHost(tmp_path, wanted, facts)
+    facts = replace(managed_host(OLD, recorded=OLD), headers=frozenset(), held=frozenset())
+    wanted = driver_target(managed(), facts)
+    one = DriverOperationsHost(tmp_path, wanted, facts)
     one.says = ["archive"]
-    script = _installation(one, facts)
+    script = _render_installation(one, facts)
     look = one.jobs_run[0][1]
     assert "headers linux-headers-amd64" in look
     assert "dkms autoinstall" in str(script)

@@ -10,14 +10,22 @@ from typing import Any
 import pytest
 
 from rigwright.model.entry import Roots
-from rigwright.nvidia.cards import files as cards
-from rigwright.nvidia.cards.files import POWER, SYSCTL
-from rigwright.nvidia.driver.files import PATHS, PERSISTENCED, PREFERENCES, UNATTENDED, paths, release, settings
-from rigwright.nvidia.driver.found import MODPROBE, SOURCE
-from rigwright.serving.units import OWNED
-from tests.unit import programs
-from tests.unit.driver_hosts import C3090, C5090, box, host, made
-from tests.unit.samples import Box, rig
+from rigwright.nvidia.cards import card_files as cards
+from rigwright.nvidia.cards.card_files import POWER, SYSCTL
+from rigwright.nvidia.driver.driver_facts import MODPROBE, SOURCE
+from rigwright.nvidia.driver.driver_files import (
+    PATHS,
+    PERSISTENCED,
+    PREFERENCES,
+    UNATTENDED,
+    driver_release_values,
+    managed_paths,
+    render_driver_settings,
+)
+from rigwright.serving.instance_units import OWNED_HEADER
+from tests.unit import short_programs
+from tests.unit.driver_samples import C3090, C5090, driver_rig, driverless_host, make_driver_plan
+from tests.unit.samples import OperatorFolder, sample_rig
 
 KEY = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nmQINBF\n=abcd\n-----END PGP PUBLIC KEY BLOCK-----\n"
 ARCHIVE = ("http://192.0.2.1/nvidia/debian12/x86_64", "https://192.0.2.2/debian12/x86_64")
@@ -35,13 +43,13 @@ ALWAYS = {PREFERENCES, UNATTENDED, MODPROBE, PERSISTENCED}
 
 def files(system: str = "ubuntu-24.04", pin: str = "", nvidia: bool | None = None, **keys: Any) -> dict[str, str]:
     """Path -> text, of a rig with two cards."""
-    one = box(C3090, C3090, managed=True, **keys)
-    plan = made(one, host(system, "10de:2204", "10de:2204"))
+    one = driver_rig(C3090, C3090, managed=True, **keys)
+    plan = make_driver_plan(one, driverless_host(system, "10de:2204", "10de:2204"))
     from_nvidia = system.startswith("debian") if nvidia is None else nvidia
     way: dict[str, Any] = {"archive": ARCHIVE, "key": KEY} if from_nvidia else {}
-    found = settings(one, plan, pin=pin, **way)
+    found = render_driver_settings(one, plan, pin=pin, **way)
     assert all(one.text.strip() for one in found)
-    assert {one.path for one in found} <= set(paths(one))
+    assert {one.path for one in found} <= set(managed_paths(one))
     return {one.path: one.text for one in found}
 
 
@@ -61,9 +69,9 @@ def test_there_are_the_files_that_the_rig_needs(system: str, keys: dict[str, Any
 
 
 def test_a_key_without_its_archive_is_refused() -> None:
-    one = box(C3090, managed=True)
+    one = driver_rig(C3090, managed=True)
     with pytest.raises(ValueError, match="archive and key go together"):
-        settings(one, made(one, host("debian-12", "10de:2204")), key=KEY)
+        render_driver_settings(one, make_driver_plan(one, driverless_host("debian-12", "10de:2204")), key=KEY)
 
 
 def test_no_archive_of_nvidias_is_added_for_a_distributions_driver() -> None:
@@ -71,16 +79,18 @@ def test_no_archive_of_nvidias_is_added_for_a_distributions_driver() -> None:
 
 
 def test_the_program_lies_below_the_rigs_own_folder() -> None:
-    one = box(C3090, managed=True, power_w=280)
-    plan = made(one, host("ubuntu-24.04", "10de:2204"))
-    moved = rig(cards=one.cards, driver=one.driver, roots=Roots(config="/etc/mine"))
-    found = {setting.path: setting for setting in settings(moved, plan)}
+    one = driver_rig(C3090, managed=True, power_w=280)
+    plan = make_driver_plan(one, driverless_host("ubuntu-24.04", "10de:2204"))
+    moved = sample_rig(cards=one.cards, driver=one.driver, roots=Roots(config="/etc/mine"))
+    found = {setting.path: setting for setting in render_driver_settings(moved, plan)}
     program = "/usr/bin/python3 -I -B /etc/mine/cards"
     assert f"ExecStart={program} set\nExecStop={program} reset\n" in found[POWER].text
     assert {one.mode for one in found.values()} == {"644"}
-    assert set(paths(moved)) == {*PATHS, *cards.paths(moved)}
+    assert set(managed_paths(moved)) == {*PATHS, *cards.managed_paths(moved)}
     # a folder that is missing would fail the first file in it
-    assert {path.rpartition("/")[0] for path in found if path.startswith("/etc/mine")} <= set(cards.folders(moved))
+    assert {path.rpartition("/")[0] for path in found if path.startswith("/etc/mine")} <= set(
+        cards.managed_folders(moved)
+    )
 
 
 @pytest.mark.parametrize(
@@ -93,17 +103,17 @@ def test_the_program_lies_below_the_rigs_own_folder() -> None:
     ],
 )
 def test_an_operators_own_driver_has_its_cards_settings_alone(keys: dict[str, Any], expected: set[str]) -> None:
-    one = box(C3090, managed=False, **keys)
-    assert {setting.path for setting in cards.settings(one)} == expected
+    one = driver_rig(C3090, managed=False, **keys)
+    assert {setting.path for setting in cards.render_card_settings(one)} == expected
 
 
 def test_what_is_declared_beside_an_operators_driver_stays_where_ours_is_let_go() -> None:
-    one = box(C3090, managed=False, power_w=280)
-    kept = release(one, keep=cards.declared(one))
+    one = driver_rig(C3090, managed=False, power_w=280)
+    kept = driver_release_values(one, keep=cards.declared_paths(one))
     assert (kept["power"], kept["driver_records"]) == ("", [])
     assert POWER not in kept["driver_files"]  # type: ignore[operator]
     assert SYSCTL in kept["driver_files"]  # type: ignore[operator]
-    everything = release(one)
+    everything = driver_release_values(one)
     assert everything["power"] == POWER
     assert {POWER, *PROGRAM} <= set(everything["driver_files"])  # type: ignore[call-overload]
     assert everything["driver_records"] == ["/etc/rigwright/driver.json"]
@@ -111,13 +121,13 @@ def test_what_is_declared_beside_an_operators_driver_stays_where_ours_is_let_go(
 
 def test_no_file_begins_like_a_generations_units_which_would_remove_it() -> None:
     texts = files("debian-12", power_w=280, sysctl={"vm.swappiness": 10}).values()
-    assert all(not text.startswith(OWNED) for text in texts)
+    assert all(not text.startswith(OWNED_HEADER) for text in texts)
     assert all("Written by rigwright" in text.splitlines()[0] for text in texts if not text.startswith("{"))
 
 
 @pytest.mark.parametrize(("declared", "expected"), [(None, (None, None)), (280, (280, 280)), ((280, 300), (280, 300))])
 def test_limits_are_by_slot(declared: Any, expected: tuple[int | None, ...]) -> None:
-    assert box(C3090, C5090, power_w=declared).power_limits == expected
+    assert driver_rig(C3090, C5090, power_w=declared).power_limits == expected
 
 
 def test_module_options_are_one_line_and_nouveau_stays_away() -> None:
@@ -171,13 +181,13 @@ def test_unattended_upgrades_leave_the_driver_alone_and_the_kernel_where_it_is_h
 
 
 def test_an_instance_cannot_take_the_units_name(tmp_path: Path) -> None:
-    lines = Box(tmp_path).refusal(instances={"power": {"variant": "llamacpp/cpu", "port": 8020}})
+    lines = OperatorFolder(tmp_path).refusal_lines(instances={"power": {"variant": "llamacpp/cpu", "port": 8020}})
     assert len(lines) == 1
     assert "instances.power: another name: rigwright-power.service is the unit that sets power limits" in lines[0]
 
 
-def told(*command: str) -> str:
-    done = programs.run(command)
+def program_output(*command: str) -> str:
+    done = short_programs.run_program(command)
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
 
@@ -189,7 +199,7 @@ def test_apt_reads_them(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(texts[path])
     (tmp_path / "lists" / "partial").mkdir(parents=True)
-    dumped = told("env", f"APT_CONFIG={tmp_path}/conf/52x", "apt-config", "dump")
+    dumped = program_output("env", f"APT_CONFIG={tmp_path}/conf/52x", "apt-config", "dump")
     assert re.findall(r'Package-Blacklist:: "(.*)";', dumped) == patterns(texts[UNATTENDED])
     here = [
         f"Dir::Etc::SourceParts={tmp_path}/parts",
@@ -200,9 +210,9 @@ def test_apt_reads_them(tmp_path: Path) -> None:
         "APT::Architecture=amd64",
     ]
     options = [word for one in here for word in ("-o", one)]
-    uris = told("apt-get", *options, "update", "--print-uris")
+    uris = program_output("apt-get", *options, "update", "--print-uris")
     assert all(f"'{one}/InRelease'" in uris for one in ARCHIVE)
-    assert "E:" not in told("apt-cache", *options, "policy")
+    assert "E:" not in program_output("apt-cache", *options, "policy")
 
 
 UBUNTU_UNIT = """\
@@ -236,7 +246,7 @@ def test_the_persistence_daemon_can_be_enabled_whoever_ships_its_unit(tmp_path: 
     for place, text in {f"usr/lib/systemd/system/{name}": unit, PERSISTENCED[1:]: files()[PERSISTENCED]}.items():
         (tmp_path / place).parent.mkdir(parents=True)
         (tmp_path / place).write_text(text)
-    told("systemctl", f"--root={tmp_path}", "enable", name)
+    program_output("systemctl", f"--root={tmp_path}", "enable", name)
     link = tmp_path / f"etc/systemd/system/multi-user.target.wants/{name}"
     assert str(link.readlink()) == f"/usr/lib/systemd/system/{name}"
 
@@ -255,14 +265,14 @@ def test_the_persistence_daemon_runs_as_the_user_that_its_package_made(users: st
     assert not re.search(r"(?<!\$)\$(?!\$)", line.replace("$$", ""))
     script = line.replace("$$", "$").replace("/usr/bin/nvidia-persistenced", "echo")
     getent = f"getent() {{ [ -z '{users}' ] || echo '{users}'; }}\n"
-    assert told("sh", "-c", getent + script) == f"--user {expected} --persistence-mode --verbose\n"
+    assert program_output("sh", "-c", getent + script) == f"--user {expected} --persistence-mode --verbose\n"
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
 def test_systemd_finds_nothing_in_the_unit_for_power(tmp_path: Path) -> None:
     unit = tmp_path / "rigwright-power.service"
     unit.write_text(files(power_w=280)[POWER])
-    assert told("systemd-analyze", "verify", str(unit)) == ""
+    assert program_output("systemd-analyze", "verify", str(unit)) == ""
     unit.write_text(unit.read_text().replace("ProtectHome=yes", "ProtectHomes=yes"))
     with pytest.raises(AssertionError):
-        assert told("systemd-analyze", "verify", str(unit)) == ""
+        assert program_output("systemd-analyze", "verify", str(unit)) == ""

@@ -6,12 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from rigwright.nvidia.packages.simulation import objections, parse, read
-from rigwright.nvidia.packages.wanted import Wanted, wanted
-from tests.unit.apt_lines import simulated
-from tests.unit.driver_hosts import C3090, box, host, made
-from tests.unit.driver_ours import LOCKED, NEW, OLD
-from tests.unit.telling import telling
+from rigwright.nvidia.packages.driver_simulation import (
+    find_driver_transaction_problems,
+    parse_driver_simulation,
+    read_driver_simulation,
+)
+from rigwright.nvidia.packages.target import DriverTarget, plan_driver_target
+from tests.unit.apt_simulation import simulation_lines
+from tests.unit.channel_records import channel_lines
+from tests.unit.driver_samples import C3090, driver_rig, driverless_host, make_driver_plan
+from tests.unit.managed_driver_samples import LOCKED, NEW, OLD
 
 # Printed by apt 2.6.1 of Debian 12 and 3.0.3 of Debian 13 over archives that stand in for the real ones; shortened
 PLAIN = """\
@@ -131,7 +135,7 @@ PRINTED: dict[str, tuple[str, Rows, tuple[str, ...], tuple[str, ...]]] = {
 @pytest.mark.parametrize("name", PRINTED)
 def test_apt_would_do(name: str) -> None:
     text, installed, removed, complaints = PRINTED[name]
-    found = parse(simulated(text.splitlines()))
+    found = parse_driver_simulation(simulation_lines(text.splitlines()))
     assert (found.installed, found.removed, found.complaints) == (installed, removed, complaints)
 
 
@@ -144,15 +148,15 @@ def test_the_drivers_packages_are_told_from_what_comes_along() -> None:
         "Inst cuda-drivers-595 (595.71.05-1 NVIDIA CUDA:localhost [amd64])",
         "Inst theirs (595.71.05-1 Debian [amd64])",
     ]
-    found = [(one.name, one.version) for one in parse(simulated(lines)).drivers]
+    found = [(one.name, one.version) for one in parse_driver_simulation(simulation_lines(lines)).drivers]
     assert found == [
         (name, "595.71.05-1") for name in ("libcuda1", "nvidia-driver-cuda", "nvidia-modprobe", "cuda-drivers-595")
     ]
-    assert parse(simulated(lines[:1])).drivers == ()
+    assert parse_driver_simulation(simulation_lines(lines[:1])).drivers == ()
 
 
-def one(line: str) -> list[str]:
-    return objections(parse(simulated(line.splitlines())), LOCKED)
+def parse_line(line: str) -> list[str]:
+    return find_driver_transaction_problems(parse_driver_simulation(simulation_lines(line.splitlines())), LOCKED)
 
 
 REPLACES = replace(LOCKED, plan=replace(LOCKED.plan, removed=("nvidia-kernel-open-dkms",)))
@@ -161,7 +165,7 @@ OF_THE_LOCK = PLAIN, UPGRADE, "Inst nvidia-kernel-dkms (595.71.05-1 NVIDIA [amd6
 
 @pytest.mark.parametrize("text", [*OF_THE_LOCK, "", "Inst dkms (1 Debian [all])", "Inst nvidia-settings (510.1.2-1 X)"])
 def test_what_was_asked_for_may_happen(text: str) -> None:
-    assert one(text) == []
+    assert parse_line(text) == []
 
 
 ELSE = "it is a transitional package, or an archive dropped the locked one; see `apt-cache policy`"
@@ -194,19 +198,26 @@ OBJECTIONS: dict[str, tuple[str, list[str]]] = {
 @pytest.mark.parametrize("name", OBJECTIONS)
 def test_it_is_objected_to(name: str) -> None:
     text, expected = OBJECTIONS[name]
-    found = one(text)
+    found = parse_line(text)
     assert [reason[: len(begin)] for reason, begin in zip(found, expected, strict=True)] == expected
 
 
 def test_a_removal_that_the_plan_says_is_no_surplus() -> None:
-    assert objections(parse(simulated(["Remv nvidia-kernel-open-dkms [595.71.05-1]"])), REPLACES) == []
-    (reason,) = objections(parse(simulated(REMOVAL.splitlines())), REPLACES)
+    assert (
+        find_driver_transaction_problems(
+            parse_driver_simulation(simulation_lines(["Remv nvidia-kernel-open-dkms [595.71.05-1]"])), REPLACES
+        )
+        == []
+    )
+    (reason,) = find_driver_transaction_problems(
+        parse_driver_simulation(simulation_lines(REMOVAL.splitlines())), REPLACES
+    )
     assert reason.startswith("apt would remove theirs:")
 
 
-def unlocked() -> Wanted:
-    facts = host("ubuntu-24.04", "10de:2204")
-    return wanted(made(box(C3090, managed=True), facts), facts, None)
+def unlocked() -> DriverTarget:
+    facts = driverless_host("ubuntu-24.04", "10de:2204")
+    return plan_driver_target(make_driver_plan(driver_rig(C3090, managed=True), facts), facts, None)
 
 
 @pytest.mark.parametrize(
@@ -214,24 +225,32 @@ def unlocked() -> Wanted:
 )
 def test_a_name_that_hides_another_branch_is_not_followed(version: str, objected: bool) -> None:
     line = f"Inst nvidia-utils-580-server ({version}-0ubuntu0.24.04.1 Ubuntu:24.04/noble [amd64])"
-    found = objections(parse(simulated([line])), unlocked())
+    found = find_driver_transaction_problems(parse_driver_simulation(simulation_lines([line])), unlocked())
     branch = version.partition(".")[0]
     begin = f"nvidia-utils-580-server would be installed as {version} of branch {branch} instead of 580: it is"
     assert [reason.startswith(begin) for reason in found] == [True] * objected
 
 
 def test_without_a_lock_no_package_is_missing_from_it() -> None:
-    assert objections(parse(simulated(UBUNTU.splitlines())), unlocked()) == []
+    assert (
+        find_driver_transaction_problems(parse_driver_simulation(simulation_lines(UBUNTU.splitlines())), unlocked())
+        == []
+    )
 
 
 def test_where_the_wanted_driver_is_gone_those_that_are_there_whole_are_named() -> None:
-    one = Wanted(made(box(C3090), host()), "595.58.03", ("a", "b"), {"a": "595.58.03-1", "b": "595.58.03-1"})
+    one = DriverTarget(
+        make_driver_plan(driver_rig(C3090), driverless_host()),
+        "595.58.03",
+        ("a", "b"),
+        {"a": "595.58.03-1", "b": "595.58.03-1"},
+    )
     said = ["E: Version '595.58.03-1' for 'a' was not found"]
     older = [("a", "595.45.04-1"), ("b", "595.45.04-1"), ("b", "550.9-1")]
-    (reason,) = objections(parse(simulated(said), older), one)
+    (reason,) = find_driver_transaction_problems(parse_driver_simulation(simulation_lines(said), older), one)
     assert reason.startswith("595.58.03 is not available: the archive has 595.45.04; set one of those in catalog/")
     for there in ([("a", "595.58.03-1"), ("b", "595.58.03-1")], [], [("a", "595.45.04-1")]):
-        (reason,) = objections(parse(simulated(said), there), one)
+        (reason,) = find_driver_transaction_problems(parse_driver_simulation(simulation_lines(said), there), one)
         assert reason.startswith("apt cannot resolve it: Version '595.58.03-1'")
 
 
@@ -247,11 +266,11 @@ MODULES = f"Inst linux-modules-nvidia-580-server-open-{KERNEL} (6.8.0-45.45+1 Ub
 )
 def test_a_kernel_does_not_come_without_modules(image: str, lines: list[str], objected: bool) -> None:
     kernel = f"Inst {image}{KERNEL} (6.8.0-45.45 Ubuntu:24.04/noble [amd64])"
-    found = objections(parse(simulated([kernel, *lines])), unlocked())
+    found = find_driver_transaction_problems(parse_driver_simulation(simulation_lines([kernel, *lines])), unlocked())
     why = f"linux-image-generic would bring kernel {KERNEL}, for which the archive has no modules yet: try again"
     assert [reason.startswith(why) for reason in found] == [True] * objected
     # where the host builds modules, that is seen when it has
-    assert objections(parse(simulated([kernel])), LOCKED) == []
+    assert find_driver_transaction_problems(parse_driver_simulation(simulation_lines([kernel])), LOCKED) == []
 
 
 @pytest.mark.parametrize(
@@ -265,9 +284,11 @@ def test_a_kernel_does_not_come_without_modules(image: str, lines: list[str], ob
 )
 def test_what_the_looking_job_tells_is_typed(records: tuple[tuple[str, ...], ...], refused: str) -> None:
     with pytest.raises(ValueError, match=refused):
-        read(telling(*records))
+        read_driver_simulation(channel_lines(*records))
 
 
 def test_what_the_looking_job_tells_is_read_whole() -> None:
-    how, seen = read(telling(("how", "kept"), ("said", "E: no\n   way\nRemv b [1]"), ("offered", "a", "1:2~3+4")))
+    how, seen = read_driver_simulation(
+        channel_lines(("how", "kept"), ("said", "E: no\n   way\nRemv b [1]"), ("offered", "a", "1:2~3+4"))
+    )
     assert (how, seen.complaints, seen.removed, seen.offered) == ("kept", ("no way",), ("b",), (("a", "1:2~3+4"),))

@@ -9,16 +9,16 @@ from pydantic import ValidationError
 
 from rigwright.declaration.catalog import load_catalog
 from rigwright.host.systems import SYSTEMS
-from rigwright.model.nvidia.tables import Tables, tables
+from rigwright.model.nvidia.driver_tables import DriverTables, load_driver_tables
 from rigwright.paths import ROOT
 
-SHIPPED = tables(ROOT).model_dump()
+SHIPPED = load_driver_tables(ROOT).model_dump()
 
 
 def test_every_card_that_is_shipped_is_of_one_generation_by_its_numbers_and_its_capability() -> None:
     for card in load_catalog([ROOT / "catalog"]).cards.values():
-        found = {tables(ROOT).of_device(pci_id).name for pci_id in card.pci_ids}
-        assert found == {tables(ROOT).of_capability(card.capability).name}
+        found = {load_driver_tables(ROOT).device_generation(pci_id).name for pci_id in card.pci_ids}
+        assert found == {load_driver_tables(ROOT).capability_generation(card.capability).name}
 
 
 @pytest.mark.parametrize(
@@ -41,20 +41,24 @@ def test_every_card_that_is_shipped_is_of_one_generation_by_its_numbers_and_its_
     ],
 )
 def test_a_card_is_known_by_its_number(pci_id: str, name: str) -> None:
-    assert tables(ROOT).of_device(pci_id).name == name
+    assert load_driver_tables(ROOT).device_generation(pci_id).name == name
 
 
 def test_a_newer_capability_needs_open_modules_and_an_unknown_device_is_not_guessed() -> None:
-    assert tables(ROOT).of_capability("13.0").flavours == ("open",)
-    assert tables(ROOT).of_device("10de:ffff").flavours == tables(ROOT).of_capability("4.0").flavours == ()
+    assert load_driver_tables(ROOT).capability_generation("13.0").flavours == ("open",)
+    assert (
+        load_driver_tables(ROOT).device_generation("10de:ffff").flavours
+        == load_driver_tables(ROOT).capability_generation("4.0").flavours
+        == ()
+    )
 
 
 def test_every_supported_system_has_a_driver() -> None:
-    assert {system for offer in tables(ROOT).offers for system in offer.systems} == set(SYSTEMS)
+    assert {system for offer in load_driver_tables(ROOT).offers for system in offer.systems} == set(SYSTEMS)
 
 
 def test_every_layout_is_offered() -> None:
-    assert {offer.layout for offer in tables(ROOT).offers} == set(tables(ROOT).layouts)
+    assert {offer.layout for offer in load_driver_tables(ROOT).offers} == set(load_driver_tables(ROOT).layouts)
 
 
 OFFER = SHIPPED["offers"][0]
@@ -79,5 +83,5 @@ PASCAL = next(one for one in SHIPPED["generations"] if one["name"] == "Pascal")
 )
 def test_a_mistake_in_them_is_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError) as caught:
-        Tables.model_validate(SHIPPED | changes)
+        DriverTables.model_validate(SHIPPED | changes)
     assert said in str(caught.value)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.nvidia.cards.topology import Pair, Placed, parse
+from rigwright.nvidia.cards.topology import CardPair, CardPlace, parse
 from tests.unit.card_folder import CardFolder
-from tests.unit.telling import telling
+from tests.unit.channel_records import channel_lines
 
 CAPTURE = (Path(__file__).parent / "captures" / "topology-h200-x2.txt").read_text()
 SAID = dict(re.findall(r"^== (.*)\n((?:(?!== ).*\n)*)", CAPTURE, re.MULTILINE))
@@ -23,7 +23,7 @@ READS = [["X", "CNS", "CNS", "CNS"], ["CNS", "X", "CNS", "CNS"], ["CNS", "CNS", 
 BUSES, NEAR = ("01", "21", "81", "c1"), ("0-31,64-95", "32-63,96-127")
 
 
-def told(away: int | None = None) -> list[str]:
+def topology_output(away: int | None = None) -> list[str]:
     """What the host prints, or what it does where the driver does not answer for one card."""
     there = [gpu_index for gpu_index in range(4) if gpu_index != away]
     places = [f"00000000:{BUSES[gpu_index].upper()}:00.0" for gpu_index in there]
@@ -41,7 +41,7 @@ def told(away: int | None = None) -> list[str]:
         f"{number}, {places[number]}, GPU-{BUSES[gpu_index]}, {more}\n" for number, gpu_index in enumerate(there)
     )
     bars = "".join(f"GPU {one}\n    BAR1 Memory Usage\n        Total       : 256 MiB\n" for one in places)
-    return telling(
+    return channel_lines(
         *(
             (
                 "card",
@@ -63,7 +63,7 @@ def told(away: int | None = None) -> list[str]:
 def host(tmp_path: Path) -> CardFolder:
     made = CardFolder(tmp_path)
     for address in ADDRESSES:
-        made.device(
+        made.add_device(
             address,
             kind="0x030200",
             numa_node="-1",
@@ -71,26 +71,26 @@ def host(tmp_path: Path) -> CardFolder:
             current_link_width="16",
             max_link_width="16",
         )
-    made.device("0000:00:01.0", vendor="0x8086")
-    made.says(**SAID)
+    made.add_device("0000:00:01.0", vendor="0x8086")
+    made.set_smi_answers(**SAID)
     return made
 
 
 def test_two_h200(host: CardFolder) -> None:
-    found = host.look()
+    found = host.read_topology()
     assert found.failed == ""
     assert found.cards == tuple(
-        Placed(gpu_index, address, uuid, None, "0-31", 16, 16, "96.00.A5.00.1A", 262144)
+        CardPlace(gpu_index, address, uuid, None, "0-31", 16, 16, "96.00.A5.00.1A", 262144)
         for gpu_index, (address, uuid) in enumerate(
             zip(ADDRESSES, (f"GPU-{n * 8}-{n * 4}-{n * 4}-{n * 4}-{n * 12}" for n in "01"), strict=True)
         )
     )
-    assert found.pairs == (Pair((0, 1), "NV18", "OK"),)
+    assert found.pairs == (CardPair((0, 1), "NV18", "OK"),)
     assert found.pairs[0].nvlinks == 18
 
 
 def test_four_cards_on_two_nodes() -> None:
-    found = parse(told())
+    found = parse(topology_output())
     assert [(card.gpu_index, card.numa_node, card.cpus, card.lanes, card.bar1_mib) for card in found.cards] == [
         (0, 0, "0-31,64-95", 8, 256),
         (1, 0, "0-31,64-95", 8, 256),
@@ -108,40 +108,42 @@ def test_four_cards_on_two_nodes() -> None:
 
 
 def test_a_card_that_does_not_answer_has_its_slot_and_moves_no_pair() -> None:
-    found = parse(told(away=1))
-    assert found.cards[1] == Placed(1, "0000:21:00.0", "", 0, "0-31,64-95", None, None, "", None)
+    found = parse(topology_output(away=1))
+    assert found.cards[1] == CardPlace(1, "0000:21:00.0", "", 0, "0-31,64-95", None, None, "", None)
     assert [card.uuid for card in found.cards] == ["GPU-01", "", "GPU-81", "GPU-c1"]
     assert [pair.cards for pair in found.pairs] == [(0, 2), (0, 3), (2, 3)]
 
 
 def test_without_a_driver_the_kernel_still_says_where_cards_are(host: CardFolder) -> None:
-    host.says(cards="NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n", status="9")
-    found = host.look()
+    host.set_smi_answers(
+        cards="NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n", status="9"
+    )
+    found = host.read_topology()
     assert [(card.address, card.uuid, card.lanes) for card in found.cards] == [(one, "", 16) for one in ADDRESSES]
     assert found.pairs == ()
     assert found.failed.startswith("nvidia-smi reports: NVIDIA-SMI has failed because it couldn't communicate")
 
 
 def test_a_driver_that_hangs_is_given_up(host: CardFolder) -> None:
-    host.says(hangs="--query-gpu=index\n")
-    found = host.look(timeout=1)
+    host.set_smi_answers(hangs="--query-gpu=index\n")
+    found = host.read_topology(timeout=1)
     assert (len(found.cards), found.failed) == (2, "nvidia-smi did not answer within 20 s")
 
 
 def test_a_table_that_hangs_leaves_the_rest(host: CardFolder) -> None:
-    host.says(hangs="topo -p2p\n")
-    found = host.look(timeout=1)
-    assert found.pairs == (Pair((0, 1), "NV18", ""),)
+    host.set_smi_answers(hangs="topo -p2p\n")
+    found = host.read_topology(timeout=1)
+    assert found.pairs == (CardPair((0, 1), "NV18", ""),)
 
 
 def test_a_box_without_cards_has_none(tmp_path: Path) -> None:
     host = CardFolder(tmp_path)
-    host.says(cards="No devices were found\n", status="6")
-    assert host.look().cards == ()
+    host.set_smi_answers(cards="No devices were found\n", status="6")
+    assert host.read_topology().cards == ()
 
 
 def test_the_record_goes_through_json(host: CardFolder) -> None:
-    record = json.loads(json.dumps(host.look().record()))
+    record = json.loads(json.dumps(host.read_topology().record()))
     assert record["cards"][0] == {
         "slot": 0,
         "address": "0000:00:06.0",
@@ -161,4 +163,4 @@ def test_the_record_goes_through_json(host: CardFolder) -> None:
 )
 def test_what_is_not_of_its_type_is_refused(record: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=r"the host reported|the host's report"):
-        parse(telling(record))
+        parse(channel_lines(record))

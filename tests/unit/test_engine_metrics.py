@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rigwright.engines import kinds
-from rigwright.engines.metrics import Metrics, Names, read, samples
+from rigwright.engines.metrics import EngineMetrics, MetricNames, parse_metrics, parse_samples
 
 VLLM = """\
 # HELP vllm:num_requests_running Number of requests in model execution batches.
@@ -37,33 +37,33 @@ llamacpp:requests_deferred 0
 
 
 def test_vllms_names_are_known() -> None:
-    found = read(VLLM, kinds()["vllm"].counts)
+    found = parse_metrics(VLLM, kinds()["vllm"].metric_names)
     # of several engines in one process, the fuller one counts
     assert (found.running, found.waiting, found.kv_used, found.progress) == (3, 1, 0.25, 40)
     assert (found.prompt_tokens, found.tokens, found.preemptions) == (1000, 500, 2)
     assert found.accept_length() == pytest.approx(2.7)
     assert found.hit_rate() == 0.25
-    assert found.busy
-    assert kinds()["image"].counts == kinds()["vllm"].counts
+    assert found.is_busy
+    assert kinds()["image"].metric_names == kinds()["vllm"].metric_names
 
 
 def test_llama_cpps_names_are_known_and_its_kv_cache_is_not() -> None:
-    found = read(LLAMA, kinds()["llama.cpp"].counts)
+    found = parse_metrics(LLAMA, kinds()["llama.cpp"].metric_names)
     assert (found.running, found.waiting, found.kv_used) == (1, 0, None)
     assert (found.prompt_tokens, found.tokens, found.progress) == (30, 18, 62)
     assert found.accept_length() is None
 
 
 def test_what_has_grown_since_is_what_counts() -> None:
-    then = Metrics(drafts=100, accepted=170, prefix_queries=200, prefix_hits=50, prompt_tokens=1000, tokens=500)
-    now = Metrics(drafts=110, accepted=170, prefix_queries=300, prefix_hits=140, prompt_tokens=1100, tokens=560)
+    then = EngineMetrics(drafts=100, accepted=170, prefix_queries=200, prefix_hits=50, prompt_tokens=1000, tokens=500)
+    now = EngineMetrics(drafts=110, accepted=170, prefix_queries=300, prefix_hits=140, prompt_tokens=1100, tokens=560)
     assert now.accept_length(then) == 1
     assert now.hit_rate(then) == pytest.approx(0.9)
     assert now.foreign_tokens(then, prompt_tokens=100, tokens=60) == 0
     assert now.foreign_tokens(then, prompt_tokens=90, tokens=40) == 30
     # an engine that began anew meanwhile counts from nothing
-    assert Metrics(drafts=10, accepted=10).accept_length(then) == 2
-    assert Metrics().foreign_tokens(then, 1, 1) is None
+    assert EngineMetrics(drafts=10, accepted=10).accept_length(then) == 2
+    assert EngineMetrics().foreign_tokens(then, 1, 1) is None
 
 
 @pytest.mark.parametrize(
@@ -81,13 +81,13 @@ def test_what_has_grown_since_is_what_counts() -> None:
     ],
 )
 def test_what_is_no_sample_is_left_out(line: str) -> None:
-    assert samples(f"{line}\nvllm:b 1\n").values == {"vllm:b": [1.0]}
+    assert parse_samples(f"{line}\nvllm:b 1\n").values == {"vllm:b": [1.0]}
 
 
 def test_lines_without_end_are_not_all_read() -> None:
     text = "".join(f"x{number} 1\n" for number in range(30_000))
-    assert len(samples(text).values) == 20_000
+    assert len(parse_samples(text).values) == 20_000
 
 
 def test_what_a_kind_does_not_count_is_nothing() -> None:
-    assert read(VLLM, Names()) == Metrics()
+    assert parse_metrics(VLLM, MetricNames()) == EngineMetrics()

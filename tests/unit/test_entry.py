@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from rigwright.inventory import HostGroup, hosts, load
-from tests.unit.samples import Box, chat, entry
+from rigwright.inventory import HostGroup, hosts, load_rig
+from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
 
 
-def group(box: Box, entries: object, **shared: object) -> HostGroup:
+def group(box: OperatorFolder, entries: object, **shared: object) -> HostGroup:
     """What the inventory's `hosts(entries, **shared)` returns."""
     scope = {"hosts": hosts, "entries": entries, "shared": shared}
     exec(compile("rigs = hosts(entries, **shared)", str(box.inventory), "exec"), scope)
@@ -17,43 +17,43 @@ def group(box: Box, entries: object, **shared: object) -> HostGroup:
 
 
 def without(*keys: str) -> dict[str, object]:
-    return {key: value for key, value in entry().items() if key not in keys}
+    return {key: value for key, value in sample_entry().items() if key not in keys}
 
 
-def test_shared_keys_are_every_rigs_unless_it_says_otherwise(box: Box) -> None:
+def test_shared_keys_are_every_rigs_unless_it_says_otherwise(box: OperatorFolder) -> None:
     other = {"keep_generations": 9, "ssh_user": "me", "ssh_hostname": "192.0.2.8"}
     entries = {"a": without("mirrors"), "b": without("mirrors") | other}
     mirrors = {"store": ["http://shared/"]}
     made = group(box, entries, mirrors=mirrors, keep_generations=3, ssh_user="ops", _sudo=True)
-    rigs = {name: load(data["rig"]) for name, data in made}
+    rigs = {name: load_rig(data["rig"]) for name, data in made}
     assert {name: rig.keep_generations for name, rig in rigs.items()} == {"a": 3, "b": 9}
     assert {name: data["ssh_user"] for name, data in made} == {"a": "ops", "b": "me"}
     assert [data["_sudo"] for _, data in made] == [True, True]
     assert {rig.mirrors["store"] for rig in rigs.values()} == {("http://shared/",)}
 
 
-def test_a_table_of_its_own_takes_the_place_of_the_shared_one(box: Box) -> None:
-    ((_, data),) = group(box, {"a": entry()}, mirrors={"store": ["http://shared/"], "apt": ["http://apt/"]})
-    assert load(data["rig"]).mirrors == {"store": ("http://127.0.0.1:8000/files/",)}
+def test_a_table_of_its_own_takes_the_place_of_the_shared_one(box: OperatorFolder) -> None:
+    ((_, data),) = group(box, {"a": sample_entry()}, mirrors={"store": ["http://shared/"], "apt": ["http://apt/"]})
+    assert load_rig(data["rig"]).mirrors == {"store": ("http://127.0.0.1:8000/files/",)}
 
 
-def test_a_mistake_in_a_shared_key_is_told_once(box: Box) -> None:
+def test_a_mistake_in_a_shared_key_is_told_once(box: OperatorFolder) -> None:
     with pytest.raises(SystemExit) as ended:
-        entries = {"a": entry(), "b": entry(), "c": entry(proxy="http://own")}
+        entries = {"a": sample_entry(), "b": sample_entry(), "c": sample_entry(proxy="http://own")}
         rigs = {name: {**keys, "ssh_hostname": name} for name, keys in entries.items()}
         group(box, rigs, proxy="proxy:3128", card=["turing"])
     keys = [line.removeprefix(f"{box.inventory}: ").split(": ")[0] for line in str(ended.value.code).splitlines()]
     assert keys == ["hosts().card", "hosts().proxy"]
 
 
-def test_shared_keys_alone_are_no_rigs(box: Box) -> None:
+def test_shared_keys_alone_are_no_rigs(box: OperatorFolder) -> None:
     with pytest.raises(SystemExit, match="must be a table with at least one rig"):
         group(box, {}, ssh_user="ops")
 
 
-def test_a_rig_keeps_five_generations_and_goes_through_nothing_by_default(box: Box) -> None:
-    ((_, data),) = box.group({"box": entry()})
-    rig = load(data["rig"])
+def test_a_rig_keeps_five_generations_and_goes_through_nothing_by_default(box: OperatorFolder) -> None:
+    ((_, data),) = box.load_group({"box": sample_entry()})
+    rig = load_rig(data["rig"])
     assert (rig.keep_generations, rig.proxy, rig.no_proxy, rig.ca_certificates) == (5, None, (), "")
     assert rig.inventory == str(box.inventory)
     assert rig.ledger == "/var/lib/rigwright/owned"
@@ -71,9 +71,9 @@ def test_a_rig_keeps_five_generations_and_goes_through_nothing_by_default(box: B
     ],
     ids=repr,
 )
-def test_what_a_rig_may_say_reaches_it(box: Box, changes: dict[str, object], value: object) -> None:
-    ((_, data),) = box.group({"box": entry(**changes)})
-    assert getattr(load(data["rig"]), next(iter(changes))) == value
+def test_what_a_rig_may_say_reaches_it(box: OperatorFolder, changes: dict[str, object], value: object) -> None:
+    ((_, data),) = box.load_group({"box": sample_entry(**changes)})
+    assert getattr(load_rig(data["rig"]), next(iter(changes))) == value
 
 
 @pytest.mark.parametrize(
@@ -107,17 +107,19 @@ def test_what_a_rig_may_say_reaches_it(box: Box, changes: dict[str, object], val
         ({"roots": {"config": "/etc"}}, "roots.config"),
         ({"roots": {"config": "/etcetera/rigwright"}}, "roots"),
         ({"roots": {"config": "/etc/../srv"}}, "roots.config"),
-        ({"instances": chat(port=10**5000)}, "instances.chat.port"),
+        ({"instances": chat_instances(port=10**5000)}, "instances.chat.port"),
         ({"ssh_port": 10**5000}, "ssh_port"),
     ],
     ids=lambda value: "+".join(value) if isinstance(value, dict) else str(value),
 )
-def test_what_a_rig_may_not_say_is_refused_with_its_key(box: Box, changes: dict[str, object], place: str) -> None:
-    (line,) = box.refusal(**changes)
+def test_what_a_rig_may_not_say_is_refused_with_its_key(
+    box: OperatorFolder, changes: dict[str, object], place: str
+) -> None:
+    (line,) = box.refusal_lines(**changes)
     assert line.startswith(f"{box.inventory}: box.{place}: "), line
     assert len(line) < 400
 
 
-def test_configuration_lies_below_etc_wherever_there(box: Box) -> None:
-    ((_, data),) = box.group({"box": entry(roots={"config": "/etc/boxes/one"})})
-    assert load(data["rig"]).roots.config == "/etc/boxes/one"
+def test_configuration_lies_below_etc_wherever_there(box: OperatorFolder) -> None:
+    ((_, data),) = box.load_group({"box": sample_entry(roots={"config": "/etc/boxes/one"})})
+    assert load_rig(data["rig"]).roots.config == "/etc/boxes/one"

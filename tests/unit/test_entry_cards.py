@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from rigwright.engines.caution import warnings
-from rigwright.inventory import load
-from rigwright.model.entry import Driver
+from rigwright.engines.known_issues import describe_warnings
+from rigwright.inventory import load_rig
+from rigwright.model.entry import DriverEntry
 from rigwright.model.rig import Rig
-from tests.unit.samples import Box, chat, entry
+from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
 
 OWN: dict[str, object] = {
     "name": "NVIDIA H200",
@@ -18,28 +18,28 @@ OWN: dict[str, object] = {
 }
 
 
-def rig(box: Box, **changes: object) -> Rig:
-    ((_, data),) = box.group({"box": entry(**changes)})
-    return load(data["rig"])
+def rig(box: OperatorFolder, **changes: object) -> Rig:
+    ((_, data),) = box.load_group({"box": sample_entry(**changes)})
+    return load_rig(data["rig"])
 
 
 def cards(*declared: object) -> dict[str, object]:
     """An entry with these cards, and nothing that is served on them."""
-    return {"cards": list(declared), "instances": chat()}
+    return {"cards": list(declared), "instances": chat_instances()}
 
 
-def own(**changes: object) -> dict[str, object]:
+def described_card(**changes: object) -> dict[str, object]:
     return {key: value for key, value in (OWN | changes).items() if value is not None}
 
 
-def test_a_card_may_be_described_in_place_of_being_named(box: Box) -> None:
+def test_a_card_may_be_described_in_place_of_being_named(box: OperatorFolder) -> None:
     named, described = rig(box, **cards("ampere", OWN)).cards
     assert (named.name, named.capability) == ("NVIDIA GeForce RTX 3090", "8.6")
     assert (described.name, described.pci_ids, described.capability) == ("NVIDIA H200", ("10de:2335",), "9.0")
     assert described.vram_mib == 143771
 
 
-def test_an_instance_runs_on_a_described_card_as_on_a_named_one(box: Box) -> None:
+def test_an_instance_runs_on_a_described_card_as_on_a_named_one(box: OperatorFolder) -> None:
     one = {"chat": {"variant": "llamacpp/one", "cards": [1], "port": 8020}}
     assert rig(box, cards=["ampere", OWN], instances=one).instances[0].cards == (1,)
 
@@ -47,39 +47,47 @@ def test_an_instance_runs_on_a_described_card_as_on_a_named_one(box: Box) -> Non
 WRONG: list[tuple[str, tuple[object, ...], list[str]]] = [
     (
         "a key nobody knows",
-        (own(vram=1),),
+        (described_card(vram=1),),
         ['cards[0].vram: unknown key; did you mean "vram_mib"?;'],
     ),
-    ("a key less", ("ampere", own(capability=None)), ["cards[1].capability: missing"]),
+    ("a key less", ("ampere", described_card(capability=None)), ["cards[1].capability: missing"]),
     (
         "a capability that is none",
-        (own(capability="sm_90"),),
+        (described_card(capability="sm_90"),),
         ["cards[0].capability: 'sm_90' is refused: must be a"],
     ),
-    ("a capability as a number", (own(capability=9.0),), ["cards[0].capability: 9.0 is refused: must be"]),
-    ("no boards", (own(pci_ids=[]),), ["cards[0].pci_ids: [] is refused: must be a non-empty list"]),
-    ("another bus", (own(pci_ids=["2335"]),), ["cards[0].pci_ids[0]: '2335' is refused: must be vendor:device"]),
-    ("no memory", (own(vram_mib=0),), ["cards[0].vram_mib: 0 is refused"]),
+    ("a capability as a number", (described_card(capability=9.0),), ["cards[0].capability: 9.0 is refused: must be"]),
+    ("no boards", (described_card(pci_ids=[]),), ["cards[0].pci_ids: [] is refused: must be a non-empty list"]),
+    (
+        "another bus",
+        (described_card(pci_ids=["2335"]),),
+        ["cards[0].pci_ids[0]: '2335' is refused: must be vendor:device"],
+    ),
+    ("no memory", (described_card(vram_mib=0),), ["cards[0].vram_mib: 0 is refused"]),
     ("a number", (1,), ["cards[0]: 1 is refused: must be text"]),
     ("nothing", (None,), ["cards[0]: None is refused: must be text"]),
     ("a list", (["ampere"],), ["cards[0]: ['ampere'] is refused: must be text"]),
     ("an empty table", ({},), [f"cards[0].{key}: missing" for key in sorted(OWN)]),
     ("a name nobody has", ("ampre",), ['cards[0]: there is no card "ampre"; did you mean "ampere"?']),
-    ("two things", (own(vram_mib=-1), None), ["cards[0].vram_mib: -1 is refused", "cards[1]: None is refused"]),
+    (
+        "two things",
+        (described_card(vram_mib=-1), None),
+        ["cards[0].vram_mib: -1 is refused", "cards[1]: None is refused"],
+    ),
 ]
 
 
 @pytest.mark.parametrize(("declared", "essence"), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG])
 def test_a_card_that_cannot_be_is_refused_at_its_place(
-    box: Box, declared: tuple[object, ...], essence: list[str]
+    box: OperatorFolder, declared: tuple[object, ...], essence: list[str]
 ) -> None:
-    lines = box.refusal(**cards(*declared))
+    lines = box.refusal_lines(**cards(*declared))
     assert [part in line for part, line in zip(essence, lines, strict=True)] == [True] * len(lines), lines
 
 
-def test_an_instance_on_a_card_with_a_mistake_is_not_told_that_there_is_none(box: Box) -> None:
+def test_an_instance_on_a_card_with_a_mistake_is_not_told_that_there_is_none(box: OperatorFolder) -> None:
     one = {"chat": {"variant": "llamacpp/one", "cards": [0], "port": 8020}}
-    (line,) = box.refusal(cards=[own(vram_mib=-1)], instances=one)
+    (line,) = box.refusal_lines(cards=[described_card(vram_mib=-1)], instances=one)
     assert "cards[0].vram_mib: -1 is refused" in line
 
 
@@ -97,18 +105,18 @@ def test_an_instance_on_a_card_with_a_mistake_is_not_told_that_there_is_none(box
         {"managed": True, "sysctl": {"vm.swappiness": 10, "net.core.somaxconn": 4096}},
     ],
 )
-def test_a_driver_and_what_its_cards_are_set_to(box: Box, driver: dict[str, object]) -> None:
+def test_a_driver_and_what_its_cards_are_set_to(box: OperatorFolder, driver: dict[str, object]) -> None:
     made = rig(box, driver=driver)
     assert made.cards
-    assert made.driver == Driver.model_validate(driver)
+    assert made.driver == DriverEntry.model_validate(driver)
 
 
-def test_a_key_of_the_version_before_still_counts_and_is_told(box: Box) -> None:
+def test_a_key_of_the_version_before_still_counts_and_is_told(box: OperatorFolder) -> None:
     made = rig(box, driver={"lanes": [8, 16]})
     assert made.driver.pcie_link_width == (8, 16)
     assert made.renamed == ("driver.lanes is now called driver.pcie_link_width; the next version refuses the old name",)
-    assert warnings(made)[0] == made.renamed[0]
-    (line,) = box.refusal(driver={"lanes": [8, 16], "pcie_link_width": [8, 16]})
+    assert describe_warnings(made)[0] == made.renamed[0]
+    (line,) = box.refusal_lines(driver={"lanes": [8, 16], "pcie_link_width": [8, 16]})
     assert "driver.lanes: is the old name of pcie_link_width, which is set too" in line
 
 
@@ -154,22 +162,22 @@ def test_a_key_of_the_version_before_still_counts_and_is_told(box: Box) -> None:
         ),
     ],
 )
-def test_a_driver_that_cannot_be_had_is_refused(box: Box, driver: object, said: str) -> None:
-    assert box.refusal(driver=driver) == [f"{box.inventory}: box.{said}"]
+def test_a_driver_that_cannot_be_had_is_refused(box: OperatorFolder, driver: object, said: str) -> None:
+    assert box.refusal_lines(driver=driver) == [f"{box.inventory}: box.{said}"]
 
 
 @pytest.mark.parametrize("value", ["9.0", ["90"], [9.0], ["9.0a"], [""], {"9.0": True}])
-def test_also_build_for_takes_capabilities_alone(box: Box, value: object) -> None:
-    (line,) = box.refusal(also_build_for=value)
+def test_also_build_for_takes_capabilities_alone(box: OperatorFolder, value: object) -> None:
+    (line,) = box.refusal_lines(also_build_for=value)
     assert line.startswith(f"{box.inventory}: box.also_build_for")
 
 
-def test_beside_a_wrong_key_of_the_driver_the_others_are_judged_too(box: Box) -> None:
+def test_beside_a_wrong_key_of_the_driver_the_others_are_judged_too(box: OperatorFolder) -> None:
     driver = {"managed": True, "pcie_link_width": [3], "nvlinks": [[0, 5]], "power_w": [250]}
-    lines = [line.removeprefix(f"{box.inventory}: box.driver.") for line in box.refusal(driver=driver)]
+    lines = [line.removeprefix(f"{box.inventory}: box.driver.") for line in box.refusal_lines(driver=driver)]
     assert [line.split(":")[0] for line in lines] == ["nvlinks", "pcie_link_width[0]", "power_w"]
 
 
-def test_a_rule_between_keys_is_not_broken_by_one_that_was_wrong(box: Box) -> None:
-    (line,) = box.refusal(driver={"managed": "yes", "power_w": 280})
+def test_a_rule_between_keys_is_not_broken_by_one_that_was_wrong(box: OperatorFolder) -> None:
+    (line,) = box.refusal_lines(driver={"managed": "yes", "power_w": 280})
     assert line.startswith(f"{box.inventory}: box.driver.managed:")

@@ -30,15 +30,15 @@ def prefix(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def compiled(prefix: Path) -> list[str]:
-    with make.compiling(prefix):
+def compiled_names(prefix: Path) -> list[str]:
+    with make.compile_library(prefix):
         pass
     asked = prefix / "asked"
     return [Path(line).name for line in asked.read_text().splitlines()] if asked.exists() else []
 
 
 def test_what_is_not_compiled_is_and_what_another_program_compiles_is_left(prefix: Path) -> None:
-    assert compiled(prefix) == ["module.py"]
+    assert compiled_names(prefix) == ["module.py"]
     library = prefix / f"lib/python{SERIES}"
     assert [one.name for one in (library / "__pycache__").iterdir()] == [MADE]
     assert not (library / "site-packages/__pycache__").exists()
@@ -47,27 +47,27 @@ def test_what_is_not_compiled_is_and_what_another_program_compiles_is_left(prefi
 @pytest.mark.parametrize("mode", [MODES.TIMESTAMP, MODES.UNCHECKED_HASH, MODES.CHECKED_HASH])
 def test_what_a_package_has_compiled_is_not_compiled_again(prefix: Path, mode: MODES) -> None:
     py_compile.compile(str(prefix / f"lib/python{SERIES}/module.py"), invalidation_mode=mode)
-    assert compiled(prefix) == []
+    assert compiled_names(prefix) == []
 
 
 def test_what_was_compiled_of_a_text_with_another_time_is_compiled_again(prefix: Path) -> None:
     module = prefix / f"lib/python{SERIES}/module.py"
     py_compile.compile(str(module), invalidation_mode=MODES.TIMESTAMP)
     os.utime(module, (1, 1))
-    assert compiled(prefix) == ["module.py"]
+    assert compiled_names(prefix) == ["module.py"]
 
 
 def test_each_of_many_files_is_compiled(prefix: Path) -> None:
     library = prefix / f"lib/python{SERIES}"
     for number in range(40):
         (library / f"module{number}.py").write_text("x = 1\n")
-    compiled(prefix)
+    compiled_names(prefix)
     assert len(list((library / "__pycache__").iterdir())) == 41
 
 
 def test_a_python_that_does_not_start_compiles_nothing(prefix: Path) -> None:
     (prefix / "bin/python").write_text("#!/bin/sh\nexit 1\n")
-    assert compiled(prefix) == []
+    assert compiled_names(prefix) == []
 
 
 @pytest.mark.parametrize("bytecode", [b"", b"short", b"\0" * 15])
@@ -76,4 +76,4 @@ def test_what_is_no_bytecode_is_compiled_again(prefix: Path, bytecode: bytes) ->
     made = module.parent / "__pycache__" / MADE
     made.parent.mkdir()
     made.write_bytes(bytecode)
-    assert compiled(prefix) == ["module.py"]
+    assert compiled_names(prefix) == ["module.py"]

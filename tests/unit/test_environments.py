@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from rigwright.model.answers import complaint, mismatch
+from rigwright.model.lock_coverage import describe_mismatch, describe_uncovered
 from rigwright.problems import Invalid
 from rigwright.supply.inputs import Input
-from rigwright.supply.lock import Artefact, Lock, read, text
-from tests.unit.samples import artefact, wheel
+from rigwright.supply.lock import Artefact, Lock, load_lock_file, render_lock
+from tests.unit.samples import sample_artefact, sample_wheel
 
 WHEELS = {"kind": "wheel", "requirements": ["tool>=1"], "python": "3.10.20", "as_of": "2026-06-10"}
 CONDA = {"kind": "conda", "requirements": ["python ==3.10.20"], "channels": ["conda-forge"], "as_of": "2026-06-10"}
 
 
-def asked(data: dict[str, object], **changes: object) -> Input:
+def parse_input(data: dict[str, object], **changes: object) -> Input:
     return Input.model_validate({key: value for key, value in (data | changes).items() if value is not None})
 
 
@@ -31,11 +31,11 @@ def conda(name: str = "python", **changes: object) -> Artefact:
         "build": build,
         "group": "py",
         "as_of": "2026-06-10",
-        "selection": asked(CONDA).selection,
+        "selection": parse_input(CONDA).selection,
         "file": f"{name}-{version}-{build}.conda",
         "sources": [f"conda-forge:linux-64/{name}-{version}-{build}.conda"],
     }
-    return artefact(**own | changes)
+    return sample_artefact(**own | changes)
 
 
 @pytest.mark.parametrize(
@@ -69,18 +69,18 @@ def test_an_environment_that_says_too_much_or_too_little_is_refused(
     data: dict[str, object], changes: dict[str, object], text: str
 ) -> None:
     with pytest.raises(ValidationError, match=text):
-        asked(data, **changes)
+        parse_input(data, **changes)
 
 
 @pytest.mark.parametrize("kind", ["source", "weight", "deb"])
 @pytest.mark.parametrize("key", [{"python": "3.10.20"}, {"as_of": "2026-06-10"}, {"channels": ["a"]}])
 def test_what_is_no_environment_has_no_key_of_one(kind: str, key: dict[str, object]) -> None:
     with pytest.raises(ValidationError, match="omitted: only kind"):
-        asked({"kind": kind, "version": "1", "sources": ["index:a"]}, **key)
+        parse_input({"kind": kind, "version": "1", "sources": ["index:a"]}, **key)
 
 
 def test_a_day_is_a_date_of_toml_too() -> None:
-    assert asked(WHEELS, as_of=date(2026, 6, 10)).as_of == "2026-06-10"
+    assert parse_input(WHEELS, as_of=date(2026, 6, 10)).as_of == "2026-06-10"
 
 
 @pytest.mark.parametrize(
@@ -106,59 +106,59 @@ def test_a_day_is_a_date_of_toml_too() -> None:
 def test_what_the_lock_has_other_than_an_environment_asks_for(
     data: dict[str, object], changes: dict[str, object], row: dict[str, object], text: str
 ) -> None:
-    made = conda() if data is CONDA else wheel(**{"python": "3.10.20", "as_of": "2026-06-10"} | row)
-    assert mismatch(asked(data, **changes), [made]) == text
+    made = conda() if data is CONDA else sample_wheel(**{"python": "3.10.20", "as_of": "2026-06-10"} | row)
+    assert describe_mismatch(parse_input(data, **changes), [made]) == text
 
 
 def test_wheels_are_no_conda_packages() -> None:
-    assert mismatch(asked(CONDA), [wheel()]) == "is locked with kind wheel, not conda"
+    assert describe_mismatch(parse_input(CONDA), [sample_wheel()]) == "is locked with kind wheel, not conda"
 
 
 @pytest.mark.parametrize("data", [WHEELS, CONDA])
 def test_the_row_that_it_will_have_answers_all_but_what_is_found(data: dict[str, object]) -> None:
-    row = asked(data).provisional("one-1.0")
+    row = parse_input(data).provisional("one-1.0")
     assert (row.group, row.python, row.as_of) == ("one-1.0", data.get("python"), "2026-06-10")
-    assert mismatch(asked(data), [row]).startswith("is locked with")
+    assert describe_mismatch(parse_input(data), [row]).startswith("is locked with")
 
 
 def test_conda_packages_that_nobody_locked_are_named_with_the_nearest() -> None:
     lock = Lock({}, {"python-3.10.20": (conda(),)})
-    said = complaint("python-3.10.2", "conda", {}, lock, "rig.py")
+    said = describe_uncovered("python-3.10.2", "conda", {}, lock, "rig.py")
     assert said.startswith('there is no locked environment of conda packages "python-3.10.2"')
     assert "python-3.10.20" in said
-    assert complaint("python-3.10.20", "conda", {}, lock, "rig.py") == ""
-    assert "is a conda, not a wheel" in complaint("python-3.10.20", "wheel", {}, lock, "rig.py")
+    assert describe_uncovered("python-3.10.20", "conda", {}, lock, "rig.py") == ""
+    assert "is a conda, not a wheel" in describe_uncovered("python-3.10.20", "wheel", {}, lock, "rig.py")
 
 
 def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
     code = ("a/b.so sm_75 sm_90a compute_80", "c.so.1 sm_100f")
     rows = (
         conda(name="_libgcc_mutex", version="0.1", build="conda_forge"),
-        wheel(python="3.10.20", as_of="2026-06-10", machine_code=code),
-        wheel("bare", machine_code=()),
-        wheel("unread"),
+        sample_wheel(python="3.10.20", as_of="2026-06-10", machine_code=code),
+        sample_wheel("bare", machine_code=()),
+        sample_wheel("unread"),
     )
     path = tmp_path / "a.lock.toml"
-    path.write_text(text(rows, "catalog/a.toml"))
-    assert set(read(path)) == set(rows)
+    path.write_text(render_lock(rows, "catalog/a.toml"))
+    assert set(load_lock_file(path)) == set(rows)
     assert path.read_text().count("machine_code") == 2
-    assert "\npython" not in text([wheel()], "a")
+    assert "\npython" not in render_lock([sample_wheel()], "a")
 
 
 @pytest.mark.parametrize(
     ("row", "key", "value"),
     [
-        (wheel(), "build", "0"),
-        (wheel(), "selection", "0" * 12),
-        (wheel(), "name", "_tool"),
-        (wheel(), "file", "_tool-1.0-py3-none-any.whl"),
-        (wheel(), "python", "3.10"),
-        (wheel(), "as_of", "10.6.2026"),
-        (wheel(), "machine_code", ["a.so"]),
-        (wheel(), "machine_code", ["../a.so sm_75"]),
-        (wheel(), "machine_code", ["/a.so sm_75"]),
-        (wheel(), "machine_code", ["a.so sm_75 $(id)"]),
-        (wheel(), "machine_code", ["a.so sm_75\n"]),
+        (sample_wheel(), "build", "0"),
+        (sample_wheel(), "selection", "0" * 12),
+        (sample_wheel(), "name", "_tool"),
+        (sample_wheel(), "file", "_tool-1.0-py3-none-any.whl"),
+        (sample_wheel(), "python", "3.10"),
+        (sample_wheel(), "as_of", "10.6.2026"),
+        (sample_wheel(), "machine_code", ["a.so"]),
+        (sample_wheel(), "machine_code", ["../a.so sm_75"]),
+        (sample_wheel(), "machine_code", ["/a.so sm_75"]),
+        (sample_wheel(), "machine_code", ["a.so sm_75 $(id)"]),
+        (sample_wheel(), "machine_code", ["a.so sm_75\n"]),
         (conda(), "machine_code", []),
         (conda(), "python", "3.10.20"),
         (conda(), "marker", "python_version < '3'"),
@@ -168,16 +168,16 @@ def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
         (conda(), "selection", None),
         (conda(), "version", "1!2"),
         (conda(), "file", "../python.conda"),
-        (artefact(), "as_of", "2026-06-10"),
-        (artefact(), "python", "3.10.20"),
-        (artefact(), "build", "0"),
+        (sample_artefact(), "as_of", "2026-06-10"),
+        (sample_artefact(), "python", "3.10.20"),
+        (sample_artefact(), "build", "0"),
     ],
 )
 def test_a_row_has_what_is_of_its_kind_alone(tmp_path: Path, row: Artefact, key: str, value: object) -> None:
     path = tmp_path / "a.lock.toml"
-    path.write_text(text([row.model_copy(update={key: value})], "catalog/a.toml"))
+    path.write_text(render_lock([row.model_copy(update={key: value})], "catalog/a.toml"))
     with pytest.raises(Invalid, match=rf"artefact\[0\]\.{key}"):
-        read(path)
+        load_lock_file(path)
 
 
 def test_where_hosts_keep_a_package() -> None:

@@ -8,56 +8,56 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.envs import spent
-from rigwright.envs.env import Environment, entering, plan, texts
-from rigwright.envs.told import installed, installed_script, wanted
-from rigwright.model.rig import DeclaredEnv, Rig
-from rigwright.nvidia.cuda.toolkit import toolkit
-from rigwright.plan.desired import desired
-from rigwright.plan.noted import other_cards
-from rigwright.plan.preflight import refusals, warnings
+from rigwright.envs import gc
+from rigwright.envs.environment import Environment, environment_command, render_activation, render_install_plan
+from rigwright.envs.installed_packages import locked_packages, parse_installed_packages, render_package_query
+from rigwright.model.rig import EnvSpec, Rig
+from rigwright.nvidia.cuda.toolkit import plan_toolkit
+from rigwright.plan.notices import describe_other_cards
+from rigwright.plan.plan_inputs import build_target_state
+from rigwright.plan.preflight import find_refusals, find_warnings
 from rigwright.render import render
-from rigwright.supply.lock import text
-from tests.unit.env_samples import conda, declared, made
-from tests.unit.samples import GIB, NOW, Box, card, facts, rig, wheel
+from rigwright.supply.lock import render_lock
+from tests.unit.env_samples import conda_row, declared_env, env_installation
+from tests.unit.samples import GIB, NOW, OperatorFolder, sample_card, sample_facts, sample_rig, sample_wheel
 
 GIB_OF_BYTES = 1 << 30
 
 
 def compiling() -> tuple[Rig, Environment]:
     """One on a rig with a card, with the toolkit for it."""
-    env = declared(cuda=True)
-    nvcc = wheel("nvidia-cuda-nvcc", version="13.0.88", group="cuda")
-    with_card = rig(cards=(card("8.6"),), envs=(env,), cuda_root=None, cuda=(nvcc,))
-    return with_card, made(with_card, env)
+    env = declared_env(cuda=True)
+    nvcc = sample_wheel("nvidia-cuda-nvcc", version="13.0.88", group="cuda")
+    with_card = sample_rig(cards=(sample_card("8.6"),), envs=(env,), cuda_root=None, cuda=(nvcc,))
+    return with_card, env_installation(with_card, env)
 
 
 def test_its_folder_is_named_by_its_distribution_and_all_that_it_is_made_of() -> None:
-    first = made()
+    first = env_installation()
     assert first.folder.startswith("env-2.0-")
-    assert made().digest == first.digest
-    assert made(env=declared(wheel("more", group="pk", sha256="e" * 64))).digest != first.digest
-    moved = wheel("demo", version="2.0", group="pk", sources=["store:demo.whl"])
-    elsewhere = DeclaredEnv("env", declared().keys, (conda(),), (moved,))
-    assert made(env=elsewhere).digest == first.digest
+    assert env_installation().digest == first.digest
+    assert env_installation(env=declared_env(sample_wheel("more", group="pk", sha256="e" * 64))).digest != first.digest
+    moved = sample_wheel("demo", version="2.0", group="pk", sources=["store:demo.whl"])
+    elsewhere = EnvSpec("env", declared_env().keys, (conda_row(),), (moved,))
+    assert env_installation(env=elsewhere).digest == first.digest
 
 
 def test_the_toolkit_is_another_input() -> None:
     with_card, one = compiling()
-    assert one.toolkit == toolkit(with_card, facts())
-    assert one.digest != made().digest
+    assert one.toolkit == plan_toolkit(with_card, sample_facts())
+    assert one.digest != env_installation().digest
 
 
 def test_it_is_installed_beside_engines_and_kept_as_they_are() -> None:
-    box = rig(envs=(declared(),))
-    found = desired(box, facts())
-    folder = box.installed(found.installations["env"].folder)
+    box = sample_rig(envs=(declared_env(),))
+    found = build_target_state(box, sample_facts())
+    folder = box.installation_path(found.installations["env"].folder)
     assert found.generation.links["engines/env"] == folder
     assert folder in found.generation.files["references"].splitlines()
 
 
 def test_what_puts_it_together_reads_where_each_package_lies_and_what_it_is() -> None:
-    read = json.loads(plan(rig(), made(), "/opt/x/engines/env"))
+    read = json.loads(render_install_plan(sample_rig(), env_installation(), "/opt/x/engines/env"))
     assert read["prefix"] == "/opt/x/engines/env/env"
     assert read["conda"] == [
         {"path": f"/srv/models/_packages/{'c' * 16}/python-3.10.20-0_a.conda", "sha256": "c" * 64},
@@ -71,12 +71,14 @@ def test_what_puts_it_together_reads_where_each_package_lies_and_what_it_is() ->
 
 
 def test_packages_stay_until_all_that_needs_them_is_whole() -> None:
-    whole = made()
-    other = made(env=DeclaredEnv("other", declared().keys, (conda(),), (wheel("more", group="pk"),)))
+    whole = env_installation()
+    other = env_installation(
+        env=EnvSpec("other", declared_env().keys, (conda_row(),), (sample_wheel("more", group="pk"),))
+    )
     there = {f"/srv/models/{one.package_path}" for one in whole.artefacts}
     python, demo = whole.artefacts
-    assert spent.left(rig(), [whole, other], {whole.folder, other.folder}, there) == [python, demo]
-    assert spent.left(rig(), [whole, other], {whole.folder}, there) == [demo]
+    assert gc.find_leftovers(sample_rig(), [whole, other], {whole.folder, other.folder}, there) == [python, demo]
+    assert gc.find_leftovers(sample_rig(), [whole, other], {whole.folder}, there) == [demo]
 
 
 def _shell(script: str) -> list[str]:
@@ -89,7 +91,7 @@ def _shell(script: str) -> list[str]:
 def test_activating_and_deactivating_leaves_nothing(tmp_path: Path) -> None:
     _, one = compiling()
     root = one.toolkit.root if one.toolkit else ""
-    for name, content in texts(one, "/opt/x").items():
+    for name, content in render_activation(one, "/opt/x").items():
         path = tmp_path / "env" / name
         path.parent.mkdir(parents=True)
         path.write_text(content)
@@ -109,7 +111,7 @@ def test_activating_and_deactivating_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_without_a_card_it_has_nothing_of_a_toolkit() -> None:
-    assert texts(made(rig(), declared(cuda=True)), "/opt/x") == {}
+    assert render_activation(env_installation(sample_rig(), declared_env(cuda=True)), "/opt/x") == {}
 
 
 @pytest.mark.parametrize(
@@ -121,100 +123,104 @@ def test_without_a_card_it_has_nothing_of_a_toolkit() -> None:
     ],
 )
 def test_what_cannot_be_had_is_refused(tmp_path: Path, changes: dict[str, object], said: str) -> None:
-    box = Box(tmp_path)
+    box = OperatorFolder(tmp_path)
     for name in ("demo", "plain"):
         box.write(
             f"catalog/{name}.toml",
             f'[envs.{name}]\npython = "py"\npackages = "pk"\ndistribution = "demo"\nimports = ["demo"]\n',
         )
-    assert any(said in line for line in box.refusal(**changes)), box.refusal(**changes)
+    assert any(said in line for line in box.refusal_lines(**changes)), box.refusal_lines(**changes)
 
 
 def test_room_for_packages_and_for_what_they_become_is_asked_for() -> None:
-    big = declared(wheel("big", group="pk", size=4 * GIB_OF_BYTES, sha256="d" * 64))
-    box = rig(envs=(big,))
+    big = declared_env(sample_wheel("big", group="pk", size=4 * GIB_OF_BYTES, sha256="d" * 64))
+    box = sample_rig(envs=(big,))
     free = {"/srv/models": 4 * GIB, "/opt/rigwright": 9 * GIB, "/var/lib/rigwright": 50 * GIB, "/etc/rigwright": GIB}
-    found = refusals(desired(box, facts(disk_free_kib=free)), NOW)
+    found = find_refusals(build_target_state(box, sample_facts(disk_free_kib=free)), NOW)
     assert [line.partition(" has ")[0] for line in found] == ["/opt/rigwright", "/srv/models"]
     there = {f"/srv/models/{big.packages[1].package_path}": 4 * GIB_OF_BYTES}
-    found = refusals(desired(box, facts(disk_free_kib=free, weight_bytes=there)), NOW)
+    found = find_refusals(build_target_state(box, sample_facts(disk_free_kib=free, weight_bytes=there)), NOW)
     assert [line.partition(" has ")[0] for line in found] == ["/opt/rigwright"]
 
 
 def test_memory_that_an_engine_takes_is_warned_of() -> None:
-    small = facts(memory_kib=3 * GIB)
-    assert [line.partition(" ")[0] for line in warnings(rig(envs=(declared(),)), small)] == ["3.0"]
-    assert warnings(rig(), small) == warnings(rig(envs=(declared(),)), facts(memory_kib=8 * GIB)) == []
+    small = sample_facts(memory_kib=3 * GIB)
+    assert [line.partition(" ")[0] for line in find_warnings(sample_rig(envs=(declared_env(),)), small)] == ["3.0"]
+    assert (
+        find_warnings(sample_rig(), small)
+        == find_warnings(sample_rig(envs=(declared_env(),)), sample_facts(memory_kib=8 * GIB))
+        == []
+    )
 
 
 def test_a_card_without_code_is_refused_with_the_file(tmp_path: Path) -> None:
-    box = Box(tmp_path)
+    box = OperatorFolder(tmp_path)
     code = ["lib/main.so sm_80 compute_80", "lib/other.so sm_90a"]
     rows = [
-        conda(),
-        wheel("demo", version="2.0", group="pk", python="3.10.20", as_of="2026-06-10", machine_code=code),
-        wheel("uv", group="installers"),
+        conda_row(),
+        sample_wheel("demo", version="2.0", group="pk", python="3.10.20", as_of="2026-06-10", machine_code=code),
+        sample_wheel("uv", group="installers"),
     ]
-    box.write("locks/env.lock.toml", text(rows, "a test").replace("# Written by", "# By"))
+    box.write("locks/env.lock.toml", render_lock(rows, "a test").replace("# Written by", "# By"))
     box.write(
         "catalog/env.toml",
         '[envs.env]\npython = "py"\npackages = "pk"\ndistribution = "demo"\nimports = ["demo"]\n'
         '[inputs.pk]\nkind = "wheel"\npython = "3.10.20"\nas_of = "2026-06-10"\nrequirements = ["demo"]\n'
         'for_other_cards = ["lib/other.so"]\n',
     )
-    (line,) = [one for one in box.refusal(envs=["env"]) if "has code for" in one]
+    (line,) = [one for one in box.refusal_lines(envs=["env"]) if "has code for" in one]
     assert "box.envs[0]: env: lib/main.so of demo 2.0 has code for sm_80, compute_80, but none for" in line
     assert "7.5" in line
 
 
 def test_who_enters_is_nobody_and_the_words_stay_apart() -> None:
-    words = entering(rig(), "/opt/x", ("echo", "a b", "$HOME"), "x.service", terminal=False)
+    words = environment_command(sample_rig(), "/opt/x", ("echo", "a b", "$HOME"), "x.service", terminal=False)
     assert {"--property=DynamicUser=yes", "--property=NoNewPrivileges=yes", "--pipe"} <= set(words)
     assert words[-5:] == ('. "$$0" && exec "$$@"', "/opt/x/activate", "echo", "a b", "$$HOME")
-    assert "--pty" in entering(rig(), "/opt/x", (), "x.service", terminal=True)
+    assert "--pty" in environment_command(sample_rig(), "/opt/x", (), "x.service", terminal=True)
 
 
 def test_what_an_environment_says_that_it_has(tmp_path: Path) -> None:
-    box, one = rig(), made()
+    box, one = sample_rig(), env_installation()
     prefix = tmp_path / "env"
     site = prefix / "lib/python3.10/site-packages"
     for folder in ("demo-2.0.dist-info", "Other_Thing-1.0+cu130.dist-info", "\x1b[31m-1.dist-info"):
         (site / folder).mkdir(parents=True)
     (prefix / "conda-meta").mkdir()
     (prefix / "conda-meta" / "python-3.10.20-0_a.json").touch()
-    script = installed_script(box, one).replace(f"{box.installed(one.folder)}/env", str(prefix))
+    script = render_package_query(box, one).replace(f"{box.installation_path(one.folder)}/env", str(prefix))
     said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout.splitlines()
-    assert installed(said) == wanted(one) | {"other-thing==1.0+cu130"}
+    assert parse_installed_packages(said) == locked_packages(one) | {"other-thing==1.0+cu130"}
     prefix.rename(tmp_path / "gone")
     said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout.splitlines()
-    assert installed(said) == frozenset()
+    assert parse_installed_packages(said) == frozenset()
 
 
 def test_an_environment_without_its_python_or_what_names_its_version_is_refused(tmp_path: Path) -> None:
-    box = Box(tmp_path)
+    box = OperatorFolder(tmp_path)
     rows = [
-        conda(name="libffi"),
-        wheel("other", version="2.0", group="pk", python="3.10.20", as_of="2026-06-10"),
-        wheel("uv", group="installers"),
+        conda_row(name="libffi"),
+        sample_wheel("other", version="2.0", group="pk", python="3.10.20", as_of="2026-06-10"),
+        sample_wheel("uv", group="installers"),
     ]
-    box.write("locks/env.lock.toml", text(rows, "a test").replace("# Written by", "# By"))
+    box.write("locks/env.lock.toml", render_lock(rows, "a test").replace("# Written by", "# By"))
     box.write(
         "catalog/env.toml",
         '[envs.env]\npython = "py"\npackages = "pk"\ndistribution = "demo"\nimports = ["demo"]\n'
         '[inputs.pk]\nkind = "wheel"\npython = "3.10.20"\nas_of = "2026-06-10"\nrequirements = ["other"]\n',
     )
-    found = [one.partition("box.envs[0]: ")[2] for one in box.refusal(envs=["env"])]
+    found = [one.partition("box.envs[0]: ")[2] for one in box.refusal_lines(envs=["env"])]
     assert "env: py does not include python: add it to requirements" in found
     assert "env: pk has no distribution demo, whose version is the environment's; allowed: other" in found
 
 
 def test_files_that_no_card_of_the_rig_can_run_are_named_where_they_are_for_others() -> None:
     packages = tuple(
-        wheel(name, version="1.0", group="pk", machine_code=[f"{name}/{part}.so sm_90a" for part in "abcd"])
+        sample_wheel(name, version="1.0", group="pk", machine_code=[f"{name}/{part}.so sm_90a" for part in "abcd"])
         for name in ("demo",)
     )
-    env = DeclaredEnv("env", declared().keys, (conda(),), packages, ("demo/*",))
-    (line,) = other_cards(rig(cards=(card("8.6"), card("8.6")), envs=(env,)))
+    env = EnvSpec("env", declared_env().keys, (conda_row(),), packages, ("demo/*",))
+    (line,) = describe_other_cards(sample_rig(cards=(sample_card("8.6"), sample_card("8.6")), envs=(env,)))
     assert line == "env: no code for compute capability 8.6, so not used: demo/a.so, demo/b.so, demo/c.so and 1 more"
-    assert other_cards(rig(cards=(card("9.0"),), envs=(env,))) == []
-    assert other_cards(rig(envs=(env,))) == []
+    assert describe_other_cards(sample_rig(cards=(sample_card("9.0"),), envs=(env,))) == []
+    assert describe_other_cards(sample_rig(envs=(env,))) == []

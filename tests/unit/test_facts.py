@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from rigwright.delivery.fetching import run_name
-from rigwright.host.basics import Listener
-from rigwright.model.facts import Account, HostFacts
-from rigwright.model.monitoring.found import Found as Unit
-from rigwright.model.monitoring.found import State
-from rigwright.model.sharing import Found
-from rigwright.monitoring import found as watching
-from rigwright.plan.facts import PACKAGES, parse, questions
-from rigwright.plan.undeclared import undeclared
+from rigwright.delivery.fetch_spec import fetch_unit_name
+from rigwright.host.basics import ListeningSocket
+from rigwright.model.facts import HostAccount, HostFacts
+from rigwright.model.monitoring.service_facts import MonitoringFacts
+from rigwright.model.monitoring.service_facts import ServiceFacts as Unit
+from rigwright.model.sharing import SharingFacts
+from rigwright.monitoring import monitoring_facts as watching
+from rigwright.plan.host_facts import PACKAGES, parse, probe_values
+from rigwright.plan.orphans import list_orphans
 from rigwright.render import render
-from rigwright.weights import sharing
-from tests.unit.samples import artefact, instance, probed, rig
-from tests.unit.telling import told
+from rigwright.weights import weight_sharing
+from tests.unit.channel_records import channel_lines_of
+from tests.unit.samples import sample_artefact, sample_instance, sample_probe_values, sample_rig
 
 RECORDS = [
     ("os_id", "debian"),
@@ -103,7 +103,7 @@ CUT = {"os_version", "systemd", "sent_kib", "cuda_version", "nvcc", "glibc", "ap
 
 
 def test_a_probes_lines_become_facts() -> None:
-    assert parse(told(RECORDS)) == HostFacts(
+    assert parse(channel_lines_of(RECORDS)) == HostFacts(
         os_id="debian",
         os_version="12",
         architecture="x86_64",
@@ -121,19 +121,19 @@ def test_a_probes_lines_become_facts() -> None:
         apt_lock_holder="apt-get",
         pci_cards=(("0000:01:00.0", "10de:1e07"), ("0000:21:00.0", "10de:2204")),
         listeners=(
-            Listener(22, "sshd", "ssh.service", "fe80::1", 8),
-            Listener(5000, "python3", ""),
-            Listener(8020, "llama-server", "rigwright-chat.service", "127.0.0.53", 7, 999),
+            ListeningSocket(22, "sshd", "ssh.service", "fe80::1", 8),
+            ListeningSocket(5000, "python3", ""),
+            ListeningSocket(8020, "llama-server", "rigwright-chat.service", "127.0.0.53", 7, 999),
         ),
         built_engines=frozenset({"plain-1.0-0123456789ab"}),
         unfit_engines=frozenset({"plain-1.0-0123456789ab"}),
         users=(
-            Account(
+            HostAccount(
                 "rigwright-chat:x:999:999::/nonexistent:/usr/sbin/nologin",
                 True,
                 ("llama-server (pid 4711, rigwright-chat.service)", "sh (pid 4712)"),
             ),
-            Account("rigwright-code:x:1000:1000::/home/code:/bin/bash", False, ("sh (pid 4713)",)),
+            HostAccount("rigwright-code:x:1000:1000::/home/code:/bin/bash", False, ("sh (pid 4713)",)),
         ),
         foreign_groups=("rigwright-more",),
         weight_bytes={"/srv/models/small/1/small.gguf": 4096},  # type: ignore[arg-type]
@@ -148,8 +148,8 @@ def test_a_probes_lines_become_facts() -> None:
         settings_ours=True,
         undeclared=frozenset({"/etc/rigwright/ca.pem"}),
         addresses=frozenset({"127.0.0.1", "10.0.0.5", "fe80::1"}),
-        sharing=Found(there=True, active="active", enabled="enabled", started_from="01" * 32),
-        monitoring=State(
+        sharing=SharingFacts(there=True, active="active", enabled="enabled", started_from="01" * 32),
+        monitoring=MonitoringFacts(
             {"node": Unit("active", "enabled", "02" * 32)},
             frozenset({"/etc/rigwright/credentials/monitoring-ops.token"}),
         ),
@@ -157,7 +157,7 @@ def test_a_probes_lines_become_facts() -> None:
 
 
 def test_what_is_not_there_is_empty() -> None:
-    found = parse(told([(record[0], "") if record[0] in CUT else record for record in SINGLE]))
+    found = parse(channel_lines_of([(record[0], "") if record[0] in CUT else record for record in SINGLE]))
     assert (found.cuda_version, found.apt_lock_holder, found.os_version) == ("", "", "")
     assert (found.missing_packages, found.linked_roots, found.started_builds) == ((), (), frozenset())
     assert found.weight_bytes == {}
@@ -169,7 +169,7 @@ def test_what_is_not_there_is_empty() -> None:
 @pytest.mark.parametrize("missing", SINGLE, ids=lambda record: record[0])
 def test_what_is_missing_is_named(missing: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=f"'{missing[0]}' no times"):
-        parse(told([record for record in RECORDS if record is not missing]))
+        parse(channel_lines_of([record for record in RECORDS if record is not missing]))
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_what_is_missing_is_named(missing: tuple[str, ...]) -> None:
 )
 def test_a_malformed_record_is_refused(record: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=f"for '{record[0]}'|of '{record[0]}'|'{record[0]}', which was not asked"):
-        parse(told([*(one for one in RECORDS if one[0] != record[0]), record]))
+        parse(channel_lines_of([*(one for one in RECORDS if one[0] != record[0]), record]))
 
 
 @pytest.mark.parametrize("output", [[], ["sudo: a password is required"]])
@@ -221,7 +221,7 @@ def test_what_is_no_answer_is_refused(output: list[str]) -> None:
 
 
 def probe(*, user: int | None = None, **changes: Any) -> HostFacts:
-    script = render("probe/probe.sh.j2", **probed(**changes))
+    script = render("probe/probe.sh.j2", **sample_probe_values(**changes))
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True, user=user)
     return parse(done.stdout.splitlines())
 
@@ -276,7 +276,7 @@ def test_the_probe_finds_engines_that_are_whole_weights_and_the_toolkit(tmp_path
 
 def test_the_probe_adds_up_what_was_sent_of_weights_and_says_where_file_systems_are_mounted(tmp_path: Path) -> None:
     assert probe(jobs=str(tmp_path)).sent_kib == 0
-    weights = [run_name([artefact(sha256=digit * 64)]) for digit in "ab"]
+    weights = [fetch_unit_name([sample_artefact(sha256=digit * 64)]) for digit in "ab"]
     for unit in (*weights, "rw-job-packages"):
         (tmp_path / unit / "files").mkdir(parents=True)
         (tmp_path / unit / "files" / "one").write_bytes(os.urandom(300 << 10))
@@ -300,28 +300,28 @@ def test_the_probe_tells_a_user_who_is_not_root_apart() -> None:
 
 
 def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
-    made = rig(instance("a"), instance("b"), cuda_root="/opt/cuda", service_user="svc")
-    assert questions(made) == {
+    made = sample_rig(sample_instance("a"), sample_instance("b"), cuda_root="/opt/cuda", service_user="svc")
+    assert probe_values(made) == {
         "folders": ["/var/lib/rigwright", "/opt/rigwright", "/srv/models", "/etc/rigwright"],
         "engines": "/opt/rigwright/engines",
         "builds": "/var/lib/rigwright/build",
         "jobs": "/var/lib/rigwright/jobs",
-        "weights": [made.weight_path(artefact()).rpartition("/")[0], "/srv/models/_packages"],
+        "weights": [made.weight_path(sample_artefact()).rpartition("/")[0], "/srv/models/_packages"],
         "mathematical": ["rsqrt", "sinpi"],
         "cuda_root": "/opt/cuda",
         "users": ["svc-a", "svc-b"],
         "packages": [*PACKAGES, "cmake", "g++", "ninja-build"],
         "ledger": "/var/lib/rigwright/owned",
         "inside": ["/var/lib/rigwright", "/opt/rigwright", "/etc/rigwright"],
-        "weight_files": [made.weight_path(artefact())],
+        "weight_files": [made.weight_path(sample_artefact())],
         "config": "/etc/rigwright",
         "units": "/etc/systemd/system",
         "programs": ["llama-server"],
         "settings": ["/etc/systemd/system/rigwright-power.service", "/etc/sysctl.d/60-rigwright.conf"],
         "containers": "/var/lib/rigwright/containers",
-        "undeclared": sorted(path for one in undeclared(made) for path in one.paths),
-        **sharing.questions(),
-        **watching.questions(made),
+        "undeclared": sorted(path for one in list_orphans(made) for path in one.paths),
+        **weight_sharing.share_state_values(),
+        **watching.monitoring_state_values(made),
     }
 
 
@@ -353,6 +353,8 @@ def test_the_probe_tells_what_is_mounted_within_our_folders_and_over_weights() -
 
 
 def test_every_question_has_its_place_in_the_probe() -> None:
-    script = render("probe/probe.sh.j2", **questions(rig(instance(), cuda_root="/opt/cuda", service_user="svc")))
+    script = render(
+        "probe/probe.sh.j2", **probe_values(sample_rig(sample_instance(), cuda_root="/opt/cuda", service_user="svc"))
+    )
     for value in ("/srv/models/small/", "/opt/rigwright/engines", "/opt/cuda", "svc-chat"):
         assert value in script

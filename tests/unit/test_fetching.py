@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from rigwright.delivery.fetching import run_name, sources, spec
+from rigwright.delivery.fetch_spec import artefact_sources, fetch_unit_name, render_fetch_spec
 from rigwright.model.entry import Roots
 from rigwright.model.rig import Rig
 from rigwright.render import render
-from rigwright.supply.bundle import Bundle, Row
+from rigwright.supply.bundle import Bundle, BundleRow
 from rigwright.supply.lock import Artefact
-from rigwright.weights.records import recorded, records_folder
-from roles import fetching
-from roles.fetching import Verified, brought
+from rigwright.weights.verification import recorded_file, records_folder
+from roles import artefact_jobs
+from roles.artefact_jobs import VerifiedRecordsFact, ensure_fetched
 from roles.weights.host import records
-from roles.weights.host.records import File
-from roles.weights.host.spec import Spec, read
-from tests.unit import programs
-from tests.unit.samples import artefact, rig, wheel
+from roles.weights.host.records import LockedFile
+from roles.weights.host.spec import FetchSpec, load_spec
+from tests.unit import short_programs
+from tests.unit.samples import sample_artefact, sample_rig, sample_wheel
 
 PEER = "http://10.0.0.5:8090"
 
@@ -34,26 +34,26 @@ def package(**changes: Any) -> Artefact:
         "file": "python-3.10.20-h1_0_cpython.conda",
         "sources": ["forge:linux-64/python-3.10.20-h1_0_cpython.conda"],
     }
-    return artefact(**row | changes)
+    return sample_artefact(**row | changes)
 
 
-def told(made: Rig, row: Artefact, folder: Path, **how: Any) -> Spec:
+def read_fetch_spec(made: Rig, row: Artefact, folder: Path, **how: Any) -> FetchSpec:
     """What the program reads of what a job is given."""
     path = folder / "spec.json"
-    path.write_text(spec(made, [row], **how))
-    return read(path)
+    path.write_text(render_fetch_spec(made, [row], **how))
+    return load_spec(path)
 
 
 @pytest.mark.parametrize(
     ("mirrors", "row", "expected"),
     [
-        ({}, wheel(), [{"kind": "index", "project": "tool", "file": "tool-1.0-py3-none-any.whl", "base": ""}]),
+        ({}, sample_wheel(), [{"kind": "index", "project": "tool", "file": "tool-1.0-py3-none-any.whl", "base": ""}]),
         (
             {"index": ("http://a/simple/", "http://b/simple")},
-            wheel(sources=["index:tool", "http://c/tool.whl"]),
+            sample_wheel(sources=["index:tool", "http://c/tool.whl"]),
             [
                 *(
-                    {"kind": "index", "project": "tool", "file": wheel().file, "base": f"http://{m}/simple"}
+                    {"kind": "index", "project": "tool", "file": sample_wheel().file, "base": f"http://{m}/simple"}
                     for m in "ab"
                 ),
                 {"kind": "http", "url": "http://c/tool.whl", "locked": True},
@@ -74,62 +74,64 @@ def told(made: Rig, row: Artefact, folder: Path, **how: Any) -> Spec:
         ),
         ({}, package(sources=["https://x/y.conda"]), [{"kind": "http", "url": "https://x/y.conda", "locked": True}]),
         # of weights, a name without mirrors is nowhere
-        ({}, artefact(), []),
+        ({}, sample_artefact(), []),
     ],
 )
 def test_where_packages_are_had(
     mirrors: dict[str, tuple[str, ...]], row: Artefact, expected: list[dict[str, str]], tmp_path: Path
 ) -> None:
-    made = rig(mirrors=mirrors, peers=(PEER,))
-    assert sources(made, row) == [{"kind": "peer", "base": PEER}, *expected]
-    (wanted,) = told(made, row, tmp_path).files
+    made = sample_rig(mirrors=mirrors, peers=(PEER,))
+    assert artefact_sources(made, row) == [{"kind": "peer", "base": PEER}, *expected]
+    (wanted,) = read_fetch_spec(made, row, tmp_path).files
     assert [one.kind for one in wanted.sources] == ["peer", *(one["kind"] for one in expected)]
 
 
-@pytest.mark.parametrize("row", [wheel(), package()])
+@pytest.mark.parametrize("row", [sample_wheel(), package()])
 def test_packages_lie_apart_from_models_by_their_hash(row: Artefact, tmp_path: Path) -> None:
-    made = told(rig(), row, tmp_path, python="/opt/x/bin/python")
+    made = read_fetch_spec(sample_rig(), row, tmp_path, python="/opt/x/bin/python")
     assert made.files[0].file.path == row.package_path == f"_packages/{'b' * 16}/{row.file}"
     assert made.package_python == "/opt/x/bin/python"
     # the host's record of it is the one that is asked for
-    assert recorded(rig(), row).record == records.name(made.files[0].file)
-    assert run_name([row]) != run_name([artefact()])
+    assert recorded_file(sample_rig(), row).record == records.record_name(made.files[0].file)
+    assert fetch_unit_name([row]) != fetch_unit_name([sample_artefact()])
 
 
-class Given:
+class FetchJobInputs:
     """What a job of this rig's is given, on a host with these records."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, there: frozenset[str] = frozenset()) -> None:
         self.jobs: list[dict[str, Any]] = []
-        monkeypatch.setattr(fetching, "job", lambda **settings: self.jobs.append(settings))
-        monkeypatch.setattr(fetching, "host", SimpleNamespace(get_fact=lambda kind, **_: there))
+        monkeypatch.setattr(artefact_jobs, "ensure_job", lambda **settings: self.jobs.append(settings))
+        monkeypatch.setattr(artefact_jobs, "host", SimpleNamespace(get_fact=lambda kind, **_: there))
 
 
 @pytest.mark.parametrize(
     ("row", "bundled", "secret"),
     [
-        (artefact(sources=["hub:org/name"], repository="org/name"), False, True),
-        (artefact(sources=["hub:org/name"], repository="org/name"), True, False),
-        (artefact(), False, False),
-        (wheel(), False, False),
+        (sample_artefact(sources=["hub:org/name"], repository="org/name"), False, True),
+        (sample_artefact(sources=["hub:org/name"], repository="org/name"), True, False),
+        (sample_artefact(), False, False),
+        (sample_wheel(), False, False),
     ],
 )
 def test_only_a_job_that_asks_a_hub_is_given_its_token(
     monkeypatch: pytest.MonkeyPatch, row: Artefact, bundled: bool, secret: bool
 ) -> None:
-    given = Given(monkeypatch)
+    given = FetchJobInputs(monkeypatch)
     bundle = Bundle(Path("/bundle"), (), ()) if bundled else None
-    brought(rig(hub_token_file="/home/ops/token", bundle=bundle), [row], "Fetch")
+    ensure_fetched(sample_rig(hub_token_file="/home/ops/token", bundle=bundle), [row], "Fetch")
     assert given.jobs[0]["secrets"] == ({"hub-token": "/home/ops/token"} if secret else {})
 
 
 def test_many_packages_of_a_bundle_are_one_job_that_is_sent_what_is_not_verified_yet(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    rows = [wheel(name, sha256=digit * 64) for name, digit in (("a", "1"), ("b", "2"), ("c", "3"))]
-    made = rig(bundle=Bundle(Path("/x"), (), tuple(Row(path=one.file, sha256=one.sha256, size=1) for one in rows)))
-    given = Given(monkeypatch, frozenset({recorded(made, rows[1]).record}))
-    brought(made, rows, "Fetch 3 packages")
+    rows = [sample_wheel(name, sha256=digit * 64) for name, digit in (("a", "1"), ("b", "2"), ("c", "3"))]
+    made = sample_rig(
+        bundle=Bundle(Path("/x"), (), tuple(BundleRow(path=one.file, sha256=one.sha256, size=1) for one in rows))
+    )
+    given = FetchJobInputs(monkeypatch, frozenset({recorded_file(made, rows[1]).record}))
+    ensure_fetched(made, rows, "Fetch 3 packages")
     (job,) = given.jobs
     assert [file.name for file in job["files"]] == [rows[0].file, rows[2].file]
     assert '"sources": []' in job["script"]
@@ -139,30 +141,32 @@ def test_many_packages_of_a_bundle_are_one_job_that_is_sent_what_is_not_verified
 def test_nothing_is_fetched_for_what_is_there_already(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, there: bool, holds: bool
 ) -> None:
-    given = Given(monkeypatch)
+    given = FetchJobInputs(monkeypatch)
     marker = tmp_path / "an env of two words"
     if there:
         marker.touch()
-    brought(rig(), [wheel()], "Fetch", unless=f"[ -e '{marker}' ]")
-    assert (programs.run(["sh", "-c", given.jobs[0]["test"]]).returncode == 0) == holds
+    ensure_fetched(sample_rig(), [sample_wheel()], "Fetch", unless=f"[ -e '{marker}' ]")
+    assert (short_programs.run_program(["sh", "-c", given.jobs[0]["test"]]).returncode == 0) == holds
 
 
 def test_which_files_are_verified_is_found_on_a_host(tmp_path: Path) -> None:
     roots = Roots.model_construct(models=str(tmp_path / "two words"), state=str(tmp_path), config="", software="")
-    made = rig(roots=roots)
-    rows = [wheel(name, sha256=digit * 64) for name, digit in (("a", "1"), ("b", "2"), ("c", "3"), ("d", "4"))]
+    made = sample_rig(roots=roots)
+    rows = [sample_wheel(name, sha256=digit * 64) for name, digit in (("a", "1"), ("b", "2"), ("c", "3"), ("d", "4"))]
     for row in rows[:3]:
-        path = Path(recorded(made, row).absolute)
+        path = Path(recorded_file(made, row).absolute)
         path.parent.mkdir(parents=True)
         path.write_bytes(b"x")
-        file = File(row.package_path, row.sha256, 1)
-        records.write(Path(records_folder(made)), Path(roots.models), file)
-        assert records.name(file) == recorded(made, row).record
-    Path(recorded(made, rows[0]).absolute).touch()
-    Path(recorded(made, rows[1]).absolute).unlink()
-    names = [recorded(made, row).record for row in rows]
+        file = LockedFile(row.package_path, row.sha256, 1)
+        records.write_record(Path(records_folder(made)), Path(roots.models), file)
+        assert records.record_name(file) == recorded_file(made, row).record
+    Path(recorded_file(made, rows[0]).absolute).touch()
+    Path(recorded_file(made, rows[1]).absolute).unlink()
+    names = [recorded_file(made, row).record for row in rows]
     script = render("weights/verified.sh.j2", folder=records_folder(made), records=names)
-    output = programs.run(["sh", "-c", script]).stdout.splitlines()
-    assert Verified().read(output) == frozenset({names[2]})
+    output = short_programs.run_program(["sh", "-c", script]).stdout.splitlines()
+    assert VerifiedRecordsFact().read(output) == frozenset({names[2]})
     empty = render("weights/verified.sh.j2", folder=str(tmp_path / "none"), records=names)
-    assert Verified().read(programs.run(["sh", "-c", empty]).stdout.splitlines()) == frozenset()
+    assert (
+        VerifiedRecordsFact().read(short_programs.run_program(["sh", "-c", empty]).stdout.splitlines()) == frozenset()
+    )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rigwright import file_lock as module
-from rigwright.file_lock import LockHeld, file_lock
+from rigwright.file_lock import FileLockHeld, file_lock
 from rigwright.paths import ROOT
 
 HOLDER = """
@@ -48,7 +48,7 @@ def test_a_holder_is_named_and_its_end_releases_the_lock(lock: Path, monkeypatch
     with subprocess.Popen([sys.executable, "-c", HOLDER, str(lock)], cwd=ROOT, stdout=subprocess.PIPE) as process:
         assert process.stdout
         process.stdout.readline()
-        with pytest.raises(LockHeld) as caught, file_lock(lock, "a test", 0.1, notices.append):
+        with pytest.raises(FileLockHeld) as caught, file_lock(lock, "a test", 0.1, notices.append):
             pass
         named = f"(process {process.pid}) holds the lock {lock} since "
         assert named in str(caught.value)

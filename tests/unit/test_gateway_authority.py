@@ -20,25 +20,25 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
-from rigwright.gateway import authority, pairs
-from rigwright.gateway.authority import Authority, Broken
-from rigwright.gateway.found_files import FoundFile
-from rigwright.gateway.pairs import Pair, Unfit
+from rigwright.gateway import authority, certificates
+from rigwright.gateway.authority import Authority, BrokenAuthority
+from rigwright.gateway.certificate_facts import CertificateFacts
+from rigwright.gateway.certificates import CertificatePair, UnusableCertificate
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
-TODAY = authority.today()
-SANS = pairs.sans(["gpu.lan", "10.0.0.7"], ["10.0.0.5", "::1"])
+TODAY = authority.certificate_now()
+SANS = certificates.subject_alt_names(["gpu.lan", "10.0.0.7"], ["10.0.0.5", "::1"])
 
 
 @pytest.fixture
 def ca(tmp_path: Path) -> Authority:
-    return authority.authority(tmp_path / "gateway-ca", TODAY)
+    return authority.ensure_authority(tmp_path / "gateway-ca", TODAY)
 
 
-def shakes_hands(ca: Authority, pair: Pair, name: str, folder: Path) -> bool:
+def shakes_hands(ca: Authority, pair: CertificatePair, name: str, folder: Path) -> bool:
     """Whether a client that trusts the authority, and no other, accepts the pair under a name."""
     crt, key = folder / "x.crt", folder / "x.key"
-    crt.write_text(pair.on_host.head)
+    crt.write_text(pair.expected_facts.head)
     key.write_text(pair.key)
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(crt, key)
@@ -71,16 +71,16 @@ def test_a_client_that_trusts_the_authority_accepts_a_leaf_for_its_names_alone(
 
 
 def test_another_authority_does_not_help(ca: Authority, tmp_path: Path) -> None:
-    other = authority.authority(tmp_path / "other", TODAY)
+    other = authority.ensure_authority(tmp_path / "other", TODAY)
     assert not shakes_hands(other, ca.issue(SANS, TODAY), "gpu.lan", tmp_path)
 
 
 def test_it_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
     folder = tmp_path / "gateway-ca"
-    assert authority.read(folder, TODAY) is None
+    assert authority.load_authority(folder, TODAY) is None
     assert not folder.exists()
-    made = authority.authority(folder, TODAY)
-    again = authority.authority(folder, TODAY)
+    made = authority.ensure_authority(folder, TODAY)
+    again = authority.ensure_authority(folder, TODAY)
     assert (made.pem, made.fingerprint) == (again.pem, again.fingerprint)
     assert sorted(path.name for path in folder.iterdir()) == ["ca.crt", "ca.key"]
     assert (folder.stat().st_mode & 0o777, (folder / "ca.key").stat().st_mode & 0o777) == (0o700, 0o600)
@@ -89,13 +89,13 @@ def test_it_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
 
 def test_one_that_was_cut_off_after_its_key_goes_on_with_it(tmp_path: Path, ca: Authority) -> None:
     (tmp_path / "gateway-ca/ca.crt").unlink()
-    assert authority.read(tmp_path / "gateway-ca", TODAY) is None
-    again = authority.authority(tmp_path / "gateway-ca", TODAY)
+    assert authority.load_authority(tmp_path / "gateway-ca", TODAY) is None
+    again = authority.ensure_authority(tmp_path / "gateway-ca", TODAY)
     assert again.certificate.public_key() == ca.certificate.public_key()
 
 
 def _make(folder: Path, told: multiprocessing.Queue[str]) -> None:
-    told.put(authority.authority(folder, TODAY).fingerprint)
+    told.put(authority.ensure_authority(folder, TODAY).fingerprint)
 
 
 def test_two_that_make_one_at_once_have_the_same(tmp_path: Path) -> None:
@@ -114,12 +114,12 @@ def _short_rsa() -> bytes:
     return rsa.generate_private_key(65537, 2048).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
-def _locked() -> bytes:
+def _hold_lock() -> bytes:
     key = ec.generate_private_key(ec.SECP256R1())
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"x"))
 
 
-def there(path: Path) -> tuple[int, ...] | None:
+def path_identity(path: Path) -> tuple[int, ...] | None:
     return (path.lstat().st_ino, path.lstat().st_mode, path.lstat().st_mtime_ns) if path.exists() else None
 
 
@@ -128,7 +128,7 @@ def there(path: Path) -> tuple[int, ...] | None:
     [
         ("ca.key", lambda path: path.write_bytes(b""), "contains no PEM private key"),
         ("ca.key", lambda path: path.write_bytes(b"\xff\0"), "contains no PEM private key"),
-        ("ca.key", lambda path: path.write_bytes(_locked()), "contains no PEM private key without a passphrase"),
+        ("ca.key", lambda path: path.write_bytes(_hold_lock()), "contains no PEM private key without a passphrase"),
         ("ca.key", lambda path: path.write_bytes(_short_rsa()), "contains no P-256 key"),
         (
             "ca.key",
@@ -142,7 +142,7 @@ def there(path: Path) -> tuple[int, ...] | None:
             "contains no PEM certificate",
         ),
         ("ca.crt", lambda path: (path.unlink(), os.mkfifo(path)), "is not a file"),
-        ("ca.crt", lambda path: path.write_text(authority.passing(TODAY).pem), "is not the certificate of"),
+        ("ca.crt", lambda path: path.write_text(authority.temporary_authority(TODAY).pem), "is not the certificate of"),
         ("ca.key", lambda path: path.open("r+b").truncate(1 << 40), "has more than 65536 bytes"),
     ],
 )
@@ -151,21 +151,21 @@ def test_files_that_are_not_its_own_are_refused_and_not_written_over(
 ) -> None:
     path = tmp_path / "gateway-ca" / file
     spoil(path)
-    before = there(path)
-    with pytest.raises(Broken, match=said) as caught:
-        authority.authority(tmp_path / "gateway-ca", TODAY)
+    before = path_identity(path)
+    with pytest.raises(BrokenAuthority, match=said) as caught:
+        authority.ensure_authority(tmp_path / "gateway-ca", TODAY)
     assert "PRIVATE" not in str(caught.value)
-    assert there(path) == before
+    assert path_identity(path) == before
 
 
 def test_one_that_has_ended_is_refused_and_one_that_is_about_to_signs_no_longer(tmp_path: Path, ca: Authority) -> None:
     ends = ca.certificate.not_valid_after_utc
     assert ends - TODAY > timedelta(days=3649)
     assert ca.issue(SANS, ends - timedelta(days=40)).certificates
-    with pytest.raises(Broken, match="the CA expires on"):
+    with pytest.raises(BrokenAuthority, match="the CA expires on"):
         ca.issue(SANS, ends - timedelta(days=29))
-    with pytest.raises(Broken, match="expired on"):
-        authority.authority(tmp_path / "gateway-ca", ends)
+    with pytest.raises(BrokenAuthority, match="expired on"):
+        authority.ensure_authority(tmp_path / "gateway-ca", ends)
 
 
 @pytest.mark.parametrize("sans", [(), (".lan",)], ids=["none", "a domain"])
@@ -175,7 +175,10 @@ def test_a_leaf_has_a_name_of_a_host(ca: Authority, sans: tuple[str, ...]) -> No
 
 
 def test_names_are_told_once_and_no_address_stands_for_all() -> None:
-    assert pairs.sans(["GPU.lan.", "gpu.lan", "10.0.0.5"], ["10.0.0.5", "0.0.0.0", "::"]) == ("10.0.0.5", "gpu.lan")
+    assert certificates.subject_alt_names(["GPU.lan.", "gpu.lan", "10.0.0.5"], ["10.0.0.5", "0.0.0.0", "::"]) == (
+        "10.0.0.5",
+        "gpu.lan",
+    )
 
 
 HOSTILE = ["", "key\n", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "\0\x1b[2J", "é" * 9]
@@ -183,31 +186,35 @@ HOSTILE = ["", "key\n", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE
 
 def test_a_leaf_is_made_anew_where_it_has_to_be(ca: Authority, tmp_path: Path) -> None:
     pair = ca.issue(SANS, TODAY)
-    there = pair.on_host
-    assert ca.reason(there, SANS, TODAY) == ""
-    assert ca.reason(there, SANS, TODAY + timedelta(days=59, hours=23)) == ""
-    assert ca.reason(there, SANS, TODAY + timedelta(days=60)).startswith("it expires on")
-    assert ca.reason(there, SANS[:-1], TODAY) == "its names differ"
-    assert ca.reason(None, SANS, TODAY) == "none exists yet"
-    other = authority.authority(tmp_path / "other", TODAY)
-    assert other.reason(there, SANS, TODAY) == "it was issued by another CA"
+    there = pair.expected_facts
+    assert ca.renewal_reason(there, SANS, TODAY) == ""
+    assert ca.renewal_reason(there, SANS, TODAY + timedelta(days=59, hours=23)) == ""
+    assert ca.renewal_reason(there, SANS, TODAY + timedelta(days=60)).startswith("it expires on")
+    assert ca.renewal_reason(there, SANS[:-1], TODAY) == "its names differ"
+    assert ca.renewal_reason(None, SANS, TODAY) == "none exists yet"
+    other = authority.ensure_authority(tmp_path / "other", TODAY)
+    assert other.renewal_reason(there, SANS, TODAY) == "it was issued by another CA"
     assert (
-        ca.reason(replace(there, key="0" * 64), SANS, TODAY) == "the existing files are not a certificate with its key"
+        ca.renewal_reason(replace(there, key="0" * 64), SANS, TODAY)
+        == "the existing files are not a certificate with its key"
     )
-    assert ca.reason(replace(there, key=""), SANS, TODAY) == "the existing files are not a certificate with its key"
+    assert (
+        ca.renewal_reason(replace(there, key=""), SANS, TODAY)
+        == "the existing files are not a certificate with its key"
+    )
     for head in HOSTILE:
-        assert ca.reason(FoundFile(head, there.key), SANS, TODAY)
-        assert ca.reason(FoundFile(f"key {there.key}\n{head}", there.key), SANS, TODAY)
+        assert ca.renewal_reason(CertificateFacts(head, there.key), SANS, TODAY)
+        assert ca.renewal_reason(CertificateFacts(f"key {there.key}\n{head}", there.key), SANS, TODAY)
 
 
 def test_a_pair_is_never_shown(ca: Authority) -> None:
     pair = ca.issue(SANS, TODAY)
     assert pair.key not in repr(pair)
     assert pair.key in pair.text
-    assert pair.key not in pair.on_host.head
+    assert pair.key not in pair.expected_facts.head
 
 
-def written(folder: Path, pair: Pair, above: str = "") -> tuple[str, str]:
+def write_pair(folder: Path, pair: CertificatePair, above: str = "") -> tuple[str, str]:
     """A pair as the operator has it in files."""
     (folder / "own.crt").write_text(pair.certificates + above)
     (folder / "own.key").write_text(pair.key)
@@ -216,11 +223,11 @@ def written(folder: Path, pair: Pair, above: str = "") -> tuple[str, str]:
 
 def test_a_pair_of_the_operators_is_taken_with_what_is_above_it(ca: Authority, tmp_path: Path) -> None:
     pair = ca.issue(SANS, TODAY)
-    files = written(tmp_path, pair, ca.pem)
-    assert pairs.read(*files, SANS, TODAY) == Pair(pair.certificates + ca.pem, pair.key)
+    files = write_pair(tmp_path, pair, ca.pem)
+    assert certificates.load_pair(*files, SANS, TODAY) == CertificatePair(pair.certificates + ca.pem, pair.key)
     # the key beside its certificate, in one file, stays out of what others are shown
     (tmp_path / "own.crt").write_text(pair.key + pair.certificates)
-    assert "PRIVATE" not in pairs.read(*files, SANS, TODAY).certificates
+    assert "PRIVATE" not in certificates.load_pair(*files, SANS, TODAY).certificates
 
 
 @pytest.mark.parametrize(
@@ -235,16 +242,16 @@ def test_a_pair_of_the_operators_is_taken_with_what_is_above_it(ca: Authority, t
 )
 def test_a_name_may_be_meant_by_a_star(ca: Authority, own: str, wanted: str, accepted: bool) -> None:
     made = x509.load_pem_x509_certificate(ca.issue((own,), TODAY).certificates.encode())
-    assert pairs.names(made, wanted) is accepted
+    assert certificates.is_valid_for(made, wanted) is accepted
 
 
 def test_a_pair_that_cannot_be_used_is_refused_with_the_file(ca: Authority, tmp_path: Path) -> None:
     pair, other = ca.issue(SANS, TODAY), ca.issue(SANS, TODAY)
-    cert, key = written(tmp_path, pair)
+    cert, key = write_pair(tmp_path, pair)
 
     def refusal(when: datetime = TODAY, wanted: tuple[str, ...] = SANS) -> tuple[str, str]:
-        with pytest.raises(Unfit) as caught:
-            pairs.read(cert, key, wanted, when)
+        with pytest.raises(UnusableCertificate) as caught:
+            certificates.load_pair(cert, key, wanted, when)
         assert "PRIVATE" not in str(caught.value)
         return caught.value.field, str(caught.value)
 
@@ -264,13 +271,13 @@ def test_a_pair_that_cannot_be_used_is_refused_with_the_file(ca: Authority, tmp_
             found, said = refusal()
             assert (found, said.startswith((f"{path} is not a file", f"{path} does not exist"))) == (field, True), said
         path.unlink()
-        written(tmp_path, pair)
+        write_pair(tmp_path, pair)
 
 
 @pytest.mark.parametrize(
     ("key", "said"),
     [
-        (lambda: _locked(), "has a passphrase"),
+        (lambda: _hold_lock(), "has a passphrase"),
         (
             lambda: x25519.X25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
             "cannot sign",
@@ -286,7 +293,7 @@ def test_a_pair_that_cannot_be_used_is_refused_with_the_file(ca: Authority, tmp_
 def test_keys_that_are_none_of_a_certificate(
     ca: Authority, tmp_path: Path, key: Callable[[], bytes], said: str
 ) -> None:
-    files = written(tmp_path, ca.issue(SANS, TODAY))
+    files = write_pair(tmp_path, ca.issue(SANS, TODAY))
     Path(files[1]).write_bytes(key())
-    with pytest.raises(Unfit, match=said):
-        pairs.read(*files, SANS, TODAY)
+    with pytest.raises(UnusableCertificate, match=said):
+        certificates.load_pair(*files, SANS, TODAY)

@@ -8,44 +8,44 @@ from typing import Any
 
 import pytest
 
-from checks import DEPLOY, Drift
-from checks.survey.gates import Gate, Gates, Sharing
-from checks.survey.host import ours as ours_on_host
-from checks.survey.ours import Entry, Ledger, Own
-from checks.survey.taken import Survey
+from checks import DEPLOY, CheckDifference
+from checks.survey.answers import SurveyAnswers
+from checks.survey.gates import Gates, GateUnit, ShareProcess
+from checks.survey.host import managed_files as ours_on_host
+from checks.survey.managed_files import LedgerFile, ManagedEntry, ManagedFiles
 from checks.test_gateway import test_keys_at_rest as d14
 from checks.test_gateway import test_log_is_rotated as d10
 from rigwright.gateway import keyring
-from rigwright.gateway.given import keys_path
-from rigwright.gateway.keyring import Key, Keyring
-from rigwright.gateway.service import ROTATION, rotation
+from rigwright.gateway.gateway_units import ROTATION, render_logrotate
+from rigwright.gateway.keyring import ClientKey, ClientKeyring
+from rigwright.gateway.secrets_distribution import keys_path
 from rigwright.model.gateway.entry import Gateway
 from rigwright.model.rig import Rig
-from rigwright.serving.units import OWNED
-from tests.unit.samples import instance, rig
+from rigwright.serving.instance_units import OWNED_HEADER
+from tests.unit.samples import sample_instance, sample_rig
 
-TIMER = Gate("active", "enabled", "", "", False, 0, "", 0)
+TIMER = GateUnit("active", "enabled", "", "", False, 0, "", 0)
 
 
 @pytest.fixture
 def box() -> Rig:
     """A rig with a gateway."""
     listeners = {"listeners": {"office": {"address": "192.0.2.7", "port": 443}}}
-    return replace(rig(instance()), gateway=Gateway.model_validate(listeners))
+    return replace(sample_rig(sample_instance()), gateway=Gateway.model_validate(listeners))
 
 
-def told(box: Rig, rotated: int) -> Survey:
+def rotated_log_answers(box: Rig, rotated: int) -> SurveyAnswers:
     """What a host says whose log was rotated then."""
-    files = {ROTATION: rotation(box, OWNED)}
-    gates = Gates({"logrotate.timer": TIMER}, files, rotated, {}, [], [], Sharing(0, False, []))
+    files = {ROTATION: render_logrotate(box, OWNED_HEADER)}
+    gates = Gates({"logrotate.timer": TIMER}, files, rotated, {}, [], [], ShareProcess(0, False, []))
     answers: dict[str, Any] = {"gates": {"told": asdict(gates)}}
-    return Survey(answers)
+    return SurveyAnswers(answers)
 
 
 @pytest.mark.parametrize("rotated", [0, 1_800_000_000 - 10**9, -(10**18)])
 def test_a_log_that_was_rotated_on_a_day_that_has_been_is_green(box: Rig, rotated: int) -> None:
     assert box.gateway
-    d10(told(box, rotated), box, ("rigwright-gateway", box.gateway))
+    d10(rotated_log_answers(box, rotated), box, ("rigwright-gateway", box.gateway))
 
 
 @pytest.mark.parametrize(
@@ -59,17 +59,17 @@ def test_a_log_that_was_rotated_on_a_day_that_has_been_is_green(box: Rig, rotate
 )
 def test_a_day_that_is_still_to_come_is_red_however_far_away_it_is(box: Rig, rotated: int, said: str) -> None:
     assert box.gateway
-    with pytest.raises(Drift, match=said):
-        d10(told(box, rotated), box, ("rigwright-gateway", box.gateway))
+    with pytest.raises(CheckDifference, match=said):
+        d10(rotated_log_answers(box, rotated), box, ("rigwright-gateway", box.gateway))
 
 
-def keys_at_rest(box: Rig, lying: Path) -> Survey:
+def keys_at_rest(box: Rig, lying: Path) -> SurveyAnswers:
     """What a host says whose keys lie in a file."""
-    entry = Entry(box.ledger, "file", 0o644, 0, 0, 0.0)
+    entry = ManagedEntry(box.ledger, "file", 0o644, 0, 0, 0.0)
     told_files = {keys_path(box): ours_on_host._sha256(lying)}
     version = ours_on_host._keys_version(lying)
-    own = Own([], [], [], Ledger(entry, [], True), [], [], [], told_files, version, {})
-    return Survey({"ours": {"told": asdict(own)}})
+    own = ManagedFiles([], [], [], LedgerFile(entry, [], True), [], [], [], told_files, version, {})
+    return SurveyAnswers({"ours": {"told": asdict(own)}})
 
 
 def test_keys_of_another_version_are_red_with_both_serials_and_what_helps(box: Rig, tmp_path: Path) -> None:
@@ -77,22 +77,22 @@ def test_keys_of_another_version_are_red_with_both_serials_and_what_helps(box: R
     assert box.gateway
     declared, part = box.gateway, ("rigwright-gateway", box.gateway)
     file, lying = tmp_path / declared.keys_file, tmp_path / "host.json"
-    first = Keyring(keys={"alice": Key(sha256="a" * 64, made="2026-11-22")})
+    first = ClientKeyring(keys={"alice": ClientKey(sha256="a" * 64, made="2026-11-22")})
     keyring.dump(file, first)
-    lying.write_text(keyring.keys_json(keyring.load(file)))
+    lying.write_text(keyring.keys_json(keyring.load_keyring(file)))
     d14(keys_at_rest(box, lying), box, part)
     # the file has changed since: a deploy brings it
-    keyring.dump(file, keyring.load(file).having("bob", Key(sha256="b" * 64, made="2026-11-22")))
-    with pytest.raises(Drift) as drift:
+    keyring.dump(file, keyring.load_keyring(file).with_key("bob", ClientKey(sha256="b" * 64, made="2026-11-22")))
+    with pytest.raises(CheckDifference) as drift:
         d14(keys_at_rest(box, lying), box, part)
     assert ("serial 1" in drift.value.found, "serial 2, of gateway-keys.toml" in drift.value.expected) == (True, True)
     assert drift.value.cure == DEPLOY
     # the host has what this file was not made into
-    lying.write_text(keyring.keys_json(keyring.load(file)))
+    lying.write_text(keyring.keys_json(keyring.load_keyring(file)))
     keyring.dump(file, first)
-    with pytest.raises(Drift) as drift:
+    with pytest.raises(CheckDifference) as drift:
         d14(keys_at_rest(box, lying), box, part)
     assert ("serial 2" in drift.value.found, drift.value.cure.startswith("Take the newer file")) == (True, True)
     lying.write_text('{"keys":[]}')
-    with pytest.raises(Drift, match="serial none"):
+    with pytest.raises(CheckDifference, match="serial none"):
         d14(keys_at_rest(box, lying), box, part)

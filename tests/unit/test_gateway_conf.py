@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.gateway.conf import PATHS, Door, Listener, config, modules
+from rigwright.gateway.nginx_conf import PATHS, NginxListener, NginxSettings, load_lua_modules, render_nginx_conf
 
-LAN = Listener("lan", ("0.0.0.0:8020", "[::]:8020"))
-DOOR = Door(
-    listeners=(LAN, Listener("office", ("192.0.2.7:443",), tls=True)),
+LAN = NginxListener("lan", ("0.0.0.0:8020", "[::]:8020"))
+DOOR = NginxSettings(
+    listeners=(LAN, NginxListener("office", ("192.0.2.7:443",), tls=True)),
     folder="/etc/rigwright/current/gateway",
     runtime="/run/rigwright_gateway",
     router="/run/rigwright/router",
@@ -23,23 +23,23 @@ DOOR = Door(
 )
 
 
-def found(pattern: str, door: Door = DOOR) -> list[str]:
-    return re.findall(pattern, config(door, "# ours"), re.MULTILINE)
+def find_in_conf(pattern: str, door: NginxSettings = DOOR) -> list[str]:
+    return re.findall(pattern, render_nginx_conf(door, "# ours"), re.MULTILINE)
 
 
 def test_every_listener_listens_where_it_is_declared_and_nothing_else_does() -> None:
-    assert found(r"^ *listen (\S+)") == [
+    assert find_in_conf(r"^ *listen (\S+)") == [
         "0.0.0.0:8020",
         "[::]:8020",
         "192.0.2.7:443",
         "unix:/run/rigwright_gateway/admin.sock;",
     ]
-    assert found(r"^ *server_name (.*);") == ["lan", "office"]
+    assert find_in_conf(r"^ *server_name (.*);") == ["lan", "office"]
 
 
 def test_tls_is_on_where_it_is_declared_alone() -> None:
-    assert found(r"^ *listen (\S+) ssl\b") == ["192.0.2.7:443"]
-    assert found(r"^ *ssl_certificate(?:_key)? (.*);") == [
+    assert find_in_conf(r"^ *listen (\S+) ssl\b") == ["192.0.2.7:443"]
+    assert find_in_conf(r"^ *ssl_certificate(?:_key)? (.*);") == [
         "/run/rigwright_gateway/tls/office.crt",
         "/run/rigwright_gateway/tls/office.key",
     ]
@@ -47,15 +47,15 @@ def test_tls_is_on_where_it_is_declared_alone() -> None:
 
 def test_the_router_is_asked_who_it_is_wherever_there_are_keys() -> None:
     open_to_all = replace(DOOR, listeners=(replace(LAN, keys=False),))
-    assert not found("auth_request", open_to_all)
+    assert not find_in_conf("auth_request", open_to_all)
     keyed = replace(DOOR, listeners=(*open_to_all.listeners, DOOR.listeners[1]))
     # each that posts, large bodies, and models
-    assert len(found(r"auth_request /_auth;", keyed)) == len(PATHS) + 2
-    assert len(found(r"auth_request /_auth;")) == 2 * (len(PATHS) + 2)
+    assert len(find_in_conf(r"auth_request /_auth;", keyed)) == len(PATHS) + 2
+    assert len(find_in_conf(r"auth_request /_auth;")) == 2 * (len(PATHS) + 2)
 
 
 def test_what_comes_from_an_engine_has_no_type_but_what_lua_gives_it() -> None:
-    text = config(DOOR, "# ours")
+    text = render_nginx_conf(DOOR, "# ours")
     asked = re.findall(r"location @(?:serve|again|scrape) \{(.*?)\n    \}", text, re.DOTALL)
     assert len(asked) == 3 * len(DOOR.listeners)
     assert all("proxy_hide_header Content-Type;" in one for one in asked)
@@ -64,22 +64,22 @@ def test_what_comes_from_an_engine_has_no_type_but_what_lua_gives_it() -> None:
 @pytest.mark.parametrize("networks", [(), ("10.0.0.0/8", "fd00::/8")])
 def test_metrics_are_open_to_scrapers_alone_on_every_listener(networks: tuple[str, ...]) -> None:
     door = replace(DOOR, scrapers=networks)
-    (block,) = re.findall(r"geo \$rw_scraper \{(.*?)\n  \}", config(door, "# ours"), re.DOTALL)
+    (block,) = re.findall(r"geo \$rw_scraper \{(.*?)\n  \}", render_nginx_conf(door, "# ours"), re.DOTALL)
     assert re.findall(r"^ *(\S+) (\S+);", block, re.MULTILINE) == [
         ("default", '""'),
         *((one, "1") for one in networks),
     ]
     # Lua refuses the others: nginx's own `deny` would write a line to the journal for each request
-    assert found(r"location /metrics \{\s*content_by_lua_block \{ (.*) \}", door) == [
+    assert find_in_conf(r"location /metrics \{\s*content_by_lua_block \{ (.*) \}", door) == [
         'require("gateway").scrape()' for _ in door.listeners
     ]
-    assert not found(r"^\s*(?:allow|deny|limit_conn|limit_req)\b", door)
+    assert not find_in_conf(r"^\s*(?:allow|deny|limit_conn|limit_req)\b", door)
 
 
 def test_the_router_is_told_the_headers_that_requests_are_kept_together_by() -> None:
     door = replace(DOOR, sticky_headers=("x-session-id",))
-    assert set(found(r"proxy_set_header (x-session-id .*);", door)) == {"x-session-id $http_x_session_id"}
-    assert len(found(r"proxy_set_header x-session-id", door)) == len(door.listeners) * (len(PATHS) + 1)
+    assert set(find_in_conf(r"proxy_set_header (x-session-id .*);", door)) == {"x-session-id $http_x_session_id"}
+    assert len(find_in_conf(r"proxy_set_header x-session-id", door)) == len(door.listeners) * (len(PATHS) + 1)
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def test_the_router_is_told_the_headers_that_requests_are_kept_together_by() -> 
         ("log", ""),
         ("scrapers", ("10.0.0.0/8; allow all",)),
         ("sticky_headers", ("x\nserver {}",)),
-        ("listeners", (Listener("lan{", ("0.0.0.0:80",)),)),
-        ("listeners", (Listener("lan", ("0.0.0.0:80 #",)),)),
+        ("listeners", (NginxListener("lan{", ("0.0.0.0:80",)),)),
+        ("listeners", (NginxListener("lan", ("0.0.0.0:80 #",)),)),
     ],
 )
 def test_what_is_more_than_a_word_is_refused(key: str, value: object) -> None:
@@ -101,18 +101,20 @@ def test_what_is_more_than_a_word_is_refused(key: str, value: object) -> None:
 
 
 def test_lua_finds_all_that_it_asks_for() -> None:
-    texts = modules()
+    texts = load_lua_modules()
     asked = {name for text in texts.values() for name in re.findall(r'require\("([a-z_]+)"\)', text)}
     # nginx asks for the second by itself
     assert {f"{name}.lua" for name in asked - {"cjson", "ffi"}} == set(texts) - {"gateway.lua", "resty/core.lua"}
-    called = set(found(r'require\("gateway"\)\.([a-z]+)'))
+    called = set(find_in_conf(r'require\("gateway"\)\.([a-z]+)'))
     for name in called:
         assert re.search(rf"^  [^\n]*\b{name} = |^function gateway\.{name}\(", texts["gateway.lua"], re.MULTILINE), name
 
 
 def test_a_linter_of_nginxs_configurations_finds_nothing(tmp_path: Path) -> None:
     written = tmp_path / "nginx.conf"
-    written.write_text(config(replace(DOOR, scrapers=("10.0.0.0/8",), sticky_headers=("x-session-id",)), "# ours"))
+    written.write_text(
+        render_nginx_conf(replace(DOOR, scrapers=("10.0.0.0/8",), sticky_headers=("x-session-id",)), "# ours")
+    )
     linter = Path(sys.executable).with_name("gixy")
     # streams are not buffered: that is what it would warn of
     said = subprocess.run(

@@ -12,21 +12,27 @@ from typing import Any
 
 import pytest
 
-from rigwright.gateway.fields import RequestRule, request_rules, rule_names
-from rigwright.gateway.service import door
+from rigwright.gateway.gateway_units import render_gateway
+from rigwright.gateway.request_rules import RequestRule, load_request_rules, rule_names
 from rigwright.model.gateway.entry import Gateway
 from roles.gateway.host.router import fields
 from roles.gateway.host.router.body import Refused, read
 from roles.gateway.host.router.fields import is_modest
 from roles.gateway.host.router.routing import _judge_fields
 from roles.gateway.host.router.settings import Model, Settings, read_settings
-from tests.unit.gateway_router import model
-from tests.unit.request_bodies import Example, at_place, passed_examples, refused_examples, refused_places
-from tests.unit.samples import rig
-from tests.unit.serving_samples import able
+from tests.unit.gateway_router import model_entry
+from tests.unit.request_bodies import (
+    RequestExample,
+    example_at_place,
+    passed_examples,
+    refused_examples,
+    refused_places,
+)
+from tests.unit.samples import sample_rig
+from tests.unit.serving_samples import capable_instance
 
 PATHS = ["chat/completions", "completions", "responses", "embeddings", "rerank", "messages", "messages/count_tokens"]
-RULES = {rule.name: rule for rule in request_rules()}
+RULES = {rule.name: rule for rule in load_request_rules()}
 BEHIND = {"grammar_size": ["grammar"], "structural_tag_size": ["structural_tag"]}
 BEHIND |= {name: ["tool_definitions"] for name in ("patterns", "references", "schema_counts")}
 """Rules that are for what others let through only where they are allowed."""
@@ -35,16 +41,16 @@ BEHIND |= {name: ["tool_definitions"] for name in ("patterns", "references", "sc
 def judging(folder: Path, *allowed: str, salted: bool = False) -> Model:
     """A model whose requests are judged by the shipped rules."""
     file = folder / "settings.json"
-    one = model("chat", paths=PATHS, allow_fields=list(allowed), salted=salted)
+    one = model_entry("chat", paths=PATHS, allow_fields=list(allowed), salted=salted)
     places = dict.fromkeys(("links", "out", "admin", "digest"), "/")
     made: dict[str, Any] = {"listeners": {}, "models": {"m": one}, "aliases": {}, "probe": {"every": 1, "timeout": 1}}
-    file.write_text(json.dumps(made | places | {"fields": [rule.setting for rule in request_rules()]}))
+    file.write_text(json.dumps(made | places | {"fields": [rule.setting for rule in load_request_rules()]}))
     return read_settings(file).models["m"]
 
 
-def refusal(made: Model, sent: Example | bytes, path: str = "") -> Refused | None:
+def refusal(made: Model, sent: RequestExample | bytes, path: str = "") -> Refused | None:
     """Why a body is refused; None where it is not."""
-    body, path = (sent, path or PATHS[0]) if isinstance(sent, bytes) else (sent.body("m"), sent.path)
+    body, path = (sent, path or PATHS[0]) if isinstance(sent, bytes) else (sent.render_body("m"), sent.path)
     try:
         _judge_fields(made.rules[path], read(body), made.salted)
     except Refused as refused:
@@ -58,7 +64,9 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 
 @pytest.mark.parametrize("example", refused_examples(), ids=lambda one: one.rule)
-def test_each_rule_refuses_its_example_until_it_is_allowed(strict: Model, tmp_path: Path, example: Example) -> None:
+def test_each_rule_refuses_its_example_until_it_is_allowed(
+    strict: Model, tmp_path: Path, example: RequestExample
+) -> None:
     rule = RULES[example.rule]
     others = BEHIND.get(rule.name, [])
     refused = refusal(judging(tmp_path, *others), example)
@@ -70,12 +78,12 @@ def test_each_rule_refuses_its_example_until_it_is_allowed(strict: Model, tmp_pa
 
 
 @pytest.mark.parametrize("example", passed_examples(), ids=lambda one: one.rule)
-def test_each_rule_lets_what_clients_need_pass(strict: Model, example: Example) -> None:
+def test_each_rule_lets_what_clients_need_pass(strict: Model, example: RequestExample) -> None:
     assert refusal(strict, example) is None
 
 
 @pytest.mark.parametrize("example", list(refused_places()), ids=lambda one: f"{one.rule}-{next(iter(one.members))}")
-def test_a_rule_is_for_each_of_its_places(tmp_path: Path, example: Example) -> None:
+def test_a_rule_is_for_each_of_its_places(tmp_path: Path, example: RequestExample) -> None:
     refused = refusal(judging(tmp_path, *BEHIND.get(example.rule, [])), example)
     assert refused is not None and refused.param in RULES[example.rule].at
 
@@ -182,23 +190,23 @@ def test_a_system_text_is_one_that_llama_server_does_not_log(strict: Model, text
             assert (refusal(strict, sent, "messages") is None) is passes
 
 
-@pytest.mark.parametrize("rule", request_rules(), ids=lambda one: one.name)
+@pytest.mark.parametrize("rule", load_request_rules(), ids=lambda one: one.name)
 def test_null_is_no_value(tmp_path: Path, rule: RequestRule) -> None:
     made = judging(tmp_path, *BEHIND.get(rule.name, []))
     for place in rule.at:
-        assert refusal(made, at_place(rule, place, None)) is None
+        assert refusal(made, example_at_place(rule, place, None)) is None
 
 
 def test_rules_are_complete_and_of_known_kinds() -> None:
     assert len(set(rule_names())) == len(rule_names())
-    assert {rule.kind for rule in request_rules()} <= set(fields.KINDS)
+    assert {rule.kind for rule in load_request_rules()} <= set(fields.KINDS)
     for limit in (f"{fields.MOST_OPTIONAL} times", f"{fields.MOST_COPIES} characters", f"most {fields.MOST_TIMES},"):
         assert limit in RULES["regex"].demand
     assert f"{fields.PATTERNS * RULES['patterns'].most} together" in RULES["patterns"].demand
     counts = RULES["schema_counts"]
     assert f"{fields.PATTERNS * counts.most} together" in counts.demand and f"most {fields.LONGEST}" in counts.demand
     source = re.compile(r"(CVE-\d{4}-\d+|PYSEC-\d{4}-\d+|GHSA(-[a-z0-9]{4}){3}|protocol|schema|measured|https://\S+)")
-    for rule in request_rules():
+    for rule in load_request_rules():
         assert all(source.fullmatch(one) for one in rule.source), rule.name
         assert rule.refused and rule.passed and set(rule.paths) <= set(PATHS)
 
@@ -403,12 +411,14 @@ def test_where_the_gateway_salts_clients_do_not(tmp_path: Path) -> None:
         assert refusal(salted, b'{"model":"m","' + name + b'":"mine"}') is not None
 
 
-@pytest.mark.parametrize("rule", [rule for rule in request_rules() if rule.kind == "absent"], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "rule", [rule for rule in load_request_rules() if rule.kind == "absent"], ids=lambda one: one.name
+)
 def test_an_empty_value_is_none_where_none_may_be_sent(strict: Model, rule: RequestRule) -> None:
     for value in ("", False, []):
-        assert refusal(strict, at_place(rule, rule.at[0], value)) is None
+        assert refusal(strict, example_at_place(rule, rule.at[0], value)) is None
     for value in (0, " ", {}, [None], True):
-        assert refusal(strict, at_place(rule, rule.at[0], value)) is not None
+        assert refusal(strict, example_at_place(rule, rule.at[0], value)) is not None
 
 
 def test_patterns_are_few_together(strict: Model) -> None:
@@ -511,7 +521,9 @@ def test_a_declared_gateway_has_all_rules_but_those_that_it_allows(tmp_path: Pat
         listeners = {"x": {"address": "127.0.0.1", "port": 8000}}
         gateway = Gateway.model_validate({"listeners": listeners, **changes})
         (tmp_path / "settings.json").write_text(
-            door(rig(replace(able(), name="chat"), gateway=gateway), "# ours").files["gateway/settings.json"]
+            render_gateway(sample_rig(replace(capable_instance(), name="chat"), gateway=gateway), "# ours").files[
+                "gateway/settings.json"
+            ]
         )
         return read_settings(tmp_path / "settings.json")
 

@@ -18,32 +18,32 @@ from rigwright.gateway.key_version import (
     parse_host_version,
     version_for,
 )
-from rigwright.gateway.keyring import Key, Keyring
+from rigwright.gateway.keyring import ClientKey, ClientKeyring
 
 
-def key(letter: str, **rights: object) -> Key:
-    return Key.model_validate({"sha256": letter * 64, "made": "2026-11-22", **rights})
+def key(letter: str, **rights: object) -> ClientKey:
+    return ClientKey.model_validate({"sha256": letter * 64, "made": "2026-11-22", **rights})
 
 
-def changed(ring: Keyring, name: str, letter: str | None) -> Keyring:
+def changed(ring: ClientKeyring, name: str, letter: str | None) -> ClientKeyring:
     """The next version, as a command writes it."""
-    made = ring.having(name, key(letter) if letter else None)
+    made = ring.with_key(name, key(letter) if letter else None)
     return made.model_copy(update={"version": made.current_version})
 
 
-def advanced(ring: Keyring) -> Keyring:
+def advanced(ring: ClientKeyring) -> ClientKeyring:
     """The same keys as their next version, as a deliberate replacement makes it."""
-    return ring.model_copy(update={"version": next_version(ring.current_version, keyring._content(ring))})
+    return ring.model_copy(update={"version": next_version(ring.current_version, keyring._versioned_content(ring))})
 
 
-FIRST = changed(Keyring(), "alice", "a")
+FIRST = changed(ClientKeyring(), "alice", "a")
 REVOKED = changed(FIRST, "alice", None)
 LATER = changed(REVOKED, "bob", "b")
 FORK = changed(FIRST, "carol", "c")
 LONGER = changed(changed(FORK, "dave", "d"), "eve", "e")
 EDITED = REVOKED.model_copy(update={"keys": {"zoe": key("f")}})
 EDITED_OLDER = FIRST.model_copy(update={"keys": {"zoe": key("f")}})
-UNVERSIONED = Keyring(keys=FIRST.keys)
+UNVERSIONED = ClientKeyring(keys=FIRST.keys)
 
 
 @pytest.mark.parametrize(
@@ -68,13 +68,15 @@ UNVERSIONED = Keyring(keys=FIRST.keys)
         (advanced(FORK), changed(advanced(FORK), "eve", "e"), True),
     ],
 )
-def test_a_host_takes_keys_that_were_made_from_its_own(host: Keyring, incoming: Keyring, taken: bool) -> None:
+def test_a_host_takes_keys_that_were_made_from_its_own(
+    host: ClientKeyring, incoming: ClientKeyring, taken: bool
+) -> None:
     assert is_replaceable(incoming.current_version, host.current_version.id) is taken
     assert is_replaceable(incoming.current_version, "")
 
 
 def test_each_change_raises_the_serial() -> None:
-    rings = (Keyring(), FIRST, REVOKED, LATER, FORK, EDITED, UNVERSIONED, advanced(FORK))
+    rings = (ClientKeyring(), FIRST, REVOKED, LATER, FORK, EDITED, UNVERSIONED, advanced(FORK))
     assert [ring.current_version.serial for ring in rings] == [1, 1, 2, 3, 2, 3, 1, 3]
 
 
@@ -92,7 +94,7 @@ def test_a_file_keeps_its_version(tmp_path: Path) -> None:
     path = tmp_path / "gateway-keys.toml"
     for ring in (FIRST, LONGER, advanced(FORK), EDITED):
         keyring.dump(path, ring)
-        assert keyring.read_file(path).version == ring.current_version
+        assert keyring.read_keys_file(path).version == ring.current_version
     written = path.stat()
     assert keyring.write_version(path, "a test").version == EDITED.current_version
     assert path.stat() == written

@@ -12,21 +12,21 @@ from pathlib import Path
 import pytest
 
 from rigwright.gateway import keyring
-from rigwright.gateway.keyring import Key, Keyring, Old
+from rigwright.gateway.keyring import ClientKey, ClientKeyring, RotatedKey
 from rigwright.problems import Invalid
 
 ONE, TWO, THREE = (letter * 64 for letter in "abc")
 UNTIL = datetime(2026, 11, 23, 12, tzinfo=timezone.utc)
-RING = Keyring(
+RING = ClientKeyring(
     keys={
-        "zoe": Key(sha256=ONE, made="2026-11-22"),
-        "alice": Key(
+        "zoe": ClientKey(sha256=ONE, made="2026-11-22"),
+        "alice": ClientKey(
             sha256=TWO,
             models=("qwen3", "org/other:8b"),
             requests_per_minute=60,
             streams=8,
             made="2026-11-20",
-            old=Old(sha256=THREE, until=UNTIL),
+            old=RotatedKey(sha256=THREE, until=UNTIL),
         ),
     }
 )
@@ -39,15 +39,15 @@ def names(folder: Path) -> list[str]:
 def refusal(path: Path, content: str | bytes) -> list[str]:
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(Invalid) as caught:
-        keyring.load(path)
+        keyring.load_keyring(path)
     return [str(problem).removeprefix(f"{path}: ") for problem in caught.value.problems]
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "gateway-keys.toml"
-    assert keyring.load(path).keys == {}
+    assert keyring.load_keyring(path).keys == {}
     keyring.dump(path, RING)
-    assert keyring.load(path).keys == RING.keys
+    assert keyring.load_keyring(path).keys == RING.keys
     assert (path.stat().st_mode & 0o777, names(tmp_path)) == (0o600, [path.name])
     assert [line for line in path.read_text().splitlines() if line.startswith("[")] == [
         "[keys.alice]",
@@ -55,7 +55,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
         "[version]",
     ]
     text = path.read_text()
-    keyring.dump(path, Keyring(keys=dict(reversed(RING.keys.items()))))
+    keyring.dump(path, ClientKeyring(keys=dict(reversed(RING.keys.items()))))
     assert path.read_text() == text
 
 
@@ -67,7 +67,7 @@ def test_a_link_stays_one_and_other_modes_do_not(tmp_path: Path) -> None:
     link.symlink_to(real)
     keyring.dump(link, RING)
     assert link.is_symlink()
-    assert keyring.load(real).keys == RING.keys
+    assert keyring.load_keyring(real).keys == RING.keys
     assert real.stat().st_mode & 0o777 == 0o600
 
 
@@ -80,8 +80,8 @@ def test_one_that_cannot_be_written_is_what_it_was(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
-        keyring.dump(path, Keyring())
-    assert keyring.load(path).keys == RING.keys
+        keyring.dump(path, ClientKeyring())
+    assert keyring.load_keyring(path).keys == RING.keys
     assert names(tmp_path) == [path.name]
 
 
@@ -99,21 +99,21 @@ def test_hosts_are_given_a_row_a_key_and_nothing_that_it_could_be_guessed_from()
         ],
         "ending": [{"id": THREE[:16], "sha256": THREE, **alice, "until": int(UNTIL.timestamp())}],
     }
-    assert keyring.keys_json(Keyring()).startswith('{"keys":[],"ending":[],"version":{"serial":1,"id":"')
+    assert keyring.keys_json(ClientKeyring()).startswith('{"keys":[],"ending":[],"version":{"serial":1,"id":"')
 
 
 def test_a_key_has_as_much_chance_in_it_as_was_asked_for() -> None:
-    made = {keyring.made() for _ in range(50)}
+    made = {keyring.generate_key() for _ in range(50)}
     assert len(made) == 50
     assert all(re.fullmatch(r"rw-[A-Za-z0-9_-]{43}", one) for one in made)
     clear = made.pop()
-    assert keyring.recognised(clear) == hashlib.sha256(clear.encode()).hexdigest()
+    assert keyring.hash_key(clear) == hashlib.sha256(clear.encode()).hexdigest()
 
 
 def test_the_key_before_goes_when_its_time_has_come() -> None:
     alice = RING.keys["alice"]
-    assert alice.before(UNTIL - timedelta(seconds=1)) == alice
-    assert alice.before(UNTIL).old is None
+    assert alice.without_expired(UNTIL - timedelta(seconds=1)) == alice
+    assert alice.without_expired(UNTIL).old is None
 
 
 TABLE = f'[keys.alice]\nsha256 = "{ONE}"\nmade = 2026-11-22\n'
@@ -170,6 +170,6 @@ def test_what_is_no_file_or_would_never_end_is_refused(tmp_path: Path) -> None:
     dangling.symlink_to(tmp_path / "gone")
     for path in (large, pipe, dangling, tmp_path, Path("/dev/zero")):
         with pytest.raises(Invalid, match="must be a file of at most"):
-            keyring.load(path)
+            keyring.load_keyring(path)
     with pytest.raises(Invalid, match="File name too long"):
-        keyring.load(tmp_path / ("a" * 300))
+        keyring.load_keyring(tmp_path / ("a" * 300))

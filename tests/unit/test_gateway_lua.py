@@ -38,7 +38,7 @@ def lua() -> NginxLua:
     ],
 )
 def test_an_engines_answer_is_never_a_page(lua: NginxLua, sent: str, passed: str) -> None:
-    status, headers = lua.answer(200, {}, engine=sent)
+    status, headers = lua.filter_answer(200, {}, engine=sent)
     assert (status, headers["content-type"], headers["x-content-type-options"]) == (200, passed, "nosniff")
 
 
@@ -53,21 +53,21 @@ def test_of_an_engines_headers_those_alone_pass_that_clients_need(lua: NginxLua)
         "X-Accel-Redirect": "/",
     }
     others |= {"WWW-Authenticate": "Basic realm=a", "Upgrade": "a", "Clear-Site-Data": "*"}
-    _, headers = lua.answer(200, needed | others, engine="application/json")
+    _, headers = lua.filter_answer(200, needed | others, engine="application/json")
     made = {"content-type": "application/json", "x-content-type-options": "nosniff"}
     assert headers == {name.lower(): value for name, value in needed.items()} | made
 
 
 @pytest.mark.parametrize(("sent", "passed"), [(100, 502), (199, 502), (200, 200), (503, 503), (599, 599), (600, 502)])
 def test_a_status_that_ends_no_answer_is_not_passed_on(lua: NginxLua, sent: int, passed: int) -> None:
-    assert lua.answer(sent, {}, engine="application/json")[0] == passed
+    assert lua.filter_answer(sent, {}, engine="application/json")[0] == passed
 
 
 @pytest.mark.parametrize(("status", "kind"), [(400, "invalid_request_error"), (413, "invalid_request_error")])
 def test_a_page_of_nginxs_own_becomes_an_error(lua: NginxLua, status: int, kind: str) -> None:
     lua.ngx.var.connection = "1"
     lua.require("requests").begin()
-    passed, headers = lua.answer(status, {"Content-Type": "text/html", "Content-Length": "150"})
+    passed, headers = lua.filter_answer(status, {"Content-Type": "text/html", "Content-Length": "150"})
     lua.require("answers").page()
     text = lua.ngx.arg[1]
     assert (passed, headers["content-type"], headers["content-length"]) == (status, "application/json", len(text))

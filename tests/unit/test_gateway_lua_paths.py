@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from rigwright.gateway.conf import PATHS
+from rigwright.gateway.nginx_conf import PATHS
 from tests.unit.nginx_lua import NginxLua
 
 BASE = "http://box:8020"

@@ -11,11 +11,11 @@ import pytest
 from rigwright.engines import kind_of
 from rigwright.engines.api_paths import COMPLETIONS, MESSAGES
 from rigwright.engines.image import keys as image
-from rigwright.gateway.offers import offers
+from rigwright.gateway.served_models import resolve_models
 from rigwright.model.gateway.entry import Gateway
 from tests.unit.nginx_lua import NginxLua
-from tests.unit.samples import instance
-from tests.unit.vllm_samples import ENV, vllm
+from tests.unit.samples import sample_instance
+from tests.unit.vllm_samples import ENV, vllm_instance
 
 ENGINE = "application/json; charset=utf-8"
 
@@ -28,10 +28,10 @@ def lua() -> NginxLua:
     return made
 
 
-def refused(lua: NginxLua, target: str, status: int) -> dict[str, Any]:
+def rejection_of(lua: NginxLua, target: str, status: int) -> dict[str, Any]:
     """nginx's own page with a status, as the client of a path gets it."""
     lua.ngx.var.request_uri = target
-    lua.answer(status, {"Content-Type": "text/html", "Content-Length": "150"})
+    lua.filter_answer(status, {"Content-Type": "text/html", "Content-Length": "150"})
     lua.require("answers").page()
     found = json.loads(lua.ngx.arg[1])
     assert isinstance(found, dict)
@@ -60,14 +60,14 @@ def refused(lua: NginxLua, target: str, status: int) -> dict[str, Any]:
     ],
 )
 def test_a_refusal_has_the_shape_and_type_of_its_protocol(lua: NginxLua, target: str, status: int, kind: str) -> None:
-    found = refused(lua, target, status)
+    found = rejection_of(lua, target, status)
     assert found == {"type": "error", "error": {"type": kind, "message": found["error"]["message"]}}
     assert found["error"]["message"]
 
 
 @pytest.mark.parametrize("target", ["/v1/chat/completions", "/v1/messagesx", "/v1/models?a=/v1/messages"])
 def test_other_paths_keep_the_shape_of_openai(lua: NginxLua, target: str) -> None:
-    assert set(refused(lua, target, 404)) == {"error"}
+    assert set(rejection_of(lua, target, 404)) == {"error"}
 
 
 def test_a_missing_key_is_named_by_both_headers(lua: NginxLua) -> None:
@@ -86,7 +86,7 @@ def answered(
 ) -> tuple[str, dict[str, str]]:
     """An answer of an engine's or the router's that came in pieces, as a client gets it, and its headers."""
     lua.ngx.var.request_uri = target
-    _, headers = lua.answer(status, {"Content-Length": str(len("".join(pieces)))}, engine)
+    _, headers = lua.filter_answer(status, {"Content-Length": str(len("".join(pieces)))}, engine)
     text = ""
     for number, piece in enumerate(pieces):
         lua.ngx.arg[1], lua.ngx.arg[2] = piece, number == len(pieces) - 1
@@ -147,7 +147,7 @@ def test_each_piece_of_an_error_costs_its_own_bytes_alone(lua: NginxLua) -> None
     ngx = lua.ngx
     ngx.var.connection, ngx.var.request_uri, ngx.status = "1", "/v1/messages", 500
     lua.require("requests").begin()
-    lua.answer(500, {}, engine="application/json")
+    lua.filter_answer(500, {}, engine="application/json")
     translate, collector = lua.require("answers").translate, lua.collector
     collector("stop")
     before = collector("count")
@@ -250,9 +250,9 @@ NEWER = (*COMPLETIONS, *MESSAGES)
 )
 def test_releases_of_vllm_have_the_paths_that_they_answer(release: str, paths: tuple[str, ...]) -> None:
     packages = tuple(one.model_copy(update={"version": release}) for one in ENV.packages)
-    one = vllm()
+    one = vllm_instance()
     assert kind_of(one).paths(replace(one, artefacts=packages)) == paths
-    engine = image.Engine(kind="image", image="vllm", serves="vllm", version=release)
+    engine = image.ImageEngine(kind="image", image="vllm", serves="vllm", version=release)
     inside = replace(one, engine=engine)
     assert kind_of(inside).paths(inside) == paths
 
@@ -263,15 +263,15 @@ def test_releases_of_vllm_have_the_paths_that_they_answer(release: str, paths: t
     [("0.3.16", COMPLETIONS), ("0.3.17", NEWER), ("0.3.36", NEWER), ("b9000", NEWER), ("0c1e570", NEWER)],
 )
 def test_releases_of_llama_cpp_have_the_paths_that_they_answer(release: str, paths: tuple[str, ...]) -> None:
-    one = instance("chat")
+    one = sample_instance("chat")
     made = replace(one, artefacts=(one.artefacts[0].model_copy(update={"version": release}),))
     assert kind_of(made).paths(made) == paths
 
 
 def test_paths_that_ignore_a_salt_are_closed_where_caches_are_kept_apart() -> None:
-    one = vllm()
+    one = vllm_instance()
     for isolation, paths in (("", NEWER), ("key", COMPLETIONS)):
         listeners = {"x": {"address": "127.0.0.1", "port": 1}}
         gateway = Gateway.model_validate({"listeners": listeners, "cache_isolation": isolation})
-        (offer,) = offers(gateway, [one])
+        (offer,) = resolve_models(gateway, [one])
         assert offer.paths == paths

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from rigwright.gateway import reservations
-from rigwright.gateway.reservations import UNIT, Reservation, counterparts, split_place, unit_name
-from rigwright.host.basics import Listener
+from rigwright.gateway.reservations import RESERVATION_UNIT, Reservation, counterparts, split_place, unit_name
+from rigwright.host.basics import ListeningSocket
 from roles.gateway.host import reserve
 
 
@@ -73,12 +73,12 @@ def test_addresses_that_no_listener_of_a_port_has_are_reserved(places: list[str]
 def test_a_process_at_an_address_of_the_host_takes_a_reservation(
     reserved: Reservation, address: str, taken: bool
 ) -> None:
-    assert reserved.is_taken_by(Listener(8001, "x", "", address), {"192.0.2.7", "2001:db8::7"}) is taken
+    assert reserved.is_taken_by(ListeningSocket(8001, "x", "", address), {"192.0.2.7", "2001:db8::7"}) is taken
 
 
 def test_a_unit_keeps_one_set_of_addresses() -> None:
     first, second = unit_name([Reservation(8001, "::")]), unit_name([Reservation(8001, "::1")])
-    assert UNIT.fullmatch(first)
+    assert RESERVATION_UNIT.fullmatch(first)
     assert first != second == unit_name([Reservation(8001, "::1")])
 
 

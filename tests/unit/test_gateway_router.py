@@ -12,13 +12,23 @@ from typing import Any
 
 import pytest
 
-from tests.unit.gateway_router import ALICE, BOB, CHAT, SLOW, World, bearer, key, model, until
+from tests.unit.gateway_router import (
+    ALICE,
+    BOB,
+    CHAT,
+    SLOW,
+    RouterFixture,
+    bearer_header,
+    key_entry,
+    model_entry,
+    wait_until,
+)
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RouterFixture]:
     """One router for all tests that change nothing of it."""
-    made = World(
+    made = RouterFixture(
         tmp_path_factory.mktemp("router"),
         {
             "listeners": {
@@ -27,10 +37,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
                 "wan": {"keys": True, "models": None},
             },
             "models": {
-                "qwen3": model("chat", "chat2"),
-                "embed": model("embed", paths=["embeddings"]),
-                "talk": model("talk", sticky="conversation"),
-                "session": model("session", sticky="header:x-session-id"),
+                "qwen3": model_entry("chat", "chat2"),
+                "embed": model_entry("embed", paths=["embeddings"]),
+                "talk": model_entry("talk", sticky="conversation"),
+                "session": model_entry("session", sticky="header:x-session-id"),
             },
             "aliases": {"gpt-4o": "qwen3", "Qwen3-Ünïcode.gguf": "qwen3"},
             "origins": [],
@@ -38,26 +48,29 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             "digest": "d" * 64,
         },
         [
-            key(ALICE, "alice"),
-            key(BOB, "bob", models=["embed", "gpt-4o"], streams=2),
-            key(SLOW, "slow", requests_per_minute=2),
+            key_entry(ALICE, "alice"),
+            key_entry(BOB, "bob", models=["embed", "gpt-4o"], streams=2),
+            key_entry(SLOW, "slow", requests_per_minute=2),
         ],
     )
     try:
         made.start()
-        until(lambda: made.ask("/state").status == 200)
+        wait_until(lambda: made.ask("/state").status == 200)
         yield made
     finally:
         made.stop()
 
 
-def identity(world: World, clear: str) -> dict[str, Any]:
+def identity(world: RouterFixture, clear: str) -> dict[str, Any]:
     """What nginx sends for a caller with a key."""
-    return {"listener": "wan", "X-Rw-Key": world.ask("/auth", listener="wan", **bearer(clear)).headers["x-rw-key"]}
+    return {
+        "listener": "wan",
+        "X-Rw-Key": world.ask("/auth", listener="wan", **bearer_header(clear)).headers["x-rw-key"],
+    }
 
 
-def test_a_key_is_known_by_its_hash(world: World) -> None:
-    said = world.ask("/auth", listener="wan", **bearer(BOB))
+def test_a_key_is_known_by_its_hash(world: RouterFixture) -> None:
+    said = world.ask("/auth", listener="wan", **bearer_header(BOB))
     entry = world.keys[1]
     assert said.status == 204
     assert [said.headers[f"x-rw-{name}"] for name in ("key", "name", "streams")] == [entry["id"], "bob", "2"]
@@ -68,14 +81,14 @@ def test_a_key_is_known_by_its_hash(world: World) -> None:
     "authorization",
     ["", "Bearer", "Bearer ", f"Bearer {ALICE}x", f"Basic {ALICE}", ALICE, f"Bearer {ALICE} x", "Bearer é"],
 )
-def test_any_other_key_is_refused(world: World, authorization: str) -> None:
+def test_any_other_key_is_refused(world: RouterFixture, authorization: str) -> None:
     sent: dict[str, Any] = {"Authorization": authorization} if authorization else {}
     said = world.ask("/auth", listener="wan", **sent)
     assert (said.status, said.headers["x-rw-refusal"]) == (401, "key")
 
 
 @pytest.mark.parametrize("header", [f"Authorization: Bearer {ALICE}", f"X-Api-Key: {ALICE}"])
-def test_a_key_that_came_twice_is_refused(world: World, header: str) -> None:
+def test_a_key_that_came_twice_is_refused(world: RouterFixture, header: str) -> None:
     sent = "GET /auth HTTP/1.0\r\nX-Rw-Listener: wan\r\n" + f"{header}\r\n" * 2 + "\r\n"
     assert raw(world, sent.encode()).startswith(b"HTTP/1.1 401 ")
 
@@ -88,38 +101,38 @@ def test_a_key_that_came_twice_is_refused(world: World, header: str) -> None:
         ({"X-Api-Key": ""}, ""),
         ({"X-Api-Key": f"Bearer {ALICE}"}, ""),
         # one for elsewhere
-        ({"X-Api-Key": "sk-ant-1", **bearer(BOB)}, "bob"),
-        ({"X-Api-Key": ALICE, **bearer("wrong")}, ""),
+        ({"X-Api-Key": "sk-ant-1", **bearer_header(BOB)}, "bob"),
+        ({"X-Api-Key": ALICE, **bearer_header("wrong")}, ""),
     ],
 )
 def test_anthropics_clients_send_a_key_in_a_header_of_their_own(
-    world: World, headers: dict[str, Any], name: str
+    world: RouterFixture, headers: dict[str, Any], name: str
 ) -> None:
     said = world.ask("/auth", listener="wan", **headers)
     assert (said.status, said.headers.get("x-rw-name", "")) == (204 if name else 401, name)
 
 
-@pytest.mark.parametrize("headers", [{}, bearer(""), bearer("wrong"), bearer(ALICE)])
-def test_a_keyless_listener_ignores_keys(world: World, headers: dict[str, Any]) -> None:
+@pytest.mark.parametrize("headers", [{}, bearer_header(""), bearer_header("wrong"), bearer_header(ALICE)])
+def test_a_keyless_listener_ignores_keys(world: RouterFixture, headers: dict[str, Any]) -> None:
     said = world.ask("/auth", **headers)
     assert said.status == 204
     assert {said.headers[f"x-rw-{name}"] for name in ("key", "name", "streams")} == {""}
 
 
-def test_a_minute_has_so_many_requests(world: World) -> None:
-    said = [world.ask("/auth", listener="wan", **bearer(SLOW)) for _ in range(3)]
+def test_a_minute_has_so_many_requests(world: RouterFixture) -> None:
+    said = [world.ask("/auth", listener="wan", **bearer_header(SLOW)) for _ in range(3)]
     assert [one.status for one in said] == [204, 204, 403]
     assert said[2].headers["x-rw-refusal"] == "rate"
     assert 25 <= int(said[2].headers["x-rw-retry"]) <= 30
 
 
-def test_a_listener_that_is_not_known_lets_nobody_in(world: World) -> None:
+def test_a_listener_that_is_not_known_lets_nobody_in(world: RouterFixture) -> None:
     assert world.ask("/auth", listener="other").status == 500
     assert world.route({"model": "qwen3"}, listener="other").error["type"] == "server_error"
 
 
 @pytest.mark.parametrize("to", ["light", "heavy"])
-def test_a_request_goes_where_its_model_is(world: World, to: str) -> None:
+def test_a_request_goes_where_its_model_is(world: RouterFixture, to: str) -> None:
     said = world.route(b'{"stream": true, "model": "gpt-4o"}', to=to)
     assert (said.status, said.body) == (204, b"")
     assert {name: value for name, value in said.headers.items() if name.startswith("x-")} == {
@@ -134,14 +147,14 @@ def test_a_request_goes_where_its_model_is(world: World, to: str) -> None:
     }
 
 
-def test_a_name_that_is_not_ascii_is_in_no_header_as_it_came(world: World) -> None:
+def test_a_name_that_is_not_ascii_is_in_no_header_as_it_came(world: RouterFixture) -> None:
     said = world.route('{"model":"Qwen3-Ünïcode.gguf"}'.encode())
     assert said.headers["x-rw-asked"] == "Qwen3-?n?code.gguf"
     assert said.headers["x-rw-model"] == r'"Qwen3-\u00dcn\u00efcode.gguf"'
     assert said.headers["x-rw-span"] == "9-31"
 
 
-def test_an_unknown_model_names_those_that_there_are_for_the_caller(world: World) -> None:
+def test_an_unknown_model_names_those_that_there_are_for_the_caller(world: RouterFixture) -> None:
     for asked in ("gpt-5", "", "Qwen3", "é\u2028😀", "../qwen3"):
         said = world.route({"model": asked})
         assert said.status == 404 and said.body.isascii()
@@ -153,7 +166,7 @@ def test_an_unknown_model_names_those_that_there_are_for_the_caller(world: World
         assert said.error["message"] == f"there is no model '{asked}' here; you may use: qwen3, embed"
 
 
-def test_rights_are_a_keys_and_a_listeners(world: World) -> None:
+def test_rights_are_a_keys_and_a_listeners(world: RouterFixture) -> None:
     assert world.route({"model": "gpt-4o"}, **identity(world, BOB)).status == 204
     assert world.route({"model": "qwen3"}, **identity(world, BOB)).status == 204
     assert world.route({"model": "session"}, **identity(world, BOB)).status == 404
@@ -162,7 +175,7 @@ def test_rights_are_a_keys_and_a_listeners(world: World) -> None:
     assert world.route({"model": "qwen3"}, listener="wan", **{"X-Rw-Key": "0" * 16}).status == 401
 
 
-def test_a_path_that_an_engine_has_not_is_not_found(world: World) -> None:
+def test_a_path_that_an_engine_has_not_is_not_found(world: RouterFixture) -> None:
     said = world.route({"model": "embed"})
     assert (said.status, said.error["code"]) == (404, "path_not_found")
     assert said.error["message"] == "embed does not serve /v1/chat/completions; it has /v1/embeddings"
@@ -171,7 +184,7 @@ def test_a_path_that_an_engine_has_not_is_not_found(world: World) -> None:
         assert world.route({"model": "qwen3"}, path=path).status == 404
 
 
-def test_models_are_those_of_the_caller(world: World) -> None:
+def test_models_are_those_of_the_caller(world: RouterFixture) -> None:
     def listed(**asked: Any) -> list[tuple[str, str]]:
         return [(one["id"], one["root"]) for one in world.ask("/models", **asked).json["data"]]
 
@@ -196,7 +209,7 @@ def test_models_are_those_of_the_caller(world: World) -> None:
     assert world.ask("/models", method="HEAD").headers["content-length"] != "0"
 
 
-def test_a_conversation_or_a_header_stays_where_it_was(world: World) -> None:
+def test_a_conversation_or_a_header_stays_where_it_was(world: RouterFixture) -> None:
     turn = [{"role": "user", "content": "hello"}]
     more = [*turn, {"role": "assistant", "content": "hi"}, {"role": "user", "content": "and?"}]
     found = [world.route({"model": "talk", "messages": one}).headers["x-rw-sticky"] for one in (turn, more, more[1:])]
@@ -222,13 +235,13 @@ def test_a_conversation_or_a_header_stays_where_it_was(world: World) -> None:
         ({"Content-Encoding": "identity, br"}, 415),
     ],
 )
-def test_a_body_is_read_if_its_headers_let_it(world: World, headers: dict[str, Any], status: int) -> None:
+def test_a_body_is_read_if_its_headers_let_it(world: RouterFixture, headers: dict[str, Any], status: int) -> None:
     said = world.route({"model": "qwen3"}, **headers)
     assert said.status == status
     assert status == 204 or said.error["type"] == "invalid_request_error"
 
 
-def test_what_is_no_request_for_a_model_gets_an_error_that_clients_read(world: World) -> None:
+def test_what_is_no_request_for_a_model_gets_an_error_that_clients_read(world: RouterFixture) -> None:
     for sent in (b"", b"hello", b'{"model":"a","model":"b"}', b"\xff", b'{"model":"a"' + b"," * 100_000):
         assert (said := world.route(sent)).status == 400
         assert said.error["type"] == "invalid_request_error"
@@ -239,7 +252,7 @@ def test_what_is_no_request_for_a_model_gets_an_error_that_clients_read(world: W
         assert world.ask(path).error["type"] == "not_found_error"
 
 
-def raw(world: World, sent: bytes, to: str = "light") -> bytes:
+def raw(world: RouterFixture, sent: bytes, to: str = "light") -> bytes:
     """All that comes back until the router closes."""
     with socket.socket(socket.AF_UNIX) as one:
         one.settimeout(60)
@@ -249,7 +262,7 @@ def raw(world: World, sent: bytes, to: str = "light") -> bytes:
         return b"".join(iter(lambda: one.recv(1 << 16), b""))
 
 
-def test_what_is_no_http_is_answered_and_over(world: World) -> None:
+def test_what_is_no_http_is_answered_and_over(world: RouterFixture) -> None:
     assert raw(world, b"GARBAGE\r\n\r\nGET /health HTTP/1.1\r\n\r\n").count(b"HTTP/1.1 ") == 1
     assert raw(world, b"A" * 70_000).startswith(b"HTTP/1.1 431 ")
     assert raw(world, b"POST /route/x HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n").startswith(b"HTTP/1.1 413 ")
@@ -257,7 +270,7 @@ def test_what_is_no_http_is_answered_and_over(world: World) -> None:
     assert raw(world, two + b"GET /models HTTP/1.0\r\nX-Rw-Listener: lan\r\n\r\n" + two).count(b"HTTP/1.1 200 OK") == 3
 
 
-def test_large_bodies_wait_for_each_other_and_are_all_answered(world: World) -> None:
+def test_large_bodies_wait_for_each_other_and_are_all_answered(world: RouterFixture) -> None:
     text = json.dumps({"x": "y" * (40 << 20), "model": "qwen3"}).encode()
     head = b"POST /route/%s HTTP/1.1\r\nX-Rw-Listener: lan\r\nContent-Length: %d\r\n\r\n" % (CHAT.encode(), len(text))
     waiting = []
@@ -284,25 +297,25 @@ def test_large_bodies_wait_for_each_other_and_are_all_answered(world: World) -> 
     assert world.route(text, to="heavy").headers["x-rw-span"] == f"{len(text) - 8}-{len(text) - 1}"
 
 
-def test_nothing_of_a_caller_is_in_the_log(world: World) -> None:
+def test_nothing_of_a_caller_is_in_the_log(world: RouterFixture) -> None:
     world.route(b'{"model":"secret-prompt"')
-    world.ask("/auth", listener="wan", **bearer("secret-key"))
+    world.ask("/auth", listener="wan", **bearer_header("secret-key"))
     world.ask("/models/secret-name")
-    assert "secret" not in world.stderr and ALICE not in world.stderr
+    assert "secret" not in world.read_stderr and ALICE not in world.read_stderr
 
 
 def test_prompts_are_salted_by_key_alone_and_the_same_over_restarts(tmp_path: Path) -> None:
-    made = World(
+    made = RouterFixture(
         tmp_path,
         {
             "listeners": {name: {"keys": keys, "models": None} for name, keys in (("lan", False), ("wan", True))},
-            "models": {"kept": model("chat", salted=True), "shared": model("other")},
+            "models": {"kept": model_entry("chat", salted=True), "shared": model_entry("other")},
             "aliases": {},
             "origins": [],
             "probe": {"every": 3600, "timeout": 60},
             "digest": "d",
         },
-        [key(ALICE, "alice"), key(BOB, "bob")],
+        [key_entry(ALICE, "alice"), key_entry(BOB, "bob")],
     )
 
     def salt(name: str, clear: str = "") -> str:
@@ -313,7 +326,7 @@ def test_prompts_are_salted_by_key_alone_and_the_same_over_restarts(tmp_path: Pa
 
     try:
         made.start()
-        until(lambda: made.ask("/state").status == 200)
+        wait_until(lambda: made.ask("/state").status == 200)
         alice, bob, keyless = salt("kept", ALICE), salt("kept", BOB), salt("kept")
         assert len({alice, bob, keyless}) == 3 and all(len(one) == 64 for one in (alice, bob, keyless))
         # nothing that a client or the file of keys shows
@@ -328,15 +341,15 @@ def test_prompts_are_salted_by_key_alone_and_the_same_over_restarts(tmp_path: Pa
         refused = made.route({"model": "kept", "cache_salt": alice}, **identity(made, BOB))
         assert (refused.status, refused.error["param"]) == (400, "cache_salt")
         os.killpg(made.pid, signal.SIGTERM)
-        assert made.ended() == 0
+        assert made.wait_for_exit() == 0
         made.start()
-        until(lambda: made.ask("/state").status == 200)
+        wait_until(lambda: made.ask("/state").status == 200)
         assert salt("kept", ALICE) == alice
     finally:
         made.stop()
 
 
-def test_a_harmful_field_is_named_in_an_error_of_openais_shape(world: World) -> None:
+def test_a_harmful_field_is_named_in_an_error_of_openais_shape(world: RouterFixture) -> None:
     said = world.route({"model": "qwen3", "chat_template": "{{ 1 }}"})
     assert (said.status, said.error["type"], said.error["param"]) == (400, "invalid_request_error", "chat_template")
     assert 'an operator can allow it with gateway.allow_fields = ["chat_template"]' in said.error["message"]

@@ -103,7 +103,7 @@ def test_what_a_header_may_not_hold_is_not_sent() -> None:
             Answer(204, (("X-A", value),)).encoded()
 
 
-class Wire(asyncio.Transport):
+class WriteOnlyConnection(asyncio.Transport):
     """A connection that only writes."""
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ def test_a_failure_is_an_answer_and_the_log_has_nothing_of_the_request(capfd: py
     def fail(request: Request) -> Answer:
         raise ValueError(f"secret {bytes(request.body)!r}")
 
-    wire, connection = Wire(), Connection(fail, Room(MOST), MOST)
+    wire, connection = WriteOnlyConnection(), Connection(fail, Room(MOST), MOST)
     connection.connection_made(wire)
     connection.data_received(b"POST / HTTP/1.1\r\nContent-Length: 6\r\n\r\nsecret" + GET)
     assert wire.sent.count(b"HTTP/1.1 500 ") == 2

@@ -11,196 +11,208 @@ from socket import socket
 
 import pytest
 
-from tests.unit.gateway_router import Nginx, World, key, model, nginx_at, until
+from tests.unit.gateway_router import (
+    RouterFixture,
+    StandInNginx,
+    key_entry,
+    model_entry,
+    run_stand_in_nginx,
+    wait_until,
+)
 
 
-class Box:
+class ProbedRouter:
     """A router that looks often, and instances."""
 
-    def __init__(self, world: World, stack: ExitStack) -> None:
+    def __init__(self, world: RouterFixture, stack: ExitStack) -> None:
         self.world = world
         self._stack = stack
-        self.nginx = Nginx()
+        self.nginx = StandInNginx()
 
     def nginx_starts(self) -> None:
-        self.nginx = self._stack.enter_context(nginx_at(self.world.folder / "admin.sock"))
+        self.nginx = self._stack.enter_context(run_stand_in_nginx(self.world.folder / "admin.sock"))
 
     def ready(self, name: str) -> socket:
-        return self._stack.enter_context(self.world.link(name))
+        return self._stack.enter_context(self.world.link_instance(name))
 
     def out(self, name: str) -> bool:
-        return (self.world.out / name).exists()
+        return (self.world.out_folder / name).exists()
 
-    def looked(self, name: str) -> None:
+    def wait_for_probes(self, name: str) -> None:
         """Wait until the instance was asked twice more, so that what the first said has been heard."""
-        before = self.nginx.count(f"/probe/{name}")
-        until(lambda: self.nginx.count(f"/probe/{name}") >= before + 2)
+        before = self.nginx.count_request(f"/probe/{name}")
+        wait_until(lambda: self.nginx.count_request(f"/probe/{name}") >= before + 2)
 
 
 @pytest.fixture
-def box(tmp_path: Path) -> Iterator[Box]:
+def box(tmp_path: Path) -> Iterator[ProbedRouter]:
     settings = {
         "listeners": {"lan": {"keys": True, "models": None}},
-        "models": {"qwen3": model("chat", "chat2")},
+        "models": {"qwen3": model_entry("chat", "chat2")},
         "aliases": {},
         "origins": [],
         "probe": {"every": 0.05, "timeout": 0.5},
         "digest": "1",
     }
-    world = World(tmp_path, settings, [key("a", "a")])
+    world = RouterFixture(tmp_path, settings, [key_entry("a", "a")])
     with ExitStack() as stack:
-        made = Box(world, stack)
+        made = ProbedRouter(world, stack)
         made.nginx_starts()
         stack.callback(world.stop)
         yield made
 
 
-def test_an_instance_that_gives_no_token_is_out_until_it_does(box: Box) -> None:
+def test_an_instance_that_gives_no_token_is_out_until_it_does(box: ProbedRouter) -> None:
     box.nginx.probes = {"chat": 0}
     box.ready("chat"), box.ready("chat2")
-    box.world.out.rmdir()
+    box.world.out_folder.rmdir()
     box.world.start()
-    until(lambda: box.out("chat"))
-    until(lambda: (box.world.out / "chat").read_text() == "no answer within 0.5 s\n")
+    wait_until(lambda: box.out("chat"))
+    wait_until(lambda: (box.world.out_folder / "chat").read_text() == "no answer within 0.5 s\n")
     # for nginx's user, too
-    until(lambda: [one.stat().st_mode & 0o777 for one in (box.world.out, box.world.out / "chat")] == [0o755, 0o644])
+    wait_until(
+        lambda: (
+            [one.stat().st_mode & 0o777 for one in (box.world.out_folder, box.world.out_folder / "chat")]
+            == [0o755, 0o644]
+        )
+    )
     assert box.world.ask("/health").json["models"]["qwen3"]["instances"] == {"chat": "wedged", "chat2": "ok"}
     assert not box.out("chat2")
     asked = next(asked for target, asked in box.nginx.asked if target == "/probe/chat")
     assert b'"model": "chat.gguf"' in asked and b'"max_tokens": 1' in asked
     box.nginx.probes = {}
-    until(lambda: not box.out("chat"))
-    assert "router: chat is out: no answer within 0.5 s\nrouter: chat answers again\n" in box.world.stderr
+    wait_until(lambda: not box.out("chat"))
+    assert "router: chat is out: no answer within 0.5 s\nrouter: chat answers again\n" in box.world.read_stderr
 
 
 @pytest.mark.parametrize(
     ("status", "out"), [(200, False), (400, False), (404, False), (501, False), (500, True), (502, True)]
 )
-def test_what_an_instance_says_shows_whether_it_is_well(box: Box, status: int, out: bool) -> None:
+def test_what_an_instance_says_shows_whether_it_is_well(box: ProbedRouter, status: int, out: bool) -> None:
     box.nginx.probes = {"chat": status}
     box.ready("chat")
     box.world.start()
-    box.looked("chat")
+    box.wait_for_probes("chat")
     assert box.out("chat") is out
 
 
-def test_an_instance_at_work_is_not_asked(box: Box) -> None:
+def test_an_instance_at_work_is_not_asked(box: ProbedRouter) -> None:
     box.nginx.probes = {"chat": 0}
     box.nginx.instances = {"chat": {"under_way": 1, "progress": time.monotonic() + 3600}}
     box.ready("chat"), box.ready("chat2")
-    (box.world.out / "chat").touch()
+    (box.world.out_folder / "chat").touch()
     box.world.start()
-    box.looked("chat2")
-    assert not box.nginx.count("/probe/chat") and not box.out("chat")
+    box.wait_for_probes("chat2")
+    assert not box.nginx.count_request("/probe/chat") and not box.out("chat")
 
 
-def test_progress_of_others_is_an_answer_while_one_waits(box: Box) -> None:
+def test_progress_of_others_is_an_answer_while_one_waits(box: ProbedRouter) -> None:
     box.nginx.probes = {"chat": 0}
     box.ready("chat")
     box.world.settings["probe"]["timeout"] = 3600
     box.world.start()
-    until(lambda: box.nginx.count("/probe/chat") == 1)
-    (box.world.out / "chat").touch()
+    wait_until(lambda: box.nginx.count_request("/probe/chat") == 1)
+    (box.world.out_folder / "chat").touch()
     box.nginx.instances = {"chat": {"under_way": 1, "progress": time.monotonic() + 3600}}
-    until(lambda: not box.out("chat"))
+    wait_until(lambda: not box.out("chat"))
 
 
-def test_who_is_stopped_or_ready_anew_or_unknown_is_not_out(box: Box) -> None:
+def test_who_is_stopped_or_ready_anew_or_unknown_is_not_out(box: ProbedRouter) -> None:
     box.nginx.probes = {"chat": 0}
     for name in ("chat", "chat2", "former"):
-        (box.world.out / name).touch()
-        os.utime(box.world.out / name, (1, 1))
+        (box.world.out_folder / name).touch()
+        os.utime(box.world.out_folder / name, (1, 1))
     box.ready("chat")
     box.world.settings["probe"]["timeout"] = 3600
     box.world.start()
-    until(lambda: not any(box.world.out.iterdir()))
+    wait_until(lambda: not any(box.world.out_folder.iterdir()))
 
 
 @pytest.mark.parametrize("hours", [-24, 24])
-def test_a_clock_that_is_set_takes_nobody_out_or_in(box: Box, hours: int) -> None:
+def test_a_clock_that_is_set_takes_nobody_out_or_in(box: ProbedRouter, hours: int) -> None:
     """It was set after chat became ready."""
     box.nginx.probes = {"chat": 0}
     box.ready("chat"), box.ready("chat2")
     moved = time.time() - 3600 * hours
     os.utime(box.world.folder / "links/chat", (moved, moved), follow_symlinks=False)
     box.world.start()
-    until(lambda: box.out("chat"))
-    before = box.nginx.count("/probe/chat2")
+    wait_until(lambda: box.out("chat"))
+    before = box.nginx.count_request("/probe/chat2")
     seen = set()
-    while box.nginx.count("/probe/chat2") < before + 5:
+    while box.nginx.count_request("/probe/chat2") < before + 5:
         seen.add(box.out("chat"))
         time.sleep(0.01)
     assert (seen, box.out("chat2")) == ({True}, False)
 
 
-def test_one_that_was_started_anew_meanwhile_is_not_out(box: Box) -> None:
+def test_one_that_was_started_anew_meanwhile_is_not_out(box: ProbedRouter) -> None:
     box.nginx.probes = {"chat": 0}
     box.ready("chat")
     box.world.start()
-    until(lambda: box.nginx.count("/probe/chat") == 1)
+    wait_until(lambda: box.nginx.count_request("/probe/chat") == 1)
     box.ready("chat")
     box.nginx.probes = {}
-    box.looked("chat")
-    assert "is out" not in box.world.stderr
+    box.wait_for_probes("chat")
+    assert "is out" not in box.world.read_stderr
 
 
 def test_while_nginx_says_nothing_nobody_is_taken_out_or_in(tmp_path: Path) -> None:
-    world = World(
+    world = RouterFixture(
         tmp_path,
         {
             "listeners": {},
-            "models": {"qwen3": model("chat", "chat2")},
+            "models": {"qwen3": model_entry("chat", "chat2")},
             "aliases": {},
             "origins": [],
             "probe": {"every": 0.05, "timeout": 0.5},
             "digest": "1",
         },
-        [key("a", "a")],
+        [key_entry("a", "a")],
     )
     with ExitStack() as stack:
-        box = Box(world, stack)
+        box = ProbedRouter(world, stack)
         stack.callback(world.stop)
         box.ready("chat"), box.ready("chat2")
         os.utime(world.folder / "links/chat", (1, 1), follow_symlinks=False)
-        (world.out / "chat").touch()
-        os.utime(world.out / "chat", (1, 1))
+        (world.out_folder / "chat").touch()
+        os.utime(world.out_folder / "chat", (1, 1))
         world.start()
-        until(lambda: "nginx's socket" in world.stderr)
+        wait_until(lambda: "nginx's socket" in world.read_stderr)
         assert box.out("chat") and not box.out("chat2")
         box.nginx_starts()
-        until(lambda: not box.out("chat"))
-        assert world.stderr.count("nginx's socket") == 1
+        wait_until(lambda: not box.out("chat"))
+        assert world.read_stderr.count("nginx's socket") == 1
 
 
-def test_nginx_is_told_which_keys_are_gone_and_which_are_back(box: Box) -> None:
-    first, second = str(key("a", "a")["id"]), str(key("b", "b")["id"])
+def test_nginx_is_told_which_keys_are_gone_and_which_are_back(box: ProbedRouter) -> None:
+    first, second = str(key_entry("a", "a")["id"]), str(key_entry("b", "b")["id"])
     unknown = "0123456789abcdef"
     box.nginx.keys = {unknown: 1, "../odd": 1}
     box.world.settings["probe"]["every"] = 3600
     box.world.start()
-    until(lambda: bool(box.nginx.count(f"/back/{first}")))
+    wait_until(lambda: bool(box.nginx.count_request(f"/back/{first}")))
     # whose streams go on, though nobody knows it: it was revoked while no router ran
     assert [target for target, _ in box.nginx.asked] == [f"/gone/{unknown}", f"/back/{first}"]
     box.nginx.keys = {}
-    box.world.keys = [key("b", "b")]
-    box.world.write()
-    box.world.hup()
-    until(lambda: len(box.nginx.asked) == 4)
+    box.world.keys = [key_entry("b", "b")]
+    box.world.write_settings()
+    box.world.send_hup()
+    wait_until(lambda: len(box.nginx.asked) == 4)
     assert [target for target, _ in box.nginx.asked[2:]] == [f"/gone/{first}", f"/back/{second}"]
-    box.world.keys = [key("a", "a"), key("b", "b")]
-    box.world.write()
-    box.world.hup()
-    until(lambda: len(box.nginx.asked) == 5)
+    box.world.keys = [key_entry("a", "a"), key_entry("b", "b")]
+    box.world.write_settings()
+    box.world.send_hup()
+    wait_until(lambda: len(box.nginx.asked) == 5)
     assert box.nginx.asked[4][0] == f"/back/{first}"
 
 
-def test_a_key_whose_time_is_over_is_gone_for_what_runs_too(box: Box) -> None:
+def test_a_key_whose_time_is_over_is_gone_for_what_runs_too(box: ProbedRouter) -> None:
     # within which it has to start
-    ending = key("b", "b", until=int(time.time()) + 5)
+    ending = key_entry("b", "b", until=int(time.time()) + 5)
     box.world.ending = [ending]
     box.world.start()
-    until(lambda: bool(box.nginx.count(f"/back/{ending['id']}")))
-    until(lambda: bool(box.nginx.count(f"/gone/{ending['id']}")))
-    assert [target for target, _ in box.nginx.asked if str(key("a", "a")["id"]) in target] == [
-        f"/back/{key('a', 'a')['id']}"
+    wait_until(lambda: bool(box.nginx.count_request(f"/back/{ending['id']}")))
+    wait_until(lambda: bool(box.nginx.count_request(f"/gone/{ending['id']}")))
+    assert [target for target, _ in box.nginx.asked if str(key_entry("a", "a")["id"]) in target] == [
+        f"/back/{key_entry('a', 'a')['id']}"
     ]

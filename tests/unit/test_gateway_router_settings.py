@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from rigwright.gateway.fields import request_rules
+from rigwright.gateway.request_rules import load_request_rules
 from roles.gateway.host.router.keyring import Keyring
 from roles.gateway.host.router.settings import Broken, Keys, read_keys, read_settings
-from tests.unit.gateway_router import key, model
+from tests.unit.gateway_router import key_entry, model_entry
 
 SETTINGS: dict[str, Any] = {
     "listeners": {"lan": {"keys": False, "models": ["qwen3"]}},
-    "models": {"qwen3": model("chat")},
+    "models": {"qwen3": model_entry("chat")},
     "aliases": {"gpt-4o": "qwen3"},
     "origins": [],
     "probe": {"every": 10, "timeout": 60},
@@ -24,7 +24,7 @@ SETTINGS: dict[str, Any] = {
     "out": "/run/out",
     "admin": "/run/admin.sock",
     "digest": "d",
-    "fields": [one.setting for one in request_rules()],
+    "fields": [one.setting for one in load_request_rules()],
 }
 
 
@@ -47,7 +47,7 @@ def changed(where: str, value: object) -> dict[str, Any]:
         ("models", None, "models/: must be an object"),
         ("models", [], "models/: must be an object"),
         ("models/qwen3", 1, "models/qwen3/: must be an object"),
-        ("models/a b", model("x"), "models/: must be by names of"),
+        ("models/a b", model_entry("x"), "models/: must be by names of"),
         ("models/qwen3/instances", ["../x"], "models/qwen3/instances: must be a list of texts of the form"),
         ("models/qwen3/engine_name", {}, "models/qwen3/engine_name: chat is missing"),
         ("models/qwen3/engine_name", {"chat": 1}, "models/qwen3/engine_name: must be an object of texts"),
@@ -81,14 +81,17 @@ def test_settings_that_are_wrong_say_where(tmp_path: Path, where: str, value: ob
     [
         ({}, "must be a list"),
         ([1], "keys/0/: must be an object"),
-        ([key("a", "a"), key("a", "b")], "keys/1/id: must be the first 16 digits of sha256, and one key's alone"),
-        ([key("a", "a", id="0" * 16)], "keys/0/id: must be the first 16"),
-        ([key("a", "a b")], "keys/0/name: must be of the form"),
-        ([key("a", "a\r\nX: y")], "keys/0/name: must be of the form"),
-        ([key("a", "a", sha256="A" * 64)], "keys/0/sha256: must be of the form"),
-        ([key("a", "a", requests_per_minute=0)], "keys/0/requests_per_minute: must be a whole number above 0"),
-        ([key("a", "a", streams=1.5)], "keys/0/streams: must be a whole number above 0, or null"),
-        ([key("a", "a", models=[1])], "keys/0/models: must be a list of texts"),
+        (
+            [key_entry("a", "a"), key_entry("a", "b")],
+            "keys/1/id: must be the first 16 digits of sha256, and one key's alone",
+        ),
+        ([key_entry("a", "a", id="0" * 16)], "keys/0/id: must be the first 16"),
+        ([key_entry("a", "a b")], "keys/0/name: must be of the form"),
+        ([key_entry("a", "a\r\nX: y")], "keys/0/name: must be of the form"),
+        ([key_entry("a", "a", sha256="A" * 64)], "keys/0/sha256: must be of the form"),
+        ([key_entry("a", "a", requests_per_minute=0)], "keys/0/requests_per_minute: must be a whole number above 0"),
+        ([key_entry("a", "a", streams=1.5)], "keys/0/streams: must be a whole number above 0, or null"),
+        ([key_entry("a", "a", models=[1])], "keys/0/models: must be a list of texts"),
     ],
 )
 def test_keys_that_are_wrong_say_where(tmp_path: Path, keys: object, said: str) -> None:
@@ -109,14 +112,14 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | No
             read(file)
 
 
-class Clock:
+class ManualClock:
     now = 1000.0
 
     def __call__(self) -> float:
         return self.now
 
 
-def keyring(folder: Path, clock: Clock, *keys: dict[str, object]) -> Keyring:
+def keyring(folder: Path, clock: ManualClock, *keys: dict[str, object]) -> Keyring:
     return Keyring(read(folder, *keys), clock)
 
 
@@ -126,9 +129,9 @@ def read(folder: Path, *keys: dict[str, object]) -> Keys:
 
 
 def test_requests_come_back_evenly(tmp_path: Path) -> None:
-    clock = Clock()
-    ring = keyring(tmp_path, clock, key("a", "a", requests_per_minute=3), key("b", "b"))
-    one, free = (ring.keys.by_id[str(key(clear, clear)["id"])] for clear in "ab")
+    clock = ManualClock()
+    ring = keyring(tmp_path, clock, key_entry("a", "a", requests_per_minute=3), key_entry("b", "b"))
+    one, free = (ring.keys.by_id[str(key_entry(clear, clear)["id"])] for clear in "ab")
     assert [ring.wait(one) for _ in range(4)] == [0, 0, 0, 20]
     assert not any(ring.wait(free) for _ in range(1000))
     clock.now += 15
@@ -141,29 +144,29 @@ def test_requests_come_back_evenly(tmp_path: Path) -> None:
 
 
 def test_new_keys_give_nobody_more_requests(tmp_path: Path) -> None:
-    clock = Clock()
-    alice = key("a", "a", requests_per_minute=2)
+    clock = ManualClock()
+    alice = key_entry("a", "a", requests_per_minute=2)
     ring = keyring(tmp_path, clock, alice)
     one = ring.keys.by_id[str(alice["id"])]
     assert [ring.wait(one) for _ in range(3)] == [0, 0, 30]
-    ring.change(read(tmp_path, alice, key("b", "b")))
+    ring.change(read(tmp_path, alice, key_entry("b", "b")))
     assert ring.wait(one) == 30
     ring.change(read(tmp_path, {**alice, "requests_per_minute": 60}))
     assert ring.wait(ring.keys.by_id[one.id]) == 1
 
 
 def test_a_hash_that_begins_like_another_keys_is_none(tmp_path: Path) -> None:
-    right = key("a", "a")
-    ring = keyring(tmp_path, Clock(), {**right, "sha256": str(right["id"]) + "0" * 48})
+    right = key_entry("a", "a")
+    ring = keyring(tmp_path, ManualClock(), {**right, "sha256": str(right["id"]) + "0" * 48})
     assert ring.whose("Bearer a") is None
-    assert keyring(tmp_path, Clock(), right).whose("Bearer a") is not None
+    assert keyring(tmp_path, ManualClock(), right).whose("Bearer a") is not None
 
 
 def test_a_key_that_ends_opens_until_then(tmp_path: Path) -> None:
-    new, old = key("new", "alice"), key("old", "alice")
-    file, calendar = tmp_path / "keys.json", Clock()
+    new, old = key_entry("new", "alice"), key_entry("old", "alice")
+    file, calendar = tmp_path / "keys.json", ManualClock()
     file.write_text(json.dumps({"keys": [new], "ending": [{**old, "until": 1060}]}))
-    ring = Keyring(read_keys(file), Clock(), calendar)
+    ring = Keyring(read_keys(file), ManualClock(), calendar)
     assert {one.name for word in ("new", "old") if (one := ring.whose(f"Bearer {word}"))} == {"alice"}
     assert ring.whose("Bearer old")
     calendar.now = 1060.0
@@ -175,8 +178,11 @@ def test_a_key_that_ends_opens_until_then(tmp_path: Path) -> None:
     ("ending", "said"),
     [
         (5, "ending: must be a list"),
-        ([key("a", "a")], "ending/0/until: must be seconds since 1970"),
-        ([{**key("b", "a"), "until": 5}, {**key("b", "a"), "until": 6}], "ending/1/id: must be the first 16"),
+        ([key_entry("a", "a")], "ending/0/until: must be seconds since 1970"),
+        (
+            [{**key_entry("b", "a"), "until": 5}, {**key_entry("b", "a"), "until": 6}],
+            "ending/1/id: must be the first 16",
+        ),
     ],
 )
 def test_one_that_ends_says_when(tmp_path: Path, ending: object, said: str) -> None:

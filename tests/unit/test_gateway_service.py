@@ -10,33 +10,35 @@ from typing import Any
 
 import pytest
 
-from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_UNIT
-from rigwright.gateway.service import door
+from rigwright.gateway.gateway_units import render_gateway
+from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_UNIT
 from rigwright.model.gateway.entry import Gateway
-from rigwright.serving.activation import Activation, activation, goal
+from rigwright.serving.activation import Activation, goal_for, plan_activation
 from rigwright.serving.generation import Generation
-from rigwright.serving.live import Served
-from rigwright.serving.manifest import read
-from rigwright.serving.units import OWNED
-from tests.unit.samples import instance, rig
-from tests.unit.states import CHAT, CONFIG, converged, two, wanted
+from rigwright.serving.instance_units import OWNED_HEADER
+from rigwright.serving.manifest import parse_manifest
+from rigwright.serving.observed import ObservedServing
+from tests.unit.host_states import CHAT, CONFIG, converged_state, target_generation, two_instance_rig
+from tests.unit.samples import sample_instance, sample_rig
 
 LISTENERS: dict[str, Any] = {"lan": {"address": "0.0.0.0", "port": 8000, "keys": False}}
 TLS = {"office": {"address": "192.0.2.7", "port": 443, "tls": True}}
 
 
-def served(**changes: Any) -> Generation:
+def gateway_generation(**changes: Any) -> Generation:
     """A generation with a gateway, some of it changed."""
     gateway = Gateway.model_validate({"listeners": LISTENERS} | changes)
-    return wanted(replace(two(instance("chat"), instance("code", port=8021)), gateway=gateway))
+    return target_generation(
+        replace(two_instance_rig(sample_instance("chat"), sample_instance("code", port=8021)), gateway=gateway)
+    )
 
 
-AIM = served()
+AIM = gateway_generation()
 SOCKET = "rigwright_gateway-8000.socket"
 
 
-def way(found: Served, aim: Generation) -> Activation | None:
-    return activation(found, CONFIG, goal(found, aim))
+def way(found: ObservedServing, aim: Generation) -> Activation | None:
+    return plan_activation(found, CONFIG, goal_for(found, aim))
 
 
 def test_what_its_processes_are_started_from_is_what_lies_in_the_generation() -> None:
@@ -64,7 +66,7 @@ def test_what_its_processes_are_started_from_is_what_lies_in_the_generation() ->
 
 
 def test_a_deploy_reads_from_the_manifest_what_was_written() -> None:
-    found = read(AIM.files["manifest.json"], {})
+    found = parse_manifest(AIM.files["manifest.json"], {})
     assert {one for one in found.unit_states if not one.unit.startswith("rigwright-") and not one.leads_to} == set(
         AIM.gateway
     )
@@ -72,11 +74,11 @@ def test_a_deploy_reads_from_the_manifest_what_was_written() -> None:
 
 
 def test_a_host_that_is_so_is_left_alone() -> None:
-    assert way(converged(AIM), AIM) is None
+    assert way(converged_state(AIM), AIM) is None
 
 
 def test_other_settings_are_read_again_and_restart_the_router_alone() -> None:
-    done = way(converged(AIM), served(aliases={"gpt-4o": AIM_MODEL}))
+    done = way(converged_state(AIM), gateway_generation(aliases={"gpt-4o": AIM_MODEL}))
     assert done is not None
     assert (done.stop, done.restart, done.reload, done.listen, done.release) == (
         (),
@@ -88,39 +90,49 @@ def test_other_settings_are_read_again_and_restart_the_router_alone() -> None:
 
 
 def test_another_key_of_an_engine_is_given_to_it_by_a_reload() -> None:
-    changed = two(instance("chat", key_name="chat.0123456789abcdef.api-key"), instance("code", port=8021))
-    done = way(converged(AIM), wanted(replace(changed, gateway=Gateway.model_validate({"listeners": LISTENERS}))))
+    changed = two_instance_rig(
+        sample_instance("chat", key_name="chat.0123456789abcdef.api-key"), sample_instance("code", port=8021)
+    )
+    done = way(
+        converged_state(AIM),
+        target_generation(replace(changed, gateway=Gateway.model_validate({"listeners": LISTENERS}))),
+    )
     assert done is not None
     assert done.reload == (GATEWAY_UNIT,)
 
 
 def test_other_instances_are_no_reason_to_restart_it() -> None:
-    fewer = wanted(replace(two(instance("chat")), gateway=Gateway.model_validate({"listeners": LISTENERS})))
-    done = way(converged(AIM), fewer)
+    fewer = target_generation(
+        replace(two_instance_rig(sample_instance("chat")), gateway=Gateway.model_validate({"listeners": LISTENERS}))
+    )
+    done = way(converged_state(AIM), fewer)
     assert done is not None
     assert GATEWAY_UNIT not in (*done.stop, *done.restart)
 
 
 def test_another_listener_restarts_it_once_its_port_is_held() -> None:
-    done = way(converged(AIM), served(listeners=LISTENERS | TLS))
+    done = way(converged_state(AIM), gateway_generation(listeners=LISTENERS | TLS))
     assert done is not None
     assert done.listen == ("rigwright_gateway-443.socket",)
     assert set(done.restart) == {ROUTER_UNIT, GATEWAY_UNIT}
-    assert done.listening == (("rigwright_gateway-443.socket", GATEWAY_UNIT, 443),)
+    assert done.new_listeners == (("rigwright_gateway-443.socket", GATEWAY_UNIT, 443),)
 
 
 @pytest.mark.parametrize(
     "at", [frozenset[str](), frozenset({"127.0.0.1:8000"}), frozenset({"0.0.0.0:8000", "[::]:8000"})]
 )
 def test_a_port_that_is_not_held_where_it_is_declared_is_held_again(at: frozenset[str]) -> None:
-    here = converged(AIM)
+    here = converged_state(AIM)
     done = way(replace(here, sockets={**here.sockets, SOCKET: at}), AIM)
     assert done is not None
     assert (done.listen, done.restart) == ((SOCKET,), (GATEWAY_UNIT,))
 
 
 def test_it_goes_with_its_sockets_where_it_is_not_declared_any_more() -> None:
-    done = way(converged(AIM), wanted(two(instance("chat"), instance("code", port=8021))))
+    done = way(
+        converged_state(AIM),
+        target_generation(two_instance_rig(sample_instance("chat"), sample_instance("code", port=8021))),
+    )
     assert done is not None
     assert {GATEWAY_UNIT, ROUTER_UNIT} <= set(done.stop)
     assert done.release == (SOCKET, ROUTER_SOCKET)
@@ -128,11 +140,19 @@ def test_it_goes_with_its_sockets_where_it_is_not_declared_any_more() -> None:
 
 
 def test_an_instance_is_restarted_where_a_gateway_comes_for_it_says_then_who_may_connect() -> None:
-    assert CHAT in (way(converged(wanted(two(instance("chat")))), AIM) or Activation()).restart
+    assert (
+        CHAT
+        in (
+            way(converged_state(target_generation(two_instance_rig(sample_instance("chat")))), AIM) or Activation()
+        ).restart
+    )
 
 
 def test_no_key_and_no_certificate_is_in_a_generation() -> None:
-    made = door(rig(instance("chat"), gateway=Gateway.model_validate({"listeners": LISTENERS | TLS})), OWNED)
+    made = render_gateway(
+        sample_rig(sample_instance("chat"), gateway=Gateway.model_validate({"listeners": LISTENERS | TLS})),
+        OWNED_HEADER,
+    )
     assert "BEGIN" not in "".join(text for name, text in made.files.items() if not name.endswith((".py", "prepare")))
     assert json.loads(made.files["gateway/settings.json"])["listeners"]["office"] == {
         "keys": True,
@@ -143,7 +163,9 @@ def test_no_key_and_no_certificate_is_in_a_generation() -> None:
 
 def test_names_are_asked_for_where_no_key_is() -> None:
     every = {"lan": {"address": "192.0.2.7", "port": 8000, "keys": False, "names": ["Rig.Example.org", ".lan"]}}
-    made = door(rig(instance("chat"), gateway=Gateway.model_validate({"listeners": every})), OWNED)
+    made = render_gateway(
+        sample_rig(sample_instance("chat"), gateway=Gateway.model_validate({"listeners": every})), OWNED_HEADER
+    )
     listeners = json.loads(made.files["gateway/settings.json"])["listeners"]
     assert listeners["lan"]["names"] == ["rig.example.org", ".lan"]
 

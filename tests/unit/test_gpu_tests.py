@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from lab import gpus, images, machine, tiny_model
+from lab import base_images, gpu_passthrough, requirements, tiny_model
 from rigwright.paths import ROOT
-from tests.gpu import machine as machines
-from tests.gpu.machine import check_here
-from tests.gpu.preflight import lacking
-from tests.unit.scripts import stand_in
+from tests.gpu import gpu_machine as machines
+from tests.gpu.gpu_machine import check_here
+from tests.gpu.gpu_requirements import missing_requirements
+from tests.unit.rendered_scripts import write_stand_in
 
 SMI = "echo '00000000:01:00.0, 0x233510DE, 9.0, 143771, NVIDIA H200'"
 
 
 def test_checks_of_this_machine_itself_come_to_verdicts(tmp_path: Path) -> None:
-    stand_in(tmp_path, "nvidia-smi", SMI)
+    write_stand_in(tmp_path, "nvidia-smi", SMI)
     done = check_here(
         *("--only", "N02,N03", str(ROOT / "checks/test_nvidia_driver.py")), path=f"{tmp_path}:{os.environ['PATH']}"
     )
@@ -31,16 +31,16 @@ def test_checks_of_this_machine_itself_come_to_verdicts(tmp_path: Path) -> None:
 
 
 def test_all_that_a_bare_machine_lacks_is_named_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpus, "CUDA_ROOT", tmp_path / "cuda")
-    monkeypatch.setattr(gpus, "DEVICES", tmp_path)
-    monkeypatch.setattr(machine, "CGROUP_MOUNT", tmp_path)
-    monkeypatch.setattr(machine, "KEYRING", tmp_path / "keys")
-    monkeypatch.setattr(images, "CACHE", tmp_path)
+    monkeypatch.setattr(gpu_passthrough, "CUDA_ROOT", tmp_path / "cuda")
+    monkeypatch.setattr(gpu_passthrough, "DEVICES", tmp_path)
+    monkeypatch.setattr(requirements, "CGROUP_MOUNT", tmp_path)
+    monkeypatch.setattr(requirements, "KEYRING", tmp_path / "keys")
+    monkeypatch.setattr(base_images, "CACHE", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
-    lacks = "\n".join(lacking("debian-12", tmp_path))
+    lacks = "\n".join(missing_requirements("debian-12", tmp_path))
     for words in ("no NVIDIA card", "nvidia-smi is not on", "no CUDA toolkit", "no writable cgroup hierarchy"):
         assert words in lacks
-    packages = [*sorted({*machine.PROGRAMS.values()}), "debian-archive-keyring"]
+    packages = [*sorted({*requirements.PROGRAMS.values()}), "debian-archive-keyring"]
     assert f"missing {', '.join(packages)}\n" in lacks
     assert re.findall("no base image .*/(debian-[0-9]+)-", lacks) == ["debian-12", "debian-13"]
     assert f"{tmp_path} is no bundle" in lacks

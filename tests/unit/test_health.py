@@ -17,19 +17,27 @@ import pytest
 from pydantic import TypeAdapter
 
 from rigwright.nvidia.cards.smi import TIMED_OUT
-from rigwright.operate import health
-from rigwright.operate.health import WEDGED, Answer, CardUse, EngineSeen, Health, Look, UnitSeen
+from rigwright.operate import instance_health
+from rigwright.operate.instance_health import (
+    WEDGED,
+    CardUse,
+    CommandResult,
+    EngineObservation,
+    HealthFacts,
+    InstanceHealth,
+    UnitObservation,
+)
 from rigwright.paths import ROOT
-from tests.unit.model_server import KEY, Fault, Scripted, model_server
-from tests.unit.samples import instance, rig
-from tests.unit.scripts import stand_in
-from tests.unit.serving_samples import able
+from tests.unit.model_server import KEY, Fault, ScriptedModel, run_model_server
+from tests.unit.rendered_scripts import write_stand_in
+from tests.unit.samples import sample_instance, sample_rig
+from tests.unit.serving_samples import capable_instance
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="the look gives root away before it connects")
-UNIT = UnitSeen("loaded", "active", "running", "success", 0, True, 60.0, 1 << 30)
-ENGINE = EngineSeen(200, "", 0.05, (), (), 0.3, 0.0, True)
+UNIT = UnitObservation("loaded", "active", "running", "success", 0, True, 60.0, 1 << 30)
+ENGINE = EngineObservation(200, "", 0.05, (), (), 0.3, 0.0, True)
 SILENT = replace(ENGINE, status=0, error="no answer in time")
-NOTHING = Answer(127, "", "")
+NOTHING = CommandResult(127, "", "")
 PROGRAM = """
 import json, sys
 from checks.survey.host import health
@@ -38,59 +46,73 @@ print(json.dumps(health.look(json.load(sys.stdin))))
 """
 
 
-def judged(unit: UnitSeen | None = UNIT, engine: EngineSeen | None = ENGINE, out: str = "", *said: str) -> Health:
-    one = able()
+def health_with_answers(
+    unit: UnitObservation | None = UNIT, engine: EngineObservation | None = ENGINE, out: str = "", *said: str
+) -> InstanceHealth:
+    one = capable_instance()
     units = {one.unit: unit} if unit else {}
     engines = {one.name: engine} if engine else {}
-    look = Look(units, engines, {one.name: said}, {one.name: out} if out else {}, NOTHING, (), "", False)
-    return health.health(look, one)
+    look = HealthFacts(units, engines, {one.name: said}, {one.name: out} if out else {}, NOTHING, (), "", False)
+    return instance_health.assess_health(look, one)
 
 
 def test_a_partial_search_of_a_journal_is_reported() -> None:
-    one = able()
-    look = Look({one.unit: UNIT}, {one.name: ENGINE}, {}, {}, NOTHING, (), "", False, (one.name,))
-    assert health.health(look, one).errors == (health.PARTIAL,)
-    assert not judged().errors
+    one = capable_instance()
+    look = HealthFacts({one.unit: UNIT}, {one.name: ENGINE}, {}, {}, NOTHING, (), "", False, (one.name,))
+    assert instance_health.assess_health(look, one).errors == (instance_health.PARTIAL,)
+    assert not health_with_answers().errors
 
 
 @pytest.mark.parametrize(
     ("found", "state", "note"),
     [
-        (judged(), "ready", ""),
-        (judged(None, None), "not there", "deploy"),
-        (judged(replace(UNIT, load="not-found", active="inactive"), None), "not there", "deploy"),
-        (judged(replace(UNIT, active="inactive"), None), "stopped", ""),
-        (judged(replace(UNIT, active="failed", result="exit-code"), None), "failed", "systemd gave up: exit-code"),
-        (judged(replace(UNIT, active="activating", sub="start-post"), None), "loading", ""),
-        (judged(replace(UNIT, active="activating", sub="auto-restart", restarts=3), None), "failed", "3 times"),
-        (judged(replace(UNIT, active="activating", sub="start", restarts=1), None), "failed", "1 times"),
-        (judged(replace(UNIT, active="deactivating"), None), "stopping", ""),
-        (judged(UNIT, SILENT), "ready", "busy: one token took more than 0.55 s, and it computes"),
-        (judged(UNIT, replace(SILENT, silent_s=0.5)), "silent", "look again"),
-        (judged(UNIT, replace(SILENT, silent_s=WEDGED)), "wedged", "no answer and no step for 120 s"),
-        (judged(UNIT, replace(SILENT, silent_s=WEDGED, counts=False)), "silent", "does not count steps"),
+        (health_with_answers(), "ready", ""),
+        (health_with_answers(None, None), "not there", "deploy"),
+        (health_with_answers(replace(UNIT, load="not-found", active="inactive"), None), "not there", "deploy"),
+        (health_with_answers(replace(UNIT, active="inactive"), None), "stopped", ""),
         (
-            judged(UNIT, replace(SILENT, silent_s=0.5), "no answer within 120 s"),
+            health_with_answers(replace(UNIT, active="failed", result="exit-code"), None),
+            "failed",
+            "systemd gave up: exit-code",
+        ),
+        (health_with_answers(replace(UNIT, active="activating", sub="start-post"), None), "loading", ""),
+        (
+            health_with_answers(replace(UNIT, active="activating", sub="auto-restart", restarts=3), None),
+            "failed",
+            "3 times",
+        ),
+        (health_with_answers(replace(UNIT, active="activating", sub="start", restarts=1), None), "failed", "1 times"),
+        (health_with_answers(replace(UNIT, active="deactivating"), None), "stopping", ""),
+        (health_with_answers(UNIT, SILENT), "ready", "busy: one token took more than 0.55 s, and it computes"),
+        (health_with_answers(UNIT, replace(SILENT, silent_s=0.5)), "silent", "look again"),
+        (health_with_answers(UNIT, replace(SILENT, silent_s=WEDGED)), "wedged", "no answer and no step for 120 s"),
+        (health_with_answers(UNIT, replace(SILENT, silent_s=WEDGED, counts=False)), "silent", "does not count steps"),
+        (
+            health_with_answers(UNIT, replace(SILENT, silent_s=0.5), "no answer within 120 s"),
             "wedged",
             "the gateway has taken it out",
         ),
-        (judged(UNIT, replace(SILENT, silent_s=0.5, error="Connection refused")), "failing", "Connection refused"),
-        (judged(UNIT, replace(ENGINE, status=500)), "failing", "it answers 500"),
-        (judged(UNIT, replace(ENGINE, status=401)), "failing", "it answers 401"),
+        (
+            health_with_answers(UNIT, replace(SILENT, silent_s=0.5, error="Connection refused")),
+            "failing",
+            "Connection refused",
+        ),
+        (health_with_answers(UNIT, replace(ENGINE, status=500)), "failing", "it answers 500"),
+        (health_with_answers(UNIT, replace(ENGINE, status=401)), "failing", "it answers 401"),
         # a gateway that has not asked again yet
-        (judged(UNIT, ENGINE, "no answer within 120 s"), "ready", ""),
+        (health_with_answers(UNIT, ENGINE, "no answer within 120 s"), "ready", ""),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_states_are_told_apart(found: Health, state: str, note: str) -> None:
+def test_states_are_told_apart(found: InstanceHealth, state: str, note: str) -> None:
     assert found.state == state
     assert note in found.note
-    assert found.well == (state == "ready")
+    assert found.is_well == (state == "ready")
 
 
 def test_what_a_log_betrays_comes_with_what_helps() -> None:
     lines = ("an illegal memory access was encountered at x", "Cannot use FA version 2", "all is well")
-    (error,) = judged(UNIT, ENGINE, "", *lines).errors
+    (error,) = health_with_answers(UNIT, ENGINE, "", *lines).errors
     assert error.startswith("an illegal memory access was encountered: a kernel of vLLM")
 
 
@@ -99,32 +121,32 @@ def test_tokens_a_second_are_those_of_the_look() -> None:
         return (f"vllm:generation_tokens_total{{}} {tokens}.0", f"vllm:num_requests_running{{}} {running}.0")
 
     busy = replace(ENGINE, before=lines(100, 1), after=lines(130, 1), apart_s=0.5)
-    assert judged(UNIT, busy).tokens_a_second == 60
-    assert judged(UNIT, replace(busy, after=lines(100, 0))).tokens_a_second is None
+    assert health_with_answers(UNIT, busy).tokens_a_second == 60
+    assert health_with_answers(UNIT, replace(busy, after=lines(100, 0))).tokens_a_second is None
 
 
 @pytest.mark.parametrize(
     ("answer", "found", "failed"),
     [
         (
-            Answer(0, "0, 1000, 24576, 120.5, 250.0, 61, 99\n1, 0, 24576, [N/A], [N/A], 30, 0\n", ""),
+            CommandResult(0, "0, 1000, 24576, 120.5, 250.0, 61, 99\n1, 0, 24576, [N/A], [N/A], 30, 0\n", ""),
             (CardUse(0, 1000, 24576, 120.5, 250, 61, 99), CardUse(1, 0, 24576, None, None, 30, 0)),
             "",
         ),
-        (Answer(127, "", ""), (), ""),
-        (Answer(TIMED_OUT[0], "", ""), (), "nvidia-smi did not answer"),
-        (Answer(15, "Unable to determine the device handle", ""), (), "Unable to determine"),
-        (Answer(0, "0, 1\n", ""), (), "nvidia-smi reports: 0, 1"),
+        (CommandResult(127, "", ""), (), ""),
+        (CommandResult(TIMED_OUT[0], "", ""), (), "nvidia-smi did not answer"),
+        (CommandResult(15, "Unable to determine the device handle", ""), (), "Unable to determine"),
+        (CommandResult(0, "0, 1\n", ""), (), "nvidia-smi reports: 0, 1"),
     ],
 )
-def test_cards_say_what_they_take(answer: Answer, found: tuple[CardUse, ...], failed: str) -> None:
-    there, why = health.cards(answer)
+def test_cards_say_what_they_take(answer: CommandResult, found: tuple[CardUse, ...], failed: str) -> None:
+    there, why = instance_health.parse_card_uses(answer)
     assert there == found
     assert failed in why
     assert bool(failed) == bool(why)
 
 
-Looking = Callable[..., Look]
+ObserveHost = Callable[..., HealthFacts]
 SHOW = "Id=$unit\\nNames=$unit\\nLoadState=loaded\\nActiveState={active}\\nSubState=running\\n"
 SHOW += "Result=success\\nNRestarts=0\\nMainPID=1\\nMemoryCurrent=5\\nInvocationID=aa\\n"
 SHOW += "ActiveEnterTimestampMonotonic=1\\nStateChangeTimestampMonotonic=1\\n"
@@ -143,19 +165,19 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-def looking(folder: Path) -> Looking:
+def health_of(folder: Path) -> ObserveHost:
     """Looks at a host with one instance, whose engine is a scripted model."""
-    one = replace(able(), name="chat")
-    wanted = health.asked(rig(one))
+    one = replace(capable_instance(), name="chat")
+    wanted = instance_health.health_request(sample_rig(one))
     (ask,) = wanted["asks"]  # type: ignore[misc]
     ask["at"] = str(folder / "api.sock")
     key = folder / str(ask["key"]).lstrip("/")
     key.parent.mkdir(parents=True)
     key.write_text(f"{KEY}\n")
-    stand_in(folder / "bin", "systemctl", SYSTEMCTL.format(show=SHOW.format(active="active")))
-    stand_in(folder / "bin", "journalctl", "echo fine; echo 'CUDA out of memory. token=abc'")
+    write_stand_in(folder / "bin", "systemctl", SYSTEMCTL.format(show=SHOW.format(active="active")))
+    write_stand_in(folder / "bin", "journalctl", "echo fine; echo 'CUDA out of memory. token=abc'")
 
-    def look(**changes: Any) -> Look:
+    def look(**changes: Any) -> HealthFacts:
         environment = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM, str(folder)],
@@ -166,21 +188,21 @@ def looking(folder: Path) -> Looking:
             env=environment,
             timeout=30,
         )
-        return TypeAdapter(Look).validate_json(done.stdout, strict=True)
+        return TypeAdapter(HealthFacts).validate_json(done.stdout, strict=True)
 
     return look
 
 
 def serving(folder: Path, fault: Fault = "", **more: Any) -> Any:
-    return model_server(Scripted(fault, **more), folder / "api.sock")
+    return run_model_server(ScriptedModel(fault, **more), folder / "api.sock")
 
 
 @as_root
-def test_a_look_asks_for_a_token_and_for_what_is_counted(looking: Looking, folder: Path) -> None:
+def test_a_look_asks_for_a_token_and_for_what_is_counted(health_of: ObserveHost, folder: Path) -> None:
     with serving(folder) as model:
         (folder / "api.sock").chmod(0o777)
-        found = looking()
-    one = health.health(found, able())
+        found = health_of()
+    one = instance_health.assess_health(found, capable_instance())
     assert (one.state, one.note, one.memory_bytes, one.metrics.kv_used) == ("ready", "", 5, 0.25)
     assert [asked["max_tokens"] for asked in model.asked] == [1]
     (error,) = one.errors
@@ -192,29 +214,31 @@ def test_a_look_asks_for_a_token_and_for_what_is_counted(looking: Looking, folde
 @as_root
 @pytest.mark.parametrize(("running", "looked"), [(0, 1), (1, 2)])
 def test_one_that_works_is_looked_at_twice_and_one_that_is_idle_is_not_waited_for(
-    looking: Looking, folder: Path, running: int, looked: int
+    health_of: ObserveHost, folder: Path, running: int, looked: int
 ) -> None:
     with serving(folder, running=running) as model:
         (folder / "api.sock").chmod(0o777)
-        found = looking()
-    assert health.health(found, able()).well
+        found = health_of()
+    assert instance_health.assess_health(found, capable_instance()).is_well
     assert model.looked == looked
 
 
 @as_root
-def test_one_that_hangs_is_silent_and_then_wedged_within_a_second_each_time(looking: Looking, folder: Path) -> None:
+def test_one_that_hangs_is_silent_and_then_wedged_within_a_second_each_time(
+    health_of: ObserveHost, folder: Path
+) -> None:
     with serving(folder, "wedged"):
         (folder / "api.sock").chmod(0o777)
         began = time.monotonic()
-        first = looking()
+        first = health_of()
         assert time.monotonic() - began < 5, "most of it is Python's start on a busy machine"
-        assert health.health(first, able()).state == "silent"
+        assert instance_health.assess_health(first, capable_instance()).state == "silent"
         assert 0.4 < first.engines["chat"].silent_s < 1.5
         kept = folder / "run/rigwright/silent/chat"
         written = json.loads(kept.read_text())
         kept.write_text(json.dumps(written | {"began": written["began"] - WEDGED}))
-        later = looking()
-    assert health.health(later, able()).state == "wedged"
+        later = health_of()
+    assert instance_health.assess_health(later, capable_instance()).state == "wedged"
 
 
 @as_root
@@ -226,40 +250,42 @@ def test_one_that_hangs_is_silent_and_then_wedged_within_a_second_each_time(look
         '{"run": "aa", "now": "another", "began": 0}',
     ],
 )
-def test_what_was_written_down_of_another_run_counts_for_nothing(looking: Looking, folder: Path, text: str) -> None:
+def test_what_was_written_down_of_another_run_counts_for_nothing(
+    health_of: ObserveHost, folder: Path, text: str
+) -> None:
     kept = folder / "run/rigwright/silent/chat"
     kept.parent.mkdir(parents=True)
     kept.write_text(text)
     with serving(folder, "wedged"):
         (folder / "api.sock").chmod(0o777)
-        assert health.health(looking(), able()).state == "silent"
+        assert instance_health.assess_health(health_of(), capable_instance()).state == "silent"
 
 
 @as_root
-def test_one_that_answers_again_is_forgotten(looking: Looking, folder: Path) -> None:
+def test_one_that_answers_again_is_forgotten(health_of: ObserveHost, folder: Path) -> None:
     kept = folder / "run/rigwright/silent/chat"
     kept.parent.mkdir(parents=True)
     kept.write_text("{}")
     with serving(folder):
         (folder / "api.sock").chmod(0o777)
-        assert health.health(looking(), able()).well
+        assert instance_health.assess_health(health_of(), capable_instance()).is_well
     assert not kept.exists()
 
 
 @as_root
-def test_what_the_gateway_and_the_host_say_is_told(looking: Looking, folder: Path) -> None:
+def test_what_the_gateway_and_the_host_say_is_told(health_of: ObserveHost, folder: Path) -> None:
     (folder / "run/rigwright_router/out").mkdir(parents=True)
     (folder / "run/rigwright_router/out/chat").write_text("no answer within 120 s\n")
     (folder / "run/reboot-required").touch()
-    found = looking()
+    found = health_of()
     assert (found.out, found.reboot, found.holder) == ({"chat": "no answer within 120 s"}, True, "")
     # nothing listens
-    assert health.health(found, able()).state == "failing"
+    assert instance_health.assess_health(found, capable_instance()).state == "failing"
 
 
 def test_of_an_engine_that_does_not_count_its_slots_are_looked_at() -> None:
     def path(**flags: Any) -> object:
-        (ask,) = health.asked(rig(instance(flags=flags)))["asks"]  # type: ignore[misc]
+        (ask,) = instance_health.health_request(sample_rig(sample_instance(flags=flags)))["asks"]  # type: ignore[misc]
         return ask["counts"]
 
     assert (path(metrics=True), path(), path(**{"no-slots": True})) == ("/metrics", "/slots", "")

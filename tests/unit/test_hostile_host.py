@@ -13,15 +13,15 @@ from functools import cache
 import pytest
 
 from rigwright.host.channel import Schema
-from rigwright.serving import live
-from rigwright.serving.activation import activation, goal, goal_of, surplus
-from rigwright.serving.live import Served
-from tests.unit.samples import instance, rig
-from tests.unit.states import CONFIG, wanted
-from tests.unit.telling import told
+from rigwright.serving import observed
+from rigwright.serving.activation import find_surplus, goal_for, goal_of, plan_activation
+from rigwright.serving.observed import ObservedServing
+from tests.unit.channel_records import channel_lines_of
+from tests.unit.host_states import CONFIG, target_generation
+from tests.unit.samples import sample_instance, sample_rig
 from tests.unit.test_parsers import PARSERS
 
-RIG, AIM = rig(instance("chat")), wanted(rig(instance("chat")))
+RIG, AIM = sample_rig(sample_instance("chat")), target_generation(sample_rig(sample_instance("chat")))
 # A unit of ours, be it an instance's or a port's; what else is found is left alone or has a name that we never give.
 OURS = re.compile(r"rigwright[A-Za-z0-9:_.\\@-]*")
 PATH = re.compile(r"(/opt/rigwright/(engines/|tools-|cuda-)|/etc/rigwright/credentials/)[A-Za-z0-9._+-]+")
@@ -80,7 +80,7 @@ def manifest(pick: random.Random) -> str:
 
 
 @cache
-def taken(type_: Callable[[str], object]) -> tuple[str, ...]:
+def accepted_texts(type_: Callable[[str], object]) -> tuple[str, ...]:
     """What a type takes: plain and, where it can be had past it, nasty."""
     found = []
     for text in (*PLAIN, *NASTY, *(plain + nasty for plain in PLAIN for nasty in NASTY)):
@@ -95,19 +95,22 @@ def records(pick: random.Random, schema: Schema) -> list[str]:
     rows: list[tuple[str, ...]] = []
     for key, types in schema.items():
         for _ in range(pick.choices((1, 0, 2), (20, 1, 1))[0]):
-            row = [pick.choice(taken(one)) if pick.random() < 0.99 and taken(one) else value(pick) for one in types]
+            row = [
+                pick.choice(accepted_texts(one)) if pick.random() < 0.99 and accepted_texts(one) else value(pick)
+                for one in types
+            ]
             rows.append((key, "1", manifest(pick)) if key == "manifest" else (key, *row))
-    return told(rows)
+    return channel_lines_of(rows)
 
 
-def words(found: Served) -> Iterator[tuple[re.Pattern[str], str]]:
+def words(found: ObservedServing) -> Iterator[tuple[re.Pattern[str], str]]:
     """What a deploy would run there, word by word, each with what it may be."""
-    ways = [goal(found, AIM), *(goal_of(kept) for kept in found.generations)]
+    ways = [goal_for(found, AIM), *(goal_of(kept) for kept in found.generations)]
     for aim in ways:
-        if way := activation(found, CONFIG, aim):
-            for name in (*way.begun, *way.stop, *way.release, *way.leaving, *way.idle, *way.slices):
+        if way := plan_activation(found, CONFIG, aim):
+            for name in (*way.new_units, *way.stop, *way.release, *way.stopped_units, *way.idle, *way.slices):
                 yield OURS, name
-    gone = surplus(found, RIG, AIM, [])
+    gone = find_surplus(found, RIG, AIM, [])
     for path in gone.paths:
         yield PATH, path
 
@@ -118,13 +121,13 @@ def fuzz(rounds: int) -> int:
     for number in range(rounds):
         pick = random.Random(number)
         name = pick.choice([*PARSERS, *["served"] * len(PARSERS)])
-        parser, schema = (live.parse, live.SCHEMA) if name == "served" else PARSERS[name]
+        parser, schema = (observed.parse, observed.SCHEMA) if name == "served" else PARSERS[name]
         try:
             found = parser(records(pick, schema))
         except ValueError as error:
             assert str(error).isprintable(), (number, name)
             continue
-        if isinstance(found, Served):
+        if isinstance(found, ObservedServing):
             understood += 1
             for pattern, word in words(found):
                 assert pattern.fullmatch(word), (number, word)

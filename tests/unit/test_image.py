@@ -7,25 +7,25 @@ from pathlib import Path
 
 import pytest
 
-from bench.contest import Deployed, NotMeasured
-from lab.oci import File, image
+from bench.contest import Deployed, MeasurementFailed
+from lab.oci_images import LayerEntry, build_image
 from rigwright import toml
 from rigwright.engines.image import KIND
-from rigwright.engines.log import matching_cause
-from rigwright.host.systemd import Expanded
+from rigwright.engines.log_causes import find_cause
+from rigwright.host.systemd_syntax import ExpandedWord
 from rigwright.model.entry import Roots
-from rigwright.plan.desired import desired
-from rigwright.plan.preflight import refusals
-from rigwright.serving.units import unit
-from tests.unit.image_samples import IMAGE, made, rig, rows, served
-from tests.unit.samples import facts
+from rigwright.plan.plan_inputs import build_target_state
+from rigwright.plan.preflight import find_refusals
+from rigwright.serving.instance_units import build_unit
+from tests.unit.image_samples import IMAGE, image_instance, image_rig, image_rows, unpacked_image
+from tests.unit.samples import sample_facts
 
 NOW = 1_800_000_000
 
 
 def words(*cards: int, **changes: object) -> tuple[str, ...]:
-    one = rig(served(cards=cards, **changes))  # type: ignore[arg-type] # keys of its variant
-    return KIND.service(one, one.instances[0], made(one)).command
+    one = image_rig(image_instance(cards=cards, **changes))  # type: ignore[arg-type] # keys of its variant
+    return KIND.service(one, one.instances[0], unpacked_image(one)).command
 
 
 def options(found: tuple[str, ...], name: str) -> list[str]:
@@ -46,7 +46,7 @@ def test_an_instance_is_a_container_without_network_privileges_or_anything_to_wr
 
 def test_it_runs_as_a_user_that_only_the_host_knows() -> None:
     (user,) = [word for word in words(0) if word.startswith("--user=")]
-    assert (user, type(user)) == ("--user=${RW_OWNER}", Expanded)
+    assert (user, type(user)) == ("--user=${RW_OWNER}", ExpandedWord)
 
 
 def test_an_image_is_named_by_the_digest_of_its_configuration_alone() -> None:
@@ -87,18 +87,18 @@ def test_shared_memory_is_the_variants() -> None:
 
 
 def test_another_image_is_another_installation_and_another_cache() -> None:
-    one = rig(served())
-    other = image({"bin/one": File(b"another")})
-    moved = rig(served(), engine_artefacts={"vllm-image": rows(other)})
-    assert made(one).folder != made(moved).folder
-    caches = [KIND.service(box, box.instances[0], made(box)).cache for box in (one, moved)]
+    one = image_rig(image_instance())
+    other = build_image({"bin/one": LayerEntry(b"another")})
+    moved = image_rig(image_instance(), engine_artefacts={"vllm-image": image_rows(other)})
+    assert unpacked_image(one).folder != unpacked_image(moved).folder
+    caches = [KIND.service(box, box.instances[0], unpacked_image(box)).cache for box in (one, moved)]
     assert caches[0] != caches[1]
-    assert caches[0].endswith(f"{made(one).folder}-8.6")
+    assert caches[0].endswith(f"{unpacked_image(one).folder}-8.6")
 
 
 def test_the_unit_is_roots_and_its_limits_hold_for_all_that_is_in_it() -> None:
-    one = rig(served(cards=(0,)))
-    text = unit(one, one.instances[0], made(one), node=1).text.splitlines()
+    one = image_rig(image_instance(cards=(0,)))
+    text = build_unit(one, one.instances[0], unpacked_image(one), node=1).text.splitlines()
     assert {"Type=notify", "NotifyAccess=all", "Delegate=yes", "KillMode=control-group", "MemoryMax=90%"} <= {*text}
     assert {"NUMAPolicy=bind", "NUMAMask=1"} <= {*text}
     # systemd would give the unit's control group to a user, and podman would leave it
@@ -108,40 +108,40 @@ def test_the_unit_is_roots_and_its_limits_hold_for_all_that_is_in_it() -> None:
 
 
 def test_its_flags_are_judged_by_the_version_that_the_catalogue_says() -> None:
-    bad = served(flags={"num-scheduler-steps": 8, "swap-spce": 4})
+    bad = image_instance(flags={"num-scheduler-steps": 8, "swap-spce": 4})
     found = KIND.refusals(bad, Roots(), Path("/box"), frozenset({"8.6"}))
     assert any(line.startswith("flags.num-scheduler-steps") for line in found)
     assert any(line.startswith("flags.swap-spce") for line in found)
-    assert KIND.refusals(served(), Roots(), Path("/box"), frozenset({"8.6"})) == []
+    assert KIND.refusals(image_instance(), Roots(), Path("/box"), frozenset({"8.6"})) == []
 
 
 def test_what_has_to_be_fetched_and_unpacked_needs_its_room() -> None:
-    one = rig(served(cards=()))
-    large = [row.model_copy(update={"size": 10**12}) if row.name == "layer" else row for row in rows()]
-    box = rig(served(cards=()), engine_artefacts={"vllm-image": tuple(large)})
-    assert made(box).installed_kib > 50 * 1024 * 1024 > made(one).installed_kib
-    host = facts(os_id="debian", os_version="13")
-    found = refusals(desired(box, host), NOW)
+    one = image_rig(image_instance(cards=()))
+    large = [row.model_copy(update={"size": 10**12}) if row.name == "layer" else row for row in image_rows()]
+    box = image_rig(image_instance(cards=()), engine_artefacts={"vllm-image": tuple(large)})
+    assert unpacked_image(box).installed_kib > 50 * 1024 * 1024 > unpacked_image(one).installed_kib
+    host = sample_facts(os_id="debian", os_version="13")
+    found = find_refusals(build_target_state(box, host), NOW)
     assert any(line.startswith("/opt/rigwright has") for line in found)
     assert any(line.startswith("/srv/models has") for line in found)
 
 
 def test_a_container_is_not_measured_outside_of_its_unit() -> None:
-    box = rig(served())
-    with pytest.raises(NotMeasured, match="chat runs in a container"):
-        _ = Deployed(box, box.instances[0], made(box)).bare
+    box = image_rig(image_instance())
+    with pytest.raises(MeasurementFailed, match="chat runs in a container"):
+        _ = Deployed(box, box.instances[0], unpacked_image(box)).bare
 
 
 def test_what_podman_says_of_missing_cards_is_explained() -> None:
     said = "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=0"
-    cause = matching_cause(KIND.causes, said)
+    cause = find_cause(KIND.causes, said)
     assert cause
     assert "journalctl -u nvidia-cdi-refresh.service" in cause.text
 
 
 def test_podman_reads_settings_of_ours() -> None:
-    one = rig(served())
-    service = KIND.service(one, one.instances[0], made(one))
+    one = image_rig(image_instance())
+    service = KIND.service(one, one.instances[0], unpacked_image(one))
     name = service.environment["CONTAINERS_CONF"].rpartition("/")[2]
     found = toml.tomllib.loads(service.programs[name])["engine"]
     # its locks would else be shared with the operator's own podman
@@ -149,8 +149,8 @@ def test_podman_reads_settings_of_ours() -> None:
 
 
 def test_nothing_that_the_host_says_of_all_containers_is_said_of_these() -> None:
-    one = rig(served())
-    service = KIND.service(one, one.instances[0], made(one))
+    one = image_rig(image_instance())
+    service = KIND.service(one, one.instances[0], unpacked_image(one))
     name = service.environment["CONTAINERS_CONF"].rpartition("/")[2]
     found = toml.tomllib.loads(service.programs[name])
     # without a list podman looks where packages and operators leave programs that root then runs for each container
@@ -163,6 +163,6 @@ def test_nothing_that_the_host_says_of_all_containers_is_said_of_these() -> None
 
 
 def test_one_of_it_that_is_ended_for_its_memory_ends_all_of_it() -> None:
-    one = rig(served())
+    one = image_rig(image_instance())
     # of a unit that delegates its control group systemd would let the rest go on
-    assert "OOMPolicy=stop" in unit(one, one.instances[0], made(one)).text.splitlines()
+    assert "OOMPolicy=stop" in build_unit(one, one.instances[0], unpacked_image(one)).text.splitlines()

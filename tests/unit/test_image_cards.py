@@ -9,33 +9,33 @@ from typing import Any
 import pytest
 
 from rigwright import toml
-from rigwright.declaration.containers import refuse_uncontained
+from rigwright.declaration.container_packages import refuse_without_cdi
 from rigwright.engines import kinds
 from rigwright.engines.image import KIND
-from rigwright.model.containers.tables import REFRESH_UNIT, SPEC
+from rigwright.model.containers.archive_tables import CDI_SPEC, REFRESH_UNIT
 from rigwright.model.entry import RigEntry
-from rigwright.serving.units import unit
-from tests.unit.image_samples import made, rig, served
-from tests.unit.samples import Box
+from rigwright.serving.instance_units import build_unit
+from tests.unit.image_samples import image_instance, image_rig, unpacked_image
+from tests.unit.samples import OperatorFolder
 
 
-def refused(containers: dict[str, Any] | None, cards: tuple[int, ...] = (0,)) -> list[tuple[str, str]]:
+def container_refusals(containers: dict[str, Any] | None, cards: tuple[int, ...] = (0,)) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     entry = RigEntry.model_validate({"containers": containers} if containers else {})
-    refuse_uncontained([served(cards=cards)], entry, lambda *said: found.append(said))
+    refuse_without_cdi([image_instance(cards=cards)], entry, lambda *said: found.append(said))
     return found
 
 
 def test_cards_without_what_brings_their_spec_are_refused_with_the_cure() -> None:
-    ((key, text),) = refused(None)
+    ((key, text),) = container_refusals(None)
     assert key == "instances.chat.variant"
     assert text.startswith("image/sample: ")
     assert 'declare "containers": {"engines": ["podman"]}, or "docker" if' in text
 
 
-def test_it_is_refused_while_the_inventory_loads(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_refused_while_the_inventory_loads(box: OperatorFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(kinds()["llama.cpp"]), "contained_by", "podman")
-    (line,) = box.refusal()
+    (line,) = box.refusal_lines()
     assert line.startswith(f"{box.inventory}: box.instances.")
     assert '"containers": {"engines": ["podman"]}' in line
 
@@ -43,18 +43,18 @@ def test_it_is_refused_while_the_inventory_loads(box: Box, monkeypatch: pytest.M
 @pytest.mark.parametrize("engines", [["podman"], ["docker"], ["docker", "podman"]])
 def test_with_containers_of_either_kind_it_is_fine(engines: list[str]) -> None:
     # the toolkit comes with each
-    assert refused({"engines": engines}) == []
+    assert container_refusals({"engines": engines}) == []
 
 
 def test_an_instance_without_cards_needs_none_of_it() -> None:
-    assert refused(None, cards=()) == []
+    assert container_refusals(None, cards=()) == []
     assert REFRESH_UNIT not in text(cards=())
-    assert SPEC not in text(cards=())
+    assert CDI_SPEC not in text(cards=())
 
 
 def text(cards: tuple[int, ...] = (0,)) -> str:
-    one = rig(served(cards=cards))
-    return unit(one, one.instances[0], made(one)).text
+    one = image_rig(image_instance(cards=cards))
+    return build_unit(one, one.instances[0], unpacked_image(one)).text
 
 
 def test_its_unit_starts_the_refresh_of_the_spec_and_waits_for_it() -> None:
@@ -67,20 +67,20 @@ def test_its_unit_starts_the_refresh_of_the_spec_and_waits_for_it() -> None:
 
 def test_the_program_before_it_is_told_which_file_to_wait_for() -> None:
     (line,) = [line for line in text().splitlines() if " make /run/" in line]
-    assert line.endswith(f" {SPEC}")
+    assert line.endswith(f" {CDI_SPEC}")
 
 
 def test_podman_reads_the_spec_that_follows_the_driver_and_none_that_somebody_has_written() -> None:
-    one = rig(served())
-    service = KIND.service(one, one.instances[0], made(one))
+    one = image_rig(image_instance())
+    service = KIND.service(one, one.instances[0], unpacked_image(one))
     settings = service.programs[Path(service.environment["CONTAINERS_CONF"]).name]
-    assert toml.tomllib.loads(settings)["engine"]["cdi_spec_dirs"] == [str(Path(SPEC).parent)]
+    assert toml.tomllib.loads(settings)["engine"]["cdi_spec_dirs"] == [str(Path(CDI_SPEC).parent)]
 
 
 def test_a_start_that_waits_for_the_spec_says_why() -> None:
     (cause,) = [
         one
         for one in KIND.causes
-        if re.search(one.pattern, f"waits for {SPEC}, by which the container finds its cards")
+        if re.search(one.pattern, f"waits for {CDI_SPEC}, by which the container finds its cards")
     ]
     assert REFRESH_UNIT in cause.text

@@ -14,19 +14,19 @@ from typing import Any, cast
 import pytest
 
 from checks import test_images
+from checks.survey.answers import SurveyAnswers
 from checks.survey.host import images as looking
-from checks.survey.images import IMAGES, Container, Images, Seen
+from checks.survey.images import IMAGES, Images, ObservedMount, RunningContainer
 from checks.survey.kernel import KERNEL, BusDisplay
-from checks.survey.processes import PROCESSES, Process
-from checks.survey.taken import Survey
+from checks.survey.processes import PROCESSES, KernelProcess
 from rigwright.engines.image import KIND
-from tests.unit.checking import red_of
-from tests.unit.image_samples import made, rig, served
+from tests.unit.check_runner import red_checks
+from tests.unit.image_samples import image_instance, image_rig, unpacked_image
 
-BOX = rig(served(cards=(0, 1), tensor_parallel_size=2))
+BOX = image_rig(image_instance(cards=(0, 1), tensor_parallel_size=2))
 (INSTANCE,) = BOX.instances
-SERVICE = KIND.service(BOX, INSTANCE, made(BOX))
-DECLARED = cast("test_images.Container", SERVICE.container)
+SERVICE = KIND.service(BOX, INSTANCE, unpacked_image(BOX))
+DECLARED = cast("test_images.RunningContainer", SERVICE.container)
 UID = 990
 GROUP = f"/rigwright.slice/{INSTANCE.slice}/{INSTANCE.unit}"
 PAYLOAD = f"{GROUP}/libpod-payload-0"
@@ -38,17 +38,17 @@ NO_CAPABILITIES = dict.fromkeys(("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb
 STATUS = {"Uid": f"{UID}\t" * 4, "Gid": f"{UID}\t" * 4, "Groups": f"{UID} ", "NoNewPrivs": "1", "Seccomp": "2"}
 
 
-def process(pid: int, group: str, words: tuple[str, ...] = (), **changes: Any) -> Process:
+def process(pid: int, group: str, words: tuple[str, ...] = (), **changes: Any) -> KernelProcess:
     """One, as it is to be."""
     given = {"status": {**STATUS, **NO_CAPABILITIES}, "spaces": OWN, "exe": "/usr/bin/python3", "code": []} | changes
     given_to_it = {**DECLARED.environment, "A": "b", "container": "podman", "HOSTNAME": "x"}
     given_to_it |= {"NVIDIA_VISIBLE_DEVICES": "void", "NVIDIA_CTK_LIBCUDA_DIR": "/usr/lib"}
     variables = [f"{name}={value}" for name, value in given_to_it.items()]
     more = {"limits": {}, "oom": 0, "threads": [], "ioprio": 0, "variables": variables}
-    return Process(pid=pid, words=list(words), group=group, **{**more, **given})
+    return KernelProcess(pid=pid, words=list(words), group=group, **{**more, **given})
 
 
-def mounts() -> list[Seen]:
+def mounts() -> list[ObservedMount]:
     """What a container sees."""
     found = [saw(one.target, "ext4", one.writable, one.source) for one in DECLARED.mounts]
     found += [saw("/", "overlay", False, "/"), saw("/proc", "proc", True, "/"), saw("/dev", "tmpfs", True, "/")]
@@ -58,11 +58,11 @@ def mounts() -> list[Seen]:
     return [*found, saw("/usr/lib/x86_64-linux-gnu/libcuda.so.580.1", "ext4", False, "/usr/lib/libcuda.so.580.1")]
 
 
-def saw(target: str, kind: str, writable: bool, root: str, hosts: bool = False) -> Seen:
-    return Seen(target, kind, writable, root, hosts)
+def saw(target: str, kind: str, writable: bool, root: str, hosts: bool = False) -> ObservedMount:
+    return ObservedMount(target, kind, writable, root, hosts)
 
 
-FOUND = Container(
+FOUND = RunningContainer(
     first=10,
     group=PAYLOAD,
     mounts=mounts(),
@@ -84,10 +84,10 @@ ENGINE = process(10, PAYLOAD, DECLARED.command)
 CONMON = process(9, f"{GROUP}/runtime", exe="/usr/bin/conmon", spaces=SPACES, code=["file /usr/bin/conmon"])
 
 
-def told(
-    found: Container = FOUND,
-    engine: Process = ENGINE,
-    conmon: Process = CONMON,
+def image_red_checks(
+    found: RunningContainer = FOUND,
+    engine: KernelProcess = ENGINE,
+    conmon: KernelProcess = CONMON,
     code: dict[str, str] | None = None,
     beside: tuple[str, ...] = (),
 ) -> dict[str, str]:
@@ -101,115 +101,169 @@ def told(
         KERNEL.name: SimpleNamespace(cards=DISPLAYS),
         "accounts": SimpleNamespace(user=lambda name: SimpleNamespace(uid=UID, gid=UID)),
     }
-    survey = cast("Survey", SimpleNamespace(read=lambda section: seen[section.name]))
+    survey = cast("SurveyAnswers", SimpleNamespace(read=lambda section: seen[section.name]))
     given = {"rig": BOX, "contained": INSTANCE, "declared": DECLARED, "found": found, "within": [engine]}
-    return red_of(test_images, survey, restart="restart it", **given)
+    return red_checks(test_images, survey, restart="restart it", **given)
 
 
 def test_a_container_as_it_is_declared_is_green() -> None:
-    assert told() == {}
+    assert image_red_checks() == {}
 
 
-def without(name: str) -> Process:
+def without(name: str) -> KernelProcess:
     return replace(ENGINE, variables=[one for one in ENGINE.variables if not one.startswith(f"{name}=")])
 
 
-def with_variable(name: str, value: str) -> Process:
+def with_variable(name: str, value: str) -> KernelProcess:
     return replace(without(name), variables=[*without(name).variables, f"{name}={value}"])
 
 
-def with_status(**changes: str) -> Process:
+def with_status(**changes: str) -> KernelProcess:
     return replace(ENGINE, status={**ENGINE.status, **changes})
 
 
-def seeing(*more: Seen) -> Container:
+def seeing(*more: ObservedMount) -> RunningContainer:
     return replace(FOUND, mounts=[*FOUND.mounts, *more])
 
 
 WRONG: dict[str, tuple[Callable[[], dict[str, str]], str, str]] = {
-    "another layer": (lambda: told(replace(FOUND, layers=["/opt/x"])), "I01", "/opt/x, none of /opt/store"),
-    "layers in another order": (lambda: told(replace(FOUND, layers=LAYERS[::-1])), "I01", "expected the layers"),
-    "an image that the store has not": (lambda: told(replace(FOUND, locked=[])), "I01", "image not in the store"),
-    "another word": (lambda: told(engine=replace(ENGINE, words=["sh"])), "I02", "found sh"),
-    "a variable less": (lambda: told(engine=without("VLLM_HOST_IP")), "I02", "VLLM_HOST_IP unset, not 127.0.0.1"),
+    "another layer": (lambda: image_red_checks(replace(FOUND, layers=["/opt/x"])), "I01", "/opt/x, none of /opt/store"),
+    "layers in another order": (
+        lambda: image_red_checks(replace(FOUND, layers=LAYERS[::-1])),
+        "I01",
+        "expected the layers",
+    ),
+    "an image that the store has not": (
+        lambda: image_red_checks(replace(FOUND, locked=[])),
+        "I01",
+        "image not in the store",
+    ),
+    "another word": (lambda: image_red_checks(engine=replace(ENGINE, words=["sh"])), "I02", "found sh"),
+    "a variable less": (
+        lambda: image_red_checks(engine=without("VLLM_HOST_IP")),
+        "I02",
+        "VLLM_HOST_IP unset, not 127.0.0.1",
+    ),
     "a declared variable, as a spec says it": (
-        lambda: told(engine=with_variable("VLLM_HOST_IP", "1.2.3.4")),
+        lambda: image_red_checks(engine=with_variable("VLLM_HOST_IP", "1.2.3.4")),
         "I02",
         "VLLM_HOST_IP 1.2.3.4, not 127.0.0.1",
     ),
     "other cards than the spec says": (
-        lambda: told(engine=with_variable("NVIDIA_VISIBLE_DEVICES", "3")),
+        lambda: image_red_checks(engine=with_variable("NVIDIA_VISIBLE_DEVICES", "3")),
         "I02",
         "NVIDIA_VISIBLE_DEVICES 3, not all",
     ),
     "void, which no spec says": (
-        lambda: told(replace(FOUND, brought=[]), engine=with_variable("NVIDIA_VISIBLE_DEVICES", "void")),
+        lambda: image_red_checks(replace(FOUND, brought=[]), engine=with_variable("NVIDIA_VISIBLE_DEVICES", "void")),
         "I02",
         "NVIDIA_VISIBLE_DEVICES void, not all",
     ),
-    "the image's variable gone": (lambda: told(engine=without("A")), "I02", "A unset, not b"),
+    "the image's variable gone": (lambda: image_red_checks(engine=without("A")), "I02", "A unset, not b"),
     "a variable more": (
-        lambda: told(engine=replace(ENGINE, variables=[*ENGINE.variables, "LD_PRELOAD=/x"])),
+        lambda: image_red_checks(engine=replace(ENGINE, variables=[*ENGINE.variables, "LD_PRELOAD=/x"])),
         "I02",
         "the variable LD_PRELOAD",
     ),
-    "root": (lambda: told(engine=with_status(Uid="0\t0\t0\t0")), "I03", "the user ids 0 0 0 0"),
-    "a group more": (lambda: told(engine=with_status(Groups="990 44")), "I03", "44"),
-    "no group": (lambda: told(engine=with_status(Groups="", Gid="0\t0\t0\t0")), "I03", "the groups 0 0 0 0"),
-    "a capability": (lambda: told(engine=with_status(CapEff="0000000000200000")), "I03", "CapEff 0000000000200000"),
-    "new privileges": (lambda: told(engine=with_status(NoNewPrivs="0")), "I03", "the right to gain privileges"),
-    "every call": (lambda: told(engine=with_status(Seccomp="0")), "I03", "every system call"),
-    "a folder of the host's": (lambda: told(seeing(saw("/mnt", "ext4", False, "/etc"))), "I04", "/etc at /mnt"),
-    "a tmpfs over one of the image's": (lambda: told(seeing(saw("/app", "tmpfs", True, "/"))), "I04", "/ at /app"),
+    "root": (lambda: image_red_checks(engine=with_status(Uid="0\t0\t0\t0")), "I03", "the user ids 0 0 0 0"),
+    "a group more": (lambda: image_red_checks(engine=with_status(Groups="990 44")), "I03", "44"),
+    "no group": (
+        lambda: image_red_checks(engine=with_status(Groups="", Gid="0\t0\t0\t0")),
+        "I03",
+        "the groups 0 0 0 0",
+    ),
+    "a capability": (
+        lambda: image_red_checks(engine=with_status(CapEff="0000000000200000")),
+        "I03",
+        "CapEff 0000000000200000",
+    ),
+    "new privileges": (
+        lambda: image_red_checks(engine=with_status(NoNewPrivs="0")),
+        "I03",
+        "the right to gain privileges",
+    ),
+    "every call": (lambda: image_red_checks(engine=with_status(Seccomp="0")), "I03", "every system call"),
+    "a folder of the host's": (
+        lambda: image_red_checks(seeing(saw("/mnt", "ext4", False, "/etc"))),
+        "I04",
+        "/etc at /mnt",
+    ),
+    "a tmpfs over one of the image's": (
+        lambda: image_red_checks(seeing(saw("/app", "tmpfs", True, "/"))),
+        "I04",
+        "/ at /app",
+    ),
     "the host's own sockets": (
-        lambda: told(seeing(saw("/run", "tmpfs", True, "/", hosts=True))),
+        lambda: image_red_checks(seeing(saw("/run", "tmpfs", True, "/", hosts=True))),
         "I04",
         "the host's own tmpfs at /run",
     ),
     "other weights": (
-        lambda: told(replace(FOUND, elsewhere=["/srv/m"])),
+        lambda: image_red_checks(replace(FOUND, elsewhere=["/srv/m"])),
         "I04",
         "something other than the host's at /srv/m",
     ),
     "weights away": (
-        lambda: told(replace(FOUND, mounts=[one for one in FOUND.mounts if "/srv/models" not in one.target])),
+        lambda: image_red_checks(
+            replace(FOUND, mounts=[one for one in FOUND.mounts if "/srv/models" not in one.target])
+        ),
         "I04",
         "nothing mounted at /srv/models",
     ),
     "weights that it may write to": (
-        lambda: told(replace(FOUND, mounts=[replace(one, writable=True) for one in FOUND.mounts])),
+        lambda: image_red_checks(replace(FOUND, mounts=[replace(one, writable=True) for one in FOUND.mounts])),
         "I04",
         ", writable",
     ),
     "a writable root": (
-        lambda: told(replace(FOUND, mounts=[saw("/", "overlay", True, "/"), *mounts()])),
+        lambda: image_red_checks(replace(FOUND, mounts=[saw("/", "overlay", True, "/"), *mounts()])),
         "I04",
         "a root that is overlay, writable",
     ),
-    "the host's network": (lambda: told(engine=replace(ENGINE, spaces={**OWN, "net": "net:[1]"})), "I05", "net"),
-    "an interface": (lambda: told(replace(FOUND, interfaces=["lo", "eth0"])), "I05", "the interface eth0"),
-    "a disk": (lambda: told(replace(FOUND, devices=[*FOUND.devices, "/dev/sda"])), "I06", "/dev/sda"),
-    "a card less": (lambda: told(replace(FOUND, devices=CARDS[1:])), "I06", "none of /dev/nvidia0"),
+    "the host's network": (
+        lambda: image_red_checks(engine=replace(ENGINE, spaces={**OWN, "net": "net:[1]"})),
+        "I05",
+        "net",
+    ),
+    "an interface": (lambda: image_red_checks(replace(FOUND, interfaces=["lo", "eth0"])), "I05", "the interface eth0"),
+    "a disk": (lambda: image_red_checks(replace(FOUND, devices=[*FOUND.devices, "/dev/sda"])), "I06", "/dev/sda"),
+    "a card less": (lambda: image_red_checks(replace(FOUND, devices=CARDS[1:])), "I06", "none of /dev/nvidia0"),
     "what renders on another's card": (
-        lambda: told(replace(FOUND, devices=[*FOUND.devices, "/dev/dri/renderD131"])),
+        lambda: image_red_checks(replace(FOUND, devices=[*FOUND.devices, "/dev/dri/renderD131"])),
         "I06",
         "/dev/dri/renderD131",
     ),
-    "another's card": (lambda: told(replace(FOUND, devices=[*FOUND.devices, "/dev/nvidia3"])), "I06", "/dev/nvidia3"),
+    "another's card": (
+        lambda: image_red_checks(replace(FOUND, devices=[*FOUND.devices, "/dev/nvidia3"])),
+        "I06",
+        "/dev/nvidia3",
+    ),
     "another's card instead of its own": (
-        lambda: told(replace(FOUND, devices=["/dev/nvidia3", *CARDS[1:]])),
+        lambda: image_red_checks(replace(FOUND, devices=["/dev/nvidia3", *CARDS[1:]])),
         "I06",
         "/dev/nvidia3; none of /dev/nvidia0",
     ),
     "a disk under another name": (
-        lambda: told(replace(FOUND, forged=["/dev/null"])),
+        lambda: image_red_checks(replace(FOUND, forged=["/dev/null"])),
         "I06",
         "/dev/null, which is another device",
     ),
-    "another conmon": (lambda: told(conmon=replace(CONMON, exe="/usr/local/bin/conmon")), "I07", "/usr/local/bin"),
-    "a changed conmon": (lambda: told(code={"/usr/bin/conmon": "is not its package's"}), "I07", "/usr/bin/conmon in"),
-    "code of no file": (lambda: told(conmon=replace(CONMON, code=["deleted /x"])), "I07", "/x in /usr/bin/conmon"),
-    "another container": (lambda: told(beside=("/rigwright.slice/x",)), "I08", "/rigwright.slice/x"),
+    "another conmon": (
+        lambda: image_red_checks(conmon=replace(CONMON, exe="/usr/local/bin/conmon")),
+        "I07",
+        "/usr/local/bin",
+    ),
+    "a changed conmon": (
+        lambda: image_red_checks(code={"/usr/bin/conmon": "is not its package's"}),
+        "I07",
+        "/usr/bin/conmon in",
+    ),
+    "code of no file": (
+        lambda: image_red_checks(conmon=replace(CONMON, code=["deleted /x"])),
+        "I07",
+        "/x in /usr/bin/conmon",
+    ),
+    "another container": (lambda: image_red_checks(beside=("/rigwright.slice/x",)), "I08", "/rigwright.slice/x"),
 }
 
 
@@ -222,7 +276,7 @@ def test_what_is_not_as_declared_is_one_red_check(what: str) -> None:
 
 
 def test_what_renders_on_its_own_cards_is_its_too() -> None:
-    assert told(replace(FOUND, devices=[*FOUND.devices, "/dev/dri/card0", "/dev/dri/renderD129"])) == {}
+    assert image_red_checks(replace(FOUND, devices=[*FOUND.devices, "/dev/dri/card0", "/dev/dri/renderD129"])) == {}
 
 
 def store(folder: Path, image: str = "i" * 64) -> Path:
@@ -293,8 +347,8 @@ def test_what_a_spec_gives_is_read_as_the_toolkit_writes_it(tmp_path: Path) -> N
         "  hooks:\n  - args:\n    - nvidia-cdi-hook\n    - --folder=/usr/lib\n"
     )
     found = ["NVIDIA_CTK_LIBCUDA_DIR=/usr/lib", "NVIDIA_VISIBLE_DEVICES=void"]
-    assert looking._brought(str(spec)) == found
-    assert looking._brought("") == looking._brought(str(tmp_path / "gone")) == []
+    assert looking._cdi_variables(str(spec)) == found
+    assert looking._cdi_variables("") == looking._cdi_variables(str(tmp_path / "gone")) == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="device files are root's to make")
@@ -317,7 +371,7 @@ def test_who_runs_in_no_container_has_none(tmp_path: Path) -> None:
     )
     assert said["units"]["x.service"]["first"] == 0  # type: ignore[index]
     assert said["beside"] == [str(tmp_path / "folders/old")]
-    assert Survey({"images": {"told": said}}).read(IMAGES).units["x.service"].variables == ["A=b"]
+    assert SurveyAnswers({"images": {"told": said}}).read(IMAGES).units["x.service"].variables == ["A=b"]
 
 
 def test_crun_leaves_a_container_in_its_units_own_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from checks.survey.processes import PROCESSES
-from checks.survey.section import Scene
+from checks.survey.section import SurveyScope
 from rigwright.engines.image import KIND, bundle
 from rigwright.engines.image.bundle import Unfit, calls, configuration, edits, image
-from rigwright.engines.image.run import service
-from rigwright.plan.desired import desired
-from rigwright.plan.facts import lacking, packages
-from rigwright.plan.preflight import refusals
-from rigwright.serving.units import unit
-from tests.unit.image_samples import ENGINE, made, rig, served
-from tests.unit.samples import facts
+from rigwright.engines.image.run import image_service
+from rigwright.plan.host_facts import find_missing_host_packages, required_packages
+from rigwright.plan.plan_inputs import build_target_state
+from rigwright.plan.preflight import find_refusals
+from rigwright.serving.instance_units import build_unit
+from tests.unit.image_samples import ENGINE, image_instance, image_rig, unpacked_image
+from tests.unit.samples import sample_facts
 
 OLDER = ["debian 12", "ubuntu 22.04", "ubuntu 24.04"]
 FOLDER = "/run/rigwright/containers/chat"
@@ -63,41 +63,41 @@ PROFILE = {
 
 
 def started(*cards: int) -> Any:
-    box = rig(served(cards=cards))
-    return service(box, box.instances[0], replace(made(box), by="crun"))
+    box = image_rig(image_instance(cards=cards))
+    return image_service(box, box.instances[0], replace(unpacked_image(box), by="crun"))
 
 
 def lines(*cards: int) -> list[str]:
-    box = rig(served(cards=cards))
-    return unit(box, box.instances[0], replace(made(box), by="crun")).text.splitlines()
+    box = image_rig(image_instance(cards=cards))
+    return build_unit(box, box.instances[0], replace(unpacked_image(box), by="crun")).text.splitlines()
 
 
-def declared(*cards: int) -> dict[str, Any]:
+def container_entry(*cards: int) -> dict[str, Any]:
     """As `bundle.py` reads it."""
     (text,) = [text for name, text in started(*cards).programs.items() if name.endswith(".json")]
     found: dict[str, Any] = json.loads(text)
     return found
 
 
-def written(*cards: int, **said: Any) -> dict[str, Any]:
+def crun_config(*cards: int, **said: Any) -> dict[str, Any]:
     """What crun reads."""
-    one = declared(*cards)
+    one = container_entry(*cards)
     return configuration(one, said, (990, 991), calls(PROFILE), edits(SPEC, one["devices"]) if cards else [])
 
 
 @pytest.mark.parametrize("system", OLDER)
 def test_where_podman_is_too_old_it_is_not_brought_and_crun_starts_containers(system: str) -> None:
     name, _, release = system.partition(" ")
-    box, host = rig(served(cards=())), facts(os_id=name, os_version=release)
-    assert {*packages(box, host.system)} & {"crun", "podman", "skopeo"} == {"crun", "skopeo"}
+    box, host = image_rig(image_instance(cards=())), sample_facts(os_id=name, os_version=release)
+    assert {*required_packages(box, host.system)} & {"crun", "podman", "skopeo"} == {"crun", "skopeo"}
     assert KIND.installation(box, "vllm-image", ENGINE, host).by == "crun"  # type: ignore[attr-defined]
-    assert not any("podman" in line for line in refusals(desired(box, host), host.clock))
-    assert lacking(box, replace(host, missing_packages=("podman", "crun"))) == ("crun",)
+    assert not any("podman" in line for line in find_refusals(build_target_state(box, host), host.clock))
+    assert find_missing_host_packages(box, replace(host, missing_packages=("podman", "crun"))) == ("crun",)
 
 
 def test_elsewhere_podman_does_and_the_image_is_the_same() -> None:
-    box, host = rig(served(cards=())), facts(os_id="debian", os_version="13")
-    assert "podman" in packages(box, host.system)
+    box, host = image_rig(image_instance(cards=())), sample_facts(os_id="debian", os_version="13")
+    assert "podman" in required_packages(box, host.system)
     newer, older = (KIND.installation(box, "vllm-image", ENGINE, one) for one in (host, replace(host, os_version="12")))
     assert newer.by == "podman"  # type: ignore[attr-defined]
     assert newer.folder == older.folder
@@ -114,8 +114,8 @@ def test_its_process_is_the_units_own_in_the_units_own_group() -> None:
 
 
 def test_its_unit_is_looked_at_as_any_other() -> None:
-    box = rig(served(cards=()))
-    asked = PROCESSES.asks(Scene(box, desired(box, facts(os_id="debian", os_version="12"))))
+    box = image_rig(image_instance(cards=()))
+    asked = PROCESSES.asks(SurveyScope(box, build_target_state(box, sample_facts(os_id="debian", os_version="12"))))
     assert asked["units"]["rigwright-chat.service"][0] == "/usr/bin/crun"  # type: ignore[index] # what is asked
 
 
@@ -129,7 +129,7 @@ def test_who_has_cards_may_open_those_and_has_their_spec_written_before_each_sta
 
 
 def test_its_user_has_no_privilege_and_its_root_is_read_only() -> None:
-    found = written()
+    found = crun_config()
     assert found["root"] == {"path": f"{FOLDER}/root", "readonly": True}
     process = found["process"]
     assert (process["user"], process["capabilities"]) == ({"uid": 990, "gid": 991, "umask": 0o007}, {})
@@ -139,9 +139,9 @@ def test_its_user_has_no_privilege_and_its_root_is_read_only() -> None:
 
 
 def test_it_runs_what_podman_would_and_sees_and_writes_to_the_same() -> None:
-    one = served(cards=())
-    words = KIND.service(rig(one), one, made(rig(one))).command
-    found = written()
+    one = image_instance(cards=())
+    words = KIND.service(image_rig(one), one, unpacked_image(image_rig(one))).command
+    found = crun_config()
     assert tuple(found["process"]["args"][1:]) == words[words.index("-I") :]
     volumes = [word.removeprefix("--volume=").split(":") for word in words if word.startswith("--volume=")]
     mounts = {mount["destination"]: mount for mount in found["mounts"]}
@@ -156,19 +156,19 @@ def test_it_runs_what_podman_would_and_sees_and_writes_to_the_same() -> None:
 
 def test_variables_are_the_images_then_its_cards_and_then_the_declared_ones() -> None:
     given = dict(
-        line.split("=", 1) for line in written(0, Env=["PATH=/own", "NVIDIA_VISIBLE_DEVICES=all"])["process"]["env"]
+        line.split("=", 1) for line in crun_config(0, Env=["PATH=/own", "NVIDIA_VISIBLE_DEVICES=all"])["process"]["env"]
     )
     assert (given["PATH"], given["NVIDIA_VISIBLE_DEVICES"], given["VLLM_HOST_IP"]) == ("/own", "void", "127.0.0.1")
-    assert "PATH=/usr/local/sbin" in " ".join(written()["process"]["env"])
-    assert (written(WorkingDir="/work")["process"]["cwd"], written()["process"]["cwd"]) == ("/work", "/")
+    assert "PATH=/usr/local/sbin" in " ".join(crun_config()["process"]["env"])
+    assert (crun_config(WorkingDir="/work")["process"]["cwd"], crun_config()["process"]["cwd"]) == ("/work", "/")
 
 
 def test_what_an_image_says_of_variables_and_is_none_is_left_out() -> None:
-    assert written(Env=["nothing", ""])["process"]["env"] == written()["process"]["env"]
+    assert crun_config(Env=["nothing", ""])["process"]["env"] == crun_config()["process"]["env"]
 
 
 def test_cards_bring_what_their_spec_says_and_no_group() -> None:
-    found = written(0)
+    found = crun_config(0)
     nodes = {node["path"]: (node["type"], node["major"], node["minor"]) for node in found["linux"]["devices"]}
     assert nodes == {"/dev/nvidiactl": ("c", 1, 5), CARD: ("c", 1, 3)}
     hook = {"path": "/usr/bin/nvidia-cdi-hook", "args": ["nvidia-cdi-hook", "x"]}
@@ -182,7 +182,7 @@ def test_a_card_that_is_not_there_is_said_in_words_that_are_explained() -> None:
     with pytest.raises(Unfit) as missing:
         edits(SPEC, ["nvidia.com/gpu=7"])
     with pytest.raises(Unfit) as gone:
-        configuration(declared(), {}, (990, 990), {}, edits(SPEC, ["nvidia.com/gpu=1"]))
+        configuration(container_entry(), {}, (990, 990), {}, edits(SPEC, ["nvidia.com/gpu=1"]))
     for said in (missing, gone):
         assert [one for one in KIND.causes if re.search(one.pattern, str(said.value))]
 
@@ -231,5 +231,5 @@ def test_its_user_has_a_name_in_it() -> None:
     found = bundle.accounts("rigwright-chat", (990, 991))
     assert found["passwd"].splitlines()[1].startswith("rigwright-chat:x:990:991:")
     assert found["group"].splitlines()[1] == "rigwright-chat:x:991:"
-    mounts = {one["destination"]: one["source"] for one in written()["mounts"]}
+    mounts = {one["destination"]: one["source"] for one in crun_config()["mounts"]}
     assert mounts["/etc/passwd"] == f"{FOLDER}/passwd"

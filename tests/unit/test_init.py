@@ -13,44 +13,44 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-import roles.contact
+import roles.host_key_probe
 import roles.survey
 from cli import main
 from cli.init import init as init_verb
-from rigwright.declaration.host_key import parse
-from rigwright.host.basics import Listener
-from rigwright.survey.findings import Survey
-from roles.contact import Contact
-from tests.unit.samples import Box
+from rigwright.declaration.host_key import parse_host_key
+from rigwright.host.basics import ListeningSocket
+from rigwright.survey.box_survey import BoxSurvey
+from roles.host_key_probe import ProbedHostKey
+from tests.unit.samples import OperatorFolder
 from tests.unit.test_suggest import OPEN_LOCK
 from tests.unit.test_survey import capture
 
 init_module = sys.modules["cli.init"]  # the package has the command under the module's name
 Init = Callable[..., Result]
-KEY = parse("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f")
+KEY = parse_host_key("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f")
 
 
-def known(name: str, data: object) -> Contact:
+def add_known_host(name: str, data: object) -> ProbedHostKey:
     """A host that known_hosts knows."""
-    return Contact(KEY, KEY)
+    return ProbedHostKey(KEY, KEY)
 
 
 @pytest.fixture
-def looked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[str, object], bool]]:
+def surveyed_connections(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[str, object], bool]]:
     """Every connection that was asked for; each finds the box that serves already."""
     seen: list[tuple[dict[str, object], bool]] = []
 
-    def look(name: str, connection: dict[str, object], *, sudo: bool) -> Survey:
+    def look(name: str, connection: dict[str, object], *, sudo: bool) -> BoxSurvey:
         seen.append((connection, sudo))
         return capture("two-sockets")
 
-    monkeypatch.setattr(roles.survey, "look", look)
-    monkeypatch.setattr(roles.contact, "meet", known)
+    monkeypatch.setattr(roles.survey, "survey_host", look)
+    monkeypatch.setattr(roles.host_key_probe, "probe_host_key", add_known_host)
     return seen
 
 
 @pytest.fixture
-def init(box: Box, monkeypatch: pytest.MonkeyPatch) -> Init:
+def init(box: OperatorFolder, monkeypatch: pytest.MonkeyPatch) -> Init:
     box.write("locks/box.lock.toml", OPEN_LOCK)
     box.write("key", "-----BEGIN OPENSSH PRIVATE KEY-----\n").chmod(0o600)
     monkeypatch.chdir(box.folder)
@@ -62,7 +62,7 @@ def init(box: Box, monkeypatch: pytest.MonkeyPatch) -> Init:
     return run
 
 
-def declared(path: Path) -> dict[str, Any]:
+def load_written(path: Path) -> dict[str, Any]:
     ((_, data),) = runpy.run_path(str(path))["rigs"]
     return data
 
@@ -98,21 +98,21 @@ def declared(path: Path) -> dict[str, Any]:
     ],
 )
 def test_what_is_wrong_is_refused_in_one_line_before_connecting(
-    init: Init, looked: list[object], words: list[str], said: str
+    init: Init, surveyed_connections: list[object], words: list[str], said: str
 ) -> None:
     done = init(*words)
-    assert (done.exit_code, looked) == (2, []), done.output
+    assert (done.exit_code, surveyed_connections) == (2, []), done.output
     assert said in done.output
     assert done.output.startswith("Error: ")
     assert done.output.count("\n") == 1
 
 
 def test_a_mistake_in_the_catalogue_beside_the_inventory_is_said_before_connecting(
-    init: Init, looked: list[object], box: Box
+    init: Init, surveyed_connections: list[object], box: OperatorFolder
 ) -> None:
     box.write("catalog/box.toml", "[crads]\n")
     done = init("ops@box")
-    assert (done.exit_code, looked) == (2, [])
+    assert (done.exit_code, surveyed_connections) == (2, [])
     assert 'did you mean "cards"?' in done.output
 
 
@@ -128,8 +128,8 @@ def test_a_mistake_in_the_catalogue_beside_the_inventory_is_said_before_connecti
 )
 def test_a_target_becomes_the_connection_that_is_used_and_written(
     init: Init,
-    looked: list[object],
-    box: Box,
+    surveyed_connections: list[object],
+    box: OperatorFolder,
     target: str,
     options: list[str],
     keys: dict[str, object],
@@ -138,15 +138,15 @@ def test_a_target_becomes_the_connection_that_is_used_and_written(
     done = init(target, "--output", "made.py", *options)
     assert done.exit_code == 0, done.output
     keys["ssh_host_key"] = str(KEY)
-    assert looked == [(keys, sudo)]
-    data = declared(box.folder / "made.py")
+    assert surveyed_connections == [(keys, sudo)]
+    data = load_written(box.folder / "made.py")
     written = {key: value for key, value in data.items() if key.startswith(("ssh_", "_"))}
     for made in ("ssh_paramiko_connect_kwargs", "ssh_known_hosts_file", "ssh_strict_host_key_checking"):
         written.pop(made)
     assert written == keys | ({"_sudo": True} if sudo else {})
 
 
-@pytest.mark.usefixtures("looked")
+@pytest.mark.usefixtures("surveyed_connections")
 @pytest.mark.parametrize(
     ("target", "options", "file", "name"),
     [
@@ -158,11 +158,11 @@ def test_a_target_becomes_the_connection_that_is_used_and_written(
     ],
 )
 def test_a_rig_is_named_after_its_host(
-    init: Init, box: Box, target: str, options: list[str], file: str, name: str
+    init: Init, box: OperatorFolder, target: str, options: list[str], file: str, name: str
 ) -> None:
     done = init(target, *options)
     assert done.exit_code == 0, done.output
-    assert declared(box.folder / file)["rig"]["name"] == name
+    assert load_written(box.folder / file)["rig"]["name"] == name
     assert f"rigwright deploy {file} " in done.output
     # a second time would overwrite what may have been edited
     again = init(target, *options)
@@ -172,21 +172,21 @@ def test_a_rig_is_named_after_its_host(
     )
 
 
-@pytest.mark.usefixtures("looked")
-def test_the_key_is_written_with_its_whole_path(init: Init, box: Box) -> None:
+@pytest.mark.usefixtures("surveyed_connections")
+def test_the_key_is_written_with_its_whole_path(init: Init, box: OperatorFolder) -> None:
     assert init("root@box", "--key", "key").exit_code == 0
-    assert declared(box.folder / "box.py")["ssh_key"] == str(box.folder / "key")
+    assert load_written(box.folder / "box.py")["ssh_key"] == str(box.folder / "key")
 
 
-@pytest.mark.usefixtures("looked")
-def test_an_answer_that_is_broken_off_writes_nothing(init: Init, box: Box) -> None:
+@pytest.mark.usefixtures("surveyed_connections")
+def test_an_answer_that_is_broken_off_writes_nothing(init: Init, box: OperatorFolder) -> None:
     done = init("root@box", answer="")
     assert done.exit_code == 1
     assert "Aborted" in done.output
     assert not (box.folder / "box.py").exists()
 
 
-@pytest.mark.usefixtures("looked")
+@pytest.mark.usefixtures("surveyed_connections")
 def test_what_is_written_is_loaded_before_it_is_called_valid(init: Init, monkeypatch: pytest.MonkeyPatch) -> None:
     text = 'from rigwright.inventory import hosts\n\nrigs = hosts({"box": {"crads": []}})\n'
     monkeypatch.setattr(init_module, "inventory_text", lambda *given: text)
@@ -197,9 +197,9 @@ def test_what_is_written_is_loaded_before_it_is_called_valid(init: Init, monkeyp
     assert "it is valid" not in done.output
 
 
-@pytest.mark.usefixtures("looked")
+@pytest.mark.usefixtures("surveyed_connections")
 def test_a_file_that_appears_in_the_meantime_is_not_overwritten(
-    init: Init, box: Box, monkeypatch: pytest.MonkeyPatch
+    init: Init, box: OperatorFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(init_module, "_show", lambda *given: box.write("box.py", "mine"))
     done = init("root@box")
@@ -207,7 +207,7 @@ def test_a_file_that_appears_in_the_meantime_is_not_overwritten(
     assert (box.folder / "box.py").read_text() == "mine"
 
 
-@pytest.mark.usefixtures("looked")
+@pytest.mark.usefixtures("surveyed_connections")
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -215,7 +215,7 @@ def test_a_file_that_appears_in_the_meantime_is_not_overwritten(
         (["--variant", "llamacpp/demo"], "does not fit this box: tiny-rig 1 of the lock has no address"),
     ],
 )
-def test_what_does_not_fit_the_box_is_refused(init: Init, box: Box, options: list[str], said: str) -> None:
+def test_what_does_not_fit_the_box_is_refused(init: Init, box: OperatorFolder, options: list[str], said: str) -> None:
     done = init("root@box", *options)
     assert done.exit_code == 2
     assert said in done.output.splitlines()[-1]
@@ -223,9 +223,9 @@ def test_what_does_not_fit_the_box_is_refused(init: Init, box: Box, options: lis
 
 
 def test_a_port_that_an_instance_of_ours_has_can_be_asked_for(init: Init, monkeypatch: pytest.MonkeyPatch) -> None:
-    ours = replace(capture("lab"), listeners=(Listener(8020, "llama-server", "rigwright-chat.service"),))
-    monkeypatch.setattr(roles.survey, "look", lambda *given, **options: ours)
-    monkeypatch.setattr(roles.contact, "meet", known)
+    ours = replace(capture("lab"), listeners=(ListeningSocket(8020, "llama-server", "rigwright-chat.service"),))
+    monkeypatch.setattr(roles.survey, "survey_host", lambda *given, **options: ours)
+    monkeypatch.setattr(roles.host_key_probe, "probe_host_key", add_known_host)
     assert init("root@box", "--port", "8020").exit_code == 0
 
 
@@ -239,18 +239,18 @@ def test_a_port_that_an_instance_of_ours_has_can_be_asked_for(init: Init, monkey
     ],
 )
 def test_a_system_that_cannot_become_a_rig_is_refused_before_a_file_is_written(
-    init: Init, box: Box, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], words: str
+    init: Init, box: OperatorFolder, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], words: str
 ) -> None:
     found = replace(capture("lab"), **changes)  # type: ignore[arg-type]
-    monkeypatch.setattr(roles.survey, "look", lambda *given, **options: found)
-    monkeypatch.setattr(roles.contact, "meet", known)
+    monkeypatch.setattr(roles.survey, "survey_host", lambda *given, **options: found)
+    monkeypatch.setattr(roles.host_key_probe, "probe_host_key", add_known_host)
     done = init("root@box")
     assert done.exit_code == 2
     assert words in done.output
     assert not (box.folder / "box.py").exists()
 
 
-@pytest.mark.usefixtures("looked")
+@pytest.mark.usefixtures("surveyed_connections")
 def test_what_was_found_is_shown(init: Init) -> None:
     shown = " ".join(init("root@box").output.split())
     for words in (
@@ -269,7 +269,7 @@ def test_what_was_found_is_shown(init: Init) -> None:
         assert words in shown
 
 
-def test_next_commands_are_verbs_that_there_are(init: Init, looked: list[object]) -> None:
+def test_next_commands_are_verbs_that_there_are(init: Init, surveyed_connections: list[object]) -> None:
     shown = init("root@box").output.partition("Read it; then\n")[2].splitlines()
     verbs = [line.split()[1] for line in shown]
     # what is served is locked first, where it is not yet
@@ -280,7 +280,7 @@ def test_next_commands_are_verbs_that_there_are(init: Init, looked: list[object]
 
 
 def test_a_box_that_cannot_be_reached_is_one_line(
-    init: Init, box: Box, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    init: Init, box: OperatorFolder, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HOME", str(box.folder))
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -7,22 +7,22 @@ import sys
 import pytest
 from click.testing import CliRunner, Result
 
-import roles.contact
+import roles.host_key_probe
 import roles.survey
 from cli import main
-from rigwright.declaration.host_key import HostKey, parse
-from roles.contact import Contact
-from tests.unit.samples import Box
-from tests.unit.test_init import KEY, declared
+from rigwright.declaration.host_key import HostKey, parse_host_key
+from roles.host_key_probe import ProbedHostKey
+from tests.unit.samples import OperatorFolder
+from tests.unit.test_init import KEY, load_written
 from tests.unit.test_survey import capture
 
-OTHER = parse("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB8eHRwbGhkYFxYVFBMSERAPDg0MCwoJCAcGBQQDAgEA")
+OTHER = parse_host_key("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB8eHRwbGhkYFxYVFBMSERAPDg0MCwoJCAcGBQQDAgEA")
 COMPARE = "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub"
 init_module = sys.modules["cli.init"]
 
 
 @pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def accepted_keys(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The keys of the hosts that were logged in to."""
     seen: list[str] = []
 
@@ -30,17 +30,21 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen.append(connection["ssh_host_key"])
         return capture("two-sockets")
 
-    monkeypatch.setattr(roles.survey, "look", look)
+    monkeypatch.setattr(roles.survey, "survey_host", look)
     return seen
 
 
 def init(
-    box: Box, monkeypatch: pytest.MonkeyPatch, expected: HostKey | None, *words: str, answer: str | None = None
+    box: OperatorFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    expected: HostKey | None,
+    *words: str,
+    answer: str | None = None,
 ) -> Result:
     """Run it where the host has KEY, and known_hosts what is expected."""
     monkeypatch.chdir(box.folder)
     monkeypatch.setattr(init_module, "_asks", lambda: answer is not None)
-    monkeypatch.setattr(roles.contact, "meet", lambda name, data: Contact(KEY, expected))
+    monkeypatch.setattr(roles.host_key_probe, "probe_host_key", lambda name, data: ProbedHostKey(KEY, expected))
     return CliRunner().invoke(main, ["init", "root@box", *words], input=answer, env={"COLUMNS": "200"})
 
 
@@ -58,9 +62,9 @@ def init(
     ],
 )
 def test_the_key_that_was_found_is_shown_written_and_held_to(
-    box: Box,
+    box: OperatorFolder,
     monkeypatch: pytest.MonkeyPatch,
-    sent: list[str],
+    accepted_keys: list[str],
     expected: HostKey | None,
     words: list[str],
     answer: str | None,
@@ -69,8 +73,8 @@ def test_the_key_that_was_found_is_shown_written_and_held_to(
     assert done.exit_code == 0, done.output
     assert f"Host key of root@box: {KEY.fingerprint} (ssh-ed25519)" in done.output
     assert (COMPARE in done.output) == (expected is None and not words)
-    assert sent == [str(KEY)]
-    assert declared(box.folder / "box.py")["ssh_host_key"] == str(KEY)
+    assert accepted_keys == [str(KEY)]
+    assert load_written(box.folder / "box.py")["ssh_host_key"] == str(KEY)
     assert f"# The only accepted key: {KEY.fingerprint}" in (box.folder / "box.py").read_text()
 
 
@@ -93,15 +97,15 @@ def test_the_key_that_was_found_is_shown_written_and_held_to(
     ],
 )
 def test_a_host_of_another_key_or_that_nobody_vouches_for_is_sent_nothing(
-    box: Box,
+    box: OperatorFolder,
     monkeypatch: pytest.MonkeyPatch,
-    sent: list[str],
+    accepted_keys: list[str],
     expected: HostKey | None,
     words: list[str],
     answer: str | None,
     said: str,
 ) -> None:
     done = init(box, monkeypatch, expected, *words, answer=answer)
-    assert (done.exit_code, sent) == (2 if "is refused" in said else 1, []), done.output
+    assert (done.exit_code, accepted_keys) == (2 if "is refused" in said else 1, []), done.output
     assert said in done.output
     assert not (box.folder / "box.py").exists()

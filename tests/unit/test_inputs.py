@@ -5,23 +5,31 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from rigwright.inventory import load, making
-from rigwright.model.answers import mismatch
+from rigwright.inventory import load_for, load_rig
+from rigwright.model.lock_coverage import describe_mismatch
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact
-from tests.locks import lock_text
+from tests.lock_files import render_sealed_lock
 from tests.unit.sample_texts import CATALOG, LOCK, SOURCE_ROW
-from tests.unit.samples import Box, archive_key, artefact, chat, deb, entry, wheel
+from tests.unit.samples import (
+    OperatorFolder,
+    archive_key,
+    chat_instances,
+    sample_artefact,
+    sample_deb,
+    sample_entry,
+    sample_wheel,
+)
 
 WEIGHT = {"kind": "weight", "version": "1", "sources": ["store:a/small.gguf"]}
 SOURCE = {"kind": "source", "version": "0.3.36", "sources": ["index:project"]}
 TOOLS = {"kind": "wheel", "requirements": ["tool>=1"]}
 DRIVER = {"kind": "deb", "version": "595.91.07", "sources": ["nvidia:debian13/x86_64"]}
 
-DRIVER_ROWS = [deb(), deb("nvidia-driver-pinning-595", "595-1"), archive_key()]
+DRIVER_ROWS = [sample_deb(), sample_deb("nvidia-driver-pinning-595", "595-1"), archive_key()]
 
 
-def asked(data: dict[str, object], **changes: object) -> Input:
+def parse_input(data: dict[str, object], **changes: object) -> Input:
     return Input.model_validate({key: value for key, value in (data | changes).items() if value is not None})
 
 
@@ -68,7 +76,7 @@ def asked(data: dict[str, object], **changes: object) -> Input:
 )
 def test_what_is_no_input_is_refused(data: dict[str, object], changes: dict[str, object], text: str) -> None:
     with pytest.raises(ValidationError) as caught:
-        asked(data, **changes)
+        parse_input(data, **changes)
     assert text in str(caught.value)
 
 
@@ -82,12 +90,12 @@ def test_what_is_no_input_is_refused(data: dict[str, object], changes: dict[str,
     ],
 )
 def test_a_file_is_called_what_its_first_source_calls_it(sources: list[str], file: str) -> None:
-    assert asked(WEIGHT, sources=sources).file_name == file
-    assert asked(WEIGHT, sources=sources, file="other.gguf").file_name == "other.gguf"
+    assert parse_input(WEIGHT, sources=sources).file_name == file
+    assert parse_input(WEIGHT, sources=sources, file="other.gguf").file_name == "other.gguf"
 
 
 def test_only_the_index_knows_what_its_file_is_called() -> None:
-    assert asked(SOURCE).file_name is None
+    assert parse_input(SOURCE).file_name is None
 
 
 @pytest.mark.parametrize(
@@ -101,30 +109,34 @@ def test_only_the_index_knows_what_its_file_is_called() -> None:
         (WEIGHT, [{"sources": ["store:a", "store:b"]}], "is locked with sources store:a, store:b, not store:a/small.g"),
         (SOURCE, [{"kind": "source", "version": "0.3.36", "sources": ["index:project"], "file": "any.tar.gz"}], ""),
         (TOOLS, [], "is not locked"),
-        (TOOLS, [wheel()], ""),
-        (TOOLS, [wheel("other")], "is locked without tool>=1"),
-        (TOOLS, [wheel(version="0.9")], "is locked without tool>=1"),
-        (TOOLS | {"requirements": ["Tool", "a_b", "c ; sys_platform == 'win32'"]}, [wheel()], "is locked without a_b"),
-        (TOOLS | {"requirements": ["a_B[x]==1.0"]}, [wheel("a-b")], ""),
+        (TOOLS, [sample_wheel()], ""),
+        (TOOLS, [sample_wheel("other")], "is locked without tool>=1"),
+        (TOOLS, [sample_wheel(version="0.9")], "is locked without tool>=1"),
+        (
+            TOOLS | {"requirements": ["Tool", "a_b", "c ; sys_platform == 'win32'"]},
+            [sample_wheel()],
+            "is locked without a_b",
+        ),
+        (TOOLS | {"requirements": ["a_B[x]==1.0"]}, [sample_wheel("a-b")], ""),
         (DRIVER, [], "is not locked"),
         (DRIVER, DRIVER_ROWS, ""),
         (DRIVER, DRIVER_ROWS[:2], "is locked without its archive's key"),
         (DRIVER | {"version": "595.99"}, DRIVER_ROWS, "is locked with version 595.91.07, not 595.99"),
-        (DRIVER, [*DRIVER_ROWS, deb("libcuda1", "595.99-1")], "is locked with no version, not 595.91.07"),
+        (DRIVER, [*DRIVER_ROWS, sample_deb("libcuda1", "595.99-1")], "is locked with no version, not 595.91.07"),
         (DRIVER | {"sources": ["apt:main"]}, DRIVER_ROWS, "is locked with sources nvidia:debian13/x86_64/libcuda1"),
         (DRIVER | {"sources": ["nvidia:debian13"]}, DRIVER_ROWS, ""),
         (DRIVER | {"sources": ["nvidia:debian"]}, DRIVER_ROWS, "is locked with sources nvidia:debian13/x86_64/libcu"),
-        (DRIVER | {"sources": ["apt:main"]}, [deb(sources=["apt:pool/main/libcuda1.deb"])], ""),
+        (DRIVER | {"sources": ["apt:main"]}, [sample_deb(sources=["apt:pool/main/libcuda1.deb"])], ""),
     ],
 )
 def test_a_lock_is_compared_with_what_is_asked_for(data: dict[str, object], rows: list[object], text: str) -> None:
     held = [
         row
         if isinstance(row, Artefact)
-        else artefact(**{"version": "1", "file": "small.gguf", "sources": ["store:a/small.gguf"], **row})  # type: ignore[dict-item]
+        else sample_artefact(**{"version": "1", "file": "small.gguf", "sources": ["store:a/small.gguf"], **row})  # type: ignore[dict-item]
         for row in rows
     ]
-    said = mismatch(asked(data), held)
+    said = describe_mismatch(parse_input(data), held)
     assert said.startswith(text) and bool(said) == bool(text)
 
 
@@ -136,69 +148,69 @@ sources = ["store:small-q4.gguf"]
 """
 
 
-def test_a_rig_is_what_its_catalogue_asks_for_and_its_lock_has(box: Box) -> None:
+def test_a_rig_is_what_its_catalogue_asks_for_and_its_lock_has(box: OperatorFolder) -> None:
     box.write("catalog/box.toml", CATALOG + INPUT)
-    assert len(box.group({"box": entry()})) == 1
+    assert len(box.load_group({"box": sample_entry()})) == 1
 
 
 @pytest.mark.parametrize(
     ("catalog", "lock", "text"),
     [
         (INPUT.replace("89abcdef01234567", "f" * 16), LOCK, "small is locked with version 0123456789abcdef0123456789"),
-        (INPUT, lock_text(SOURCE_ROW), "small is not locked"),
+        (INPUT, render_sealed_lock(SOURCE_ROW), "small is not locked"),
         (INPUT.replace("store:small", "other:small"), LOCK, "small is locked with sources store:small-q4.gguf"),
         (INPUT + 'file = "b.gguf"\n', LOCK, "small is locked with file small-q4.gguf, not b.gguf"),
     ],
 )
-def test_a_rig_whose_inputs_are_not_locked_is_refused(box: Box, catalog: str, lock: str, text: str) -> None:
+def test_a_rig_whose_inputs_are_not_locked_is_refused(box: OperatorFolder, catalog: str, lock: str, text: str) -> None:
     box.write("catalog/box.toml", CATALOG + catalog)
     box.write("locks/box.lock.toml", lock)
-    (line,) = box.refusal(instances=chat())
+    (line,) = box.refusal_lines(instances=chat_instances())
     assert line.startswith(f"{box.inventory}: box.instances.chat.variant: llamacpp/cpu: {text}")
     assert line.endswith(f": run `rigwright lock {box.inventory}`")
 
 
-def test_an_input_of_another_kind_is_refused(box: Box) -> None:
+def test_an_input_of_another_kind_is_refused(box: OperatorFolder) -> None:
     box.write("catalog/box.toml", CATALOG + '[inputs.small]\nkind = "wheel"\nrequirements = ["a"]\n')
-    (line,) = box.refusal(instances=chat())
+    (line,) = box.refusal_lines(instances=chat_instances())
     assert line.endswith("llamacpp/cpu: the catalogue's input small is a wheel, not a weight")
 
 
-def test_what_is_no_weight_is_not_offered_as_one(box: Box) -> None:
+def test_what_is_no_weight_is_not_offered_as_one(box: OperatorFolder) -> None:
     box.write("catalog/box.toml", CATALOG.replace('[models.small]\nfile = "small"', '[models.small]\nfile = "smal"'))
-    (line,) = box.refusal(instances=chat())
+    (line,) = box.refusal_lines(instances=chat_instances())
     assert 'there is no locked weight "smal"; did you mean "small"?; allowed: ' in line
     assert "engine-source" not in line
 
 
-def test_an_input_that_no_instance_uses_may_wait(box: Box) -> None:
+def test_an_input_that_no_instance_uses_may_wait(box: OperatorFolder) -> None:
     box.write("catalog/box.toml", CATALOG + INPUT.replace("inputs.small", "inputs.later"))
-    assert len(box.group({"box": entry()})) == 1
+    assert len(box.load_group({"box": sample_entry()})) == 1
 
 
-def test_tools_of_the_boxs_own_are_locked_too(box: Box) -> None:
+def test_tools_of_the_boxs_own_are_locked_too(box: OperatorFolder) -> None:
     box.write("catalog/box.toml", CATALOG + '[inputs.tools]\nkind = "wheel"\nrequirements = ["no-such-tool"]\n')
-    (line,) = box.refusal(instances=chat())
+    (line,) = box.refusal_lines(instances=chat_instances())
     assert line.startswith(f"{box.inventory}: box.tools: tools is locked without no-such-tool: run `rigwright lock ")
 
 
-def test_for_locking_a_rig_is_refused_all_but_the_lock(box: Box) -> None:
+def test_for_locking_a_rig_is_refused_all_but_the_lock(box: OperatorFolder) -> None:
     box.write("catalog/box.toml", CATALOG + INPUT.replace("0123", "ffff"))
-    box.write("locks/box.lock.toml", lock_text(SOURCE_ROW))
-    with making("lock"):
-        ((_, data),) = box.group({"box": entry()})
-        assert load(data["rig"]).weights[0].file == "small-q4.gguf"
+    box.write("locks/box.lock.toml", render_sealed_lock(SOURCE_ROW))
+    with load_for("lock"):
+        ((_, data),) = box.load_group({"box": sample_entry()})
+        assert load_rig(data["rig"]).weights[0].file == "small-q4.gguf"
         with pytest.raises(SystemExit) as ended:
-            box.group({"box": entry(mirrors={}, cards=["turin", "ampere"])})
+            box.load_group({"box": sample_entry(mirrors={}, cards=["turin", "ampere"])})
     assert 'there is no card "turin"' in str(ended.value.code)
     assert "has no address" in str(ended.value.code)
-    assert len(box.refusal(instances=chat())) == 1
+    assert len(box.refusal_lines(instances=chat_instances())) == 1
 
 
-def test_for_locking_a_lock_that_cannot_be_read_is_as_none(box: Box) -> None:
+def test_for_locking_a_lock_that_cannot_be_read_is_as_none(box: OperatorFolder) -> None:
     asked = INPUT + '[inputs.engine-source]\nkind = "source"\nversion = "1.0"\nsources = ["index:engine"]\n'
     box.write("catalog/box.toml", CATALOG + asked)
     box.write("locks/box.lock.toml", "half a lo")
-    with making("lock"):
-        assert len(box.group({"box": entry()})) == 1
-    assert any("cannot be read" in line for line in box.refusal())
+    with load_for("lock"):
+        assert len(box.load_group({"box": sample_entry()})) == 1
+    assert any("cannot be read" in line for line in box.refusal_lines())

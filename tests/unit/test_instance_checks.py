@@ -6,19 +6,19 @@ from pathlib import Path
 
 from rigwright.engines import kind_of
 from rigwright.render import render
-from rigwright.serving.units import strange
-from tests.unit import programs
-from tests.unit.samples import installation, instance, rig
+from rigwright.serving.instance_units import find_foreign_variables
+from tests.unit import short_programs
+from tests.unit.samples import sample_installation, sample_instance, sample_rig
 
 
 def test_a_process_has_no_variables_but_its_units_and_systemds() -> None:
-    one = instance()
-    service = kind_of(one).service(rig(one), one, installation())
+    one = sample_instance()
+    service = kind_of(one).service(sample_rig(one), one, sample_installation())
     systemds = {"LANG", "LC_ALL", "USER", "INVOCATION_ID", "CREDENTIALS_DIRECTORY", "https_proxy"}
     known = {"RW_DIGEST", "CUDA_VISIBLE_DEVICES", *service.environment, *systemds}
-    assert strange(known, one, service) == []
+    assert find_foreign_variables(known, one, service) == []
     added = {"LLAMA_ARG_CTX_SIZE", "VLLM_PLUGINS", "LD_PRELOAD", "CACHE_DIRECTORY_2", "LC_"}
-    assert strange(known | added, one, service) == sorted(added)
+    assert find_foreign_variables(known | added, one, service) == sorted(added)
 
 
 def test_what_is_compiled_tells_whose_it_is(tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_what_is_compiled_tells_whose_it_is(tmp_path: Path) -> None:
     def said(user: str) -> list[str]:
         parents = [str(tmp_path), str(own.parent)]
         script = render("look/compiled.sh.j2", own=str(own), user=user, parents=parents, warm=str(tmp_path / "warm"))
-        return programs.run(["sh", "-c", script]).stdout.splitlines()
+        return short_programs.run_program(["sh", "-c", script]).stdout.splitlines()
 
     me = tmp_path.owner()
     assert said(me)[0] == f"{me} 700"

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.inventory import load
+from rigwright.inventory import load_rig
 from rigwright.problems import Invalid
-from tests.locks import lock_text
+from tests.lock_files import render_sealed_lock
 from tests.unit.sample_texts import CATALOG, SOURCE_ROW, WEIGHT_ROW
-from tests.unit.samples import HELP_FILE, Box, chat, entry
+from tests.unit.samples import HELP_FILE, OperatorFolder, chat_instances, sample_entry
 
 
-def test_a_valid_inventory_becomes_a_group_of_hosts_with_their_rigs(box: Box) -> None:
-    ((name, data),) = box.group({"box": entry(_sudo=True, ssh_port=2222)})
-    rig = load(data["rig"])
+def test_a_valid_inventory_becomes_a_group_of_hosts_with_their_rigs(box: OperatorFolder) -> None:
+    ((name, data),) = box.load_group({"box": sample_entry(_sudo=True, ssh_port=2222)})
+    rig = load_rig(data["rig"])
     assert name == rig.name == "box"
     assert (data["ssh_hostname"], data["ssh_port"], data["_sudo"]) == ("192.0.2.7", 2222, True)
     assert [card.capability for card in rig.cards] == ["7.5", "8.6"]
@@ -24,16 +24,16 @@ def test_a_valid_inventory_becomes_a_group_of_hosts_with_their_rigs(box: Box) ->
 
 
 @pytest.mark.parametrize("entries", [{}, None, [], [("box", {})], "box", 5], ids=repr)
-def test_an_inventory_without_entries_is_refused(box: Box, entries: object) -> None:
+def test_an_inventory_without_entries_is_refused(box: OperatorFolder, entries: object) -> None:
     with pytest.raises(SystemExit) as ended:
-        box.group(entries)
+        box.load_group(entries)
     assert str(ended.value.code).startswith(f"{box.inventory}: hosts(): must be a table with at least one rig")
 
 
 @pytest.mark.parametrize("value", [None, [], "x", 5, [("cards", [])]], ids=repr)
-def test_an_entry_that_is_no_table_is_refused_beside_the_others(box: Box, value: object) -> None:
+def test_an_entry_that_is_no_table_is_refused_beside_the_others(box: OperatorFolder, value: object) -> None:
     with pytest.raises(SystemExit) as ended:
-        box.group({"a": value, "b": entry(cards=["turin", "ampere"])})
+        box.load_group({"a": value, "b": sample_entry(cards=["turin", "ampere"])})
     first, second = str(ended.value.code).splitlines()
     assert first == f"{box.inventory}: a: {value!r} is refused: must be a table of keys"
     assert second.startswith(f"{box.inventory}: b.cards[0]: ")
@@ -50,18 +50,18 @@ def test_an_entry_that_is_no_table_is_refused_beside_the_others(box: Box, value:
         ({"hostname": "x"}, "box.hostname", "ssh_hostname"),
         ({"ssh_mirrors": {}}, "box.ssh_mirrors", "mirrors"),
         ({"roots": {"modls": "/srv"}}, "box.roots.modls", "models"),
-        ({"instances": chat(prt=1)}, "box.instances.chat.prt", "port"),
+        ({"instances": chat_instances(prt=1)}, "box.instances.chat.prt", "port"),
     ],
 )
 def test_an_unknown_key_is_refused_with_the_nearest_name(
-    box: Box, changes: dict[str, object], place: str, near: str
+    box: OperatorFolder, changes: dict[str, object], place: str, near: str
 ) -> None:
-    (line,) = box.refusal(**changes)
+    (line,) = box.refusal_lines(**changes)
     assert line.startswith(f'{box.inventory}: {place}: unknown key; did you mean "{near}"?'), line
 
 
-def test_a_password_has_no_place_in_an_inventory(box: Box) -> None:
-    text = "\n".join(box.refusal(ssh_password="hunter2-hunter2"))
+def test_a_password_has_no_place_in_an_inventory(box: OperatorFolder) -> None:
+    text = "\n".join(box.refusal_lines(ssh_password="hunter2-hunter2"))
     assert text.endswith("box.ssh_password: unknown key; passwords are not supported: use an SSH key")
     assert "hunter2" not in text
 
@@ -74,17 +74,17 @@ def test_a_password_has_no_place_in_an_inventory(box: Box) -> None:
         ({"cards": [3090]}, "box.cards[0]"),
         ({"instances": []}, "box.instances"),
         ({"instances": {"chat": None}}, "box.instances.chat"),
-        ({"instances": chat(port="8020")}, "box.instances.chat.port"),
-        ({"instances": chat(port=8020.0)}, "box.instances.chat.port"),
-        ({"instances": chat(port=80)}, "box.instances.chat.port"),
-        ({"instances": chat(memory_max=48)}, "box.instances.chat.memory_max"),
-        ({"instances": chat(memory_max="infinity")}, "box.instances.chat.memory_max"),
-        ({"instances": chat(tasks_max=0)}, "box.instances.chat.tasks_max"),
-        ({"instances": chat(tasks_max="4096")}, "box.instances.chat.tasks_max"),
-        ({"instances": chat(cards=["0"])}, "box.instances.chat.cards[0]"),
-        ({"instances": chat(cards=[-1])}, "box.instances.chat.cards[0]"),
-        ({"instances": chat(cards=[True])}, "box.instances.chat.cards[0]"),
-        ({"instances": chat(variant=65)}, "box.instances.chat.variant"),
+        ({"instances": chat_instances(port="8020")}, "box.instances.chat.port"),
+        ({"instances": chat_instances(port=8020.0)}, "box.instances.chat.port"),
+        ({"instances": chat_instances(port=80)}, "box.instances.chat.port"),
+        ({"instances": chat_instances(memory_max=48)}, "box.instances.chat.memory_max"),
+        ({"instances": chat_instances(memory_max="infinity")}, "box.instances.chat.memory_max"),
+        ({"instances": chat_instances(tasks_max=0)}, "box.instances.chat.tasks_max"),
+        ({"instances": chat_instances(tasks_max="4096")}, "box.instances.chat.tasks_max"),
+        ({"instances": chat_instances(cards=["0"])}, "box.instances.chat.cards[0]"),
+        ({"instances": chat_instances(cards=[-1])}, "box.instances.chat.cards[0]"),
+        ({"instances": chat_instances(cards=[True])}, "box.instances.chat.cards[0]"),
+        ({"instances": chat_instances(variant=65)}, "box.instances.chat.variant"),
         ({"instances": {"chat": {"variant": "llamacpp/cpu"}}}, "box.instances.chat.port"),
         ({"mirrors": {"store": "http://x"}}, "box.mirrors.store"),
         ({"mirrors": {"store": ["ftp://x"]}}, "box.mirrors.store[0]"),
@@ -119,8 +119,10 @@ def test_a_password_has_no_place_in_an_inventory(box: Box) -> None:
         ({"roots": {"models": "/opt/rigwright/models"}}, "box.roots"),
     ],
 )
-def test_a_wrong_type_or_value_is_refused_with_file_and_key(box: Box, changes: dict[str, object], place: str) -> None:
-    lines = box.refusal(**changes)
+def test_a_wrong_type_or_value_is_refused_with_file_and_key(
+    box: OperatorFolder, changes: dict[str, object], place: str
+) -> None:
+    lines = box.refusal_lines(**changes)
     assert any(line.startswith(f"{box.inventory}: {place}: ") for line in lines), lines
 
 
@@ -129,8 +131,8 @@ HOSTILE = ["x\n", "x y", "x'", 'x"', "%n", "-x", "../x", "$(id)", "`id`", "x;id"
 FIELDS = {
     "cards": lambda text: {"cards": [text]},
     "instance": lambda text: {"instances": {text: {"variant": "llamacpp/cpu", "port": 8020}}},
-    "variant": lambda text: {"instances": chat(variant=text)},
-    "engine/variant": lambda text: {"instances": chat(variant=f"llamacpp/{text}")},
+    "variant": lambda text: {"instances": chat_instances(variant=text)},
+    "engine/variant": lambda text: {"instances": chat_instances(variant=f"llamacpp/{text}")},
     "service_user": lambda text: {"service_user": text},
     "cuda_root": lambda text: {"cuda_root": text},
     "root": lambda text: {"roots": {"models": text}},
@@ -142,72 +144,91 @@ FIELDS = {
 
 @pytest.mark.parametrize("text", HOSTILE, ids=ascii)
 @pytest.mark.parametrize("field", FIELDS)
-def test_hostile_text_is_refused_in_every_field(box: Box, field: str, text: str) -> None:
-    assert str(box.inventory) in "".join(box.refusal(**FIELDS[field](text)))
+def test_hostile_text_is_refused_in_every_field(box: OperatorFolder, field: str, text: str) -> None:
+    assert str(box.inventory) in "".join(box.refusal_lines(**FIELDS[field](text)))
 
 
 @pytest.mark.parametrize("text", [text for text in HOSTILE if text not in ("%n", "-x", "../x", "")], ids=ascii)
 @pytest.mark.parametrize("before", ["http://", "http://host/", "http://host:80/a/"])
-def test_hostile_text_is_refused_everywhere_in_a_mirrors_address(box: Box, before: str, text: str) -> None:
-    lines = box.refusal(mirrors={"store": ["http://127.0.0.1", before + text]})
+def test_hostile_text_is_refused_everywhere_in_a_mirrors_address(box: OperatorFolder, before: str, text: str) -> None:
+    lines = box.refusal_lines(mirrors={"store": ["http://127.0.0.1", before + text]})
     assert any(line.startswith(f"{box.inventory}: box.mirrors.store[1]: ") for line in lines), lines
 
 
 @pytest.mark.parametrize("name", ["", "A", "a b", "-a", "a\n", "@local", "a.b", "a" * 49, "é", "$(id)"], ids=ascii)
-def test_a_rig_is_called_what_a_host_can_be_called(box: Box, name: str) -> None:
+def test_a_rig_is_called_what_a_host_can_be_called(box: OperatorFolder, name: str) -> None:
     with pytest.raises(SystemExit) as ended:
-        box.group({name: entry()})
+        box.load_group({name: sample_entry()})
     shown = name.replace("\n", "\\n") or "''"
     assert ended.value.code == f"{box.inventory}: {shown}: is not a valid rig name: must be {NAME_RULE}"
 
 
 @pytest.mark.parametrize("name", [5, None, True, (1, 2)], ids=repr)
-def test_a_rig_is_named_by_text(box: Box, name: object) -> None:
+def test_a_rig_is_named_by_text(box: OperatorFolder, name: object) -> None:
     with pytest.raises(SystemExit) as ended:
-        box.group({name: entry()})
+        box.load_group({name: sample_entry()})
     assert ended.value.code == f"{box.inventory}: {name}: is not a valid rig name: must be text"
 
 
 @pytest.mark.parametrize("key", [5, None, 1.5, True, b"cards", (1, 2), "\ud800"], ids=ascii)
-def test_keys_and_instances_are_named_by_text(box: Box, key: object) -> None:
-    declared: dict[object, object] = {**entry(instances={**chat(), key: chat()["chat"]}), key: 1}
+def test_keys_and_instances_are_named_by_text(box: OperatorFolder, key: object) -> None:
+    declared: dict[object, object] = {
+        **sample_entry(instances={**chat_instances(), key: chat_instances()["chat"]}),
+        key: 1,
+    }
     with pytest.raises(SystemExit) as ended:
-        box.group({"box": declared})
+        box.load_group({"box": declared})
     assert str(ended.value.code).startswith(f"{box.inventory}: box")
 
 
-def test_a_key_of_nearly_pyinfras_is_told_once(box: Box) -> None:
-    assert len(box.refusal(ssh_prot=22, _su=True)) == 2
+def test_a_key_of_nearly_pyinfras_is_told_once(box: OperatorFolder) -> None:
+    assert len(box.refusal_lines(ssh_prot=22, _su=True)) == 2
 
 
 @pytest.mark.parametrize("text", ["a\nb", "\x1b[31m", "\u2028", "\x7f"], ids=ascii)
-def test_a_key_is_shown_on_one_line_without_what_a_terminal_obeys(box: Box, text: str) -> None:
-    (line,) = box.refusal(**{text: 1})
+def test_a_key_is_shown_on_one_line_without_what_a_terminal_obeys(box: OperatorFolder, text: str) -> None:
+    (line,) = box.refusal_lines(**{text: 1})
     assert line.startswith(f"{box.inventory}: box.{text.encode('unicode_escape').decode()}: unknown key")
 
 
-def test_two_rigs_that_are_one_machine_are_refused(box: Box) -> None:
+def test_two_rigs_that_are_one_machine_are_refused(box: OperatorFolder) -> None:
     other = {"ssh_port": 2222}
     file = {"ssh_config_file": str(box.write("ssh_config", ""))}
-    box.group({"a": entry(), "b": entry(**other), "c": entry(**file), "d": entry(ssh_hostname="192.0.2.8")})
+    box.load_group(
+        {
+            "a": sample_entry(),
+            "b": sample_entry(**other),
+            "c": sample_entry(**file),
+            "d": sample_entry(ssh_hostname="192.0.2.8"),
+        }
+    )
     with pytest.raises(SystemExit) as ended:
-        box.group({"a": entry(), "b": entry(**other), "c": entry(ssh_port=22), "192.0.2.7": entry(**other)})
+        box.load_group(
+            {
+                "a": sample_entry(),
+                "b": sample_entry(**other),
+                "c": sample_entry(ssh_port=22),
+                "192.0.2.7": sample_entry(**other),
+            }
+        )
     lines = str(ended.value.code).splitlines()
     assert f"{box.inventory}: c.ssh_hostname: 192.0.2.7 is already the address of a" in lines
     assert f"{box.inventory}: 192.0.2.7.ssh_hostname: 192.0.2.7 is already the address of b" in lines
 
 
-def test_mistakes_of_all_rigs_are_told_at_once(box: Box) -> None:
+def test_mistakes_of_all_rigs_are_told_at_once(box: OperatorFolder) -> None:
     entries = {
-        "a": entry(cards=["turin", "ampere"], mirrors={}),
-        "b": entry(instances={"x": {"variant": "llamacpp/tow", "port": 8020}, "y": chat(cards=[7])["chat"]}),
-        "C": entry(),
-        "d": entry(ssh_user="a b", service_user="A", cuda_root="cuda"),
-        "e": entry(),
+        "a": sample_entry(cards=["turin", "ampere"], mirrors={}),
+        "b": sample_entry(
+            instances={"x": {"variant": "llamacpp/tow", "port": 8020}, "y": chat_instances(cards=[7])["chat"]}
+        ),
+        "C": sample_entry(),
+        "d": sample_entry(ssh_user="a b", service_user="A", cuda_root="cuda"),
+        "e": sample_entry(),
     }
     entries = {name: {**keys, "ssh_hostname": name.lower()} for name, keys in entries.items()}
     with pytest.raises(SystemExit) as ended:
-        box.group(entries)
+        box.load_group(entries)
     lines = str(ended.value.code).splitlines()
     assert [line.removeprefix(f"{box.inventory}: ").split(": ")[0] for line in lines] == [
         "C",
@@ -223,39 +244,41 @@ def test_mistakes_of_all_rigs_are_told_at_once(box: Box) -> None:
     ]
 
 
-def test_folders_beside_the_inventory_are_laid_over_ours(box: Box) -> None:
+def test_folders_beside_the_inventory_are_laid_over_ours(box: OperatorFolder) -> None:
     # `llama.cpp` and its source are ours, the rest is the box's
     mine = CATALOG.replace('engine = "plain"', 'engine = "llama.cpp"') + '[engines."llama.cpp"]\n'
     mine += f'kind = "llama.cpp"\nsource = "llama.cpp"\ncommit = "{"f" * 40}"\n'
     box.write("catalog/box.toml", mine)
     for version in ("0.3.36", "1.0"):
         box.write(f"catalog/flags/llama.cpp-{version}-fffffff.txt", HELP_FILE.read_bytes())
-    ((_, data),) = box.group({"box": entry()})
-    rig = load(data["rig"])
+    ((_, data),) = box.load_group({"box": sample_entry()})
+    rig = load_rig(data["rig"])
     assert rig.engines["llama.cpp"].commit == "f" * 40
     assert [one.kind for one in rig.engine_artefacts["llama.cpp"]] == ["source"]
-    box.write("locks/box.lock.toml", lock_text(WEIGHT_ROW, SOURCE_ROW.replace("engine-source", "llama.cpp")))
+    box.write("locks/box.lock.toml", render_sealed_lock(WEIGHT_ROW, SOURCE_ROW.replace("engine-source", "llama.cpp")))
     with pytest.raises(Invalid, match=r"llama.cpp is locked with version 1.0, not 0.3.36: run `rigwright lock "):
-        load(data["rig"])
+        load_rig(data["rig"])
     mine += '[inputs."llama.cpp"]\nkind = "source"\nversion = "1.0"\n'
     mine += 'sources = ["index:some-project", "store:engine-1.0.tar.gz"]\n'
     box.write("catalog/box.toml", mine)
-    assert [one.sha256 for one in load(data["rig"]).engine_artefacts["llama.cpp"]] == ["a" * 64]
+    assert [one.sha256 for one in load_rig(data["rig"]).engine_artefacts["llama.cpp"]] == ["a" * 64]
 
 
 def test_a_box_without_folders_has_what_we_ship(tmp_path: Path) -> None:
     rig = {"name": "a", "inventory": str(tmp_path / "rig.py"), "entry": {"cards": ["rtx-3090"]}}
-    assert load(rig).cards[0].capability == "8.6"
+    assert load_rig(rig).cards[0].capability == "8.6"
 
 
-def test_an_inventory_that_is_a_link_has_the_folders_beside_the_file_itself(box: Box, tmp_path: Path) -> None:
+def test_an_inventory_that_is_a_link_has_the_folders_beside_the_file_itself(
+    box: OperatorFolder, tmp_path: Path
+) -> None:
     box.inventory.touch()
     link = tmp_path / "elsewhere" / "link.py"
     link.parent.mkdir()
     link.symlink_to(box.inventory)
-    ((_, data),) = box.group({"box": entry()})
+    ((_, data),) = box.load_group({"box": sample_entry()})
     rig = dict(data["rig"]) | {"inventory": str(link)}  # type: ignore[call-overload]
-    assert [card.capability for card in load(rig).cards] == ["7.5", "8.6"]
+    assert [card.capability for card in load_rig(rig).cards] == ["7.5", "8.6"]
 
 
 @pytest.mark.parametrize(
@@ -263,11 +286,11 @@ def test_an_inventory_that_is_a_link_has_the_folders_beside_the_file_itself(box:
 )
 def test_host_data_that_was_overridden_is_refused(data: object) -> None:
     with pytest.raises(Invalid, match=r"host data: rig: was not made by .*"):
-        load(data)
+        load_rig(data)
 
 
-def test_an_overridden_entry_is_validated_again(box: Box) -> None:
-    ((_, data),) = box.group({"box": entry()})
+def test_an_overridden_entry_is_validated_again(box: OperatorFolder) -> None:
+    ((_, data),) = box.load_group({"box": sample_entry()})
     changed = dict(data["rig"]) | {"entry": {"cards": ["turin"]}}  # type: ignore[call-overload]
     with pytest.raises(Invalid, match='there is no card "turin"; did you mean "turing"'):
-        load(changed)
+        load_rig(changed)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.engines import apart
+from rigwright.engines import unprivileged
 from rigwright.model.entry import Roots
 from roles.engines import SUPERVISOR
 from roles.operations import supervisor
-from tests.unit.scripts import stand_in
+from tests.unit.rendered_scripts import write_stand_in
 
 UNIT = "rw-job-x-compile.service"
 PLENTY = 1 << 40
@@ -26,7 +26,7 @@ def supervised(
     work, pid = folder / "work", folder / "pid"
     work.mkdir()
     answers = f"*ControlGroup*) exit ;; kill*) kill -KILL $(cat {pid}) ;; show*) echo {result} ;;"
-    stand_in(folder / "bin", "systemctl", f'case $* in {answers} esac; echo "$*" >> {folder}/asked')
+    write_stand_in(folder / "bin", "systemctl", f'case $* in {answers} esac; echo "$*" >> {folder}/asked')
     words = [sys.executable, "-I", "-S", str(SUPERVISOR), UNIT, str(most_kib), str(free_kib), str(log), str(work)]
     return subprocess.run(
         [*words, "--", "sh", "-c", f"echo $$ > {pid}; cd {work}; {script}"],
@@ -75,10 +75,10 @@ def test_a_limit_of_systemds_is_named(tmp_path: Path, result: str) -> None:
 def test_files_that_run_out_end_a_step_and_folders_that_are_gone_do_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert supervisor.shortage([str(tmp_path), str(tmp_path / "gone")], 0) == ""
+    assert supervisor.describe_shortage([str(tmp_path), str(tmp_path / "gone")], 0) == ""
     monkeypatch.setattr(supervisor, "FILES", 1 << 62)
     if os.statvfs(tmp_path).f_files:
-        assert "remove files" in supervisor.shortage([str(tmp_path)], 0)
+        assert "remove files" in supervisor.describe_shortage([str(tmp_path)], 0)
 
 
 def test_what_it_has_in_place_of_tmp_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,6 +91,6 @@ def test_what_it_has_in_place_of_tmp_is_counted(tmp_path: Path, monkeypatch: pyt
 
 def test_every_program_that_came_from_outside_has_all_limits() -> None:
     names = ("RuntimeMaxSec", "LimitFSIZE", "MemoryMax", "TasksMax")
-    for words in (apart.options(Roots()), apart.command(Roots(), ("true",))):
+    for words in (unprivileged.systemd_run_options(Roots()), unprivileged.unprivileged_command(Roots(), ("true",))):
         found = {word.split("=")[1] for word in words if word.startswith("--property=")}
         assert set(names) <= found

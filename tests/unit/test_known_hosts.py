@@ -26,7 +26,7 @@ UNREADABLE = [
 ]
 
 
-def known(tmp_path: Path, *lines: str, end: str = "\n") -> KnownHosts:
+def known_hosts_file(tmp_path: Path, *lines: str, end: str = "\n") -> KnownHosts:
     (tmp_path / "known_hosts").write_bytes(end.join([*lines, ""]).encode("latin-1"))
     hosts = KnownHosts()
     hosts.load(str(tmp_path / "known_hosts"))
@@ -36,13 +36,13 @@ def known(tmp_path: Path, *lines: str, end: str = "\n") -> KnownHosts:
 @pytest.mark.parametrize("line", [one for one in UNREADABLE if not one.startswith("@revoked")])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_a_line_that_cannot_be_read_hides_no_other(tmp_path: Path, line: str, end: str) -> None:
-    hosts = known(tmp_path, "# a comment", line, "", LINE, end=end)
+    hosts = known_hosts_file(tmp_path, "# a comment", line, "", LINE, end=end)
     assert hosts.lookup("box1")["ssh-rsa"] == KEY
     assert hosts.skipped == [f"{tmp_path}/known_hosts:2"]
 
 
 def test_a_revoked_key_matches_no_host(tmp_path: Path) -> None:
-    hosts = known(tmp_path, LINE, f"@revoked * ssh-rsa {KEY.get_base64()}", f"box2 {REST}")
+    hosts = known_hosts_file(tmp_path, LINE, f"@revoked * ssh-rsa {KEY.get_base64()}", f"box2 {REST}")
     assert hosts.is_revoked(KEY)
     assert hosts.lookup("box1")["ssh-rsa"] != KEY
     assert hosts.lookup("box1").keys()[0] == "ssh-rsa"
@@ -63,7 +63,7 @@ def test_a_revoked_key_matches_no_host(tmp_path: Path) -> None:
     ],
 )
 def test_names_and_patterns(tmp_path: Path, patterns: str, host: str, found: bool) -> None:
-    assert (known(tmp_path, f"{patterns} {REST}").lookup(host) is not None) == found
+    assert (known_hosts_file(tmp_path, f"{patterns} {REST}").lookup(host) is not None) == found
 
 
 def test_brackets_are_no_pattern() -> None:
@@ -75,15 +75,15 @@ def client(hosts: KnownHosts) -> Any:
 
 
 def test_an_unknown_jump_host_is_refused_on_a_pipe_with_its_fingerprint(tmp_path: Path) -> None:
-    hosts = known(tmp_path, LINE)
+    hosts = known_hosts_file(tmp_path, LINE)
     with pytest.raises(paramiko.SSHException, match=r"SHA256:.*Nothing was sent") as refused:
         AskPolicy().missing_host_key(client(hosts), "hop", OTHER)
-    assert transport.key_of(OTHER).fingerprint in str(refused.value)
+    assert transport.as_host_key(OTHER).fingerprint in str(refused.value)
 
 
 @pytest.mark.parametrize("policy", [AcceptNewPolicy, AskPolicy, StrictPolicy, WarningPolicy])
 def test_a_revoked_key_of_an_unknown_host_is_refused(tmp_path: Path, policy: Any) -> None:
-    hosts = known(tmp_path, f"@revoked * {REST}")
+    hosts = known_hosts_file(tmp_path, f"@revoked * {REST}")
     with pytest.raises(paramiko.SSHException, match="which known_hosts revokes"):
         policy().missing_host_key(client(hosts), "hop", OTHER)
 
@@ -96,12 +96,12 @@ def test_a_file_that_cannot_be_read_is_not_taken_for_an_empty_one(tmp_path: Path
 
 @pytest.mark.parametrize("space", ["  ", "\t", " \t "])
 def test_white_space_of_any_kind_separates_the_fields_of_a_revocation(tmp_path: Path, space: str) -> None:
-    assert known(tmp_path, space.join(["@revoked", "*", "ssh-rsa", KEY.get_base64()])).is_revoked(KEY)
+    assert known_hosts_file(tmp_path, space.join(["@revoked", "*", "ssh-rsa", KEY.get_base64()])).is_revoked(KEY)
 
 
 @pytest.mark.parametrize("line", ["@revoked", "@revoked\t*", "@revoked box9 ssh-ed25519 AAAA"])
 def test_a_revocation_that_cannot_be_read_has_no_key_relied_on(tmp_path: Path, line: str) -> None:
-    hosts = known(tmp_path, line, LINE)
+    hosts = known_hosts_file(tmp_path, line, LINE)
     assert hosts.unreadable_revocations == hosts.skipped == [f"{tmp_path}/known_hosts:1"]
     with pytest.raises(paramiko.SSHException, match="known_hosts:1 revokes a host key and cannot be read"):
         hosts.lookup("box1")

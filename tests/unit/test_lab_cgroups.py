@@ -26,4 +26,4 @@ def test_what_a_host_has_taken_is_told_by_the_hierarchy_that_counts(
     if unified:
         (tmp_path / "unified/rwx-box/cpu.stat").write_text(unified)
     monkeypatch.setattr(cgroups, "cgroup_hierarchies", lambda: [tmp_path / "systemd", tmp_path / "unified"])
-    assert cgroups.used("rwx-box") == pytest.approx(seconds, nan_ok=True)
+    assert cgroups.cpu_seconds("rwx-box") == pytest.approx(seconds, nan_ok=True)

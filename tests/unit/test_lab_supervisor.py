@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from lab import cgroups
-from lab.hosts import Host, HostSpec
-from lab.machine import cgroup_hierarchies
+from lab.hosts import HostSpec, LabHost
+from lab.requirements import cgroup_hierarchies
 from rigwright.paths import ROOT
-from tests.unit.scripts import stand_in
+from tests.unit.rendered_scripts import write_stand_in
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not cgroup_hierarchies(), reason="makes time namespaces and cgroups"
@@ -23,22 +23,24 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LabHost]:
     """A host without files, on a machine whose `unshare` is that of util-linux 2.39: it takes no negative offset."""
-    found = Host(HostSpec("h1"), tmp_path, f"rwtest{os.getpid()}", "192.0.2.1", tmp_path / "key")
+    found = LabHost(HostSpec("h1"), tmp_path, f"rwtest{os.getpid()}", "192.0.2.1", tmp_path / "key")
     (tmp_path / "host.json").write_text(f'{{"namespace": "{found.namespace}", "boot_options": []}}')
     refuse = "echo unshare: failed to parse boottime offset >&2; exit 1"
-    stand_in(tmp_path / "bin", "unshare", f'case "$*" in *--boottime\\ -*) {refuse};; esac; exec /usr/bin/unshare "$@"')
-    stand_in(tmp_path / "bin", "ssh", "exit 255")
+    write_stand_in(
+        tmp_path / "bin", "unshare", f'case "$*" in *--boottime\\ -*) {refuse};; esac; exec /usr/bin/unshare "$@"'
+    )
+    write_stand_in(tmp_path / "bin", "ssh", "exit 255")
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     yield found
-    cgroups.kill(found.namespace)
+    cgroups.kill_cgroup(found.namespace)
 
 
-def test_every_boot_begins_at_zero_whatever_unshare_takes(host: Host) -> None:
+def test_every_boot_begins_at_zero_whatever_unshare_takes(host: LabHost) -> None:
     boots = host.folder / "boots"
     again = f'[ "$(wc -l < {boots})" -lt 2 ] && exit 133; exit 3'
-    stand_in(host.folder / "bin", "systemd-nspawn", f"cut -d ' ' -f 1 /proc/uptime >> {boots}; {again}")
+    write_stand_in(host.folder / "bin", "systemd-nspawn", f"cut -d ' ' -f 1 /proc/uptime >> {boots}; {again}")
     done = subprocess.run(
         [sys.executable, "-m", "lab.supervisor", str(host.folder)], cwd=ROOT, capture_output=True, text=True
     )
@@ -48,8 +50,8 @@ def test_every_boot_begins_at_zero_whatever_unshare_takes(host: Host) -> None:
     assert done.returncode == 3
 
 
-def test_a_host_whose_boot_has_ended_is_not_waited_for(host: Host) -> None:
-    stand_in(host.folder / "bin", "systemd-nspawn", "echo no such root >&2; exit 7")
+def test_a_host_whose_boot_has_ended_is_not_waited_for(host: LabHost) -> None:
+    write_stand_in(host.folder / "bin", "systemd-nspawn", "echo no such root >&2; exit 7")
     started = time.monotonic()
     with pytest.raises(RuntimeError, match=r"^h1 has ended.*: no such root / .* exited with 7$"):
         host.start()

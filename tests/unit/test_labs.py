@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from cli.lab import lab as lab_group
-from lab import machine
-from lab.labs import Lab, all_labs
+from lab import requirements
+from lab.throwaway_lab import ThrowawayLab, list_labs
 from rigwright.inventory import ROOT
 
 HERE, THERE = Path("/srv/one/rigwright"), Path("/srv/two/rigwright")
@@ -18,25 +18,25 @@ LONGEST_HOST = 6
 """Characters of a host's name, as the hosts of the tests have them."""
 
 
-def names(lab: Lab) -> set[str]:
-    return {lab.bridge, lab.cgroup, str(lab.folder), str(lab.key), str(lab.shelf)}
+def names(lab: ThrowawayLab) -> set[str]:
+    return {lab.bridge, lab.cgroup, str(lab.folder), str(lab.key), str(lab.shelf_folder)}
 
 
 def test_a_lab_of_another_checkout_has_other_names() -> None:
-    assert names(Lab("demo", HERE)) == names(Lab("demo", HERE))
-    assert not names(Lab("demo", HERE)) & names(Lab("demo", THERE))
-    assert not names(Lab("demo", HERE)) & names(Lab("lab", HERE))
-    assert names(Lab("demo")) == names(Lab("demo", ROOT))
+    assert names(ThrowawayLab("demo", HERE)) == names(ThrowawayLab("demo", HERE))
+    assert not names(ThrowawayLab("demo", HERE)) & names(ThrowawayLab("demo", THERE))
+    assert not names(ThrowawayLab("demo", HERE)) & names(ThrowawayLab("lab", HERE))
+    assert names(ThrowawayLab("demo")) == names(ThrowawayLab("demo", ROOT))
 
 
 @pytest.mark.parametrize("name", ["a", "t12345"])
 def test_an_interface_of_a_host_has_at_most_fifteen_characters(name: str) -> None:
-    assert len(f"{Lab(name, THERE).bridge}-{'h' * LONGEST_HOST}") <= 15
+    assert len(f"{ThrowawayLab(name, THERE).bridge}-{'h' * LONGEST_HOST}") <= 15
 
 
 def test_labs_of_the_machine_are_listed_with_their_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "STATE", tmp_path)
-    for lab in (Lab("demo"), Lab("demo", THERE), Lab("old", None)):
+    monkeypatch.setattr(requirements, "STATE", tmp_path)
+    for lab in (ThrowawayLab("demo"), ThrowawayLab("demo", THERE), ThrowawayLab("old", None)):
         host = lab.folder / "hosts/h1"
         host.mkdir(parents=True)
         record = {"subnet": "10.77.0.0/24"}
@@ -45,8 +45,8 @@ def test_labs_of_the_machine_are_listed_with_their_checkout(tmp_path: Path, monk
         (lab.folder / "lab.json").write_text(json.dumps(record))
         spec = {"name": "h1", "release": "debian-13"}
         (host / "host.json").write_text(json.dumps({"spec": spec, "namespace": f"{lab.bridge}-h1", "address": "x"}))
-    assert {(one.name, one.checkout) for one in all_labs()} == {("demo", ROOT), ("demo", THERE), ("old", None)}
-    assert (Lab("old", None).bridge, Lab("old", None).folder) == ("rwold", tmp_path / "old")
+    assert {(one.name, one.checkout) for one in list_labs()} == {("demo", ROOT), ("demo", THERE), ("old", None)}
+    assert (ThrowawayLab("old", None).bridge, ThrowawayLab("old", None).folder) == ("rwold", tmp_path / "old")
     printed = CliRunner().invoke(lab_group, ["list"]).output.splitlines()
     assert sorted(printed) == [
         "demo  h1  debian-13  x",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cli import PARTS
+from cli import COMMAND_SECTIONS
 from rigwright.paths import ROOT
 
 DOMAIN = sorted(
@@ -75,21 +75,23 @@ def test_the_product_imports_no_benchmark() -> None:
     assert [str(path) for path in paths if imported(path) & {"benchmarks", "tests"}] == []
 
 
-# roles.root waits for threads: before gevent has taken their place it would wait for ever
+# roles.root_shell waits for threads: before gevent has taken their place it would wait for ever
 FIRST = """
 import os, sys
 def heard(event, args):
     if event == "import" and "pyinfra_cli" in sys.modules and "gevent" in sys.modules:
         os._exit(0)  # whatever comes now comes after it
-    if event == "import" and args[0] == "roles.root":
-        sys.exit("roles.root is imported before pyinfra's gevent")
+    if event == "import" and args[0] == "roles.root_shell":
+        sys.exit("roles.root_shell is imported before pyinfra's gevent")
 sys.addaudithook(heard)
 import cli.{}
 sys.exit('ssl' in sys.modules and 'gevent' not in sys.modules)
 """
 
 
-@pytest.mark.parametrize("module", sorted({place.split(":")[0] for part in PARTS.values() for place in part.values()}))
+@pytest.mark.parametrize(
+    "module", sorted({place.split(":")[0] for part in COMMAND_SECTIONS.values() for place in part.values()})
+)
 def test_no_verb_loads_ssl_or_what_waits_for_threads_before_pyinfras_gevent(module: str) -> None:
     command = [sys.executable, "-c", FIRST.format(module)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -99,4 +101,8 @@ def test_no_verb_loads_ssl_or_what_waits_for_threads_before_pyinfras_gevent(modu
 @pytest.mark.parametrize("path", sorted((ROOT / "checks").rglob("*.py")), ids=lambda path: path.stem)
 def test_a_check_takes_nothing_of_a_role_but_how_a_host_is_reached(path: Path) -> None:
     named = set(re.findall(r"^\s*(?:from|import) (roles\b.*)$", path.read_text(), re.MULTILINE))
-    assert named <= {"roles import root", "roles.unreached import away", "roles.unreached import Unreached, quiet"}
+    assert named <= {
+        "roles import root",
+        "roles.connection_failures import away",
+        "roles.connection_failures import Unreached, quiet",
+    }

@@ -11,17 +11,26 @@ from typing import Any
 import pytest
 
 from checks.test_engines import _same as same_record
-from rigwright.engines.llama_cpp.build import build, cuda_architectures, flash_attention_pairs
+from rigwright.engines.llama_cpp.build import cuda_architectures, flash_attention_pairs, plan_build
 from rigwright.model import trees
 from rigwright.model.entry import Roots
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
-from roles.engines import installed_test as built_test
-from roles.engines import script as build_script
-from tests.unit.samples import SOURCE, artefact, card, engine, facts, instance, plan, rig
-from tests.unit.scripts import TOOLS
+from roles.engines import render_install_script as build_script
+from roles.engines import render_installed_test as built_test
+from tests.unit.rendered_scripts import TOOLS
+from tests.unit.samples import (
+    SOURCE,
+    sample_artefact,
+    sample_build,
+    sample_card,
+    sample_engine,
+    sample_facts,
+    sample_instance,
+    sample_rig,
+)
 
-TURING, AMPERE, ADA, BLACKWELL = card("7.5"), card("8.6"), card("8.9"), card("12.0")
+TURING, AMPERE, ADA, BLACKWELL = sample_card("7.5"), sample_card("8.6"), sample_card("8.9"), sample_card("12.0")
 
 
 @pytest.mark.parametrize(
@@ -34,15 +43,15 @@ TURING, AMPERE, ADA, BLACKWELL = card("7.5"), card("8.6"), card("8.9"), card("12
         ((BLACKWELL, TURING, AMPERE), (0, 1, 2), ("75-real", "86-real", "120a-real")),
         ((AMPERE, BLACKWELL), (1,), ("120a-real",)),
         ((AMPERE, BLACKWELL), (), ()),
-        ((card("10.0"), card("9.0")), (0, 1), ("90-real", "100-real")),
+        ((sample_card("10.0"), sample_card("9.0")), (0, 1), ("90-real", "100-real")),
     ],
 )
 def test_machine_code_is_built_for_exactly_the_cards_that_are_used(
     cards: tuple[Any, ...], used: tuple[int, ...], architectures: tuple[str, ...]
 ) -> None:
-    made = rig(instance(cards=used), cards=cards)
+    made = sample_rig(sample_instance(cards=used), cards=cards)
     assert cuda_architectures(made, "plain") == architectures
-    assert build(made, "plain", engine(), facts()).cuda == bool(architectures)
+    assert plan_build(made, "plain", sample_engine(), sample_facts()).cuda == bool(architectures)
 
 
 @pytest.mark.parametrize(
@@ -57,19 +66,23 @@ def test_machine_code_is_built_for_exactly_the_cards_that_are_used(
 def test_what_is_built_beside_the_own_cards_comes_in_the_order_of_capability(
     also: tuple[str, ...], architectures: tuple[str, ...]
 ) -> None:
-    made = rig(instance(cards=(0,)), cards=(AMPERE,), also_build_for=also)
+    made = sample_rig(sample_instance(cards=(0,)), cards=(AMPERE,), also_build_for=also)
     assert cuda_architectures(made, "plain") == architectures
     orders = {
-        build(replace(made, also_build_for=order), "plain", engine(), facts()).digest for order in (also, also[::-1])
+        plan_build(replace(made, also_build_for=order), "plain", sample_engine(), sample_facts()).digest
+        for order in (also, also[::-1])
     }
     assert len(orders) == 1
 
 
 def test_a_rig_that_serves_on_the_cpu_builds_for_no_card_whatever_is_named_beside() -> None:
-    made = rig(instance(), cards=(AMPERE,), also_build_for=("9.0",))
+    made = sample_rig(sample_instance(), cards=(AMPERE,), also_build_for=("9.0",))
     assert cuda_architectures(made, "plain") == ()
     plain = replace(made, also_build_for=())
-    assert build(made, "plain", engine(), facts()).digest == build(plain, "plain", engine(), facts()).digest
+    assert (
+        plan_build(made, "plain", sample_engine(), sample_facts()).digest
+        == plan_build(plain, "plain", sample_engine(), sample_facts()).digest
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,11 +96,15 @@ def test_a_rig_that_serves_on_the_cpu_builds_for_no_card_whatever_is_named_besid
     ids=lambda value: "+".join(value) if isinstance(value, dict) else "",
 )
 def test_a_build_is_for_cards_when_it_has_machine_code_for_one(options: dict[str, str], cuda: bool) -> None:
-    assert plan(options=options).cuda == cuda
+    assert sample_build(options=options).cuda == cuda
 
 
 def test_cards_of_another_engine_do_not_count() -> None:
-    made = rig(instance("a", cards=(0,)), replace(instance("b", cards=(1,)), engine_name="other"), cards=(TURING, ADA))
+    made = sample_rig(
+        sample_instance("a", cards=(0,)),
+        replace(sample_instance("b", cards=(1,)), engine_name="other"),
+        cards=(TURING, ADA),
+    )
     assert cuda_architectures(made, "plain") == ("75-real",)
     assert cuda_architectures(made, "other") == ("89-real",)
 
@@ -106,36 +123,44 @@ def test_a_flash_attention_kernel_is_built_for_each_pair_of_cache_types(
     kinds: list[tuple[str, str]], pairs: tuple[str, ...]
 ) -> None:
     instances = [
-        instance(f"i{n}", cards=(0,), cache_type_k=key, cache_type_v=value) for n, (key, value) in enumerate(kinds)
+        sample_instance(f"i{n}", cards=(0,), cache_type_k=key, cache_type_v=value)
+        for n, (key, value) in enumerate(kinds)
     ]
-    assert flash_attention_pairs(rig(*instances, cards=(TURING,)), "plain") == pairs
+    assert flash_attention_pairs(sample_rig(*instances, cards=(TURING,)), "plain") == pairs
 
 
 def test_what_is_compiled_is_the_same_whichever_variant_of_the_catalogue_is_served() -> None:
-    one = instance(cards=(0,))
-    small = instance(cards=(0,), cache_type_k="q4_0", cache_type_v="q8_0")
-    on_the_cpu = instance(cache_type_k="q5_0").variant
-    of_another = instance(cards=(0,), cache_type_k="q5_1").variant.model_copy(update={"engine": "other"})
+    one = sample_instance(cards=(0,))
+    small = sample_instance(cards=(0,), cache_type_k="q4_0", cache_type_v="q8_0")
+    on_the_cpu = sample_instance(cache_type_k="q5_0").variant
+    of_another = sample_instance(cards=(0,), cache_type_k="q5_1").variant.model_copy(update={"engine": "other"})
     recipes = (one.variant, small.variant, on_the_cpu, of_another)
-    made = {flash_attention_pairs(rig(served, cards=(TURING,), variants=recipes), "plain") for served in (one, small)}
+    made = {
+        flash_attention_pairs(sample_rig(served, cards=(TURING,), variants=recipes), "plain") for served in (one, small)
+    }
     assert made == {("f16-f16", "q4_0-q8_0")}
 
 
 def test_an_instance_on_the_cpu_needs_no_flash_attention_kernel() -> None:
-    made = rig(instance(cache_type_k="q4_0"), instance("b", cards=(0,)), cards=(TURING,))
+    made = sample_rig(sample_instance(cache_type_k="q4_0"), sample_instance("b", cards=(0,)), cards=(TURING,))
     assert flash_attention_pairs(made, "plain") == ("f16-f16",)
 
 
 def test_a_cpu_build_has_no_cuda_option_although_the_rig_has_cards() -> None:
-    made = build(rig(instance(), cards=(TURING,)), "plain", engine(options={"GGML_NATIVE": "OFF"}), facts())
+    made = plan_build(
+        sample_rig(sample_instance(), cards=(TURING,)),
+        "plain",
+        sample_engine(options={"GGML_NATIVE": "OFF"}),
+        sample_facts(),
+    )
     assert [name for name in made.options if "CUDA" in name] == []
     assert made.options["GGML_NATIVE"] == "OFF"
 
 
 def test_a_cuda_build_is_for_the_rigs_toolkit_cards_and_cache_types() -> None:
-    instances = (instance(cards=(0, 1), cache_type_k="q8_0"), instance("cpu"))
-    made = rig(*instances, cards=(BLACKWELL, TURING), cuda_root="/opt/cuda-13")
-    options = build(made, "plain", engine(), facts()).options
+    instances = (sample_instance(cards=(0, 1), cache_type_k="q8_0"), sample_instance("cpu"))
+    made = sample_rig(*instances, cards=(BLACKWELL, TURING), cuda_root="/opt/cuda-13")
+    options = plan_build(made, "plain", sample_engine(), sample_facts()).options
     assert options["GGML_CUDA"] == "ON"
     assert options["CMAKE_CUDA_ARCHITECTURES"] == "75-real;120a-real"
     assert options["CMAKE_CUDA_COMPILER"] == "/opt/cuda-13/bin/nvcc"
@@ -144,40 +169,43 @@ def test_a_cuda_build_is_for_the_rigs_toolkit_cards_and_cache_types() -> None:
 
 
 def test_the_version_that_is_compiled_in_is_the_engines_commit() -> None:
-    made = build(rig(instance()), "plain", engine(commit="fedcba98" * 5), facts())
+    made = plan_build(sample_rig(sample_instance()), "plain", sample_engine(commit="fedcba98" * 5), sample_facts())
     assert made.options["LLAMA_BUILD_COMMIT"] == "fedcba9"
 
 
-GPU = rig(instance(cards=(0,)), cards=(AMPERE,))
-CPU = rig(instance())
+GPU = sample_rig(sample_instance(cards=(0,)), cards=(AMPERE,))
+CPU = sample_rig(sample_instance())
 
 
 def digest(made: Rig = GPU, host: HostFacts | None = None, **engine_changes: object) -> str:
-    return build(made, "plain", engine(**engine_changes), host or facts()).digest
+    return plan_build(made, "plain", sample_engine(**engine_changes), host or sample_facts()).digest
 
 
 def test_a_folder_is_called_what_it_has_always_been_called() -> None:
     """Another name compiles every engine of every box anew."""
-    assert build(CPU, "plain", engine(options={"GGML_NATIVE": "OFF"}), facts()).folder == "plain-1.0-28168ede409c"
-    assert build(GPU, "plain", engine(), facts()).folder == "plain-1.0-5583c918448d"
+    assert (
+        plan_build(CPU, "plain", sample_engine(options={"GGML_NATIVE": "OFF"}), sample_facts()).folder
+        == "plain-1.0-28168ede409c"
+    )
+    assert plan_build(GPU, "plain", sample_engine(), sample_facts()).folder == "plain-1.0-5583c918448d"
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        lambda: digest(replace(GPU, engine_artefacts={"plain": (artefact(sha256="c" * 64),)})),
+        lambda: digest(replace(GPU, engine_artefacts={"plain": (sample_artefact(sha256="c" * 64),)})),
         lambda: digest(subtree="vendor/llama.cpp"),
         lambda: digest(commit="f" * 40),
         lambda: digest(options={"GGML_NATIVE": "OFF"}),
-        lambda: digest(rig(instance(cards=(0,)), cards=(TURING,))),
-        lambda: digest(rig(instance(cards=(0, 1)), cards=(AMPERE, TURING))),
-        lambda: digest(rig(instance(cards=(0,), cache_type_k="q8_0"), cards=(AMPERE,))),
+        lambda: digest(sample_rig(sample_instance(cards=(0,)), cards=(TURING,))),
+        lambda: digest(sample_rig(sample_instance(cards=(0, 1)), cards=(AMPERE, TURING))),
+        lambda: digest(sample_rig(sample_instance(cards=(0,), cache_type_k="q8_0"), cards=(AMPERE,))),
         lambda: digest(replace(GPU, cuda_root="/opt/cuda")),
         lambda: digest(CPU),
-        lambda: digest(host=facts(os_id="ubuntu")),
-        lambda: digest(host=facts(os_version="13")),
-        lambda: digest(host=facts(architecture="aarch64")),
-        lambda: digest(host=facts(cuda_version="13.1")),
+        lambda: digest(host=sample_facts(os_id="ubuntu")),
+        lambda: digest(host=sample_facts(os_version="13")),
+        lambda: digest(host=sample_facts(architecture="aarch64")),
+        lambda: digest(host=sample_facts(cuda_version="13.1")),
     ],
 )
 def test_a_changed_input_is_another_build(other: Any) -> None:
@@ -191,12 +219,16 @@ def test_a_changed_input_is_another_build(other: Any) -> None:
         lambda: digest(replace(GPU, service_user="svc")),
         lambda: digest(replace(GPU, mirrors={})),
         lambda: digest(replace(GPU, cards=(AMPERE, TURING))),
-        lambda: digest(rig(instance("b", cards=(0,), context=1, parallel=8, port=9000), cards=(AMPERE,))),
-        lambda: digest(rig(instance("a", cards=(0,)), instance("b", cards=(1,)), cards=(AMPERE, AMPERE))),
-        lambda: digest(rig(instance("a", cards=(0,)), instance("b", cache_type_k="q4_0"), cards=(AMPERE,))),
+        lambda: digest(sample_rig(sample_instance("b", cards=(0,), context=1, parallel=8, port=9000), cards=(AMPERE,))),
+        lambda: digest(
+            sample_rig(sample_instance("a", cards=(0,)), sample_instance("b", cards=(1,)), cards=(AMPERE, AMPERE))
+        ),
+        lambda: digest(
+            sample_rig(sample_instance("a", cards=(0,)), sample_instance("b", cache_type_k="q4_0"), cards=(AMPERE,))
+        ),
         lambda: digest(replace(GPU, engine_artefacts={"plain": (replace_sources(["http://elsewhere/x"]),)})),
-        lambda: digest(host=facts(kernel="6.12", memory_kib=1, systemd=257, uid=1000)),
-        lambda: digest(host=facts(built_engines=frozenset({"x"}), apt_lock_holder="apt")),
+        lambda: digest(host=sample_facts(kernel="6.12", memory_kib=1, systemd=257, uid=1000)),
+        lambda: digest(host=sample_facts(built_engines=frozenset({"x"}), apt_lock_holder="apt")),
     ],
 )
 def test_what_is_no_input_leaves_the_build_as_it_is(same: Any) -> None:
@@ -208,7 +240,7 @@ def replace_sources(sources: list[str]) -> Any:
 
 
 def test_the_toolkit_is_no_input_of_a_cpu_build() -> None:
-    assert digest(CPU, facts(cuda_version="")) == digest(CPU, facts(cuda_version="13.0"))
+    assert digest(CPU, sample_facts(cuda_version="")) == digest(CPU, sample_facts(cuda_version="13.0"))
 
 
 def test_the_order_of_options_is_no_input() -> None:
@@ -217,13 +249,13 @@ def test_the_order_of_options_is_no_input() -> None:
 
 
 def test_a_builds_folder_tells_engine_version_and_digest() -> None:
-    made = build(GPU, "plain", engine(), facts())
+    made = plan_build(GPU, "plain", sample_engine(), sample_facts())
     assert made.folder == f"plain-1.0-{made.digest}"
     assert len(made.digest) == 12
 
 
 def test_the_record_of_a_build_can_be_printed_and_names_every_byte() -> None:
-    made = build(CPU, "plain", engine(options={"A": "a;b"}), facts())
+    made = plan_build(CPU, "plain", sample_engine(options={"A": "a;b"}), sample_facts())
     told = json.loads(json.dumps(made.record))
     assert (told["engine"], told["digest"]) == ("plain", made.digest)
     assert (told["options"], told["options"]["A"]) == (made.options, "a;b")
@@ -232,7 +264,7 @@ def test_the_record_of_a_build_can_be_printed_and_names_every_byte() -> None:
 
 def test_a_record_of_what_is_wanted_is_the_same_whatever_more_it_says_of_the_source() -> None:
     """Earlier ones have the whole row of the lock in them, with the places that it can be fetched from."""
-    wanted = json.loads(json.dumps(build(CPU, "plain", engine(options={"A": "1"}), facts()).record))
+    wanted = json.loads(json.dumps(plan_build(CPU, "plain", sample_engine(options={"A": "1"}), sample_facts()).record))
     earlier = {**wanted, "source": SOURCE.model_dump(mode="json")}
     assert same_record(wanted, wanted)
     assert same_record(wanted, earlier)
@@ -253,22 +285,22 @@ def test_an_engine_that_is_there_gets_its_modes_back_and_is_not_compiled_again(
 ) -> None:
     roots = {"software": str(tmp_path), "state": str(tmp_path / "state")}
     made = replace(CPU, roots=Roots.model_construct(**Roots().model_dump() | roots))
-    folder = tmp_path / "engines" / plan().folder
+    folder = tmp_path / "engines" / sample_build().folder
     server = folder / "bin/llama-server"
     server.parent.mkdir(parents=True)
     server.write_text("compiled")
     (folder / "build.json").write_text("{}")
     server.chmod(modes[1])
     folder.chmod(modes[0])
-    recorded = Path(trees.record(made, str(folder)))
+    recorded = Path(trees.record_path(made, str(folder)))
     recorded.parent.mkdir(parents=True)
     recorded.write_text("{}")
 
     def built() -> bool:
-        return subprocess.run(["sh", "-c", built_test(made, plan())], check=False).returncode == 0
+        return subprocess.run(["sh", "-c", built_test(made, sample_build())], check=False).returncode == 0
 
     assert not built()
-    script = build_script(made, plan(), TOOLS, "rw-job-x")
+    script = build_script(made, sample_build(), TOOLS, "rw-job-x")
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert built()
@@ -279,11 +311,11 @@ def test_an_engine_that_is_there_gets_its_modes_back_and_is_not_compiled_again(
 def test_an_engine_whose_lists_others_could_change_is_refused_where_root_has_no_record_of_it(tmp_path: Path) -> None:
     roots = {"software": str(tmp_path), "state": str(tmp_path / "state")}
     made = replace(CPU, roots=Roots.model_construct(**Roots().model_dump() | roots))
-    folder = tmp_path / "engines" / plan().folder
+    folder = tmp_path / "engines" / sample_build().folder
     folder.mkdir(parents=True)
     (folder / "build.json").write_text("{}")
     folder.chmod(0o777)
-    script = build_script(made, plan(), TOOLS, "rw-job-x")
+    script = build_script(made, sample_build(), TOOLS, "rw-job-x")
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert f"others could change the lists of files in {folder}: remove it" in done.stdout

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from rigwright.problems import Invalid
-from rigwright.supply.lock import WRITTEN, Artefact, Lock, LockFile, seal, text
-from rigwright.toml import parse
-from tests.locks import lock_text, resealed
+from rigwright.supply.lock import LOCK_HEADER, Artefact, Lock, LockFile, render_lock, rows_digest
+from rigwright.toml import load_toml
+from tests.lock_files import render_sealed_lock, reseal_text
 from tests.unit.sample_texts import LOCK, SOURCE_ROW, WEIGHT_ROW
-from tests.unit.samples import SOURCE, artefact, wheel
+from tests.unit.samples import SOURCE, sample_artefact, sample_wheel
 
 
 def load(folder: Path, text: str) -> Lock:
@@ -28,11 +28,11 @@ def refusal(folder: Path, text: str) -> list[str]:
 
 def changed(old: str, new: str) -> str:
     assert old in LOCK
-    return resealed(LOCK.replace(old, new))
+    return reseal_text(LOCK.replace(old, new))
 
 
 def grouped(row: Artefact, key: str, value: str) -> str:
-    return text([row.model_copy(update={key: value})], "catalog/a.toml")
+    return render_lock([row.model_copy(update={key: value})], "catalog/a.toml")
 
 
 def test_a_lock_is_read(tmp_path: Path) -> None:
@@ -69,9 +69,9 @@ def test_a_folder_without_locks_locks_nothing(tmp_path: Path) -> None:
         (changed("schema = 1", "schma = 1"), 'schma: unknown key; did you mean "schema"?'),
         (changed('name = "small"', 'name = "small"\nname = "small"'), "the file: cannot be read as TOML"),
         (changed('name = "small"', 'name = "small"\nmarker = "python_version < \'3\'"'), "artefact[1].marker: "),
-        (grouped(wheel(), "marker", "pyhton_version < '3'"), "artefact[0].marker: "),
-        (grouped(wheel(), "marker", "python_version < '3'\n"), "artefact[0].marker: "),
-        (grouped(wheel(), "group", "../tools"), "artefact[0].group: '../tools' is refused"),
+        (grouped(sample_wheel(), "marker", "pyhton_version < '3'"), "artefact[0].marker: "),
+        (grouped(sample_wheel(), "marker", "python_version < '3'\n"), "artefact[0].marker: "),
+        (grouped(sample_wheel(), "group", "../tools"), "artefact[0].group: '../tools' is refused"),
         (changed("sha256", "sha512"), "artefact[0].sha512: unknown key"),
         (changed("[[artefact]]", "[[artifact]]"), 'artifact: unknown key; did you mean "artefact"?'),
         (changed("a" * 64, "A" * 64), "artefact[0].sha256: "),
@@ -140,9 +140,9 @@ def test_any_other_source_is_refused(tmp_path: Path, source: str) -> None:
 
 def test_one_name_twice_is_refused_in_a_file_and_in_a_folder(tmp_path: Path) -> None:
     path = tmp_path / "a.lock.toml"
-    twice = lock_text(SOURCE_ROW, WEIGHT_ROW, WEIGHT_ROW)
+    twice = render_sealed_lock(SOURCE_ROW, WEIGHT_ROW, WEIGHT_ROW)
     assert refusal(tmp_path, twice) == [f"{path}: artefact.small: is listed twice"]
-    (tmp_path / "b.lock.toml").write_text(lock_text(SOURCE_ROW))
+    (tmp_path / "b.lock.toml").write_text(render_sealed_lock(SOURCE_ROW))
     assert refusal(tmp_path, LOCK) == [f"{tmp_path / 'b.lock.toml'}: artefact.engine-source: is listed twice"]
 
 
@@ -151,25 +151,25 @@ def test_a_later_folders_row_is_over_an_earlier_ones(tmp_path: Path) -> None:
     first.mkdir()
     second.mkdir()
     (first / "a.lock.toml").write_text(LOCK)
-    (second / "a.lock.toml").write_text(lock_text(WEIGHT_ROW.replace("b" * 64, "c" * 64)))
+    (second / "a.lock.toml").write_text(render_sealed_lock(WEIGHT_ROW.replace("b" * 64, "c" * 64)))
     artefacts = Lock.load([first, second]).artefacts
     assert (artefacts["small"].sha256, artefacts["engine-source"].sha256) == ("c" * 64, "a" * 64)
 
 
 def test_mistakes_of_all_files_are_told_at_once(tmp_path: Path) -> None:
-    (tmp_path / "b.lock.toml").write_text(f'schema = 9\nartefacts = 0\ndigest = "{seal([])}"')
+    (tmp_path / "b.lock.toml").write_text(f'schema = 9\nartefacts = 0\ndigest = "{rows_digest([])}"')
     lines = refusal(tmp_path, changed("size = 1000", "size = -1").replace("b" * 64, "x"))
     assert [line.split(": ")[1] for line in lines] == ["artefact[0].size", "artefact[1].sha256", "schema"]
 
 
 ROWS = [
     SOURCE,
-    artefact(),
-    wheel("tool", marker="python_full_version < '3.11' and sys_platform == 'linux'", version="2.9.0+cu130"),
-    wheel("tool", file="tool-1.0-cp311-cp311-manylinux_2_17_x86_64.whl"),
-    wheel("other", group="more", marker='os_name == "posix"'),
+    sample_artefact(),
+    sample_wheel("tool", marker="python_full_version < '3.11' and sys_platform == 'linux'", version="2.9.0+cu130"),
+    sample_wheel("tool", file="tool-1.0-cp311-cp311-manylinux_2_17_x86_64.whl"),
+    sample_wheel("other", group="more", marker='os_name == "posix"'),
 ]
-WHOLE = text(ROWS, "catalog/a.toml")
+WHOLE = render_lock(ROWS, "catalog/a.toml")
 
 
 def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
@@ -179,27 +179,29 @@ def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
 
 
 def test_the_same_rows_are_the_same_bytes_in_whatever_order_they_come() -> None:
-    assert {text(order, "catalog/a.toml") for order in permutations(ROWS)} == {WHOLE}
-    assert WHOLE.startswith(f"{WRITTEN} from catalog/a.toml")
+    assert {render_lock(order, "catalog/a.toml") for order in permutations(ROWS)} == {WHOLE}
+    assert WHOLE.startswith(f"{LOCK_HEADER} from catalog/a.toml")
 
 
 def test_a_file_twice_in_a_group_is_refused_and_a_name_is_not(tmp_path: Path) -> None:
     path = tmp_path / "a.lock.toml"
-    twice = text([wheel("tool"), wheel("tool")], "x")
+    twice = render_lock([sample_wheel("tool"), sample_wheel("tool")], "x")
     assert refusal(tmp_path, twice) == [f"{path}: artefact.tools.tool-1.0-py3-none-any.whl: is listed twice"]
-    both = [wheel("tool"), wheel("tool", group="more"), wheel("tool", group=None)]
-    assert load(tmp_path, text(both, "x")).artefacts == {"tool": both[2]}
+    both = [sample_wheel("tool"), sample_wheel("tool", group="more"), sample_wheel("tool", group=None)]
+    assert load(tmp_path, render_lock(both, "x")).artefacts == {"tool": both[2]}
 
 
 def test_a_later_folders_group_replaces_an_earlier_ones_whole(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     second.mkdir()
-    (first / "a.lock.toml").write_text(text([wheel("a"), wheel("b"), wheel("c", group="more")], "x"))
-    (second / "a.lock.toml").write_text(text([wheel("b", version="2")], "x"))
+    (first / "a.lock.toml").write_text(
+        render_lock([sample_wheel("a"), sample_wheel("b"), sample_wheel("c", group="more")], "x")
+    )
+    (second / "a.lock.toml").write_text(render_lock([sample_wheel("b", version="2")], "x"))
     assert Lock.load([first, second]).groups == {
-        "tools": (wheel("b", version="2"),),
-        "more": (wheel("c", group="more"),),
+        "tools": (sample_wheel("b", version="2"),),
+        "more": (sample_wheel("c", group="more"),),
     }
 
 
@@ -209,7 +211,7 @@ def test_a_lock_that_was_cut_anywhere_is_refused(tmp_path: Path) -> None:
     for length in range(len(WHOLE)):
         path.write_text(WHOLE[:length])
         try:
-            parse(path, LockFile)
+            load_toml(path, LockFile)
         except Invalid:
             continue
         taken.append(WHOLE[length:])
@@ -228,7 +230,7 @@ SPOILERS = ("_", '"', "'", "#", ".", "0", "1", "e", "\\", "\n", " ", "]", "+", "
 def test_another_character_anywhere_is_refused(tmp_path: Path, spoiler: str | None) -> None:
     path = tmp_path / "a.lock.toml"
     path.write_text(WHOLE)
-    whole = parse(path, LockFile)
+    whole = load_toml(path, LockFile)
     begin = WHOLE.index("schema")
     for place in range(begin, len(WHOLE)):
         old = WHOLE[place]
@@ -237,7 +239,7 @@ def test_another_character_anywhere_is_refused(tmp_path: Path, spoiler: str | No
             continue
         path.write_text(WHOLE[:place] + new + WHOLE[place + 1 :])
         try:
-            taken = parse(path, LockFile)
+            taken = load_toml(path, LockFile)
         except Invalid:
             continue
         # a comment, a space or another spelling of the same character is no other value

@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from rigwright.model.answers import complaint, mismatch
-from rigwright.supply import images
-from rigwright.supply.inputs import Input, provisional
+from rigwright.model.lock_coverage import describe_mismatch, describe_uncovered
+from rigwright.supply import image_manifest
+from rigwright.supply.inputs import Input, provisional_lock
 from rigwright.supply.lock import Artefact, Lock
 
 COMMIT = "0123456789abcdef" * 2 + "01234567"
@@ -53,7 +53,9 @@ def weight(path: str) -> Artefact:
     ],
 )
 def test_a_file_that_the_patterns_do_not_select_is_refused(path: str, selected: bool) -> None:
-    wrong = mismatch(WEIGHTS, [weight("config.json"), weight(path)] if path != "config.json" else [weight(path)])
+    wrong = describe_mismatch(
+        WEIGHTS, [weight("config.json"), weight(path)] if path != "config.json" else [weight(path)]
+    )
     assert (wrong == "") is selected
     assert selected or path in wrong
 
@@ -64,22 +66,22 @@ def blob(kind: str, content: str) -> dict[str, object]:
 
 IMAGE = Input.model_validate({"kind": "image", "version": "1", "sources": ["docker-hub:owner/image"]})
 MANIFEST = {
-    "mediaType": images.MANIFESTS[0],
-    "config": blob(images.CONFIGURATIONS[0], "config"),
-    "layers": [blob(next(iter(images.LAYERS)), "layer")],
+    "mediaType": image_manifest.MANIFESTS[0],
+    "config": blob(image_manifest.CONFIGURATIONS[0], "config"),
+    "layers": [blob(next(iter(image_manifest.LAYERS)), "layer")],
 }
 
 
 @pytest.mark.parametrize("asked", [True, False], ids=["with input", "without input"])
 def test_a_layer_that_the_manifest_does_not_list_is_refused(asked: bool) -> None:
-    rows = images.rows("served", IMAGE, json.dumps(MANIFEST).encode())
+    rows = image_manifest.image_rows("served", IMAGE, json.dumps(MANIFEST).encode())
     extra = rows[-1].model_copy(update={"sha256": "f" * 64, "file": f"layer-{'f' * 16}.tar"})
     inputs = {"served": IMAGE} if asked else {}
     for surplus in ((), (extra,)):
         lock = Lock({}, {"served": (*rows, *surplus)})
-        wrong = complaint("served", "image", inputs, lock, "rig.py")
+        wrong = describe_uncovered("served", "image", inputs, lock, "rig.py")
         assert ("is locked with other blobs than its manifest lists" in wrong) is bool(surplus)
 
 
 def test_an_image_that_is_only_being_locked_lacks_nothing() -> None:
-    assert complaint("served", "image", {}, provisional({"served": IMAGE}), "rig.py") == ""
+    assert describe_uncovered("served", "image", {}, provisional_lock({"served": IMAGE}), "rig.py") == ""

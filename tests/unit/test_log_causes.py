@@ -16,15 +16,15 @@ import pytest
 
 from checks.survey.host import common, health
 from cli.diagnose import causes_for_log
-from cli.ending import Refused
-from cli.log_file import LAST, read_log
-from rigwright import text
+from cli.exit_codes import InvalidRequest
+from cli.log_file import MAX_LOG_BYTES, read_log
+from rigwright import safe_text
 from rigwright.engines import kinds
-from rigwright.engines.log import LONGEST, Cause, matched_lines, matching_cause
+from rigwright.engines.log_causes import LONGEST, Cause, find_cause, find_cause_lines
 from rigwright.engines.python_log_patterns import FORMS
 from rigwright.operate import kernel_messages, last_error
-from rigwright.operate.diagnose import KERNEL, diagnosed
-from rigwright.operate.evidence import Evidence
+from rigwright.operate.diagnose import KERNEL, diagnose_host
+from rigwright.operate.evidence import HostEvidence
 from tests.unit.adversarial_lines import adversarial_lines, is_unbounded
 from tests.unit.log_samples import SAMPLES
 
@@ -98,7 +98,7 @@ LINES = [
 def ids(*lines: str) -> list[str]:
     lines = tuple(part for line in lines for part in line.split("\n"))
     causes = causes_for_log(lines)
-    return [one.id for one in diagnosed(Evidence("", "", logs={"": lines}, kernel=lines), {"": causes})]
+    return [one.id for one in diagnose_host(HostEvidence("", "", logs={"": lines}, kernel=lines), {"": causes})]
 
 
 @pytest.mark.parametrize(("line", "cause"), LINES, ids=[cause for _, cause in LINES])
@@ -108,8 +108,8 @@ def test_a_line_of_a_public_report_gets_its_cause(line: str, cause: str) -> None
 
 
 def test_causes_of_one_engine_do_not_apply_to_another_engines_log() -> None:
-    found = diagnosed(
-        Evidence("", "", logs={"": [LLAMA + "CUDA error: an illegal memory access was encountered"]}),
+    found = diagnose_host(
+        HostEvidence("", "", logs={"": [LLAMA + "CUDA error: an illegal memory access was encountered"]}),
         {"": causes_for_log([LLAMA + "llama_model_loader: loaded"])},
     )
     assert not any("cudagraph_mode" in one.means for one in found)
@@ -144,7 +144,7 @@ def test_an_exception_of_no_known_cause_shows_its_frame(lines: list[str], shown:
     lines = ['  File "/x/other.py", line 1, in g', "x.OtherError: oh", *lines]
     marked = [CORE + line for line in lines]
     for log in (lines, marked):
-        found = diagnosed(Evidence("", "", logs={"": log}), {"": causes_for_log(log)})[0]
+        found = diagnose_host(HostEvidence("", "", logs={"": log}), {"": causes_for_log(log)})[0]
         assert found.means.endswith(f"it failed in {shown}")
 
 
@@ -167,13 +167,13 @@ def test_podmans_missing_card_in_a_log_of_another_host_has_a_remedy_that_fits_ev
 )
 def test_no_report_has_a_secret_of_a_line(line: str) -> None:
     lines = line.split("\n")
-    found = diagnosed(Evidence("", "", logs={"": lines}, kernel=lines), {"": causes_for_log(lines)})
+    found = diagnose_host(HostEvidence("", "", logs={"": lines}, kernel=lines), {"": causes_for_log(lines)})
     assert found
     assert not re.search("sk-|[0-9]{9}", " ".join(f"{one.means} {one.evidence}" for one in found))
 
 
 def test_the_survey_and_reports_know_secrets_by_the_same_form() -> None:
-    assert text.SECRET == common.SECRET
+    assert safe_text.SECRET == common.SECRET
 
 
 def test_a_line_shows_one_cause() -> None:
@@ -191,7 +191,7 @@ def test_a_line_shows_one_cause() -> None:
     ids=["a marked line", "an exception", "an exception in a worker", "a letter of llama.cpp"],
 )  # fmt: skip
 def test_an_error_of_no_known_cause_is_reported_as_unknown(lines: list[str], evidence: str) -> None:
-    found = diagnosed(Evidence("", "", logs={"": lines}), {"": causes_for_log(lines)})
+    found = diagnose_host(HostEvidence("", "", logs={"": lines}), {"": causes_for_log(lines)})
     (unknown,) = [one for one in found if one.id == "cause-unknown"]
     assert evidence in unknown.evidence
     assert "cause unknown" in unknown.means
@@ -247,7 +247,7 @@ def test_a_log_is_read_whatever_it_is_packed_or_encoded_with(data: bytes, tmp_pa
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
 def test_the_end_of_a_large_log_is_read(pack: type[bytes], tmp_path: Path) -> None:
-    (tmp_path / "log").write_bytes(pack(b"INFO all is well, as it has been\n" * (LAST // 16) + TEXT.encode()))
+    (tmp_path / "log").write_bytes(pack(b"INFO all is well, as it has been\n" * (MAX_LOG_BYTES // 16) + TEXT.encode()))
     lines, skipped = read_log(tmp_path / "log")
     assert lines[-2:] == TEXT.splitlines()
     assert skipped > 0
@@ -265,7 +265,7 @@ def test_the_end_of_a_large_log_is_read(pack: type[bytes], tmp_path: Path) -> No
 )
 def test_what_is_no_text_is_refused(data: bytes, reason: str, tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(data)
-    with pytest.raises(Refused, match=reason):
+    with pytest.raises(InvalidRequest, match=reason):
         read_log(tmp_path / "log")
 
 
@@ -318,7 +318,7 @@ def test_a_sample_shows_its_own_cause_and_no_other(engine: str) -> None:
     for name, sample in SAMPLES[engine].items():
         lines = sample.split("\n")
         found = [
-            cause.id for cause, numbers in matched_lines(table(engine), lines).items() if len(lines) - 1 in numbers
+            cause.id for cause, numbers in find_cause_lines(table(engine), lines).items() if len(lines) - 1 in numbers
         ]
         if found != [name]:
             wrong[name] = found
@@ -376,10 +376,10 @@ def test_any_shape_of_an_error_is_reported(line: str) -> None:
 
 def test_a_cause_shows_the_name_that_its_line_has() -> None:
     line = CORE + "ModuleNotFoundError: No module named 'soundfile\x1b[31m'"
-    (found,) = diagnosed(Evidence("", "", logs={"": [line]}), {"": causes_for_log([line])})
+    (found,) = diagnose_host(HostEvidence("", "", logs={"": [line]}), {"": causes_for_log([line])})
     assert found.id == "package-missing"
     lora = CORE + "ValueError: Loading lora /adapters/one failed: No adapter found for /adapters/one"
-    (found,) = diagnosed(Evidence("", "", logs={"": [lora]}), {"": causes_for_log([lora])})
+    (found,) = diagnose_host(HostEvidence("", "", logs={"": [lora]}), {"": causes_for_log([lora])})
     assert found.means.endswith("(here: /adapters/one)")
 
 
@@ -397,7 +397,7 @@ def test_a_cause_shows_the_name_that_its_line_has() -> None:
 )
 def test_a_fault_of_the_engines_code_shows_the_part_of_its_traceback(path: str, part: str, error: str) -> None:
     lines = [CORE + f'  File "{path}", line 9, in f', CORE + "    call()", CORE + error]
-    found = diagnosed(Evidence("", "", logs={"": lines}), {"": causes_for_log(lines)})[0]
+    found = diagnose_host(HostEvidence("", "", logs={"": lines}), {"": causes_for_log(lines)})[0]
     assert ("the failing code" in found.means) is bool(part)
     assert part in found.means
 
@@ -410,7 +410,7 @@ def test_a_form_of_messages_names_no_cause(form: Cause) -> None:
 
 def test_evidence_contains_the_message_of_a_long_line() -> None:
     line = CORE + "x" * 300 + " CUDA error: device kernel image is invalid"
-    (found,) = diagnosed(Evidence("", "", logs={"": [line]}), {"": causes_for_log([line])})
+    (found,) = diagnose_host(HostEvidence("", "", logs={"": [line]}), {"": causes_for_log([line])})
     assert "device kernel image is invalid" in found.evidence
     assert len(found.evidence) <= 200
 
@@ -419,7 +419,7 @@ def test_lines_that_differ_in_numbers_alone_are_all_counted() -> None:
     lines = [
         f"INFO No available shared memory broadcast block found in {number} seconds." for number in range(60, 300, 60)
     ]
-    ((_, numbers),) = matched_lines(kinds()["vllm"].causes, lines).items()
+    ((_, numbers),) = find_cause_lines(kinds()["vllm"].causes, lines).items()
     assert numbers == [0, 1, 2, 3]
 
 
@@ -430,7 +430,7 @@ def test_no_line_takes_a_pattern_long(engine: str, piece: str) -> None:
     for cause in table(engine):
         _ = cause.regex
     began = time.process_time()
-    matching_cause(table(engine), line)
+    find_cause(table(engine), line)
     assert time.process_time() - began < 1
 
 
@@ -452,9 +452,9 @@ def test_a_fault_while_drafting_is_one_of_drafting(before: str, drafting: bool) 
 def test_a_line_is_searched_up_to_a_length(before: int, found: bool) -> None:
     cause = Cause(id="one", pattern="needle", means="a fault")
     line = "x" * before + "needle"
-    assert (matching_cause([cause], line) is cause) is found
+    assert (find_cause([cause], line) is cause) is found
     # what is cut off one line moves no other line's number
-    assert matched_lines([cause], [line, "needle"]) == {cause: [0, 1] if found else [1]}
+    assert find_cause_lines([cause], [line, "needle"]) == {cause: [0, 1] if found else [1]}
 
 
 @pytest.mark.parametrize(("before", "found"), [(health.SEARCHED - 6, True), (health.SEARCHED - 5, False)])

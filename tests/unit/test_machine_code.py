@@ -9,48 +9,70 @@ import struct
 import pytest
 
 from rigwright.supply import machine_code
-from rigwright.supply.machine_code import Unreadable, refusals, runs, targets, unfit
-from tests.unit.libraries import container, elf, library, part
-from tests.unit.samples import wheel
+from rigwright.supply.machine_code import (
+    UnreadableLibrary,
+    find_machine_code_refusals,
+    find_targets,
+    find_unrunnable_files,
+    is_runnable_on,
+)
+from tests.unit.cuda_libraries import cuda_library, elf_file, fatbin_container, fatbin_part
+from tests.unit.samples import sample_wheel
 
 
 def read(content: bytes) -> tuple[str, ...]:
-    return targets(io.BytesIO(content))
+    return find_targets(io.BytesIO(content))
 
 
 @pytest.mark.parametrize(
     ("content", "found"),
     [
-        (library("sm_120", "sm_75", "compute_80", "sm_75"), ("sm_75", "sm_120", "compute_80")),
-        (library("sm_90a", "sm_100f", "sm_90", "compute_100f"), ("sm_90", "sm_90a", "sm_100f", "compute_100f")),
+        (cuda_library("sm_120", "sm_75", "compute_80", "sm_75"), ("sm_75", "sm_120", "compute_80")),
+        (cuda_library("sm_90a", "sm_100f", "sm_90", "compute_100f"), ("sm_90", "sm_90a", "sm_100f", "compute_100f")),
         (
-            elf({".nv_fatbin": container(part("sm_86"), part("sm_89")) + b"\0" * 8 + container(part("sm_75"))}),
+            elf_file(
+                {
+                    ".nv_fatbin": fatbin_container(fatbin_part("sm_86"), fatbin_part("sm_89"))
+                    + b"\0" * 8
+                    + fatbin_container(fatbin_part("sm_75"))
+                }
+            ),
             ("sm_75", "sm_86", "sm_89"),
         ),
-        (elf({".nv_fatbin": container(part("sm_86"), b"\x10" + part("sm_89")[1:])}), ("sm_86",)),
-        (elf({"__nv_relfatbin": container(part("sm_86"))}), ()),
         (
-            elf({".ldata": b"x" * 13 + container(part("sm_86")) + b"\0" * 3 + container(part("compute_75"))}),
+            elf_file({".nv_fatbin": fatbin_container(fatbin_part("sm_86"), b"\x10" + fatbin_part("sm_89")[1:])}),
+            ("sm_86",),
+        ),
+        (elf_file({"__nv_relfatbin": fatbin_container(fatbin_part("sm_86"))}), ()),
+        (
+            elf_file(
+                {
+                    ".ldata": b"x" * 13
+                    + fatbin_container(fatbin_part("sm_86"))
+                    + b"\0" * 3
+                    + fatbin_container(fatbin_part("compute_75"))
+                }
+            ),
             ("sm_86", "compute_75"),
         ),
-        (elf({".ldata": container(part("sm_86"))[:-1]}), ()),
-        (elf({".ldata": b"\x50\xed\x55\xba\x01\x00\x10\x00"}), ()),
-        (elf({".ldata": container(b"\0" * 64) + container(part("sm_75"))}), ("sm_75",)),
-        (elf({".text": b""}), ()),
+        (elf_file({".ldata": fatbin_container(fatbin_part("sm_86"))[:-1]}), ()),
+        (elf_file({".ldata": b"\x50\xed\x55\xba\x01\x00\x10\x00"}), ()),
+        (elf_file({".ldata": fatbin_container(b"\0" * 64) + fatbin_container(fatbin_part("sm_75"))}), ("sm_75",)),
+        (elf_file({".text": b""}), ()),
         (b"", ()),
         (b"INPUT ( libc.so.6 )" * 9, ()),
-        (b"\x7fELF\x01" + library("sm_86")[5:], ()),
+        (b"\x7fELF\x01" + cuda_library("sm_86")[5:], ()),
     ],
 )
 def test_what_machine_code_is_for(content: bytes, found: tuple[str, ...]) -> None:
     assert read(content) == found
 
 
-FATBIN = library("sm_86").index(struct.pack("<I", 0xBA55ED50))
+FATBIN = cuda_library("sm_86").index(struct.pack("<I", 0xBA55ED50))
 
 
 def changed(at: int, *fields: tuple[str, int]) -> bytes:
-    content = bytearray(library("sm_86"))
+    content = bytearray(cuda_library("sm_86"))
     for shape, value in fields:
         struct.pack_into(shape, content, at, value)
     return bytes(content)
@@ -59,8 +81,8 @@ def changed(at: int, *fields: tuple[str, int]) -> bytes:
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (library("sm_86")[:-1], "it is truncated"),
-        (library("sm_86")[: FATBIN + 20], "it is truncated"),
+        (cuda_library("sm_86")[:-1], "it is truncated"),
+        (cuda_library("sm_86")[: FATBIN + 20], "it is truncated"),
         (changed(40, ("<Q", 1 << 63)), "it points outside the file"),
         (changed(40, ("<Q", 1 << 62)), "it is truncated"),
         (changed(58, ("<H", 65)), "3 sections of 65 bytes"),
@@ -77,7 +99,7 @@ def changed(at: int, *fields: tuple[str, int]) -> bytes:
     ],
 )
 def test_a_library_that_contradicts_itself_is_refused(content: bytes, text: str) -> None:
-    with pytest.raises(Unreadable, match=text):
+    with pytest.raises(UnreadableLibrary, match=text):
         read(content)
 
 
@@ -86,21 +108,21 @@ def test_a_library_of_parts_without_end_is_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(machine_code, "READS", 1000)
     nested = b""
     for _ in range(60):
-        nested = container(part("sm_86", nested), *[part("sm_86")] * 30)
-    content = elf({section: nested if section == ".ldata" else container(*[part("sm_86")] * 1000)})
-    with pytest.raises(Unreadable, match="more than 1000 reads"):
+        nested = fatbin_container(fatbin_part("sm_86", nested), *[fatbin_part("sm_86")] * 30)
+    content = elf_file({section: nested if section == ".ldata" else fatbin_container(*[fatbin_part("sm_86")] * 1000)})
+    with pytest.raises(UnreadableLibrary, match="more than 1000 reads"):
         read(content)
 
 
 def test_any_damage_is_refused_or_read_and_never_more() -> None:
-    whole, chance = library("sm_86", "compute_90a", "sm_120f"), random.Random(7)
+    whole, chance = cuda_library("sm_86", "compute_90a", "sm_120f"), random.Random(7)
     for _ in range(3000):
         content = bytearray(whole)
         for _ in range(chance.randrange(1, 6)):
             content[chance.randrange(len(content))] = chance.randrange(256)
         try:
             read(bytes(content[: chance.randrange(len(content) // 2, len(content) + 1)]))
-        except Unreadable as error:
+        except UnreadableLibrary as error:
             assert str(error)
 
 
@@ -127,20 +149,20 @@ def test_any_damage_is_refused_or_read_and_never_more() -> None:
 )
 def test_which_cards_run_a_target(target: str, capabilities: set[str]) -> None:
     cards = ("7.5", "8.0", "8.6", "8.7", "8.9", "9.0", "10.0", "10.3", "11.0", "12.0", "12.1")
-    assert {card for card in cards if runs(target, card)} == capabilities
+    assert {card for card in cards if is_runnable_on(target, card)} == capabilities
 
 
 def test_what_is_no_target_is_no_answer() -> None:
     with pytest.raises(ValueError, match="sm_x is not a machine code target"):
-        runs("sm_x", "8.6")
+        is_runnable_on("sm_x", "8.6")
 
 
 ROWS = [
-    wheel(
+    sample_wheel(
         "vllm", machine_code=("v/_fa3_C.so sm_90a", "v/_C.so sm_75 sm_80 compute_90", "v/_fa2_C.so sm_80 compute_80")
     ),
-    wheel("pure"),
-    wheel("numpy", machine_code=()),
+    sample_wheel("pure"),
+    sample_wheel("numpy", machine_code=()),
 ]
 
 
@@ -154,11 +176,11 @@ ROWS = [
     ],
 )
 def test_the_files_that_a_card_cannot_run(capability: str, files: list[tuple[str, str]]) -> None:
-    assert unfit(ROWS, capability) == files
+    assert find_unrunnable_files(ROWS, capability) == files
 
 
 def test_what_other_cards_alone_use_is_a_warning_and_all_else_refused() -> None:
-    refused, warned = refusals(ROWS, ("v/_fa3_*",), "7.5")
+    refused, warned = find_machine_code_refusals(ROWS, ("v/_fa3_*",), "7.5")
     fa2 = "v/_fa2_C.so of vllm 1.0 has code for sm_80, compute_80, but none for compute capability 7.5"
     assert refused == [fa2]
     assert warned == ["v/_fa3_C.so of vllm 1.0 has code for sm_90a, but none for compute capability 7.5"]
@@ -166,8 +188,8 @@ def test_what_other_cards_alone_use_is_a_warning_and_all_else_refused() -> None:
 
 def test_sections_that_lie_in_each_other_are_not_searched_one_by_one() -> None:
     content = b"x" * 4096
-    one = elf({".ldata": content, ".again": b"", ".names": b""})
+    one = elf_file({".ldata": content, ".again": b"", ".names": b""})
     table = struct.unpack_from("<Q", one, 40)[0]
     first = one[table : table + 64]
-    with pytest.raises(Unreadable, match="overlap"):
+    with pytest.raises(UnreadableLibrary, match="overlap"):
         read(one[: table + 64] + first + one[table + 128 :])

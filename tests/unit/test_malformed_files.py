@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from checks import looking
+from checks import connections
 from cli import main
-from tests.unit.samples import Box, chat, entry
-from tests.unit.test_malformed import lines
+from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
+from tests.unit.test_malformed_values import lines
 
 VARIANT = '[variants."llamacpp/x"]\nengine = "plain"\nmodel = "small"\n'
 FILES: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -41,10 +41,10 @@ FILES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("case", FILES)
-def test_a_file_of_the_catalogue_that_cannot_be_used_is_named_and_hides_nothing(box: Box, case: str) -> None:
+def test_a_file_of_the_catalogue_that_cannot_be_used_is_named_and_hides_nothing(box: OperatorFolder, case: str) -> None:
     make, said = FILES[case]
     make(box.folder / "catalog" / "odd.toml")
-    told = box.refusal(keep_generations=0, ca_file="gone.pem", peers=["http://h:99999"])
+    told = box.refusal_lines(keep_generations=0, ca_file="gone.pem", peers=["http://h:99999"])
     assert any(line.startswith(f"{box.folder}/catalog/odd.toml: ") and said in line for line in told), told
     for key in ("keep_generations", "ca_file", "peers[0]"):
         assert any(line.startswith(f"{box.inventory}: box.{key}: ") for line in told), (key, told)
@@ -89,7 +89,7 @@ def test_whatever_an_inventory_raises_is_said_in_one_line(tmp_path: Path, progra
     assert f"Error: {path}: {PROGRAMS[program]}" in done.output
 
 
-class Mute:
+class Unprintable:
     """What cannot say what it is."""
 
     def __repr__(self) -> str:
@@ -103,9 +103,11 @@ def deep() -> list[Any]:
     return made
 
 
-@pytest.mark.parametrize("value", [Mute(), [Mute()], deep(), 10**5000], ids=["mute", "mute in a list", "deep", "long"])
-def test_a_value_that_cannot_be_shown_is_refused_nonetheless(box: Box, value: object) -> None:
-    told = lines(box, {"box": entry(cards=value, ca_file="gone.pem")})
+@pytest.mark.parametrize(
+    "value", [Unprintable(), [Unprintable()], deep(), 10**5000], ids=["mute", "mute in a list", "deep", "long"]
+)
+def test_a_value_that_cannot_be_shown_is_refused_nonetheless(box: OperatorFolder, value: object) -> None:
+    told = lines(box, {"box": sample_entry(cards=value, ca_file="gone.pem")})
     assert any(line.startswith("box.cards") and "is refused" in line for line in told)
     assert any(line.startswith("box.ca_file: gone.pem does not exist") for line in told)
 
@@ -118,13 +120,13 @@ def test_a_value_that_cannot_be_shown_is_refused_nonetheless(box: Box, value: ob
         ("ssh-ed25519 AAAA", 0o600, "contains no private key: must begin with -----BEGIN ... PRIVATE KEY-----"),
     ],
 )
-def test_a_private_key_is_judged_before_it_is_used(box: Box, content: str, mode: int, said: str) -> None:
+def test_a_private_key_is_judged_before_it_is_used(box: OperatorFolder, content: str, mode: int, said: str) -> None:
     path = box.write("id", content)
     path.chmod(mode)
     if not said:
-        box.group({"box": entry(ssh_key=str(path))})
+        box.load_group({"box": sample_entry(ssh_key=str(path))})
         return
-    (line,) = box.refusal(ssh_key=str(path))
+    (line,) = box.refusal_lines(ssh_key=str(path))
     assert line.startswith(f"{box.inventory}: box.ssh_key: '{path}' is refused: {said}")
 
 
@@ -139,17 +141,17 @@ def test_a_private_key_is_judged_before_it_is_used(box: Box, content: str, mode:
     ],
 )
 def test_a_verb_refuses_before_it_connects(
-    box: Box, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+    box: OperatorFolder, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
 ) -> None:
-    monkeypatch.setattr(looking, "reach", lambda *_: pytest.fail("a host was reached"))
-    box.write("rig.py", f"from rigwright.inventory import hosts\nrigs = hosts({{'box': {entry()!r}}})\n")
+    monkeypatch.setattr(connections, "connect_targets", lambda *_: pytest.fail("a host was reached"))
+    box.write("rig.py", f"from rigwright.inventory import hosts\nrigs = hosts({{'box': {sample_entry()!r}}})\n")
     done = CliRunner().invoke(main, [word.format(box.inventory) for word in words])
     assert (done.exit_code, said in done.output) in ((1, True), (2, True)), done.output
 
 
-def test_secrets_that_others_can_read_are_warned_of(box: Box) -> None:
+def test_secrets_that_others_can_read_are_warned_of(box: OperatorFolder) -> None:
     key = box.write("chat.key", "0123456789abcdef\n")
-    declared = entry(instances=chat(api_key_file="chat.key"))
+    declared = sample_entry(instances=chat_instances(api_key_file="chat.key"))
     box.write("rig.py", f"from rigwright.inventory import hosts\nrigs = hosts({{'box': {declared!r}}})\n")
     for mode, warned in ((0o600, False), (0o640, True)):
         key.chmod(mode)

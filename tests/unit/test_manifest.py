@@ -10,25 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rigwright.host.unit_states import UnitState
-from rigwright.serving.listeners import PREFIX, holder, names
-from rigwright.serving.manifest import USER, read
-from tests.unit.samples import artefact, card, instance, rig
-from tests.unit.states import CHAT, CODE, wanted
+from rigwright.serving.listeners import PREFIX, listener_units, port_socket
+from rigwright.serving.manifest import USER, parse_manifest
+from tests.unit.host_states import CHAT, CODE, target_generation
+from tests.unit.samples import sample_artefact, sample_card, sample_instance, sample_rig
 
-CARDS = (card("8.6"), card("8.6"))
-RIG = rig(instance("chat", cards=(1, 0), parallel=2), instance("code", port=8021), cards=CARDS)
-AIM = wanted(RIG)
+CARDS = (sample_card("8.6"), sample_card("8.6"))
+RIG = sample_rig(sample_instance("chat", cards=(1, 0), parallel=2), sample_instance("code", port=8021), cards=CARDS)
+AIM = target_generation(RIG)
 TEXT = AIM.files["manifest.json"]
 A, B = "a" * 64, "b" * 64
 
 
-def of(**instances: Any) -> str:
+def make_manifest(**instances: Any) -> str:
     """A manifest with these instances."""
     return json.dumps({"instances": instances})
 
 
 def test_a_deploy_reads_the_slots_that_were_written() -> None:
-    found = read(TEXT, {})
+    found = parse_manifest(TEXT, {})
     assert found.unit_states == AIM.unit_states
     assert found.users == {"rigwright-chat", "rigwright-code"}
     assert found.variants == {"chat": "llamacpp/sample", "code": "llamacpp/sample"}
@@ -39,13 +39,13 @@ def test_a_deploy_reads_the_slots_that_were_written() -> None:
     ] == [
         (CHAT, 0, {0, 1}, (), ""),
         (CODE, 0, set(), (), ""),
-        (names(8020)[0], 8020, set(), (holder(8020),), CHAT),
-        (names(8021)[0], 8021, set(), (holder(8021),), CODE),
+        (listener_units(8020)[0], 8020, set(), (port_socket(8020),), CHAT),
+        (listener_units(8021)[0], 8021, set(), (port_socket(8021),), CODE),
     ]
 
 
 def test_what_programs_that_look_at_a_box_find_of_an_instance() -> None:
-    weight = RIG.weight_path(artefact())
+    weight = RIG.weight_path(sample_artefact())
     (chat, code) = (json.loads(TEXT)["instances"][name] for name in ("chat", "code"))
     assert chat == {
         "variant": "llamacpp/sample",
@@ -69,18 +69,18 @@ def test_what_programs_that_look_at_a_box_find_of_an_instance() -> None:
         "address": "127.0.0.1:8021",
         "leads_to": CODE,
         "started_from": AIM.listeners[1].unit_state.started_from,
-        "units": list(names(8021)),
+        "units": list(listener_units(8021)),
     }
     assert (said["cards"], said["state"]) == ([one.name for one in CARDS], "/var/lib/rigwright")
-    assert said["weights"] == {weight: artefact().sha256}
+    assert said["weights"] == {weight: sample_artefact().sha256}
 
 
 @pytest.mark.parametrize(("socket", "port"), [({}, 8020), ({"socket": "/run/x/api.sock"}, 0)])
 def test_an_instance_may_have_two_units_and_both_have_its_port_and_cards(socket: dict[str, str], port: int) -> None:
     """With a socket they have no port: that is its listener's."""
     other = "rigwright-chat-2.service"
-    text = of(chat={"port": 8020, "cards": [1], "units": {other: B, CHAT: A}, **socket})
-    assert read(text, {}).unit_states == (
+    text = make_manifest(chat={"port": 8020, "cards": [1], "units": {other: B, CHAT: A}, **socket})
+    assert parse_manifest(text, {}).unit_states == (
         UnitState(other, B, port, frozenset({1})),
         UnitState(CHAT, A, port, frozenset({1})),
     )
@@ -90,15 +90,15 @@ OLD = {"variant": "llamacpp/cpu", "port": 8020, "cards": [0], "digest": "0" * 16
 
 
 def test_a_manifest_of_before_units_were_in_it_has_the_unit_that_was_called_after_each_instance() -> None:
-    text = of(chat=OLD, code={**OLD, "port": 8021, "cards": []})
+    text = make_manifest(chat=OLD, code={**OLD, "port": 8021, "cards": []})
     beside = {CHAT: A, CODE: B, "rigwright-power.service": A}
-    assert read(text, beside).unit_states == (
+    assert parse_manifest(text, beside).unit_states == (
         UnitState(CHAT, A, 8020, frozenset({0})),
         UnitState(CODE, B, 8021, frozenset()),
     )
-    assert [unit_state.unit for unit_state in read(text, {CODE: B}).unit_states] == [CODE]
-    assert read(text, {}).unit_states == ()
-    assert read(text, {}).users is None
+    assert [unit_state.unit for unit_state in parse_manifest(text, {CODE: B}).unit_states] == [CODE]
+    assert parse_manifest(text, {}).unit_states == ()
+    assert parse_manifest(text, {}).users is None
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_users_are_known_where_every_instance_says_whose_it_is(said: list[str | 
         f"i{at}": {"port": 8020, "cards": [], **({} if user is None else {"user": user})}
         for at, user in enumerate(said)
     }
-    assert read(of(**rows), {}).users == users
+    assert parse_manifest(make_manifest(**rows), {}).users == users
 
 
 def listening(**changes: Any) -> str:
@@ -136,25 +136,27 @@ BAD: dict[str, str] = {
     "no table": "[]",
     "no instances": "{}",
     "instances in a list": '{"instances": []}',
-    "an instance that is text": of(chat="x"),
-    "a port of root's": of(chat={"port": 80, "cards": []}),
-    "a port as text": of(chat={"port": "8020", "cards": []}),
-    "a card below none": of(chat={"port": 8020, "cards": [-1]}),
-    "a card that is true": of(chat={"port": 8020, "cards": [True]}),
-    "somebody else's unit": of(chat={"port": 8020, "cards": [], "units": {"ssh.service": A}}),
-    "a unit in another folder": of(chat={"port": 8020, "cards": [], "units": {"rigwright-../ssh.service": A}}),
-    "a unit on two lines": of(chat={"port": 8020, "cards": [], "units": {f"{CHAT}\n": A}}),
-    "no digest": of(chat={"port": 8020, "cards": [], "units": {CHAT: ""}}),
-    "a digest of another kind": of(chat={"port": 8020, "cards": [], "units": {CHAT: A[:63] + "G"}}),
-    "a digest that is a number": of(chat={"port": 8020, "cards": [], "units": {CHAT: 7}}),
-    "a user that is a number": of(chat={"port": 8020, "cards": [], "user": 7}),
-    "a socket that is a list": of(chat={"port": 8020, "cards": [], "socket": []}),
+    "an instance that is text": make_manifest(chat="x"),
+    "a port of root's": make_manifest(chat={"port": 80, "cards": []}),
+    "a port as text": make_manifest(chat={"port": "8020", "cards": []}),
+    "a card below none": make_manifest(chat={"port": 8020, "cards": [-1]}),
+    "a card that is true": make_manifest(chat={"port": 8020, "cards": [True]}),
+    "somebody else's unit": make_manifest(chat={"port": 8020, "cards": [], "units": {"ssh.service": A}}),
+    "a unit in another folder": make_manifest(
+        chat={"port": 8020, "cards": [], "units": {"rigwright-../ssh.service": A}}
+    ),
+    "a unit on two lines": make_manifest(chat={"port": 8020, "cards": [], "units": {f"{CHAT}\n": A}}),
+    "no digest": make_manifest(chat={"port": 8020, "cards": [], "units": {CHAT: ""}}),
+    "a digest of another kind": make_manifest(chat={"port": 8020, "cards": [], "units": {CHAT: A[:63] + "G"}}),
+    "a digest that is a number": make_manifest(chat={"port": 8020, "cards": [], "units": {CHAT: 7}}),
+    "a user that is a number": make_manifest(chat={"port": 8020, "cards": [], "user": 7}),
+    "a socket that is a list": make_manifest(chat={"port": 8020, "cards": [], "socket": []}),
     "a listener on a port of root's": listening(port=22),
     "a listener on a port as text": listening(port="8020"),
     "a listener on no port": json.dumps({"instances": {}, "listeners": [{"leads_to": CHAT, "started_from": A}]}),
     "a listener for somebody else's unit": listening(leads_to="ssh.service"),
     "a listener for nobody": listening(leads_to=""),
-    "a listener for a listener": listening(leads_to=names(8020)[0]),
+    "a listener for a listener": listening(leads_to=listener_units(8020)[0]),
     "a listener for a unit on two lines": listening(leads_to=f"{CHAT}\n"),
     "a listener without a digest": listening(started_from=""),
     "a listener with a digest on two lines": listening(started_from=f"{A}\n"),
@@ -166,7 +168,7 @@ BAD: dict[str, str] = {
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD)
 def test_what_is_no_manifest_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="a manifest"):
-        read(text, {})
+        parse_manifest(text, {})
 
 
 JSON = st.recursive(
@@ -198,7 +200,7 @@ WHOLE = st.fixed_dictionaries(
 @given(st.text(max_size=20) | JSON.map(json.dumps) | WHOLE.map(json.dumps))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
-        found = read(text, {})
+        found = parse_manifest(text, {})
     except ValueError:
         return
     for unit_state in found.unit_states:

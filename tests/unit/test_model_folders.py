@@ -8,23 +8,26 @@ import pytest
 from pydantic import ValidationError
 
 from rigwright.declaration.catalog import load_catalog
-from rigwright.engines.llama_cpp.model import parts
-from rigwright.model.catalog import Model
-from rigwright.model.models import Missing, Selection
+from rigwright.engines.llama_cpp.model_files import find_gguf_parts
+from rigwright.model.catalog import ModelKeys
+from rigwright.model.models import MissingModelFile, ModelSelection
 from rigwright.problems import Invalid
 from rigwright.supply.inputs import Input
-from rigwright.supply.lock import Artefact, Lock, text
-from rigwright.weights.checkpoint import checkpoint
-from tests.locks import resealed
-from tests.unit.checkpoints import INPUT, QWEN3, WHOLE, row, rows
+from rigwright.supply.lock import Artefact, Lock, render_lock
+from rigwright.weights.checkpoint import parse_checkpoint
+from tests.lock_files import reseal_text
+from tests.unit.checkpoints import CHECKPOINT_PATHS, INPUT, QWEN3, checkpoint_row, checkpoint_rows
 
 SINGLE = Input(kind="weight", version="1", sources=("office:a.gguf",))
 
 
-def selection(paths: tuple[str, ...] = WHOLE, lenient: bool = False) -> Selection:
+def selection(paths: tuple[str, ...] = CHECKPOINT_PATHS, lenient: bool = False) -> ModelSelection:
     single = SINGLE.provisional("single")
-    return Selection(
-        {"big": INPUT, "single": SINGLE}, Lock({"single": single}, {"big": tuple(rows(paths))}), "rig.py", lenient
+    return ModelSelection(
+        {"big": INPUT, "single": SINGLE},
+        Lock({"single": single}, {"big": tuple(checkpoint_rows(paths))}),
+        "rig.py",
+        lenient,
     )
 
 
@@ -65,21 +68,21 @@ def test_a_folder_stands_for_all_files_of_an_input() -> None:
 
 
 def test_what_is_no_folder_is_refused() -> None:
-    with pytest.raises(Missing, match="single is a single file, not a folder"):
+    with pytest.raises(MissingModelFile, match="single is a single file, not a folder"):
         selection().folder("single")
-    with pytest.raises(Missing, match=r'there is no locked weight "bog".*did you mean "big"'):
+    with pytest.raises(MissingModelFile, match=r'there is no locked weight "bog".*did you mean "big"'):
         selection().folder("bog")
 
 
 def test_any_row_stands_for_a_folder_while_the_lock_is_being_made() -> None:
-    made = Selection({}, Lock({}, {"big": (INPUT.provisional("big"),)}), "rig.py", lenient=True)
+    made = ModelSelection({}, Lock({}, {"big": (INPUT.provisional("big"),)}), "rig.py", lenient=True)
     assert [one.file for one in made.folder("big")] == ["big"]
 
 
 @pytest.mark.parametrize("lenient", [False, True])
 def test_llama_cpp_takes_no_folder(lenient: bool) -> None:
-    with pytest.raises(Missing) as error:
-        parts(Model(folder="big"), selection(lenient=lenient))
+    with pytest.raises(MissingModelFile) as error:
+        find_gguf_parts(ModelKeys(folder="big"), selection(lenient=lenient))
     assert str(error.value) == "llama.cpp loads GGUF files: select one of big with file instead of the folder"
 
 
@@ -96,24 +99,24 @@ CONTENTS = [
 
 @pytest.mark.parametrize("content", CONTENTS)
 def test_a_config_comes_back_from_a_lock_as_it_was(tmp_path: Path, content: str) -> None:
-    one = row("config.json", content)
-    (tmp_path / "a.lock.toml").write_text(text([one], "catalog/a.toml"), encoding="utf-8")
+    one = checkpoint_row("config.json", content)
+    (tmp_path / "a.lock.toml").write_text(render_lock([one], "catalog/a.toml"), encoding="utf-8")
     assert Lock.load([tmp_path]).groups["big"] == (one,)
 
 
 def test_other_texts_are_written_as_before() -> None:
-    one = row("model.safetensors", licence="Lizenz für Modelle")
-    assert 'licence = "Lizenz f\\u00fcr Modelle"' in text([one], "catalog/a.toml").splitlines()
+    one = checkpoint_row("model.safetensors", licence="Lizenz für Modelle")
+    assert 'licence = "Lizenz f\\u00fcr Modelle"' in render_lock([one], "catalog/a.toml").splitlines()
 
 
 def test_what_a_lock_says_reaches_the_checkpoint(tmp_path: Path) -> None:
-    (tmp_path / "a.lock.toml").write_text(text(rows(), "catalog/a.toml"), encoding="utf-8")
-    assert checkpoint(Lock.load([tmp_path]).groups["big"]).config == QWEN3
+    (tmp_path / "a.lock.toml").write_text(render_lock(checkpoint_rows(), "catalog/a.toml"), encoding="utf-8")
+    assert parse_checkpoint(Lock.load([tmp_path]).groups["big"]).config == QWEN3
 
 
 def test_a_config_that_was_changed_by_hand_is_refused_though_the_lock_was_sealed_anew(tmp_path: Path) -> None:
-    written = text([row("config.json", '{"a": 1}')], "catalog/a.toml")
-    (tmp_path / "a.lock.toml").write_text(resealed(written.replace('{\\"a\\": 1}', '{\\"a\\": 2}')))
+    written = render_lock([checkpoint_row("config.json", '{"a": 1}')], "catalog/a.toml")
+    (tmp_path / "a.lock.toml").write_text(reseal_text(written.replace('{\\"a\\": 1}', '{\\"a\\": 2}')))
     with pytest.raises(Invalid) as error:
         Lock.load([tmp_path])
     (line,) = str(error.value).splitlines()
@@ -134,4 +137,4 @@ OTHERS: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize("case", OTHERS)
 def test_no_other_row_has_a_text(case: str) -> None:
     with pytest.raises(ValidationError, match="text"):
-        Artefact.model_validate(row("config.json", "{}").model_dump() | OTHERS[case])
+        Artefact.model_validate(checkpoint_row("config.json", "{}").model_dump() | OTHERS[case])

@@ -8,8 +8,8 @@ import re
 import pytest
 
 from lab.dashboards import FOLDER, PAGES
-from rigwright.model.monitoring.entry import Limits
-from rigwright.monitoring.rules import RECORDED, alerts
+from rigwright.model.monitoring.entry import AlertThresholds
+from rigwright.monitoring.alert_rules import RECORDING_RULES, build_alerts
 
 
 def panels(name: str) -> list[dict[str, object]]:
@@ -31,5 +31,5 @@ def test_no_other_dashboard_lies_there() -> None:
 
 def test_what_dashboards_ask_for_of_ours_is_worked_out() -> None:
     texts = [graph.expr for _, _, graphs in PAGES.values() for graph in graphs]
-    texts += [one.expr for one in alerts(Limits(ttft_p99_s=1.0))]
-    assert set(re.findall(r"rig:\w+:?\w*", " ".join(texts))) == {one.name for one in RECORDED}
+    texts += [one.expr for one in build_alerts(AlertThresholds(ttft_p99_s=1.0))]
+    assert set(re.findall(r"rig:\w+:?\w*", " ".join(texts))) == {one.name for one in RECORDING_RULES}

@@ -16,10 +16,10 @@ import pytest
 
 from roles.monitoring.host import gpu
 from roles.monitoring.host.gpu import CLIENTS, HEAD, Cards, Sample, Server, limits, page
-from tests.unit.stand_in_nvml import Card, StandInNvml
+from tests.unit.stand_in_nvml import StandInCard, StandInNvml
 
 
-def told(cards: Cards) -> dict[tuple[str, str], float]:
+def card_figures(cards: Cards) -> dict[tuple[str, str], float]:
     """Figure and card -> value; for one that is told of each reason, of the host's clocks too."""
     found = {}
     for one in cards.samples():
@@ -29,7 +29,7 @@ def told(cards: Cards) -> dict[tuple[str, str], float]:
 
 
 def test_figures_have_the_names_and_units_of_dcgm() -> None:
-    found = told(Cards(StandInNvml([Card(0, uncorrected=2)]), [280]))
+    found = card_figures(Cards(StandInNvml([StandInCard(0, uncorrected=2)]), [280]))
     assert found == {
         ("rigwright_gpus_declared", ""): 1,
         ("DCGM_FI_DEV_SM_CLOCK", "0"): 1000,  # MHz
@@ -58,7 +58,9 @@ def test_figures_have_the_names_and_units_of_dcgm() -> None:
 
 
 def test_a_card_is_named_as_dcgm_names_it() -> None:
-    (labels,) = {one.labels for one in Cards(StandInNvml([Card(0)]), [None]).samples() if one.name.endswith("GPU_TEMP")}
+    (labels,) = {
+        one.labels for one in Cards(StandInNvml([StandInCard(0)]), [None]).samples() if one.name.endswith("GPU_TEMP")
+    }
     assert dict(labels) == {
         **{"gpu": "0", "UUID": "GPU-0", "pci_bus_id": "00000000:01:00.0", "device": "nvidia0"},
         "modelName": "NVIDIA GeForce RTX 3090",
@@ -66,7 +68,7 @@ def test_a_card_is_named_as_dcgm_names_it() -> None:
 
 
 def test_what_a_card_does_not_tell_is_left_out_and_the_rest_is_told() -> None:
-    found = told(Cards(StandInNvml([Card(0, temperature=None), Card(1)]), [None, 250]))
+    found = card_figures(Cards(StandInNvml([StandInCard(0, temperature=None), StandInCard(1)]), [None, 250]))
     assert ("DCGM_FI_DEV_GPU_TEMP", "0") not in found
     assert found["DCGM_FI_DEV_GPU_TEMP", "1"] == 40
     assert ("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "1") not in found
@@ -75,7 +77,7 @@ def test_what_a_card_does_not_tell_is_left_out_and_the_rest_is_told() -> None:
 
 
 def test_a_card_that_has_fallen_off_the_bus_is_missing_and_the_others_are_not() -> None:
-    found = told(Cards(StandInNvml([Card(0, lost=True), Card(1)]), [None, None]))
+    found = card_figures(Cards(StandInNvml([StandInCard(0, lost=True), StandInCard(1)]), [None, None]))
     assert found["rigwright_gpus_declared", ""] == 2
     assert {gpu for _, gpu in found} == {"", "1"}
 
@@ -86,7 +88,7 @@ def test_a_card_that_has_fallen_off_the_bus_is_missing_and_the_others_are_not() 
     ids=["its power limit", "hardware", "all at once"],
 )
 def test_what_slows_a_card_down_is_told_apart_from_its_power_limit(reasons: int, slow: list[str]) -> None:
-    found = told(Cards(StandInNvml([Card(0, reasons=reasons)]), [None]))
+    found = card_figures(Cards(StandInNvml([StandInCard(0, reasons=reasons)]), [None]))
     prefix = "rigwright_gpu_throttled"
     assert [
         name.removeprefix(prefix) for (name, _), value in found.items() if name.startswith(prefix) and value
@@ -94,11 +96,11 @@ def test_what_slows_a_card_down_is_told_apart_from_its_power_limit(reasons: int,
 
 
 def test_errors_of_the_driver_are_counted_with_the_last_one() -> None:
-    nvml = StandInNvml([Card(0, uncorrected=0), Card(1, uncorrected=0)], xids=[(1, 31), (1, 79)])
+    nvml = StandInNvml([StandInCard(0, uncorrected=0), StandInCard(1, uncorrected=0)], xids=[(1, 31), (1, 79)])
     cards = Cards(nvml, [None, None])
     assert cards.open()
     assert [cards.wait(0) for _ in range(3)] == [True, True, True]
-    found = told(cards)
+    found = card_figures(cards)
     assert (found["DCGM_FI_DEV_XID_ERRORS", "1"], found["rigwright_gpu_xid_events", "1"]) == (79, 2)
     assert (found["DCGM_FI_DEV_XID_ERRORS", "0"], found["rigwright_gpu_xid_events", "0"]) == (0, 0)
 
@@ -106,12 +108,12 @@ def test_errors_of_the_driver_are_counted_with_the_last_one() -> None:
 def test_without_a_driver_it_says_how_many_cards_there_should_be_and_finds_one_that_comes() -> None:
     nvml = StandInNvml(driver=False)
     cards = Cards(nvml, [None, None])
-    assert told(cards) == {("rigwright_gpus_declared", ""): 2}
+    assert card_figures(cards) == {("rigwright_gpus_declared", ""): 2}
     assert not cards.lost
     nvml.driver = True
-    assert ("DCGM_FI_DEV_GPU_TEMP", "1") in told(cards)
+    assert ("DCGM_FI_DEV_GPU_TEMP", "1") in card_figures(cards)
     nvml.driver = False
-    assert told(cards) == {("rigwright_gpus_declared", ""): 2}
+    assert card_figures(cards) == {("rigwright_gpus_declared", ""): 2}
     assert cards.lost
 
 
@@ -120,7 +122,7 @@ def test_limits_are_one_a_card() -> None:
 
 
 def test_a_page_is_what_prometheus_reads_with_dcgms_types() -> None:
-    told = page(Cards(StandInNvml([Card(0), Card(1)]), [280, None]).samples()).splitlines()
+    told = page(Cards(StandInNvml([StandInCard(0), StandInCard(1)]), [280, None]).samples()).splitlines()
     assert told[:2] == ["# TYPE rigwright_gpus_declared gauge", "rigwright_gpus_declared 2.0"]
     at = told.index("# TYPE DCGM_FI_DEV_POWER_USAGE gauge")
     place = 'gpu="{0}",UUID="GPU-{0}",pci_bus_id="00000000:0{1}:00.0",device="nvidia{0}"'
@@ -139,7 +141,7 @@ def test_what_a_card_calls_itself_breaks_no_line() -> None:
 
 
 @contextmanager
-def served(told: str = "x 1.0\n", address: str = "127.0.0.1") -> Iterator[tuple[str, int]]:
+def serve_figures(told: str = "x 1.0\n", address: str = "127.0.0.1") -> Iterator[tuple[str, int]]:
     """What answers, at its address."""
     server = Server(address, 0, lambda: told)
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
@@ -150,7 +152,7 @@ def served(told: str = "x 1.0\n", address: str = "127.0.0.1") -> Iterator[tuple[
         server.server_close()
 
 
-def asked(at: tuple[str, int], path: str = "/metrics", method: str = "GET") -> tuple[int, str, str]:
+def fetch_figures(at: tuple[str, int], path: str = "/metrics", method: str = "GET") -> tuple[int, str, str]:
     """Status, type and text of what is answered."""
     connection = HTTPConnection(*at, timeout=5)
     connection.request(method, path)
@@ -162,27 +164,27 @@ def asked(at: tuple[str, int], path: str = "/metrics", method: str = "GET") -> t
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 def test_figures_are_at_metrics_and_nothing_is_anywhere_else(address: str) -> None:
-    with served(address=address) as at:
-        assert asked(at) == (200, gpu.FORMAT, "x 1.0\n")
-        assert asked(at, "/metrics?name[]=x")[0] == 200
-        assert asked(at, "/metrics", "HEAD") == (200, gpu.FORMAT, "")
-        assert asked(at, "/")[0] == 404
-        assert asked(at, "/metrics", "POST")[0] == 405
+    with serve_figures(address=address) as at:
+        assert fetch_figures(at) == (200, gpu.FORMAT, "x 1.0\n")
+        assert fetch_figures(at, "/metrics?name[]=x")[0] == 200
+        assert fetch_figures(at, "/metrics", "HEAD") == (200, gpu.FORMAT, "")
+        assert fetch_figures(at, "/")[0] == 404
+        assert fetch_figures(at, "/metrics", "POST")[0] == 405
 
 
 @pytest.mark.parametrize("sent", [b"GET\r\n\r\n", b"\r\n\r\n", b"\xff\x00 \r\n\r\n", b"a" * 3 * HEAD], ids=repr)
 def test_what_is_no_request_is_closed_and_the_next_one_is_answered(sent: bytes) -> None:
-    with served() as at:
+    with serve_figures() as at:
         with socket.create_connection(at, timeout=5) as raw:
             raw.sendall(sent)
             with suppress(ConnectionResetError):  # what it sent had not all been read
                 assert raw.recv(100) == b""
-        assert asked(at)[0] == 200
+        assert fetch_figures(at)[0] == 200
 
 
 def test_who_says_nothing_or_takes_nothing_holds_one_place_and_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "PATIENCE", 1.5)
-    with served("x" * 20_000_000) as at:
+    with serve_figures("x" * 20_000_000) as at:
         began = time.monotonic()
         silent = [socket.create_connection(at, timeout=5) for _ in range(CLIENTS - 1)]
         taking_nothing = socket.create_connection(at, timeout=5)
@@ -219,7 +221,7 @@ def test_it_takes_little_memory(tmp_path: Path) -> None:
         until = time.monotonic() + 20
         while True:
             try:
-                status, _, told = asked(("127.0.0.1", port))
+                status, _, told = fetch_figures(("127.0.0.1", port))
                 break
             except OSError:
                 assert time.monotonic() < until

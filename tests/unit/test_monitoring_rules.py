@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from checks.catalogue import every
+from checks.catalogue import list_checks
 from rigwright.engines import kinds
-from rigwright.model.monitoring.entry import Limits, Server
-from rigwright.monitoring import conf
-from rigwright.monitoring.rules import BASELINE, DEAD_MAN, alerts
+from rigwright.model.monitoring.entry import AlertThresholds, MonitoringServer
+from rigwright.monitoring import config_files
+from rigwright.monitoring.alert_rules import BASELINE, DEAD_MAN, build_alerts
 
 PROMTOOL = shutil.which("promtool")
 FUNCTIONS = {"histogram_quantile"}
-SERVER = Server(limits=Limits(ttft_p99_s=2.0))
+SERVER = MonitoringServer(limits=AlertThresholds(ttft_p99_s=2.0))
 ON = 'box="b",instance="chat"'
 TOLD = {"box": "b", "instance": "chat"}
 # a minute each: the first is at 0
@@ -27,7 +27,7 @@ STEADY, GROWING = "{}x120", "0+60x120"
 
 
 @dataclass(frozen=True)
-class Case:
+class AlertCase:
     """Series, a value a minute, and what is said of them."""
 
     alert: str
@@ -50,57 +50,57 @@ EARLY = dict.fromkeys(BUCKETS, "0+60x120")
 NODE = 'up{job="node",box="b"}'
 LOOKED_AT = {NODE: "1x300", 'rigwright_check_finished_seconds{box="b"}': "0x300"}
 CASES = [
-    Case("BoxGone", {NODE: "0x120"}, "b does not answer.", {NODE: "1x120"}, {"box": "b", "job": "node"}),
-    Case(
+    AlertCase("BoxGone", {NODE: "0x120"}, "b does not answer.", {NODE: "1x120"}, {"box": "b", "job": "node"}),
+    AlertCase(
         "GatewayDown",
         {'probe_success{box="b",door="d:1"}': "0x120"},
         "b: d:1 does not respond.",
         {'probe_success{box="b",door="d:1"}': "1x120"},
         {"box": "b", "door": "d:1"},
     ),
-    Case(
+    AlertCase(
         "InstanceDown",
         {f'up{{job="engine",{ON}}}': "0x120"},
         "b: chat does not answer.",
         {f'up{{job="engine",{ON}}}': "1x120"},
         {**TOLD, "job": "engine"},
     ),
-    Case(
+    AlertCase(
         "InstanceWedged",
         {f"vllm:num_requests_running{{{ON}}}": "2x120", f"vllm:iteration_tokens_total_count{{{ON}}}": "7x120"},
         "b: chat has requests under way and makes no step.",
         {f"vllm:num_requests_running{{{ON}}}": "2x120", f"vllm:iteration_tokens_total_count{{{ON}}}": GROWING},
         TOLD,
     ),
-    Case(
+    AlertCase(
         "InstanceWedged",
         {f"llamacpp:requests_processing{{{ON}}}": "1x120", f"llamacpp:n_decode_total{{{ON}}}": "7x120"},
         "b: chat has requests under way and makes no step.",
         {f"llamacpp:requests_processing{{{ON}}}": "0x120", f"llamacpp:n_decode_total{{{ON}}}": "7x120"},
         TOLD,
     ),
-    Case(
+    AlertCase(
         "Queue",
         {f"llamacpp:requests_deferred{{{ON}}}": "17x120"},
         "b: chat: 17 requests wait.",
         {f"llamacpp:requests_deferred{{{ON}}}": "16x120"},
         TOLD,
     ),
-    Case(
+    AlertCase(
         "KvCacheFull",
         {f"vllm:kv_cache_usage_perc{{{ON}}}": "0.96x120"},
         "b: chat: 96 % of its KV cache is taken.",
         {f"vllm:kv_cache_usage_perc{{{ON}}}": "0.94x120"},
         TOLD,
     ),
-    Case(
+    AlertCase(
         "Preemptions",
         {f"vllm:num_preemptions_total{{{ON}}}": "0+1x120"},
         "b: chat preempted requests (KV cache too small).",
         {f"vllm:num_preemptions_total{{{ON}}}": "5x120"},
         TOLD,
     ),
-    Case(
+    AlertCase(
         "DiskFull",
         {
             'node_filesystem_avail_bytes{box="b",fstype="ext4",mountpoint="/"}': "9x120",
@@ -113,35 +113,35 @@ CASES = [
         },
         {"box": "b", "fstype": "ext4", "mountpoint": "/"},
     ),
-    Case(
+    AlertCase(
         "CertificateEnds",
         {'probe_ssl_earliest_cert_expiry{box="b",door="d:1"}': f"{13 * 86400 + 2400}x120"},
         "b: the certificate of d:1 ends in 13d 0h 0m 0s.",
         {'probe_ssl_earliest_cert_expiry{box="b",door="d:1"}': f"{15 * 86400}x120"},
         {"box": "b", "door": "d:1"},
     ),
-    Case(
+    AlertCase(
         "CertificateEnds",
         {'probe_ssl_earliest_cert_expiry{box="b",door="d:1"}': "60x120"},
         "b: the certificate of d:1 has expired.",
         {'probe_ssl_earliest_cert_expiry{box="b",door="d:1"}': f"{15 * 86400}x120"},
         {"box": "b", "door": "d:1"},
     ),
-    Case(
+    AlertCase(
         "CheckRed",
         {'rigwright_check_failed{box="b",check="S01",level="high",part="chat"}': "1x120"},
         "b: check S01 (high) does not hold. chat",
         {'rigwright_check_failed{box="b",check="S01",level="low",part="chat"}': "1x120"},
         {"box": "b", "check": "S01", "level": "high", "part": "chat"},
     ),
-    Case(
+    AlertCase(
         "Slower",
         {'rigwright_check_failed{box="b",check="J01",level="low",part="chat"}': "1x120"},
         "b: chat was slower than its baseline when it was measured last.",
         {'rigwright_check_failed{box="b",check="J02",level="low",part="chat"}': "1x120"},
         {"box": "b", "check": "J01", "level": "low", "part": "chat"},
     ),
-    Case(
+    AlertCase(
         "AdvisoriesOpened",
         {'rigwright_advisories{box="b",state="open"}': "1x1450 3x600"},
         "b: more published advisories are open than a day ago: 3.",
@@ -149,7 +149,7 @@ CASES = [
         {"box": "b"},
         "26h",
     ),
-    Case(
+    AlertCase(
         "VerdictStale",
         {NODE: "1x2000"},
         "b was not looked at by `rigwright check` for 26 hours.",
@@ -157,7 +157,7 @@ CASES = [
         {"box": "b", "job": "node"},
         "27h",
     ),
-    Case(
+    AlertCase(
         "VerdictStale",
         {NODE: "1x2000", 'rigwright_check_finished_seconds{box="b"}': "60x2000"},
         "b was not looked at by `rigwright check` for 26 hours.",
@@ -165,35 +165,35 @@ CASES = [
         {"box": "b"},
         "27h",
     ),
-    Case(
+    AlertCase(
         "FirstTokenLate",
         BUCKETS,
         "b: chat: one request of a hundred waits 3.97s for its first token.",
         EARLY,
         TOLD,
     ),
-    Case(
+    AlertCase(
         "CardsMissing",
         {f"DCGM_FI_DEV_GPU_TEMP{{{ON_CARD}}}": "40x120", 'rigwright_gpus_declared{box="b"}': "2x120"},
         "b: a card does not answer.",
         {f"DCGM_FI_DEV_GPU_TEMP{{{ON_CARD}}}": "40x120", 'rigwright_gpus_declared{box="b"}': "1x120"},
         {"box": "b"},
     ),
-    Case(
+    AlertCase(
         "CardsMissing",
         {'rigwright_gpus_declared{box="b"}': "1x120"},
         "b: a card does not answer.",
         {"rigwright_generation": "1x120"},
         {"box": "b"},
     ),
-    Case(
+    AlertCase(
         "CardsMissing",
         {'up{job="gpu",box="b"}': "0x120"},
         "b: a card does not answer.",
         {'up{job="gpu",box="b"}': "1x120"},
         {"box": "b", "job": "gpu"},
     ),
-    Case(
+    AlertCase(
         "CardsMissing",
         # two words of one host are no reason to be quiet of another
         {'rigwright_gpus_declared{box="b"}': "2x120", f"DCGM_FI_DEV_GPU_TEMP{{{ON_CARD}}}": "40x120"}
@@ -203,21 +203,21 @@ CASES = [
         {"rigwright_generation": "1x120"},
         {"box": "b"},
     ),
-    Case(
+    AlertCase(
         "CardHot",
         {f"DCGM_FI_DEV_GPU_TEMP{{{ON_CARD}}}": "89x120"},
         "b: card 1 has 89 degrees.",
         {f"DCGM_FI_DEV_GPU_TEMP{{{ON_CARD}}}": "88x120"},
         CARD,
     ),
-    Case(
+    AlertCase(
         "CardThrottled",
         {f'rigwright_gpu_throttled{{{ON_CARD},reason="power brake"}}': "1x120"},
         "b: card 1 is slowed down: power brake.",
         {f'rigwright_gpu_throttled{{{ON_CARD},reason="power brake"}}': "0x120"},
         CARD | {"reason": "power brake"},
     ),
-    Case(
+    AlertCase(
         "PowerLimitLost",
         {
             f"DCGM_FI_DEV_POWER_MGMT_LIMIT{{{ON_CARD}}}": "350x120",
@@ -230,21 +230,21 @@ CASES = [
         },
         CARD,
     ),
-    Case(
+    AlertCase(
         "Xid",
         {f"DCGM_FI_DEV_XID_ERRORS{{{ON_CARD}}}": "79x120", f"rigwright_gpu_xid_events{{{ON_CARD}}}": "0x20 1x100"},
         "b: card 1: the driver reports Xid 79.",
         {f"DCGM_FI_DEV_XID_ERRORS{{{ON_CARD}}}": "79x120", f"rigwright_gpu_xid_events{{{ON_CARD}}}": "1x120"},
         CARD,
     ),
-    Case(
+    AlertCase(
         "EccUncorrected",
         {f"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{{{ON_CARD}}}": "2x120"},
         "b: card 1: 2 errors of its memory since the driver was loaded.",
         {f"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{{{ON_CARD}}}": "0x120"},
         CARD,
     ),
-    Case(
+    AlertCase(
         "Deploying",
         {f"rigwright_deploy_started_seconds{{{HOST}}}": "1200x120", f"node_boot_time_seconds{{{HOST}}}": "600x120"},
         "b is being deployed to.",
@@ -254,7 +254,7 @@ CASES = [
 ]
 
 
-def asked(case: Case, series: dict[str, str], *said: dict[str, object]) -> dict[str, object]:
+def promtool_test(case: AlertCase, series: dict[str, str], *said: dict[str, object]) -> dict[str, object]:
     """A test of promtool's."""
     rows = [{"series": name, "values": values} for name, values in series.items()]
     wanted = {"eval_time": case.at, "alertname": case.alert, "exp_alerts": list(said)}
@@ -263,18 +263,20 @@ def asked(case: Case, series: dict[str, str], *said: dict[str, object]) -> dict[
 
 def cases_of_rules() -> dict[str, object]:
     """All cases, as promtool reads them; for rules in the file beside it."""
-    severity = {one.name: one.severity for one in alerts(SERVER.limits)}
+    severity = {one.name: one.severity for one in build_alerts(SERVER.limits)}
     tests = []
     for case in CASES:
         labels = case.labels | {"severity": severity[case.alert]}
-        tests.append(asked(case, case.series, {"exp_labels": labels, "exp_annotations": {"summary": case.says}}))
-        tests.append(asked(case, case.quiet))
+        tests.append(
+            promtool_test(case, case.series, {"exp_labels": labels, "exp_annotations": {"summary": case.says}})
+        )
+        tests.append(promtool_test(case, case.quiet))
     return {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": tests}
 
 
 @pytest.mark.skipif(not PROMTOOL, reason="promtool is not here: test_monitoring of the hosts runs these there")
 def test_each_alert_fires_with_its_words_and_is_quiet_where_nothing_is_wrong(tmp_path: Path) -> None:
-    (tmp_path / "rules.yml").write_text(conf.rules(SERVER, "# ours"))
+    (tmp_path / "rules.yml").write_text(config_files.render_rules(SERVER, "# ours"))
     (tmp_path / "tests.yml").write_text(json.dumps(cases_of_rules()))
     words = [str(PROMTOOL), "test", "rules", "tests.yml"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -282,23 +284,27 @@ def test_each_alert_fires_with_its_words_and_is_quiet_where_nothing_is_wrong(tmp
 
 
 def test_no_engine_and_no_gateway_has_a_say_in_what_is_known_of_others() -> None:
-    known = set(re.findall(r"\b[a-zA-Z_:][a-zA-Z0-9_:]*", " ".join(one.expr for one in alerts(SERVER.limits))))
+    known = set(re.findall(r"\b[a-zA-Z_:][a-zA-Z0-9_:]*", " ".join(one.expr for one in build_alerts(SERVER.limits))))
     metrics = {name for name in known if "_" in name or ":" in name or name == "up"}
     engines = {name for name in metrics if name.startswith(("vllm:", "llamacpp:"))}
     others = {name for name in metrics - engines if name not in FUNCTIONS}
     assert {"rigwright_deploy_started_seconds", "node_boot_time_seconds", "probe_success", "rig:waiting"} <= others
-    assert [name for name in others if not re.fullmatch(conf.OTHERS, name) or re.fullmatch(conf.GATEWAYS, name)] == []
-    counted = {name for kind in kinds().values() for name in kind.counts.all}
-    assert [name for name in counted | engines if re.fullmatch(conf.OTHERS, name)] == []
-    told = json.loads(conf.prometheus(SERVER, "/f", "# ours").partition("\n")[2])["scrape_configs"]
+    assert [
+        name
+        for name in others
+        if not re.fullmatch(config_files.OTHERS, name) or re.fullmatch(config_files.GATEWAYS, name)
+    ] == []
+    counted = {name for kind in kinds().values() for name in kind.metric_names.all}
+    assert [name for name in counted | engines if re.fullmatch(config_files.OTHERS, name)] == []
+    told = json.loads(config_files.render_prometheus(SERVER, "/f", "# ours").partition("\n")[2])["scrape_configs"]
     assert not [one["job_name"] for one in told if one.get("honor_labels")]
 
 
 def test_the_check_of_baselines_is_the_one_that_is_named() -> None:
-    assert next(one.file for one in every() if one.id == BASELINE) == "baseline"
+    assert next(one.file for one in list_checks() if one.id == BASELINE) == "baseline"
 
 
 def test_every_alert_has_a_case_and_is_told_by_default_where_its_limit_is_known() -> None:
-    named = {one.name for one in alerts(SERVER.limits)}
+    named = {one.name for one in build_alerts(SERVER.limits)}
     assert {case.alert for case in CASES} == named - {DEAD_MAN}
-    assert named - {one.name for one in alerts(Limits())} == {"FirstTokenLate"}
+    assert named - {one.name for one in build_alerts(AlertThresholds())} == {"FirstTokenLate"}

@@ -8,16 +8,16 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli import main
-from cli.resolving.folders import inputs
+from cli.lock_resolver.lock_folders import collect_inputs
 from rigwright.declaration.catalog import load_catalog
-from rigwright.engines.llama_cpp.command import command
-from rigwright.inventory import hosts, layers, load
+from rigwright.engines.llama_cpp.command import server_command
+from rigwright.inventory import hosts, layer_folders, load_rig
 from rigwright.model.catalog import Catalog
 from rigwright.model.rig import Rig
 from rigwright.paths import ROOT
-from rigwright.supply.lock import text
-from tests.unit.checkpoints import QWEN3, WHOLE, row, rows
-from tests.unit.shipped import COMMIT, locked
+from rigwright.supply.lock import render_lock
+from tests.unit.checkpoints import CHECKPOINT_PATHS, QWEN3, checkpoint_row, checkpoint_rows
+from tests.unit.shipped_inventories import COMMIT, locked_rows
 
 EMPTY = "from rigwright.inventory import hosts\n\nrigs = hosts({'box': {'ssh_hostname': '192.0.2.7'}})\n"
 
@@ -33,7 +33,7 @@ def new(inventory: Path, what: str, name: str, *options: str) -> Result:
     return CliRunner().invoke(main, ["new", what, str(inventory), name, *options])
 
 
-def made(inventory: Path, what: str, name: str, *options: str) -> str:
+def run_new(inventory: Path, what: str, name: str, *options: str) -> str:
     done = new(inventory, what, name, *options)
     assert done.exit_code == 0, done.output
     return done.stdout
@@ -41,23 +41,26 @@ def made(inventory: Path, what: str, name: str, *options: str) -> str:
 
 def catalog(inventory: Path) -> Catalog:
     """Ours, and the one beside an inventory over it."""
-    return load_catalog(layers(inventory, "catalog"))
+    return load_catalog(layer_folders(inventory, "catalog"))
 
 
 def lock(folder: Path, **models: list[str]) -> None:
     """Write what `rigwright lock` would for inputs of this folder's catalogue."""
     inputs = catalog(folder / "rig.py").inputs
-    found = list(locked())
+    found = list(locked_rows())
     for name, paths in models.items():
-        asked, files = inputs[name], rows(WHOLE, QWEN3) if not paths else [row(path) for path in paths]
+        asked, files = (
+            inputs[name],
+            checkpoint_rows(CHECKPOINT_PATHS, QWEN3) if not paths else [checkpoint_row(path) for path in paths],
+        )
         own = {"name": name, "group": name, "repository": asked.repository, "selection": asked.selection}
         own["version"] = COMMIT if asked.repository else asked.version
         found += [one.model_copy(update=own | {"sources": asked.sources_of(one.path)}) for one in files]
     (folder / "locks").mkdir(exist_ok=True)
-    (folder / "locks" / "mine.lock.toml").write_text(text(found, "mine.toml"))
+    (folder / "locks" / "mine.lock.toml").write_text(render_lock(found, "mine.toml"))
 
 
-def declared(inventory: Path, variant: str, cards: int) -> Rig:
+def write_declaration(inventory: Path, variant: str, cards: int) -> Rig:
     entry = {
         "ssh_hostname": "192.0.2.7",
         "cards": ["rtx-3090"] * cards,
@@ -67,30 +70,30 @@ def declared(inventory: Path, variant: str, cards: int) -> Rig:
     scope: dict[str, object] = {"hosts": hosts, "entry": entry}
     exec(compile("rigs = hosts({'box': entry})", str(inventory), "exec"), scope)
     ((_, data),) = scope["rigs"]  # type: ignore[misc] # what hosts() returns
-    return load(data["rig"])
+    return load_rig(data["rig"])
 
 
 def test_a_model_of_the_hubs_is_added_without_code(inventory: Path) -> None:
-    assert f"rigwright lock {inventory}" in made(
+    assert f"rigwright lock {inventory}" in run_new(
         inventory, "model", "my-gguf", "--repository", "org/My-GGUF", "--include", "*Q4_K_M*.gguf"
     )
-    said = made(inventory, "variant", "llamacpp/mine", "--like", "llamacpp/default", "--model", "my-gguf")
+    said = run_new(inventory, "variant", "llamacpp/mine", "--like", "llamacpp/default", "--model", "my-gguf")
     assert '"variant": "llamacpp/mine", "cards": [0]' in said
     lock(inventory.parent, **{"my-gguf": ["my-Q4_K_M.gguf"]})
-    one = declared(inventory, "llamacpp/mine", 1)
-    words = " ".join(command(one, one.instances[0], "/engine"))
+    one = write_declaration(inventory, "llamacpp/mine", 1)
+    words = " ".join(server_command(one, one.instances[0], "/engine"))
     assert f"--model /srv/models/org/My-GGUF/{COMMIT}/my-Q4_K_M.gguf --alias my-gguf" in words
     assert "--ctx-size 262144" in words
     evidence = one.instances[0].variant.evidence
     assert evidence
-    assert evidence.said == "derived from llamacpp/default (the model my-gguf); never booted"
+    assert evidence.description == "derived from llamacpp/default (the model my-gguf); never booted"
 
 
 def test_a_checkpoint_of_ones_own_is_added_without_code(inventory: Path) -> None:
-    assert "--from-dir FOLDER   # hash its folder mine" in made(inventory, "model", "mine")
-    made(inventory, "variant", "vllm/mine", "--like", "vllm/qwen3-8b-per-card", "--model", "mine", "--cards", "2")
+    assert "--from-dir FOLDER   # hash its folder mine" in run_new(inventory, "model", "mine")
+    run_new(inventory, "variant", "vllm/mine", "--like", "vllm/qwen3-8b-per-card", "--model", "mine", "--cards", "2")
     lock(inventory.parent, mine=[])
-    (instance,) = declared(inventory, "vllm/mine", 2).instances
+    (instance,) = write_declaration(inventory, "vllm/mine", 2).instances
     assert instance.model_name == "mine"
     assert instance.weights[0].sources[0].startswith("own:mine/")
 
@@ -99,14 +102,14 @@ def test_every_shipped_variant_can_be_copied_as_it_is(inventory: Path) -> None:
     """What is written is what the other one declares, of every kind of engine."""
     ours = load_catalog([ROOT / "catalog"]).variants
     for number, (name, one) in enumerate(sorted(ours.items())):
-        made(inventory, "variant", f"own/v{number}", "--like", name)
+        run_new(inventory, "variant", f"own/v{number}", "--like", name)
         copy = catalog(inventory).variants[f"own/v{number}"]
         told = {"evidence", "purpose"}
         assert copy.model_dump(exclude=told) == one.model_dump(exclude=told)
 
 
 def test_what_it_is_for_is_written_where_somebody_says_it(inventory: Path) -> None:
-    made(inventory, "variant", "vllm/mine", "--like", "vllm/dual", "--why", 'It is "mine".')
+    run_new(inventory, "variant", "vllm/mine", "--like", "vllm/dual", "--why", 'It is "mine".')
     purpose = catalog(inventory).variants["vllm/mine"].purpose
     assert purpose
     assert (purpose.why, purpose.needs) == ('It is "mine".', ("throughput", "context"))
@@ -154,5 +157,5 @@ def test_a_file_that_is_there_stays(inventory: Path) -> None:
 
 
 def test_what_is_derived_from_ours_can_be_locked(inventory: Path) -> None:
-    made(inventory, "variant", "vllm/mine", "--like", "vllm/dual")
-    assert inputs(inventory.parent / "catalog") == []
+    run_new(inventory, "variant", "vllm/mine", "--like", "vllm/dual")
+    assert collect_inputs(inventory.parent / "catalog") == []

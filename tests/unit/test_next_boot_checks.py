@@ -10,21 +10,21 @@ from typing import Any
 
 import pytest
 
-from checks import Drift
+from checks import CheckDifference
 from checks import test_machine as m
 from checks import test_nvidia_boot as b
 from checks import test_nvidia_files as f
 from checks import test_nvidia_units as u
-from checks.survey.accounts import Line
+from checks.survey.accounts import AccountFileLine
+from checks.survey.answers import SurveyAnswers
 from checks.survey.boot import Grub
 from checks.survey.kernel import Module
-from checks.survey.packages import Finding, KeptFile, Pin
-from checks.survey.settings import File
-from checks.survey.taken import Survey
+from checks.survey.packages import AptPin, KeptFile, PackageFileFinding
+from checks.survey.settings import SettingsFile
 from rigwright.model.rig import POWER_UNIT
-from rigwright.nvidia.cards.files import program_folder
-from rigwright.nvidia.driver.files import PERSISTENCED
-from rigwright.nvidia.driver.found import PERSISTENCE_UNIT
+from rigwright.nvidia.cards.card_files import program_folder
+from rigwright.nvidia.driver.driver_facts import PERSISTENCE_UNIT
+from rigwright.nvidia.driver.driver_files import PERSISTENCED
 from tests.unit.next_boot_host import (
     BOOT,
     KERNEL,
@@ -34,16 +34,16 @@ from tests.unit.next_boot_host import (
     RELEASE,
     SOUND,
     UPDATES,
-    here,
-    initrd,
-    kept,
-    module,
-    row,
-    unit,
+    boot_with_initrd,
+    kernel_module,
+    kernel_with,
+    packages_with,
+    settings_with_line,
+    settings_with_unit,
 )
 from tests.unit.nvidia_host import FACTS, MANAGED, VERSION
 
-CHECKS: dict[str, Callable[[Survey], None]] = {
+CHECKS: dict[str, Callable[[SurveyAnswers], None]] = {
     "N29": lambda s: f.test_files(s, MANAGED),
     "N30": lambda s: b.test_loaded_is_on_disk(s, MANAGED),
     "N31": lambda s: b.test_modules_closed(s, MANAGED),
@@ -85,11 +85,11 @@ CHECKS: dict[str, Callable[[Survey], None]] = {
 
 def red(told: dict[str, Any]) -> dict[str, str]:
     """The checks that do not hold, with what they say; it is one line, with no word of Python's."""
-    survey, said = Survey({name: {"told": asdict(one)} for name, one in told.items()}), {}
+    survey, said = SurveyAnswers({name: {"told": asdict(one)} for name, one in told.items()}), {}
     for name, run in CHECKS.items():
         try:
             run(survey)
-        except Drift as drift:
+        except CheckDifference as drift:
             said[name] = str(drift)
             assert "\n" not in said[name]
             assert "True" not in said[name]
@@ -102,17 +102,17 @@ EXTRA = f"/lib/modules/{RELEASE}/extra/nvidia.ko"
 SICK: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     (
         "files",
-        {"findings": [Finding("libcuda1", "/usr/lib/x", "has different contents")]},
+        {"findings": [PackageFileFinding("libcuda1", "/usr/lib/x", "has different contents")]},
         {"N29": "/usr/lib/x has different contents; `dpkg -i"},
     ),
     (
         "files",
-        {"findings": [Finding("linux-image-1", "/boot/v", "is missing")]},
+        {"findings": [PackageFileFinding("linux-image-1", "/boot/v", "is missing")]},
         {"N40": "found /boot/v is missing; `apt-get"},
     ),
     (
         "files",
-        {"findings": [Finding("bash", "/bin/bash", "has capabilities of its own")]},
+        {"findings": [PackageFileFinding("bash", "/bin/bash", "has capabilities of its own")]},
         {"M01": "`apt-get install --reinstall bash`"},
     ),
     (
@@ -124,59 +124,87 @@ SICK: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ("files", {"overridden": ["/usr/bin/nvidia-smi"]}, {"N41": "has an overridden mode"}),
     ("kernel", {"loaded": {"nvidia": [VERSION, "other"]}}, {"N30": "nvidia built from other source"}),
     ("kernel", {"loaded": {"nvidia_uvm": ["1", ""]}}, {"N30": "nvidia_uvm 1, and"}),
-    ("kernel", here(lying=[EXTRA, UVM]), {"N31": "extra/nvidia.ko, which comes from neither a package nor DKMS"}),
-    ("kernel", here(lying=[EXTRA, UVM], owned=[EXTRA]), {}),
-    ("kernel", here(modules=[module("nvidia")]), {"N31": "no nvidia-uvm for kernel"}),
     (
         "kernel",
-        here(modules=[module("nvidia"), replace(module("nvidia-uvm"), version="1")]),
+        kernel_with(lying=[EXTRA, UVM]),
+        {"N31": "extra/nvidia.ko, which comes from neither a package nor DKMS"},
+    ),
+    ("kernel", kernel_with(lying=[EXTRA, UVM], owned=[EXTRA]), {}),
+    ("kernel", kernel_with(modules=[kernel_module("nvidia")]), {"N31": "no nvidia-uvm for kernel"}),
+    (
+        "kernel",
+        kernel_with(modules=[kernel_module("nvidia"), replace(kernel_module("nvidia-uvm"), version="1")]),
         {"N30": "", "N31": "nvidia-uvm.ko 1 beside"},
     ),
     (
         "kernel",
-        here(modules=[module("nvidia"), Module(UVM, "", "", "", "", "")]),
+        kernel_with(modules=[kernel_module("nvidia"), Module(UVM, "", "", "", "", "")]),
         {"N31": "nvidia-uvm.ko, which kmod cannot read"},
     ),
-    ("kernel", here(loose=[EXTRA]), {"N31": "extra/nvidia.ko is writable by users other than root"}),
-    ("settings", row("modules-load", "/etc/modules-load.d/n.conf", "nvidia-uvm"), {}),
-    ("settings", row("modules-load", "/etc/modules-load.d/n.conf", "nouveau"), {"N34": "n.conf: nouveau"}),
-    ("kernel", here(headers=False), {"N33": f"expected headers of kernel {RELEASE}"}),
-    ("kernel", {"dkms": [replace(KERNEL.dkms[0], source="/root/mine")]}, {"N32": "from /root/mine"}),
-    ("settings", row("dkms", "/etc/dkms/nvidia.conf", "PRE_BUILD=x"), {"N32": "/etc/dkms/nvidia.conf: PRE_BUILD=x"}),
+    ("kernel", kernel_with(loose=[EXTRA]), {"N31": "extra/nvidia.ko is writable by users other than root"}),
+    ("settings", settings_with_line("modules-load", "/etc/modules-load.d/n.conf", "nvidia-uvm"), {}),
     (
         "settings",
-        row("modprobe", "/etc/modprobe.d/z.conf", "blacklist nvidia"),
+        settings_with_line("modules-load", "/etc/modules-load.d/n.conf", "nouveau"),
+        {"N34": "n.conf: nouveau"},
+    ),
+    ("kernel", kernel_with(headers=False), {"N33": f"expected headers of kernel {RELEASE}"}),
+    ("kernel", {"dkms": [replace(KERNEL.dkms[0], source="/root/mine")]}, {"N32": "from /root/mine"}),
+    (
+        "settings",
+        settings_with_line("dkms", "/etc/dkms/nvidia.conf", "PRE_BUILD=x"),
+        {"N32": "/etc/dkms/nvidia.conf: PRE_BUILD=x"},
+    ),
+    (
+        "settings",
+        settings_with_line("modprobe", "/etc/modprobe.d/z.conf", "blacklist nvidia"),
         {"N34": "/etc/modprobe.d/z.conf: blacklist nvidia"},
     ),
-    ("settings", row("modprobe", "/etc/modprobe.d/z.conf", "blacklist nouveau"), {}),
-    ("settings", row("hidden modprobe", "/etc/modprobe.d/a.conf", "/usr/lib/modprobe.d/a.conf"), {"N34": "a.conf"}),
+    ("settings", settings_with_line("modprobe", "/etc/modprobe.d/z.conf", "blacklist nouveau"), {}),
     (
         "settings",
-        row("modprobe", "/usr/lib/modprobe.d/n.conf", "softdep nvidia pre: x", "nvidia-x", True),
+        settings_with_line("hidden modprobe", "/etc/modprobe.d/a.conf", "/usr/lib/modprobe.d/a.conf"),
+        {"N34": "a.conf"},
+    ),
+    (
+        "settings",
+        settings_with_line("modprobe", "/usr/lib/modprobe.d/n.conf", "softdep nvidia pre: x", "nvidia-x", True),
         {"N35": f"{RELEASE}: lacks `softdep"},
     ),
     (
         "settings",
-        row("sysctl", "/etc/sysctl.d/99.conf", "vm.swappiness=60"),
+        settings_with_line("sysctl", "/etc/sysctl.d/99.conf", "vm.swappiness=60"),
         {"N36": "/etc/sysctl.d/99.conf says vm.swappiness=60; remove"},
     ),
-    ("settings", row("sysctl", "/etc/sysctl.d/99.conf", "vm.*=60"), {}),
-    ("settings", row("udev", "/etc/udev/rules.d/1.rules", "driver_override"), {"N38": "1.rules: driver_override"}),
-    ("settings", row("tmpfiles", "/etc/tmpfiles.d/x.conf", "R! /opt/rigwright"), {"M09": "x.conf: R! /opt/rigwright"}),
-    ("loader", {"before": [["/opt/x", "/etc/ld.so.conf.d/0.conf", "libz.so.1"]]}, {"M13": "libz.so.1 in /opt/x"}),
-    ("loader", {"put": ["/etc/environment: LD_PRELOAD=/x.so"]}, {"M13": "LD_PRELOAD=/x.so"}),
-    ("rights", {"open": [Line("/etc/pam.d/su", "auth sufficient")]}, {"M15": "/etc/pam.d/su: auth"}),
-    ("rights", {"programs": [Line("/tmp/sh", "mode 4755")]}, {"M15": "/tmp/sh: mode 4755"}),
-    ("ground", {"ends": [Line("/etc/crontab", "0 3 * * * root poweroff")]}, {"M07": "/etc/crontab: 0 3"}),
-    ("settings", {"sshd": ["x line 1: Bad configuration option: y"]}, {"M08": "Bad configuration option"}),
-    ("settings", {"risky": [["/etc/sysctl.d/x.conf", "kernel.pid_max=9"]]}, {"M14": "x.conf: kernel.pid_max=9"}),
-    ("settings", unit("dbus.socket", LoadState="masked"), {"M12": "dbus.socket is masked"}),
+    ("settings", settings_with_line("sysctl", "/etc/sysctl.d/99.conf", "vm.*=60"), {}),
     (
         "settings",
-        unit("systemd-networkd.service", ActiveState="active", UnitFileState="disabled"),
+        settings_with_line("udev", "/etc/udev/rules.d/1.rules", "driver_override"),
+        {"N38": "1.rules: driver_override"},
+    ),
+    (
+        "settings",
+        settings_with_line("tmpfiles", "/etc/tmpfiles.d/x.conf", "R! /opt/rigwright"),
+        {"M09": "x.conf: R! /opt/rigwright"},
+    ),
+    ("loader", {"before": [["/opt/x", "/etc/ld.so.conf.d/0.conf", "libz.so.1"]]}, {"M13": "libz.so.1 in /opt/x"}),
+    ("loader", {"put": ["/etc/environment: LD_PRELOAD=/x.so"]}, {"M13": "LD_PRELOAD=/x.so"}),
+    ("rights", {"open": [AccountFileLine("/etc/pam.d/su", "auth sufficient")]}, {"M15": "/etc/pam.d/su: auth"}),
+    ("rights", {"programs": [AccountFileLine("/tmp/sh", "mode 4755")]}, {"M15": "/tmp/sh: mode 4755"}),
+    ("ground", {"ends": [AccountFileLine("/etc/crontab", "0 3 * * * root poweroff")]}, {"M07": "/etc/crontab: 0 3"}),
+    ("settings", {"sshd": ["x line 1: Bad configuration option: y"]}, {"M08": "Bad configuration option"}),
+    ("settings", {"risky": [["/etc/sysctl.d/x.conf", "kernel.pid_max=9"]]}, {"M14": "x.conf: kernel.pid_max=9"}),
+    ("settings", settings_with_unit("dbus.socket", LoadState="masked"), {"M12": "dbus.socket is masked"}),
+    (
+        "settings",
+        settings_with_unit("systemd-networkd.service", ActiveState="active", UnitFileState="disabled"),
         {"M08": "systemd-networkd.service is not enabled"},
     ),
-    ("settings", unit("systemd-networkd.service", ActiveState="active", UnitFileState="enabled-runtime"), {}),
+    (
+        "settings",
+        settings_with_unit("systemd-networkd.service", ActiveState="active", UnitFileState="enabled-runtime"),
+        {},
+    ),
     ("boot", {"words": [["/etc/default/grub", "GRUB_TIMEOUT=-1"]]}, {"M10": "GRUB_TIMEOUT=-1"}),
     ("boot", {"words": [["/etc/default/grub", "GRUB_TIMEOUT=5"]]}, {}),
     ("boot", {"grub": replace(BOOT.grub, waits=True)}, {"M10": "waits at the menu"}),  # type: ignore[type-var]
@@ -194,23 +222,35 @@ SICK: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ),
     (
         "settings",
-        {"files": [File(f"{program_folder(MANAGED)}/json.py", "file", "644", 0, 0, "")]},
+        {"files": [SettingsFile(f"{program_folder(MANAGED)}/json.py", "file", "644", 0, 0, "")]},
         {"N46": "json.py (file)"},
     ),
     (
         "settings",
-        unit(POWER_UNIT, DropInPaths="/run/systemd/system.control/x.conf"),
+        settings_with_unit(POWER_UNIT, DropInPaths="/run/systemd/system.control/x.conf"),
         {"N47": "system.control/x.conf was added"},
     ),
-    ("settings", unit(POWER_UNIT, LoadState="masked", FragmentPath=""), {"N47": "it is from nowhere (masked)"}),
-    ("settings", unit(POWER_UNIT, ExecStart="{ argv[]=/bin/true ; }"), {"N47": "it runs /bin/true"}),
-    ("settings", unit(POWER_UNIT, ActiveState="failed", Result="exit-code"), {"N47": "it is failed (exit-code)"}),
-    ("settings", unit(POWER_UNIT, NeedDaemonReload="yes"), {"N47": "changed after systemd loaded them"}),
+    (
+        "settings",
+        settings_with_unit(POWER_UNIT, LoadState="masked", FragmentPath=""),
+        {"N47": "it is from nowhere (masked)"},
+    ),
+    ("settings", settings_with_unit(POWER_UNIT, ExecStart="{ argv[]=/bin/true ; }"), {"N47": "it runs /bin/true"}),
+    (
+        "settings",
+        settings_with_unit(POWER_UNIT, ActiveState="failed", Result="exit-code"),
+        {"N47": "it is failed (exit-code)"},
+    ),
+    ("settings", settings_with_unit(POWER_UNIT, NeedDaemonReload="yes"), {"N47": "changed after systemd loaded them"}),
     ("settings", {"applied": "x"}, {"N47": "all declared limits and clocks"}),
-    ("settings", unit(PERSISTENCE_UNIT, DropInPaths=""), {"N48": f"{PERSISTENCED} is not loaded"}),
-    ("settings", unit(PERSISTENCE_UNIT, ActiveState="inactive"), {"N48": "it is inactive"}),
-    ("settings", unit("ssh.service", UnitFileState="disabled"), {"M08": "ssh.service disabled"}),
-    ("settings", unit("systemd-sysctl.service", LoadState="masked"), {"M12": "systemd-sysctl.service is masked"}),
+    ("settings", settings_with_unit(PERSISTENCE_UNIT, DropInPaths=""), {"N48": f"{PERSISTENCED} is not loaded"}),
+    ("settings", settings_with_unit(PERSISTENCE_UNIT, ActiveState="inactive"), {"N48": "it is inactive"}),
+    ("settings", settings_with_unit("ssh.service", UnitFileState="disabled"), {"M08": "ssh.service disabled"}),
+    (
+        "settings",
+        settings_with_unit("systemd-sysctl.service", LoadState="masked"),
+        {"M12": "systemd-sysctl.service is masked"},
+    ),
     ("kernel", {"devices": [replace(KERNEL.devices[0], mode=0o600)]}, {"N37": "/dev/nvidia0 has mode 600 of 0:0"}),
     ("kernel", {"devices": [replace(KERNEL.devices[0], kind="link")]}, {"N37": "/dev/nvidia0 is a link"}),
     (
@@ -218,16 +258,16 @@ SICK: list[tuple[str, dict[str, Any], dict[str, str]]] = [
         {"libraries": [["libcuda.so.1", "/opt/libcuda.so.1", "/opt/libcuda.so.1", ""]]},
         {"N42": "not from a package"},
     ),
-    ("boot", initrd(lines=[]), {"N35": f"{RELEASE}: lacks `{OPTIONS}`"}),
-    ("boot", initrd(lines=[[OURS, OPTIONS], [OURS, "blacklist nvidia"]]), {"N35": "has `blacklist nvidia`"}),
+    ("boot", boot_with_initrd(lines=[]), {"N35": f"{RELEASE}: lacks `{OPTIONS}`"}),
+    ("boot", boot_with_initrd(lines=[[OURS, OPTIONS], [OURS, "blacklist nvidia"]]), {"N35": "has `blacklist nvidia`"}),
     (
         "boot",
-        initrd(differs=[["usr/lib/modules/x/nvidia.ko", "is not on the disk"]]),
+        boot_with_initrd(differs=[["usr/lib/modules/x/nvidia.ko", "is not on the disk"]]),
         {"N35": "nvidia.ko is not on the disk"},
     ),
-    ("boot", initrd(differs=[["scripts/a", "is not on the disk"]]), {"M11": "scripts/a of kernel"}),
-    ("boot", initrd(problem="ends in the middle"), {"M11": "ends in the middle; `update-initramfs -c -k"}),
-    ("boot", initrd(there=False, files=0), {"M11": "none for kernel"}),
+    ("boot", boot_with_initrd(differs=[["scripts/a", "is not on the disk"]]), {"M11": "scripts/a of kernel"}),
+    ("boot", boot_with_initrd(problem="ends in the middle"), {"M11": "ends in the middle; `update-initramfs -c -k"}),
+    ("boot", boot_with_initrd(there=False, files=0), {"M11": "none for kernel"}),
     ("boot", {"words": [["/etc/default/grub", "modprobe.blacklist=a,nvidia"]]}, {"N39": "blacklist=a,nvidia"}),
     ("boot", {"words": [["/etc/default/grub", "modprobe.blacklist=nouveau"], ["x", "nvidia-drm.modeset=1"]]}, {}),
     ("boot", {"words": [["/etc/default/grub", "systemd.unit=rescue.target"]]}, {"M10": "systemd.unit=rescue.target"}),
@@ -236,16 +276,20 @@ SICK: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ("boot", {"mounts": [replace(BOOT.mounts[0], again=False)]}, {"M05": "/srv/models on /srv"}),
     ("boot", {"away": ["/dev/sdz on /x"]}, {"M06": "/dev/sdz on /x"}),
     ("boot", {"shutdown": "USEC=1 MODE=reboot"}, {"M07": "USEC=1 MODE=reboot"}),
-    ("packages", kept(listed=None), {"N44": "has no list of files"}),
-    ("packages", kept(files=[]), {"N44": "a.deb is missing"}),
-    ("packages", kept(files=[*PACKAGES.kept[0].files, KeptFile("b.deb", 1, "")]), {"N44": "b.deb is not listed"}),
-    ("packages", kept(files=[KeptFile("a.deb", 9, "1" * 64)]), {"N44": "a.deb has different contents"}),
+    ("packages", packages_with(listed=None), {"N44": "has no list of files"}),
+    ("packages", packages_with(files=[]), {"N44": "a.deb is missing"}),
     (
         "packages",
-        {"pins": [Pin("/etc/apt/preferences.d/0", "/^libcu/", "version 1", "1001")]},
+        packages_with(files=[*PACKAGES.kept[0].files, KeptFile("b.deb", 1, "")]),
+        {"N44": "b.deb is not listed"},
+    ),
+    ("packages", packages_with(files=[KeptFile("a.deb", 9, "1" * 64)]), {"N44": "a.deb has different contents"}),
+    (
+        "packages",
+        {"pins": [AptPin("/etc/apt/preferences.d/0", "/^libcu/", "version 1", "1001")]},
         {"N45": "/^libcu/ version 1 (1001)"},
     ),
-    ("packages", {"pins": [Pin("/etc/apt/preferences.d/0", "*", "release a=stable", "900")]}, {}),
+    ("packages", {"pins": [AptPin("/etc/apt/preferences.d/0", "*", "release a=stable", "900")]}, {}),
     (
         "packages",
         {"loose": [["/etc/apt/sources.list", "[trusted=yes"]]},
@@ -283,7 +327,7 @@ def test_an_operators_own_initial_file_system_has_what_its_operator_packed(line:
     told: dict[str, Any] = copy.deepcopy(SOUND)
     image = BOOT.initrds[0]
     told["boot"] = replace(BOOT, initrds=[replace(image, lines=[*image.lines, [OURS, line]])])
-    survey = Survey({name: {"told": asdict(one)} for name, one in told.items()})
+    survey = SurveyAnswers({name: {"told": asdict(one)} for name, one in told.items()})
     own = replace(MANAGED, driver=MANAGED.driver.model_copy(update={"managed": False}))
-    with pytest.raises(Drift, match="has `blacklist nvidia`") if minds else nullcontext():
+    with pytest.raises(CheckDifference, match="has `blacklist nvidia`") if minds else nullcontext():
         b.test_initrd(survey, own)

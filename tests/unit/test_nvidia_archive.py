@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from checks.nvidia.packages import archive as judged
+from checks.nvidia.package_state import find_archive_differences as judged
 from checks.survey.host.archive import look
-from tests.unit import programs
-from tests.unit.bundle_world import AptArchive, signing
+from tests.unit import short_programs
+from tests.unit.bundle_world import SignedAptArchive, archive_signing
 
 SQV = (
     "W: OpenPGP signature verification failed: https://a InRelease: Sub-process /usr/bin/sqv returned an error code (1)"
@@ -22,14 +22,14 @@ CLASH = "E: Conflicting values set for option Signed-By regarding source https:/
 def source(folder: Path, address: str, home: Path) -> Path:
     """A source with the key in it, as a deploy writes it."""
     export = ["gpg", "--homedir", str(home), "--batch", "--armor", "--export"]
-    armoured = programs.run(export, check=True).stdout
+    armoured = short_programs.run_program(export, check=True).stdout
     key = "\n".join(f" {line or '.'}" for line in armoured.splitlines())
     path = folder / "rigwright-nvidia.sources"
     path.write_text(f"Types: deb\nURIs: {address}\nSuites: bookworm\nComponents: main\nSigned-By:\n{key}\n")
     return path
 
 
-def asked(path: Path) -> tuple[str, list[str]]:
+def archive_verdict(path: Path) -> tuple[str, list[str]]:
     """Why it cannot be told, and what is wrong."""
     if shutil.which("apt-get") is None:
         pytest.skip("no apt-get here")
@@ -39,30 +39,30 @@ def asked(path: Path) -> tuple[str, list[str]]:
 
 
 def test_an_archive_signed_by_its_key_is_sound(
-    archive: AptArchive, archive_key: tuple[Path, Path], tmp_path: Path
+    archive: SignedAptArchive, archive_key: tuple[Path, Path], tmp_path: Path
 ) -> None:
     lists = Path("/var/lib/apt/lists")
     before = sorted(lists.iterdir()) if lists.exists() else []
-    assert asked(source(tmp_path, f"{archive.files.url}/archive/debian", archive_key[1])) == ("", [])
+    assert archive_verdict(source(tmp_path, f"{archive.files.url}/archive/debian", archive_key[1])) == ("", [])
     assert (sorted(lists.iterdir()) if lists.exists() else []) == before
     assert any("InRelease" in one.path for one in archive.files.asked)
 
 
-def test_an_archive_signed_by_another_key_is_told(archive: AptArchive, tmp_path: Path) -> None:
-    with signing(tmp_path / "other.gpg") as other:
-        unknown, wrong = asked(source(tmp_path, f"{archive.files.url}/archive/debian", other))
+def test_an_archive_signed_by_another_key_is_told(archive: SignedAptArchive, tmp_path: Path) -> None:
+    with archive_signing(tmp_path / "other.gpg") as other:
+        unknown, wrong = archive_verdict(source(tmp_path, f"{archive.files.url}/archive/debian", other))
     assert unknown == ""
     assert len(wrong) == 1
     assert "NO_PUBKEY" in wrong[0] or "is not signed" in wrong[0] or "returned an error" in wrong[0]
 
 
 def test_an_archive_that_is_not_there_is_told_apart_from_one_out_of_reach(
-    archive: AptArchive, archive_key: tuple[Path, Path], tmp_path: Path
+    archive: SignedAptArchive, archive_key: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    unknown, wrong = asked(source(tmp_path, f"{archive.files.url}/nothing", archive_key[1]))
+    unknown, wrong = archive_verdict(source(tmp_path, f"{archive.files.url}/nothing", archive_key[1]))
     assert unknown == ""
     assert len(wrong) == 1
-    assert asked(source(tmp_path, "http://127.0.0.1:9", archive_key[1])) == (
+    assert archive_verdict(source(tmp_path, "http://127.0.0.1:9", archive_key[1])) == (
         "the host cannot reach the archive",
         [],
     )

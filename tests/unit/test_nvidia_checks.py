@@ -11,24 +11,24 @@ from typing import Any
 
 import pytest
 
-from checks import Drift
+from checks import CheckDifference
 from checks import test_nvidia_driver as n
 from checks import test_serving as s
+from checks.survey.answers import SurveyAnswers
 from checks.survey.cards import CARDS
-from checks.survey.taken import Survey
-from tests.unit.nvidia_host import ADDRESSES, FACTS, GROUP, RIG, SEEN, NvidiaHost
-from tests.unit.samples import instance, rig
+from tests.unit.nvidia_host import ADDRESSES, CAPTURED_OUTPUT, FACTS, GROUP, RIG, NvidiaFolderHost
+from tests.unit.samples import sample_instance, sample_rig
 
-BUSY = SEEN["busy"]
-Change = Callable[[NvidiaHost], object]
+BUSY = CAPTURED_OUTPUT["busy"]
+Change = Callable[[NvidiaFolderHost], object]
 
 
-def unit(survey: Survey, group: str) -> Any:
+def unit(survey: SurveyAnswers, group: str) -> Any:
     """A unit that has the processes of a control group."""
     return SimpleNamespace(processes=[one for one in survey.read(CARDS).processes if one.cgroup == group])
 
 
-def run(name: str, survey: Survey) -> None:
+def run(name: str, survey: SurveyAnswers) -> None:
     """Run one check, with what its fixtures would give it."""
     checks: dict[str, Callable[[], None]] = {
         "N01": lambda: n.test_cards_answer(survey, RIG, FACTS),
@@ -47,47 +47,49 @@ ALL = ("N01", "N02", "N03", "N04", "N05", "N06", "N07", "S08")
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> NvidiaHost:
-    return NvidiaHost(tmp_path.resolve())
+def host(tmp_path: Path) -> NvidiaFolderHost:
+    return NvidiaFolderHost(tmp_path.resolve())
 
 
-def red(host: NvidiaHost) -> dict[str, str]:
+def red(host: NvidiaFolderHost) -> dict[str, str]:
     """The checks that do not hold, with what they say; it is one line."""
-    said, survey = {}, host.survey()
+    said, survey = {}, host.run_survey()
     for name in ALL:
         try:
             run(name, survey)
-        except Drift as drift:
+        except CheckDifference as drift:
             said[name] = str(drift)
             assert "\n" not in said[name]
             assert said[name].startswith("expected ")
     return said
 
 
-def another_library_first(host: NvidiaHost) -> None:
+def another_library_first(host: NvidiaFolderHost) -> None:
     """One with the right version in its name, that the loader finds before the driver's."""
     host.write("opt/x/libcuda.so.580.159.04", "")
     line = "\tlibcuda.so.1 (libc6,x86-64) => /opt/x/libcuda.so.580.159.04\n"
-    host.write("says/ldconfig", line + SEEN["ldconfig"])
+    host.write("says/ldconfig", line + CAPTURED_OUTPUT["ldconfig"])
 
 
-def foreign(host: NvidiaHost) -> None:
-    host.says(apps=SEEN["apps"] + "700, 00000000:00:07.0, 512\n", gpus=BUSY.replace("143771, 0,", "143771, 512,"))
-    host.process(700, "py\x1b[31mthon\t3", "0::/user.slice/user-1000.slice/session-3.scope\n")
+def foreign(host: NvidiaFolderHost) -> None:
+    host.set_smi_answers(
+        apps=CAPTURED_OUTPUT["apps"] + "700, 00000000:00:07.0, 512\n", gpus=BUSY.replace("143771, 0,", "143771, 512,")
+    )
+    host.add_process(700, "py\x1b[31mthon\t3", "0::/user.slice/user-1000.slice/session-3.scope\n")
 
 
-def stray(host: NvidiaHost) -> None:
+def stray(host: NvidiaFolderHost) -> None:
     """What was ours is now somebody else's process."""
-    host.process(493, "llama-server", "0::/system.slice/ollama.service\n")
+    host.add_process(493, "llama-server", "0::/system.slice/ollama.service\n")
 
 
 SICK: dict[str, tuple[Change, dict[str, str]]] = {
     "a card that is another one": (
-        lambda host: host.says(gpus=BUSY.replace("NVIDIA H200", "NVIDIA H100", 1)),
+        lambda host: host.set_smi_answers(gpus=BUSY.replace("NVIDIA H200", "NVIDIA H100", 1)),
         {"N01": "name NVIDIA H200, found NVIDIA H100; declare the card that is there"},
     ),
     "a card that nvidia-smi does not name": (
-        lambda host: host.says(gpus=BUSY.splitlines()[0]),
+        lambda host: host.set_smi_answers(gpus=BUSY.splitlines()[0]),
         {"N01": "expected card 1 at 0000:00:07.0 to answer, found nvidia-smi lists 0000:00:06.0"},
     ),
     "libraries of an upgrade": (
@@ -123,7 +125,7 @@ SICK: dict[str, tuple[Change, dict[str, str]]] = {
         {"N04": "found pid 700 (py�[31mthon�3) with 512 MiB in /user.slice/user-1000.slice/session-3.scope; stop it"},
     ),
     "a process in a group whose name has a tab": (
-        lambda host: (foreign(host), host.process(700, "x", "0::/user.slice/a\tb\n")),
+        lambda host: (foreign(host), host.add_process(700, "x", "0::/user.slice/a\tb\n")),
         {"N04": "found pid 700 (x) with 512 MiB in /user.slice/a\ufffdb; stop it"},
     ),
     "a server that is not the rig's": (
@@ -138,19 +140,19 @@ SICK: dict[str, tuple[Change, dict[str, str]]] = {
         {"N04": "found pid 493 (out of sight) with 1542 MiB", "S08": "expected ['0000:00:06.0'], found []"},
     ),
     "a desktop": (
-        lambda host: host.says(gpus=BUSY.replace("1551", "3000")),
+        lambda host: host.set_smi_answers(gpus=BUSY.replace("1551", "3000")),
         {"N04": "at most 256 MiB of card 0 at 0000:00:06.0 in use outside compute processes, found 1458 MiB"},
     ),
     "no persistence": (
-        lambda host: host.says(gpus=BUSY.replace("Enabled", "Disabled", 1)),
+        lambda host: host.set_smi_answers(gpus=BUSY.replace("Enabled", "Disabled", 1)),
         {"N05": "expected persistence mode Enabled on card 0 at 0000:00:06.0, found Disabled"},
     ),
     "memory errors": (
-        lambda host: host.says(gpus=BUSY.replace("16, 16, 0", "16, 16, 2", 1)),
+        lambda host: host.set_smi_answers(gpus=BUSY.replace("16, 16, 0", "16, 16, 2", 1)),
         {"N06": "expected no uncorrected memory error on card 0 at 0000:00:06.0, found 2"},
     ),
     "a card that asks for a reset": (
-        lambda host: host.says(recovery=SEEN["recovery"].replace("None", "Reset", 1)),
+        lambda host: host.set_smi_answers(recovery=CAPTURED_OUTPUT["recovery"].replace("None", "Reset", 1)),
         {"N06": "expected recovery action None of card 0 at 0000:00:06.0, found Reset"},
     ),
     "an Xid": (
@@ -158,26 +160,28 @@ SICK: dict[str, tuple[Change, dict[str, str]]] = {
         {"N06": "expected no Xid 79 of card 0 since boot, found 3: it fell off the bus"},
     ),
     "half of the lanes": (
-        lambda host: host.says(gpus=BUSY.replace("16, 16", "8, 16", 1)),
+        lambda host: host.set_smi_answers(gpus=BUSY.replace("16, 16", "8, 16", 1)),
         {"N07": "expected a PCIe link width of x16 to card 0 at 0000:00:06.0, found 8"},
     ),
     "a server on the CPU": (
-        lambda host: host.says(apps="", gpus=SEEN["gpus"]),
+        lambda host: host.set_smi_answers(apps="", gpus=CAPTURED_OUTPUT["gpus"]),
         {"S08": "expected ['0000:00:06.0'], found []"},
     ),
     "a server on both cards": (
-        lambda host: host.says(apps=SEEN["apps"] + SEEN["apps"].replace("06.0", "07.0")),
+        lambda host: host.set_smi_answers(
+            apps=CAPTURED_OUTPUT["apps"] + CAPTURED_OUTPUT["apps"].replace("06.0", "07.0")
+        ),
         {"S08": "expected ['0000:00:06.0'], found ['0000:00:06.0', '0000:00:07.0']"},
     ),
 }
 
 
-def test_a_sound_host_is_green(host: NvidiaHost) -> None:
+def test_a_sound_host_is_green(host: NvidiaFolderHost) -> None:
     assert red(host) == {}
 
 
 @pytest.mark.parametrize("what", SICK)
-def test_each_sick_host_turns_its_check_red_and_no_other(host: NvidiaHost, what: str) -> None:
+def test_each_sick_host_turns_its_check_red_and_no_other(host: NvidiaFolderHost, what: str) -> None:
     change, expected = SICK[what]
     change(host)
     found = red(host)
@@ -191,17 +195,17 @@ def test_every_check_is_seen_red() -> None:
 
 
 @pytest.mark.parametrize(("status", "said"), [(18, "Driver/library version mismatch\n"), (124, ""), (127, "")])
-def test_a_driver_that_does_not_answer_is_no_silence(host: NvidiaHost, status: int, said: str) -> None:
-    host.says(status, gpus=said, apps=said, recovery=said)
+def test_a_driver_that_does_not_answer_is_no_silence(host: NvidiaFolderHost, status: int, said: str) -> None:
+    host.set_smi_answers(status, gpus=said, apps=said, recovery=said)
     assert set(red(host)) == set(ALL) - {"N03"}  # which asks the kernel alone
 
 
-def test_an_older_driver_without_a_recovery_action_is_sound(host: NvidiaHost) -> None:
-    host.says(2, recovery='Field "gpu_recovery_action" is not a valid field to query.\n')
+def test_an_older_driver_without_a_recovery_action_is_sound(host: NvidiaFolderHost) -> None:
+    host.set_smi_answers(2, recovery='Field "gpu_recovery_action" is not a valid field to query.\n')
     assert red(host) == {}
 
 
-def test_a_kernel_log_that_cannot_be_read_is_no_silence(host: NvidiaHost) -> None:
+def test_a_kernel_log_that_cannot_be_read_is_no_silence(host: NvidiaFolderHost) -> None:
     host.remove("run/log/journal")
     assert "journald keeps nothing" in red(host)["N06"]
 
@@ -218,43 +222,45 @@ FALLEN = "NVRM: Xid (PCI:0000:00:06): 79, GPU has fallen off the bus."
         f'"MESSAGE" : "{FALLEN}"',
     ],
 )
-def test_who_gives_a_file_the_name_of_a_broken_card_breaks_none(host: NvidiaHost, message: str) -> None:
+def test_who_gives_a_file_the_name_of_a_broken_card_breaks_none(host: NvidiaFolderHost, message: str) -> None:
     host.write("says/log.json", json.dumps({"__CURSOR": "s=2", "MESSAGE": message}) + "\n")
     host.write("says/log", f"{message}\n")
     assert red(host) == {}
 
 
-def test_a_library_of_a_forged_name_is_one_more(host: NvidiaHost) -> None:
+def test_a_library_of_a_forged_name_is_one_more(host: NvidiaFolderHost) -> None:
     host.write("opt/x/libcuda.so.580\x1b[2J", "")
-    host.write("says/ldconfig", SEEN["ldconfig"] + "\tlibcuda.so.1 (libc6,x86-64) => /opt/x/libcuda.so.580\x1b[2J\n")
+    host.write(
+        "says/ldconfig", CAPTURED_OUTPUT["ldconfig"] + "\tlibcuda.so.1 (libc6,x86-64) => /opt/x/libcuda.so.580\x1b[2J\n"
+    )
     found = red(host)
     assert set(found) == {"N02"}
     assert "libcuda.so.580\ufffd[2J" in found["N02"]
 
 
-def test_a_rig_without_cards_is_not_asked(host: NvidiaHost) -> None:
-    bare = rig()
-    survey = host.survey(bare)
+def test_a_rig_without_cards_is_not_asked(host: NvidiaFolderHost) -> None:
+    bare = sample_rig()
+    survey = host.run_survey(bare)
     for check in (n.test_one_version, lambda *them: n.test_device_files(*them, FACTS)):
         with pytest.raises(pytest.skip.Exception, match="the rig declares no cards"):
             check(survey, bare)
     assert not (host.root / "says/asked").exists()
 
 
-def test_cards_of_a_worker_in_a_slice_of_the_instances_own_are_its_cards(host: NvidiaHost) -> None:
+def test_cards_of_a_worker_in_a_slice_of_the_instances_own_are_its_cards(host: NvidiaFolderHost) -> None:
     """systemd escapes a dash in the slice's name; the main process need not be the one that has the card."""
-    own = replace(RIG, instances=(instance("a-b", cards=(0,)),))
+    own = replace(RIG, instances=(sample_instance("a-b", cards=(0,)),))
     group = f"/rigwright.slice/{own.instances[0].slice}/{own.instances[0].unit}"
     assert r"\x2d" in group
-    host.process(493, "python3", f"0::{group}\n")
-    survey = host.survey(own)
+    host.add_process(493, "python3", f"0::{group}\n")
+    survey = host.run_survey(own)
     s.test_sees_its_cards(survey, FACTS, own.instances[0], unit(survey, group))
-    n.test_cards_are_ours(host.survey(own), own, FACTS)
-    host.process(493, "python3", f"0::{group}x\n")
-    survey = host.survey(own)
+    n.test_cards_are_ours(host.run_survey(own), own, FACTS)
+    host.add_process(493, "python3", f"0::{group}x\n")
+    survey = host.run_survey(own)
     for check in (
         lambda: s.test_sees_its_cards(survey, FACTS, own.instances[0], unit(survey, group)),
-        lambda: n.test_cards_are_ours(host.survey(own), own, FACTS),
+        lambda: n.test_cards_are_ours(host.run_survey(own), own, FACTS),
     ):
-        with pytest.raises(Drift):
+        with pytest.raises(CheckDifference):
             check()

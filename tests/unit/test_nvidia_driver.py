@@ -6,44 +6,50 @@ from dataclasses import replace
 
 import pytest
 
-from checks import Drift
-from checks.nvidia.health import links, persistence, trouble
-from checks.nvidia.presence import Holder, answering, devices, holders, versions
+from checks import CheckDifference
+from checks.nvidia.card_health import find_card_faults, find_pcie_differences, find_persistence_differences
+from checks.nvidia.driver_presence import (
+    CardHolder,
+    find_device_differences,
+    find_holder_differences,
+    find_unanswering_cards,
+    find_version_differences,
+)
 from rigwright.nvidia.cards.smi import App, apps, gpus
-from tests.unit.nvidia_host import ADDRESSES, FACTS, H200, OURS, RIG, SEEN, VERSION
-from tests.unit.samples import facts, instance, rig
+from tests.unit.nvidia_host import ADDRESSES, CAPTURED_OUTPUT, FACTS, H200, OURS, RIG, VERSION
+from tests.unit.samples import sample_facts, sample_instance, sample_rig
 
-ONE, TWO = gpus(0, SEEN["busy"], "")
+ONE, TWO = gpus(0, CAPTURED_OUTPUT["busy"], "")
 FIRST, SECOND = ADDRESSES
 SERVER = App(493, FIRST, 1542)
-OWN = Holder("llama-server", OURS.strip().removeprefix("0::"))
+OWN = CardHolder("llama-server", OURS.strip().removeprefix("0::"))
 LIBRARY = f"/usr/lib/x86_64-linux-gnu/libcuda.so.{VERSION}"
 DEVICES = ["device /dev/nvidiactl", "device /dev/nvidia-uvm", "device /dev/nvidia0", "device /dev/nvidia1"]
 MINORS = [f"minor {FIRST} 0", f"minor {SECOND} 1"]
 XID = "NVRM: Xid (PCI:0000:00:07): "
 
 
-def there(said: list[str]) -> tuple[set[str], dict[str, str], bool]:
+def driver_answers(said: list[str]) -> tuple[set[str], dict[str, str], bool]:
     """Device files, cards that the module has, and whether nouveau is there."""
     rows = [line.split(" ") for line in said]
     files = {row[1] for row in rows if row[0] == "device"}
     return files, {row[1]: row[2] for row in rows if row[0] == "minor"}, "nouveau" in said
 
 
-def told(differences: list[Drift]) -> list[tuple[str, str]]:
+def difference_pairs(differences: list[CheckDifference]) -> list[tuple[str, str]]:
     """What was expected and what was found; each says what to do."""
     assert all(one.cure for one in differences)
     return [(one.expected, one.found) for one in differences]
 
 
 def test_a_sound_machine_has_no_difference() -> None:
-    assert answering(RIG, FACTS, (ONE, TWO)) == []
-    assert versions(VERSION, [LIBRARY, LIBRARY], VERSION, 580) == []
-    assert devices(RIG, FACTS, *there([*DEVICES, *MINORS])) == []
-    assert holders(RIG, FACTS, (ONE, TWO), (SERVER,), {493: OWN}) == []
-    assert persistence(RIG, FACTS, (ONE, TWO)) == []
-    assert trouble(RIG, FACTS, (ONE, TWO), {FIRST: "None"}, ["NVRM: loading"]) == []
-    assert links(RIG, FACTS, (ONE, TWO)) == []
+    assert find_unanswering_cards(RIG, FACTS, (ONE, TWO)) == []
+    assert find_version_differences(VERSION, [LIBRARY, LIBRARY], VERSION, 580) == []
+    assert find_device_differences(RIG, FACTS, *driver_answers([*DEVICES, *MINORS])) == []
+    assert find_holder_differences(RIG, FACTS, (ONE, TWO), (SERVER,), {493: OWN}) == []
+    assert find_persistence_differences(RIG, FACTS, (ONE, TWO)) == []
+    assert find_card_faults(RIG, FACTS, (ONE, TWO), {FIRST: "None"}, ["NVRM: loading"]) == []
+    assert find_pcie_differences(RIG, FACTS, (ONE, TWO)) == []
 
 
 @pytest.mark.parametrize(
@@ -59,26 +65,31 @@ def test_a_sound_machine_has_no_difference() -> None:
     ],
 )
 def test_a_card_that_is_not_the_declared_one_is_said(cards: tuple, expected: str, found: str) -> None:
-    assert told(answering(RIG, FACTS, cards)) == [(expected, found)]
+    assert difference_pairs(find_unanswering_cards(RIG, FACTS, cards)) == [(expected, found)]
 
 
 def test_a_little_less_memory_is_the_declared_card() -> None:
-    assert answering(RIG, FACTS, (replace(ONE, total_mib=139457), TWO)) == []
+    assert find_unanswering_cards(RIG, FACTS, (replace(ONE, total_mib=139457), TWO)) == []
 
 
 def test_a_card_that_is_off_the_bus_is_said() -> None:
-    there = facts(pci_cards=FACTS.pci_cards[:1])
-    assert told(answering(RIG, there, (ONE,))) == [("2 cards on the PCI bus", "1")]
+    there = sample_facts(pci_cards=FACTS.pci_cards[:1])
+    assert difference_pairs(find_unanswering_cards(RIG, there, (ONE,))) == [("2 cards on the PCI bus", "1")]
 
 
 def test_cards_after_the_declared_ones_are_nobodys_business() -> None:
-    one = rig(instance(cards=(0,)), cards=(H200,))
+    one = sample_rig(sample_instance(cards=(0,)), cards=(H200,))
     sick = replace(TWO, name="X", persistence="Disabled", uncorrected=9, width=1, used_mib=9999)
     cards = (ONE, sick)
-    assert answering(one, FACTS, cards) == persistence(one, FACTS, cards) == links(one, FACTS, cards) == []
-    assert trouble(one, FACTS, cards, {SECOND: "Reset"}, [f"{XID}79, off"]) == []
-    assert holders(one, FACTS, cards, (SERVER, App(7, SECOND, 5)), {493: OWN}) == []
-    assert devices(one, FACTS, *there([*DEVICES[:3], MINORS[0]])) == []
+    assert (
+        find_unanswering_cards(one, FACTS, cards)
+        == find_persistence_differences(one, FACTS, cards)
+        == find_pcie_differences(one, FACTS, cards)
+        == []
+    )
+    assert find_card_faults(one, FACTS, cards, {SECOND: "Reset"}, [f"{XID}79, off"]) == []
+    assert find_holder_differences(one, FACTS, cards, (SERVER, App(7, SECOND, 5)), {493: OWN}) == []
+    assert find_device_differences(one, FACTS, *driver_answers([*DEVICES[:3], MINORS[0]])) == []
 
 
 @pytest.mark.parametrize(
@@ -123,7 +134,7 @@ def test_cards_after_the_declared_ones_are_nobodys_business() -> None:
 def test_two_versions_are_no_driver(
     module: str, libraries: list[str], smi: str, differences: list[tuple[str, str]]
 ) -> None:
-    assert told(versions(module, libraries, smi, 580)) == differences
+    assert difference_pairs(find_version_differences(module, libraries, smi, 580)) == differences
 
 
 @pytest.mark.parametrize(
@@ -142,7 +153,7 @@ def test_two_versions_are_no_driver(
     ],
 )
 def test_a_card_without_its_way_in_is_said(said: list[str], differences: list[tuple[str, str]]) -> None:
-    assert told(devices(RIG, FACTS, *there(said))) == differences
+    assert difference_pairs(find_device_differences(RIG, FACTS, *driver_answers(said))) == differences
 
 
 FOREIGN = f"only this rig on card 1 at {SECOND}"
@@ -161,35 +172,41 @@ FOREIGN = f"only this rig on card 1 at {SECOND}"
 )
 def test_somebody_elses_process_is_named(name: str, cgroup: str) -> None:
     cards = (ONE, replace(TWO, used_mib=300))
-    processes = {493: OWN, 7: Holder(name, cgroup)}
+    processes = {493: OWN, 7: CardHolder(name, cgroup)}
     found = f"pid 7 ({name}) with 300 MiB in {cgroup}"
-    assert told(holders(RIG, FACTS, cards, (SERVER, App(7, SECOND, 300)), processes)) == [(FOREIGN, found)]
+    assert difference_pairs(find_holder_differences(RIG, FACTS, cards, (SERVER, App(7, SECOND, 300)), processes)) == [
+        (FOREIGN, found)
+    ]
 
 
 def test_a_process_of_which_little_is_known_is_somebody_elses() -> None:
-    found = told(holders(RIG, FACTS, (ONE, TWO), (SERVER, App(7, SECOND, None)), {493: OWN}))
+    found = difference_pairs(
+        find_holder_differences(RIG, FACTS, (ONE, TWO), (SERVER, App(7, SECOND, None)), {493: OWN})
+    )
     assert found == [(FOREIGN, "pid 7 (out of sight) with an unknown amount")]
 
 
 def test_a_process_of_ours_may_be_a_child_in_a_group_below() -> None:
-    below = Holder("worker", f"{OWN.cgroup}/sub")
-    assert holders(RIG, FACTS, (ONE, TWO), (SERVER,), {493: below}) == []
+    below = CardHolder("worker", f"{OWN.cgroup}/sub")
+    assert find_holder_differences(RIG, FACTS, (ONE, TWO), (SERVER,), {493: below}) == []
 
 
 @pytest.mark.parametrize(("used", "said"), [(1542 + 256, []), (1542 + 257, ["257 MiB"]), (100, []), (None, [])])
 def test_memory_that_no_process_has_is_a_desktops(used: int | None, said: list[str]) -> None:
-    found = told(holders(RIG, FACTS, (replace(ONE, used_mib=used), TWO), (SERVER,), {493: OWN}))
+    found = difference_pairs(
+        find_holder_differences(RIG, FACTS, (replace(ONE, used_mib=used), TWO), (SERVER,), {493: OWN})
+    )
     expected = f"at most 256 MiB of card 0 at {FIRST} in use outside compute processes"
     assert found == [(expected, size) for size in said]
 
 
 def test_memory_is_not_judged_where_a_share_is_unknown() -> None:
     unknown = replace(SERVER, used_mib=None)
-    assert holders(RIG, FACTS, (replace(ONE, used_mib=9999), TWO), (unknown,), {493: OWN}) == []
+    assert find_holder_differences(RIG, FACTS, (replace(ONE, used_mib=9999), TWO), (unknown,), {493: OWN}) == []
 
 
 def test_a_card_that_is_not_kept_ready_is_said() -> None:
-    found = told(persistence(RIG, FACTS, (ONE, replace(TWO, persistence="Disabled"))))
+    found = difference_pairs(find_persistence_differences(RIG, FACTS, (ONE, replace(TWO, persistence="Disabled"))))
     assert found == [(f"persistence mode Enabled on card 1 at {SECOND}", "Disabled")]
 
 
@@ -204,7 +221,10 @@ def test_a_card_that_is_not_kept_ready_is_said() -> None:
 def test_a_card_that_reports_trouble_is_said(
     errors: int | None, recovery: dict[str, str], differences: list[tuple[str, str]]
 ) -> None:
-    assert told(trouble(RIG, FACTS, (ONE, replace(TWO, uncorrected=errors)), recovery, [])) == differences
+    assert (
+        difference_pairs(find_card_faults(RIG, FACTS, (ONE, replace(TWO, uncorrected=errors)), recovery, []))
+        == differences
+    )
 
 
 @pytest.mark.parametrize(
@@ -218,7 +238,7 @@ def test_a_card_that_reports_trouble_is_said(
     ],
 )
 def test_an_xid_that_tells_of_the_card_is_said(log: list[str], code: int, found: str) -> None:
-    ((expected, there),) = told(trouble(RIG, FACTS, (ONE, TWO), {}, log))
+    ((expected, there),) = difference_pairs(find_card_faults(RIG, FACTS, (ONE, TWO), {}, log))
     assert expected == f"no Xid {code} of card 1 since boot"
     assert there.startswith(found)
 
@@ -234,7 +254,7 @@ def test_an_xid_that_tells_of_the_card_is_said(log: list[str], code: int, found:
     ],
 )
 def test_other_lines_of_the_log_are_no_trouble(line: str) -> None:
-    assert trouble(RIG, FACTS, (ONE, TWO), {}, [line]) == []
+    assert find_card_faults(RIG, FACTS, (ONE, TWO), {}, [line]) == []
 
 
 @pytest.mark.parametrize(
@@ -244,8 +264,11 @@ def test_other_lines_of_the_log_are_no_trouble(line: str) -> None:
 def test_a_link_with_fewer_lanes_than_it_could_have_is_said(
     width: int | None, most: int | None, differences: list[tuple[str, str]]
 ) -> None:
-    assert told(links(RIG, FACTS, (ONE, replace(TWO, width=width, width_max=most)))) == differences
+    assert (
+        difference_pairs(find_pcie_differences(RIG, FACTS, (ONE, replace(TWO, width=width, width_max=most))))
+        == differences
+    )
 
 
 def test_the_capture_is_of_our_server() -> None:
-    assert apps(0, SEEN["apps"], "") == (SERVER,)
+    assert apps(0, CAPTURED_OUTPUT["apps"], "") == (SERVER,)

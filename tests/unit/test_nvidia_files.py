@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from checks.nvidia.found_files import Found, FoundFile, as_rendered
-from rigwright.nvidia.cards.files import Setting
-from tests.unit.driver_hosts import C3090, box
+from checks.nvidia.settings_files import SettingFileFacts, SettingsFacts, find_settings_differences
+from rigwright.nvidia.cards.card_files import SettingFile
+from tests.unit.driver_samples import C3090, driver_rig
 
-RIG = box(C3090, managed=True, power_w=280)
+RIG = driver_rig(C3090, managed=True, power_w=280)
 UNATTENDED, SCRIPT = "/etc/apt/apt.conf.d/52rigwright-nvidia", "/etc/rigwright/cards/__main__.py"
 SYSCTL = "/etc/sysctl.d/60-rigwright.conf"
-FILES = (Setting(UNATTENDED, "x\n"), Setting(SCRIPT, "#!/bin/sh\n", "755"))
-SOUND = Found(
+FILES = (SettingFile(UNATTENDED, "x\n"), SettingFile(SCRIPT, "#!/bin/sh\n", "755"))
+SOUND = SettingsFacts(
     {
-        one.path: FoundFile("file", one.mode, "root:root", hashlib.sha256(one.text.encode()).hexdigest())
+        one.path: SettingFileFacts("file", one.mode, "root:root", hashlib.sha256(one.text.encode()).hexdigest())
         for one in FILES
     },
     {"nvidia-persistenced.service": "enabled", "rigwright-power.service": "enabled"},
@@ -25,7 +25,7 @@ SOUND = Found(
 SCRIPT_THERE = SOUND.files[SCRIPT]
 
 
-def found(**files: FoundFile) -> Found:
+def host_with_script(**files: SettingFileFacts) -> SettingsFacts:
     """The sound host with something else at the script's place."""
     return replace(SOUND, files=SOUND.files | {SCRIPT: files["script"]})
 
@@ -34,21 +34,24 @@ def found(**files: FoundFile) -> Found:
     ("there", "said"),
     [
         (SOUND, []),
-        (found(script=replace(SCRIPT_THERE, sha256="0")), [(f"{SCRIPT} as deployed", "different contents")]),
+        (host_with_script(script=replace(SCRIPT_THERE, sha256="0")), [(f"{SCRIPT} as deployed", "different contents")]),
         (
-            found(script=replace(SCRIPT_THERE, mode="644")),
+            host_with_script(script=replace(SCRIPT_THERE, mode="644")),
             [(f"{SCRIPT} as deployed", "mode 644 of root:root")],
         ),
         (
-            found(script=replace(SCRIPT_THERE, owner="ana:ana")),
+            host_with_script(script=replace(SCRIPT_THERE, owner="ana:ana")),
             [(f"{SCRIPT} as deployed", "mode 755 of ana:ana")],
         ),
-        (found(script=FoundFile("a link to /dev/null")), [(f"{SCRIPT} as deployed", "a link to /dev/null")]),
+        (
+            host_with_script(script=SettingFileFacts("a link to /dev/null")),
+            [(f"{SCRIPT} as deployed", "a link to /dev/null")],
+        ),
         (
             replace(SOUND, files={UNATTENDED: SOUND.files[UNATTENDED]}),
             [(f"{SCRIPT} as deployed", "nothing")],
         ),
-        (replace(SOUND, files=SOUND.files | {SYSCTL: FoundFile("file")}), [(f"no {SYSCTL}", "one")]),
+        (replace(SOUND, files=SOUND.files | {SYSCTL: SettingFileFacts("file")}), [(f"no {SYSCTL}", "one")]),
         (
             replace(SOUND, enabled=SOUND.enabled | {"rigwright-power.service": "masked"}),
             [("rigwright-power.service to start at boot", "masked")],
@@ -60,12 +63,14 @@ def found(**files: FoundFile) -> Found:
     ],
     ids=str,
 )
-def test_each_file_and_unit_is_as_it_has_to_be_or_is_named(there: Found, said: list[tuple[str, str]]) -> None:
-    assert [(one.expected, one.found) for one in as_rendered(RIG, FILES, there)] == said
+def test_each_file_and_unit_is_as_it_has_to_be_or_is_named(there: SettingsFacts, said: list[tuple[str, str]]) -> None:
+    assert [(one.expected, one.found) for one in find_settings_differences(RIG, FILES, there)] == said
 
 
 def test_a_unit_that_the_rig_does_not_need_may_be_as_it_is() -> None:
     assert (
-        as_rendered(box(C3090, managed=True), FILES, replace(SOUND, enabled={"nvidia-persistenced.service": "enabled"}))
+        find_settings_differences(
+            driver_rig(C3090, managed=True), FILES, replace(SOUND, enabled={"nvidia-persistenced.service": "enabled"})
+        )
         == []
     )

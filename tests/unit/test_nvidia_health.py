@@ -7,22 +7,22 @@ from dataclasses import replace
 
 import pytest
 
-from checks import Drift
-from checks.nvidia.health import complaints, links
+from checks import CheckDifference
+from checks.nvidia.card_health import find_kernel_complaints, find_pcie_differences
 from checks.survey.cards import COMPLAINTS
-from rigwright.model.entry import Driver
+from rigwright.model.entry import DriverEntry
 from rigwright.nvidia.cards.smi import gpus
-from tests.unit.nvidia_host import FACTS, RIG, SEEN
-from tests.unit.samples import card, facts, instance, rig
+from tests.unit.nvidia_host import CAPTURED_OUTPUT, FACTS, RIG
+from tests.unit.samples import sample_card, sample_facts, sample_instance, sample_rig
 
-ONE, TWO = gpus(0, SEEN["busy"], "")
+ONE, TWO = gpus(0, CAPTURED_OUTPUT["busy"], "")
 CARD = "0000:01:00.0"
-BOX = rig(instance(cards=(0,)), cards=(card("8.6"),))
-THERE = facts(pci_cards=((CARD, "10de:2204"),))
+BOX = sample_rig(sample_instance(cards=(0,)), cards=(sample_card("8.6"),))
+THERE = sample_facts(pci_cards=((CARD, "10de:2204"),))
 WAY = {CARD: f"/sys/devices/pci0000:00/0000:00:01.1/{CARD}"}
 
 
-def told(differences: list[Drift]) -> list[tuple[str, str]]:
+def difference_pairs(differences: list[CheckDifference]) -> list[tuple[str, str]]:
     """What was expected and what was found; each says what to do."""
     assert all(one.cure for one in differences)
     return [(one.expected, one.found) for one in differences]
@@ -44,9 +44,11 @@ def told(differences: list[Drift]) -> list[tuple[str, str]]:
 def test_a_link_is_held_to_the_declared_lanes(
     declared: tuple[int, ...], width: int | None, most: int, expected: str | None
 ) -> None:
-    made = replace(RIG, driver=Driver.model_construct(**Driver().model_dump() | {"pcie_link_width": declared}))
+    made = replace(
+        RIG, driver=DriverEntry.model_construct(**DriverEntry().model_dump() | {"pcie_link_width": declared})
+    )
     cards = (ONE, replace(TWO, width=width, width_max=most))
-    assert told(links(made, FACTS, cards)) == (
+    assert difference_pairs(find_pcie_differences(made, FACTS, cards)) == (
         [(f"{expected} to card 1 at 0000:00:07.0", str(width))] if expected else []
     )
 
@@ -67,7 +69,9 @@ def test_a_link_is_held_to_the_declared_lanes(
 def test_a_complaint_about_a_card_or_a_port_before_it_is_said(line: str) -> None:
     assert re.search(COMPLAINTS, line)
     expected = f"no kernel error messages about card 0 at {CARD} since boot"
-    assert told(complaints(BOX, THERE, WAY, [line, line])) == [(expected, f"2, the latest: {line}")]
+    assert difference_pairs(find_kernel_complaints(BOX, THERE, WAY, [line, line])) == [
+        (expected, f"2, the latest: {line}")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -84,4 +88,4 @@ def test_a_complaint_about_a_card_or_a_port_before_it_is_said(line: str) -> None
     ],
 )
 def test_what_the_kernel_says_of_others_is_no_complaint(line: str) -> None:
-    assert complaints(BOX, THERE, WAY, [line]) == []
+    assert find_kernel_complaints(BOX, THERE, WAY, [line]) == []

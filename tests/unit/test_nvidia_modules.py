@@ -7,38 +7,61 @@ from typing import Any
 
 import pytest
 
-from checks import Drift
-from checks.nvidia.kernel_modules import dkms, flavour, flavours, on_disk, settings, signed
-from rigwright.nvidia.driver.found import DriverFacts
-from rigwright.nvidia.driver.state import Dkms, Kernel, State
-from tests.unit.driver_hosts import C22G, C2080, C3090, C5090, LOADED, SERVER, UBUNTU, box, host, installed
+from checks import CheckDifference
+from checks.nvidia.module_state import (
+    allowed_flavours,
+    find_disk_differences,
+    find_dkms_differences,
+    find_flavour_differences,
+    find_option_differences,
+    find_signature_differences,
+)
+from rigwright.nvidia.driver.driver_facts import DriverFacts
+from rigwright.nvidia.driver.kernel_facts import DkmsEntry, KernelFacts, KernelModule
+from tests.unit.driver_samples import (
+    C22G,
+    C2080,
+    C3090,
+    C5090,
+    LOADED,
+    SERVER,
+    UBUNTU,
+    driver_rig,
+    driverless_host,
+    installed_facts,
+)
 
 VERSION = "580.159.03"
 RUNNING, NEXT = "6.8.0-40-generic", "6.8.0-90-generic"
 OPEN, PROPRIETARY = "Dual MIT/GPL", "NVIDIA"
 SIGNER = "Canonical Ltd. Kernel Module Signing"
-HERE = Kernel(RUNNING, True, VERSION, OPEN, SIGNER)
-THERE = Kernel(NEXT, True, VERSION, OPEN, SIGNER)
-BUILT = (Dkms(VERSION, RUNNING, "installed", ""), Dkms(VERSION, NEXT, "installed", ""))
-STATE = State(RUNNING, (HERE, THERE), dkms=BUILT)
+HERE = KernelModule(RUNNING, True, VERSION, OPEN, SIGNER)
+THERE = KernelModule(NEXT, True, VERSION, OPEN, SIGNER)
+BUILT = (DkmsEntry(VERSION, RUNNING, "installed", ""), DkmsEntry(VERSION, NEXT, "installed", ""))
+STATE = KernelFacts(RUNNING, (HERE, THERE), dkms=BUILT)
 NVIDIA = {"module": VERSION, "module_open": False}
-PACKAGED = installed("Ubuntu", UBUNTU, *SERVER)
+PACKAGED = installed_facts("Ubuntu", UBUNTU, *SERVER)
 
 
-def told(differences: list[Drift]) -> list[tuple[str, str]]:
+def difference_pairs(differences: list[CheckDifference]) -> list[tuple[str, str]]:
     """What was expected and what was found; each says what to do."""
     assert all(one.cure for one in differences)
     return [(one.expected, one.found) for one in differences]
 
 
 def ready(*pci_ids: str, **changes: Any) -> DriverFacts:
-    return host("ubuntu-24.04", *pci_ids, **{**LOADED, **changes})
+    return driverless_host("ubuntu-24.04", *pci_ids, **{**LOADED, **changes})
 
 
 def test_a_sound_host_has_no_difference() -> None:
-    assert flavour(box(C3090), ready("10de:2204"), STATE) == []
-    assert on_disk(VERSION, STATE) == dkms(STATE) == signed("on", STATE) == []
-    assert settings(box(C3090), STATE) == []
+    assert find_flavour_differences(driver_rig(C3090), ready("10de:2204"), STATE) == []
+    assert (
+        find_disk_differences(VERSION, STATE)
+        == find_dkms_differences(STATE)
+        == find_signature_differences("on", STATE)
+        == []
+    )
+    assert find_option_differences(driver_rig(C3090), STATE) == []
 
 
 @pytest.mark.parametrize(
@@ -61,7 +84,7 @@ def test_a_sound_host_has_no_difference() -> None:
 def test_cards_and_inventory_say_which_flavours_will_do(
     cards: tuple, keys: dict[str, Any], facts: DriverFacts, wanted: tuple[str, ...]
 ) -> None:
-    assert flavours(box(*cards, **keys), facts) == wanted
+    assert allowed_flavours(driver_rig(*cards, **keys), facts) == wanted
 
 
 @pytest.mark.parametrize(
@@ -78,7 +101,10 @@ def test_cards_and_inventory_say_which_flavours_will_do(
 )
 def test_the_wrong_flavour_is_said(loaded: dict, licence: str, differences: list[tuple[str, str]]) -> None:
     state = replace(STATE, kernels=(replace(HERE, license=licence), THERE))
-    assert told(flavour(box(C5090), ready("10de:2b85", **loaded), state)) == differences
+    assert (
+        difference_pairs(find_flavour_differences(driver_rig(C5090), ready("10de:2b85", **loaded), state))
+        == differences
+    )
 
 
 @pytest.mark.parametrize(
@@ -120,19 +146,19 @@ def test_the_wrong_flavour_is_said(loaded: dict, licence: str, differences: list
         # a kernel that is not in /boot does not boot
         (VERSION, (HERE, replace(THERE, version="", bootable=False)), []),
         # nor does an older one
-        (VERSION, (HERE, Kernel("6.8.0-9-generic", True, "", "", "")), []),
+        (VERSION, (HERE, KernelModule("6.8.0-9-generic", True, "", "", "")), []),
     ],
 )
 def test_a_boot_without_the_module_is_seen_before_it(
-    loaded: str, kernels: tuple[Kernel, ...], differences: list[tuple[str, str]]
+    loaded: str, kernels: tuple[KernelModule, ...], differences: list[tuple[str, str]]
 ) -> None:
-    assert told(on_disk(loaded, State(RUNNING, kernels))) == differences
+    assert difference_pairs(find_disk_differences(loaded, KernelFacts(RUNNING, kernels))) == differences
 
 
 def test_the_wrong_flavour_for_the_next_kernel_is_said_before_it_boots() -> None:
     for bootable, licence, said in ((True, PROPRIETARY, 1), (True, OPEN, 0), (True, "", 0), (False, PROPRIETARY, 0)):
-        state = State(RUNNING, (HERE, replace(THERE, license=licence, bootable=bootable)))
-        found = flavour(box(C5090), ready("10de:2b85"), state)
+        state = KernelFacts(RUNNING, (HERE, replace(THERE, license=licence, bootable=bootable)))
+        found = find_flavour_differences(driver_rig(C5090), ready("10de:2b85"), state)
         assert [one.expected for one in found] == [f"the open module for kernel {NEXT}"] * said
 
 
@@ -147,7 +173,7 @@ def test_the_wrong_flavour_for_the_next_kernel_is_said_before_it_boots() -> None
 )
 def test_what_boots_next_is_held_to_the_installed_driver(installed: str, newest: str, steps: list[str]) -> None:
     kernels = (replace(HERE, version=""), replace(THERE, version=newest))
-    found = on_disk(VERSION, State(RUNNING, kernels), installed)
+    found = find_disk_differences(VERSION, KernelFacts(RUNNING, kernels), installed)
     assert [one.cure.startswith(step) for one, step in zip(found, steps, strict=True)] == [True] * len(steps)
 
 
@@ -176,11 +202,11 @@ def test_what_boots_next_is_held_to_the_installed_driver(installed: str, newest:
             ],
         ),
         (
-            (*BUILT, Dkms("570.1.1", "", "added", "")),
+            (*BUILT, DkmsEntry("570.1.1", "", "added", "")),
             [("DKMS to have nvidia 570.1.1 installed or not at all", "added")],
         ),
         (
-            (*BUILT, Dkms("570.1.1", "", "broken", "")),
+            (*BUILT, DkmsEntry("570.1.1", "", "broken", "")),
             [("DKMS to have nvidia 570.1.1 installed or not at all", "broken")],
         ),
         (
@@ -204,23 +230,25 @@ def test_what_boots_next_is_held_to_the_installed_driver(installed: str, newest:
         # said of every compressed module by versions up to 3.1
         ((BUILT[0], replace(BUILT[1], remark="(WARNING! Diff between built and installed module!)")), []),
         # an old kernel's is nobody's business
-        ((*BUILT, Dkms("570.1.1", "6.8.0-9-generic", "built", "")), []),
+        ((*BUILT, DkmsEntry("570.1.1", "6.8.0-9-generic", "built", "")), []),
     ],
 )
-def test_a_build_that_was_left_out_is_said(rows: tuple[Dkms, ...], differences: list[tuple[str, str]]) -> None:
-    assert told(dkms(replace(STATE, dkms=rows))) == differences
+def test_a_build_that_was_left_out_is_said(rows: tuple[DkmsEntry, ...], differences: list[tuple[str, str]]) -> None:
+    assert difference_pairs(find_dkms_differences(replace(STATE, dkms=rows))) == differences
 
 
 def test_a_kernel_without_any_module_of_dkms_is_said_too() -> None:
     bare = replace(STATE, kernels=(HERE, replace(THERE, version="")), dkms=(BUILT[0],))
-    assert told(dkms(bare)) == [(f"DKMS to have nvidia installed for kernel {NEXT}", "nothing for it")]
+    assert difference_pairs(find_dkms_differences(bare)) == [
+        (f"DKMS to have nvidia installed for kernel {NEXT}", "nothing for it")
+    ]
 
 
 def test_a_module_that_is_gone_is_said_where_dkms_says_that_it_is_installed() -> None:
     gone = "(WARNING! Diff between built and installed module!)"  # the words of 3.0.10, Debian 12's
     bare = replace(STATE, kernels=(HERE, replace(THERE, version="")), dkms=(BUILT[0], replace(BUILT[1], remark=gone)))
     said = f"{VERSION} installed {gone}, but there is no module below /lib/modules/{NEXT}"
-    assert told(dkms(bare)) == [(f"DKMS to have nvidia installed for kernel {NEXT}", said)]
+    assert difference_pairs(find_dkms_differences(bare)) == [(f"DKMS to have nvidia installed for kernel {NEXT}", said)]
 
 
 @pytest.mark.parametrize(
@@ -235,10 +263,10 @@ def test_a_module_that_is_gone_is_said_where_dkms_says_that_it_is_installed() ->
     ],
 )
 def test_an_unsigned_module_is_said_where_that_counts(
-    secure_boot: str, kernels: tuple[Kernel, ...], releases: list[str]
+    secure_boot: str, kernels: tuple[KernelModule, ...], releases: list[str]
 ) -> None:
-    found = signed(secure_boot, State(RUNNING, kernels))
-    assert told(found) == [
+    found = find_signature_differences(secure_boot, KernelFacts(RUNNING, kernels))
+    assert difference_pairs(found) == [
         (f"a signed module for kernel {release}, since Secure Boot is on", "no signature") for release in releases
     ]
 
@@ -271,10 +299,18 @@ PARAMS = (("RmProfilingAdminOnly", "1"), ("EnableResizableBar", "0"), ("UsePageA
 def test_a_module_option_that_is_not_in_force_is_said(
     options: dict[str, int], params: tuple[tuple[str, str], ...], found: list[tuple[str, str]]
 ) -> None:
-    assert told(settings(box(C3090, module_options=options), replace(STATE, params=params))) == found
+    assert (
+        difference_pairs(
+            find_option_differences(driver_rig(C3090, module_options=options), replace(STATE, params=params))
+        )
+        == found
+    )
 
 
 def test_a_kernel_setting_that_something_else_has_set_is_said() -> None:
-    made = box(C3090, sysctl={"vm.swappiness": 10, "vm.max_map_count": 262144, "kernel.gone": 1})
+    made = driver_rig(C3090, sysctl={"vm.swappiness": 10, "vm.max_map_count": 262144, "kernel.gone": 1})
     state = replace(STATE, sysctl=(("kernel.gone", ""), ("vm.max_map_count", "262144"), ("vm.swappiness", "60")))
-    assert told(settings(made, state)) == [("sysctl kernel.gone 1", "none"), ("sysctl vm.swappiness 10", "60")]
+    assert difference_pairs(find_option_differences(made, state)) == [
+        ("sysctl kernel.gone 1", "none"),
+        ("sysctl vm.swappiness 10", "60"),
+    ]

@@ -7,19 +7,27 @@ from typing import Any
 
 import pytest
 
-from checks import Drift
-from checks.nvidia.packages import KERNEL_DAYS, held, in_branch, of_lock, one_piece, reboot, security
-from rigwright.nvidia.driver.found import DriverFacts, Package
-from rigwright.nvidia.driver.state import Kernel, State
-from tests.unit.driver_hosts import SERVER, UBUNTU, debian, host, installed
+from checks import CheckDifference
+from checks.nvidia.package_state import (
+    KERNEL_DAYS,
+    find_branch_differences,
+    find_hold_differences,
+    find_lock_differences,
+    find_missed_security,
+    find_mixed_packages,
+    find_pending_reboot,
+)
+from rigwright.nvidia.driver.driver_facts import DriverFacts, InstalledPackage
+from rigwright.nvidia.driver.kernel_facts import KernelFacts, KernelModule
+from tests.unit.driver_samples import SERVER, UBUNTU, debian_packages, driverless_host, installed_facts
 
 RUNNING, NEXT = "6.8.0-40-generic", "6.8.0-90-generic"
 VERSION = "580.159.03"
 HOLDS = (*SERVER[1:], "linux-image-generic")
-SOUND: DriverFacts = host(**installed("Ubuntu", UBUNTU, *SERVER))
-STATE = State(
+SOUND: DriverFacts = driverless_host(**installed_facts("Ubuntu", UBUNTU, *SERVER))
+STATE = KernelFacts(
     RUNNING,
-    (Kernel(RUNNING, True, VERSION, "", ""),),
+    (KernelModule(RUNNING, True, VERSION, "", ""),),
     holds=frozenset(HOLDS),
     unattended=True,
     blacklist=("nvidia-", "libnvidia-", "linux-modules-nvidia-.*", "linux-image-"),
@@ -28,37 +36,49 @@ STATE = State(
 LOCKED = dict.fromkeys(SERVER, UBUNTU) | {"libnvidia-gl-580-server": UBUNTU}
 
 
-def told(differences: list[Drift]) -> list[tuple[str, str]]:
+def difference_pairs(differences: list[CheckDifference]) -> list[tuple[str, str]]:
     """What was expected and what was found; each says what to do."""
     assert all(one.cure for one in differences)
     return [(one.expected, one.found) for one in differences]
 
 
-def also(*ones: Package) -> DriverFacts:
+def also(*ones: InstalledPackage) -> DriverFacts:
     return replace(SOUND, packages=(*SOUND.packages, *ones))
 
 
 def test_a_sound_host_has_no_difference() -> None:
-    assert one_piece(SOUND) == of_lock(SOUND, VERSION, LOCKED) == held(STATE, SOUND, HOLDS) == []
-    assert in_branch(STATE, SOUND) == reboot(STATE) == security(STATE, SOUND, HOLDS) == []
-    nvidia = host("debian-12", **installed("NVIDIA", "580.178.04-1", *debian(), "libcuda1", "nvidia-driver-libs"))
-    assert one_piece(nvidia) == []
+    assert (
+        find_mixed_packages(SOUND)
+        == find_lock_differences(SOUND, VERSION, LOCKED)
+        == find_hold_differences(STATE, SOUND, HOLDS)
+        == []
+    )
+    assert (
+        find_branch_differences(STATE, SOUND)
+        == find_pending_reboot(STATE)
+        == find_missed_security(STATE, SOUND, HOLDS)
+        == []
+    )
+    nvidia = driverless_host(
+        "debian-12", **installed_facts("NVIDIA", "580.178.04-1", *debian_packages(), "libcuda1", "nvidia-driver-libs")
+    )
+    assert find_mixed_packages(nvidia) == []
 
 
 @pytest.mark.parametrize(
     "beside",
     [
         # they have versions of their own
-        Package("nvidia-settings", "510.47.03-0ubuntu4"),
-        Package("nvidia-prime", "0.8.17.1"),
-        Package("nvidia-container-toolkit", "1.19.1-1"),
-        Package("linux-modules-nvidia-580-server-open-6.8.0-40-generic", "6.8.0-40.40"),
+        InstalledPackage("nvidia-settings", "510.47.03-0ubuntu4"),
+        InstalledPackage("nvidia-prime", "0.8.17.1"),
+        InstalledPackage("nvidia-container-toolkit", "1.19.1-1"),
+        InstalledPackage("linux-modules-nvidia-580-server-open-6.8.0-40-generic", "6.8.0-40.40"),
         # one a version, and the old ones stay
-        Package("nvidia-firmware-580-server-580.126.09", "580.126.09-0ubuntu0.24.04.1"),
+        InstalledPackage("nvidia-firmware-580-server-580.126.09", "580.126.09-0ubuntu0.24.04.1"),
     ],
 )
-def test_what_is_beside_the_driver_is_no_part_of_it(beside: Package) -> None:
-    assert one_piece(also(beside)) == []
+def test_what_is_beside_the_driver_is_no_part_of_it(beside: InstalledPackage) -> None:
+    assert find_mixed_packages(also(beside)) == []
 
 
 @pytest.mark.parametrize(
@@ -66,7 +86,7 @@ def test_what_is_beside_the_driver_is_no_part_of_it(beside: Package) -> None:
     [
         # cut off in the middle of an upgrade
         (
-            [Package("libnvidia-gl-580-server", "580.178.04-0ubuntu0.24.04.1")],
+            [InstalledPackage("libnvidia-gl-580-server", "580.178.04-0ubuntu0.24.04.1")],
             [
                 (
                     "one driver version in all packages",
@@ -75,7 +95,7 @@ def test_what_is_beside_the_driver_is_no_part_of_it(beside: Package) -> None:
             ],
         ),
         (
-            [Package("libnvidia-gl-580", UBUNTU)],
+            [InstalledPackage("libnvidia-gl-580", UBUNTU)],
             [
                 (
                     "packages of one kind, server or desktop",
@@ -86,7 +106,7 @@ def test_what_is_beside_the_driver_is_no_part_of_it(beside: Package) -> None:
         ),
         # Ubuntu has published 580 under the names of 570
         (
-            [Package("nvidia-driver-570-server", UBUNTU)],
+            [InstalledPackage("nvidia-driver-570-server", UBUNTU)],
             [
                 (
                     "a driver of the branch that nvidia-driver-570-server is named after",
@@ -96,26 +116,26 @@ def test_what_is_beside_the_driver_is_no_part_of_it(beside: Package) -> None:
         ),
     ],
 )
-def test_a_driver_of_two_pieces_is_said(beside: list[Package], differences: list[tuple[str, str]]) -> None:
+def test_a_driver_of_two_pieces_is_said(beside: list[InstalledPackage], differences: list[tuple[str, str]]) -> None:
     facts = also(*beside)
     # the kernel's metapackage of modules has the kernel's version
     modules = {"linux-modules-nvidia-580-server-open-generic": "6.8.0-40.40"}
     facts = replace(facts, packages=tuple(replace(p, version=modules.get(p.name, p.version)) for p in facts.packages))
     expected = [(one, found.replace(f"{next(iter(modules))}, ", "")) for one, found in differences]
-    assert told(one_piece(facts)) == expected
+    assert difference_pairs(find_mixed_packages(facts)) == expected
 
 
 @pytest.mark.parametrize(
     ("facts", "differences"),
     [
-        (host(), [(f"the packages of driver {VERSION}", "none")]),
+        (driverless_host(), [(f"the packages of driver {VERSION}", "none")]),
         (
-            host(**installed("Ubuntu", "580.178.04-0ubuntu0.24.04.1", *SERVER)),
+            driverless_host(**installed_facts("Ubuntu", "580.178.04-0ubuntu0.24.04.1", *SERVER)),
             [(f"the locked driver {VERSION}", "580.178.04")],
         ),
         # the same driver, packaged anew
         (
-            also(Package("libnvidia-gl-580-server", "580.159.03-0ubuntu0.24.04.2")),
+            also(InstalledPackage("libnvidia-gl-580-server", "580.159.03-0ubuntu0.24.04.2")),
             [
                 (
                     "the locked libnvidia-gl-580-server 580.159.03-0ubuntu0.24.04.1",
@@ -124,11 +144,11 @@ def test_a_driver_of_two_pieces_is_said(beside: list[Package], differences: list
             ],
         ),
         # what the lock does not have is not its business
-        (also(Package("nvidia-settings", "510.47.03-0ubuntu4")), []),
+        (also(InstalledPackage("nvidia-settings", "510.47.03-0ubuntu4")), []),
     ],
 )
 def test_another_driver_than_the_locked_one_is_said(facts: DriverFacts, differences: list[tuple[str, str]]) -> None:
-    assert told(of_lock(facts, VERSION, LOCKED)) == differences
+    assert difference_pairs(find_lock_differences(facts, VERSION, LOCKED)) == differences
 
 
 @pytest.mark.parametrize(
@@ -164,7 +184,7 @@ def test_a_driver_that_something_may_upgrade_is_said(
     changes: dict[str, Any], differences: list[tuple[str, str]]
 ) -> None:
     holds = (*HOLDS, "nvidia-not-installed")
-    assert told(held(replace(STATE, **changes), SOUND, holds)) == differences
+    assert difference_pairs(find_hold_differences(replace(STATE, **changes), SOUND, holds)) == differences
 
 
 @pytest.mark.parametrize(
@@ -179,7 +199,9 @@ def test_a_driver_that_something_may_upgrade_is_said(
 )
 def test_another_branch_on_offer_is_said(candidate: tuple[str, str], found: list[str]) -> None:
     state = replace(STATE, candidates=(*STATE.candidates, candidate))
-    assert told(in_branch(state, SOUND)) == [("apt to offer only branch 580", one) for one in found]
+    assert difference_pairs(find_branch_differences(state, SOUND)) == [
+        ("apt to offer only branch 580", one) for one in found
+    ]
 
 
 @pytest.mark.parametrize(
@@ -192,24 +214,24 @@ def test_another_branch_on_offer_is_said(candidate: tuple[str, str], found: list
         ({"reboot": True}, [("no reboot to be pending", "one is pending")]),
         # came back on the old kernel
         (
-            {"kernels": (*STATE.kernels, Kernel(NEXT, True, VERSION, "", ""))},
+            {"kernels": (*STATE.kernels, KernelModule(NEXT, True, VERSION, "", ""))},
             [(f"kernel {NEXT}, the newest that is installed", RUNNING)],
         ),
     ],
 )
 def test_a_pending_reboot_is_said(changes: dict[str, Any], differences: list[tuple[str, str]]) -> None:
-    assert told(reboot(replace(STATE, **changes))) == differences
+    assert difference_pairs(find_pending_reboot(replace(STATE, **changes))) == differences
 
 
 @pytest.mark.parametrize(("module", "step"), [(VERSION, "reboot when convenient"), ("", "do not reboot yet: ")])
 def test_nobody_is_sent_into_a_kernel_without_the_module(module: str, step: str) -> None:
-    kernels = (*STATE.kernels, Kernel(NEXT, True, module, "", ""))
+    kernels = (*STATE.kernels, KernelModule(NEXT, True, module, "", ""))
     for asked in (False, True):
-        found = reboot(replace(STATE, kernels=kernels, reboot=asked))
+        found = find_pending_reboot(replace(STATE, kernels=kernels, reboot=asked))
         assert [one.cure.startswith(step) for one in found] == [True] * (1 + asked)
     # a host without any driver has nothing to lose
-    bare = replace(STATE, kernels=(replace(STATE.kernels[0], version=""), Kernel(NEXT, True, "", "", "")))
-    assert [one.cure for one in reboot(bare)] == ["reboot when convenient"]
+    bare = replace(STATE, kernels=(replace(STATE.kernels[0], version=""), KernelModule(NEXT, True, "", "", "")))
+    assert [one.cure for one in find_pending_reboot(bare)] == ["reboot when convenient"]
 
 
 WAITING = (("linux-image-generic", "6.8.0-90.91"), ("linux-image-generic", "6.8.0-85.85"), ("libc6", "2.39-1"))
@@ -227,8 +249,8 @@ WAITING = (("linux-image-generic", "6.8.0-90.91"), ("linux-image-generic", "6.8.
     ],
 )
 def test_security_updates_that_a_hold_keeps_away_for_long_are_said(changes: dict[str, Any], found: list[str]) -> None:
-    differences = security(replace(STATE, **changes), SOUND, HOLDS)
-    assert told(differences) == [
+    differences = find_missed_security(replace(STATE, **changes), SOUND, HOLDS)
+    assert difference_pairs(differences) == [
         (
             "the security updates of linux-image-generic",
             f"{version} is available, and the running kernel was built {changes['kernel_days']} days ago",
@@ -237,7 +259,7 @@ def test_security_updates_that_a_hold_keeps_away_for_long_are_said(changes: dict
     ]
 
 
-DEBIAN = host("debian-13", **installed("NVIDIA", "595.71.05-1", *debian(), "libcuda1"))
+DEBIAN = driverless_host("debian-13", **installed_facts("NVIDIA", "595.71.05-1", *debian_packages(), "libcuda1"))
 
 
 @pytest.mark.parametrize(
@@ -257,21 +279,21 @@ DEBIAN = host("debian-13", **installed("NVIDIA", "595.71.05-1", *debian(), "libc
         # or what brings them removed, for the same reason
         (
             replace(DEBIAN, kernel_packages=()),
-            {"holds": frozenset(debian())},
+            {"holds": frozenset(debian_packages())},
             [("a metapackage for security updates", "none for 6.12.94+deb13-amd64, which was built 42")],
         ),
-        (DEBIAN, {"holds": frozenset(debian())}, []),
-        (replace(DEBIAN, kernel="6.12.9-custom"), {"holds": frozenset(debian())}, []),
-        (replace(DEBIAN, kernel_packages=()), {"holds": frozenset(debian()), "kernel_days": 1}, []),
+        (DEBIAN, {"holds": frozenset(debian_packages())}, []),
+        (replace(DEBIAN, kernel="6.12.9-custom"), {"holds": frozenset(debian_packages())}, []),
+        (replace(DEBIAN, kernel_packages=()), {"holds": frozenset(debian_packages()), "kernel_days": 1}, []),
     ],
 )
 def test_a_kernel_that_the_host_builds_for_and_that_is_kept_back_is_said(
     facts: DriverFacts, changes: dict[str, Any], said: list[tuple[str, str]]
 ) -> None:
-    state = State(facts.kernel, (Kernel(facts.kernel, True, "595.71.05", "", ""),), kernel_days=KERNEL_DAYS)
-    found = security(replace(state, **changes), facts, debian())
-    assert [expected for expected, _ in told(found)] == [expected for expected, _ in said]
-    assert all(there.startswith(start) for (_, there), (_, start) in zip(told(found), said, strict=True))
+    state = KernelFacts(facts.kernel, (KernelModule(facts.kernel, True, "595.71.05", "", ""),), kernel_days=KERNEL_DAYS)
+    found = find_missed_security(replace(state, **changes), facts, debian_packages())
+    assert [expected for expected, _ in difference_pairs(found)] == [expected for expected, _ in said]
+    assert all(there.startswith(start) for (_, there), (_, start) in zip(difference_pairs(found), said, strict=True))
     # an upgrade of the driver moves a kernel only with modules that were made for it
     assert not any("upgrade the driver" in one.cure for one in found)
 
@@ -286,4 +308,4 @@ def test_a_hold_on_a_kernel_that_neither_runs_nor_boots_next_keeps_no_update_fro
         kernel_modules=((newer, VERSION),),
     )
     state = replace(STATE, holds=frozenset({"linux-image-generic"}), security=WAITING, kernel_days=KERNEL_DAYS)
-    assert security(state, facts, ("linux-image-generic-hwe-24.04",)) == []
+    assert find_missed_security(state, facts, ("linux-image-generic-hwe-24.04",)) == []

@@ -8,23 +8,23 @@ from typing import Any
 
 import pytest
 
-from checks import Drift
-from checks.nvidia.bridges import bridges, peers
-from checks.nvidia.deploy_record import drift, vitals
-from checks.nvidia.limits import clocks, power, windows
-from rigwright.model.entry import Driver
+from checks import CheckDifference
+from checks.nvidia.card_limits import find_bar_differences, find_clock_differences, find_power_differences
+from checks.nvidia.card_links import find_bridge_differences, find_peer_differences
+from checks.nvidia.deploy_record import find_driver_drift, find_vital_differences
+from rigwright.model.entry import DriverEntry
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cards.reports import joined, links_up, sections
 from rigwright.nvidia.cards.smi import gpus
-from rigwright.nvidia.driver.record import Record, SeenCard, parse, path
-from rigwright.nvidia.driver.state import State
-from tests.unit.nvidia_host import ADDRESSES, FACTS, RIG, SEEN
-from tests.unit.samples import card, facts, instance, rig
+from rigwright.nvidia.cards.smi_reports import parse_nvlinks, parse_sections, parse_topology_matrix
+from rigwright.nvidia.driver.driver_record import DriverRecord, RecordedCard, driver_record_path, parse_driver_record
+from rigwright.nvidia.driver.kernel_facts import KernelFacts
+from tests.unit.nvidia_host import ADDRESSES, CAPTURED_OUTPUT, FACTS, RIG
+from tests.unit.samples import sample_card, sample_facts, sample_instance, sample_rig
 
 FIRST, SECOND = ADDRESSES
-SETTINGS = {gpu.address: gpu for gpu in gpus(0, SEEN["gpus"])}
-MEMORY = sections(0, SEEN["memory"], "")
-TEMPERATURE = sections(0, SEEN["temperature"], "")
+SETTINGS = {gpu.address: gpu for gpu in gpus(0, CAPTURED_OUTPUT["gpus"])}
+MEMORY = parse_sections(0, CAPTURED_OUTPUT["memory"], "")
+TEMPERATURE = parse_sections(0, CAPTURED_OUTPUT["temperature"], "")
 VBIOS = "96.00.A5.00.1A"
 MISMATCH = "Failed to initialize NVML: Driver/library version mismatch\n"
 # two RTX 3090 with a bridge, in the layout of `nvidia-smi nvlink --status`
@@ -49,23 +49,28 @@ NVML: Unable to retrieve NVLink information as all links are inActive
 JOINED = {(0, 1): "NV4", (1, 0): "NV4"}
 
 
-def told(differences: list[Drift]) -> list[tuple[str, str]]:
+def difference_pairs(differences: list[CheckDifference]) -> list[tuple[str, str]]:
     """What was expected and what was found; each says what to do."""
     assert all(one.cure for one in differences)
     return [(one.expected, one.found) for one in differences]
 
 
-def made(**keys: Any) -> Rig:
-    return replace(RIG, driver=Driver.model_construct(**Driver().model_dump() | keys))
+def rig_with_driver(**keys: Any) -> Rig:
+    return replace(RIG, driver=DriverEntry.model_construct(**DriverEntry().model_dump() | keys))
 
 
 def test_what_two_cards_say_of_themselves() -> None:
     assert MEMORY[SECOND]["BAR1 Memory Usage/Total"] == "262144 MiB"
     assert TEMPERATURE[SECOND]["Temperature/GPU Current Temp"] == "32 C"
-    assert joined(0, SEEN["topology"], "") == {(0, 0): "X", (0, 1): "NV18", (1, 0): "NV18", (1, 1): "X"}
+    assert parse_topology_matrix(0, CAPTURED_OUTPUT["topology"], "") == {
+        (0, 0): "X",
+        (0, 1): "NV18",
+        (1, 0): "NV18",
+        (1, 1): "X",
+    }
 
 
-@pytest.mark.parametrize("read", [sections, links_up, joined])
+@pytest.mark.parametrize("read", [parse_sections, parse_nvlinks, parse_topology_matrix])
 def test_a_driver_that_does_not_answer_is_no_silence(read: Callable[[int, str, str], object]) -> None:
     with pytest.raises(ValueError, match="version mismatch"):
         read(18, MISMATCH, "")
@@ -75,9 +80,9 @@ def test_a_driver_that_does_not_answer_is_no_silence(read: Callable[[int, str, s
 
 def test_an_answer_without_cards_is_refused() -> None:
     with pytest.raises(ValueError, match="lists no card"):
-        sections(0, "Attached GPUs : 0\n", "")
+        parse_sections(0, "Attached GPUs : 0\n", "")
     with pytest.raises(ValueError, match="no topology table"):
-        joined(0, "Legend:\n", "")
+        parse_topology_matrix(0, "Legend:\n", "")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +103,10 @@ def test_a_power_limit_that_is_not_the_declared_one_is_said(
     keys: dict[str, Any], limit: float | None, found: list[str]
 ) -> None:
     there = {FIRST: replace(SETTINGS[FIRST], limit_w=limit)}
-    assert [f"{expected}: {said}" for expected, said in told(power(made(**keys), FACTS, there))] == found
+    assert [
+        f"{expected}: {said}"
+        for expected, said in difference_pairs(find_power_differences(rig_with_driver(**keys), FACTS, there))
+    ] == found
 
 
 @pytest.mark.parametrize(
@@ -117,7 +125,7 @@ def test_a_clock_above_the_declared_ones_is_said(
     keys: dict[str, Any], clock: float | None, found: list[tuple[str, str, str]]
 ) -> None:
     there = {FIRST: replace(SETTINGS[FIRST], clock_mhz=clock)}
-    assert told(clocks(made(**keys), FACTS, there)) == found
+    assert difference_pairs(find_clock_differences(rig_with_driver(**keys), FACTS, there)) == found
 
 
 @pytest.mark.parametrize(
@@ -136,18 +144,21 @@ def test_a_clock_above_the_declared_ones_is_said(
 def test_a_small_window_into_a_cards_memory_is_said(
     capability: str, vram: int, total: str, found: list[tuple[str, str, str]]
 ) -> None:
-    one = rig(cards=(card(capability).model_copy(update={"vram_mib": vram}),))
+    one = sample_rig(cards=(sample_card(capability).model_copy(update={"vram_mib": vram}),))
     memory = {FIRST: {"BAR1 Memory Usage/Total": total, "FB Memory Usage/Total": f"{vram} MiB"}}
-    assert told(windows(one, facts(pci_cards=((FIRST, "10de:2204"),)), memory)) == [
+    assert difference_pairs(find_bar_differences(one, sample_facts(pci_cards=((FIRST, "10de:2204"),)), memory)) == [
         (f"{what} of at least {least} MiB on card 0 at {FIRST}", there) for what, least, there in found
     ]
 
 
 def test_links_are_counted() -> None:
-    assert links_up(0, BRIDGED, "") == {0: (4, 4), 1: (4, 4)}
-    assert links_up(0, BRIDGED.replace("Link 2: 14.062 GB/s", "Link 2: <inactive>", 1), "") == {0: (3, 4), 1: (4, 4)}
-    assert links_up(0, UNBRIDGED, "") == {}
-    assert links_up(0, "", "") == {}
+    assert parse_nvlinks(0, BRIDGED, "") == {0: (4, 4), 1: (4, 4)}
+    assert parse_nvlinks(0, BRIDGED.replace("Link 2: 14.062 GB/s", "Link 2: <inactive>", 1), "") == {
+        0: (3, 4),
+        1: (4, 4),
+    }
+    assert parse_nvlinks(0, UNBRIDGED, "") == {}
+    assert parse_nvlinks(0, "", "") == {}
 
 
 @pytest.mark.parametrize(
@@ -167,18 +178,20 @@ def test_links_are_counted() -> None:
 def test_a_bridge_that_does_not_join_is_said(
     said: str, ways: dict[tuple[int, int], str], found: list[tuple[str, str, str]]
 ) -> None:
-    one = made(nvlinks=((0, 1),))
-    assert told(bridges(one, {0: 0, 1: 1}, links_up(0, said, ""), ways)) == found
-    assert bridges(made(), {0: 0, 1: 1}, links_up(0, said, ""), ways) == []
+    one = rig_with_driver(nvlinks=((0, 1),))
+    assert difference_pairs(find_bridge_differences(one, {0: 0, 1: 1}, parse_nvlinks(0, said, ""), ways)) == found
+    assert find_bridge_differences(rig_with_driver(), {0: 0, 1: 1}, parse_nvlinks(0, said, ""), ways) == []
 
 
 def test_a_bridges_cards_are_known_by_the_numbers_that_nvidia_smi_has() -> None:
-    one = made(nvlinks=((0, 1),))
+    one = rig_with_driver(nvlinks=((0, 1),))
     up = {1: (4, 4), 2: (4, 4)}
-    assert bridges(one, {0: 1, 1: 2}, up, {(1, 2): "NV4"}) == []
-    assert told(bridges(one, {0: 0, 1: 2}, up, {(1, 2): "NV4"})) == [("NVLink between cards 0 and 1", "nothing")]
+    assert find_bridge_differences(one, {0: 1, 1: 2}, up, {(1, 2): "NV4"}) == []
+    assert difference_pairs(find_bridge_differences(one, {0: 0, 1: 2}, up, {(1, 2): "NV4"})) == [
+        ("NVLink between cards 0 and 1", "nothing")
+    ]
     # N01 says that a card does not answer
-    assert bridges(one, {0: 0}, {}, {}) == []
+    assert find_bridge_differences(one, {0: 0}, {}, {}) == []
 
 
 @pytest.mark.parametrize(
@@ -194,29 +207,32 @@ def test_a_bridges_cards_are_known_by_the_numbers_that_nvidia_smi_has() -> None:
 def test_copies_from_card_to_card_are_for_bridges_alone(
     cards: tuple[int, ...], nvlinks: tuple[tuple[int, int], ...], red: bool
 ) -> None:
-    one = rig(instance(cards=cards), driver=Driver.model_construct(**Driver().model_dump() | {"nvlinks": nvlinks}))
-    found = peers(one, State("6.1", p2p=(("chat", 100),)))
+    one = sample_rig(
+        sample_instance(cards=cards),
+        driver=DriverEntry.model_construct(**DriverEntry().model_dump() | {"nvlinks": nvlinks}),
+    )
+    found = find_peer_differences(one, KernelFacts("6.1", p2p=(("chat", 100),)))
     assert bool(found) == red
     assert [one.found for one in found] == ["set in pid 100"] * red
-    assert peers(one, State("6.1")) == []
+    assert find_peer_differences(one, KernelFacts("6.1")) == []
 
 
-RECORD = Record(
+RECORD = DriverRecord(
     version="580.159.04",
     kernel="6.8.0-40-generic",
     packages={"nvidia-utils-580": "1", "libcuda1": "1"},
-    cards=(SeenCard(address=FIRST, vbios=VBIOS), SeenCard(address=SECOND)),
+    cards=(RecordedCard(address=FIRST, vbios=VBIOS), RecordedCard(address=SECOND)),
 )
 
 
 def test_a_record_is_read_or_it_is_none() -> None:
-    assert path(RIG) == "/etc/rigwright/driver.json"
-    assert parse(RECORD.model_dump_json()) == RECORD
+    assert driver_record_path(RIG) == "/etc/rigwright/driver.json"
+    assert parse_driver_record(RECORD.model_dump_json()) == RECORD
     extra = '{"version": "1", "kernel": "2", "branch": 580, "cards": [{"slot": 0, "address": "a", "uuid": "u"}]}'
-    assert parse(extra) == Record(version="1", kernel="2", cards=(SeenCard(address="a"),))
-    assert parse("") is None
-    assert parse("[1]") is None
-    assert parse('{"version": 5}') is None
+    assert parse_driver_record(extra) == DriverRecord(version="1", kernel="2", cards=(RecordedCard(address="a"),))
+    assert parse_driver_record("") is None
+    assert parse_driver_record("[1]") is None
+    assert parse_driver_record('{"version": 5}') is None
 
 
 @pytest.mark.parametrize(
@@ -242,9 +258,9 @@ def test_a_record_is_read_or_it_is_none() -> None:
     ],
 )
 def test_what_has_changed_since_the_last_deploy_is_said(
-    record: Record | None, kernel: str, module: str, packages: dict[str, str], found: list[tuple[str, str, str]]
+    record: DriverRecord | None, kernel: str, module: str, packages: dict[str, str], found: list[tuple[str, str, str]]
 ) -> None:
-    assert told(drift(record, kernel, module, packages)) == found
+    assert difference_pairs(find_driver_drift(record, kernel, module, packages)) == found
 
 
 def older(current: str) -> dict[str, str]:
@@ -268,12 +284,12 @@ def older(current: str) -> dict[str, str]:
     ],
 )
 def test_a_hot_card_is_said(temperature: dict[str, str], found: list[tuple[str, str]]) -> None:
-    assert told(vitals(RIG, FACTS, SETTINGS, {FIRST: temperature}, RECORD)) == found
+    assert difference_pairs(find_vital_differences(RIG, FACTS, SETTINGS, {FIRST: temperature}, RECORD)) == found
 
 
 def test_another_vbios_is_said_where_one_was_written_down() -> None:
     other = {address: replace(setting, vbios="96.00.B0.00.00") for address, setting in SETTINGS.items()}
-    assert told(vitals(RIG, FACTS, other, TEMPERATURE, RECORD)) == [
+    assert difference_pairs(find_vital_differences(RIG, FACTS, other, TEMPERATURE, RECORD)) == [
         (f"VBIOS {VBIOS} on card 0 at {FIRST}", "96.00.B0.00.00")
     ]
-    assert vitals(RIG, FACTS, other, TEMPERATURE, None) == []
+    assert find_vital_differences(RIG, FACTS, other, TEMPERATURE, None) == []

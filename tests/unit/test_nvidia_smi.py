@@ -20,7 +20,7 @@ from rigwright.nvidia.cards.smi import (
     recovery,
     those_that_answer,
 )
-from tests.unit.nvidia_host import SEEN
+from tests.unit.nvidia_host import CAPTURED_OUTPUT
 
 UUIDS = tuple(f"GPU-0000000{n}-0000-0000-0000-000000000000" for n in (0, 1))
 FIRST = Gpu(
@@ -43,7 +43,7 @@ FIRST = Gpu(
     vbios="96.00.A5.00.1A",
     name="NVIDIA H200",
 )
-ROW = SEEN["gpus"].splitlines()[0]
+ROW = CAPTURED_OUTPUT["gpus"].splitlines()[0]
 MISMATCH = "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 580.178\n"
 LOST = (
     "Unable to determine the device handle for GPU1: 0000:02:00.0: GPU is lost.  Reboot the system to recover this GPU"
@@ -51,14 +51,17 @@ LOST = (
 
 
 def test_two_cards_that_are_idle() -> None:
-    assert gpus(0, SEEN["gpus"], "") == (FIRST, replace(FIRST, index=1, address="0000:00:07.0", uuid=UUIDS[1]))
-    assert recovery(0, SEEN["recovery"], "") == {"0000:00:06.0": "None", "0000:00:07.0": "None"}
+    assert gpus(0, CAPTURED_OUTPUT["gpus"], "") == (
+        FIRST,
+        replace(FIRST, index=1, address="0000:00:07.0", uuid=UUIDS[1]),
+    )
+    assert recovery(0, CAPTURED_OUTPUT["recovery"], "") == {"0000:00:06.0": "None", "0000:00:07.0": "None"}
     assert apps(0, "", "") == ()
 
 
 def test_a_card_that_somebody_computes_on() -> None:
-    assert gpus(0, SEEN["busy"], "")[0] == replace(FIRST, used_mib=1551)
-    assert apps(0, SEEN["apps"], "") == (App(493, "0000:00:06.0", 1542),)
+    assert gpus(0, CAPTURED_OUTPUT["busy"], "")[0] == replace(FIRST, used_mib=1551)
+    assert apps(0, CAPTURED_OUTPUT["apps"], "") == (App(493, "0000:00:06.0", 1542),)
 
 
 @pytest.mark.parametrize("unsaid", ["[N/A]", "N/A", "[Not Supported]"])
@@ -89,7 +92,7 @@ def test_what_a_card_does_not_have_is_none(unsaid: str) -> None:
 
 
 def test_a_driver_that_does_not_know_the_recovery_action_has_none() -> None:
-    said = SEEN["unknown field, status 2"].replace("no_such_field", "gpu_recovery_action")
+    said = CAPTURED_OUTPUT["unknown field, status 2"].replace("no_such_field", "gpu_recovery_action")
     assert recovery(2, said, "") == {}
     assert recovery(2, "", said) == {}
 
@@ -129,11 +132,11 @@ def test_a_sick_card_leaves_the_others_readable() -> None:
         (137, ROW, "", "nvidia-smi did not answer within 20 s"),
         (127, "", "timeout: failed to run command 'nvidia-smi'", "nvidia-smi is not installed"),
         (18, MISMATCH, "", "nvidia-smi reports: Failed to initialize NVML: Driver/library version mismatch"),
-        (6, SEEN["no device file of a card, status 6"], "", "nvidia-smi reports: No devices were found"),
+        (6, CAPTURED_OUTPUT["no device file of a card, status 6"], "", "nvidia-smi reports: No devices were found"),
         (0, "No devices were found\n", "", "nvidia-smi reports: No devices were found"),
         (
             17,
-            SEEN["no access to /dev/nvidiactl, status 17"],
+            CAPTURED_OUTPUT["no access to /dev/nvidiactl, status 17"],
             "",
             "nvidia-smi reports: Failed to initialize NVML: GPU access blocked by the operating system",
         ),
@@ -187,7 +190,7 @@ def test_a_process_that_is_malformed_is_refused(line: str) -> None:
 
 def test_a_driver_too_old_for_a_question_says_which_field() -> None:
     with pytest.raises(ValueError, match=r'^nvidia-smi reports: Field "compute_cap" is not a valid field to query\.$'):
-        gpus(2, SEEN["unknown field, status 2"].replace("no_such_field", "compute_cap"), "")
+        gpus(2, CAPTURED_OUTPUT["unknown field, status 2"].replace("no_such_field", "compute_cap"), "")
 
 
 def test_no_question_has_a_table_of_clocks() -> None:

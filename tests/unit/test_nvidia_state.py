@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rigwright.nvidia.driver.found import release_key
-from rigwright.nvidia.driver.state import Kernel, State
+from rigwright.nvidia.driver.driver_facts import release_key
+from rigwright.nvidia.driver.kernel_facts import KernelFacts, KernelModule
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from rigwright.nvidia.driver.state import Kernel, State
 )
 def test_the_kernel_that_boots_next_is_the_newest(older: str, newer: str) -> None:
     assert release_key(older) < release_key(newer)
-    kernels = tuple(Kernel(release, True, "", "", "") for release in (newer, older))
-    assert State(older, kernels).newest.release == newer
+    kernels = tuple(KernelModule(release, True, "", "", "") for release in (newer, older))
+    assert KernelFacts(older, kernels).newest.release == newer
     # one that is not in /boot does not boot
-    assert State(older, (Kernel(newer, False, "", "", ""), kernels[1])).newest.release == older
+    assert KernelFacts(older, (KernelModule(newer, False, "", "", ""), kernels[1])).newest.release == older

@@ -13,24 +13,24 @@ from typing import Any
 
 import pytest
 
-from checks import Drift
+from checks import CheckDifference
+from checks.survey.answers import SurveyAnswers
 from checks.survey.health import HEALTH
 from checks.survey.host.common import masked
-from checks.survey.taken import Survey
 from cli import evidence
-from cli import judged as reports
-from cli.health import figures
+from cli import verdict_report as reports
+from cli.health import describe_counters
 from rigwright.engines import kinds
-from rigwright.engines.metrics import Metrics, Names, read
-from rigwright.operate.diagnose import Evidence, diagnosed
-from rigwright.operate.health import Health, State
-from rigwright.operate.reply import DONE, NoMessage, Reply, message
-from rigwright.operate.stress import Probe
-from rigwright.operate.stress import judged as stressed
-from rigwright.operate.verify import CHECKS, Finding, Seen, judged
-from tests.unit.samples import instance
-from tests.unit.scripts import stand_in
-from tests.unit.ssh_host import Host
+from rigwright.engines.metrics import EngineMetrics, MetricNames, parse_metrics
+from rigwright.operate.diagnose import HostEvidence, diagnose_host
+from rigwright.operate.instance_health import InstanceHealth, InstanceState
+from rigwright.operate.reply import DONE, NoChatMessage, Reply, parse_message
+from rigwright.operate.stress import StressProbe
+from rigwright.operate.stress import assess_probe as stressed
+from rigwright.operate.verify import CHECKS, AnswerContext, ProbeFinding, assess_answer
+from tests.unit.rendered_scripts import write_stand_in
+from tests.unit.samples import sample_instance
+from tests.unit.ssh_host import ShellHost
 from tests.unit.test_diagnose import LLAMA_LINES, VLLM_LINES
 
 ODD: tuple[object, ...] = (
@@ -73,19 +73,19 @@ def replies(rounds: int) -> list[Reply]:
 
 def test_an_answer_of_any_shape_is_judged() -> None:
     counted = {"ok": 0, "fail": 0, "skip": 0}
-    seen = Seen(instance("chat"), "model")
+    seen = AnswerContext(sample_instance("chat"), "model")
     for reply in replies(2000):
         for check in CHECKS:
-            counted[judged(check, reply, seen).verdict] += 1
-        assert stressed(Probe("a", "a"), reply, "word", None, None).verdict in ("ok", "fail")
+            counted[assess_answer(check, reply, seen).verdict] += 1
+        assert stressed(StressProbe("a", "a"), reply, "word", None, None).verdict in ("ok", "fail")
     assert all(counted.values())
 
 
 def test_a_number_without_end_is_no_index() -> None:
     call = {"index": float("inf"), "function": {"name": "a"}}
     body = json.dumps({"choices": [{"message": {"tool_calls": [call]}}]})
-    with pytest.raises(NoMessage, match="another shape"):
-        message(Reply(200, "", "", body, (), 0.1, 0.5, 0, 0.5))
+    with pytest.raises(NoChatMessage, match="another shape"):
+        parse_message(Reply(200, "", "", body, (), 0.1, 0.5, 0, 0.5))
 
 
 def test_a_call_in_very_many_pieces_is_put_together_at_once() -> None:
@@ -93,23 +93,23 @@ def test_a_call_in_very_many_pieces_is_put_together_at_once() -> None:
     event = json.dumps({"choices": [{"delta": {"tool_calls": [call]}}]})
     events = (*((0.1, event) for _ in range(60_000)), (0.2, DONE))
     began = time.process_time()
-    ((_, arguments),) = message(Reply(200, "", "", "", events, 0.1, 0.5, 0, 0.5)).calls
+    ((_, arguments),) = parse_message(Reply(200, "", "", "", events, 0.1, 0.5, 0, 0.5)).calls
     assert len(arguments) == 1_200_000
     assert time.process_time() - began < 5
 
 
-def health(metrics: Metrics, state: State = "ready") -> Health:
-    return Health("chat", state, "", 1.0, 0, 1, metrics, None, ())
+def health(metrics: EngineMetrics, state: InstanceState = "ready") -> InstanceHealth:
+    return InstanceHealth("chat", state, "", 1.0, 0, 1, metrics, None, ())
 
 
 def test_what_an_engine_counts_has_an_end() -> None:
-    names = Names(**{one.name: ("a", "b") if "tuple" in str(one.type) else "a" for one in fields(Names)})  # type: ignore[arg-type]
+    names = MetricNames(**{one.name: ("a", "b") if "tuple" in str(one.type) else "a" for one in fields(MetricNames)})  # type: ignore[arg-type]
     for value in ("1e308", "-1e308", "1e16", "Inf", "NaN", "9" * 32):
-        found = read(f"a {value}\nb {value}\n" * 9000, names)
+        found = parse_metrics(f"a {value}\nb {value}\n" * 9000, names)
         assert not [one for one in asdict(found).values() if one is not None and not math.isfinite(one)]
-        found.foreign_tokens(Metrics(prompt_tokens=1, tokens=1), 1, 1)
-        assert len("".join(figures(health(found), None, None))) < 300
-        list(diagnosed(Evidence("a", "b", healths=[health(found, "failing")]), {}))
+        found.foreign_tokens(EngineMetrics(prompt_tokens=1, tokens=1), 1, 1)
+        assert len("".join(describe_counters(health(found), None, None))) < 300
+        list(diagnose_host(HostEvidence("a", "b", healths=[health(found, "failing")]), {}))
 
 
 @pytest.mark.parametrize("number", [float("inf"), float("nan")])
@@ -119,15 +119,15 @@ def test_a_look_with_what_is_no_number_is_refused(number: float) -> None:
     cards = {"status": 0, "out": "", "err": ""}
     told = {"units": {"a.service": unit}, "engines": {}, "said": {}, "out": {}, "cards": cards, "partial": []}
     answer = {"told": {**told, "jobs": [], "holder": "", "reboot": False}}
-    with pytest.raises(Drift):
-        Survey({"health": answer}).read(HEALTH)
+    with pytest.raises(CheckDifference):
+        SurveyAnswers({"health": answer}).read(HEALTH)
 
 
 def test_a_report_as_json_has_nothing_for_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    finding = Finding("a", "a", "fail", "\ud800 \x9b2J \u202e \x1b[2J")
-    host = reports.Host("box", "not as declared", [reports.Judged("chat", "a/b", checks=[finding])])
+    finding = ProbeFinding("a", "a", "fail", "\ud800 \x9b2J \u202e \x1b[2J")
+    host = reports.HostVerdict("box", "not as declared", [reports.InstanceVerdict("chat", "a/b", checks=[finding])])
     with pytest.raises(SystemExit):
-        reports.finish("rig.py", [host], interrupted=False, as_json=True, junit=None, words=("a", "b"))
+        reports.finish_report("rig.py", [host], interrupted=False, as_json=True, junit=None, words=("a", "b"))
     said = capsys.readouterr().out
     assert said.isascii()
     assert json.loads(said)["hosts"][0]["instances"][0]["checks"][0]["detail"] == finding.detail
@@ -146,7 +146,7 @@ def test_no_cure_has_a_word_of_a_log() -> None:
         f"Out of memory: Killed process 1 ({CANARY}) a",
     ]
     logs = {name: [f"{CANARY} {one} {CANARY}" for one in lines] for name in causes}
-    found = diagnosed(Evidence("rig.py", "box", logs=logs, kernel=kernel, driver=CANARY), causes)
+    found = diagnose_host(HostEvidence("rig.py", "box", logs=logs, kernel=kernel, driver=CANARY), causes)
     assert len(found) > 40
     assert any(CANARY in one.evidence for one in found)
     assert not [one.cure for one in found if "canary" in one.cure or "canary" in one.id or "canary" in one.where]
@@ -154,7 +154,7 @@ def test_no_cure_has_a_word_of_a_log() -> None:
 
 def test_a_cure_names_the_inventory_as_a_shell_takes_it() -> None:
     for inventory in ("a b.py", "{}.py", "{a}.py", "$(id).py"):
-        (one,) = diagnosed(Evidence(inventory, "box", healths=[health(Metrics(), "stopped")]), {})
+        (one,) = diagnose_host(HostEvidence(inventory, "box", healths=[health(EngineMetrics(), "stopped")]), {})
         assert inventory in one.cure
         assert f"'{inventory}'" in one.cure
 
@@ -171,20 +171,24 @@ def test_a_cure_names_the_inventory_as_a_shell_takes_it() -> None:
 def test_no_line_takes_longer_than_its_length(line: str) -> None:
     began = time.process_time()
     causes = {"vllm": kinds()["vllm"].causes, "llama.cpp": kinds()["llama.cpp"].causes}
-    list(diagnosed(Evidence("a", "b", kernel=[masked(line)], logs={key: [masked(line)] for key in causes}), causes))
+    list(
+        diagnose_host(
+            HostEvidence("a", "b", kernel=[masked(line)], logs={key: [masked(line)] for key in causes}), causes
+        )
+    )
     assert time.process_time() - began < 2
 
 
 def test_a_log_of_long_lines_is_read_all_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    stand_in(tmp_path, "journalctl", "head -c 20000000 /dev/zero | tr '\\0' a; echo; echo CUDA error 804")
+    write_stand_in(tmp_path, "journalctl", "head -c 20000000 /dev/zero | tr '\\0' a; echo; echo CUDA error 804")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
 
     def unseen(*_: object) -> None:
         raise ValueError("not here")
 
-    monkeypatch.setattr(evidence, "look", unseen)
-    box: Any = SimpleNamespace(name="box", target=Host(), rig=None)
-    found, missed = evidence.gathered("rig.py", box, [instance("chat")], ())
+    monkeypatch.setattr(evidence, "read_health", unseen)
+    box: Any = SimpleNamespace(name="box", target=ShellHost(), rig=None)
+    found, missed = evidence.collect_evidence("rig.py", box, [sample_instance("chat")], ())
     assert [len(line) for line in found.logs["chat"]] == [evidence.WIDTH, 14]
     assert [len(line) for line in found.kernel] == [evidence.WIDTH, 14]
     assert missed == ["how its instances are: not here"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rigwright.delivery.fetching import sources
-from rigwright.model.origins import HUB_ORIGIN, origin
-from tests.unit.samples import Box, artefact, rig
+from rigwright.delivery.fetch_spec import artefact_sources
+from rigwright.model.origins import HUB_ORIGIN, origin_of
+from tests.unit.samples import OperatorFolder, sample_artefact, sample_rig
 
 OWN = "https://hub.example:8443"
 
@@ -22,7 +22,7 @@ OWN = "https://hub.example:8443"
     ],
 )
 def test_an_origin_is_scheme_host_and_port(url: str, found: str) -> None:
-    assert origin(url) == found
+    assert origin_of(url) == found
 
 
 @pytest.mark.parametrize(
@@ -43,13 +43,13 @@ def test_an_origin_is_scheme_host_and_port(url: str, found: str) -> None:
     ],
 )
 def test_a_token_that_would_be_seen_by_others_or_by_nobody_is_refused(
-    box: Box, keys: dict[str, object], key: str, said: str
+    box: OperatorFolder, keys: dict[str, object], key: str, said: str
 ) -> None:
     box.write("token", "hf_" + "t" * 34)
     given = {"hub_token_file": "token", **keys}
     if isinstance(mirrors := given.get("mirrors"), dict):
         mirrors["store"] = ["http://127.0.0.1:8000/files/"]
-    lines = [line for line in box.refusal(**given) if f"box.{key}: " in line]
+    lines = [line for line in box.refusal_lines(**given) if f"box.{key}: " in line]
     assert any(said in line for line in lines), lines
 
 
@@ -71,6 +71,6 @@ def test_a_token_that_would_be_seen_by_others_or_by_nobody_is_refused(
 def test_a_hub_is_trusted_with_its_own_token_alone(
     mirrors: tuple[str, ...], token: str | None, told: list[tuple[str, bool, bool]]
 ) -> None:
-    made = rig(mirrors={"hub": mirrors} if mirrors else {}, hub_token_origin=token)
-    one = artefact(version="c" * 40, sources=("hub:org/name",), repository="org/name")
-    assert [(row["endpoint"], row["token"], row["xet"]) for row in sources(made, one)] == told
+    made = sample_rig(mirrors={"hub": mirrors} if mirrors else {}, hub_token_origin=token)
+    one = sample_artefact(version="c" * 40, sources=("hub:org/name",), repository="org/name")
+    assert [(row["endpoint"], row["token"], row["xet"]) for row in artefact_sources(made, one)] == told

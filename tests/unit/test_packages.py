@@ -11,8 +11,8 @@ from types import MappingProxyType
 import pytest
 
 from rigwright.model.rig import Rig
-from tests.unit.samples import rig
-from tests.unit.scripts import packages, stand_in
+from tests.unit.rendered_scripts import packages_script, write_stand_in
+from tests.unit.samples import sample_rig
 
 # writes down what it was given and what its sources say; some archives do not have some of it
 APT = """
@@ -35,13 +35,13 @@ case " $BROKEN " in *" $verb:${sources:-own} "*) echo "E: $verb is broken" && ex
 A, B = "http://a/debian", "http://b/debian/"
 
 
-class Host:
+class PackagesHost:
     """A host with a stand-in apt-get."""
 
     def __init__(self, folder: Path, release: str = "debian") -> None:
         self.folder = folder
-        stand_in(folder / "bin", "apt-get", APT)
-        stand_in(folder / "bin", "dpkg-query", "exit 1")
+        write_stand_in(folder / "bin", "apt-get", APT)
+        write_stand_in(folder / "bin", "dpkg-query", "exit 1")
         (folder / "os-release").write_text(RELEASES[release])
 
     def run(
@@ -52,7 +52,7 @@ class Host:
         accounts: Mapping[str, str] = MappingProxyType({}),
         **more: str,
     ) -> subprocess.CompletedProcess[str]:
-        script = packages(made, ("curl", "g++"), str(self.folder / "owned"), masked, accounts)
+        script = packages_script(made, ("curl", "g++"), str(self.folder / "owned"), masked, accounts)
         script = script.replace(". /etc/os-release", f". {self.folder}/os-release")
         names = ("log", "arguments", "environment")
         paths = {name.upper(): str(self.folder / name) for name in names}
@@ -77,8 +77,8 @@ RELEASES = {
 }
 
 
-def mirrored(*urls: str) -> Rig:
-    return rig(mirrors={"apt": urls} if urls else {})
+def rig_with_mirrors(*urls: str) -> Rig:
+    return sample_rig(mirrors={"apt": urls} if urls else {})
 
 
 WHOLE = ["update", "simulate", "install"]
@@ -106,8 +106,8 @@ A_WHOLE, B_WHOLE = [f"{verb} http://a/debian" for verb in WHOLE], [f"{verb} http
 def test_archives_are_tried_in_order_until_one_has_the_packages(
     tmp_path: Path, urls: tuple[str, ...], broken: str, asked: list[str], status: int
 ) -> None:
-    host = Host(tmp_path)
-    done = host.run(mirrored(*urls), broken)
+    host = PackagesHost(tmp_path)
+    done = host.run(rig_with_mirrors(*urls), broken)
     assert done.returncode == status, done.stdout + done.stderr
     assert host.read("log") == asked
     assert ("no apt mirror of this rig has the packages" in done.stdout) == bool(status and urls)
@@ -120,32 +120,34 @@ def test_archives_are_tried_in_order_until_one_has_the_packages(
 
 def test_a_repository_that_is_down_is_said_though_apt_only_warns(tmp_path: Path) -> None:
     warned = "W: Failed to fetch http://c/x  Connection refused\nW: Some index files failed to download."
-    done = Host(tmp_path).run(mirrored(), WARNED=warned)
+    done = PackagesHost(tmp_path).run(rig_with_mirrors(), WARNED=warned)
     assert done.returncode == 0
     told = "note: a package repository of this host cannot be read: Failed to fetch http://c/x  Connection refused"
     assert [line for line in done.stdout.splitlines() if line.startswith("note: ")] == [told]
 
 
 def test_a_lock_that_is_held_too_long_ends_it(tmp_path: Path) -> None:
-    stand_in(tmp_path / "bin", "sleep", "")
-    done = Host(tmp_path).run(mirrored(), "update:own", WARNED="E: Could not get lock /x")
+    write_stand_in(tmp_path / "bin", "sleep", "")
+    done = PackagesHost(tmp_path).run(rig_with_mirrors(), "update:own", WARNED="E: Could not get lock /x")
     assert done.returncode == 1
     assert "another program has held that lock for ten minutes" in done.stdout
 
 
 def test_what_is_installed_is_not_upgraded_along_with_what_is_missing(tmp_path: Path) -> None:
-    host = Host(tmp_path)
-    stand_in(tmp_path / "bin", "dpkg-query", "case $4 in curl) printf installed ;; *) printf config-files ;; esac")
-    assert host.run(mirrored()).returncode == 0
+    host = PackagesHost(tmp_path)
+    write_stand_in(
+        tmp_path / "bin", "dpkg-query", "case $4 in curl) printf installed ;; *) printf config-files ;; esac"
+    )
+    assert host.run(rig_with_mirrors()).returncode == 0
     asked = host.read("arguments")[1:]
     assert [line.partition(" install ")[2] for line in asked] == ["g++", "g++"]
 
 
 def test_a_mirror_is_used_in_place_of_the_hosts_own_archives(tmp_path: Path) -> None:
-    host = Host(tmp_path)
-    assert host.run(mirrored(A)).returncode == 0
+    host = PackagesHost(tmp_path)
+    assert host.run(rig_with_mirrors(A)).returncode == 0
     assert all("Dir::Etc::SourceList=/dev/null" in line for line in host.read("arguments"))
-    assert host.run(mirrored()).returncode == 0
+    assert host.run(rig_with_mirrors()).returncode == 0
     assert "Dir::Etc" not in host.read("arguments")[-1]
 
 
@@ -171,16 +173,16 @@ def test_a_mirror_is_used_in_place_of_the_hosts_own_archives(tmp_path: Path) -> 
 def test_a_mirror_brings_updates_and_security_too_signed_by_the_distribution(
     tmp_path: Path, release: str, suites: list[str]
 ) -> None:
-    host = Host(tmp_path, release)
-    assert host.run(mirrored(A)).returncode == 0
+    host = PackagesHost(tmp_path, release)
+    assert host.run(rig_with_mirrors(A)).returncode == 0
     paragraphs = host.sources.split("\n\n")
     keyring = f"Signed-By: /usr/share/keyrings/{release}-archive-keyring.gpg"
     assert [paragraph.strip() for paragraph in paragraphs] == [f"Types: deb\n{suite}{keyring}" for suite in suites]
 
 
 def test_only_packages_that_were_not_there_are_written_down_as_ours(tmp_path: Path) -> None:
-    host = Host(tmp_path)
-    assert host.run(mirrored()).returncode == 0
+    host = PackagesHost(tmp_path)
+    assert host.run(rig_with_mirrors()).returncode == 0
     assert host.read("owned") == ["package curl", "package libc:amd64"]
 
 
@@ -200,11 +202,11 @@ MASKING = ["systemctl mask --quiet nginx.service"]
 def test_a_service_that_a_package_would_start_is_masked_before_it_comes(
     tmp_path: Path, state: str, asked: list[str], owned: list[str]
 ) -> None:
-    host = Host(tmp_path)
-    stand_in(tmp_path / "bin", "systemctl", SYSTEMCTL)
+    host = PackagesHost(tmp_path)
+    write_stand_in(tmp_path / "bin", "systemctl", SYSTEMCTL)
     (tmp_path / "there").touch()
     left = [f"{tmp_path}/there", f"{tmp_path}/www/html/index.html"]
-    done = host.run(mirrored(), masked={"nginx.service": left}, STATE=state)
+    done = host.run(rig_with_mirrors(), masked={"nginx.service": left}, STATE=state)
     assert done.returncode == 0, done.stderr
     assert host.read("log") == [*asked, *(f"{verb} " for verb in WHOLE)]
     owned = [line.replace("WWW", f"{tmp_path}/www") for line in owned]
@@ -223,16 +225,16 @@ def test_a_service_that_a_package_would_start_is_masked_before_it_comes(
 def test_a_user_that_a_package_makes_and_leaves_behind_is_written_down(
     tmp_path: Path, users: str, ledger: str, owned: list[str]
 ) -> None:
-    host = Host(tmp_path)
-    stand_in(tmp_path / "bin", "getent", f'[ -n "{users}" ] && echo "{users}"')
+    host = PackagesHost(tmp_path)
+    write_stand_in(tmp_path / "bin", "getent", f'[ -n "{users}" ] && echo "{users}"')
     (tmp_path / "owned").write_text(ledger)
-    assert host.run(mirrored(), accounts={"curl": "prometheus"}).returncode == 0
+    assert host.run(rig_with_mirrors(), accounts={"curl": "prometheus"}).returncode == 0
     assert host.read("owned") == [*ledger.splitlines(), *owned, "package curl", "package libc:amd64"]
 
 
 def test_apt_asks_nothing_waits_for_the_lock_and_goes_through_the_proxy(tmp_path: Path) -> None:
-    host = Host(tmp_path)
-    assert host.run(rig(mirrors={}, proxy="http://proxy:3128")).returncode == 0
+    host = PackagesHost(tmp_path)
+    assert host.run(sample_rig(mirrors={}, proxy="http://proxy:3128")).returncode == 0
     assert set(host.read("environment")) == {"http://proxy:3128 noninteractive"}
     assert all("DPkg::Lock::Timeout=600" in line for line in host.read("arguments"))
     assert host.read("arguments")[-1].endswith("install curl g++")

@@ -8,16 +8,16 @@ from dataclasses import replace
 
 import pytest
 
-from checks.packets.rig import Scenery
-from checks.survey import carry
-from checks.survey.firewall import FIREWALL, Firewall, Interface, Raw
-from checks.survey.taken import Survey
-from rigwright.model.entry import Share
+from checks.packets.reachability import FilteredHost
+from checks.survey import survey_program
+from checks.survey.answers import SurveyAnswers
+from checks.survey.firewall import FIREWALL, Firewall, InterfaceAddress, NetlinkMessage
+from rigwright.model.entry import ShareEntry
 from rigwright.model.gateway.entry import Gateway
-from tests.unit.samples import instance, rig
+from tests.unit.samples import sample_instance, sample_rig
 
 OWN = "10.77.4.11"
-AT = [Interface("lo", 1, "127.0.0.1", 8), Interface("eth0", 2, OWN, 24)]
+AT = [InterfaceAddress("lo", 1, "127.0.0.1", 8), InterfaceAddress("eth0", 2, OWN, 24)]
 PRE = "table ip x { chain in { type nat hook prerouting priority -100;"
 IN = "table inet x { chain in { type filter hook input priority 0;"
 needs_nft = pytest.mark.skipif(
@@ -27,36 +27,36 @@ needs_nft = pytest.mark.skipif(
 )
 
 
-def scenery(told: Firewall) -> Scenery:
+def scenery(told: Firewall) -> FilteredHost:
     gateway = Gateway.model_validate(
         {"listeners": {"lan": {"address": "0.0.0.0", "port": 8000}, "office": {"address": OWN, "port": 8443}}}
     )
-    share = Share(address=OWN, port=8090, allow=("10.77.4.0/24",))
-    made = rig(instance(), gateway=gateway, share=share)
-    return Scenery(made, replace(told, interfaces=AT, ways=["eth0"]))
+    share = ShareEntry(address=OWN, port=8090, allow=("10.77.4.0/24",))
+    made = sample_rig(sample_instance(), gateway=gateway, share=share)
+    return FilteredHost(made, replace(told, interfaces=AT, ways=["eth0"]))
 
 
-def ruled(rules: str) -> Scenery:
+def ruled(rules: str) -> FilteredHost:
     """With what the kernel tells of rules."""
-    question = carry.program({"firewall": (20.0, {"clients": []})})
-    survey = carry.COMMAND.removeprefix("exec ")
+    question = survey_program.render_survey_program({"firewall": (20.0, {"clients": []})})
+    survey = survey_program.COMMAND.removeprefix("exec ")
     broken = rules.replace(" }", "\n}").replace("; ", "\n")
     script = f"ip link set lo up; nft -f - <<'END' && {survey} <<'PROGRAM'\n{broken}\nEND\n{question}\nPROGRAM\n"
     done = subprocess.run(["unshare", "-n", "sh", "-c", script], capture_output=True, check=False)
     assert not done.stderr, done.stderr
-    told = Survey(carry.answers(done.stdout)).read(FIREWALL)
+    told = SurveyAnswers(survey_program.parse_answers(done.stdout)).read(FIREWALL)
     # those of this machine itself
     return scenery(replace(told, legacy={}))
 
 
-def saved(text: str) -> Scenery:
+def saved(text: str) -> FilteredHost:
     """With what iptables of old has set."""
     return scenery(Firewall([], [], [], [], [], {"iptables": text}, [], {}, [], None))
 
 
 def test_without_rules_everybody_comes_where_he_wants_to() -> None:
     found = saved("")
-    assert [*found.misled(), *found.kept_out()] == []
+    assert [*found.find_redirects(), *found.find_blocked_clients()] == []
 
 
 @needs_nft
@@ -83,7 +83,7 @@ def test_without_rules_everybody_comes_where_he_wants_to() -> None:
     ],
 )
 def test_where_packets_are_led(rules: str, ways: list[str]) -> None:
-    found = " ".join(ruled(rules).misled())
+    found = " ".join(ruled(rules).find_redirects())
     assert bool(found) == bool(ways)
     assert all(one in found for one in ways)
 
@@ -112,7 +112,7 @@ ALLOWED = "iif lo accept; ct state established,related accept; "
     ],
 )
 def test_who_is_kept_out(rules: str, ports: list[int]) -> None:
-    assert sorted(int(one.split()[1]) for one in ruled(rules).kept_out()) == ports
+    assert sorted(int(one.split()[1]) for one in ruled(rules).find_blocked_clients()) == ports
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_who_is_kept_out(rules: str, ports: list[int]) -> None:
 )
 def test_where_rules_of_old_lead(lines: list[str], led: bool) -> None:
     text = "\n".join(["*nat", ":PREROUTING ACCEPT [0:0]", *lines, "COMMIT"])
-    assert bool([*saved(text).misled()]) == led
+    assert bool([*saved(text).find_redirects()]) == led
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_where_rules_of_old_lead(lines: list[str], led: bool) -> None:
 )
 def test_whom_rules_of_old_keep_out(lines: list[str], ports: list[int]) -> None:
     text = "\n".join(["*filter", *lines, "COMMIT"])
-    assert sorted(int(one.split()[1]) for one in saved(text).kept_out()) == ports
+    assert sorted(int(one.split()[1]) for one in saved(text).find_blocked_clients()) == ports
 
 
 @pytest.mark.parametrize(
@@ -181,10 +181,10 @@ def test_whom_rules_of_old_keep_out(lines: list[str], ports: list[int]) -> None:
     ],
 )
 def test_whether_a_host_is_closed_to_its_neighbours(lines: list[str], closed: bool) -> None:
-    assert bool(saved("\n".join(["*filter", *lines, "COMMIT"])).closed()) == closed
-    assert not saved("").closed()
+    assert bool(saved("\n".join(["*filter", *lines, "COMMIT"])).find_default_drop()) == closed
+    assert not saved("").find_default_drop()
 
 
 def test_rules_that_no_kernel_tells_are_refused() -> None:
     with pytest.raises(ValueError, match="unreadable"):
-        scenery(Firewall([Raw(2, "AAAA")], [], [], [], [], {}, [], {}, [], None))
+        scenery(Firewall([NetlinkMessage(2, "AAAA")], [], [], [], [], {}, [], {}, [], None))

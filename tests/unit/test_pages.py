@@ -39,18 +39,18 @@ def missing(text: str) -> list[str]:
     return [name for name in NAMED.findall(text) if not any(ROOT.glob(name.rstrip("/")))]
 
 
-def named(path: Path) -> str:
+def named_paths(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("path", [*PAGES, *TEMPLATES], ids=named)
+@pytest.mark.parametrize("path", [*PAGES, *TEMPLATES], ids=named_paths)
 def test_a_page_names_files_that_are_there(path: Path) -> None:
     text = path.read_text()
     lost = [name for name in LINKED.findall(text) if not (path.parent / name).exists()] if path in PAGES else []
     assert missing(text) + lost == []
 
 
-@pytest.mark.parametrize("path", PROGRAMS, ids=named)
+@pytest.mark.parametrize("path", PROGRAMS, ids=named_paths)
 def test_docstrings_and_comments_name_files_that_are_there(path: Path) -> None:
     text = path.read_text()
     # what it says is a part of its text, and of hardly any has to be told from code

@@ -10,40 +10,40 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rigwright.host import channel, deploy_lock, ledger
+from rigwright.host import channel, deploy_lock_state, ledger
 from rigwright.host.basics import unit_of
 from rigwright.host.channel import Schema
-from rigwright.monitoring import found as watching
-from rigwright.plan import facts
-from rigwright.serving import differences, stored, use
-from rigwright.survey import findings
-from rigwright.weights import removed, sharing
+from rigwright.monitoring import monitoring_facts as watching
+from rigwright.plan import host_facts
+from rigwright.serving import resource_usage, unit_diff, weight_inventory
+from rigwright.survey import box_survey
+from rigwright.weights import removal, weight_sharing
 from roles.operations import files, jobs, units, users
-from roles.operations.jobs import Done
-from tests.unit.examples import some_of
-from tests.unit.samples import rig
-from tests.unit.telling import told
+from roles.operations.jobs import JobDoneFact
+from tests.unit.channel_records import channel_lines_of
+from tests.unit.example_counts import example_count
+from tests.unit.samples import sample_rig
 
 Parser = Callable[[list[str]], Any]
-RIG = rig()
+RIG = sample_rig()
 PARSERS: dict[str, tuple[Parser, Schema]] = {
-    "probe": (facts.parse, facts.SCHEMA),
-    "survey": (findings.parse, findings.SCHEMA),
-    "weights": (lambda output: stored.parse(RIG, output), stored.SCHEMA),
-    "sharing": (sharing.parse, sharing.SCHEMA),
+    "probe": (host_facts.parse, host_facts.SCHEMA),
+    "survey": (box_survey.parse_survey, box_survey.SCHEMA),
+    "weights": (lambda output: weight_inventory.parse_weight_inventory(RIG, output), weight_inventory.SCHEMA),
+    "sharing": (weight_sharing.parse_sharing_facts, weight_sharing.SCHEMA),
     "watching": (watching.parse, watching.SCHEMA),
-    "removal": (removed.parse, removed.SCHEMA),
-    "deploy lock": (deploy_lock.refusal, deploy_lock.SCHEMA),
-    "holder": (deploy_lock.parse, deploy_lock.SCHEMA),
-    "use": (use.parse, use.SCHEMA),
-    "ledger": (ledger.packages, ledger.SCHEMA),
-    "written": (differences.parse, differences.SCHEMA),
-    "entries": (files.Entries().read, files.ENTRIES),
-    "unit": (units.UnitState().read, units.SCHEMA),
-    "passwd": (users.Passwd().read, users.SCHEMA),
-    "condition": (Done().read, jobs.HOLDS),
-    "job": (lambda output: channel.read(output, jobs.STATE), jobs.STATE),
-    "sent": (lambda output: channel.read(output, jobs.LISTED), jobs.LISTED),
+    "removal": (removal.parse_removal, removal.SCHEMA),
+    "deploy lock": (deploy_lock_state.describe_lock_refusal, deploy_lock_state.SCHEMA),
+    "holder": (deploy_lock_state.parse_lock_holder, deploy_lock_state.SCHEMA),
+    "use": (resource_usage.parse_unit_usage, resource_usage.SCHEMA),
+    "ledger": (ledger.parse_ledger_packages, ledger.SCHEMA),
+    "written": (unit_diff.parse_written_units, unit_diff.SCHEMA),
+    "entries": (files.PathEntriesFact().read, files.ENTRIES),
+    "unit": (units.UnitStatusFact().read, units.SCHEMA),
+    "passwd": (users.PasswdFact().read, users.SCHEMA),
+    "condition": (JobDoneFact().read, jobs.HOLDS),
+    "job": (lambda output: channel.parse_output(output, jobs.STATE), jobs.STATE),
+    "sent": (lambda output: channel.parse_output(output, jobs.LISTED), jobs.LISTED),
 }
 # what some type takes, beside anything at all
 VALUES = st.one_of(
@@ -76,17 +76,17 @@ def judge(parser: Parser, output: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", PARSERS)
-@settings(max_examples=some_of(150), deadline=None)
+@settings(max_examples=example_count(150), deadline=None)
 @given(data=st.data())
 def test_any_records_become_a_value_or_are_refused(name: str, data: st.DataObject) -> None:
     parser, schema = PARSERS[name]
     keys = data.draw(st.lists(st.sampled_from(sorted(schema)), max_size=8))
     once = [key for key in sorted(schema) if data.draw(st.booleans())]
-    judge(parser, told([(key, *(data.draw(VALUES) for _ in schema[key])) for key in [*keys, *once]]))
+    judge(parser, channel_lines_of([(key, *(data.draw(VALUES) for _ in schema[key])) for key in [*keys, *once]]))
 
 
 @pytest.mark.parametrize("name", PARSERS)
-@settings(max_examples=some_of(50), deadline=None)
+@settings(max_examples=example_count(50), deadline=None)
 @given(raw=st.binary(max_size=200), shape=st.sampled_from(["bytes", "channel"]))
 def test_any_bytes_become_a_value_or_are_refused(name: str, raw: bytes, shape: str) -> None:
     text = base64.b64encode(raw).decode() if shape == "channel" else raw.decode(errors="replace")

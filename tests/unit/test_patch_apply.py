@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rigwright.patches import apply
-from rigwright.patches.apply import LARGEST, Refused, applied, outcome, parse
+from rigwright.patches.apply import LARGEST, PatchRefused, applied, outcome, parse
 
 BEFORE = b"one\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\n"
 AFTER = BEFORE.replace(b"two\n", b"2\nand a half\n").replace(b"eight\n", b"")
@@ -106,7 +106,7 @@ def test_diff_says_in_its_users_language_that_a_line_has_no_end() -> None:
 def test_lines_are_added_at_the_end_and_not_beyond_it() -> None:
     hunks = parse(b"--- a/f\n+++ b/f\n@@ -1,0 +2 @@\n+b\n")["f"]
     assert applied(b"a\n", hunks) == b"a\nb\n"
-    with pytest.raises(Refused, match="line 1: expected a line to insert after, found the end of the file"):
+    with pytest.raises(PatchRefused, match="line 1: expected a line to insert after, found the end of the file"):
         applied(b"", hunks)
 
 
@@ -153,7 +153,7 @@ def changed(old: bytes, new: bytes) -> bytes:
     ],
 )
 def test_what_is_not_exactly_a_diff_is_refused(diff: bytes, said: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(PatchRefused) as refused:
         parse(diff)
     assert said in str(refused.value)
 
@@ -169,7 +169,7 @@ def test_what_is_not_exactly_a_diff_is_refused(diff: bytes, said: str) -> None:
     ],
 )
 def test_nothing_is_searched_for_nearby(content: bytes, said: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(PatchRefused) as refused:
         applied(content, parse(DIFF)["pkg/numbers.txt"])
     assert said in str(refused.value)
 
@@ -188,7 +188,7 @@ def test_nothing_is_searched_for_nearby(content: bytes, said: str) -> None:
     ],
 )
 def test_bytes_before_and_after_are_the_declared_ones(made: dict[str, Any], there: bytes | None, said: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(PatchRefused) as refused:
         outcome(made, lambda _: there)
     assert said in str(refused.value)
     assert str(refused.value).startswith(f"patch numbers: {made['targets'][0]['path']}: ")

@@ -12,44 +12,44 @@ from types import SimpleNamespace
 import pytest
 
 from checks import test_envs
+from checks.survey.answers import SurveyAnswers
 from checks.survey.host import patched as on_host
-from checks.survey.patched import PATCHED, files
-from checks.survey.section import Scene
-from checks.survey.taken import Survey
-from rigwright.envs.env import Environment
+from checks.survey.patched import PATCHED, patched_file_digests
+from checks.survey.section import SurveyScope
+from rigwright.envs.environment import Environment
 from rigwright.model.rig import Rig
-from rigwright.plan.desired import desired
-from tests.unit.checking import red_of, taken
-from tests.unit.env_samples import declared
-from tests.unit.patch_samples import AFTER, BEFORE, made
-from tests.unit.samples import facts, rig
+from rigwright.plan.plan_inputs import build_target_state
+from tests.unit.check_runner import collect_answers, red_checks
+from tests.unit.env_samples import declared_env
+from tests.unit.patch_samples import AFTER, BEFORE, read_patch
+from tests.unit.samples import sample_facts, sample_rig
 
 
 @pytest.fixture
 def box(tmp_path: Path) -> tuple[Rig, Environment]:
     """A rig with a patched environment, whose file lies there."""
-    box_ = rig(envs=(replace(declared(), patches=(made(tmp_path / "patches"),)),))
+    box_ = sample_rig(envs=(replace(declared_env(), patches=(read_patch(tmp_path / "patches"),)),))
     box_ = replace(box_, roots=box_.roots.model_copy(update={"software": str(tmp_path / "opt")}))
-    environment = desired(box_, facts()).installations["env"]
+    environment = build_target_state(box_, sample_facts()).installations["env"]
     assert isinstance(environment, Environment)
-    file = Path(*files(box_, environment))
+    file = Path(*patched_file_digests(box_, environment))
     file.parent.mkdir(parents=True)
     file.write_text(AFTER)
     py_compile.compile(str(file), doraise=True)
     return box_, environment
 
 
-def asked(box_: Rig) -> object:
-    return PATCHED.asks(Scene(box_, desired(box_, facts())))
+def patched_answers(box_: Rig) -> object:
+    return PATCHED.asks(SurveyScope(box_, build_target_state(box_, sample_facts())))
 
 
 def red(box: tuple[Rig, Environment], **units: object) -> dict[str, str]:
     box_, environment = box
-    answer = taken({"patched": (20.0, asked(box_))})
+    answer = collect_answers({"patched": (20.0, patched_answers(box_))})
     told = answer["patched"]["told"]
     assert isinstance(told, dict)
     told["units"] |= units
-    found = red_of(test_envs, Survey(answer), rig=box_, environment=environment)
+    found = red_checks(test_envs, SurveyAnswers(answer), rig=box_, environment=environment)
     return {name: text for name, text in found.items() if name == "V04"}
 
 
@@ -58,14 +58,14 @@ def test_it_is_green_where_all_is_as_it_was_patched(box: tuple[Rig, Environment]
 
 
 def test_a_rig_without_patches_is_asked_for_nothing() -> None:
-    assert asked(rig(envs=(declared(),))) is None
+    assert patched_answers(sample_rig(envs=(declared_env(),))) is None
 
 
 def _unpatched(file: Path) -> None:
     file.write_text(BEFORE)
 
 
-def _gone(file: Path) -> None:
+def _without_file(file: Path) -> None:
     file.unlink()
 
 
@@ -124,7 +124,7 @@ def _package(file: Path) -> None:
         (_compiled_fifo, "words.cpython-"),
         (_compiled_link, "words.cpython-"),
         (_unpatched, "demo/words.py: "),
-        (_gone, "demo/words.py: nothing"),
+        (_without_file, "demo/words.py: nothing"),
         (_link, "demo/words.py: nothing"),
         (_stale, "words.cpython-"),
         (_by_hash, "words.cpython-"),
@@ -133,30 +133,30 @@ def _package(file: Path) -> None:
 def test_another_file_and_what_is_compiled_of_another_one_are_seen(
     box: tuple[Rig, Environment], change: object, said: str
 ) -> None:
-    change(Path(*files(*box)))  # type: ignore[operator] # one of those above
+    change(Path(*patched_file_digests(*box)))  # type: ignore[operator] # one of those above
     assert said in red(box)["V04"]
 
 
 def test_a_process_that_began_before_it_was_patched_is_seen(box: tuple[Rig, Environment]) -> None:
     box_, environment = box
-    written = Path(*files(*box)).stat().st_mtime
+    written = Path(*patched_file_digests(*box)).stat().st_mtime
     instance = SimpleNamespace(unit="rigwright-chat.service", installed_as="env")
-    serving = SimpleNamespace(instances=(instance,), installed=box_.installed)
+    serving = SimpleNamespace(instances=(instance,), installed=box_.installation_path)
     for begun, wrong in ((written - 60, True), (written + 60, False)):
-        answer = taken({"patched": (20.0, asked(box_))})
+        answer = collect_answers({"patched": (20.0, patched_answers(box_))})
         answer["patched"]["told"]["units"] = {instance.unit: [{"pid": 7, "begun": begun, "elsewhere": []}]}  # type: ignore[index]
-        found = red_of(test_envs, Survey(answer), rig=serving, environment=environment)
+        found = red_checks(test_envs, SurveyAnswers(answer), rig=serving, environment=environment)
         assert ("process 7 of rigwright-chat.service" in found.get("V04", "")) is wrong
 
 
 def test_a_process_that_imports_from_elsewhere_is_seen(box: tuple[Rig, Environment]) -> None:
     box_, environment = box
     instance = SimpleNamespace(unit="rigwright-chat.service", installed_as="env")
-    serving = SimpleNamespace(instances=(instance,), installed=box_.installed)
-    answer = taken({"patched": (20.0, asked(box_))})
+    serving = SimpleNamespace(instances=(instance,), installed=box_.installation_path)
+    answer = collect_answers({"patched": (20.0, patched_answers(box_))})
     row = {"pid": 7, "begun": time.time() + 60, "elsewhere": ["PYTHONPATH has /tmp/x"]}
     answer["patched"]["told"]["units"] = {instance.unit: [row]}  # type: ignore[index]
-    found = red_of(test_envs, Survey(answer), rig=serving, environment=environment)
+    found = red_checks(test_envs, SurveyAnswers(answer), rig=serving, environment=environment)
     assert "process 7 of rigwright-chat.service: PYTHONPATH has /tmp/x" in found["V04"]
 
 

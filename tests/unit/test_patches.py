@@ -9,54 +9,54 @@ from typing import Any
 import pytest
 
 from rigwright.patches.apply import LARGEST
-from rigwright.patches.patch import MOST, Patch, becomes, chosen, load
+from rigwright.patches.patch import MOST, Patch, collect_digests, load_patches, select_patches
 from rigwright.paths import ROOT
 from rigwright.problems import Invalid
-from tests.unit.patch_samples import AFTER, BEFORE, DIFF, sha256, write
+from tests.unit.patch_samples import AFTER, BEFORE, DIFF, text_sha256, write_patch
 
 VERSIONS = {"demo": "1.0", "other": "2.0"}
 
 
-def refused(folder: Path) -> str:
+def patch_problems(folder: Path) -> str:
     with pytest.raises(Invalid) as error:
-        load([folder])
+        load_patches([folder])
     return str(error.value)
 
 
 def test_one_is_a_head_and_a_diff(tmp_path: Path) -> None:
-    write(tmp_path / "louder")
+    write_patch(tmp_path / "louder")
     (tmp_path / "README.md").write_text("about them")
-    found = load([tmp_path / "absent", tmp_path])
+    found = load_patches([tmp_path / "absent", tmp_path])
     assert list(found) == ["louder"]
-    assert found["louder"].becomes == {"demo/words.py": sha256(AFTER)}
+    assert found["louder"].patched_digests == {"demo/words.py": text_sha256(AFTER)}
     assert found["louder"].plan["targets"] == [
-        {"path": "demo/words.py", "before": sha256(BEFORE), "after": sha256(AFTER)}
+        {"path": "demo/words.py", "before": text_sha256(BEFORE), "after": text_sha256(AFTER)}
     ]
 
 
 def test_a_later_folder_wins(tmp_path: Path) -> None:
-    write(tmp_path / "ours/louder")
-    write(tmp_path / "ours/other")
-    write(tmp_path / "beside/louder", why="of the operator's own")
-    found = load([tmp_path / "ours", tmp_path / "beside"])
+    write_patch(tmp_path / "ours/louder")
+    write_patch(tmp_path / "ours/other")
+    write_patch(tmp_path / "beside/louder", why="of the operator's own")
+    found = load_patches([tmp_path / "ours", tmp_path / "beside"])
     assert (sorted(found), found["louder"].keys.why) == (["louder", "other"], "of the operator's own")
 
 
 def test_a_head_may_be_from_another_system(tmp_path: Path) -> None:
-    head = write(tmp_path / "louder") / "patch.toml"
+    head = write_patch(tmp_path / "louder") / "patch.toml"
     head.write_bytes(head.read_bytes().replace(b"\n", b"\r\n"))
-    assert load([tmp_path])["louder"].becomes == {"demo/words.py": sha256(AFTER)}
+    assert load_patches([tmp_path])["louder"].patched_digests == {"demo/words.py": text_sha256(AFTER)}
 
 
-WHOLE = {"path": "demo/new.py", "after": sha256("x = 1\n"), "file": "new.py"}
+WHOLE = {"path": "demo/new.py", "after": text_sha256("x = 1\n"), "file": "new.py"}
 
 
 def test_a_file_may_be_given_whole(tmp_path: Path) -> None:
-    write(tmp_path / "more", files={"new.py": "x = 1\n"}, diff=None, targets=[WHOLE])
-    assert load([tmp_path])["more"].plan["targets"][0]["text"] == "x = 1\n"
+    write_patch(tmp_path / "more", files={"new.py": "x = 1\n"}, diff=None, targets=[WHOLE])
+    assert load_patches([tmp_path])["more"].plan["targets"][0]["text"] == "x = 1\n"
 
 
-TARGET = {"path": "demo/words.py", "before": sha256(BEFORE), "after": sha256(AFTER)}
+TARGET = {"path": "demo/words.py", "before": text_sha256(BEFORE), "after": text_sha256(AFTER)}
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,11 @@ TARGET = {"path": "demo/words.py", "before": sha256(BEFORE), "after": sha256(AFT
         ({"verdict": "included"}, {}, "patch.toml: diff: must be left out: its verdict is included"),
         ({"verdict": "yours"}, {}, "patch.toml: targets: must be left out: its verdict is yours"),
         ({"targets": [WHOLE]}, {"new.py": "x = 1\n"}, "diff: must be left out: every target has a file of its own"),
-        ({"targets": [TARGET | {"after": sha256(BEFORE)}]}, {}, "targets.demo/words.py: after is the same as before"),
+        (
+            {"targets": [TARGET | {"after": text_sha256(BEFORE)}]},
+            {},
+            "targets.demo/words.py: after is the same as before",
+        ),
         ({"targets": [TARGET, TARGET]}, {}, "targets.demo/words.py: is listed twice"),
         ({"targets": [TARGET, WHOLE | {"path": "demo/words.py/x"}]}, {}, "targets.demo/words.py/x: is below another"),
         ({"targets": [TARGET | {"path": ""}]}, {}, "targets[0].path: '' is refused: must be a relative path inside"),
@@ -88,7 +92,7 @@ TARGET = {"path": "demo/words.py", "before": sha256(BEFORE), "after": sha256(AFT
         ({"targets": [TARGET | {"path": "demo/a b"}]}, {}, "characters other than"),
         ({"targets": [TARGET | {"path": "demo/others.py"}]}, {}, "the diff changes demo/words.py: it needs a table"),
         ({"targets": [TARGET | {"path": "demo/others.py"}]}, {}, "does not change it; it changes demo/words.py"),
-        ({"targets": [TARGET, WHOLE]}, {"new.py": "x = 2\n"}, f"has SHA-256 {sha256('x = 2' + chr(10))}"),
+        ({"targets": [TARGET, WHOLE]}, {"new.py": "x = 2\n"}, f"has SHA-256 {text_sha256('x = 2' + chr(10))}"),
         ({"targets": [TARGET, WHOLE]}, {}, "new.py is not there"),
         ({"targets": [TARGET | {"file": "new.py"}, {**WHOLE, "file": None}]}, {"new.py": AFTER}, "whole file is given"),
         ({"diff": "../change.diff"}, {}, "a file name"),
@@ -106,8 +110,8 @@ TARGET = {"path": "demo/words.py", "before": sha256(BEFORE), "after": sha256(AFT
     ],
 )
 def test_what_is_wrong_with_one_is_said(tmp_path: Path, changes: Any, files: dict[str, str], said: str) -> None:
-    write(tmp_path / "louder", files=files, **changes)
-    assert said in refused(tmp_path)
+    write_patch(tmp_path / "louder", files=files, **changes)
+    assert said in patch_problems(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -123,28 +127,28 @@ def test_what_is_wrong_with_one_is_said(tmp_path: Path, changes: Any, files: dic
 )
 def test_what_is_no_code_of_a_package_is_refused(tmp_path: Path, path: str, said: str) -> None:
     new: dict[str, Any] = {"files": {"new.py": "x = 1\n"}, "diff": None, "targets": [WHOLE | {"path": path}]}
-    write(tmp_path / "louder", **new)
-    assert f"patch.toml: targets.{path}: {said}" in refused(tmp_path)
+    write_patch(tmp_path / "louder", **new)
+    assert f"patch.toml: targets.{path}: {said}" in patch_problems(tmp_path)
     # a source tree of llama.cpp is no place where packages are installed
-    write(tmp_path / "louder", **new, of="llama.cpp")
-    assert list(load([tmp_path])) == ["louder"]
+    write_patch(tmp_path / "louder", **new, of="llama.cpp")
+    assert list(load_patches([tmp_path])) == ["louder"]
 
 
 def test_a_patch_that_names_no_files_of_a_large_diff_is_told_in_a_few_lines(tmp_path: Path) -> None:
     other = "".join(f"--- a/demo/{n}\n+++ b/demo/{n}\n@@ -1 +1 @@\n-a\n+b\n" for n in range(1000))
-    write(tmp_path / "louder", files={"change.diff": DIFF + other})
-    said = refused(tmp_path).splitlines()
+    write_patch(tmp_path / "louder", files={"change.diff": DIFF + other})
+    said = patch_problems(tmp_path).splitlines()
     assert len(said) == MOST + 1
     assert "targets: the diff changes 980 more files without a table" in "".join(said)
 
 
 def test_all_of_it_is_said_at_once(tmp_path: Path) -> None:
-    write(tmp_path / "one", why=None)
-    write(tmp_path / "two", files={"change.diff": "nothing\n"}, targets=[TARGET, WHOLE])
-    write(tmp_path / "Three_")
+    write_patch(tmp_path / "one", why=None)
+    write_patch(tmp_path / "two", files={"change.diff": "nothing\n"}, targets=[TARGET, WHOLE])
+    write_patch(tmp_path / "Three_")
     (tmp_path / "link").symlink_to("one")
     (tmp_path / "empty").mkdir()
-    said = refused(tmp_path)
+    said = patch_problems(tmp_path)
     assert [line.partition(": ")[0] for line in said.splitlines()] == [
         str(tmp_path / name / "patch.toml") for name in ("Three_", "empty", "link", "one", "two", "two")
     ]
@@ -152,60 +156,62 @@ def test_all_of_it_is_said_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["change.diff", "patch.toml"])
 def test_what_is_no_plain_file_is_refused_unread(tmp_path: Path, name: str) -> None:
-    write(tmp_path / "louder")
+    write_patch(tmp_path / "louder")
     file = tmp_path / "louder" / name
     file.rename(tmp_path / name)
     file.symlink_to(f"../{name}")
-    assert f"{name} is a link" in refused(tmp_path)
+    assert f"{name} is a link" in patch_problems(tmp_path)
     file.unlink()
     os.mkfifo(file)
-    assert f"{name} is not a regular file" in refused(tmp_path)
+    assert f"{name} is not a regular file" in patch_problems(tmp_path)
     file.unlink()
     file.mkdir()
-    assert f"{name} is not a regular file" in refused(tmp_path)
+    assert f"{name} is not a regular file" in patch_problems(tmp_path)
 
 
 def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "louder")
-    assert "the folder: is not a patch" in refused(tmp_path)
+    assert "the folder: is not a patch" in patch_problems(tmp_path)
 
 
 def test_a_file_that_cannot_be_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def denied(path: Path, *_: object) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    write(tmp_path / "louder")
+    write_patch(tmp_path / "louder")
     monkeypatch.setattr(Path, "open", denied)
-    assert "patch.toml: the file: patch.toml cannot be read: Permission denied" in refused(tmp_path)
+    assert "patch.toml: the file: patch.toml cannot be read: Permission denied" in patch_problems(tmp_path)
 
 
 def test_files_are_bounded_together_too(tmp_path: Path) -> None:
     text = "#" * 6_000_000
-    after = sha256(text)
+    after = text_sha256(text)
     targets = [{"path": f"demo/{n}.py", "after": after, "file": "new.py"} for n in range(4000)]
-    write(tmp_path / "louder", files={"new.py": text}, diff=None, targets=targets)
-    assert refused(tmp_path).count("with new.py its files have more than 10,000,000 bytes together") == 1
+    write_patch(tmp_path / "louder", files={"new.py": text}, diff=None, targets=targets)
+    assert patch_problems(tmp_path).count("with new.py its files have more than 10,000,000 bytes together") == 1
 
 
 def test_a_patch_of_many_files_is_refused_in_a_moment(tmp_path: Path) -> None:
     targets = [TARGET | {"path": f"demo/x{number}.py"} for number in range(4000)]
     other = "".join(f"--- a/demo/{n}\n+++ b/demo/{n}\n@@ -1 +1 @@\n-a\n+b\n" for n in range(20_000))
-    write(tmp_path / "louder", files={"change.diff": other}, targets=targets)
-    said = refused(tmp_path)
+    write_patch(tmp_path / "louder", files={"change.diff": other}, targets=targets)
+    said = patch_problems(tmp_path)
     assert "targets.demo/x0.py: the diff does not change it; it changes demo/0, demo/1, demo/10, ...\n" in said
     assert len(said) < 10_000_000
 
 
 def patches(tmp_path: Path) -> dict[str, Patch]:
-    write(tmp_path / "louder")
-    write(tmp_path / "softer", why="the other way")
-    write(tmp_path / "more", files={"new.py": "x = 1\n"}, diff=None, targets=[WHOLE])
-    write(tmp_path / "below", files={"new.py": "x = 1\n"}, diff=None, targets=[WHOLE | {"path": "demo/words.py/x"}])
-    write(tmp_path / "old", versions=["0.9"])
-    write(tmp_path / "elsewhere", of="llama.cpp")
+    write_patch(tmp_path / "louder")
+    write_patch(tmp_path / "softer", why="the other way")
+    write_patch(tmp_path / "more", files={"new.py": "x = 1\n"}, diff=None, targets=[WHOLE])
+    write_patch(
+        tmp_path / "below", files={"new.py": "x = 1\n"}, diff=None, targets=[WHOLE | {"path": "demo/words.py/x"}]
+    )
+    write_patch(tmp_path / "old", versions=["0.9"])
+    write_patch(tmp_path / "elsewhere", of="llama.cpp")
     for verdict in ("included", "impossible", "yours"):
-        write(tmp_path / verdict, verdict=verdict, diff=None, targets=[], files={})
-    return load([tmp_path])
+        write_patch(tmp_path / verdict, verdict=verdict, diff=None, targets=[], files={})
+    return load_patches([tmp_path])
 
 
 @pytest.mark.parametrize(
@@ -225,7 +231,7 @@ def patches(tmp_path: Path) -> dict[str, Patch]:
     ],
 )
 def test_an_engine_names_those_that_are_for_it(tmp_path: Path, names: list[str], said: list[str]) -> None:
-    found, wrong = chosen(names, patches(tmp_path), VERSIONS, "the env")
+    found, wrong = select_patches(names, patches(tmp_path), VERSIONS, "the env")
     assert len(wrong) == len(said)
     assert all(text in line for text, line in zip(said, wrong, strict=True))
     assert [str(one) for one in found] == (names if not said else [str(one) for one in found])
@@ -233,9 +239,9 @@ def test_an_engine_names_those_that_are_for_it(tmp_path: Path, names: list[str],
 
 def test_what_counts_is_what_files_become(tmp_path: Path) -> None:
     one = patches(tmp_path)["louder"]
-    write(tmp_path / "again/louder", why="another reason", until="later")
-    assert becomes([one]) == becomes(load([tmp_path / "again"]).values())
+    write_patch(tmp_path / "again/louder", why="another reason", until="later")
+    assert collect_digests([one]) == collect_digests(load_patches([tmp_path / "again"]).values())
 
 
 def test_what_is_shipped_is_sound() -> None:
-    assert all(one.keys.tested and one.keys.where for one in load([ROOT / "patches"]).values())
+    assert all(one.keys.tested and one.keys.where for one in load_patches([ROOT / "patches"]).values())

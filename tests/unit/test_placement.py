@@ -11,13 +11,13 @@ import pytest
 from rigwright.model.facts import HostFacts
 from rigwright.nvidia.cards import topology
 from rigwright.nvidia.cards.placement import nearest_node, peer_access
-from rigwright.nvidia.cards.topology import Pair, Topology
-from rigwright.plan.facts import parse
+from rigwright.nvidia.cards.topology import CardPair, Topology
+from rigwright.plan.host_facts import parse
 from rigwright.render import render
-from tests.unit import programs
-from tests.unit.samples import facts, probed
-from tests.unit.telling import heard, told
-from tests.unit.test_driver_topology import told as four_cards
+from tests.unit import short_programs
+from tests.unit.channel_records import channel_lines_of, decode_records
+from tests.unit.samples import sample_facts, sample_probe_values
+from tests.unit.test_driver_topology import topology_output as four_cards
 from tests.unit.test_facts import RECORDS
 from tests.unit.test_survey import capture
 
@@ -29,7 +29,7 @@ def at(*nodes: int | None, there: frozenset[int] = BOTH) -> HostFacts:
     """A host with a card on each of these nodes."""
     places = tuple((address, "10de:2204") for address in FOUR[: len(nodes)])
     known = {address: node for (address, _), node in zip(places, nodes, strict=True)}
-    return facts(pci_cards=places, card_nodes=MappingProxyType(known), numa_nodes=there)
+    return sample_facts(pci_cards=places, card_nodes=MappingProxyType(known), numa_nodes=there)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def at(*nodes: int | None, there: frozenset[int] = BOTH) -> HostFacts:
         (at(2, 2), (0, 1), None),
         # a card that is away, or that the bus tells nothing of
         (at(1), (0, 1), None),
-        (facts(pci_cards=((FOUR[0], "10de:2204"),), numa_nodes=BOTH), (0,), None),
+        (sample_facts(pci_cards=((FOUR[0], "10de:2204"),), numa_nodes=BOTH), (0,), None),
     ],
 )
 def test_the_node_is_the_one_that_all_cards_share(host: HostFacts, cards: tuple[int, ...], node: int | None) -> None:
@@ -60,7 +60,7 @@ def test_the_node_is_the_one_that_all_cards_share(host: HostFacts, cards: tuple[
 
 def test_of_two_sockets_as_captured() -> None:
     seen = capture("two-sockets")
-    host = facts(
+    host = sample_facts(
         pci_cards=tuple((card.address, card.pci_id) for card in seen.cards),
         card_nodes=MappingProxyType({card.address: card.numa_node for card in seen.cards}),
         numa_nodes=BOTH,
@@ -76,10 +76,10 @@ def test_the_probe_tells_nodes() -> None:
         ("nodes_with", "has_cpu", "0-1,4"),
         ("nodes_with", "has_memory", "0,1-3"),
     ]
-    found = parse(told(records))
+    found = parse(channel_lines_of(records))
     assert dict(found.card_nodes) == {"0000:01:00.0": 1, "0000:21:00.0": None}
     assert found.numa_nodes == {0, 1}
-    assert parse(told(RECORDS)).numa_nodes == frozenset()
+    assert parse(channel_lines_of(RECORDS)).numa_nodes == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_the_probe_tells_nodes() -> None:
 )
 def test_what_no_kernel_says_is_refused(record: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=r"the host reported|the host's report"):
-        parse(told([*RECORDS, record]))
+        parse(channel_lines_of([*RECORDS, record]))
 
 
 def test_a_host_is_asked_with_the_rest(tmp_path: Path) -> None:
@@ -111,10 +111,10 @@ def test_a_host_is_asked_with_the_rest(tmp_path: Path) -> None:
     nodes.mkdir(parents=True)
     (nodes / "has_cpu").write_text("0-1\n")
     (nodes / "has_memory").write_text("0-2\n")
-    script = re.sub(r"(?<![\w/])/sys/", f"{tmp_path}/sys/", render("probe/probe.sh.j2", **probed()))
-    done = programs.run(["sh", "-c", script], check=True)
+    script = re.sub(r"(?<![\w/])/sys/", f"{tmp_path}/sys/", render("probe/probe.sh.j2", **sample_probe_values()))
+    done = short_programs.run_program(["sh", "-c", script], check=True)
     assert done.stderr == ""
-    records = heard(done.stdout.splitlines())
+    records = decode_records(done.stdout.splitlines())
     assert [one[1:] for one in records if one[0] == "card_node"] == [(FOUR[0], "0"), (FOUR[1], "1"), (FOUR[2], "-1")]
     found = parse(done.stdout.splitlines())
     assert (found.numa_nodes, nearest_node(found, (1,))) == (BOTH, 1)
@@ -134,9 +134,9 @@ BRIDGED = topology.parse(four_cards())
         # nvidia-smi numbers the cards that answer; slots stay
         (topology.parse(four_cards(away=1)), (0, 1, 2, 3), {(2, 3)}),
         (Topology((), (), "nvidia-smi did not answer"), (0, 1), set()),
-        (Topology((), (Pair((0, 1), "NV18", "OK"),)), (0, 1), {(0, 1)}),
+        (Topology((), (CardPair((0, 1), "NV18", "OK"),)), (0, 1), {(0, 1)}),
         # a bridge whose memory the driver does not give, and a table that it did not print
-        (Topology((), (Pair((0, 1), "NV4", "NS"), Pair((0, 2), "PIX", ""))), (0, 1, 2), set()),
+        (Topology((), (CardPair((0, 1), "NV4", "NS"), CardPair((0, 2), "PIX", ""))), (0, 1, 2), set()),
     ],
 )
 def test_cards_that_read_each_other_are_told_by_their_slots(

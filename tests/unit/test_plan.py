@@ -10,31 +10,39 @@ from typing import Any
 import pytest
 
 from rigwright.delivery.network import authority_path
-from rigwright.delivery.tools import tools
-from rigwright.model.entry import Driver
+from rigwright.delivery.tool_environments import host_tools
+from rigwright.model.entry import DriverEntry
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
-from rigwright.plan.desired import Desired, desired
-from rigwright.plan.plan import Plan, plan
-from rigwright.plan.stages import STAGES, Step, stages
-from rigwright.plan.undeclared import undeclared
-from rigwright.serving.live import Served
+from rigwright.plan.deploy_plan import DeployPlan, plan_deploy
+from rigwright.plan.orphans import list_orphans
+from rigwright.plan.plan_inputs import TargetState, build_target_state
+from rigwright.plan.stages import STAGES, DeployStep, applicable_stages
+from rigwright.serving.observed import ObservedServing
 from rigwright.supply.bundle import Bundle
 from tests.unit import samples
-from tests.unit.driver_hosts import C3090, LOADED, SERVER, UBUNTU, host, installed
-from tests.unit.driver_hosts import made as plan_of
-from tests.unit.samples import SOURCE, artefact, card, facts, instance, rig
-from tests.unit.scripts import TOOLS
-from tests.unit.states import CHAT, CODE, converged, kept, process, two, wanted
+from tests.unit.driver_samples import C3090, LOADED, SERVER, UBUNTU, driverless_host, installed_facts
+from tests.unit.driver_samples import make_driver_plan as plan_of
+from tests.unit.host_states import (
+    CHAT,
+    CODE,
+    converged_state,
+    host_generation,
+    running_process,
+    target_generation,
+    two_instance_rig,
+)
+from tests.unit.rendered_scripts import TOOLS
+from tests.unit.samples import SOURCE, sample_artefact, sample_card, sample_facts, sample_instance, sample_rig
 
-RIG = two()
-AIM = wanted(RIG)
-BUILD = samples.plan()
-WEIGHT = RIG.weight_path(artefact())
+RIG = two_instance_rig()
+AIM = target_generation(RIG)
+BUILD = samples.sample_build()
+WEIGHT = RIG.weight_path(sample_artefact())
 FROM_UBUNTU = "with open modules from the distribution's archive"
 KERNEL = "6.8.0-40-generic"
-DRIVEN = host(
-    **installed("Ubuntu", UBUNTU, *SERVER),
+DRIVEN = driverless_host(
+    **installed_facts("Ubuntu", UBUNTU, *SERVER),
     **LOADED,
     held=frozenset({*SERVER, "linux-image-generic"}),
     kernel_modules=((KERNEL, "580.159.03"),),
@@ -45,51 +53,56 @@ DRIVEN = host(
 
 def ready(**changes: Any) -> HostFacts:
     """A host with everything but what is served."""
-    there = {"built_engines": frozenset({BUILD.folder}), "weight_bytes": MappingProxyType({WEIGHT: artefact().size})}
-    return facts(**there | changes)
+    there = {
+        "built_engines": frozenset({BUILD.folder}),
+        "weight_bytes": MappingProxyType({WEIGHT: sample_artefact().size}),
+    }
+    return sample_facts(**there | changes)
 
 
-def asked(host: HostFacts | None = None, one: Rig = RIG, **changes: Any) -> Desired:
+def target_state(host: HostFacts | None = None, one: Rig = RIG, **changes: Any) -> TargetState:
     """What a rig comes to on a host with the sample's engine and tools."""
     installations = {"plain": BUILD} if one.instances else {}
-    return replace(Desired(one, host or ready(), TOOLS, None, installations, wanted(one)), **changes)
+    return replace(TargetState(one, host or ready(), TOOLS, None, installations, target_generation(one)), **changes)
 
 
-def made(found: Served | None = None, host: HostFacts | None = None, one: Rig = RIG, **changes: Any) -> Plan:
-    return plan(asked(host, one, **changes), found or converged(AIM))
+def plan_for(
+    found: ObservedServing | None = None, host: HostFacts | None = None, one: Rig = RIG, **changes: Any
+) -> DeployPlan:
+    return plan_deploy(target_state(host, one, **changes), found or converged_state(AIM))
 
 
 def test_on_a_converged_host_nothing_will_be_done() -> None:
-    assert made() == Plan((), ())
-    assert made().fetched_bytes == 0
+    assert plan_for() == DeployPlan((), ())
+    assert plan_for().fetched_bytes == 0
 
 
 def test_on_a_blank_host_everything_will_be_done_in_the_order_of_the_deploy() -> None:
-    done = made(Served(), facts(missing_packages=("curl", "cmake")))
+    done = plan_for(ObservedServing(), sample_facts(missing_packages=("curl", "cmake")))
     assert done.steps == (
-        Step("base", "packages curl, cmake", "not installed; versions chosen by apt"),
-        Step("tools", "host tools", f"{TOOLS.folder} is missing"),
-        Step(
+        DeployStep("base", "packages curl, cmake", "not installed; versions chosen by apt"),
+        DeployStep("tools", "host tools", f"{TOOLS.folder} is missing"),
+        DeployStep(
             *("engines", "compile engine-source 1.0 for the CPU"),
             *("no build of these inputs (0123456789ab) exists", SOURCE.size),
         ),
-        Step("weights", "small-q4.gguf", "not there", artefact().size),
-        Step("serving", "write generation 1", "the first one"),
-        Step("serving", "activate generation 1", f"listen on {PORTS}; start chat, code, {PORTS}"),
+        DeployStep("weights", "small-q4.gguf", "not there", sample_artefact().size),
+        DeployStep("serving", "write generation 1", "the first one"),
+        DeployStep("serving", "activate generation 1", f"listen on {PORTS}; start chat, code, {PORTS}"),
     )
     assert done.interrupted == ()
-    assert done.fetched_bytes == SOURCE.size + artefact().size
+    assert done.fetched_bytes == SOURCE.size + sample_artefact().size
 
 
 PORTS = "port 8020, port 8021"
-LOADING = process(AIM.units[0].unit_state, state="activating", sub="start-post")
-STRAY = process(AIM.units[0].unit_state)
-RIGHT = {unit_state.unit: process(unit_state) for unit_state in AIM.unit_states}
-BEFORE = wanted(two(instance("chat", context=8192), instance("code", port=8021)))
+LOADING = running_process(AIM.units[0].unit_state, state="activating", sub="start-post")
+STRAY = running_process(AIM.units[0].unit_state)
+RIGHT = {unit_state.unit: running_process(unit_state) for unit_state in AIM.unit_states}
+BEFORE = target_generation(two_instance_rig(sample_instance("chat", context=8192), sample_instance("code", port=8021)))
 OLD = "/opt/rigwright/engines/plain-0.9-ba9876543210"
 HOSTS: dict[str, tuple[dict[str, Any], list[tuple[str, str]], tuple[str, ...]]] = {
     "another rig": (
-        {"generations": (kept(1),), "loaded": "x"},
+        {"generations": (host_generation(1),), "loaded": "x"},
         [
             ("write generation 2", "generation 1 differs"),
             ("activate generation 2", "systemd must load it"),
@@ -98,20 +111,23 @@ HOSTS: dict[str, tuple[dict[str, Any], list[tuple[str, str]], tuple[str, ...]]] 
     ),
     "started from another generation": (
         {
-            "processes": {**RIGHT, CHAT: process(BEFORE.units[0].unit_state)},
-            "generations": (kept(1, unit_states=BEFORE.unit_states), kept(2, AIM.digest, unit_states=AIM.unit_states)),
+            "processes": {**RIGHT, CHAT: running_process(BEFORE.units[0].unit_state)},
+            "generations": (
+                host_generation(1, unit_states=BEFORE.unit_states),
+                host_generation(2, AIM.digest, unit_states=AIM.unit_states),
+            ),
             "current": 2,
         },
         [("activate generation 2", "start chat")],
         (CHAT,),
     ),
     "started from what nobody knows": (
-        {"processes": {**RIGHT, CHAT: process(AIM.units[0].unit_state, started_from="x")}},
+        {"processes": {**RIGHT, CHAT: running_process(AIM.units[0].unit_state, started_from="x")}},
         [("activate generation 1", "stop chat; start chat")],
         (CHAT,),
     ),
     "weights replaced on disk": (
-        {"processes": {**RIGHT, CHAT: process(AIM.units[0].unit_state, weights_current=False)}},
+        {"processes": {**RIGHT, CHAT: running_process(AIM.units[0].unit_state, weights_current=False)}},
         [("activate generation 1", "start chat")],
         (CHAT,),
     ),
@@ -122,7 +138,7 @@ HOSTS: dict[str, tuple[dict[str, Any], list[tuple[str, str]], tuple[str, ...]]] 
     ),
     "one that failed and is not declared": (
         {
-            "links": converged(AIM).links | {"rigwright-old.service": "/etc/rigwright/current/units/x"},
+            "links": converged_state(AIM).links | {"rigwright-old.service": "/etc/rigwright/current/units/x"},
             "processes": {**RIGHT, "rigwright-old.service": replace(STRAY, state="failed", running=False)},
         },
         [("end old", "no longer declared"), ("activate generation 1", "without old")],
@@ -130,8 +146,11 @@ HOSTS: dict[str, tuple[dict[str, Any], list[tuple[str, str]], tuple[str, ...]]] 
     ),
     "a port that is not declared": (
         {
-            "sockets": {**converged(AIM).sockets, "rigwright_listener-8099.socket": frozenset({"127.0.0.1:8099"})},
-            "links": converged(AIM).links
+            "sockets": {
+                **converged_state(AIM).sockets,
+                "rigwright_listener-8099.socket": frozenset({"127.0.0.1:8099"}),
+            },
+            "links": converged_state(AIM).links
             | {f"rigwright_listener-8099.{kind}": "/etc/rigwright/current/units/x" for kind in ("service", "socket")},
         },
         [("end port 8099", "no longer declared"), ("activate generation 1", "without port 8099")],
@@ -143,15 +162,22 @@ HOSTS: dict[str, tuple[dict[str, Any], list[tuple[str, str]], tuple[str, ...]]] 
         (),
     ),
     "down": (
-        {"processes": RIGHT | {u.name: process(u.unit_state, state="failed", running=False) for u in AIM.units}},
+        {
+            "processes": RIGHT
+            | {u.name: running_process(u.unit_state, state="failed", running=False) for u in AIM.units}
+        },
         [("activate generation 1", "start chat, code")],
         (),
     ),
     "left over": (
         {
-            "generations": (kept(1, "", OLD), *(kept(number) for number in range(2, 6)), kept(6, AIM.digest)),
+            "generations": (
+                host_generation(1, "", OLD),
+                *(host_generation(number) for number in range(2, 6)),
+                host_generation(6, AIM.digest),
+            ),
             "current": 6,
-            "folders": converged(AIM).folders | {OLD},
+            "folders": converged_state(AIM).folders | {OLD},
         },
         [(f"remove generation 1, {OLD}", "5 generations are kept")],
         (),
@@ -162,7 +188,7 @@ HOSTS: dict[str, tuple[dict[str, Any], list[tuple[str, str]], tuple[str, ...]]] 
 @pytest.mark.parametrize("host", HOSTS)
 def test_what_a_host_serves_decides_what_will_be_done_and_who_notices(host: str) -> None:
     changes, steps, interrupted = HOSTS[host]
-    done = made(converged(AIM, **changes))
+    done = plan_for(converged_state(AIM, **changes))
     assert [(step.what, step.why) for step in done.steps] == steps
     assert {step.role for step in done.steps} == {"serving"}
     assert done.interrupted == interrupted
@@ -177,59 +203,59 @@ def test_what_a_host_serves_decides_what_will_be_done_and_who_notices(host: str)
     ],
 )
 def test_of_a_weight_only_what_is_missing_is_fetched(there: dict[str, int], why: str, fetched: int) -> None:
-    (step,) = made(host=ready(weight_bytes=MappingProxyType(there))).steps
+    (step,) = plan_for(host=ready(weight_bytes=MappingProxyType(there))).steps
     assert (step.what, step.why, step.fetched_bytes) == ("small-q4.gguf", why, fetched)
 
 
 def test_an_engine_for_cards_says_which() -> None:
-    cards = (card("7.5"), card("8.6"))
-    one = rig(instance("chat", cards=(0, 1)), cards=cards)
-    (made_of,) = desired(one, ready()).installations.values()
-    steps = plan(desired(one, ready()), converged(AIM)).steps
+    cards = (sample_card("7.5"), sample_card("8.6"))
+    one = sample_rig(sample_instance("chat", cards=(0, 1)), cards=cards)
+    (made_of,) = build_target_state(one, ready()).installations.values()
+    steps = plan_deploy(build_target_state(one, ready()), converged_state(AIM)).steps
     (step,) = [step for step in steps if step.role == "engines"]
     assert step.what == "compile engine-source 1.0 for cards sm 75-real;86-real"
     assert step.why == f"no build of these inputs ({made_of.digest}) exists"
 
 
 def test_an_engine_whose_modes_were_changed_is_not_compiled_again() -> None:
-    (step,) = made(host=ready(unfit_engines=frozenset({BUILD.folder, "another"}))).steps
+    (step,) = plan_for(host=ready(unfit_engines=frozenset({BUILD.folder, "another"}))).steps
     assert (step.role, step.what, step.fetched_bytes) == ("engines", f"owner and modes of {BUILD.folder}", 0)
 
 
 def test_a_rig_without_instances_stops_what_runs_and_fetches_nothing() -> None:
-    done = made(one=rig())
-    assert Step("serving", f"end chat, code, {PORTS}", "no longer declared") in done.steps
+    done = plan_for(one=sample_rig())
+    assert DeployStep("serving", f"end chat, code, {PORTS}", "no longer declared") in done.steps
     assert f"without chat, code, {PORTS}" in (done.steps[-1].why, done.steps[-2].why)
     assert done.interrupted == (CHAT, CODE)
     assert done.fetched_bytes == 0
 
 
 PACKAGE = "/srv/models/_packages/0123456789abcdef/numpy-1.26.4-cp310-linux_x86_64.whl"
-LEFT: dict[str, tuple[Rig, HostFacts, Step]] = {
+LEFT: dict[str, tuple[Rig, HostFacts, DeployStep]] = {
     "certificates": (
         RIG,
         ready(undeclared=frozenset({"/etc/rigwright/ca.pem"})),
-        Step("network", "remove CA certificates", "no longer declared"),
+        DeployStep("network", "remove CA certificates", "no longer declared"),
     ),
     "a gateway's log": (
         RIG,
         ready(undeclared=frozenset({"/etc/logrotate.d/rigwright_gateway"})),
-        Step("serving", "remove the gateway's log rotation", "no longer declared"),
+        DeployStep("serving", "remove the gateway's log rotation", "no longer declared"),
     ),
     "settings of cards": (
         RIG,
         ready(undeclared=frozenset({"/etc/sysctl.d/60-rigwright.conf"}), settings_ours=True),
-        Step("nvidia_cards", "remove settings of cards and kernel", "no longer declared"),
+        DeployStep("nvidia_cards", "remove settings of cards and kernel", "no longer declared"),
     ),
     "no weights": (
-        rig(),
+        sample_rig(),
         ready(undeclared=frozenset({"/etc/systemd/system/rigwright_rehash.timer"})),
-        Step("weights", "stop hashing weights again", "no model is declared any more"),
+        DeployStep("weights", "stop hashing weights again", "no model is declared any more"),
     ),
     "packages": (
         RIG,
-        ready(weight_bytes=MappingProxyType({WEIGHT: artefact().size, PACKAGE: 4096})),
-        Step(
+        ready(weight_bytes=MappingProxyType({WEIGHT: sample_artefact().size, PACKAGE: 4096})),
+        DeployStep(
             *("engines", "remove 1 downloaded package"),
             "all that is made of them is whole, or no longer declared",
         ),
@@ -237,7 +263,7 @@ LEFT: dict[str, tuple[Rig, HostFacts, Step]] = {
     "a cut line": (
         RIG,
         ready(ledger_whole=False),
-        Step("base", "end the last line of /var/lib/rigwright/owned", "it was cut off"),
+        DeployStep("base", "end the last line of /var/lib/rigwright/owned", "it was cut off"),
     ),
 }
 
@@ -245,40 +271,40 @@ LEFT: dict[str, tuple[Rig, HostFacts, Step]] = {
 @pytest.mark.parametrize("left", LEFT)
 def test_what_is_taken_off_for_it_is_not_declared_any_more_has_a_row(left: str) -> None:
     one, host, step = LEFT[left]
-    assert step in made(converged(wanted(one)), host, one).steps
-    assert step not in made(converged(wanted(one)), ready(), one).steps
+    assert step in plan_for(converged_state(target_generation(one)), host, one).steps
+    assert step not in plan_for(converged_state(target_generation(one)), ready(), one).steps
 
 
 def test_nothing_that_is_declared_is_asked_for_as_left_over() -> None:
     whole = replace(RIG, ca_certificates="x")
-    asked_for = {path for one in undeclared(whole) for path in one.paths}
+    asked_for = {path for one in list_orphans(whole) for path in one.paths}
     assert authority_path(whole) not in asked_for
     assert not {path for path in asked_for if "rehash" in path}
     assert {"/etc/logrotate.d/rigwright_gateway", "/etc/sysctl.d/60-rigwright.conf"} < asked_for
 
 
 def test_tools_of_another_lock_are_installed_anew() -> None:
-    other = tools(RIG, facts())
+    other = host_tools(RIG, sample_facts())
     assert other.folder != TOOLS.folder
-    assert made(tools=other).steps[0] == Step("tools", "host tools", f"{other.folder} is missing")
+    assert plan_for(tools=other).steps[0] == DeployStep("tools", "host tools", f"{other.folder} is missing")
 
 
 def test_with_a_bundle_the_plan_says_where_things_come_from() -> None:
     bundle = Bundle(Path("/home/ops/bundle"), ("debian-12",), ())
     bundled = replace(RIG, bundle=bundle, bundle_folder="/home/ops/bundle")
-    found = made(host=ready(missing_packages=("curl",)), one=bundled)
+    found = plan_for(host=ready(missing_packages=("curl",)), one=bundled)
     assert found.bundle_folder == "/home/ops/bundle"
     assert found.steps[0].why == "not installed; in the bundle"
 
 
 DRIVERS: dict[str, tuple[Any, dict[str, Any], list[tuple[str, str]]]] = {
     "none": (
-        host(kernel_modules=((KERNEL, ""),)),
+        driverless_host(kernel_modules=((KERNEL, ""),)),
         {},
         [(f"install driver 580 {FROM_UBUNTU}", "installed: none")],
     ),
     "an old one that runs": (
-        host(**installed("Debian", "535.1.1-1", "libcuda1"), module="535.1.1"),
+        driverless_host(**installed_facts("Debian", "535.1.1-1", "libcuda1"), module="535.1.1"),
         {"reboot": True},
         [
             (f"install driver 580 {FROM_UBUNTU}", "installed: 535.1.1 with proprietary modules from Debian"),
@@ -329,27 +355,29 @@ DRIVERS: dict[str, tuple[Any, dict[str, Any], list[tuple[str, str]]]] = {
 def test_what_a_managed_driver_lacks_is_a_step_and_a_reboot_interrupts_everything(there: str) -> None:
     facts, keys, steps = DRIVERS[there]
     one = replace(
-        RIG, cards=(C3090,), driver=Driver.model_construct(**Driver().model_dump() | {"managed": True} | keys)
+        RIG, cards=(C3090,), driver=DriverEntry.model_construct(**DriverEntry().model_dump() | {"managed": True} | keys)
     )
-    done = made(one=one, generation=AIM, driver=(facts, plan_of(one, facts)))
+    done = plan_for(one=one, generation=AIM, driver=(facts, plan_of(one, facts)))
     assert [(step.what, step.why) for step in done.steps if step.role == "nvidia_driver"] == steps
     assert done.interrupted == ((CHAT, CODE) if "reboot" in dict(steps) else ())
 
 
 def test_a_driver_that_is_not_managed_any_more_is_let_go() -> None:
-    (step,) = made(host=ready(driver_ours=True)).steps
+    (step,) = plan_for(host=ready(driver_ours=True)).steps
     assert (step.role, step.what) == ("nvidia_driver", "stop managing the driver")
 
 
 def test_a_plans_steps_come_in_the_order_of_the_deploys_roles() -> None:
     order = [stage.role for stage in STAGES]
-    done = made(Served(), facts(missing_packages=("curl",), driver_ours=True))
+    done = plan_for(ObservedServing(), sample_facts(missing_packages=("curl",), driver_ours=True))
     positions = [order.index(step.role) for step in done.steps]
     assert positions == sorted(positions)
     assert len(set(positions)) > 4
 
 
 def test_every_step_is_of_a_stage_that_applies() -> None:
-    applying = {stage.role for stage in stages(asked())}
+    applying = {stage.role for stage in applicable_stages(target_state())}
     assert {"nvidia_driver", "cuda_toolkit", "sharing"}.isdisjoint(applying)
-    assert {stage.role for stage in stages(asked(ready(driver_ours=True)))} == applying | {"nvidia_driver"}
+    assert {stage.role for stage in applicable_stages(target_state(ready(driver_ours=True)))} == applying | {
+        "nvidia_driver"
+    }

@@ -9,44 +9,51 @@ from typing import Any
 
 import pytest
 
-from rigwright.envs.env import plan
-from rigwright.envs.told import wanted
-from rigwright.model.rig import DeclaredEnv
+from rigwright.envs.environment import render_install_plan
+from rigwright.envs.installed_packages import locked_packages
+from rigwright.model.rig import EnvSpec
 from rigwright.plugins.keys import PluginKeys
 from rigwright.plugins.plugin import Plugin
 from rigwright.supply.inputs import Input
-from rigwright.supply.lock import text
-from tests.plugins import COMMANDS, MODULE, NAME
-from tests.unit.env_samples import conda, declared, made
-from tests.unit.plugin_samples import KEYS, row
-from tests.unit.samples import Box, rig, wheel
+from rigwright.supply.lock import render_lock
+from tests.sample_plugins import COMMANDS, MODULE, NAME
+from tests.unit.env_samples import conda_row, declared_env, env_installation
+from tests.unit.plugin_samples import KEYS, plugin_row
+from tests.unit.samples import OperatorFolder, sample_rig, sample_wheel
 
 
-def plugged(version: str = "1.0", **changes: object) -> DeclaredEnv:
-    return replace(declared(), plugins=(Plugin("louder", PluginKeys(**KEYS), row(version, **changes)),))
+def env_with_plugin(version: str = "1.0", **changes: object) -> EnvSpec:
+    return replace(declared_env(), plugins=(Plugin("louder", PluginKeys(**KEYS), plugin_row(version, **changes)),))
 
 
 def test_an_environment_with_one_is_another_and_so_is_one_of_another_version() -> None:
-    older, newer = made(env=plugged()), made(env=plugged("1.1", sha256="f" * 64))
-    assert len({made().folder, older.folder, newer.folder}) == 3
-    assert made(env=plugged()).digest == older.digest
-    assert made(env=plugged(sources=["elsewhere:louder.zip"])).digest == older.digest
+    older, newer = (
+        env_installation(env=env_with_plugin()),
+        env_installation(env=env_with_plugin("1.1", sha256="f" * 64)),
+    )
+    assert len({env_installation().folder, older.folder, newer.folder}) == 3
+    assert env_installation(env=env_with_plugin()).digest == older.digest
+    assert env_installation(env=env_with_plugin(sources=["elsewhere:louder.zip"])).digest == older.digest
 
 
 def test_it_is_a_distribution_more_and_its_modules_are_tried() -> None:
-    one = made(env=plugged())
-    assert wanted(one) - wanted(made()) == {f"{NAME}==1.0"}
+    one = env_installation(env=env_with_plugin())
+    assert locked_packages(one) - locked_packages(env_installation()) == {f"{NAME}==1.0"}
     assert one.imports == ("demo", MODULE)
-    assert row() in one.artefacts
-    assert row() in rig(envs=(plugged(),)).artefacts
+    assert plugin_row() in one.artefacts
+    assert plugin_row() in sample_rig(envs=(env_with_plugin(),)).artefacts
 
 
 def test_the_plan_says_which() -> None:
-    assert made(env=plugged()).what.endswith(f"with the plugin louder 1.0 (louder-v1.0.zip, SHA-256 {'e' * 12})")
+    assert env_installation(env=env_with_plugin()).what.endswith(
+        f"with the plugin louder 1.0 (louder-v1.0.zip, SHA-256 {'e' * 12})"
+    )
 
 
 def test_what_takes_it_out_reads_where_it_lies_and_what_it_may_bring() -> None:
-    (one,) = json.loads(plan(rig(), made(env=plugged()), "/opt/x/engines/env"))["plugins"]
+    (one,) = json.loads(
+        render_install_plan(sample_rig(), env_installation(env=env_with_plugin()), "/opt/x/engines/env")
+    )["plugins"]
     assert one == {
         "name": NAME,
         "version": "1.0",
@@ -60,7 +67,7 @@ def toml(values: dict[str, Any]) -> str:
     return "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
 
 
-def refused(
+def plugin_problems(
     folder: Path, plugins: list[str], code: tuple[str, ...] | None = None, other: str = "", **changes: object
 ) -> list[str]:
     """What is said of an environment of a rig that names plugins, of which there is one.
@@ -72,15 +79,20 @@ def refused(
         other: Which of its files are for other cards alone.
         changes: Keys of the plugin.
     """
-    box = Box(folder)
-    python, package = conda(), wheel("demo", version="2.0", group="pk")
-    rows = [python, package, row().model_copy(update={"machine_code": code}), wheel("uv", group="installers")]
-    box.write("locks/env.lock.toml", text(rows, "a test").replace("# Written by", "# By"))
+    box = OperatorFolder(folder)
+    python, package = conda_row(), sample_wheel("demo", version="2.0", group="pk")
+    rows = [
+        python,
+        package,
+        plugin_row().model_copy(update={"machine_code": code}),
+        sample_wheel("uv", group="installers"),
+    ]
+    box.write("locks/env.lock.toml", render_lock(rows, "a test").replace("# Written by", "# By"))
     env = {"python": "py", "packages": "pk", "distribution": "demo", "imports": ["demo"], "plugins": plugins}
     tables = f"[envs.env]\n{toml(env)}[plugins.louder]\n{toml(KEYS | changes)}[plugins.again]\n{toml(KEYS)}"
     own = {"kind": "plugin", "version": "1.0", "sources": ["office:louder-v1.0.zip"], "for_other_cards": [other]}
     box.write("catalog/env.toml", tables + (f"[inputs.louder]\n{toml(own)}" if other else ""))
-    return [one.partition("box.envs[0]: env: ")[2] or one for one in box.refusal(envs=["env"])]
+    return [one.partition("box.envs[0]: env: ")[2] or one for one in box.refusal_lines(envs=["env"])]
 
 
 @pytest.mark.parametrize(
@@ -102,20 +114,20 @@ def refused(
 def test_what_is_wrong_with_one_is_said_before_a_host_is_touched(
     tmp_path: Path, plugins: list[str], changes: dict[str, object], said: str
 ) -> None:
-    found = refused(tmp_path, plugins, **changes)
+    found = plugin_problems(tmp_path, plugins, **changes)
     assert any(said in line for line in found), found
 
 
 def test_one_that_fits_is_not_refused(tmp_path: Path) -> None:
-    assert not [line for line in refused(tmp_path, ["louder"]) if "plugin" in line]
+    assert not [line for line in plugin_problems(tmp_path, ["louder"]) if "plugin" in line]
 
 
 def test_one_without_code_for_the_rigs_card_is_refused(tmp_path: Path) -> None:
     code = ("louder_plugin/a.so sm_80 compute_80", "louder_plugin/b.so sm_75 compute_75")
-    (line,) = [one for one in refused(tmp_path / "one", ["louder"], code) if "has code for" in one]
+    (line,) = [one for one in plugin_problems(tmp_path / "one", ["louder"], code) if "has code for" in one]
     said = "louder_plugin/a.so of louder 1.0 has code for sm_80, compute_80, but none for compute capability 7.5"
     assert line == said
-    found = refused(tmp_path / "two", ["louder"], code, "*/a.so")
+    found = plugin_problems(tmp_path / "two", ["louder"], code, "*/a.so")
     assert not [one for one in found if "has code for" in one or "for_other_cards" in one]
 
 

@@ -9,34 +9,45 @@ from typing import Any
 
 import pytest
 
-from rigwright.engines.llama_cpp.build import Build, build
-from rigwright.host.basics import Listener
+from rigwright.engines.llama_cpp.build import Build, plan_build
+from rigwright.host.basics import ListeningSocket
 from rigwright.host.systems import SUPPORTED
-from rigwright.model.facts import Account, HostFacts
+from rigwright.model.facts import HostAccount, HostFacts
 from rigwright.model.gateway.entry import Gateway, ListenerEntry
 from rigwright.model.rig import Rig
-from rigwright.plan.preflight import refusals, warnings
+from rigwright.plan.preflight import find_refusals, find_warnings
 from rigwright.supply.bundle import Bundle
-from tests.unit.samples import GIB, NOW, artefact, card, engine, facts, instance, parts, plan, rig
-from tests.unit.states import comes_to
+from tests.unit.host_states import rig_target_state
+from tests.unit.samples import (
+    GIB,
+    NOW,
+    sample_artefact,
+    sample_build,
+    sample_card,
+    sample_engine,
+    sample_facts,
+    sample_instance,
+    sample_parts,
+    sample_rig,
+)
 
-AMPERE = card("8.6", "10de:2204", "NVIDIA GeForce RTX 3090")
-TURING = card("7.5", "10de:1e07", "NVIDIA GeForce RTX 2080 Ti")
+AMPERE = sample_card("8.6", "10de:2204", "NVIDIA GeForce RTX 3090")
+TURING = sample_card("7.5", "10de:1e07", "NVIDIA GeForce RTX 2080 Ti")
 OURS = "rigwright-chat:x:999:999::/nonexistent:/usr/sbin/nologin"
-FOREIGN = Account("rigwright-chat:x:1000:1000::/home/rigwright:/bin/bash", ours=False)
+FOREIGN = HostAccount("rigwright-chat:x:1000:1000::/home/rigwright:/bin/bash", ours=False)
 MOVED = OURS.replace("/nonexistent", "/srv/x")
 PRESENT = (("0000:01:00.0", "10de:2204"), ("0000:02:00.0", "10de:1e07"))
 
 
 def box() -> Rig:
-    return rig(instance("chat", cards=(0, 1)), cards=(AMPERE, TURING), cuda_root="/opt/cuda")
+    return sample_rig(sample_instance("chat", cards=(0, 1)), cards=(AMPERE, TURING), cuda_root="/opt/cuda")
 
 
-CUDA = build(box(), "plain", engine(), facts())
+CUDA = plan_build(box(), "plain", sample_engine(), sample_facts())
 
 
 def good(**changes: object) -> HostFacts:
-    return facts(**{"pci_cards": PRESENT} | changes)
+    return sample_facts(**{"pci_cards": PRESENT} | changes)
 
 
 def space(**free_gib: float) -> MappingProxyType[str, int]:
@@ -44,24 +55,24 @@ def space(**free_gib: float) -> MappingProxyType[str, int]:
     return MappingProxyType({path: int(free_gib.get(name, 50) * GIB) for name, path in names.items()})
 
 
-def there(mib: int) -> dict[str, int]:
+def fetched_so_far(mib: int) -> dict[str, int]:
     """So much of the weights, and the source that the engine is built from."""
     (source,) = CUDA.artefacts
     path = f"/srv/models/{source.package_path}"
-    return {box().weight_path(artefact()): mib << 20, path: source.size}
+    return {box().weight_path(sample_artefact()): mib << 20, path: source.size}
 
 
 @pytest.mark.parametrize(("clock", "said"), [(-601, "behind"), (601, "ahead of"), (-599, ""), (599, "")])
 def test_a_clock_that_is_wrong_by_more_than_ten_minutes_is_refused(clock: int, said: str) -> None:
-    reasons = refusals(comes_to(box(), good(clock=NOW + clock), CUDA), NOW)
+    reasons = find_refusals(rig_target_state(box(), good(clock=NOW + clock), CUDA), NOW)
     assert [said in reason for reason in reasons] == ([True] if said else [])
 
 
 @pytest.mark.parametrize("system", sorted(SUPPORTED))
 def test_nothing_stands_in_the_way_on_a_good_host(system: tuple[str, str]) -> None:
     host = good(os_id=system[0], os_version=system[1])
-    assert refusals(comes_to(box(), host, CUDA), NOW) == []
-    assert warnings(rig(), host) == []
+    assert find_refusals(rig_target_state(box(), host, CUDA), NOW) == []
+    assert find_warnings(sample_rig(), host) == []
 
 
 REFUSED: list[tuple[dict[str, Any], list[str]]] = [
@@ -84,7 +95,7 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
         ["the group rigwright-chat exists, not managed by Rigwright", "another service_user"],
     ),
     (
-        {"users": (Account(MOVED, True, ("sh (pid 7)", "llama-server (pid 8, a.service)")),)},
+        {"users": (HostAccount(MOVED, True, ("sh (pid 7)", "llama-server (pid 8, a.service)")),)},
         ["the home of the user rigwright-chat is /srv/x", "sh (pid 7), llama-server (pid 8, a.service)", "stop them"],
     ),
     ({"foreign_roots": (("/srv/models", "ops", 0o755),)}, ["/srv/models is ops's with mode 755", "in roots"]),
@@ -99,9 +110,15 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"kernel": "6.6.0-22621-Microsoft"}, ["Windows Subsystem for Linux"]),
     ({"linked_roots": ("/srv/models",)}, ["/srv/models is a symbolic link"]),
     ({"cuda_version": ""}, ["no CUDA toolkit at /opt/cuda", "plain", "cuda_root"]),
-    ({"listeners": (Listener(8020, "nginx", "nginx.service"),)}, ["port 8020 of instance chat", "nginx.service"]),
-    ({"listeners": (Listener(8020, "python3", ""),)}, ["port 8020 of instance chat", "in use by python3:"]),
-    ({"listeners": (Listener(8020, "systemd", "cups.service"),)}, ["port 8020 of instance chat", "cups.service"]),
+    (
+        {"listeners": (ListeningSocket(8020, "nginx", "nginx.service"),)},
+        ["port 8020 of instance chat", "nginx.service"],
+    ),
+    ({"listeners": (ListeningSocket(8020, "python3", ""),)}, ["port 8020 of instance chat", "in use by python3:"]),
+    (
+        {"listeners": (ListeningSocket(8020, "systemd", "cups.service"),)},
+        ["port 8020 of instance chat", "cups.service"],
+    ),
     ({"disk_free_kib": space(models=0.5)}, ["/srv/models has 0.5 GiB free", "1.0 GiB are required"]),
     ({"disk_free_kib": space(state=6.5)}, ["/var/lib/rigwright has 6.5 GiB free", "7.0 GiB are required"]),
 ]
@@ -109,7 +126,7 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
 
 @pytest.mark.parametrize(("changes", "essence"), REFUSED, ids=lambda value: "+".join(value))
 def test_each_thing_in_the_way_is_refused_alone(changes: dict[str, Any], essence: list[str]) -> None:
-    reasons = refusals(comes_to(box(), good(**changes), CUDA), NOW)
+    reasons = find_refusals(rig_target_state(box(), good(**changes), CUDA), NOW)
     if changes.get("pci_cards") == ():
         reasons = [reason for reason in reasons if "2080 Ti" not in reason]
     (reason,) = reasons
@@ -117,9 +134,14 @@ def test_each_thing_in_the_way_is_refused_alone(changes: dict[str, Any], essence
 
 
 def test_each_user_that_is_in_the_way_is_told() -> None:
-    made = rig(*(instance(name, port=8020 + at) for at, name in enumerate(("chat", "code", "more"))))
-    moved = Account(MOVED.replace("chat", "code"), True, ("sh (pid 7)",))
-    found = refusals(comes_to(made, facts(users=(FOREIGN, moved), foreign_groups=("rigwright-more",)), plan()), NOW)
+    made = sample_rig(*(sample_instance(name, port=8020 + at) for at, name in enumerate(("chat", "code", "more"))))
+    moved = HostAccount(MOVED.replace("chat", "code"), True, ("sh (pid 7)",))
+    found = find_refusals(
+        rig_target_state(
+            made, sample_facts(users=(FOREIGN, moved), foreign_groups=("rigwright-more",)), sample_build()
+        ),
+        NOW,
+    )
     begins = (
         "the user rigwright-chat exists",
         "the group rigwright-more exists",
@@ -129,7 +151,7 @@ def test_each_user_that_is_in_the_way_is_told() -> None:
 
 
 def test_everything_in_the_way_is_told_at_once() -> None:
-    host = facts(
+    host = sample_facts(
         os_version="11",
         architecture="aarch64",
         systemd=0,
@@ -137,10 +159,10 @@ def test_everything_in_the_way_is_told_at_once() -> None:
         memory_kib=0,
         cuda_version="",
         users=(FOREIGN,),
-        listeners=(Listener(8020, "nginx", ""),),
+        listeners=(ListeningSocket(8020, "nginx", ""),),
         disk_free_kib=space(models=0, state=0),
     )
-    reasons = refusals(comes_to(box(), host, CUDA), NOW)
+    reasons = find_refusals(rig_target_state(box(), host, CUDA), NOW)
     begins = [
         "debian 11",
         "the CPU architecture",
@@ -160,35 +182,35 @@ def test_everything_in_the_way_is_told_at_once() -> None:
 @pytest.mark.parametrize(
     ("changes", "builds"),
     [
-        ({"cuda_version": ""}, [plan()]),
+        ({"cuda_version": ""}, [sample_build()]),
         ({"disk_free_kib": space(state=1.5), "built_engines": frozenset({CUDA.folder})}, [CUDA]),
         ({"disk_free_kib": space(state=1.5), "started_builds": frozenset({CUDA.folder})}, [CUDA]),
-        ({"disk_free_kib": space(models=0), "weight_bytes": there(2)}, [CUDA]),
-        ({"disk_free_kib": space(models=0), "weight_bytes": there(9)}, [CUDA]),
-        ({"users": (Account(OURS, True),)}, [CUDA]),
-        ({"users": (Account(OURS, True, ("sh (pid 7)",)),)}, [CUDA]),
-        ({"users": (Account(MOVED, True),)}, [CUDA]),
+        ({"disk_free_kib": space(models=0), "weight_bytes": fetched_so_far(2)}, [CUDA]),
+        ({"disk_free_kib": space(models=0), "weight_bytes": fetched_so_far(9)}, [CUDA]),
+        ({"users": (HostAccount(OURS, True),)}, [CUDA]),
+        ({"users": (HostAccount(OURS, True, ("sh (pid 7)",)),)}, [CUDA]),
+        ({"users": (HostAccount(MOVED, True),)}, [CUDA]),
         # of another instance, that was; those of the generations that are kept
-        ({"users": (Account(MOVED.replace("chat", "gone"), True, ("sh (pid 7)",)),)}, [CUDA]),
-        ({"users": (Account(FOREIGN.passwd.replace("chat", "gone"), False),)}, [CUDA]),
+        ({"users": (HostAccount(MOVED.replace("chat", "gone"), True, ("sh (pid 7)",)),)}, [CUDA]),
+        ({"users": (HostAccount(FOREIGN.passwd.replace("chat", "gone"), False),)}, [CUDA]),
         ({"foreign_groups": ("rigwright-gone",)}, [CUDA]),
         ({"foreign_roots": (("/srv/models", "root", 0o755),)}, [CUDA]),
-        ({"cuda_version": ""}, [plan(options={"GGML_CUDA": "ON"})]),
+        ({"cuda_version": ""}, [sample_build(options={"GGML_CUDA": "ON"})]),
         ({"disk_free_kib": space(software=0)}, [CUDA]),
-        ({"listeners": (Listener(8020, "llama-server", "rigwright-chat.service"),)}, [CUDA]),
-        ({"listeners": (Listener(8020, "systemd", "rigwright_listener-8020.service"),)}, [CUDA]),
-        ({"listeners": (Listener(8020, "llama-server", "rigwright-old.service"),)}, [CUDA]),
+        ({"listeners": (ListeningSocket(8020, "llama-server", "rigwright-chat.service"),)}, [CUDA]),
+        ({"listeners": (ListeningSocket(8020, "systemd", "rigwright_listener-8020.service"),)}, [CUDA]),
+        ({"listeners": (ListeningSocket(8020, "llama-server", "rigwright-old.service"),)}, [CUDA]),
         # systemd holds the port already: whoever has it on another address, as every local user can, is in nobody's way
         (
             {
                 "listeners": (
-                    Listener(8020, "python3", "user@1000.service"),
-                    Listener(8020, "systemd", "rigwright_listener-8020.service"),
+                    ListeningSocket(8020, "python3", "user@1000.service"),
+                    ListeningSocket(8020, "systemd", "rigwright_listener-8020.service"),
                 )
             },
             [CUDA],
         ),
-        ({"listeners": (Listener(22, "sshd", "ssh.service"),)}, [CUDA]),
+        ({"listeners": (ListeningSocket(22, "sshd", "ssh.service"),)}, [CUDA]),
         ({"pci_cards": (*PRESENT, ("0000:03:00.0", "10de:2b85"))}, [CUDA]),
         ({"memory_kib": 2 * GIB}, [CUDA]),
         ({"systemd": 247}, [CUDA]),
@@ -196,7 +218,7 @@ def test_everything_in_the_way_is_told_at_once() -> None:
     ids=lambda value: "+".join(value) if isinstance(value, dict) else "",
 )
 def test_what_does_not_matter_is_not_refused(changes: dict[str, Any], builds: list[Build]) -> None:
-    assert refusals(comes_to(box(), good(**changes), *builds), NOW) == []
+    assert find_refusals(rig_target_state(box(), good(**changes), *builds), NOW) == []
 
 
 @pytest.mark.parametrize(
@@ -217,79 +239,92 @@ def test_each_declared_card_must_be_at_its_place_on_the_bus(
     declared: tuple[Any, ...], present: list[str], refused: int
 ) -> None:
     bus = tuple((f"0000:0{slot}:00.0", pci_id) for slot, pci_id in enumerate(present, 1))
-    assert len(refusals(comes_to(rig(cards=declared), facts(pci_cards=bus)), NOW)) == refused
+    assert len(find_refusals(rig_target_state(sample_rig(cards=declared), sample_facts(pci_cards=bus)), NOW)) == refused
 
 
 def test_a_card_is_known_by_any_of_its_ids() -> None:
-    either = card("7.5", "10de:1e04").model_copy(update={"pci_ids": ("10de:1e04", "10de:1e07")})
+    either = sample_card("7.5", "10de:1e04").model_copy(update={"pci_ids": ("10de:1e04", "10de:1e07")})
     for pci_id in either.pci_ids:
-        assert refusals(comes_to(rig(cards=(either,)), facts(pci_cards=(("0000:01:00.0", pci_id),))), NOW) == []
+        assert (
+            find_refusals(
+                rig_target_state(sample_rig(cards=(either,)), sample_facts(pci_cards=(("0000:01:00.0", pci_id),))), NOW
+            )
+            == []
+        )
 
 
 def test_the_space_for_all_missing_weights_is_summed() -> None:
-    large = [artefact(name=name, size=10 * GIB * 1024) for name in ("one", "two")]
-    made = rig(instance("a", parts=parts(large[0])), instance("b", parts=parts(large[1]), port=8021))
-    host = facts(disk_free_kib=space(models=20.5))
-    (reason,) = refusals(comes_to(made, host), NOW)
+    large = [sample_artefact(name=name, size=10 * GIB * 1024) for name in ("one", "two")]
+    made = sample_rig(
+        sample_instance("a", parts=sample_parts(large[0])),
+        sample_instance("b", parts=sample_parts(large[1]), port=8021),
+    )
+    host = sample_facts(disk_free_kib=space(models=20.5))
+    (reason,) = find_refusals(rig_target_state(made, host), NOW)
     assert "/srv/models has 20.5 GiB free, 21.0 GiB are required" in reason
     there = replace(host, weight_bytes=MappingProxyType({made.weight_path(large[0]): large[0].size}))
-    assert refusals(comes_to(made, there), NOW) == []
+    assert find_refusals(rig_target_state(made, there), NOW) == []
 
 
 def test_a_held_dpkg_lock_is_worth_knowing_and_no_reason_to_refuse() -> None:
     host = good(apt_lock_holder="unattended-upgr")
-    assert refusals(comes_to(box(), host, CUDA), NOW) == []
-    (warning,) = warnings(rig(), host)
+    assert find_refusals(rig_target_state(box(), host, CUDA), NOW) == []
+    (warning,) = find_warnings(sample_rig(), host)
     assert "unattended-upgr" in warning
 
 
 def test_what_is_downloaded_already_needs_no_space_again() -> None:
-    large = artefact(size=10 * GIB * 1024)
-    made = rig(instance(parts=parts(large)))
+    large = sample_artefact(size=10 * GIB * 1024)
+    made = sample_rig(sample_instance(parts=sample_parts(large)))
     for begun_gib, free_gib, refused in ((0, 10.5, 1), (4, 7, 0), (4, 6.5, 1), (10, 0, 0)):
         there = MappingProxyType({made.weight_path(large): begun_gib * GIB * 1024})
-        host = facts(disk_free_kib=space(models=free_gib), weight_bytes=there)
-        assert len(refusals(comes_to(made, host), NOW)) == refused, (begun_gib, free_gib)
+        host = sample_facts(disk_free_kib=space(models=free_gib), weight_bytes=there)
+        assert len(find_refusals(rig_target_state(made, host), NOW)) == refused, (begun_gib, free_gib)
 
 
 def test_a_port_that_is_listened_on_over_both_protocols_is_told_once() -> None:
-    host = good(listeners=(Listener(8020, "nginx", "nginx.service"),) * 2)
-    assert len(refusals(comes_to(box(), host, CUDA), NOW)) == 1
-    other = good(listeners=(Listener(8020, "nginx", "nginx.service"), Listener(8020, "python3", "")))
-    assert len(refusals(comes_to(box(), other, CUDA), NOW)) == 2
+    host = good(listeners=(ListeningSocket(8020, "nginx", "nginx.service"),) * 2)
+    assert len(find_refusals(rig_target_state(box(), host, CUDA), NOW)) == 1
+    other = good(listeners=(ListeningSocket(8020, "nginx", "nginx.service"), ListeningSocket(8020, "python3", "")))
+    assert len(find_refusals(rig_target_state(box(), other, CUDA), NOW)) == 2
 
 
-HELD = Listener(8001, "systemd", "rigwright_gateway-8001.socket", "0.0.0.0", 1)
+HELD = ListeningSocket(8001, "systemd", "rigwright_gateway-8001.socket", "0.0.0.0", 1)
 LAN = "port 8001 of gateway.listeners.lan"
-TWIN = Listener(8001, "python3", "user@1000.service", "::", 812, 1000)
+TWIN = ListeningSocket(8001, "python3", "user@1000.service", "::", 812, 1000)
 
 
 @pytest.mark.parametrize(
     ("address", "listeners", "refused", "warned"),
     [
-        ("0.0.0.0", (Listener(8001, "x", "", "0.0.0.0", 7, 3),), f"{LAN} is in use by x, pid 7 of uid 3:", ""),
-        ("0.0.0.0", (Listener(8001, "x", "", "192.0.2.9"),), f"{LAN} is in use by x:", ""),
-        ("0.0.0.0", (Listener(8001, "x", ""),), f"{LAN} is in use by x:", ""),
-        ("127.0.0.1", (Listener(8001, "x", "", "::ffff:127.0.0.1"),), f"{LAN} is in use by x:", ""),
+        ("0.0.0.0", (ListeningSocket(8001, "x", "", "0.0.0.0", 7, 3),), f"{LAN} is in use by x, pid 7 of uid 3:", ""),
+        ("0.0.0.0", (ListeningSocket(8001, "x", "", "192.0.2.9"),), f"{LAN} is in use by x:", ""),
+        ("0.0.0.0", (ListeningSocket(8001, "x", ""),), f"{LAN} is in use by x:", ""),
+        ("127.0.0.1", (ListeningSocket(8001, "x", "", "::ffff:127.0.0.1"),), f"{LAN} is in use by x:", ""),
         # no address that is needed, nor one at which clients arrive instead
-        ("127.0.0.1", (Listener(8001, "x", "", "192.0.2.9"), Listener(8001, "x", "", "2001:db8::9")), "", ""),
-        ("0.0.0.0", (Listener(8002, "x", "", "::"),), "", ""),
+        (
+            "127.0.0.1",
+            (ListeningSocket(8001, "x", "", "192.0.2.9"), ListeningSocket(8001, "x", "", "2001:db8::9")),
+            "",
+            "",
+        ),
+        ("0.0.0.0", (ListeningSocket(8002, "x", "", "::"),), "", ""),
         # before the gateway has the port, and afterwards, when a user must not keep deploys away
-        ("0.0.0.0", (TWIN,), f"[::]:8001 is in use by {TWIN.holder}, and clients", ""),
+        ("0.0.0.0", (TWIN,), f"[::]:8001 is in use by {TWIN.holder_text}, and clients", ""),
         ("127.0.0.1", (replace(TWIN, address="::1"),), "[::1]:8001 is in use by python3", ""),
         ("192.0.2.7", (replace(TWIN, address="127.0.0.1"),), "127.0.0.1:8001 is in use by python3", ""),
         ("127.0.0.1", (replace(TWIN, address="127.0.1.1"),), "127.0.1.1:8001 is in use by python3", ""),
-        ("0.0.0.0", (HELD, TWIN), "", f"[::]:8001 is in use by {TWIN.holder}: clients"),
+        ("0.0.0.0", (HELD, TWIN), "", f"[::]:8001 is in use by {TWIN.holder_text}: clients"),
     ],
 )
 def test_a_deploy_is_refused_for_addresses_that_it_needs(
-    address: str, listeners: tuple[Listener, ...], refused: str, warned: str
+    address: str, listeners: tuple[ListeningSocket, ...], refused: str, warned: str
 ) -> None:
-    made = rig(instance(), gateway=Gateway(listeners={"lan": ListenerEntry(address=address, port=8001)}))
+    made = sample_rig(sample_instance(), gateway=Gateway(listeners={"lan": ListenerEntry(address=address, port=8001)}))
     host = good(listeners=listeners, addresses=frozenset({"127.0.0.1", "192.0.2.7"}))
-    reasons = refusals(comes_to(made, host), NOW)
+    reasons = find_refusals(rig_target_state(made, host), NOW)
     assert [one[: len(refused)] for one in reasons] == ([refused] if refused else [])
-    notes = [one for one in warnings(made, host) if "8001" in one]
+    notes = [one for one in find_warnings(made, host) if "8001" in one]
     assert [one[: len(warned)] for one in notes] == ([warned] if warned else [])
 
 
@@ -297,14 +332,14 @@ def test_a_deploy_is_refused_for_addresses_that_it_needs(
     ("at", "refused"), [("127.0.0.1", True), ("::1", True), ("0.0.0.0", True), ("::", True), ("192.0.2.9", False)]
 )
 def test_an_instance_needs_both_loopback_addresses(at: str, refused: bool) -> None:
-    host = good(listeners=(Listener(8020, "x", "", at),))
-    assert bool(refusals(comes_to(box(), host, CUDA), NOW)) == refused
+    host = good(listeners=(ListeningSocket(8020, "x", "", at),))
+    assert bool(find_refusals(rig_target_state(box(), host, CUDA), NOW)) == refused
 
 
-def bundled(*systems: str) -> Rig:
+def bundled_rig(*systems: str) -> Rig:
     """A rig with a bundle that has packages of these systems."""
-    large = artefact(size=10 * GIB * 1024)
-    return rig(instance(parts=parts(large)), bundle=Bundle(Path("/home/ops/bundle"), systems, ()))
+    large = sample_artefact(size=10 * GIB * 1024)
+    return sample_rig(sample_instance(parts=sample_parts(large)), bundle=Bundle(Path("/home/ops/bundle"), systems, ()))
 
 
 @pytest.mark.parametrize(
@@ -325,9 +360,9 @@ def bundled(*systems: str) -> Rig:
 def test_a_bundle_has_the_hosts_packages_unless_none_is_missing(
     systems: tuple[str, ...], missing: tuple[str, ...], said: str
 ) -> None:
-    reasons = refusals(comes_to(bundled(*systems), facts(missing_packages=missing)), NOW)
+    reasons = find_refusals(rig_target_state(bundled_rig(*systems), sample_facts(missing_packages=missing)), NOW)
     assert [said in reason for reason in reasons] == ([True] if said else []), reasons
 
 
 def test_a_host_without_a_bundle_may_miss_packages() -> None:
-    assert refusals(comes_to(rig(), facts(missing_packages=("curl",))), NOW) == []
+    assert find_refusals(rig_target_state(sample_rig(), sample_facts(missing_packages=("curl",))), NOW) == []

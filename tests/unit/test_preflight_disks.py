@@ -6,10 +6,10 @@ from types import MappingProxyType
 
 import pytest
 
-from rigwright.plan.preflight import refusals
-from tests.unit.samples import GIB, NOW, artefact, facts, instance, parts, rig
-from tests.unit.states import comes_to
-from tests.unit.test_preflight import bundled, space
+from rigwright.plan.preflight import find_refusals
+from tests.unit.host_states import rig_target_state
+from tests.unit.samples import GIB, NOW, sample_artefact, sample_facts, sample_instance, sample_parts, sample_rig
+from tests.unit.test_preflight import bundled_rig, space
 
 APART = {"/srv/models": "/srv", "/var/lib/rigwright": "/"}
 TOGETHER = dict.fromkeys(APART, "/")
@@ -33,16 +33,16 @@ TOGETHER = dict.fromkeys(APART, "/")
 def test_what_was_sent_already_needs_no_space_again(
     mounts: dict[str, str], sent_gib: int, models_gib: float, state_gib: float, short: list[str]
 ) -> None:
-    host = facts(
+    host = sample_facts(
         disk_free_kib=space(models=models_gib, state=state_gib),
         sent_kib=sent_gib * GIB,
         file_systems=MappingProxyType(mounts),
     )
-    reasons = refusals(comes_to(bundled("debian-12"), host), NOW)
+    reasons = find_refusals(rig_target_state(bundled_rig("debian-12"), host), NOW)
     assert [reason.partition(" ")[0] for reason in reasons] == short, reasons
 
 
 def test_without_a_bundle_nothing_lies_below_the_state_first() -> None:
-    large = artefact(size=10 * GIB * 1024)
-    host = facts(disk_free_kib=space(models=11, state=0), file_systems=MappingProxyType(TOGETHER), sent_kib=GIB)
-    assert refusals(comes_to(rig(instance(parts=parts(large))), host), NOW) == []
+    large = sample_artefact(size=10 * GIB * 1024)
+    host = sample_facts(disk_free_kib=space(models=11, state=0), file_systems=MappingProxyType(TOGETHER), sent_kib=GIB)
+    assert find_refusals(rig_target_state(sample_rig(sample_instance(parts=sample_parts(large))), host), NOW) == []

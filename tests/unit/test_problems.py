@@ -5,25 +5,33 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from rigwright.problems import Frozen, Invalid, Problem, of_validation, shown, suggestion, unknown
+from rigwright.problems import (
+    FrozenModel,
+    Invalid,
+    Problem,
+    describe_unknown,
+    format_value,
+    suggestion,
+    translate_validation,
+)
 from rigwright.types import Name
 
 
-class Inner(Frozen):
+class Inner(FrozenModel):
     port: int
     colour: str = ""
 
 
-class Outer(Frozen):
+class Outer(FrozenModel):
     inner: Inner | None = None
     many: dict[Name, Inner] | None = None
     row: tuple[Inner, ...] = ()
 
 
-def found(data: object, prefix: str = "box") -> list[str]:
+def collect_problems(data: object, prefix: str = "box") -> list[str]:
     with pytest.raises(ValidationError) as caught:
         Outer.model_validate(data)
-    return [str(problem) for problem in of_validation(caught.value, Outer, "rig.py", prefix)]
+    return [str(problem) for problem in translate_validation(caught.value, Outer, "rig.py", prefix)]
 
 
 @pytest.mark.parametrize(
@@ -42,27 +50,27 @@ def found(data: object, prefix: str = "box") -> list[str]:
     ],
 )
 def test_a_mistake_names_file_key_value_and_the_nearest_valid_name(data: object, start: str) -> None:
-    (line,) = found(data)
+    (line,) = collect_problems(data)
     assert line.startswith(start)
 
 
 def test_all_mistakes_of_a_value_are_found_in_one_go() -> None:
-    lines = found({"iner": 1, "inner": {"port": "x", "z": 1}, "row": [{}]})
+    lines = collect_problems({"iner": 1, "inner": {"port": "x", "z": 1}, "row": [{}]})
     assert [line.split(": ")[1] for line in lines] == ["box.inner.port", "box.inner.z", "box.row[0].port", "box.iner"]
 
 
 def test_without_a_prefix_the_key_stands_alone() -> None:
-    assert found({"inner": {}}, prefix="") == ["rig.py: inner.port: missing"]
+    assert collect_problems({"inner": {}}, prefix="") == ["rig.py: inner.port: missing"]
 
 
 def test_a_long_value_is_shown_shortened() -> None:
-    (line,) = found({"inner": {"port": "x" * 5000}})
+    (line,) = collect_problems({"inner": {"port": "x" * 5000}})
     assert len(line) < 250
     assert "xxx... is refused" in line
 
 
 def test_a_value_with_line_breaks_is_shown_on_one_line() -> None:
-    (line,) = found({"inner": {"port": "a\nrig.py: all is well"}})
+    (line,) = collect_problems({"inner": {"port": "a\nrig.py: all is well"}})
     assert "\n" not in line
 
 
@@ -85,7 +93,7 @@ def test_problems_are_said_once_each_and_in_order() -> None:
 )
 def test_the_nearest_name_is_offered_and_a_short_list_is_shown(value: str, names: list[str], text: str) -> None:
     assert suggestion(value, names) == text
-    assert unknown("card", value, names) == f'there is no card "{value}"{text}'
+    assert describe_unknown("card", value, names) == f'there is no card "{value}"{text}'
 
 
 def test_what_was_read_cannot_be_changed() -> None:
@@ -118,14 +126,14 @@ def test_letters_of_any_language_stay_as_they_are() -> None:
     ],
 )
 def test_the_rule_is_said_in_the_projects_words(data: object, rule: str) -> None:
-    assert found(data) == [f"rig.py: {rule}"]
+    assert collect_problems(data) == [f"rig.py: {rule}"]
 
 
 def test_keys_beside_the_models_are_offered_at_the_top_only() -> None:
     with pytest.raises(ValidationError) as caught:
         Outer.model_validate({"ssh_prt": 1, "inner": {"port": 1, "ssh_prt": 1}})
     also = frozenset({"ssh_port"})
-    top, inner = sorted(str(p) for p in of_validation(caught.value, Outer, "rig.py", "box", also=also))[::-1]
+    top, inner = sorted(str(p) for p in translate_validation(caught.value, Outer, "rig.py", "box", also=also))[::-1]
     assert 'box.ssh_prt: unknown key; did you mean "ssh_port"?' in top
     assert "box.inner.ssh_prt: unknown key" in inner
     assert "ssh_port" not in inner
@@ -145,4 +153,4 @@ def test_keys_beside_the_models_are_offered_at_the_top_only() -> None:
     ids=["number", "text", "80 characters", "81 characters", "large", "large in a list", "large in a table"],
 )
 def test_a_value_is_shown_as_it_was_given(value: object, text: str) -> None:
-    assert shown(value) == text
+    assert format_value(value) == text

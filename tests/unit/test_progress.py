@@ -10,11 +10,11 @@ import pytest
 from rich.console import Console
 
 from roles import progress
-from roles.operations.jobs import _Watcher
-from roles.progress import Files, Task, Writer
+from roles.operations.jobs import _JobWatcher
+from roles.progress import FileProgress, ProgressTask, ProgressWriter
 
 
-class Clock:
+class FakeClock:
     """Time that passes when a test says so."""
 
     def __init__(self) -> None:
@@ -25,15 +25,15 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    made = FakeClock()
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=made.monotonic))
     return made
 
 
-def writer(*, terminal: bool) -> tuple[Writer, io.StringIO]:
+def writer(*, terminal: bool) -> tuple[ProgressWriter, io.StringIO]:
     screen = io.StringIO()
-    made = Writer()
+    made = ProgressWriter()
     made.console = Console(file=screen, force_terminal=terminal, width=140, _environ={})
     return made, screen
 
@@ -59,39 +59,39 @@ def text_on(screen: io.StringIO) -> str:
     ],
 )
 def test_a_task_tells_how_much_at_what_rate_and_how_long_still(
-    clock: Clock, reports: list[tuple[int, int]], unit: str, total: int, text: str
+    clock: FakeClock, reports: list[tuple[int, int]], unit: str, total: int, text: str
 ) -> None:
-    task = Task(writer(terminal=False)[0], "h1", "Fetch")
+    task = ProgressTask(writer(terminal=False)[0], "h1", "Fetch")
     start = clock.now
     for seconds, done in reports:
         clock.now = start + seconds
-        task.at(done, total, unit)
+        task.report_done(done, total, unit)
     assert task.describe() == text
 
 
-def test_a_new_step_counts_anew(clock: Clock) -> None:
-    task = Task(writer(terminal=False)[0], "h1", "Fetch")
-    task.at(0, 100, "bytes")
+def test_a_new_step_counts_anew(clock: FakeClock) -> None:
+    task = ProgressTask(writer(terminal=False)[0], "h1", "Fetch")
+    task.report_done(0, 100, "bytes")
     clock.now += 10
-    task.at(100, 100, "bytes")
-    task.label("compiling")
+    task.report_done(100, 100, "bytes")
+    task.start_step("compiling")
     assert task.describe() == ""
-    task.at(3, 10, "steps")
+    task.report_done(3, 10, "steps")
     clock.now += 1
-    task.at(4, 10, "steps")
+    task.report_done(4, 10, "steps")
     assert task.describe() == "4/10 steps, 1.0/s, 6 s left"
 
 
 def test_without_a_terminal_a_line_comes_for_each_step_and_now_and_then(
-    clock: Clock, capsys: pytest.CaptureFixture[str]
+    clock: FakeClock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made, screen = writer(terminal=False)
     with made.task("h1", "rw-job-x") as task:
-        task.label("compiling")
-        task.label("compiling")
+        task.start_step("compiling")
+        task.start_step("compiling")
         for done in range(1, 25):
             clock.now += 1
-            task.at(done, 100, "steps")
+            task.report_done(done, 100, "steps")
     lines = capsys.readouterr().err.splitlines()
     assert lines == [
         "    [h1] compiling",
@@ -104,9 +104,9 @@ def test_without_a_terminal_a_line_comes_for_each_step_and_now_and_then(
 def test_on_a_terminal_a_bar_shows_host_step_and_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     made, screen = writer(terminal=True)
     with made.task("h1", "rw-job-x") as first, made.task("h2", "rw-job-y") as second:
-        first.label("compiling")
-        first.at(212, 300, "steps")
-        second.at(5_000_000, 10_000_000, "bytes")
+        first.start_step("compiling")
+        first.report_done(212, 300, "steps")
+        second.report_done(5_000_000, 10_000_000, "bytes")
         assert made.bars is not None
         made.bars.refresh()
     shown = text_on(screen)
@@ -132,8 +132,8 @@ def test_the_bars_are_gone_after_the_last_task_also_when_it_fails() -> None:
 def test_what_looks_like_markup_is_shown_as_it_is(text: str) -> None:
     made, screen = writer(terminal=True)
     with made.task("h[/]1", text) as first, made.task("h2", "plain") as second:
-        second.label(text)
-        first.at(1, 2, "steps")
+        second.start_step(text)
+        first.report_done(1, 2, "steps")
         assert made.bars is not None
         made.bars.refresh()
     shown = text_on(screen)
@@ -152,8 +152,8 @@ A, B = f"org/name/{'c' * 40}/a.gguf", "mine/v1/b.gguf"
 def test_on_a_terminal_a_host_has_one_row_with_the_file_in_work() -> None:
     made, screen = writer(terminal=True)
     with made.task("h1", "rw-job-weights") as task:
-        files = Files(task)
-        files.show(document((A, 10**7, "fetching"), ("mine/v1/c.gguf", 0, "waiting"), done=10**8))
+        files = FileProgress(task)
+        files.update_files(document((A, 10**7, "fetching"), ("mine/v1/c.gguf", 0, "waiting"), done=10**8))
         assert made.bars is not None
         made.bars.refresh()
         shown = text_on(screen)
@@ -164,16 +164,16 @@ def test_on_a_terminal_a_host_has_one_row_with_the_file_in_work() -> None:
 
 
 def test_without_a_terminal_a_file_s_steps_are_said_and_how_far_all_are(
-    clock: Clock, capsys: pytest.CaptureFixture[str]
+    clock: FakeClock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made, _ = writer(terminal=False)
     with made.task("h1", "rw-job-weights") as task:
-        files = Files(task)
+        files = FileProgress(task)
         for second in range(11):
             clock.now += 1
-            files.show(document((A, second * 10**6, "fetching"), done=second * 10**7))
-        files.show(document((A, 10**8, "verifying"), done=10**8))
-        files.show(document())
+            files.update_files(document((A, second * 10**6, "fetching"), done=second * 10**7))
+        files.update_files(document((A, 10**8, "verifying"), done=10**8))
+        files.update_files(document())
     assert capsys.readouterr().err.splitlines() == [
         "    [h1] rw-job-weights: 0/1000 MB",
         "    [h1] org/name/a.gguf: fetching from hub",
@@ -182,14 +182,16 @@ def test_without_a_terminal_a_file_s_steps_are_said_and_how_far_all_are(
     ]
 
 
-def test_alone_it_writes_fewer_lines_and_on_standard_output(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    made = Writer()
-    made.alone()
+def test_alone_it_writes_fewer_lines_and_on_standard_output(
+    clock: FakeClock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = ProgressWriter()
+    made.use_plain_stdout()
     with made.task("h1", "rw-job-x") as task:
-        task.label("compiling")
+        task.start_step("compiling")
         for done in range(1, 125):
             clock.now += 1
-            task.at(done, 200, "steps")
+            task.report_done(done, 200, "steps")
     captured = capsys.readouterr()
     assert captured.out.splitlines() == [
         "h1: compiling",
@@ -208,8 +210,8 @@ def test_alone_it_writes_fewer_lines_and_on_standard_output(clock: Clock, capsys
         (["==> installing", "pmstatus:curl"], ""),
     ],
 )
-def test_how_far_apt_is_comes_from_its_own_status(clock: Clock, log: list[str], described: str) -> None:
-    watcher = _Watcher(SimpleNamespace(), "rw-job-x", "/run/x", "")
-    task = Task(writer(terminal=False)[0], "h1", "rw-job-x")
+def test_how_far_apt_is_comes_from_its_own_status(clock: FakeClock, log: list[str], described: str) -> None:
+    watcher = _JobWatcher(SimpleNamespace(), "rw-job-x", "/run/x", "")
+    task = ProgressTask(writer(terminal=False)[0], "h1", "rw-job-x")
     watcher._report(task, 0, log)
     assert task.describe() == described

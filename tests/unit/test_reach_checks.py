@@ -15,15 +15,15 @@ import pytest
 import checks.test_answers
 import checks.test_firewall
 import checks.test_reach
-from checks.survey.firewall import FIREWALL, Firewall, Planned
-from checks.survey.gates import Gate, Gates, Sharing
+from checks.survey.answers import SurveyAnswers
+from checks.survey.firewall import FIREWALL, Firewall, NextBootRules
+from checks.survey.gates import Gates, GateUnit, ShareProcess
 from checks.survey.host import net, reach, tracing
-from checks.survey.reach import FoundFile, Lead, Listening, Reach, Tunnel
-from checks.survey.taken import Survey
+from checks.survey.reach import ForeignLead, PathFacts, ReachSurvey, TcpListener, Tunnel
 from rigwright.model.rig import Rig
-from rigwright.serving.listeners import names
-from tests.unit.checking import red_of
-from tests.unit.samples import instance, rig
+from rigwright.serving.listeners import listener_units
+from tests.unit.check_runner import red_checks
+from tests.unit.samples import sample_instance, sample_rig
 
 LOOK = """
 import json, sys
@@ -86,13 +86,13 @@ def process(program: str, *words: str) -> Iterator[tuple[int, int]]:
 
 
 @pytest.fixture(params=[MODELS, DENIED], ids=["keyless", "keyed"])
-def ours(request: pytest.FixtureRequest) -> Iterator[int]:
+def instance_port(request: pytest.FixtureRequest) -> Iterator[int]:
     """The port of a stand-in for an instance."""
     with process(ALONE.replace("SAID", repr(request.param))) as (_, port):
         yield port
 
 
-def found(ours: int, program: str, *words: str) -> list[dict[str, str]]:
+def listener_findings(ours: int, program: str, *words: str) -> list[dict[str, str]]:
     """What is said of another one's listener."""
     with process(program, *words) as (pid, port):
         asked = {
@@ -108,15 +108,15 @@ def found(ours: int, program: str, *words: str) -> list[dict[str, str]]:
 
 @ROOT
 @pytest.mark.parametrize("program", [RELAY, PROXY])
-def test_what_leads_to_us_is_found(ours: int, program: str) -> None:
-    (one,) = found(ours, program, str(ours))
+def test_what_leads_to_us_is_found(instance_port: int, program: str) -> None:
+    (one,) = listener_findings(instance_port, program, str(instance_port))
     assert one["how"]
 
 
 @ROOT
 @pytest.mark.parametrize("said", [DENIED, b"SSH-2.0-x\r\n", b"", MODELS.replace(b"small", b"large")])
-def test_what_answers_by_itself_does_not_lead_to_us(ours: int, said: bytes) -> None:
-    assert found(ours, ALONE.replace("SAID", repr(said))) == []
+def test_what_answers_by_itself_does_not_lead_to_us(instance_port: int, said: bytes) -> None:
+    assert listener_findings(instance_port, ALONE.replace("SAID", repr(said))) == []
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_places_are_read_as_the_kernel_writes_them(told: str, place: tuple[str, 
 )
 def test_programs_that_carry_us_away_are_known_by_their_words(words: tuple[str, ...], seen: bool) -> None:
     asked = {"ports": [8020], "sockets": ["/run/rigwright/instances/chat/api.sock"], "own": ["10.0.0.5"]}
-    one = tracing.Process(7, 1, f"/usr/bin/{words[0]}", words, "/system.slice/x.service", ours=False)
+    one = tracing.HostProcess(7, 1, f"/usr/bin/{words[0]}", words, "/system.slice/x.service", ours=False)
     assert bool(reach.tunnels(asked, {7: one})) == seen
     assert reach.tunnels(asked, {7: one._replace(ours=True)}) == []
 
@@ -154,19 +154,19 @@ SOCKET = "/run/rigwright/instances/chat/api.sock"
 UNIT = "llama-server of rigwright-chat.service"
 
 
-def made(change: str = "", value: object = None) -> Survey:
+def host_with_change(change: str = "", value: object = None) -> SurveyAnswers:
     """A host as it should be, with one thing changed."""
-    service, socket_unit = names(8020)
+    service, socket_unit = listener_units(8020)
     user = "rigwright-chat"
-    told = Reach(
+    told = ReachSurvey(
         listeners=[
-            Listening("127.0.0.1:8020", systemd=True, holders=[f"systemd-socket-proxyd of {service}"]),
-            Listening("0.0.0.0:22", systemd=False, holders=["sshd of ssh.service"]),
+            TcpListener("127.0.0.1:8020", systemd=True, holders=[f"systemd-socket-proxyd of {service}"]),
+            TcpListener("0.0.0.0:22", systemd=False, holders=["sshd of ssh.service"]),
         ],
         leads=[],
         lying={
-            SOCKET: FoundFile("a socket", 0o770, user, user, listed=False),
-            SOCKET.rpartition("/")[0]: FoundFile("a folder", 0o750, user, user, listed=False),
+            SOCKET: PathFacts("a socket", 0o770, user, user, listed=False),
+            SOCKET.rpartition("/")[0]: PathFacts("a folder", 0o750, user, user, listed=False),
         },
         listening={SOCKET: {"own": [UNIT], "host": []}},
         mounted={SOCKET.rpartition("/")[0]: []},
@@ -174,37 +174,37 @@ def made(change: str = "", value: object = None) -> Survey:
         addresses=["127.0.0.1", "10.0.0.5"],
         tunnels=[],
     )
-    active = Gate("active", "linked", "", "", False, 0, "", 1)
-    gates = Gates({service: active, socket_unit: active}, {}, 0, {}, [], [], Sharing(0, False, []))
+    active = GateUnit("active", "linked", "", "", False, 0, "", 1)
+    gates = Gates({service: active, socket_unit: active}, {}, 0, {}, [], [], ShareProcess(0, False, []))
     rules = Firewall([], [], [], [], [], {}, [], {}, [], None)
     answers = {"reach": told, "gates": gates, "firewall": rules}
     if change:
         section, _, field = change.partition(".")
         answers[section] = replace(answers[section], **{field: value})  # type: ignore[type-var]
-    return Survey({name: {"told": asdict(one)} for name, one in answers.items()})  # type: ignore[call-overload]
+    return SurveyAnswers({name: {"told": asdict(one)} for name, one in answers.items()})  # type: ignore[call-overload]
 
 
-def red(survey: Survey, of: Rig | None = None) -> dict[str, str]:
-    declared = of or rig(instance())
+def red(survey: SurveyAnswers, of: Rig | None = None) -> dict[str, str]:
+    declared = of or sample_rig(sample_instance())
     given = {"rig": declared, "instance": declared.instances[0]}
     modules = (checks.test_reach, checks.test_firewall, checks.test_answers)
-    every = [red_of(module, survey, **given) for module in modules]
+    every = [red_checks(module, survey, **given) for module in modules]
     # nobody was asked anything here
     return {name: said for part in every for name, said in part.items() if name not in ("S05", "S06")}
 
 
 def test_a_host_as_it_should_be_is_green() -> None:
-    assert red(made()) == {}
+    assert red(host_with_change()) == {}
 
 
 USER = "rigwright-chat"
-LYING = {SOCKET: FoundFile("a socket", 0o770, "rigwright-chat", "rigwright-chat", listed=False)}
+LYING = {SOCKET: PathFacts("a socket", 0o770, "rigwright-chat", "rigwright-chat", listed=False)}
 
 
 def folder(
     mode: int = 0o750, owner: str = "rigwright-chat", group: str = "rigwright-chat", **more: bool
-) -> dict[str, FoundFile]:
-    return LYING | {SOCKET.rpartition("/")[0]: FoundFile("a folder", mode, owner, group, **({"listed": False} | more))}
+) -> dict[str, PathFacts]:
+    return LYING | {SOCKET.rpartition("/")[0]: PathFacts("a folder", mode, owner, group, **({"listed": False} | more))}
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def folder(
     [
         (
             "reach.leads",
-            [Lead("0.0.0.0:9000", "socat of x.service", "it answers")],
+            [ForeignLead("0.0.0.0:9000", "socat of x.service", "it answers")],
             "R01",
             "socat of x.service on 0.0.0.0:9000",
         ),
@@ -221,36 +221,36 @@ def folder(
         ("reach.lying", folder(group="users"), "R05", "group users"),
         ("reach.lying", folder(owner="eve"), "R05", "eve's"),
         ("reach.lying", folder(listed=True), "R05", "an access list"),
-        ("reach.lying", folder() | {SOCKET: FoundFile("a link", 0o777, "root", "root", listed=False)}, "R05", "a link"),
+        ("reach.lying", folder() | {SOCKET: PathFacts("a link", 0o777, "root", "root", listed=False)}, "R05", "a link"),
         ("reach.mounted", {SOCKET.rpartition("/")[0]: ["/mnt"]}, "R05", "umount /mnt"),
         ("reach.listening", {SOCKET: {"own": [UNIT], "host": ["python3 of e.service"]}}, "R05", "python3 of e.service"),
         ("reach.listening", {SOCKET: {"own": [], "host": []}}, "R05", "nobody"),
         ("reach.routed", ["eth0"], "R07", "net.ipv4.conf.eth0.route_localnet=0"),
         ("firewall.unrouted", {"10.0.0.6": "a blackhole"}, "R09", "10.0.0.6 is a blackhole"),
         ("firewall.legacy", {"iptables": None}, "R10", "iptables"),
-        ("firewall.planned", Planned([], [], [], [], "rules: line 3", judged=False), "R10", "rules: line 3"),
-        ("firewall.planned", Planned([], [], [], [], "", judged=False), "R10", "modprobe dummy"),
+        ("firewall.planned", NextBootRules([], [], [], [], "rules: line 3", judged=False), "R10", "rules: line 3"),
+        ("firewall.planned", NextBootRules([], [], [], [], "", judged=False), "R10", "modprobe dummy"),
         ("reach.listeners", [], "S04", "nothing"),
-        ("reach.listeners", [Listening("127.0.0.1:8020", False, ["nc of e.scope"])], "S04", "nc of e.scope"),
-        ("reach.listeners", [Listening("0.0.0.0:8020", True, [])], "S04", "0.0.0.0:8020"),
+        ("reach.listeners", [TcpListener("127.0.0.1:8020", False, ["nc of e.scope"])], "S04", "nc of e.scope"),
+        ("reach.listeners", [TcpListener("0.0.0.0:8020", True, [])], "S04", "0.0.0.0:8020"),
         ("gates.gates", {}, "S04", "not there"),
     ],
 )
 def test_each_turns_red(change: str, value: object, identifier: str, said: str) -> None:
-    found = red(made(change, value))
+    found = red(host_with_change(change, value))
     assert [*found] == [identifier]
     assert said in found[identifier]
 
 
 def test_an_address_that_is_lost_is_missed() -> None:
-    from rigwright.model.entry import Share
+    from rigwright.model.entry import ShareEntry
 
-    declared = rig(instance(), share=Share(address="10.0.0.9", allow=("10.0.0.0/24",)))
-    assert "10.0.0.9 missing" in red(made(), declared)["R08"]
+    declared = sample_rig(sample_instance(), share=ShareEntry(address="10.0.0.9", allow=("10.0.0.0/24",)))
+    assert "10.0.0.9 missing" in red(host_with_change(), declared)["R08"]
 
 
 @pytest.mark.parametrize("judged", [True, False])
 def test_rules_of_the_next_boot_that_could_not_be_read_are_not_taken_for_none(judged: bool) -> None:
-    rules = Planned([], [], [], [], "", judged=judged)
-    found = made("firewall.planned", rules).read(FIREWALL)
+    rules = NextBootRules([], [], [], [], "", judged=judged)
+    found = host_with_change("firewall.planned", rules).read(FIREWALL)
     assert (found.after_a_boot() is not None) == judged

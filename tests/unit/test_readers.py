@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from rigwright.paths import ROOT
-from tests.unit.examples import some_of
-from tests.unit.fuzzing import inputs
-from tests.unit.readers import READERS, Reader
+from tests.unit.example_counts import example_count
+from tests.unit.fuzzing import fuzz_inputs
+from tests.unit.reader_table import READERS, ReaderRow
 
 # 10^5 inputs over all of them in `rigwright test all`
 EACH = 100_000 // len(READERS)
@@ -26,51 +26,51 @@ ELSEWHERE = {
     "bench/": "benches: what they started themselves has printed it",
     "cli/bench_speed.py": "what it has written itself",
     "cli/chat.py": "tests/unit/test_operate_hostile.py and test_client_hostile.py: answers of an engine",
-    "cli/durations.py": "the checkout's own file",
-    "cli/measured.py": "tests/unit/test_baseline.py: what a bench of ours prints",
+    "cli/test_durations.py": "the checkout's own file",
+    "cli/measurement_guard.py": "tests/unit/test_baseline.py: what a bench of ours prints",
     "cli/test.py": "the checkout's own file",
-    "cli/bundling/collect.py": "tests/unit/test_cli_bundle.py: an index that was fetched by hash",
-    "cli/resolving/conda.py": "tests/unit/test_cli_lock_conda.py: what the solver beside it prints",
-    "cli/resolving/index.py": "tests/unit/test_lock_any_answer.py: whatever a server answers",
-    "cli/resolving/judging.py": "tests/unit/test_web.py and test_wheels.py: wheels that lie",
-    "cli/resolving/ranged.py": "tests/unit/test_web.py and test_wheels.py: wheels that lie",
-    "cli/resolving/registry.py": "tests/unit/test_lock_any_answer.py: whatever a server answers",
+    "cli/bundle_builder/builder.py": "tests/unit/test_cli_bundle.py: an index that was fetched by hash",
+    "cli/lock_resolver/conda.py": "tests/unit/test_cli_lock_conda.py: what the solver beside it prints",
+    "cli/lock_resolver/package_index.py": "tests/unit/test_lock_hostile_answers.py: whatever a server answers",
+    "cli/lock_resolver/wheel_machine_code.py": "tests/unit/test_downloads.py and test_wheels.py: wheels that lie",
+    "cli/lock_resolver/range_requests.py": "tests/unit/test_downloads.py and test_wheels.py: wheels that lie",
+    "cli/lock_resolver/image_registry.py": "tests/unit/test_lock_hostile_answers.py: whatever a server answers",
     "rigwright/model/containers/entry.py": "the operator's inventory",
-    "rigwright/containers/found.py": "tests/unit/test_parsers.py",
+    "rigwright/containers/container_facts.py": "tests/unit/test_parsers.py",
     "rigwright/engines/image/bundle.py": "tests/unit/test_image.py: an OCI specification of crun's own",
-    "rigwright/engines/image/originals.py": "tests/unit/test_image_patched.py: a store of containers' own",
-    "rigwright/engines/vllm/asked.py": "the catalogue's options, judged before",
-    "rigwright/engines/vllm/judge.py": "the catalogue's options: tests/unit/test_vllm_flags.py",
+    "rigwright/engines/image/originals.py": "tests/unit/test_image_patches.py: a store of containers' own",
+    "rigwright/engines/vllm/launch_request.py": "the catalogue's options, judged before",
+    "rigwright/engines/vllm/option_validation.py": "the catalogue's options: tests/unit/test_vllm_flags.py",
     "rigwright/engines/vllm/offline_program.py": "test_bench_offline.py: what a bench has written",
-    "rigwright/engines/vllm/reserved.py": "the catalogue's options: tests/unit/test_vllm_flags.py",
+    "rigwright/engines/vllm/forbidden_keys.py": "the catalogue's options: tests/unit/test_vllm_flags.py",
     "rigwright/advisories/osv.py": "tests/unit/test_advisory_data.py: exports of any bytes",
     "rigwright/advisories/sarif.py": "what it has made itself",
     "rigwright/advisories/tracker.py": "tests/unit/test_advisory_data.py: files of any bytes",
-    "rigwright/gateway/host_keys.py": "tests/unit/test_parsers.py",
+    "rigwright/gateway/deployed_keys.py": "tests/unit/test_parsers.py",
     "rigwright/host/channel.py": "tests/unit/test_channel.py: every bytes",
-    "rigwright/nvidia/cards/files.py": "its own plan",
+    "rigwright/nvidia/cards/card_files.py": "its own plan",
     "rigwright/operate/verify.py": "tests/unit/test_operate_hostile.py: an answer of any shape",
-    "rigwright/survey/findings.py": "tests/unit/test_parsers.py",
-    "rigwright/types.py": "a value of the catalogue: tests/unit/test_types.py",
+    "rigwright/survey/box_survey.py": "tests/unit/test_parsers.py",
+    "rigwright/types.py": "a value of the catalogue: tests/unit/test_text_types.py",
     "rigwright/weights/checkpoint.py": "tests/unit/test_checkpoint.py: rows of a lock",
-    "rigwright/rendered.py": "what it has compiled itself, in a folder of the operator's",
+    "rigwright/template_cache.py": "what it has compiled itself, in a folder of the operator's",
     "roles/client/__init__.py": "tests/unit/test_client_hostile.py: a host that lies",
     "roles/client/host/main.py": "what the controller asks",
     "roles/envs/host/judge.py": "its own plan",
     "roles/envs/host/make.py": "its own plan",
-    "roles/envs/host/plugins.py": "tests/unit/test_plugins_judged.py: wheels that lie",
-    "roles/envs/host/wheels.py": "tests/unit/test_wheels_judged.py: wheels that lie",
+    "roles/envs/host/plugins.py": "tests/unit/test_plugin_wheels.py: wheels that lie",
+    "roles/envs/host/wheels.py": "tests/unit/test_wheel_verification.py: wheels that lie",
     "roles/gateway/host/router/routing.py": "tests/unit/test_gateway_router_body.py: bodies of any bytes",
     "roles/gateway/host/router/body.py": "tests/unit/test_gateway_router_body.py: bodies of any bytes",
     "roles/gateway/host/router/admin.py": "what the router beside it answers",
     "roles/nvidia_cards/host/power.py": "tests/unit/test_driver_power.py: root's own record",
     "roles/probe.py": "its own program",
-    "roles/trees/host/look.py": "tests/unit/test_trees.py: root's own record",
-    "roles/trees/host/settle.py": "its own plan",
+    "roles/trees/host/tree_records.py": "tests/unit/test_trees.py: root's own record",
+    "roles/trees/host/reconcile.py": "its own plan",
     "roles/weights/host/client.py": "tests/unit/test_weights_hub.py: what the hub's client logs",
     "roles/weights/host/hub.py": "what the fetcher beside it asks",
     "roles/weights/host/packages.py": "tests/unit/test_packages.py and test_wheels.py: an index of any kind",
-    "roles/weights/host/registry.py": "tests/unit/test_weights_any_answer.py: whatever a server answers",
+    "roles/weights/host/registry.py": "tests/unit/test_weights_hostile_answers.py: whatever a server answers",
     "roles/weights/host/spec.py": "its own plan",
 }
 
@@ -91,7 +91,9 @@ def _reading() -> Iterator[str]:
 def test_none_is_left_out() -> None:
     listed = {name.split()[0] for name in READERS} | set(ELSEWHERE)
     missing = [name for name in reading() if name not in listed and f"{name.split('/')[0]}/" not in listed]
-    assert missing == [], "give it a row in tests/unit/readers.py, or say in ELSEWHERE what holds it against anything"
+    assert missing == [], (
+        "give it a row in tests/unit/reader_table.py, or say in ELSEWHERE what holds it against anything"
+    )
 
 
 def test_what_is_said_to_be_read_elsewhere_still_is() -> None:
@@ -103,9 +105,9 @@ def test_what_is_said_to_be_read_elsewhere_still_is() -> None:
 
 @pytest.mark.parametrize("name", READERS)
 def test_nothing_leaves_it_but_its_own_refusal(name: str, tmp_path: Path) -> None:
-    one: Reader = READERS[name]
+    one: ReaderRow = READERS[name]
     file = tmp_path / "file"
-    for content in inputs(one.good, (EACH if some_of(5) == 5 else QUICK) // one.costs, name):
+    for content in fuzz_inputs(one.good, (EACH if example_count(5) == 5 else QUICK) // one.costs, name):
         try:
             one.read(content, file)
         except one.refuses as error:

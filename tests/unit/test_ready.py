@@ -20,10 +20,17 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.engines.request import ONE_TOKEN, Request
+from rigwright.engines.request import ONE_TOKEN, InstanceRequest
 from rigwright.render import render
-from tests.unit.file_server import Answer, FileServer, Handler, file_server, status, whole
-from tests.unit.scripts import stand_in
+from tests.unit.file_server import (
+    AnswerHandler,
+    FileServerHandler,
+    LoopbackFileServer,
+    complete_file,
+    error_status,
+    run_file_server,
+)
+from tests.unit.rendered_scripts import write_stand_in
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the script gives root away before it connects")
 
@@ -37,13 +44,13 @@ ENVIRONMENT = "CUDA_VISIBLE_DEVICES=\nRW_DIGEST=0123456789abcdef\n"
 
 
 @dataclass
-class Start:
+class StartingInstance:
     """An instance that has just been started."""
 
     folder: Path
-    server: FileServer
+    server: LoopbackFileServer
     socket: Path
-    requests: tuple[Request, ...] = (ONE_TOKEN,)
+    requests: tuple[InstanceRequest, ...] = (ONE_TOKEN,)
     """The one that it has to answer, then those that warm it up."""
     weights: tuple[str, ...] = ("weights 1.gguf",)
     group: str = "/rigwright.slice/rigwright-chat.service"
@@ -69,7 +76,7 @@ class Start:
         """Put its generation there."""
         folders = {"started_from": self.folder / "run", "starts": self.folder / "starts", "warm": self.folder / "warm"}
         script = render("serving/ready.j2", units=self.folder, links="", sockets=self.socket.parents[1], **folders)
-        first, *rest = (request.config(str(self.socket)) for request in self.requests)
+        first, *rest = (request.render_curl_config(str(self.socket)) for request in self.requests)
         for name in self.weights:
             (self.folder / name).write_text(name)
         files = {
@@ -107,7 +114,7 @@ class Start:
         tasks = f"echo '{self.tasks}'"
         other = f"echo {'yes' if unread else 'no'}"
         answer = f"case $* in *ControlGroup*) {group} ;; *TasksMax*) {tasks} ;; *) {other} ;; esac"
-        stand_in(self.folder / "bin", "systemctl", answer)
+        write_stand_in(self.folder / "bin", "systemctl", answer)
         script = str(self.folder / "config" / "current" / "ready")
         return subprocess.run(
             ["sh", script, UNIT, GROUP, str(self.folder / "key"), str(cards), *filter(None, [cache])],
@@ -124,34 +131,34 @@ class Start:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
+def start(tmp_path: Path) -> Iterator[StartingInstance]:
     # where others than root come to, and with a path that a socket may have
     with tempfile.TemporaryDirectory() as folder:
         at = Path(folder, "chat", "api.sock")
         at.parent.mkdir()
         at.parents[1].chmod(0o755)
-        with file_server(at) as server:
+        with run_file_server(at) as server:
             # as systemd and the instance leave them
             for path, mode in ((at.parent, 0o700), (at, 0o770)):
                 os.chown(path, -1, grp.getgrnam(GROUP).gr_gid)
                 path.chmod(mode)
-            yield Start(tmp_path, server, at)
+            yield StartingInstance(tmp_path, server, at)
 
 
-def test_it_waits_for_an_answer_to_a_completion_of_one_token(start: Start) -> None:
-    start.server.serve(COMPLETIONS, status(503), status(401), whole(b"{}"))
+def test_it_waits_for_an_answer_to_a_completion_of_one_token(start: StartingInstance) -> None:
+    start.server.serve(COMPLETIONS, error_status(503), error_status(401), complete_file(b"{}"))
     done = start.ready(os.getpid())
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert [(one.path, one.authorization) for one in start.server.asked] == [(COMPLETIONS, f"Bearer {KEY}")] * 3
     assert json.loads(start.server.asked[0].body)["max_tokens"] == 1
 
 
-def test_it_asks_as_nobody_who_is_in_the_instances_group(start: Start) -> None:
+def test_it_asks_as_nobody_who_is_in_the_instances_group(start: StartingInstance) -> None:
     asked = []
 
-    def seen(handler: Handler, at: int) -> None:
+    def seen(handler: FileServerHandler, at: int) -> None:
         asked.append(handler.connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        handler.begin(200, 0)
+        handler.send_head(200, 0)
 
     start.server.serve(COMPLETIONS, seen)
     assert start.ready(os.getpid()).returncode == 0
@@ -166,15 +173,15 @@ def opened_to(folder: Path) -> tuple[str, int]:
 
 @pytest.mark.parametrize("published", [True, False])
 def test_its_folder_is_closed_to_its_group_until_it_has_answered_and_its_cache_is_published(
-    start: Start, published: bool
+    start: StartingInstance, published: bool
 ) -> None:
     asked, folder = [], start.socket.parent
 
-    def seen(handler: Handler, at: int) -> None:
+    def seen(handler: FileServerHandler, at: int) -> None:
         asked.append(opened_to(folder))
-        handler.begin(200, 0)
+        handler.send_head(200, 0)
 
-    start.server.serve(COMPLETIONS, status(503), seen, seen)
+    start.server.serve(COMPLETIONS, error_status(503), seen, seen)
     start.requests = (ONE_TOKEN, ONE_TOKEN)
     cache = start.folder / "caches" / "key"
     cache.mkdir(parents=True)
@@ -184,7 +191,7 @@ def test_its_folder_is_closed_to_its_group_until_it_has_answered_and_its_cache_i
     packed.touch()
     packed.chmod(0o666)
     does = 'exec /usr/bin/tar "$@"' if published else "exit 1"
-    stand_in(start.folder / "bin", "tar", f"stat -c '%a %g' {folder} >> {packed}; {does}")
+    write_stand_in(start.folder / "bin", "tar", f"stat -c '%a %g' {folder} >> {packed}; {does}")
     for path in (cache, *cache.parents[:-2]):
         path.chmod(0o755)
     done = start.ready(os.getpid(), cache=str(cache))
@@ -196,25 +203,25 @@ def test_its_folder_is_closed_to_its_group_until_it_has_answered_and_its_cache_i
     assert opened_to(folder) == ("750", grp.getgrnam(GROUP).gr_gid)
 
 
-def test_one_that_has_not_answered_stays_closed(start: Start) -> None:
+def test_one_that_has_not_answered_stays_closed(start: StartingInstance) -> None:
     with subprocess.Popen(["true"]) as ended:
         pass
-    start.server.serve(COMPLETIONS, status(503))
+    start.server.serve(COMPLETIONS, error_status(503))
     assert start.ready(ended.pid).returncode != 0
     assert opened_to(start.socket.parent)[0] == "710"
 
 
-def test_it_does_not_wait_for_a_server_that_has_ended(start: Start) -> None:
+def test_it_does_not_wait_for_a_server_that_has_ended(start: StartingInstance) -> None:
     with subprocess.Popen(["true"]) as ended:
         pass
-    start.server.serve(COMPLETIONS, status(503))
+    start.server.serve(COMPLETIONS, error_status(503))
     assert start.ready(ended.pid).returncode != 0
     assert len(start.server.asked) == 1
 
 
-def test_it_notes_which_texts_and_weights_the_process_was_started_from(start: Start) -> None:
+def test_it_notes_which_texts_and_weights_the_process_was_started_from(start: StartingInstance) -> None:
     start.weights = ("weights 1.gguf", "it's more.gguf")
-    start.server.serve(COMPLETIONS, whole(b"{}"))
+    start.server.serve(COMPLETIONS, complete_file(b"{}"))
     assert start.ready(os.getpid()).returncode == 0
     first, *rest = start.record.read_text().splitlines()
     assert first == hashlib.sha256((TEXT + ENVIRONMENT).encode()).hexdigest()
@@ -222,38 +229,42 @@ def test_it_notes_which_texts_and_weights_the_process_was_started_from(start: St
     assert rest == [f"{there.st_dev}:{there.st_ino} {path}" for path, there in found]
 
 
-def test_it_notes_nothing_when_systemd_has_not_read_the_file_that_is_there(start: Start) -> None:
-    start.server.serve(COMPLETIONS, whole(b"{}"))
+def test_it_notes_nothing_when_systemd_has_not_read_the_file_that_is_there(start: StartingInstance) -> None:
+    start.server.serve(COMPLETIONS, complete_file(b"{}"))
     start.record.parent.mkdir()
     start.record.write_text("of an earlier start\n")
     assert start.ready(os.getpid(), unread=True).returncode == 0
     assert not start.record.exists()
 
 
-def test_what_it_notes_is_of_the_generation_that_it_lies_in(start: Start) -> None:
+def test_what_it_notes_is_of_the_generation_that_it_lies_in(start: StartingInstance) -> None:
     """While it waits for an answer, `current` may be led to another one."""
     other = start.generation.parent / "2" / "env"
     other.mkdir(parents=True)
     (other / "chat").write_text("OTHER=1\n")
 
-    def moved(handler: Handler, at: int) -> None:
+    def moved(handler: FileServerHandler, at: int) -> None:
         (start.folder / "config" / "current").unlink()
         (start.folder / "config" / "current").symlink_to("generations/2")
-        handler.begin(503, 0)
+        handler.send_head(503, 0)
 
-    start.requests = (ONE_TOKEN, Request("/warm"))
-    start.server.serve(COMPLETIONS, moved, whole(b"{}"))
-    start.server.serve("warm", whole(b"{}"))
+    start.requests = (ONE_TOKEN, InstanceRequest("/warm"))
+    start.server.serve(COMPLETIONS, moved, complete_file(b"{}"))
+    start.server.serve("warm", complete_file(b"{}"))
     assert start.ready(os.getpid()).returncode == 0
     assert [one.path for one in start.server.asked] == [COMPLETIONS, COMPLETIONS, "warm"]
     assert start.record.read_text().startswith(hashlib.sha256((TEXT + ENVIRONMENT).encode()).hexdigest())
 
 
-def test_it_asks_what_its_kind_of_engine_is_asked_and_warms_it_up_once_it_has_answered(start: Start) -> None:
+def test_it_asks_what_its_kind_of_engine_is_asked_and_warms_it_up_once_it_has_answered(start: StartingInstance) -> None:
     body = {"input": 'a "quoted" \\ word', "é": "\n\t"}
-    start.requests = (Request("/v1/embeddings", body), Request("/warm"), Request("/v1/embeddings", {"input": "b"}))
-    start.server.serve("v1/embeddings", status(503), whole(b"{}"))
-    start.server.serve("warm", status(500))
+    start.requests = (
+        InstanceRequest("/v1/embeddings", body),
+        InstanceRequest("/warm"),
+        InstanceRequest("/v1/embeddings", {"input": "b"}),
+    )
+    start.server.serve("v1/embeddings", error_status(503), complete_file(b"{}"))
+    start.server.serve("warm", error_status(500))
     done = start.ready(os.getpid())
     assert done.returncode == 0, done.stderr
     assert [one.path for one in start.server.asked[:2]] == ["v1/embeddings", "v1/embeddings"]
@@ -275,13 +286,13 @@ def test_it_asks_what_its_kind_of_engine_is_asked_and_warms_it_up_once_it_has_an
     ],
 )
 def test_it_is_warmed_up_by_as_many_requests_at_once_as_its_limit_of_processes_allows(
-    start: Start, tasks: str, batches: tuple[int, ...]
+    start: StartingInstance, tasks: str, batches: tuple[int, ...]
 ) -> None:
     barriers = [one for size in batches for one in [threading.Barrier(size)] * size]
     under_way, most, lock = 0, 0, threading.Lock()
 
-    def answer_with_all(barrier: threading.Barrier) -> Answer:
-        def answer(handler: Handler, at: int) -> None:
+    def answer_with_all(barrier: threading.Barrier) -> AnswerHandler:
+        def answer(handler: FileServerHandler, at: int) -> None:
             nonlocal under_way, most
             with lock:
                 under_way += 1
@@ -290,20 +301,20 @@ def test_it_is_warmed_up_by_as_many_requests_at_once_as_its_limit_of_processes_a
                 barrier.wait(5)
                 with lock:
                     under_way -= 1
-                handler.begin(200, 0)
+                handler.send_head(200, 0)
 
         return answer
 
     start.tasks = tasks
-    start.requests = (ONE_TOKEN, *[Request("/warm")] * sum(batches))
-    start.server.serve(COMPLETIONS, whole(b"{}"))
+    start.requests = (ONE_TOKEN, *[InstanceRequest("/warm")] * sum(batches))
+    start.server.serve(COMPLETIONS, complete_file(b"{}"))
     start.server.serve("warm", *map(answer_with_all, barriers))
     limits = start.folder / "limits"
     limits.touch()
     limits.chmod(0o666)
     for path in (start.folder, *start.folder.parents[:-2]):
         path.chmod(0o755)
-    stand_in(start.folder / "bin", "curl", f'echo "$*" >> {limits}; exec /usr/bin/curl "$@"')
+    write_stand_in(start.folder / "bin", "curl", f'echo "$*" >> {limits}; exec /usr/bin/curl "$@"')
     done = start.ready(os.getpid())
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert [one.path for one in start.server.asked] == [COMPLETIONS, *["warm"] * sum(batches)]
@@ -314,10 +325,12 @@ def test_it_is_warmed_up_by_as_many_requests_at_once_as_its_limit_of_processes_a
     assert sorted(seconds, key=int) == ["300", *[str(300 * at_once)] * sum(batches)]
 
 
-def test_a_shell_that_cannot_start_the_requests_which_warm_it_up_does_not_fail_the_start(start: Start) -> None:
-    start.requests = (ONE_TOKEN, *[Request("/warm")] * 3)
-    start.server.serve(COMPLETIONS, whole(b"{}"))
-    start.server.serve("warm", whole(b"{}"))
+def test_a_shell_that_cannot_start_the_requests_which_warm_it_up_does_not_fail_the_start(
+    start: StartingInstance,
+) -> None:
+    start.requests = (ONE_TOKEN, *[InstanceRequest("/warm")] * 3)
+    start.server.serve(COMPLETIONS, complete_file(b"{}"))
+    start.server.serve("warm", complete_file(b"{}"))
     start.write()
     script = start.generation / "ready"
     # as dash ends where it cannot fork
@@ -328,8 +341,8 @@ def test_a_shell_that_cannot_start_the_requests_which_warm_it_up_does_not_fail_t
     assert [one.path for one in start.server.asked] == [COMPLETIONS, *["warm"] * 3]
 
 
-def test_an_empty_key_is_never_ready(start: Start) -> None:
-    start.server.serve(COMPLETIONS, whole(b"{}"))
+def test_an_empty_key_is_never_ready(start: StartingInstance) -> None:
+    start.server.serve(COMPLETIONS, complete_file(b"{}"))
     assert start.ready(os.getpid(), key="").returncode != 0
 
 
@@ -346,9 +359,9 @@ def test_an_empty_key_is_never_ready(start: Start) -> None:
     ],
 )
 def test_an_answer_that_does_not_come_from_its_cards_is_none(
-    start: Start, opened: list[str], cards: int, ready: bool
+    start: StartingInstance, opened: list[str], cards: int, ready: bool
 ) -> None:
-    start.server.serve(COMPLETIONS, whole(b"{}"))
+    start.server.serve(COMPLETIONS, complete_file(b"{}"))
     start.processes = {4711: (f"0::{start.group}\n", [f"/dev/{name}" for name in opened])}
     done = start.ready(4711, cards=cards)
     assert (done.returncode == 0) is ready
@@ -367,16 +380,16 @@ HOLDS = ["/dev/nvidia0", "/dev/nvidia-uvm"]
     ],
 )
 @pytest.mark.parametrize("line", ["0::{}\n", "9:name=systemd:{}\n0::/\n"])
-def test_cards_count_whichever_process_of_the_unit_has_them(start: Start, group: str, line: str) -> None:
-    start.server.serve(COMPLETIONS, whole(b"{}"))
+def test_cards_count_whichever_process_of_the_unit_has_them(start: StartingInstance, group: str, line: str) -> None:
+    start.server.serve(COMPLETIONS, complete_file(b"{}"))
     start.group = group
     start.processes = {4711: (line.format(group), ["/dev/null"]), 4712: (line.format(f"{group}/worker"), HOLDS)}
     done = start.ready(4711, cards=1)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_until_systemd_says_which_processes_are_the_units_it_counts_nobodys(start: Start) -> None:
-    start.server.serve(COMPLETIONS, whole(b"{}"))
+def test_until_systemd_says_which_processes_are_the_units_it_counts_nobodys(start: StartingInstance) -> None:
+    start.server.serve(COMPLETIONS, complete_file(b"{}"))
     start.processes = {
         4711: (f"0::{start.group}\n", []),
         4712: ("0::/rigwright.slice/rigwright-code.service\n", HOLDS),
@@ -389,8 +402,8 @@ def test_until_systemd_says_which_processes_are_the_units_it_counts_nobodys(star
 
 
 @pytest.mark.parametrize("other", ["/rigwright.slice/rigwright-chat-2.service", "/x{}", "{}x", "/rigwright.slice"])
-def test_cards_of_another_units_processes_do_not_count(start: Start, other: str) -> None:
-    start.server.serve(COMPLETIONS, whole(b"{}"))
+def test_cards_of_another_units_processes_do_not_count(start: StartingInstance, other: str) -> None:
+    start.server.serve(COMPLETIONS, complete_file(b"{}"))
     start.processes = {
         4711: (f"0::{start.group}\n", []),
         4712: (f"0::{other.format(start.group)}\n", HOLDS),

@@ -12,7 +12,7 @@ from cli import reference
 from rigwright.paths import ROOT
 
 
-@pytest.mark.parametrize(("path", "made"), reference.pages(), ids=lambda one: getattr(one, "name", "made"))
+@pytest.mark.parametrize(("path", "made"), reference.render_pages(), ids=lambda one: getattr(one, "name", "made"))
 def test_a_page_says_what_the_models_say(path: Path, made: str) -> None:
     assert path.read_text() == made, "run `.venv/bin/python -m cli.reference`"
 
@@ -21,7 +21,7 @@ def test_every_table_that_can_be_made_is_in_a_page() -> None:
     asked = [
         found["name"] for path in (ROOT / "docs").glob("*.md") for found in reference.BLOCK.finditer(path.read_text())
     ]
-    assert sorted(asked) == sorted([*reference.TABLES, *reference.OTHERS])
+    assert sorted(asked) == sorted([*reference.TABLES, *reference.TABLE_RENDERERS])
 
 
 class Boat(BaseModel):
@@ -51,16 +51,16 @@ class Trip(BaseModel):
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setitem(
-        reference.TABLES, "vehicle", reference.Table(Annotated[Boat | Sledge, Field(discriminator="kind")])
+        reference.TABLES, "vehicle", reference.KeyTable(Annotated[Boat | Sledge, Field(discriminator="kind")])
     )
-    monkeypatch.setitem(reference.TABLES, "trip", reference.Table(Trip, prefix="trip."))
+    monkeypatch.setitem(reference.TABLES, "trip", reference.KeyTable(Trip, prefix="trip."))
     return tmp_path
 
 
 def test_what_a_key_tells_apart_has_a_table_for_each(folder: Path) -> None:
     (folder / "a.md").write_text("One.\n<!-- keys of vehicle -->\nold\n<!-- end of vehicle -->\nTwo.\n")
     (folder / "b.md").write_text("nothing here\n")
-    assert dict(reference.pages(folder)) == {
+    assert dict(reference.render_pages(folder)) == {
         folder / "a.md": """One.
 <!-- keys of vehicle -->
 
@@ -85,7 +85,7 @@ Two.
 
 
 def test_a_key_that_takes_one_of_several_says_which(folder: Path) -> None:
-    rows = reference.table("trip").splitlines()[2:]
+    rows = reference.render_table("trip").splitlines()[2:]
     one = "a table, one of `kind = boat`, `kind = sledge`"
     assert rows == [
         f"| `trip.by` | {one} | required | The vehicle. |",
@@ -97,6 +97,6 @@ def test_a_key_that_nobody_described_is_refused(monkeypatch: pytest.MonkeyPatch)
     class Quiet(BaseModel):
         key: int
 
-    monkeypatch.setitem(reference.TABLES, "quiet", reference.Table(Quiet))
-    with pytest.raises(reference.Undescribed, match=r"Quiet\.key has no description"):
-        reference.table("quiet")
+    monkeypatch.setitem(reference.TABLES, "quiet", reference.KeyTable(Quiet))
+    with pytest.raises(reference.MissingDescription, match=r"Quiet\.key has no description"):
+        reference.render_table("quiet")

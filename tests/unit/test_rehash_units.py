@@ -9,33 +9,33 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.host.systemd import UNITS
+from rigwright.host.systemd_syntax import UNIT_FOLDER
 from rigwright.model.entry import Roots
-from rigwright.weights.records import OWNED, records_folder, rehash_units
+from rigwright.weights.verification import OWNED, records_folder, render_rehash_units
 from roles.weights.host import rehash
-from tests.unit.samples import rig
+from tests.unit.samples import sample_rig
 
 SERVICE, TIMER = "rigwright_rehash.service", "rigwright_rehash.timer"
 
-MOVED = rig(roots=Roots(software="/data/opt", models="/data/models", state="/data/state"))
+MOVED = sample_rig(roots=Roots(software="/data/opt", models="/data/models", state="/data/state"))
 needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
 
 
-def told(*words: str) -> str:
+def command_output(*words: str) -> str:
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
 
 
 def test_they_are_ours_and_no_instances() -> None:
-    made = rehash_units(rig())
-    assert set(made) == {f"{UNITS}/{SERVICE}", f"{UNITS}/{TIMER}"}
+    made = render_rehash_units(sample_rig())
+    assert set(made) == {f"{UNIT_FOLDER}/{SERVICE}", f"{UNIT_FOLDER}/{TIMER}"}
     assert all(text.splitlines()[0] == OWNED for text in made.values())
     # units of that name are instances, and one that is not declared is stopped
     assert not any(Path(path).name.startswith("rigwright-") for path in made)
 
 
 def test_what_is_run_takes_its_arguments_and_is_where_it_is_brought() -> None:
-    service = rehash_units(MOVED)[f"{UNITS}/{SERVICE}"]
+    service = render_rehash_units(MOVED)[f"{UNIT_FOLDER}/{SERVICE}"]
     (line,) = re.findall(r"^ExecStart=/usr/bin/python3 -m rigwright_weights\.rehash (.*)$", service, re.MULTILINE)
     assert rehash.main([word.replace("/data", "/nowhere") for word in line.split()]) == 0
     assert "PYTHONPATH=/data/opt/weights " in service
@@ -46,16 +46,16 @@ def test_what_is_run_takes_its_arguments_and_is_where_it_is_brought() -> None:
 @needs_systemd
 @pytest.mark.parametrize("name", [SERVICE, TIMER])
 def test_systemd_finds_nothing_in_them(tmp_path: Path, name: str) -> None:
-    for unit, text in rehash_units(rig()).items():
+    for unit, text in render_rehash_units(sample_rig()).items():
         (tmp_path / Path(unit).name).write_text(text.replace("/usr/bin/python3", "/bin/true"))
-    assert told("systemd-analyze", "verify", str(tmp_path / name)) == ""
+    assert command_output("systemd-analyze", "verify", str(tmp_path / name)) == ""
     (tmp_path / name).write_text((tmp_path / name).read_text().replace("Description=", "Descriptions="))
-    assert "Descriptions" in told("systemd-analyze", "verify", str(tmp_path / name))
+    assert "Descriptions" in command_output("systemd-analyze", "verify", str(tmp_path / name))
 
 
 def calls(group: str) -> set[str]:
     """The system calls of one of systemd's groups."""
-    said = told("systemd-analyze", "syscall-filter", group)
+    said = command_output("systemd-analyze", "syscall-filter", group)
     names = {line.strip() for line in said.splitlines()[1:] if line.startswith("    ") and "#" not in line}
     return {name for name in names if name[0] != "@"}.union(*(calls(name) for name in names if name[0] == "@"))
 
@@ -63,7 +63,9 @@ def calls(group: str) -> set[str]:
 @needs_systemd
 def test_the_calls_that_it_needs_are_let_through() -> None:
     allowed: set[str] = set()
-    for line in re.findall(r"^SystemCallFilter=(.*)$", rehash_units(rig())[f"{UNITS}/{SERVICE}"], re.MULTILINE):
+    for line in re.findall(
+        r"^SystemCallFilter=(.*)$", render_rehash_units(sample_rig())[f"{UNIT_FOLDER}/{SERVICE}"], re.MULTILINE
+    ):
         names = set().union(*(calls(one) if one[0] == "@" else {one} for one in line.removeprefix("~").split()))
         allowed = allowed - names if line.startswith("~") else allowed | names
     needed = {"mincore", "fadvise64", "preadv", "preadv2", "flock", "ioctl", "fsync", "rename", "unlink", "utimensat"}

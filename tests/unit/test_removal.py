@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from rigwright.render import render
-from rigwright.serving.listeners import names
-from tests.unit import programs
-from tests.unit.scripts import stand_in
-from tests.unit.states import CHAT
+from rigwright.serving.listeners import listener_units
+from tests.unit import short_programs
+from tests.unit.host_states import CHAT
+from tests.unit.rendered_scripts import write_stand_in
 
 REMEMBER = 'echo "$(basename "$0") $*" >> "$(dirname "$0")/asked"'
 # of our packages cmake is needed by something else, ninja-build is gone already
@@ -19,7 +19,7 @@ APT_GET = f'{REMEMBER}\ncase "$*" in *autoremove*) [ "$1" != -s ] || echo \'Remv
 DPKG = 'case "$*" in *ninja-build) exit 1 ;; *) printf installed ;; esac'
 
 
-class Host:
+class FormerRigHost:
     """A host that was a rig."""
 
     def __init__(self, root: Path) -> None:
@@ -33,7 +33,7 @@ class Host:
             "getent": '[ "$2" = svc ] && echo svc',
             "nsenter": f'{REMEMBER}\nshift\nexec "$@"',
         }.items():
-            stand_in(root / "bin", name, body)
+            write_stand_in(root / "bin", name, body)
         for path in (
             "etc/generations/1/x",
             "opt/tools-1/x",
@@ -61,7 +61,7 @@ class Host:
         for place in ("opt/driver/held", "bin/holds"):
             (self.root / place).write_text("".join(f"{name}\n" for name in names))
         keep = f'[ "$1" != showhold ] || {{ cat {self.root}/bin/holds; exit; }}\n{REMEMBER}'
-        stand_in(self.root / "bin", "apt-mark", f"{keep}\ncase $* in *unhold*) : > {self.root}/bin/holds ;; esac")
+        write_stand_in(self.root / "bin", "apt-mark", f"{keep}\ncase $* in *unhold*) : > {self.root}/bin/holds ;; esac")
 
     def remove(self, keep_weights: bool = False) -> str:
         script = render(
@@ -107,12 +107,12 @@ class Host:
             daemon_notes=[],
         )
         environment = {"PATH": f"{self.root}/bin:{os.environ['PATH']}"}
-        done = programs.run(["sh", "-c", script], env=environment)
+        done = short_programs.run_program(["sh", "-c", script], env=environment)
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout
 
     @property
-    def asked(self) -> list[str]:
+    def systemctl_commands(self) -> list[str]:
         return (self.root / "bin/asked").read_text().splitlines()
 
     def left(self) -> set[str]:
@@ -123,48 +123,48 @@ class Host:
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Host:
-    return Host(tmp_path)
+def host(tmp_path: Path) -> FormerRigHost:
+    return FormerRigHost(tmp_path)
 
 
 # the deploy lock lies in the last one, and is held while this runs
 EMPTY = {"units", "units/multi-user.target.wants", "run", "run/rigwright"}
 
 
-def test_everything_of_ours_goes(host: Host) -> None:
+def test_everything_of_ours_goes(host: FormerRigHost) -> None:
     host.remove()
     assert host.left() == EMPTY
-    assert f"systemctl stop {CHAT}" in host.asked
-    assert [line for line in host.asked if line.startswith("userdel")] == ["userdel svc"]
+    assert f"systemctl stop {CHAT}" in host.systemctl_commands
+    assert [line for line in host.systemctl_commands if line.startswith("userdel")] == ["userdel svc"]
 
 
-def test_what_was_written_down_of_processes_goes(host: Host) -> None:
-    for unit in (CHAT, *names(8020)):
+def test_what_was_written_down_of_processes_goes(host: FormerRigHost) -> None:
+    for unit in (CHAT, *listener_units(8020)):
         (host.root / "run/rigwright" / unit).touch()
     host.remove()
     assert host.left() == EMPTY
 
 
-def test_what_a_container_was_kept_in_goes(host: Host) -> None:
+def test_what_a_container_was_kept_in_goes(host: FormerRigHost) -> None:
     (host.root / "run/rigwright/containers/chat/graph").mkdir(parents=True)
     host.remove()
     assert host.left() == EMPTY
 
 
-def test_what_is_mounted_is_taken_off_among_the_hosts_mounts(host: Host) -> None:
+def test_what_is_mounted_is_taken_off_among_the_hosts_mounts(host: FormerRigHost) -> None:
     """A job has mounts of its own: what it takes off there alone is busy."""
     bin_ = host.root / "bin"
     (bin_ / "mounted").touch()
-    stand_in(bin_, "nsenter", f'{REMEMBER}\nshift\nOURS=no exec "$@"')
-    stand_in(bin_, "mountpoint", f'[ "$OURS" = no ] && [ "$2" != "${{2%gateway}}" ] && [ -e {bin_}/mounted ]')
-    stand_in(bin_, "umount", f'[ "$OURS" = no ] && rm {bin_}/mounted')
+    write_stand_in(bin_, "nsenter", f'{REMEMBER}\nshift\nOURS=no exec "$@"')
+    write_stand_in(bin_, "mountpoint", f'[ "$OURS" = no ] && [ "$2" != "${{2%gateway}}" ] && [ -e {bin_}/mounted ]')
+    write_stand_in(bin_, "umount", f'[ "$OURS" = no ] && rm {bin_}/mounted')
     host.remove()
-    assert [line for line in host.asked if "umount" in line] == [
+    assert [line for line in host.systemctl_commands if "umount" in line] == [
         f"nsenter --mount=/proc/1/ns/mnt umount --lazy {host.root}/run/rigwright_gateway"
     ]
 
 
-def test_what_somebody_else_has_put_there_stays_and_is_named(host: Host) -> None:
+def test_what_somebody_else_has_put_there_stays_and_is_named(host: FormerRigHost) -> None:
     (host.root / "srv/a/theirs.gguf").touch()
     (host.root / "units/theirs.service").touch()
     said = host.remove()
@@ -173,7 +173,7 @@ def test_what_somebody_else_has_put_there_stays_and_is_named(host: Host) -> None
 
 
 @pytest.mark.parametrize("keep_weights", [False, True])
-def test_what_was_taken_over_is_named_with_what_brings_it_back(host: Host, keep_weights: bool) -> None:
+def test_what_was_taken_over_is_named_with_what_brings_it_back(host: FormerRigHost, keep_weights: bool) -> None:
     record = host.root / "lib/theirs/vllm.service"
     record.parent.mkdir(parents=True)
     record.write_text("before -\nstate running\nback systemctl enable --now vllm.service\n")
@@ -183,7 +183,7 @@ def test_what_was_taken_over_is_named_with_what_brings_it_back(host: Host, keep_
     assert not record.parent.exists()
 
 
-def test_weights_can_be_kept(host: Host) -> None:
+def test_weights_can_be_kept(host: FormerRigHost) -> None:
     host.remove(keep_weights=True)
     weights = {"srv/a", "srv/a/1", "srv/a/1/a.gguf", "srv/b", "srv/b/1", "srv/b/1/b.gguf.part"}
     assert host.left() == EMPTY | {"srv", "owned"} | weights
@@ -193,7 +193,7 @@ def test_weights_can_be_kept(host: Host) -> None:
 
 
 @pytest.mark.parametrize("keep_weights", [False, True])
-def test_what_a_killed_fetch_has_left_goes(host: Host, keep_weights: bool) -> None:
+def test_what_a_killed_fetch_has_left_goes(host: FormerRigHost, keep_weights: bool) -> None:
     for path in (
         "srv/.progress.json",
         "srv/.progress.json.new",
@@ -207,15 +207,15 @@ def test_what_a_killed_fetch_has_left_goes(host: Host, keep_weights: bool) -> No
     assert keep_weights or host.left() == EMPTY
 
 
-def test_packages_that_something_else_needs_stay(host: Host) -> None:
+def test_packages_that_something_else_needs_stay(host: FormerRigHost) -> None:
     said = host.remove()
     assert "cmake stays: something else needs it" in said
-    assert "apt-mark auto cmake g++" in host.asked
-    (purge,) = [line for line in host.asked if " purge " in line]
+    assert "apt-mark auto cmake g++" in host.systemctl_commands
+    (purge,) = [line for line in host.systemctl_commands if " purge " in line]
     assert purge.endswith("--no-auto-remove purge g++")
 
 
-def test_a_driver_of_ours_is_let_go_before_its_packages_are_removed(host: Host) -> None:
+def test_a_driver_of_ours_is_let_go_before_its_packages_are_removed(host: FormerRigHost) -> None:
     ours = ("etc/rigwright-nvidia", "etc/driver.json", "opt/driver/595.71.05/libcuda1.deb")
     for path in (*ours, "units/rigwright-power.service"):
         (host.root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -223,69 +223,71 @@ def test_a_driver_of_ours_is_let_go_before_its_packages_are_removed(host: Host) 
     host.holds("g++", "libcuda1")
     host.remove()
     assert host.left() == EMPTY
-    assert "systemctl disable --quiet --now rigwright-power.service" in host.asked
-    steps = [line.split()[-2:] for line in host.asked if "unhold" in line or " purge " in line]
+    assert "systemctl disable --quiet --now rigwright-power.service" in host.systemctl_commands
+    steps = [line.split()[-2:] for line in host.systemctl_commands if "unhold" in line or " purge " in line]
     assert steps == [["g++", "libcuda1"], ["purge", "g++"]]
 
 
-def test_a_host_without_a_driver_of_ours_is_not_asked_about_one(host: Host) -> None:
+def test_a_host_without_a_driver_of_ours_is_not_asked_about_one(host: FormerRigHost) -> None:
     host.remove()
-    assert not [line for line in host.asked if "unhold" in line or "rigwright-power" in line]
+    assert not [line for line in host.systemctl_commands if "unhold" in line or "rigwright-power" in line]
 
 
-def test_a_driver_is_let_go_though_weights_are_kept(host: Host) -> None:
+def test_a_driver_is_let_go_though_weights_are_kept(host: FormerRigHost) -> None:
     host.holds("libcuda1")
     host.remove(keep_weights=True)
-    assert "apt-mark -qq unhold libcuda1" in host.asked
+    assert "apt-mark -qq unhold libcuda1" in host.systemctl_commands
     assert not (host.root / "opt/driver").exists()
 
 
-def test_what_shares_weights_is_stopped_and_goes(host: Host) -> None:
+def test_what_shares_weights_is_stopped_and_goes(host: FormerRigHost) -> None:
     files = ("units/rigwright_share.service", "etc/share.conf", "run/rigwright/rigwright_share.service")
     for path in files:
         (host.root / path).touch()
     host.remove()
     assert host.left() == EMPTY
-    stops = [line for line in host.asked if "rigwright_share" in line]
+    stops = [line for line in host.systemctl_commands if "rigwright_share" in line]
     assert stops == [f"systemctl {verb} rigwright_share.service" for verb in ("disable --quiet", "stop")]
 
 
 @pytest.mark.parametrize("theirs", [False, True], ids=["ours", "theirs by now"])
-def test_a_unit_that_was_kept_from_starting_is_let_go_after_its_package(host: Host, theirs: bool) -> None:
+def test_a_unit_that_was_kept_from_starting_is_let_go_after_its_package(host: FormerRigHost, theirs: bool) -> None:
     with host.ledger.open("a") as ledger:
         ledger.write("mask nginx.service\n")
     (host.root / "units/nginx.service").symlink_to("/opt/theirs.service" if theirs else "/dev/null")
     host.remove()
     assert host.left() == EMPTY | ({"units/nginx.service"} if theirs else set())
-    asked = [line.split()[0:2] for line in host.asked if "purge" in line or "nginx" in line]
+    asked = [line.split()[0:2] for line in host.systemctl_commands if "purge" in line or "nginx" in line]
     assert asked == [["apt-get", "-q"]] + ([] if theirs else [["systemctl", "disable"]])
 
 
-def test_what_watches_goes_with_what_it_has_kept(host: Host) -> None:
+def test_what_watches_goes_with_what_it_has_kept(host: FormerRigHost) -> None:
     for path in ("units/rigwright_node.service", "srv/metrics/check.prom"):
         (host.root / path).parent.mkdir(exist_ok=True)
         (host.root / path).touch()
     host.remove()
     assert host.left() == EMPTY
-    stops = [line for line in host.asked if "rigwright_node" in line]
+    stops = [line for line in host.systemctl_commands if "rigwright_node" in line]
     assert stops == [f"systemctl {verb} rigwright_node.service" for verb in ("disable --quiet", "stop")]
 
 
 @pytest.mark.parametrize(("package", "goes"), [("gone", True), ("there", False)])
-def test_a_user_that_packages_have_made_goes_with_the_last_of_them(host: Host, package: str, goes: bool) -> None:
-    stand_in(host.root / "bin", "dpkg-query", 'case "$*" in *gone) exit 1 ;; *) printf installed ;; esac')
-    stand_in(host.root / "bin", "getent", '[ "$2" != gone ] && echo "$2"')
+def test_a_user_that_packages_have_made_goes_with_the_last_of_them(
+    host: FormerRigHost, package: str, goes: bool
+) -> None:
+    write_stand_in(host.root / "bin", "dpkg-query", 'case "$*" in *gone) exit 1 ;; *) printf installed ;; esac')
+    write_stand_in(host.root / "bin", "getent", '[ "$2" != gone ] && echo "$2"')
     with host.ledger.open("a") as ledger:
         ledger.write(f"account prometheus gone\naccount prometheus {package}\naccount prometheus2 gone\n")
     host.remove()
-    assert ("userdel prometheus" in host.asked) == goes
-    assert "userdel prometheus2" in host.asked
+    assert ("userdel prometheus" in host.systemctl_commands) == goes
+    assert "userdel prometheus2" in host.systemctl_commands
 
 
-def test_a_second_removal_finds_nothing(host: Host) -> None:
+def test_a_second_removal_finds_nothing(host: FormerRigHost) -> None:
     host.remove()
     host.ledger.touch()
     (host.root / "bin/asked").unlink()
     host.remove()
     assert host.left() == EMPTY
-    assert not [line for line in host.asked if line.split()[0] in ("userdel", "apt-get")]
+    assert not [line for line in host.systemctl_commands if line.split()[0] in ("userdel", "apt-get")]

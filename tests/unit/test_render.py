@@ -13,9 +13,9 @@ import pytest
 
 from rigwright.paths import ROOT
 from rigwright.render import render
-from tests.unit import programs
-from tests.unit.samples import probed
-from tests.unit.scripts import SCRIPTS, compiled
+from tests.unit import short_programs
+from tests.unit.rendered_scripts import SCRIPTS, engine_build_script
+from tests.unit.samples import sample_probe_values
 
 # beside this Python, or anywhere on the PATH
 SHELLCHECK = shutil.which("shellcheck", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
@@ -23,7 +23,7 @@ SHELLCHECK = shutil.which("shellcheck", path=os.pathsep.join([str(Path(sys.execu
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_shell_can_read_the_script(name: str) -> None:
-    done = programs.run(["sh", "-n"], input=SCRIPTS[name]())
+    done = short_programs.run_program(["sh", "-n"], input=SCRIPTS[name]())
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -32,7 +32,7 @@ def test_a_shell_can_read_the_script(name: str) -> None:
 def test_shellcheck_finds_nothing_in_the_script(name: str) -> None:
     # a file of the host's, and a loop over a list that happens to have one word
     command = [str(SHELLCHECK), "--shell=sh", "--severity=warning", "--exclude=SC1091,SC2043", "-"]
-    done = programs.run(command, input=SCRIPTS[name]())
+    done = short_programs.run_program(command, input=SCRIPTS[name]())
     assert done.stdout == ""
 
 
@@ -58,7 +58,7 @@ def test_a_misspelt_attribute_is_an_error() -> None:
 
 def test_a_value_in_a_command_is_one_word_whatever_it_holds() -> None:
     nasty = "/x/$(touch /tmp/no)'\"; `id` \\ *\n# y"
-    script = render("probe/probe.sh.j2", **probed(cuda_root=nasty, users=[nasty]))
+    script = render("probe/probe.sh.j2", **sample_probe_values(cuda_root=nasty, users=[nasty]))
     assert f"nvcc={shlex.quote(nasty)}/bin/nvcc" in script
     assert f"printf '%s\\n' {shlex.quote(nasty)} $made" in script
 
@@ -71,6 +71,6 @@ def test_options_reach_cmake_one_a_line_and_quoted() -> None:
 
 
 def test_a_build_takes_the_source_that_was_fetched_by_its_hash() -> None:
-    script = compiled()
+    script = engine_build_script()
     assert f"cp /srv/models/_packages/{'a' * 16}/engine-1.0.tar.gz" in script
     assert f'echo {"a" * 64}"  $archive" | sha256sum --check' in script

@@ -13,23 +13,23 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from bench.speed import RATES, Effort, parts
-from checks.looking import Box
+from bench.speed_protocol import RATES, SpeedEffort, protocol_parts
+from checks.connections import ConnectedHost
 from checks.results import HostReport, Report
 from checks.results import Result as Checked
 from cli import evidence as gathering
 from cli import main
 from cli import report as verb
-from rigwright.baseline import book
+from rigwright.baseline import history
 from rigwright.baseline.run import Series
 from rigwright.engines.vllm import log_patterns
-from rigwright.operate import health as judging
-from rigwright.operate.health import Look
-from rigwright.report import page
-from roles.root import Answer
-from tests.unit.samples import card
+from rigwright.operate import instance_health as judging
+from rigwright.operate.instance_health import HealthFacts
+from rigwright.report import public_report
+from roles.root_shell import RootCommandResult
+from tests.unit.samples import sample_card
 from tests.unit.test_baseline import FINGERPRINT, run
-from tests.unit.vllm_samples import rig, vllm
+from tests.unit.vllm_samples import vllm_instance, vllm_rig
 
 CANARY = "CANARY-sk-5f2e"
 ADDRESS = "192.0.2.77"
@@ -51,28 +51,28 @@ ADDRESS = "192.0.2.77"
     ],
 )
 def test_a_version_has_the_shape_of_one(text: str, said: str) -> None:
-    assert page.version(text) == said
+    assert public_report.safe_version(text) == said
 
 
 @pytest.mark.parametrize(
     ("pattern", "text", "said"),
     [
-        (page.SYSTEM, "Debian GNU/Linux 12 (bookworm)", "Debian GNU/Linux 12"),
-        (page.SYSTEM, "Ubuntu 22.04.5 LTS", "Ubuntu 22.04.5"),
-        (page.SYSTEM, f"Debian GNU/Linux 12 {CANARY}", "Debian GNU/Linux 12"),
-        (page.SYSTEM, f"{CANARY} 12", "withheld"),
-        (page.SYSTEM, f"Ubuntu 22.04{CANARY}", "withheld"),
-        (page.KERNEL, "6.1.0-49-amd64", "6.1.0-49"),
-        (page.KERNEL, f"6.1.0-{CANARY}", "6.1.0"),
-        (page.KERNEL, f"6.1.0{CANARY}", "withheld"),
+        (public_report.SYSTEM, "Debian GNU/Linux 12 (bookworm)", "Debian GNU/Linux 12"),
+        (public_report.SYSTEM, "Ubuntu 22.04.5 LTS", "Ubuntu 22.04.5"),
+        (public_report.SYSTEM, f"Debian GNU/Linux 12 {CANARY}", "Debian GNU/Linux 12"),
+        (public_report.SYSTEM, f"{CANARY} 12", "withheld"),
+        (public_report.SYSTEM, f"Ubuntu 22.04{CANARY}", "withheld"),
+        (public_report.KERNEL, "6.1.0-49-amd64", "6.1.0-49"),
+        (public_report.KERNEL, f"6.1.0-{CANARY}", "6.1.0"),
+        (public_report.KERNEL, f"6.1.0{CANARY}", "withheld"),
     ],
 )
 def test_of_other_texts_only_what_is_allowed_is_told(pattern: re.Pattern[str], text: str, said: str) -> None:
-    assert page.beginning(pattern, text) == said
+    assert public_report.safe_prefix(pattern, text) == said
 
 
 def test_rates_on_the_list_are_those_of_the_protocol() -> None:
-    made = [part.name for part in parts(Effort(), 10.0)]
+    made = [part.name for part in protocol_parts(SpeedEffort(), 10.0)]
     assert {name.removesuffix(" wall").removesuffix(" decode") for name in RATES} == set(made)
 
 
@@ -107,18 +107,18 @@ REPORT = Report(
         )
     ],
 )
-Telling = Callable[..., Result]
+RunReport = Callable[..., Result]
 
 
 @pytest.fixture
-def telling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Telling:
+def report_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunReport:
     """Run the verb over a box of which everything that has a name is called the canary."""
     inventory = tmp_path / "rig.py"
     inventory.write_text("")
-    one = vllm(CANARY.lower(), variant_name=f"vllm/{CANARY}", model_name=CANARY)
-    mine = card("8.6", name=f"{CANARY} GPU")
+    one = vllm_instance(CANARY.lower(), variant_name=f"vllm/{CANARY}", model_name=CANARY)
+    mine = sample_card("8.6", name=f"{CANARY} GPU")
     made = replace(
-        rig(one), name="box1", inventory=str(inventory), cards=(mine, mine), proxy=f"http://{CANARY}@{ADDRESS}"
+        vllm_rig(one), name="box1", inventory=str(inventory), cards=(mine, mine), proxy=f"http://{CANARY}@{ADDRESS}"
     )
     lines = [f"{CANARY} prompt {ADDRESS}", f"Cannot use FA version 2 because {CANARY}", "harmless"] * 2
     lines += [f"{log_patterns.CAUSES[0].pattern} {CANARY}"]
@@ -128,35 +128,41 @@ def telling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Telling:
     )
     rates = {"narrative decode": Series(values=(70.5,)), "a rate of my own": Series(values=(1.0,))}
     measured = run(1, fingerprint=fingerprint).model_copy(update={"rates": rates})
-    pages = book.Page().with_run(measured).accepting()
-    book.write(book.path(str(inventory), "box1"), book.Book().having(CANARY.lower(), pages))
+    pages = history.InstanceHistory().with_run(measured).with_last_accepted()
+    history.save_history(
+        history.history_path(str(inventory), "box1"), history.BaselineHistory().with_instance(CANARY.lower(), pages)
+    )
 
     def tell(*words: str, told: Report = REPORT, gone: tuple[str, ...] = (), **more: Any) -> Result:
         done = subprocess.CompletedProcess([], 1, json.dumps(asdict(told)), CANARY)
         monkeypatch.setattr(verb, "subprocess", type("P", (), {"run": lambda *_, **__: done}))
-        monkeypatch.setattr(verb, "reach", lambda *_: ([Box("box1", made, None)], dict.fromkeys(gone, "gone")))
+        monkeypatch.setattr(
+            verb, "connect_boxes", lambda *_: ([ConnectedHost("box1", made, None)], dict.fromkeys(gone, "gone"))
+        )
         monkeypatch.setattr(
             gathering,
             "root",
-            type("R", (), {"run": lambda *_, **__: Answer(0, "\n".join(lines).encode(), b""), "Gone": OSError}),
+            type(
+                "R", (), {"run": lambda *_, **__: RootCommandResult(0, "\n".join(lines).encode(), b""), "Gone": OSError}
+            ),
         )
-        seen = Look({}, {}, {}, {}, judging.Answer(9, CANARY, CANARY), (CANARY,), CANARY, reboot=True)
-        monkeypatch.setattr(gathering, "look", lambda *_: seen)
+        seen = HealthFacts({}, {}, {}, {}, judging.CommandResult(9, CANARY, CANARY), (CANARY,), CANARY, reboot=True)
+        monkeypatch.setattr(gathering, "read_health", lambda *_: seen)
         return CliRunner().invoke(main, ["report", str(inventory), *words], **more)
 
     return tell
 
 
-def test_no_name_secret_or_address_is_on_the_page(telling: Telling) -> None:
-    done = telling()
+def test_no_name_secret_or_address_is_on_the_page(report_of: RunReport) -> None:
+    done = report_of()
     assert done.exit_code == 0, done.output
     known = (CANARY, CANARY.lower(), ADDRESS, "sk-5f2e", "cdcd", "box1", "/home", "a rate of my own", "X01")
     for word in (*known, "65:00", "987"):
         assert word not in done.output
 
 
-def test_what_helps_is_on_the_page(telling: Telling) -> None:
-    said = telling().output
+def test_what_helps_is_on_the_page(report_of: RunReport) -> None:
+    said = report_of().output
     for line in (
         "Rigwright 0.1.0, 20",
         "| system | Debian GNU/Linux 12 |",
@@ -181,35 +187,37 @@ def test_what_helps_is_on_the_page(telling: Telling) -> None:
 
 
 def test_what_we_ship_may_be_named() -> None:
-    shipped = verb.shipped()
-    made = page.Box({}, "", None, ["NVIDIA GeForce RTX 3090"], [page.Instance("vllm", "0.21.0", "vllm/dual", 2)])
-    said = page.text([made], shipped, "0.1.0", "2026-11-23")
+    shipped = verb.shipped_names()
+    made = public_report.ReportedBox(
+        {}, "", None, ["NVIDIA GeForce RTX 3090"], [public_report.ReportedInstance("vllm", "0.21.0", "vllm/dual", 2)]
+    )
+    said = public_report.render_report([made], shipped, "0.1.0", "2026-11-23")
     assert "| cards | 1 x NVIDIA GeForce RTX 3090 |" in said
     assert "vllm 0.21.0, variant vllm/dual, 2 cards." in said
 
 
-def test_it_is_shown_before_it_is_written_and_only_with_consent(telling: Telling, tmp_path: Path) -> None:
+def test_it_is_shown_before_it_is_written_and_only_with_consent(report_of: RunReport, tmp_path: Path) -> None:
     file = tmp_path / "report.md"
-    refused = telling(f"--output={file}", input="n\n")
+    refused = report_of(f"--output={file}", input="n\n")
     assert refused.exit_code == 0
     assert refused.output.startswith("# Rigwright report")
     assert not file.exists()
-    telling(f"--output={file}", input="y\n")
+    report_of(f"--output={file}", input="y\n")
     assert file.read_text().startswith("# Rigwright report")
     assert CANARY not in file.read_text()
     file.unlink()
-    telling(f"--output={file}", "--yes")
+    report_of(f"--output={file}", "--yes")
     assert file.exists()
 
 
-def test_it_is_written_through_no_link_and_where_it_cannot_be_it_is_said(telling: Telling, tmp_path: Path) -> None:
+def test_it_is_written_through_no_link_and_where_it_cannot_be_it_is_said(report_of: RunReport, tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("mine")
     file = tmp_path / "report.md"
     file.symlink_to(tmp_path / "keys")
-    assert telling(f"--output={file}", "--yes").exit_code == 0
+    assert report_of(f"--output={file}", "--yes").exit_code == 0
     assert file.read_text().startswith("# Rigwright report")
     assert (tmp_path / "keys").read_text() == "mine"
-    done = telling(f"--output={tmp_path / 'no' / 'report.md'}", "--yes")
+    done = report_of(f"--output={tmp_path / 'no' / 'report.md'}", "--yes")
     assert (done.exit_code, type(done.exception)) == (1, SystemExit)
     assert "cannot be written: No such file or directory" in done.output
 
@@ -218,22 +226,22 @@ HOSTILE = (f"{CANARY}\n## Box 9\n", f"6.1.0-49 {CANARY}|x|", f"\x1b[2J{CANARY}",
 
 
 @pytest.mark.parametrize("said", HOSTILE, ids=["a line", "a cell", "escapes", "a row", "long"])
-def test_no_word_of_a_host_forges_a_line_of_it(telling: Telling, said: str) -> None:
+def test_no_word_of_a_host_forges_a_line_of_it(report_of: RunReport, said: str) -> None:
     """Whatever a host says it is, checks found on it and its runs were called: lines and cells are ours."""
-    plain = telling().output.splitlines()
+    plain = report_of().output.splitlines()
     (first,) = REPORT.hosts
     versions = dict.fromkeys((*first.versions, "system", "kernel", "driver", "python"), said)
     red = [replace(one, id=said, verdict="fail", found=said, part=said) for one in first.checks]
     forged = replace(REPORT, hosts=[replace(first, versions=versions, checks=[*first.checks, *red])])
-    told = telling(told=forged).output
+    told = report_of(told=forged).output
     assert CANARY not in told
     assert "\x1b" not in told
     assert len(told) < 20_000
     assert [line for line in told.splitlines() if line.startswith("#")] == [one for one in plain if one.startswith("#")]
 
 
-def test_a_host_out_of_reach_is_on_it_and_in_the_exit_status(telling: Telling) -> None:
-    done = telling(gone=(CANARY,))
+def test_a_host_out_of_reach_is_on_it_and_in_the_exit_status(report_of: RunReport) -> None:
+    done = report_of(gone=(CANARY,))
     assert done.exit_code == 3
     assert "## Box 2\n\nIt cannot be reached." in done.output
     assert CANARY not in done.output
@@ -248,9 +256,9 @@ def test_a_host_out_of_reach_is_on_it_and_in_the_exit_status(telling: Telling) -
     ],
 )
 def test_checks_that_do_not_run_are_refused_with_the_reason(
-    telling: Telling, monkeypatch: pytest.MonkeyPatch, status: int, complaint: str, why: str
+    report_of: RunReport, monkeypatch: pytest.MonkeyPatch, status: int, complaint: str, why: str
 ) -> None:
-    telling()
+    report_of()
     done = subprocess.CompletedProcess([], status, "", complaint)
     monkeypatch.setattr(verb, "subprocess", type("P", (), {"run": lambda *_, **__: done}))
     said = CliRunner().invoke(main, ["report", __file__])

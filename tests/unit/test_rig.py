@@ -7,39 +7,41 @@ from dataclasses import replace
 
 import pytest
 
-from rigwright.delivery.fetching import spec
-from rigwright.inventory import load
+from rigwright.delivery.fetch_spec import render_fetch_spec
+from rigwright.inventory import load_rig
 from rigwright.model.rig import Rig
-from tests.locks import lock_text
+from tests.lock_files import render_sealed_lock
 from tests.unit import samples
 from tests.unit.sample_texts import CATALOG, LOCK, SOURCE_ROW, WEIGHT_ROW
-from tests.unit.samples import Box, artefact, chat, entry, instance
+from tests.unit.samples import OperatorFolder, chat_instances, sample_artefact, sample_entry, sample_instance
 
 
-def test_two_instances_on_one_port_are_refused(box: Box) -> None:
+def test_two_instances_on_one_port_are_refused(box: OperatorFolder) -> None:
     twice = {"a": {"variant": "llamacpp/cpu", "port": 8020}, "b": {"variant": "llamacpp/cpu", "port": 8020}}
-    assert box.refusal(instances=twice) == [
+    assert box.refusal_lines(instances=twice) == [
         f"{box.inventory}: box.instances.b.port: 8020 is already the port of a",
     ]
 
 
-def test_one_card_is_one(box: Box) -> None:
-    (line,) = box.refusal(cards=["ampere"], instances={"a": {"variant": "llamacpp/one", "cards": [1], "port": 8020}})
+def test_one_card_is_one(box: OperatorFolder) -> None:
+    (line,) = box.refusal_lines(
+        cards=["ampere"], instances={"a": {"variant": "llamacpp/one", "cards": [1], "port": 8020}}
+    )
     assert line.endswith("no card 1: the rig declares 1 card, counted from 0")
 
 
-def test_a_card_in_two_instances_is_refused(box: Box) -> None:
+def test_a_card_in_two_instances_is_refused(box: OperatorFolder) -> None:
     twice = {
         "a": {"variant": "llamacpp/two", "cards": [0, 1], "port": 8020},
         "b": {"variant": "llamacpp/one", "cards": [1], "port": 8021},
     }
-    assert box.refusal(instances=twice) == [
+    assert box.refusal_lines(instances=twice) == [
         f"{box.inventory}: box.instances.b.cards: card 1 is already taken by a",
     ]
 
 
-def test_a_card_twice_in_one_instance_is_refused(box: Box) -> None:
-    (line,) = box.refusal(instances={"a": {"variant": "llamacpp/two", "cards": [1, 1], "port": 8020}})
+def test_a_card_twice_in_one_instance_is_refused(box: OperatorFolder) -> None:
+    (line,) = box.refusal_lines(instances={"a": {"variant": "llamacpp/two", "cards": [1, 1], "port": 8020}})
     assert "box.instances.a.cards: card 1 is already taken by a" in line
 
 
@@ -55,9 +57,9 @@ def test_a_card_twice_in_one_instance_is_refused(box: Box) -> None:
     ],
 )
 def test_other_cards_than_there_are_or_the_variant_takes_are_refused(
-    box: Box, variant: str, cards: list[int], essence: tuple[str, str]
+    box: OperatorFolder, variant: str, cards: list[int], essence: tuple[str, str]
 ) -> None:
-    (line,) = box.refusal(instances={"a": {"variant": variant, "cards": cards, "port": 8020}})
+    (line,) = box.refusal_lines(instances={"a": {"variant": variant, "cards": cards, "port": 8020}})
     assert line.startswith(f"{box.inventory}: box.instances.a.cards: ")
     assert all(part in line for part in essence), line
 
@@ -67,13 +69,15 @@ def test_other_cards_than_there_are_or_the_variant_takes_are_refused(
     [
         ({"cards": ["turing", "amper"]}, 'box.cards[1]: there is no card "amper"; did you mean "ampere"?'),
         (
-            {"instances": chat(variant="llamacpp/tow")},
+            {"instances": chat_instances(variant="llamacpp/tow")},
             'box.instances.chat.variant: there is no variant "llamacpp/tow"; did you mean "llamacpp/two"?',
         ),
     ],
 )
-def test_an_unknown_name_is_refused_with_the_nearest_one(box: Box, changes: dict[str, object], text: str) -> None:
-    (line,) = box.refusal(**changes)
+def test_an_unknown_name_is_refused_with_the_nearest_one(
+    box: OperatorFolder, changes: dict[str, object], text: str
+) -> None:
+    (line,) = box.refusal_lines(**changes)
     assert line.startswith(f"{box.inventory}: {text}")
 
 
@@ -82,13 +86,13 @@ def test_an_unknown_name_is_refused_with_the_nearest_one(box: Box, changes: dict
     [
         ("catalog/box.toml", CATALOG.replace('engine = "plain"', 'engine = "plane"'), 'there is no engine "plane"'),
         ("catalog/box.toml", CATALOG.replace('model = "small"', 'model = "smal"'), 'there is no model "smal"'),
-        ("locks/box.lock.toml", lock_text(WEIGHT_ROW), 'there is no locked source "engine-source"'),
-        ("locks/box.lock.toml", lock_text(SOURCE_ROW), 'there is no locked weight "small"'),
+        ("locks/box.lock.toml", render_sealed_lock(WEIGHT_ROW), 'there is no locked source "engine-source"'),
+        ("locks/box.lock.toml", render_sealed_lock(SOURCE_ROW), 'there is no locked weight "small"'),
     ],
 )
-def test_a_variant_whose_parts_are_missing_is_refused(box: Box, name: str, text: str, essence: str) -> None:
+def test_a_variant_whose_parts_are_missing_is_refused(box: OperatorFolder, name: str, text: str, essence: str) -> None:
     box.write(name, text)
-    (line,) = box.refusal(instances=chat())
+    (line,) = box.refusal_lines(instances=chat_instances())
     assert line.startswith(f"{box.inventory}: box.instances.chat.variant: llamacpp/cpu: {essence}")
 
 
@@ -96,11 +100,11 @@ EYE = 'file = "small"\nmmproj = "eye"\n'
 EYE_ROW = WEIGHT_ROW.replace('name = "small"', 'name = "eye"').replace("small-q4", "eye-f16")
 
 
-def test_a_models_projector_is_a_weight_of_the_rig(box: Box) -> None:
+def test_a_models_projector_is_a_weight_of_the_rig(box: OperatorFolder) -> None:
     box.write("catalog/box.toml", CATALOG.replace('file = "small"\n', EYE))
-    box.write("locks/box.lock.toml", lock_text(SOURCE_ROW, WEIGHT_ROW, EYE_ROW))
-    (group,) = box.group({"box": entry()})
-    made = load(group[1]["rig"])
+    box.write("locks/box.lock.toml", render_sealed_lock(SOURCE_ROW, WEIGHT_ROW, EYE_ROW))
+    (group,) = box.load_group({"box": sample_entry()})
+    made = load_rig(group[1]["rig"])
     assert [[(part.option, part.files[0].name) for part in i.parts] for i in made.instances] == [
         [("model", "small"), ("mmproj", "eye")]
     ] * 2
@@ -117,28 +121,30 @@ def test_a_models_projector_is_a_weight_of_the_rig(box: Box) -> None:
         ),
     ],
 )
-def test_a_projector_that_the_lock_lacks_or_has_as_another_kind_is_refused(box: Box, row: str, essence: str) -> None:
+def test_a_projector_that_the_lock_lacks_or_has_as_another_kind_is_refused(
+    box: OperatorFolder, row: str, essence: str
+) -> None:
     box.write("catalog/box.toml", CATALOG.replace('file = "small"\n', EYE))
-    box.write("locks/box.lock.toml", lock_text(SOURCE_ROW, WEIGHT_ROW, *([row] if row else [])))
-    assert f"box.instances.chat.variant: {essence}" in "\n".join(box.refusal(instances=chat()))
+    box.write("locks/box.lock.toml", render_sealed_lock(SOURCE_ROW, WEIGHT_ROW, *([row] if row else [])))
+    assert f"box.instances.chat.variant: {essence}" in "\n".join(box.refusal_lines(instances=chat_instances()))
 
 
-def test_a_projector_without_any_address_is_refused(box: Box) -> None:
+def test_a_projector_without_any_address_is_refused(box: OperatorFolder) -> None:
     box.write("catalog/box.toml", CATALOG.replace('file = "small"\n', EYE))
-    box.write("locks/box.lock.toml", lock_text(SOURCE_ROW, WEIGHT_ROW, EYE_ROW.replace("store:", "other:")))
-    (line,) = box.refusal(instances=chat())
+    box.write("locks/box.lock.toml", render_sealed_lock(SOURCE_ROW, WEIGHT_ROW, EYE_ROW.replace("store:", "other:")))
+    (line,) = box.refusal_lines(instances=chat_instances())
     assert "box.mirrors: eye" in line
 
 
-def test_a_missing_engine_and_a_missing_model_are_told_together(box: Box) -> None:
+def test_a_missing_engine_and_a_missing_model_are_told_together(box: OperatorFolder) -> None:
     box.write("catalog/box.toml", CATALOG.replace('engine = "plain"', 'engine = "x"').replace('"small"', '"y"'))
-    assert len(box.refusal(instances=chat())) == 2
+    assert len(box.refusal_lines(instances=chat_instances())) == 2
 
 
-def test_mistakes_in_catalogue_and_lock_are_told_together(box: Box) -> None:
+def test_mistakes_in_catalogue_and_lock_are_told_together(box: OperatorFolder) -> None:
     catalog = box.write("catalog/box.toml", CATALOG.replace("pci_ids", "pci_idz"))
     lock = box.write("locks/box.lock.toml", LOCK.replace("schema = 1", "schema = 7"))
-    lines = box.refusal()
+    lines = box.refusal_lines()
     assert any(line.startswith(f"{catalog}: cards.turing.pci_idz: unknown key") for line in lines)
     assert any(line.startswith(f"{lock}: schema: 7 is refused: must be 1") for line in lines)
 
@@ -146,25 +152,25 @@ def test_mistakes_in_catalogue_and_lock_are_told_together(box: Box) -> None:
 @pytest.mark.parametrize(
     "mirrors", [{}, {"stor": ["http://x"]}, {"store": []}], ids=["none", "another", "without addresses"]
 )
-def test_weights_without_any_address_are_refused(box: Box, mirrors: dict[str, list[str]]) -> None:
-    (line,) = box.refusal(mirrors=mirrors)
+def test_weights_without_any_address_are_refused(box: OperatorFolder, mirrors: dict[str, list[str]]) -> None:
+    (line,) = box.refusal_lines(mirrors=mirrors)
     essence = f"small {samples.COMMIT} of the lock has no address: its sources are store:small-q4.gguf"
     assert line == f"{box.inventory}: box.mirrors: {essence}; add a mirror named store"
 
 
 @pytest.mark.parametrize(("source", "lines"), [("index:some-project", 0), ("http://h/x", 0), ("other:x", 1)])
-def test_a_source_may_come_from_the_index_alone(box: Box, source: str, lines: int) -> None:
+def test_a_source_may_come_from_the_index_alone(box: OperatorFolder, source: str, lines: int) -> None:
     box.write("locks/box.lock.toml", LOCK.replace('["index:some-project", "store:engine-1.0.tar.gz"]', f'["{source}"]'))
     if lines:
-        (line,) = box.refusal()
+        (line,) = box.refusal_lines()
         assert line.startswith(f"{box.inventory}: box.mirrors: engine-source 1.0 of the lock has no address")
     else:
-        assert len(box.group({"box": entry()})) == 1
+        assert len(box.load_group({"box": sample_entry()})) == 1
 
 
-def test_weights_do_not_come_from_the_index(box: Box) -> None:
+def test_weights_do_not_come_from_the_index(box: OperatorFolder) -> None:
     box.write("locks/box.lock.toml", LOCK.replace('["store:small-q4.gguf"]', '["index:some-project"]'))
-    (line,) = box.refusal()
+    (line,) = box.refusal_lines()
     assert "box.mirrors: small" in line
 
 
@@ -175,9 +181,9 @@ def test_weights_do_not_come_from_the_index(box: Box) -> None:
         ('kind = "weight"', 'kind = "source"', "the lock's small is a source, not a weight"),
     ],
 )
-def test_an_artefact_of_another_kind_is_refused(box: Box, old: str, new: str, essence: str) -> None:
+def test_an_artefact_of_another_kind_is_refused(box: OperatorFolder, old: str, new: str, essence: str) -> None:
     box.write("locks/box.lock.toml", LOCK.replace(old, new))
-    lines = box.refusal(instances=chat())
+    lines = box.refusal_lines(instances=chat_instances())
     assert f"{box.inventory}: box.instances.chat.variant: llamacpp/cpu: {essence}" in lines
 
 
@@ -188,21 +194,24 @@ def test_an_artefact_of_another_kind_is_refused(box: Box, old: str, new: str, es
         {"roots": {"models": "srv"}},
         {"roots": "/srv"},
         {"cud_root": "/x"},
-        {"instances": {"a": chat(variant="llamacpp/tow")["chat"], "b": {"variant": 5, "port": 1}}},
+        {"instances": {"a": chat_instances(variant="llamacpp/tow")["chat"], "b": {"variant": 5, "port": 1}}},
     ],
     ids=lambda changes: "+".join(changes),
 )
-def test_a_wrong_type_hides_no_wrong_name(box: Box, changes: dict[str, object]) -> None:
-    wrong = {"cards": ["turin", "ampere"], "instances": chat(variant="llamacpp/tow") | {"a": chat()["chat"]}} | changes
-    keys = [line.removeprefix(f"{box.inventory}: box.").split(": ")[0] for line in box.refusal(**wrong)]
+def test_a_wrong_type_hides_no_wrong_name(box: OperatorFolder, changes: dict[str, object]) -> None:
+    wrong = {
+        "cards": ["turin", "ampere"],
+        "instances": chat_instances(variant="llamacpp/tow") | {"a": chat_instances()["chat"]},
+    } | changes
+    keys = [line.removeprefix(f"{box.inventory}: box.").split(": ")[0] for line in box.refusal_lines(**wrong)]
     assert "cards[0]" in keys
     assert any(key.startswith("instances.") and key.endswith(".variant") for key in keys)
     assert any(key.split(".")[0] in changes and key != "cards[0]" for key in keys)
 
 
-def test_a_mirror_that_nothing_needs_is_not_missed(box: Box) -> None:
-    (group,) = box.group({"box": entry(instances={}, mirrors={})})
-    assert load(group[1]["rig"]).instances == ()
+def test_a_mirror_that_nothing_needs_is_not_missed(box: OperatorFolder) -> None:
+    (group,) = box.load_group({"box": sample_entry(instances={}, mirrors={})})
+    assert load_rig(group[1]["rig"]).instances == ()
 
 
 @pytest.mark.parametrize(
@@ -219,53 +228,58 @@ def test_a_mirror_that_nothing_needs_is_not_missed(box: Box) -> None:
 def test_addresses_are_tried_in_the_locks_order_and_below_every_mirror(
     sources: list[str], mirrors: dict[str, tuple[str, ...]], urls: list[str]
 ) -> None:
-    assert samples.rig(mirrors=mirrors).urls(artefact(sources=sources)) == urls
+    assert samples.sample_rig(mirrors=mirrors).urls(sample_artefact(sources=sources)) == urls
 
 
 def test_weights_that_two_instances_load_are_one_file() -> None:
-    other = artefact(name="another")
-    made = samples.rig(instance("a"), instance("b"), instance("c", parts=samples.parts(other)))
-    assert made.weights == (other, artefact())
+    other = sample_artefact(name="another")
+    made = samples.sample_rig(
+        sample_instance("a"), sample_instance("b"), sample_instance("c", parts=samples.sample_parts(other))
+    )
+    assert made.weights == (other, sample_artefact())
 
 
 def test_a_file_that_two_inputs_lock_of_one_repository_is_one() -> None:
     one, other = (
-        artefact(name=name, group=name, repository="org/name", sources=["hub:org/name"]) for name in ("one", "two")
+        sample_artefact(name=name, group=name, repository="org/name", sources=["hub:org/name"])
+        for name in ("one", "two")
     )
-    made = samples.rig(instance("a", parts=samples.parts(other)), instance("b", parts=samples.parts(one)))
+    made = samples.sample_rig(
+        sample_instance("a", parts=samples.sample_parts(other)), sample_instance("b", parts=samples.sample_parts(one))
+    )
     assert made.weights == (one,)
 
 
 def test_two_revisions_of_weights_lie_beside_each_other() -> None:
-    made = samples.rig()
-    paths = {made.weight_path(artefact(version=version)) for version in ("1" * 40, "2" * 40)}
+    made = samples.sample_rig()
+    paths = {made.weight_path(sample_artefact(version=version)) for version in ("1" * 40, "2" * 40)}
     assert paths == {f"/srv/models/small/{digit * 40}/small-q4.gguf" for digit in "12"}
 
 
 def test_only_engines_that_instances_use_are_needed() -> None:
-    made: Rig = samples.rig(instance("a"), replace(instance("b"), engine_name="other"))
+    made: Rig = samples.sample_rig(sample_instance("a"), replace(sample_instance("b"), engine_name="other"))
     assert sorted(made.engines) == ["other", "plain"]
-    assert samples.rig().engines == {}
+    assert samples.sample_rig().engines == {}
 
 
-def test_instances_are_in_the_order_of_their_names_whatever_the_inventorys(box: Box) -> None:
+def test_instances_are_in_the_order_of_their_names_whatever_the_inventorys(box: OperatorFolder) -> None:
     names = ("z", "a", "m")
     declared = {name: {"variant": "llamacpp/cpu", "port": 8020 + n} for n, name in enumerate(names)}
-    (group,) = box.group({"box": entry(instances=declared)})
-    assert [i.name for i in load(group[1]["rig"]).instances] == ["a", "m", "z"]
+    (group,) = box.load_group({"box": sample_entry(instances=declared)})
+    assert [i.name for i in load_rig(group[1]["rig"]).instances] == ["a", "m", "z"]
 
 
-def test_a_file_that_two_inputs_select_is_one_file(box: Box) -> None:
+def test_a_file_that_two_inputs_select_is_one_file(box: OperatorFolder) -> None:
     group = f'group = "{{name}}"\nrepository = "org/name"\nversion = "{samples.COMMIT}"\nfile = "x.gguf"\n'
     rest = f'sha256 = "{"b" * 64}"\nsize = 5\nsources = ["hub:org/name"]\n'
     rows = [f'\n[[artefact]]\nkind = "weight"\nname = "{name}"\n{group.format(name=name)}{rest}' for name in "ab"]
-    box.write("locks/box.lock.toml", lock_text(SOURCE_ROW, WEIGHT_ROW, *rows))
+    box.write("locks/box.lock.toml", render_sealed_lock(SOURCE_ROW, WEIGHT_ROW, *rows))
     variant = '[models.{0}]\nfile = "{0}"\n[variants."llamacpp/{0}"]\nengine = "plain"\nmodel = "{0}"\ncontext = 4096\n'
     box.write("catalog/box.toml", CATALOG + "".join(variant.format(name) for name in "ab"))
     instances = {name: {"variant": f"llamacpp/{name}", "port": 8020 + at} for at, name in enumerate("ab")}
-    rig = load(box.group({"box": entry(instances=instances)})[0][1]["rig"])
+    rig = load_rig(box.load_group({"box": sample_entry(instances=instances)})[0][1]["rig"])
     assert [row.weight_path for row in rig.weights] == [f"org/name/{samples.COMMIT}/x.gguf"]
     assert [len(instance.weights) for instance in rig.instances] == [1, 1]
-    told = json.loads(spec(replace(rig, mirrors={"hub": ()}), rig.weights, client=""))
+    told = json.loads(render_fetch_spec(replace(rig, mirrors={"hub": ()}), rig.weights, client=""))
     # a table of mirrors that names no endpoint leaves the client's own
     assert [source["endpoint"] for file in told["files"] for source in file["sources"]] == [""]

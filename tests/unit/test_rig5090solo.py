@@ -12,11 +12,11 @@ import pytest
 
 from rigwright.declaration.catalog import load_catalog
 from rigwright.engines.llama_cpp.build import cuda_architecture, flash_attention_pairs
-from rigwright.engines.llama_cpp.command import command
-from rigwright.inventory import load
+from rigwright.engines.llama_cpp.command import server_command
+from rigwright.inventory import load_rig
 from rigwright.model.rig import Rig
 from rigwright.paths import ROOT
-from tests.locks import lock_text
+from tests.lock_files import render_sealed_lock
 
 INVENTORY = ROOT / "inventory" / "rig5090solo.py"
 COMMIT = "c" * 40
@@ -53,10 +53,10 @@ def solo(tmp_path: Path) -> Rig:
     """The rig, with its weights locked beside a copy of its inventory."""
     (tmp_path / "locks").mkdir()
     rows = [row(file, name) for file, name in FILES.items()]
-    (tmp_path / "locks" / "mine.lock.toml").write_text(lock_text(*rows))
+    (tmp_path / "locks" / "mine.lock.toml").write_text(render_sealed_lock(*rows))
     rigs: Any = runpy.run_path(shutil.copy(INVENTORY, tmp_path))["rigs"]
     ((_, data),) = rigs
-    return load(data["rig"])
+    return load_rig(data["rig"])
 
 
 def test_without_locked_weights_it_is_refused_and_names_them() -> None:
@@ -68,7 +68,7 @@ def test_without_locked_weights_it_is_refused_and_names_them() -> None:
 
 
 def test_the_chat_model_is_served_on_the_card(solo: Rig) -> None:
-    assert " ".join(command(solo, solo.instances[0], solo.installed("ENGINE"))) == (
+    assert " ".join(server_command(solo, solo.instances[0], solo.installation_path("ENGINE"))) == (
         "/opt/rigwright/engines/ENGINE/bin/llama-server"
         f" --model /srv/models/unsloth/Qwen3.5-35B-A3B-GGUF/{COMMIT}/{CHAT}"
         f" --mmproj /srv/models/unsloth/Qwen3.5-35B-A3B-GGUF/{COMMIT}/{EYE}"
@@ -82,7 +82,7 @@ def test_the_chat_model_is_served_on_the_card(solo: Rig) -> None:
 
 
 def test_the_translations_are_served_on_the_cpu(solo: Rig) -> None:
-    assert " ".join(command(solo, solo.instances[1], solo.installed("ENGINE"))) == (
+    assert " ".join(server_command(solo, solo.instances[1], solo.installation_path("ENGINE"))) == (
         "/opt/rigwright/engines/ENGINE/bin/llama-server"
         f" --model /srv/models/Qwen/Qwen2.5-1.5B-Instruct-GGUF/{COMMIT}/{SMALL}"
         " --alias Qwen2.5-1.5B-Instruct --host /run/rigwright/instances/translate/api.sock"

@@ -46,7 +46,7 @@ esac
 """
 
 
-class Clone:
+class ProjectClone:
     """A clone of the project that nobody ran anything in, on a machine of which a stand-in is the Python."""
 
     def __init__(self, folder: Path) -> None:
@@ -96,13 +96,13 @@ LAB, TEST = "pip controller-lab.txt", "pip controller-test.txt"
     ],
 )
 def test_a_verb_prepares_the_packages_that_it_needs_once(tmp_path: Path, words: str, prepared: str) -> None:
-    clone = Clone(tmp_path)
+    clone = ProjectClone(tmp_path)
     assert clone.run(*words.split()) == ["venv", prepared]
     assert clone.run(*words.split()) == []
 
 
 def test_packages_are_added_to_an_environment_and_serve_the_lesser_verbs_too(tmp_path: Path) -> None:
-    clone = Clone(tmp_path)
+    clone = ProjectClone(tmp_path)
     clone.run("status")
     assert clone.run("lab", "list") == [LAB]
     assert clone.run("test") == [TEST]
@@ -110,7 +110,7 @@ def test_packages_are_added_to_an_environment_and_serve_the_lesser_verbs_too(tmp
 
 
 def test_an_environment_is_made_anew_when_the_lock_of_what_is_asked_for_moved(tmp_path: Path) -> None:
-    clone = Clone(tmp_path)
+    clone = ProjectClone(tmp_path)
     clone.run("test")
     lock = clone.root / "locks/controller.txt"
     lock.write_text(lock.read_text() + "# moved\n")
@@ -119,7 +119,7 @@ def test_an_environment_is_made_anew_when_the_lock_of_what_is_asked_for_moved(tm
 
 
 def test_what_came_or_went_in_the_tree_is_compiled_once_for_those_whose_python_may_keep_nothing(tmp_path: Path) -> None:
-    clone = Clone(tmp_path)
+    clone = ProjectClone(tmp_path)
     folder = clone.root / "rigwright/serving"
     (folder / "__pycache__").mkdir(parents=True)
     assert [clone.compiles("status") for _ in range(2)] == [True, False]
@@ -131,7 +131,7 @@ def test_what_came_or_went_in_the_tree_is_compiled_once_for_those_whose_python_m
 
 @pytest.mark.all_only
 def test_another_run_that_prepares_the_environment_is_named_and_waited_for(tmp_path: Path) -> None:
-    clone = Clone(tmp_path)
+    clone = ProjectClone(tmp_path)
     lock = clone.root / ".rig.lock"
     lock.write_text("process 7 of ops since noon\n")
     lock.chmod(0o644)

@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from rigwright.host.unit_states import UnitState
-from rigwright.serving.live import Kept, Served
-from roles.rollback import earlier, refusal
-from tests.unit.states import kept
+from rigwright.serving.observed import ObservedGeneration, ObservedServing
+from roles.rollback import describe_rollback_refusal, find_rollback_target
+from tests.unit.host_states import host_generation
 
-THREE = (kept(1), kept(2), kept(10))
+THREE = (host_generation(1), host_generation(2), host_generation(10))
 CHAT = "rigwright-chat.service"
-UNKNOWN = (kept(1), replace(kept(2), unit_files=(CHAT, "rigwright.target")), kept(10))
+UNKNOWN = (host_generation(1), replace(host_generation(2), unit_files=(CHAT, "rigwright.target")), host_generation(10))
 KNOWN = (replace(UNKNOWN[1], unit_states=(UnitState(CHAT, "0" * 64, 8020, frozenset()),)),)
-DAMAGED = (kept(1), kept(2, found="other"), kept(10))
+DAMAGED = (host_generation(1), host_generation(2, found="other"), host_generation(10))
 
 
 @pytest.mark.parametrize(
@@ -27,15 +27,15 @@ DAMAGED = (kept(1), kept(2, found="other"), kept(10))
         (THREE, None, None),
         (THREE, 11, 10),
         (DAMAGED, 10, 1),
-        ((kept(2, found="other"), kept(10)), 10, None),
+        ((host_generation(2, found="other"), host_generation(10)), 10, None),
         ((), None, None),
-        ((kept(3),), 3, None),
+        ((host_generation(3),), 3, None),
     ],
 )
 def test_the_one_before_is_the_newest_unchanged_one_below_the_current(
-    generations: tuple[Kept, ...], current: int | None, number: int | None
+    generations: tuple[ObservedGeneration, ...], current: int | None, number: int | None
 ) -> None:
-    assert earlier(Served(generations=generations, current=current)) == number
+    assert find_rollback_target(ObservedServing(generations=generations, current=current)) == number
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,6 @@ def test_the_one_before_is_the_newest_unchanged_one_below_the_current(
     ],
 )
 def test_a_host_goes_back_only_to_an_unchanged_generation_that_is_there(
-    generations: tuple[Kept, ...], number: int | None, text: str
+    generations: tuple[ObservedGeneration, ...], number: int | None, text: str
 ) -> None:
-    assert refusal(Served(generations=generations, current=10), number, ()) == text
+    assert describe_rollback_refusal(ObservedServing(generations=generations, current=10), number, ()) == text

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.delivery.tools import requirements
+from rigwright.delivery.tool_environments import render_requirements
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Lock
 from rigwright.supply.root_programs import LOCKED_GROUPS, PROGRAMS
-from tests.unit.samples import wheel
-from tests.unit.shell_words import functions, parse_started
+from tests.unit.samples import sample_wheel
+from tests.unit.shell_words import defined_functions, parse_started
 
 LISTED = frozenset(name for one in PROGRAMS for name in one.names)
 TEMPLATES = sorted(one for one in (ROOT / "templates").rglob("*.j2") if one.suffixes[-2:] != [".conf", ".j2"])
 SHELL = [one for one in TEMPLATES if one.name.endswith(".sh.j2") or one.read_text().startswith("#!/bin/sh")]
 UNITS = [one for one in TEMPLATES if ".service." in one.name or "hardened" in one.name]
 SOURCES = sorted(one for folder in ("roles", "rigwright") for one in (ROOT / folder).rglob("*.py"))
-DEFINED = frozenset(name for one in TEMPLATES for name in functions(one.read_text()))
+DEFINED = frozenset(name for one in TEMPLATES for name in defined_functions(one.read_text()))
 INSTALLED = re.compile(r"(?:\}|\$\w+)(/bin/[a-z][\w-]*)(?![\w.-])")
 """A program below a folder that is named elsewhere: of an environment, a toolkit, an engine."""
 EXEC = re.compile(r"^Exec\w+=[-+!@:|]*(/\S+)", re.MULTILINE)
@@ -72,9 +72,9 @@ def test_groups_that_root_runs_are_shipped() -> None:
 
 
 def test_no_group_that_is_not_listed_is_installed_for_root() -> None:
-    assert requirements([wheel(group=group) for group in LOCKED_GROUPS])
+    assert render_requirements([sample_wheel(group=group) for group in LOCKED_GROUPS])
     with pytest.raises(ValueError, match="another is not among the locked groups"):
-        requirements([wheel(group="another")])
+        render_requirements([sample_wheel(group="another")])
 
 
 @pytest.mark.parametrize(

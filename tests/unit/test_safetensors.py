@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from rigwright.weights.safetensors import LONGEST, Broken, header_end, hold, shards
-from tests.unit.checkpoints import safetensors
+from rigwright.weights.safetensors import LONGEST, BrokenSafetensors, check_header, header_end, parse_shards
+from tests.unit.checkpoints import safetensors_bytes
 
 ONE = {"dtype": "F16", "shape": [4], "data_offsets": [0, 8]}
 
@@ -25,12 +25,12 @@ def headed(header: object, data: int = 8) -> bytes:
         headed({"b": {**ONE, "data_offsets": [8, 16]}, "a": ONE}, 16),
         headed(b'{"a": ' + json.dumps(ONE).encode() + b"}   "),
         headed({}, 0),
-        safetensors(100),
+        safetensors_bytes(100),
     ],
 )
 def test_a_whole_file_is_taken_by_its_header(content: bytes) -> None:
     end = header_end(content[:8], len(content))
-    hold(content[:end], len(content))
+    check_header(content[:end], len(content))
     assert end == 8 + int.from_bytes(content[:8], "little")
 
 
@@ -62,8 +62,8 @@ BROKEN: dict[str, tuple[bytes, str]] = {
 @pytest.mark.parametrize("case", BROKEN)
 def test_a_file_that_is_not_what_its_header_says_is_refused(case: str) -> None:
     content, said = BROKEN[case]
-    with pytest.raises(Broken) as error:
-        hold(content[: header_end(content[:8], len(content))], len(content))
+    with pytest.raises(BrokenSafetensors) as error:
+        check_header(content[: header_end(content[:8], len(content))], len(content))
     assert str(error.value) == said
 
 
@@ -72,12 +72,12 @@ def test_the_files_that_an_index_names() -> None:
         "metadata": {"total_size": 8},
         "weight_map": {"a": "2.safetensors", "b": "1.safetensors", "c": "1.safetensors"},
     }
-    assert shards(json.dumps(index).encode()) == {"1.safetensors", "2.safetensors"}
+    assert parse_shards(json.dumps(index).encode()) == {"1.safetensors", "2.safetensors"}
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"[]", b"\xff", b"{}", b'{"weight_map": []}', b'{"weight_map": {"a": 1}}', b"[" * 100_000]
 )
 def test_what_is_no_index_is_refused(content: bytes) -> None:
-    with pytest.raises(Broken, match="is not a weights index"):
-        shards(content)
+    with pytest.raises(BrokenSafetensors, match="is not a weights index"):
+        parse_shards(content)

@@ -12,10 +12,17 @@ from typing import Any
 import pytest
 
 from checks import escape
-from checks.escape import came_through, device, files, network, processes, written
+from checks.escape import (
+    file_escapes,
+    is_permitted,
+    network_escapes,
+    open_device,
+    reachable_processes,
+    write_and_remove,
+)
 from checks.survey.escapes import PROGRAM
-from checks.survey.host.escapes import TRIED, _given, _inside, _settings
-from rigwright.types import memory
+from checks.survey.host.escapes import TRIED, _inside, _render_input, _settings
+from rigwright.types import memory_bytes
 
 CAT = """# /etc/systemd/system/rigwright-chat.service
 [Unit]
@@ -84,7 +91,7 @@ def test_what_is_asked_reaches_the_program_as_it_is() -> None:
     assert {"--unit=tried-here", "--property=User=nobody"} < set(words)
     program = "from __future__ import annotations\nif __name__ == '__main__':\n    import sys; print(sys.argv[1:])\n"
     words = [sys.executable, *words[words.index("--") + 2 :]]
-    done = subprocess.run(words, input=_given(asked, program), capture_output=True, check=True)
+    done = subprocess.run(words, input=_render_input(asked, program), capture_output=True, check=True)
     assert done.stdout.decode() == f"{[json.dumps(asked)]}\n"
 
 
@@ -119,7 +126,7 @@ def test_the_program_says_what_came_through_and_changes_nothing(tmp_path: Any) -
 def test_in_the_hosts_network_a_loopback_interface_is_nobodys_own(shared: bool) -> None:
     here = str(Path("/proc/self/ns/net").readlink())
     allowed = ["AF_INET", "AF_NETLINK"]
-    found = network([("127.0.0.1", 0)], [], allowed, here if shared else "net:[0]")
+    found = network_escapes([("127.0.0.1", 0)], [], allowed, here if shared else "net:[0]")
     assert not any("AF_INET " in one or one.endswith(("AF_INET", "AF_NETLINK")) for one in found)
     assert ("is in the host's network" in found) == shared
     assert ("can use io_uring" in found) == has_io_uring()
@@ -130,19 +137,19 @@ def test_in_the_hosts_network_a_loopback_interface_is_nobodys_own(shared: bool) 
 
 def has_io_uring() -> bool:
     try:
-        escape.Ring().close()
+        escape.IoUring().close()
     except OSError:
         return False
     return True
 
 
 def test_without_a_filter_every_family_comes_through_both_ways() -> None:
-    reached = [one for one in range(escape.FAMILIES) if not escape.is_refused(one)]
+    reached = [one for one in range(escape.FAMILIES) if not escape.is_family_refused(one)]
     assert reached == list(range(escape.FAMILIES))
     names = "AF_UNSPEC, AF_INET, AF_INET6, AF_NETLINK"
     assert escape.format_families([0, 2, 10, 16]) == names
     if has_io_uring():
-        found = escape.sockets_by_ring([0, 2, 10, 16])
+        found = escape.io_uring_sockets([0, 2, 10, 16])
         assert found == ["can use io_uring", f"can open sockets of {names} by io_uring"]
 
 
@@ -155,8 +162,8 @@ def test_a_ring_that_is_refused_or_knows_no_sockets_opens_none(
             return {escape.IO_URING_SETUP: setup, escape.IO_URING_REGISTER: 0 if probe else -1}[number]
 
     monkeypatch.setattr(escape, "LIBC", Calls())
-    monkeypatch.setattr(escape.Ring, "close", lambda _: None)
-    assert escape.sockets_by_ring([2]) == ([] if setup < 0 else ["can use io_uring"])
+    monkeypatch.setattr(escape.IoUring, "close", lambda _: None)
+    assert escape.io_uring_sockets([2]) == ([] if setup < 0 else ["can use io_uring"])
 
 
 def test_nobody_is_stopped_by_being_traced() -> None:
@@ -171,9 +178,9 @@ def test_nobody_is_stopped_by_being_traced() -> None:
 
 
 def test_what_is_refused_did_not_come_through() -> None:
-    assert not came_through(device, "/dev/none")
-    assert not came_through(written, "/proc")
-    assert processes([]) == files([], [], []) == []
+    assert not is_permitted(open_device, "/dev/none")
+    assert not is_permitted(write_and_remove, "/proc")
+    assert reachable_processes([]) == file_escapes([], [], []) == []
 
 
 @pytest.mark.parametrize(
@@ -181,4 +188,4 @@ def test_what_is_refused_did_not_come_through() -> None:
     [("512M", 512 << 20), ("48G", 48 << 30), ("1T", 1 << 40), ("90%", 1024 * 900), ("100%", 1024000)],
 )
 def test_an_amount_of_memory_is_read_as_systemd_reads_it(declared: str, size: int) -> None:
-    assert memory(declared, 1000) == size
+    assert memory_bytes(declared, 1000) == size

@@ -9,17 +9,26 @@ from typing import Any
 
 import pytest
 
-from rigwright.engines.llama_cpp.command import command
-from rigwright.engines.llama_cpp.flags import Snapshot
+from rigwright.engines.llama_cpp.command import server_command
+from rigwright.engines.llama_cpp.option_table import LlamaSnapshot
 from rigwright.model.entry import Roots
 from rigwright.model.rig import Instance, Rig
-from rigwright.serving import units as serving
-from tests.unit.samples import COMMIT, HELP, artefact, card, installation, instance, parts, rig
-from tests.unit.test_flags import OLD
+from rigwright.serving import instance_units as serving
+from tests.unit.samples import (
+    COMMIT,
+    HELP,
+    sample_artefact,
+    sample_card,
+    sample_installation,
+    sample_instance,
+    sample_parts,
+    sample_rig,
+)
+from tests.unit.test_llama_cpp_flags import OLD
 
 FOLDER = "plain-1.0-0123456789ab"
 PATH = f"/opt/rigwright/engines/{FOLDER}"
-CARDS = (card("7.5"), card("8.6"))
+CARDS = (sample_card("7.5"), sample_card("8.6"))
 SOCKET = "/run/rigwright/instances/chat/api.sock"
 FIXED = ["--fit", "off"]
 CLOSED = [*FIXED, "--cors-origins", "localhost", "--no-cors-credentials"]
@@ -27,7 +36,7 @@ CLOSED = [*FIXED, "--cors-origins", "localhost", "--no-cors-credentials"]
 
 
 def two_cards() -> Instance:
-    return instance(
+    return sample_instance(
         "chat",
         cards=(1, 0),
         context=65536,
@@ -42,8 +51,8 @@ def two_cards() -> Instance:
     )
 
 
-def unit(one: Instance, made: Rig | None = None, folder: str = FOLDER) -> serving.Unit:
-    return serving.unit(made or rig(one, cards=CARDS), one, installation(folder))
+def unit(one: Instance, made: Rig | None = None, folder: str = FOLDER) -> serving.InstanceUnit:
+    return serving.build_unit(made or sample_rig(one, cards=CARDS), one, sample_installation(folder))
 
 
 def values(text: str, directive: str) -> list[str]:
@@ -51,7 +60,7 @@ def values(text: str, directive: str) -> list[str]:
 
 
 def test_an_instance_on_the_cpu_is_started_with() -> None:
-    assert " ".join(command(rig(instance()), instance(), PATH)) == (
+    assert " ".join(server_command(sample_rig(sample_instance()), sample_instance(), PATH)) == (
         f"/opt/rigwright/engines/{FOLDER}/bin/llama-server"
         f" --model /srv/models/small/{COMMIT}/small-q4.gguf"
         " --alias small --host /run/rigwright/instances/chat/api.sock --ctx-size 4096 --parallel 1 --n-gpu-layers 0"
@@ -62,8 +71,8 @@ def test_an_instance_on_the_cpu_is_started_with() -> None:
 
 def test_an_instance_on_two_cards_is_started_with() -> None:
     one = two_cards()
-    made = rig(one, cards=CARDS, roots=Roots(models="/data/models", software="/data/sw"))
-    assert " ".join(command(made, one, f"/data/sw/engines/{FOLDER}")) == (
+    made = sample_rig(one, cards=CARDS, roots=Roots(models="/data/models", software="/data/sw"))
+    assert " ".join(server_command(made, one, f"/data/sw/engines/{FOLDER}")) == (
         f"/data/sw/engines/{FOLDER}/bin/llama-server"
         f" --model /data/models/small/{COMMIT}/small-q4.gguf"
         " --alias Qwen3.6-27B --host /run/rigwright/instances/chat/api.sock --ctx-size 65536"
@@ -95,19 +104,19 @@ def test_an_instance_on_two_cards_is_started_with() -> None:
     ],
 )
 def test_keys_are_rendered_as_the_engines_version_has_them(
-    snapshot: Snapshot | None, changes: dict[str, object], words: list[str]
+    snapshot: LlamaSnapshot | None, changes: dict[str, object], words: list[str]
 ) -> None:
-    one = instance(known=snapshot, **changes)
-    plain = command(rig(), instance(known=OLD), PATH)
-    assert command(rig(), one, PATH) == (*plain, *words)
+    one = sample_instance(known=snapshot, **changes)
+    plain = server_command(sample_rig(), sample_instance(known=OLD), PATH)
+    assert server_command(sample_rig(), one, PATH) == (*plain, *words)
 
 
 def test_the_projector_is_loaded_beside_the_model() -> None:
-    one = instance(parts=parts(mmproj=artefact(name="eye", file="eye.gguf")))
-    words = command(rig(one), one, PATH)
+    one = sample_instance(parts=sample_parts(mmproj=sample_artefact(name="eye", file="eye.gguf")))
+    words = server_command(sample_rig(one), one, PATH)
     assert words[words.index("--mmproj") + 1] == f"/srv/models/eye/{COMMIT}/eye.gguf"
     assert [a.name for a in one.weights] == ["small", "eye"]
-    assert "--mmproj" not in command(rig(instance()), instance(), PATH)
+    assert "--mmproj" not in server_command(sample_rig(sample_instance()), sample_instance(), PATH)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +133,7 @@ def test_the_projector_is_loaded_beside_the_model() -> None:
 def test_the_unit_says_what_one_request_can_have(
     context: int, parallel: int, flags: dict[str, bool], tokens: int
 ) -> None:
-    one = instance(context=context, parallel=parallel, flags=flags)
+    one = sample_instance(context=context, parallel=parallel, flags=flags)
     assert one.variant.context_per_sequence == tokens
     (line,) = values(unit(one).text, "Description")
     assert line.endswith(f": llamacpp/sample, {tokens} tokens a slot")
@@ -132,16 +141,16 @@ def test_the_unit_says_what_one_request_can_have(
 
 @pytest.mark.parametrize(("cards", "visible"), [((), ""), ((0,), "0"), ((1, 0), "1,0")])
 def test_a_process_sees_its_own_cards_in_the_order_of_slots(cards: tuple[int, ...], visible: str) -> None:
-    lines = unit(instance(cards=cards)).environment.splitlines()
+    lines = unit(sample_instance(cards=cards)).environment.splitlines()
     assert f"CUDA_VISIBLE_DEVICES={visible}" in lines
     assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in lines
 
 
 def test_nothing_in_the_unit_needs_quoting_or_escaping() -> None:
-    for one in (instance(), two_cards()):
+    for one in (sample_instance(), two_cards()):
         made = unit(one)
         (line,) = values(made.text, "ExecStart")
-        words = command(rig(one, cards=CARDS), one, PATH)
+        words = server_command(sample_rig(one, cards=CARDS), one, PATH)
         assert line.split() == shlex.split(line) == list(words)
         # systemd reads % in every line but those of sizes; \ " ' and ; where words are split; $ in command lines
         read = [line for line in made.text.splitlines() if not line.startswith(("#", "MemoryMax="))]
@@ -150,14 +159,14 @@ def test_nothing_in_the_unit_needs_quoting_or_escaping() -> None:
 
 
 def test_devices_are_hidden_on_the_cpu_and_listed_with_cards() -> None:
-    cpu, gpu = unit(instance()).text, unit(two_cards()).text
+    cpu, gpu = unit(sample_instance()).text, unit(two_cards()).text
     assert (values(cpu, "PrivateDevices"), values(cpu, "DeviceAllow")) == (["yes"], [])
     assert values(gpu, "PrivateDevices") == ["no"]
     assert values(cpu, "DevicePolicy") == values(gpu, "DevicePolicy") == ["closed"]
     assert values(gpu, "DeviceAllow") == ["char-nvidia rw", "char-nvidia-uvm rw"]
 
 
-@pytest.mark.parametrize("one", [instance(), two_cards()], ids=["cpu", "cards"])
+@pytest.mark.parametrize("one", [sample_instance(), two_cards()], ids=["cpu", "cards"])
 def test_the_unit_has_no_network_and_no_port_but_a_socket_in_a_folder_of_its_own(one: Instance) -> None:
     text = unit(one).text
     assert values(text, "PrivateNetwork") == ["yes"]
@@ -170,7 +179,7 @@ def test_the_unit_has_no_network_and_no_port_but_a_socket_in_a_folder_of_its_own
     assert str(one.port) not in text
 
 
-@pytest.mark.parametrize("one", [instance(), two_cards()], ids=["cpu", "cards"])
+@pytest.mark.parametrize("one", [sample_instance(), two_cards()], ids=["cpu", "cards"])
 def test_what_it_writes_fills_nothing_that_is_the_hosts(one: Instance) -> None:
     text = unit(one).text
     (freed, before), (after,) = values(text, "ExecStartPre"), values(text, "ExecStopPost")
@@ -187,19 +196,19 @@ def test_what_it_writes_fills_nothing_that_is_the_hosts(one: Instance) -> None:
 
 
 def test_the_unit_may_have_as_much_as_is_declared() -> None:
-    text = unit(instance(memory_max="48G", tasks_max=77)).text
+    text = unit(sample_instance(memory_max="48G", tasks_max=77)).text
     assert (values(text, "MemoryMax"), values(text, "TasksMax")) == (["48G"], ["77"])
 
 
 def test_the_unit_runs_as_a_user_of_its_own_after_its_file_systems_are_mounted() -> None:
-    made = rig(instance(), service_user="svc", roots=Roots(models="/data/m", software="/data/s"))
-    text = serving.unit(made, made.instances[0], installation()).text
+    made = sample_rig(sample_instance(), service_user="svc", roots=Roots(models="/data/m", software="/data/s"))
+    text = serving.build_unit(made, made.instances[0], sample_installation()).text
     assert values(text, "User") == values(text, "Group") == ["svc-chat"]
     assert values(text, "RequiresMountsFor") == ["/data/m /data/s"]
 
 
 def test_the_unit_is_ready_after_a_completion_within_its_own_time() -> None:
-    text = unit(instance(ready_timeout=77)).text
+    text = unit(sample_instance(ready_timeout=77)).text
     assert values(text, "TimeoutStartSec") == ["77"]
     (post,) = values(text, "ExecStartPost")
     key = "/etc/rigwright/credentials/chat.api-key"
@@ -214,77 +223,83 @@ def test_the_unit_is_ready_after_a_completion_within_its_own_time() -> None:
 def test_the_key_is_named_by_its_path_and_never_told(tmp_path: Any) -> None:
     path = tmp_path / "key"
     path.write_text("sk-secret-0123456789")
-    text = unit(instance(api_key_file=str(path))).text
+    text = unit(sample_instance(api_key_file=str(path))).text
     assert "sk-secret" not in text
     assert str(path) not in text
     assert values(text, "LoadCredential") == ["api-key:/etc/rigwright/credentials/chat.api-key"]
 
 
 def test_the_unit_tells_its_own_digest_to_its_process() -> None:
-    made = unit(instance())
+    made = unit(sample_instance())
     assert f"{serving.DIGEST_VARIABLE}={made.digest}" in made.environment.splitlines()
     assert values(made.text, "EnvironmentFile") == ["/etc/rigwright/current/env/chat"]
-    assert made.text.startswith(serving.OWNED + "\n")
+    assert made.text.startswith(serving.OWNED_HEADER + "\n")
     assert made.name == "rigwright-chat.service"
 
 
 OTHERS = {
-    "name": lambda: unit(instance("code")),
-    "memory": lambda: unit(instance(memory_max="1G")),
-    "tasks": lambda: unit(instance(tasks_max=9)),
-    "context": lambda: unit(instance(context=8192)),
-    "parallel": lambda: unit(instance(parallel=2)),
-    "cache": lambda: unit(instance(cache_type_v="q8_0")),
-    "flash attention": lambda: unit(instance(flash_attention="off")),
-    "flag": lambda: unit(instance(flags={"metrics": True})),
-    "flag's value": lambda: unit(instance(flags={"threads": "2"})),
-    "timeout": lambda: unit(instance(ready_timeout=60)),
-    "alias": lambda: unit(instance(model_name="other")),
-    "cards": lambda: unit(instance(cards=(0,))),
-    "another card": lambda: unit(instance(cards=(1,))),
-    "weights": lambda: unit(instance(parts=parts(artefact(sha256="c" * 64)))),
-    "projector": lambda: unit(instance(parts=parts(mmproj=artefact(name="eye")))),
-    "projector's bytes": lambda: unit(instance(parts=parts(mmproj=artefact(name="eye", sha256="c" * 64)))),
-    "memory lock": lambda: unit(instance(memory_lock=True)),
-    "thinking": lambda: unit(instance(thinking="off")),
-    "revision": lambda: unit(instance(parts=parts(artefact(version="2")))),
-    "engine": lambda: unit(instance(), folder="plain-1.0-ffffffffffff"),
-    "user": lambda: unit(instance(), rig(instance(), service_user="svc")),
-    "models": lambda: unit(instance(), rig(instance(), roots=Roots(models="/data"))),
-    "config": lambda: unit(instance(), rig(instance(), roots=Roots(config="/etc/other"))),
+    "name": lambda: unit(sample_instance("code")),
+    "memory": lambda: unit(sample_instance(memory_max="1G")),
+    "tasks": lambda: unit(sample_instance(tasks_max=9)),
+    "context": lambda: unit(sample_instance(context=8192)),
+    "parallel": lambda: unit(sample_instance(parallel=2)),
+    "cache": lambda: unit(sample_instance(cache_type_v="q8_0")),
+    "flash attention": lambda: unit(sample_instance(flash_attention="off")),
+    "flag": lambda: unit(sample_instance(flags={"metrics": True})),
+    "flag's value": lambda: unit(sample_instance(flags={"threads": "2"})),
+    "timeout": lambda: unit(sample_instance(ready_timeout=60)),
+    "alias": lambda: unit(sample_instance(model_name="other")),
+    "cards": lambda: unit(sample_instance(cards=(0,))),
+    "another card": lambda: unit(sample_instance(cards=(1,))),
+    "weights": lambda: unit(sample_instance(parts=sample_parts(sample_artefact(sha256="c" * 64)))),
+    "projector": lambda: unit(sample_instance(parts=sample_parts(mmproj=sample_artefact(name="eye")))),
+    "projector's bytes": lambda: unit(
+        sample_instance(parts=sample_parts(mmproj=sample_artefact(name="eye", sha256="c" * 64)))
+    ),
+    "memory lock": lambda: unit(sample_instance(memory_lock=True)),
+    "thinking": lambda: unit(sample_instance(thinking="off")),
+    "revision": lambda: unit(sample_instance(parts=sample_parts(sample_artefact(version="2")))),
+    "engine": lambda: unit(sample_instance(), folder="plain-1.0-ffffffffffff"),
+    "user": lambda: unit(sample_instance(), sample_rig(sample_instance(), service_user="svc")),
+    "models": lambda: unit(sample_instance(), sample_rig(sample_instance(), roots=Roots(models="/data"))),
+    "config": lambda: unit(sample_instance(), sample_rig(sample_instance(), roots=Roots(config="/etc/other"))),
 }
 
 
 def test_every_change_of_an_instance_is_another_unit() -> None:
-    digests = {name: other().digest for name, other in OTHERS.items()} | {"none": unit(instance()).digest}
+    digests = {name: other().digest for name, other in OTHERS.items()} | {"none": unit(sample_instance()).digest}
     assert len(set(digests.values())) == len(digests), digests
 
 
 def test_what_is_not_the_instances_leaves_its_unit_as_it_is() -> None:
-    one = instance()
+    one = sample_instance()
     same = [
-        rig(one, name="other"),
-        rig(one, instance("code", port=8021)),
-        rig(one, mirrors={"other": ("http://x",)}),
-        rig(one, cuda_root="/opt/cuda"),
-        rig(one, cards=CARDS),
-        rig(one, roots=Roots(state="/data")),
+        sample_rig(one, name="other"),
+        sample_rig(one, sample_instance("code", port=8021)),
+        sample_rig(one, mirrors={"other": ("http://x",)}),
+        sample_rig(one, cuda_root="/opt/cuda"),
+        sample_rig(one, cards=CARDS),
+        sample_rig(one, roots=Roots(state="/data")),
     ]
     assert {unit(one, made).text for made in same} == {unit(one).text}
     assert unit(replace(one, api_key_file="/elsewhere")).text == unit(one).text
     assert unit(replace(one, port=8021)) == unit(one)
-    reordered = unit(instance(flags={"b": "1", "a": "2"})), unit(instance(flags={"a": "2", "b": "1"}))
+    reordered = unit(sample_instance(flags={"b": "1", "a": "2"})), unit(sample_instance(flags={"a": "2", "b": "1"}))
     assert reordered[0] == reordered[1]
 
 
 @pytest.mark.parametrize(
     "other",
-    [instance(context=8192), instance(cards=(0,)), instance(parts=parts(artefact(sha256="c" * 64)))],
+    [
+        sample_instance(context=8192),
+        sample_instance(cards=(0,)),
+        sample_instance(parts=sample_parts(sample_artefact(sha256="c" * 64))),
+    ],
     ids=["text", "environment", "weights"],
 )
 def test_what_a_process_is_to_be_changes_with_unit_file_and_environment_file(other: Instance) -> None:
-    before, after = unit(instance()).unit_state, unit(other).unit_state
-    assert before == unit(instance()).unit_state
+    before, after = unit(sample_instance()).unit_state, unit(other).unit_state
+    assert before == unit(sample_instance()).unit_state
     assert (before.unit, after.unit) == ("rigwright-chat.service",) * 2
     assert before.started_from != after.started_from
     assert (after.port, after.cards) == (0, frozenset(other.cards))

@@ -12,13 +12,20 @@ from pathlib import Path
 import pytest
 
 from rigwright.model.rig import Instance
-from rigwright.serving.units import unit
-from tests.unit.samples import artefact, card, installation, instance, parts, rig
+from rigwright.serving.instance_units import build_unit
+from tests.unit.samples import (
+    sample_artefact,
+    sample_card,
+    sample_installation,
+    sample_instance,
+    sample_parts,
+    sample_rig,
+)
 
 BYTES = Path(__file__).with_name("data") / "serving"
 INSTANCES: dict[str, Callable[[], Instance]] = {
-    "cpu": lambda: instance("chat"),
-    "cards": lambda: instance(
+    "cpu": lambda: sample_instance("chat"),
+    "cards": lambda: sample_instance(
         "chat",
         cards=(1, 0),
         context=65536,
@@ -31,13 +38,15 @@ INSTANCES: dict[str, Callable[[], Instance]] = {
         model_name="Qwen3.6-27B",
         port=8030,
     ),
-    "parts": lambda: instance(
+    "parts": lambda: sample_instance(
         "a-b-c",
         memory_lock=True,
         thinking="off",
         port=8033,
         ready_timeout=77,
-        parts=parts(mmproj=artefact(name="eye"), spec_draft_model=artefact(name="draft", sha256="c" * 64)),
+        parts=sample_parts(
+            mmproj=sample_artefact(name="eye"), spec_draft_model=sample_artefact(name="draft", sha256="c" * 64)
+        ),
         flags={"temp": 0.7, "threads": 8},
     ),
 }
@@ -46,6 +55,6 @@ INSTANCES: dict[str, Callable[[], Instance]] = {
 @pytest.mark.parametrize("name", INSTANCES)
 def test_a_unit_and_its_environment_are_what_they_were(name: str) -> None:
     one = INSTANCES[name]()
-    made = unit(rig(one, cards=(card("7.5"), card("8.6"))), one, installation())
+    made = build_unit(sample_rig(one, cards=(sample_card("7.5"), sample_card("8.6"))), one, sample_installation())
     assert made.text == (BYTES / f"{name}.service").read_text()
     assert made.environment == (BYTES / f"{name}.env").read_text()

@@ -18,16 +18,16 @@ from threading import Thread
 
 import pytest
 
-from checks.survey import clients
-from checks.survey.clients import at_share
-from checks.survey.requests import ANSWER, Answer, Ask, Requests
+from checks.survey import request_plan
+from checks.survey.answers import SurveyAnswers
+from checks.survey.request_plan import share_requests
+from checks.survey.requests import ANSWER, RequestAnswers, SurveyAnswer, SurveyRequest
 from checks.survey.section import Section
-from checks.survey.taken import Survey
 from rigwright.engines.request import ONE_TOKEN
-from rigwright.model.entry import Share
-from tests.unit.checking import taken
-from tests.unit.file_server import FileServer, Handler, file_server, whole
-from tests.unit.samples import instance, rig
+from rigwright.model.entry import ShareEntry
+from tests.unit.check_runner import collect_answers
+from tests.unit.file_server import FileServerHandler, LoopbackFileServer, complete_file, run_file_server
+from tests.unit.samples import sample_instance, sample_rig
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the command gives root away before it connects")
 
@@ -44,38 +44,42 @@ def at() -> Iterator[Path]:
 
 
 @pytest.fixture
-def server(at: Path) -> Iterator[FileServer]:
+def server(at: Path) -> Iterator[LoopbackFileServer]:
     """Who listens there."""
-    with file_server(at) as found:
+    with run_file_server(at) as found:
         at.chmod(0o777)
         yield found
 
 
-SECTION: Section[Requests] = Section("requests", Requests, lambda scene: None)
+SECTION: Section[RequestAnswers] = Section("requests", RequestAnswers, lambda scene: None)
 
 
-def asked(*asks: Ask, within: float = 20.0) -> dict[str, Answer]:
+def survey_answers(*asks: SurveyRequest, within: float = 20.0) -> dict[str, SurveyAnswer]:
     """What the survey's program is answered."""
     question = {"asks": [asdict(one) for one in asks], "parts": [], "within": within}
-    return Survey(taken({"requests": (20.0, question)})).read(SECTION).answers
+    return SurveyAnswers(collect_answers({"requests": (20.0, question)})).read(SECTION).answers
 
 
-def ready(at: Path, folder: Path, key: str = 'a"key\\\n') -> Answer:
+def ready(at: Path, folder: Path, key: str = 'a"key\\\n') -> SurveyAnswer:
     """The same of one request, with a key."""
     (folder / "key").write_text(key)
-    return asked(Ask.of("it", str(at), ONE_TOKEN, key=str(folder / "key"), group=GROUP))["it"]
+    return survey_answers(
+        SurveyRequest.from_engine_request("it", str(at), ONE_TOKEN, key=str(folder / "key"), group=GROUP)
+    )["it"]
 
 
-def test_the_key_goes_with_the_request_and_the_answer_comes_back(server: FileServer, at: Path, tmp_path: Path) -> None:
-    server.serve(COMPLETIONS, whole(b"{}"))
+def test_the_key_goes_with_the_request_and_the_answer_comes_back(
+    server: LoopbackFileServer, at: Path, tmp_path: Path
+) -> None:
+    server.serve(COMPLETIONS, complete_file(b"{}"))
     found = ready(at, tmp_path)
     assert (found.status, found.body) == (200, "{}")
     assert server.asked[0].authorization == 'Bearer a"key\\'
 
 
 @pytest.mark.parametrize("key", ["", "one\ntwo\n", "one\r\nX-Header: two\n", "k\u00e9y\n"])
-def test_what_is_not_one_key_is_never_sent(server: FileServer, at: Path, tmp_path: Path, key: str) -> None:
-    server.serve(COMPLETIONS, whole(b"{}"))
+def test_what_is_not_one_key_is_never_sent(server: LoopbackFileServer, at: Path, tmp_path: Path, key: str) -> None:
+    server.serve(COMPLETIONS, complete_file(b"{}"))
     assert "has not one key in it" in ready(at, tmp_path, key).error
     assert not server.asked
 
@@ -84,15 +88,15 @@ def test_no_key_is_shown_to_who_listens_in_systemds_stead(tmp_path: Path) -> Non
     (tmp_path / "key").write_text("key\n")
     with socket.create_server(("127.0.0.1", 0)) as thief:
         at = f"127.0.0.1:{thief.getsockname()[1]}"
-        found = asked(Ask("it", at, "/", key=str(tmp_path / "key")))["it"]
+        found = survey_answers(SurveyRequest("it", at, "/", key=str(tmp_path / "key")))["it"]
         thief.settimeout(0.01)
         with pytest.raises(TimeoutError):
             thief.accept()
     assert "systemd does not listen" in found.error
 
 
-def test_an_answer_without_end_is_read_so_far(server: FileServer, at: Path, tmp_path: Path) -> None:
-    def endless(handler: Handler, start: int) -> None:
+def test_an_answer_without_end_is_read_so_far(server: LoopbackFileServer, at: Path, tmp_path: Path) -> None:
+    def endless(handler: FileServerHandler, start: int) -> None:
         handler.send_response(200)
         handler.end_headers()
         with suppress(OSError):
@@ -103,19 +107,21 @@ def test_an_answer_without_end_is_read_so_far(server: FileServer, at: Path, tmp_
     assert len(ready(at, tmp_path).body) == ANSWER
 
 
-def test_it_is_asked_by_nobody_wherever_its_sockets_name_may_lead(server: FileServer, at: Path, tmp_path: Path) -> None:
+def test_it_is_asked_by_nobody_wherever_its_sockets_name_may_lead(
+    server: LoopbackFileServer, at: Path, tmp_path: Path
+) -> None:
     found = []
 
-    def seen(handler: Handler, start: int) -> None:
+    def seen(handler: FileServerHandler, start: int) -> None:
         found.append(struct.unpack("3i", handler.connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1:])
-        handler.begin(200, 0)
+        handler.send_head(200, 0)
 
     server.serve(COMPLETIONS, seen)
     ready(at, tmp_path)
     assert found == [(pwd.getpwnam("nobody").pw_uid, grp.getgrnam(GROUP).gr_gid)]
 
 
-def raw(*answers: bytes, **more: object) -> Answer:
+def raw(*answers: bytes, **more: object) -> SurveyAnswer:
     """What becomes of an answer as it came; of several, each to one request after another."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -129,7 +135,7 @@ def raw(*answers: bytes, **more: object) -> Answer:
         giving = Thread(target=give)
         giving.start()
         at = f"127.0.0.1:{server.getsockname()[1]}"
-        found = asked(Ask("it", at, "/", limit=5.0, **more))["it"]  # type: ignore[arg-type]
+        found = survey_answers(SurveyRequest("it", at, "/", limit=5.0, **more))["it"]  # type: ignore[arg-type]
         giving.join()
     return found
 
@@ -162,22 +168,24 @@ def test_who_is_busy_is_asked_again() -> None:
 def test_who_listens_nowhere_says_so() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    assert asked(Ask("it", f"127.0.0.1:{port}", "/"))["it"].error == "Connection refused"
+    assert survey_answers(SurveyRequest("it", f"127.0.0.1:{port}", "/"))["it"].error == "Connection refused"
 
 
-def test_a_lane_that_hangs_ends_in_time_and_leaves_the_others_their_answers(server: FileServer, at: Path) -> None:
-    server.serve(COMPLETIONS, whole(b"{}"))
+def test_a_lane_that_hangs_ends_in_time_and_leaves_the_others_their_answers(
+    server: LoopbackFileServer, at: Path
+) -> None:
+    server.serve(COMPLETIONS, complete_file(b"{}"))
     with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as frozen:
         Path(folder).chmod(0o755)
         hung = f"{folder}/hung.sock"
         frozen.bind(hung)
         frozen.listen()
         Path(hung).chmod(0o777)
-        lane = [Ask(f"model {number}", hung, "/", lane="hung", limit=60.0) for number in range(3)]
+        lane = [SurveyRequest(f"model {number}", hung, "/", lane="hung", limit=60.0) for number in range(3)]
         began = time.monotonic()
-        found = asked(*lane, Ask.of("it", str(at), ONE_TOKEN), within=0.3)
+        found = survey_answers(*lane, SurveyRequest.from_engine_request("it", str(at), ONE_TOKEN), within=0.3)
     assert found["it"].status == 200
-    assert [found[one.name].said for one in lane] == [
+    assert [found[one.name].describe for one in lane] == [
         "no answer in time",
         *["not asked: those before it had no answer in time"] * 2,
     ]
@@ -186,15 +194,15 @@ def test_a_lane_that_hangs_ends_in_time_and_leaves_the_others_their_answers(serv
 
 def test_of_a_share_that_answers_nobody_no_more_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each answer is waited for: with all of them a check would take minutes."""
-    monkeypatch.setattr(clients, "GIVEN", 1.0)
+    monkeypatch.setattr(request_plan, "GIVEN", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as frozen:
-        share = Share(address="127.0.0.1", port=frozen.getsockname()[1], allow=("127.0.0.0/8",))
-        asks = [*at_share(rig(instance()), share)]
-        found = asked(*asks, within=60.0)
-    said = Counter(found[one.name].said for one in asks)
+        share = ShareEntry(address="127.0.0.1", port=frozen.getsockname()[1], allow=("127.0.0.0/8",))
+        asks = [*share_requests(sample_rig(sample_instance()), share)]
+        found = survey_answers(*asks, within=60.0)
+    said = Counter(found[one.name].describe for one in asks)
     assert said.keys() == {"no answer in time", "not asked: those before it had no answer in time"}
     # one a lane, and what has none
-    assert said["no answer in time"] <= clients.LANES + sum(not one.lane for one in asks)
+    assert said["no answer in time"] <= request_plan.LANES + sum(not one.lane for one in asks)
 
 
 def test_who_is_busy_longer_than_one_answer_takes_is_asked_again() -> None:

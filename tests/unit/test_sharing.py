@@ -10,33 +10,33 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.model.entry import Roots, Share
-from rigwright.model.sharing import NOTHING, Found
+from rigwright.model.entry import Roots, ShareEntry
+from rigwright.model.sharing import NO_SHARING, SharingFacts
 from rigwright.nginx import PROOF
-from rigwright.plan import facts as host_facts
+from rigwright.plan import host_facts as host_facts
 from rigwright.render import render
-from rigwright.serving.units import OWNED as INSTANCES
-from rigwright.weights.sharing import (
+from rigwright.serving.instance_units import OWNED_HEADER as INSTANCES
+from rigwright.weights.weight_sharing import (
     OWNED,
-    allowed,
-    config,
+    allowed_networks,
     config_path,
-    digest,
-    endpoint,
-    listens,
-    parse,
-    questions,
-    release,
-    unit,
+    listener_filter,
+    parse_sharing_facts,
+    render_share_config,
+    render_share_unit,
+    share_digest,
+    share_endpoint,
+    share_release_values,
+    share_state_values,
 )
-from roles.weights.host.spec import Spec
-from tests.unit import programs
-from tests.unit.samples import rig
-from tests.unit.scripts import stand_in
+from roles.weights.host.spec import FetchSpec
+from tests.unit import short_programs
+from tests.unit.rendered_scripts import write_stand_in
+from tests.unit.samples import sample_rig
 
-SHARE = Share(address="10.0.0.5", allow=("10.0.0.0/24", "192.168.7.0/24"))
-SIXTH = Share(address="fd00::5", port=9000, allow=("fd00::/64",))
-RIG = rig()
+SHARE = ShareEntry(address="10.0.0.5", allow=("10.0.0.0/24", "192.168.7.0/24"))
+SIXTH = ShareEntry(address="fd00::5", port=9000, allow=("fd00::/64",))
+RIG = sample_rig()
 
 
 def values(text: str, key: str) -> list[str]:
@@ -50,17 +50,17 @@ def values(text: str, key: str) -> list[str]:
     [
         (SHARE, "10.0.0.5:8090", ["10.0.0.0/24", "192.168.7.0/24", "10.0.0.5/32"], "AF_INET"),
         (SIXTH, "[fd00::5]:9000", ["fd00::/64", "fd00::5/128"], "AF_INET6"),
-        (Share(address="10.0.0.5", allow=("10.0.0.5/32",)), "10.0.0.5:8090", ["10.0.0.5/32"] * 2, "AF_INET"),
+        (ShareEntry(address="10.0.0.5", allow=("10.0.0.5/32",)), "10.0.0.5:8090", ["10.0.0.5/32"] * 2, "AF_INET"),
     ],
     ids=["networks", "sixth version", "itself alone"],
 )
 def test_only_declared_networks_and_the_box_itself_get_in_and_at_one_address(
-    share: Share, where: str, who: list[str], family: str
+    share: ShareEntry, where: str, who: list[str], family: str
 ) -> None:
-    nginx, service = config(RIG, share), unit(RIG, share)
-    assert (endpoint(share), listens(share)) == (where, f"src {where}")
+    nginx, service = render_share_config(RIG, share), render_share_unit(RIG, share)
+    assert (share_endpoint(share), listener_filter(share)) == (where, f"src {where}")
     assert values(nginx, "listen") == [where]
-    assert list(allowed(share)) == values(nginx, "allow") == who
+    assert list(allowed_networks(share)) == values(nginx, "allow") == who
     # the first that fits counts
     lines = [line.strip() for line in nginx.splitlines()]
     assert lines[max(at for at, line in enumerate(lines) if line.startswith("allow ")) + 1] == "deny all;"
@@ -71,8 +71,8 @@ def test_only_declared_networks_and_the_box_itself_get_in_and_at_one_address(
 
 
 def test_it_gives_the_folder_of_models_and_writes_only_where_it_is_told() -> None:
-    made = rig(roots=Roots(models="/data/models", config="/etc/box"))
-    nginx, service = config(made, SHARE), unit(made, SHARE)
+    made = sample_rig(roots=Roots(models="/data/models", config="/etc/box"))
+    nginx, service = render_share_config(made, SHARE), render_share_unit(made, SHARE)
     assert values(nginx, "root") == ["/data/models"]
     assert values(service, "RequiresMountsFor") == ["/data/models"]
     assert values(service, "ExecStart") == ["/usr/sbin/nginx -p /run/rigwright_share/ -c /etc/box/share.conf"]
@@ -86,18 +86,20 @@ def test_it_gives_the_folder_of_models_and_writes_only_where_it_is_told() -> Non
 
 def test_its_files_are_not_taken_for_an_instances() -> None:
     assert OWNED != INSTANCES
-    assert [text.splitlines()[0] for text in (config(RIG, SHARE), unit(RIG, SHARE))] == [OWNED] * 2
+    assert [text.splitlines()[0] for text in (render_share_config(RIG, SHARE), render_share_unit(RIG, SHARE))] == [
+        OWNED
+    ] * 2
 
 
 def test_what_it_was_started_from_changes_with_each_text() -> None:
-    texts = unit(RIG, SHARE) + config(RIG, SHARE)
-    assert digest(RIG, SHARE) == hashlib.sha256(texts.encode()).hexdigest()
+    texts = render_share_unit(RIG, SHARE) + render_share_config(RIG, SHARE)
+    assert share_digest(RIG, SHARE) == hashlib.sha256(texts.encode()).hexdigest()
     others = [SIXTH, SHARE.model_copy(update={"allow": ("10.0.0.0/25",)}), SHARE.model_copy(update={"port": 8091})]
-    assert len({digest(RIG, share) for share in (SHARE, *others)}) == len(others) + 1
+    assert len({share_digest(RIG, share) for share in (SHARE, *others)}) == len(others) + 1
 
 
 def test_a_process_writes_down_the_digest_of_what_lies_on_disk(tmp_path: Path) -> None:
-    texts = {"unit": unit(RIG, SHARE), "share.conf": config(RIG, SHARE)}
+    texts = {"unit": render_share_unit(RIG, SHARE), "share.conf": render_share_config(RIG, SHARE)}
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     (line,) = values(texts["unit"], "ExecStartPre")
@@ -110,23 +112,23 @@ def test_a_process_writes_down_the_digest_of_what_lies_on_disk(tmp_path: Path) -
     }.items():
         assert path in script
         script = script.replace(path, str(tmp_path / there))
-    for reload_needed, written in (("no", f"{digest(RIG, SHARE)}\n"), ("yes", None)):
-        stand_in(tmp_path / "bin", "systemctl", f"echo {reload_needed}")
+    for reload_needed, written in (("no", f"{share_digest(RIG, SHARE)}\n"), ("yes", None)):
+        write_stand_in(tmp_path / "bin", "systemctl", f"echo {reload_needed}")
         path = f"{tmp_path}/bin:/usr/bin:/bin"
-        assert programs.run(["sh", "-c", script], env={"PATH": path}).returncode == 0
+        assert short_programs.run_program(["sh", "-c", script], env={"PATH": path}).returncode == 0
         record = tmp_path / "run/record"
         assert (record.read_text() if record.exists() else None) == written
 
 
-WANTED = digest(RIG, SHARE)
-SETTLED = Found(there=True, active="active", enabled="enabled", started_from=WANTED)
+WANTED = share_digest(RIG, SHARE)
+SETTLED = SharingFacts(there=True, active="active", enabled="enabled", started_from=WANTED)
 
 
 @pytest.mark.parametrize(
     ("now", "runs", "settled"),
     [
         (SETTLED, True, True),
-        (NOTHING, False, False),
+        (NO_SHARING, False, False),
         (replace(SETTLED, started_from=""), False, False),
         (replace(SETTLED, active="activating"), False, False),
         (replace(SETTLED, replaced=True), False, False),
@@ -136,8 +138,8 @@ SETTLED = Found(there=True, active="active", enabled="enabled", started_from=WAN
     ],
     ids=["settled", "nothing", "not known", "restarting", "upgraded", "disabled", "unread", "without a file"],
 )
-def test_it_is_restarted_only_where_its_process_is_another(now: Found, runs: bool, settled: bool) -> None:
-    assert (now.runs(WANTED), now.settled(WANTED)) == (runs, settled)
+def test_it_is_restarted_only_where_its_process_is_another(now: SharingFacts, runs: bool, settled: bool) -> None:
+    assert (now.is_running(WANTED), now.is_settled(WANTED)) == (runs, settled)
 
 
 SYSTEMCTL = """case $* in
@@ -147,16 +149,16 @@ esac"""
 
 
 def test_the_state_is_read_from_systemd_and_the_record(tmp_path: Path) -> None:
-    stand_in(tmp_path / "bin", "systemctl", SYSTEMCTL)
-    place = {**questions(), "share_path": tmp_path / "unit", "share_record": tmp_path / "record"}
+    write_stand_in(tmp_path / "bin", "systemctl", SYSTEMCTL)
+    place = {**share_state_values(), "share_path": tmp_path / "unit", "share_record": tmp_path / "record"}
 
-    def look(pid: str, active: str) -> Found:
+    def look(pid: str, active: str) -> SharingFacts:
         environment = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "PID": pid, "ACTIVE": active}
         script = render("look/sharing.sh.j2", **place)
-        said = programs.run(["sh", "-c", script], env=environment)
-        return parse(said.stdout.splitlines())
+        said = short_programs.run_program(["sh", "-c", script], env=environment)
+        return parse_sharing_facts(said.stdout.splitlines())
 
-    assert look("0", "inactive") == Found()
+    assert look("0", "inactive") == SharingFacts()
     (tmp_path / "unit").touch()
     (tmp_path / "record").write_text(f"{WANTED}\n")
     program = tmp_path / "program"
@@ -172,12 +174,12 @@ def test_the_state_is_read_from_systemd_and_the_record(tmp_path: Path) -> None:
 def test_settings_are_tried_by_nginx_itself_as_nobody_before_they_count(tmp_path: Path) -> None:
     words = PROOF.replace("/usr/sbin/nginx", str(tmp_path / "nginx"))
     for name, body in {"chown": ":", "setpriv": 'while [ "${1#--}" != "$1" ]; do shift; done; exec "$@"'}.items():
-        stand_in(tmp_path / "bin", name, body)
-    stand_in(tmp_path, "nginx", f'echo "$@" > {tmp_path}/asked; exit ${{STATUS}}')
+        write_stand_in(tmp_path / "bin", name, body)
+    write_stand_in(tmp_path, "nginx", f'echo "$@" > {tmp_path}/asked; exit ${{STATUS}}')
     (tmp_path / "tmp").mkdir()
     for status in (0, 1):
         environment = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "TMPDIR": f"{tmp_path}/tmp", "STATUS": str(status)}
-        done = programs.run(["sh", "-c", f"{words} '/etc/a b.new'"], env=environment)
+        done = short_programs.run_program(["sh", "-c", f"{words} '/etc/a b.new'"], env=environment)
         assert done.returncode == status
         asked = (tmp_path / "asked").read_text().split()
         assert asked[:3] == ["-t", "-q", "-p"]
@@ -186,21 +188,21 @@ def test_settings_are_tried_by_nginx_itself_as_nobody_before_they_count(tmp_path
 
 
 def test_who_shares_needs_nginx_and_nobody_else_does() -> None:
-    sharing = rig(share=SHARE)
-    assert set(host_facts.packages(sharing)) - set(host_facts.packages(RIG)) == {"nginx"}
-    assert host_facts.questions(sharing)["packages"] == list(host_facts.packages(sharing))
+    sharing = sample_rig(share=SHARE)
+    assert set(host_facts.required_packages(sharing)) - set(host_facts.required_packages(RIG)) == {"nginx"}
+    assert host_facts.probe_values(sharing)["packages"] == list(host_facts.required_packages(sharing))
 
 
 def test_what_is_let_go_is_what_was_made() -> None:
-    script = render("sharing/release.sh.j2", **release(RIG))
+    script = render("sharing/release.sh.j2", **share_release_values(RIG))
     assert config_path(RIG) in script
     assert "systemctl stop rigwright_share.service" in script
 
 
 def test_twenty_boxes_find_room() -> None:
     """The one that is refused goes to the hub, and the uplink carries the model twice."""
-    each = Spec.parallel + 1  # progress is looked at, too
-    text = config(RIG, SHARE)
+    each = FetchSpec.parallel + 1  # progress is looked at, too
+    text = render_share_config(RIG, SHARE)
     one, together = (int(re.findall(rf"limit_conn {zone} (\d+);", text)[0]) for zone in ("one", "all"))
     assert one >= each
     assert together >= 20 * each

@@ -10,21 +10,21 @@ from typing import Any
 
 import pytest
 
-from rigwright.model.entry import Share
-from rigwright.model.sharing import NOTHING, Found
-from rigwright.weights.sharing import digest
+from rigwright.model.entry import ShareEntry
+from rigwright.model.sharing import NO_SHARING, SharingFacts
+from rigwright.weights.weight_sharing import share_digest
 from roles.operations import files, sharing
-from roles.operations.files import Entry, Text
-from tests.unit import programs
-from tests.unit.samples import rig
-from tests.unit.scripts import stand_in
+from roles.operations.files import PathEntry, TextFile
+from tests.unit import short_programs
+from tests.unit.rendered_scripts import write_stand_in
+from tests.unit.samples import sample_rig
 
-SHARE = Share(address="10.0.0.5", allow=("10.0.0.0/24",))
-RIG = rig(share=SHARE)
-SETTLED = Found(there=True, active="active", enabled="enabled", started_from=digest(RIG, SHARE))
+SHARE = ShareEntry(address="10.0.0.5", allow=("10.0.0.0/24",))
+RIG = sample_rig(share=SHARE)
+SETTLED = SharingFacts(there=True, active="active", enabled="enabled", started_from=share_digest(RIG, SHARE))
 
 
-def asked(monkeypatch: pytest.MonkeyPatch, module: Any, fact: Any) -> list[str]:
+def run_share_operation(monkeypatch: pytest.MonkeyPatch, module: Any, fact: Any) -> list[str]:
     """Have facts of a host that is not there; what is said where nothing is to be done."""
     quiet: list[str] = []
     there = SimpleNamespace(get_fact=lambda *_, **__: fact, noop=quiet.append)
@@ -41,25 +41,25 @@ def steps(operation: Any, **given: object) -> list[str]:
     ("found", "restarts"),
     [
         (SETTLED, None),
-        (NOTHING, True),
-        (Found(**{**SETTLED.__dict__, "started_from": "other"}), True),
-        (Found(**{**SETTLED.__dict__, "enabled": "disabled"}), False),
+        (NO_SHARING, True),
+        (SharingFacts(**{**SETTLED.__dict__, "started_from": "other"}), True),
+        (SharingFacts(**{**SETTLED.__dict__, "enabled": "disabled"}), False),
     ],
     ids=["settled", "blank", "other settings", "disabled"],
 )
 def test_nginx_is_started_where_it_does_not_run_as_it_should(
-    monkeypatch: pytest.MonkeyPatch, found: Found, restarts: bool | None
+    monkeypatch: pytest.MonkeyPatch, found: SharingFacts, restarts: bool | None
 ) -> None:
-    quiet = asked(monkeypatch, sharing, found)
-    made = steps(sharing.shared, rig=RIG, share=SHARE)
+    quiet = run_share_operation(monkeypatch, sharing, found)
+    made = steps(sharing.ensure_share, rig=RIG, share=SHARE)
     assert (len(made), len(quiet)) == ((0, 1) if restarts is None else (1, 0))
     assert ["systemctl restart" in script for script in made] == ([] if restarts is None else [restarts])
 
 
-@pytest.mark.parametrize("found", [SETTLED, NOTHING], ids=["shared", "never shared"])
-def test_what_is_not_declared_any_more_is_let_go(monkeypatch: pytest.MonkeyPatch, found: Found) -> None:
-    quiet = asked(monkeypatch, sharing, found)
-    made = steps(sharing.unshared, rig=rig())
+@pytest.mark.parametrize("found", [SETTLED, NO_SHARING], ids=["shared", "never shared"])
+def test_what_is_not_declared_any_more_is_let_go(monkeypatch: pytest.MonkeyPatch, found: SharingFacts) -> None:
+    quiet = run_share_operation(monkeypatch, sharing, found)
+    made = steps(sharing.remove_share, rig=sample_rig())
     assert (len(made), len(quiet)) == ((1, 0) if found.there else (0, 1))
 
 
@@ -75,14 +75,14 @@ LISTENS = 'LISTEN 0 511 10.0.0.5:8090 0.0.0.0:* users:((\\"nginx\\",pid=13,fd=3)
 def test_a_start_counts_once_it_listens(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, listening: str, status: int
 ) -> None:
-    asked(monkeypatch, sharing, NOTHING)
+    run_share_operation(monkeypatch, sharing, NO_SHARING)
     monkeypatch.setattr(sharing, "TRIES", 2)
-    (script,) = steps(sharing.shared, rig=RIG, share=SHARE)
-    stand_in(tmp_path / "bin", "systemctl", SYSTEMCTL)
-    stand_in(tmp_path / "bin", "ss", f'echo "$*" >> {tmp_path}/ss; echo "{listening}"')
-    stand_in(tmp_path / "bin", "journalctl", "echo address not available")
+    (script,) = steps(sharing.ensure_share, rig=RIG, share=SHARE)
+    write_stand_in(tmp_path / "bin", "systemctl", SYSTEMCTL)
+    write_stand_in(tmp_path / "bin", "ss", f'echo "$*" >> {tmp_path}/ss; echo "{listening}"')
+    write_stand_in(tmp_path / "bin", "journalctl", "echo address not available")
     environment = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "ASKED": str(tmp_path / "asked")}
-    done = programs.run(["sh", "-c", script], env=environment)
+    done = short_programs.run_program(["sh", "-c", script], env=environment)
     assert done.returncode == status
     assert ("does not listen on 10.0.0.5:8090" in done.stderr) == ("not available" in done.stderr) == bool(status)
     assert (tmp_path / "ss").read_text().splitlines()[0] == "-Hltnp src 10.0.0.5:8090"
@@ -98,10 +98,10 @@ def test_a_text_that_its_program_refuses_does_not_take_its_place(
     monkeypatch.setattr(files, "state", SimpleNamespace(config=SimpleNamespace(DIFF=False)))
     path = tmp_path / "share.conf"
     path.write_text("old\n")
-    asked(monkeypatch, files, {str(path): Entry()})
-    text = Text(str(path), "new\n", proof=f"grep -q {'new' if accepted else 'other'}")
-    (script,) = steps(files.texts, files=[text])
-    done = programs.run(["sh", "-c", script], input=text.text)
+    run_share_operation(monkeypatch, files, {str(path): PathEntry()})
+    text = TextFile(str(path), "new\n", proof=f"grep -q {'new' if accepted else 'other'}")
+    (script,) = steps(files.write_text_files, files=[text])
+    done = short_programs.run_program(["sh", "-c", script], input=text.text)
     assert (done.returncode == 0) == accepted
     assert path.read_text() == ("new\n" if accepted else "old\n")
     assert [one.name for one in tmp_path.iterdir()] == ["share.conf"]

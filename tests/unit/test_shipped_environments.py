@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from rigwright.declaration.catalog import load_catalog
-from rigwright.model.answers import mismatch
+from rigwright.model.lock_coverage import describe_mismatch
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Lock
-from rigwright.supply.machine_code import refusals
+from rigwright.supply.machine_code import find_machine_code_refusals
 
 CATALOG, LOCK = load_catalog([ROOT / "catalog"]), Lock.load([ROOT / "locks"])
 DATED = sorted(name for name, one in CATALOG.inputs.items() if one.kind == "wheel" and one.python)
@@ -16,7 +16,7 @@ DATED = sorted(name for name, one in CATALOG.inputs.items() if one.kind == "whee
 
 @pytest.mark.parametrize("name", sorted(name for name, one in CATALOG.inputs.items() if one.kind == "wheel"))
 def test_every_environment_is_locked_as_it_is_asked_for(name: str) -> None:
-    assert mismatch(CATALOG.inputs[name], LOCK.groups.get(name, ())) == ""
+    assert describe_mismatch(CATALOG.inputs[name], LOCK.groups.get(name, ())) == ""
 
 
 @pytest.mark.parametrize("name", DATED)
@@ -29,15 +29,16 @@ def test_a_package_has_one_wheel_for_any_host(name: str) -> None:
 @pytest.mark.parametrize("name", DATED)
 @pytest.mark.parametrize("capability", sorted({card.capability for card in CATALOG.cards.values()}))
 def test_no_shipped_card_is_refused(name: str, capability: str) -> None:
-    assert refusals(LOCK.groups[name], CATALOG.inputs[name].for_other_cards, capability)[0] == []
+    assert find_machine_code_refusals(LOCK.groups[name], CATALOG.inputs[name].for_other_cards, capability)[0] == []
 
 
 @pytest.mark.parametrize("name", DATED)
 def test_every_pattern_for_other_cards_means_a_file(name: str) -> None:
     for pattern in CATALOG.inputs[name].for_other_cards:
-        assert any(refusals(LOCK.groups[name], (pattern,), capability)[1] for capability in ("7.5", "8.6", "12.0")), (
-            pattern
-        )
+        assert any(
+            find_machine_code_refusals(LOCK.groups[name], (pattern,), capability)[1]
+            for capability in ("7.5", "8.6", "12.0")
+        ), pattern
 
 
 def test_vllm_of_both_versions_is_chosen_with_the_transformers_it_was_run_with() -> None:

@@ -8,15 +8,15 @@ import pytest
 
 from rigwright.declaration.catalog import load_catalog
 from rigwright.engines.image import KIND
-from rigwright.engines.image.keys import Engine, Variant
+from rigwright.engines.image.keys import ImageEngine, VllmVariant
 from rigwright.model.entry import Roots
 from rigwright.paths import ROOT
 from tests.unit import samples, vllm_samples
-from tests.unit.image_samples import rows
-from tests.unit.shipped import CHECKPOINTS
+from tests.unit.image_samples import image_rows
+from tests.unit.shipped_inventories import CHECKPOINTS
 
 CATALOG = load_catalog([ROOT / "catalog"])
-VARIANTS = {name: one for name, one in CATALOG.variants.items() if isinstance(CATALOG.engines[one.engine], Engine)}
+VARIANTS = {name: one for name, one in CATALOG.variants.items() if isinstance(CATALOG.engines[one.engine], ImageEngine)}
 
 
 def test_there_are_some() -> None:
@@ -29,20 +29,20 @@ def test_there_are_some() -> None:
 )
 def test_this_version_starts_with_it(name: str, card: str) -> None:
     variant = VARIANTS[name]
-    assert isinstance(variant, Variant)
+    assert isinstance(variant, VllmVariant)
     engine = CATALOG.engines[variant.engine]
-    known = KIND.known(CATALOG, engine, rows())
-    made = samples.instance(
+    known = KIND.version_data(CATALOG, engine, image_rows())
+    made = samples.sample_instance(
         cards=tuple(range(variant.cards)),
         engine_name=variant.engine,
         engine=engine,
         variant=variant,
         variant_name=name,
         model_name=variant.model,
-        parts=vllm_samples.model(CHECKPOINTS[str(CATALOG.models[variant.model].folder)]),
-        artefacts=rows(),
+        parts=vllm_samples.checkpoint_parts(CHECKPOINTS[str(CATALOG.models[variant.model].folder)]),
+        artefacts=image_rows(),
         known=known,
     )
     assert KIND.refusals(made, Roots(), Path("/box"), frozenset({CATALOG.cards[card].capability})) == []
-    assert KIND.reserved(made) == {}
+    assert KIND.forbidden_keys(made) == {}
     assert CATALOG.inputs[engine.image].kind == "image"  # type: ignore[attr-defined] # an image's

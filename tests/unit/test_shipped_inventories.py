@@ -14,19 +14,19 @@ import pytest
 
 from rigwright.declaration.catalog import load_catalog
 from rigwright.engines import kind_of
-from rigwright.envs.env import environment
-from rigwright.gateway.offers import offers_of
-from rigwright.inventory import load, making
-from rigwright.nvidia.cards.files import POWER
-from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
-from rigwright.nvidia.driver.files import settings
-from rigwright.operate.stress import ladder
+from rigwright.envs.environment import plan_environment
+from rigwright.gateway.served_models import offers_of
+from rigwright.inventory import load_for, load_rig
+from rigwright.nvidia.cards.card_files import POWER
+from rigwright.nvidia.driver.driver_files import render_driver_settings
+from rigwright.nvidia.driver.driver_plan import DriverPlan, plan_driver
+from rigwright.operate.stress import haystack_sizes
 from rigwright.paths import ROOT
-from rigwright.plan.desired import desired
-from rigwright.plan.preflight import evidence
-from tests.unit.driver_hosts import host, reasons, with_lock
-from tests.unit.samples import facts
-from tests.unit.shipped import rigs
+from rigwright.plan.plan_inputs import build_target_state
+from rigwright.plan.preflight import describe_variant_evidence
+from tests.unit.driver_samples import driverless_host, refusal_reasons, with_locked_drivers
+from tests.unit.samples import sample_facts
+from tests.unit.shipped_inventories import load_rigs
 
 # Of a machine or a throwaway host that has to be there first
 MADE_FOR_ONE = {"demo", "metal"}
@@ -37,7 +37,7 @@ FLEET = "fleet"
 SOLO = {"Qwen3.5-35B-A3B-UD-Q4_K_XL", "Qwen2.5-1.5B-Instruct-Q8_0"}
 EIGHT = tuple((f"0000:{slot:02x}:00.0", "10de:2b85") for slot in range(1, 9))
 FOLDER = TemporaryDirectory()
-ALL = {name: one for inventory in SHIPPED for name, one in rigs(inventory, Path(FOLDER.name)).items()}
+ALL = {name: one for inventory in SHIPPED for name, one in load_rigs(inventory, Path(FOLDER.name)).items()}
 
 
 def test_every_inventory_is_tested() -> None:
@@ -66,7 +66,7 @@ def test_without_locked_weights_it_is_refused_and_names_them(name: str, weights:
 
 @pytest.mark.parametrize("name", [*SHIPPED, FLEET])
 def test_it_is_valid_and_every_rig_serves(name: str, tmp_path: Path) -> None:
-    one = rigs(name, tmp_path)
+    one = load_rigs(name, tmp_path)
     # a process of its own: pyinfra's gevent wants to be there before ssl
     command_ = [sys.executable, "-m", "cli", "validate", str(tmp_path / f"{name}.py")]
     done = subprocess.run(command_, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
@@ -75,22 +75,22 @@ def test_it_is_valid_and_every_rig_serves(name: str, tmp_path: Path) -> None:
     assert all(found.instances for found in one.values())
 
 
-def declared(name: str) -> dict[str, dict[str, Any]]:
+def load_inventory(name: str) -> dict[str, dict[str, Any]]:
     """What an inventory says of its rigs, by name, without their locks: each can be made."""
-    with making("lock"):
+    with load_for("lock"):
         group: Any = runpy.run_path(str(ROOT / "inventory" / f"{name}.py"))["rigs"]
-        assert all(load(data["rig"]).instances for _, data in group)
+        assert all(load_rig(data["rig"]).instances for _, data in group)
     return {rig: {"ssh_hostname": data["ssh_hostname"], **data["rig"]["entry"]} for rig, data in group}
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_its_lock_can_be_made(name: str) -> None:
-    assert declared(name)
+    assert load_inventory(name)
 
 
 def test_a_fleet_has_a_box_of_each_kind_as_its_own_inventory_has_it() -> None:
-    fleet, shared = declared(FLEET), {"share", "peers", "mirrors"}
-    alone = {rig: entry for name in SHIPPED for rig, entry in declared(name).items()}
+    fleet, shared = load_inventory(FLEET), {"share", "peers", "mirrors"}
+    alone = {rig: entry for name in SHIPPED for rig, entry in load_inventory(name).items()}
     for rig, entry in fleet.items():
         assert {key: entry[key] for key in entry if key not in shared} == {
             key: alone[rig][key] for key in alone[rig] if key not in shared
@@ -100,7 +100,7 @@ def test_a_fleet_has_a_box_of_each_kind_as_its_own_inventory_has_it() -> None:
 
 
 def test_a_fleet_fetches_once_what_vllm_is_made_of() -> None:
-    fleet = declared(FLEET)
+    fleet = load_inventory(FLEET)
     (source,) = [entry["share"]["address"] for entry in fleet.values() if "share" in entry]
     asking = {rig: entry["peers"] for rig, entry in fleet.items() if entry["peers"]}
     assert set(map(tuple, asking.values())) == {(f"http://{source}:8090",)}
@@ -116,14 +116,14 @@ def on_vllm(instance: dict[str, Any]) -> bool:
 def test_it_comes_to_units_on_a_host(name: str) -> None:
     one = ALL[name]
     cards = tuple((f"0000:{slot:02x}:00.0", card.pci_ids[0]) for slot, card in enumerate(one.cards, start=1))
-    made = desired(one, facts(pci_cards=cards)).generation.files
+    made = build_target_state(one, sample_facts(pci_cards=cards)).generation.files
     assert {f"units/{instance.unit}" for instance in one.instances} <= made.keys()
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_nothing_that_it_serves_goes_without_evidence(name: str) -> None:
     one = ALL[name]
-    assert len(evidence(one)) == len(one.instances)
+    assert len(describe_variant_evidence(one)) == len(one.instances)
 
 
 @pytest.mark.parametrize(
@@ -153,11 +153,11 @@ def test_its_cards_and_what_they_are_set_to(
 @pytest.mark.parametrize("system", ["ubuntu-22.04", "ubuntu-24.04", "ubuntu-26.04", "debian-12", "debian-13"])
 def test_there_is_a_driver_for_it_and_its_settings(name: str, system: str) -> None:
     one = ALL[name]
-    facts = host(system, *(card.pci_ids[0] for card in one.cards))
-    plan = driver_plan(with_lock(one), facts)
+    facts = driverless_host(system, *(card.pci_ids[0] for card in one.cards))
+    plan = plan_driver(with_locked_drivers(one), facts)
     assert isinstance(plan, DriverPlan), plan
     assert plan.flavour == ("proprietary" if name.startswith("rig2080ti") else "open")
-    files = {setting.path for setting in settings(one, plan)}
+    files = {setting.path for setting in render_driver_settings(one, plan)}
     assert (POWER in files) == (one.driver.power_w is not None)
 
 
@@ -165,7 +165,7 @@ def test_there_is_a_driver_for_it_and_its_settings(name: str, system: str) -> No
 @pytest.mark.parametrize("system", ["debian-12", "debian-13"])
 def test_on_debian_its_operator_is_told_to_lock_a_driver_and_nothing_else(name: str, system: str) -> None:
     one = ALL[name]
-    (reason,) = reasons(one, host(system, *(card.pci_ids[0] for card in one.cards)))
+    (reason,) = refusal_reasons(one, driverless_host(system, *(card.pci_ids[0] for card in one.cards)))
     assert reason.startswith(f"no driver is locked for {system}")
 
 
@@ -183,7 +183,7 @@ def command(name: str) -> list[str]:
     """The words after the model of what the instance of a rig is started with."""
     whole = ALL[name]
     (one,) = whole.instances
-    made = environment(whole, whole.envs[0], facts())
+    made = plan_environment(whole, whole.envs[0], sample_facts())
     return [str(word) for word in kind_of(one).service(whole, one, made).command[5:]]
 
 
@@ -209,9 +209,9 @@ def test_four_5090_serve_with_the_write_ups_flags() -> None:
         "--enable-prefix-caching",
     ]
     whole = ALL["rig5090"]
-    nodes = {place: slot // 4 for slot, (place, _) in enumerate(facts(pci_cards=EIGHT).pci_cards)}
-    there = facts(pci_cards=EIGHT, card_nodes=MappingProxyType(nodes), numa_nodes=frozenset({0, 1}))
-    text = desired(whole, there).generation.files["units/rigwright-chat.service"]
+    nodes = {place: slot // 4 for slot, (place, _) in enumerate(sample_facts(pci_cards=EIGHT).pci_cards)}
+    there = sample_facts(pci_cards=EIGHT, card_nodes=MappingProxyType(nodes), numa_nodes=frozenset({0, 1}))
+    text = build_target_state(whole, there).generation.files["units/rigwright-chat.service"]
     assert "NUMAPolicy=bind\nNUMAMask=0\nCPUAffinity=numa\n" in text
 
 
@@ -251,11 +251,11 @@ def test_a_single_slot_has_room_for_a_needle_in_178000_tokens() -> None:
     assert capacity
     slots, tokens = capacity
     assert slots == 1
-    assert 178_000 in ladder(tokens)
+    assert 178_000 in haystack_sizes(tokens)
 
 
 def test_validate_says_which_environment_an_instance_runs_in(tmp_path: Path) -> None:
-    rigs("rig3090", tmp_path)
+    load_rigs("rig3090", tmp_path)
     command_ = [sys.executable, "-m", "cli", "validate", str(tmp_path / "rig3090.py")]
     done = subprocess.run(command_, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from cli.declared import as_if, named
-from cli.rewriting import edit
-from cli.switch import collect_targets, target
+from cli.inventory_edit import edit_inventory_text
+from cli.inventory_loading import load_hosts, load_hosts_from_text
+from cli.switch import collect_targets, plan_switch
 from rigwright.declaration.catalog import load_catalog
-from rigwright.declaration.edit import Switch, sharing, switched
-from rigwright.gateway.offers import offers_of
-from rigwright.inventory import layers, load
+from rigwright.declaration.variant_edit import VariantSwitch, apply_switch, instances_sharing_name
+from rigwright.gateway.served_models import offers_of
+from rigwright.inventory import layer_folders, load_rig
 from rigwright.model.rig import Rig
 from rigwright.paths import ROOT
-from rigwright.plan.desired import desired
-from tests.unit.samples import facts
-from tests.unit.shipped import lock
+from rigwright.plan.plan_inputs import build_target_state
+from tests.unit.samples import sample_facts
+from tests.unit.shipped_inventories import write_lock
 
 INVENTORIES = ("rig2080ti", "rig3090", "rig5090", "rig5090solo", "rig5090two", "fleet")
 # Why `--list` may show a variant for these cards as refused: nothing else stands in the way of a shipped inventory.
@@ -42,36 +42,36 @@ CLIENTS = {
 
 
 @dataclass(frozen=True)
-class Shelf:
+class ShippedInventoryFolder:
     """A shipped inventory in an operator's folder, with all of the catalogue locked."""
 
     path: Path
 
     @cache  # noqa: B019 (one a shipped inventory)
-    def switches(self) -> tuple[tuple[str, dict[str, Any], Rig, Switch, str], ...]:
+    def switches(self) -> tuple[tuple[str, dict[str, Any], Rig, VariantSwitch, str], ...]:
         """What `--list` shows: every switch, and why it is refused."""
         return tuple(self._switches())
 
-    def _switches(self) -> Iterator[tuple[str, dict[str, Any], Rig, Switch, str]]:
-        catalog = load_catalog(layers(self.path, "catalog"))
-        for host, data in named(str(self.path), None).items():
-            rig = load(data["rig"])
+    def _switches(self) -> Iterator[tuple[str, dict[str, Any], Rig, VariantSwitch, str]]:
+        catalog = load_catalog(layer_folders(self.path, "catalog"))
+        for host, data in load_hosts(str(self.path), None).items():
+            rig = load_rig(data["rig"])
             for instance in rig.instances:
                 for variant, refusal in collect_targets(catalog, rig, data, instance).items():
-                    fixed = len(sharing(data["rig"], instance.name)) > 1
-                    yield host, data, rig, target(catalog, rig, instance, variant, fixed=fixed), refusal
+                    fixed = len(instances_sharing_name(data["rig"], instance.name)) > 1
+                    yield host, data, rig, plan_switch(catalog, rig, instance, variant, fixed=fixed), refusal
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("boxes")
-    lock(made)
+    write_lock(made)
     return made
 
 
 @pytest.fixture
-def shelf(folder: Path, name: str) -> Shelf:
-    return Shelf(Path(shutil.copy(ROOT / "inventory" / f"{name}.py", folder)))
+def shelf(folder: Path, name: str) -> ShippedInventoryFolder:
+    return ShippedInventoryFolder(Path(shutil.copy(ROOT / "inventory" / f"{name}.py", folder)))
 
 
 def asked_names(rig: Rig) -> set[str]:
@@ -82,7 +82,7 @@ def asked_names(rig: Rig) -> set[str]:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.all_only] if name == "fleet" else []) for name in INVENTORIES]
 )
-def test_every_offered_variant_takes_the_place_of_the_declared_one(shelf: Shelf, name: str) -> None:
+def test_every_offered_variant_takes_the_place_of_the_declared_one(shelf: ShippedInventoryFolder, name: str) -> None:
     content, edited = shelf.path.read_bytes(), set[tuple[object, ...]]()
     for host, data, before, switch, refusal in shelf.switches():
         if refusal:
@@ -91,14 +91,14 @@ def test_every_offered_variant_takes_the_place_of_the_declared_one(shelf: Shelf,
         kind = (host, name != "fleet" and switch.instance, name != "fleet" and switch.cards is None)
         if name == "fleet" and kind in edited:
             continue  # each box is that of its own inventory (test_shipped_inventories.py), which has all of them
-        after = load(switched(data["rig"], switch))
+        after = load_rig(apply_switch(data["rig"], switch))
         # the file once with the same cards and once with others: it is loaded anew each time
         if kind not in edited:
             edited.add(kind)
-            text = edit(str(shelf.path), content, host, data, switch)
-            assert load(as_if(str(shelf.path), text)[host]["rig"]) == after
+            text = edit_inventory_text(str(shelf.path), content, host, data, switch)
+            assert load_rig(load_hosts_from_text(str(shelf.path), text)[host]["rig"]) == after
         instance = next(one for one in after.instances if one.name == switch.instance)
-        members = sharing(data["rig"], switch.instance)
+        members = instances_sharing_name(data["rig"], switch.instance)
         assert {one.variant_name for one in after.instances if one.name in members} == {switch.variant}
         # all that it is made of is locked, with a place that hosts fetch it from
         made_of = [*instance.weights, *instance.artefacts, *(row for env in after.envs for row in env.artefacts)]
@@ -113,7 +113,7 @@ def test_every_offered_variant_takes_the_place_of_the_declared_one(shelf: Shelf,
         assert leading[0] == leading[1]
         assert all("chat/completions" in one.paths for one in offers_of(after)), switch
         cards = tuple((f"0000:{slot:02x}:00.0", card.pci_ids[0]) for slot, card in enumerate(after.cards, start=1))
-        assert f"units/{instance.unit}" in desired(after, facts(pci_cards=cards)).generation.files
+        assert f"units/{instance.unit}" in build_target_state(after, sample_facts(pci_cards=cards)).generation.files
 
 
 @pytest.mark.parametrize(
@@ -133,5 +133,7 @@ def test_every_offered_variant_takes_the_place_of_the_declared_one(shelf: Shelf,
         ("rig5090solo", "rig5090solo", {"llamacpp/qwen3.5-35b-a3b", "llamacpp/qwen3.5-35b-a3b-long"}),
     ],
 )
-def test_the_variants_of_a_write_up_are_offered_for_its_box(shelf: Shelf, host: str, variants: set[str]) -> None:
+def test_the_variants_of_a_write_up_are_offered_for_its_box(
+    shelf: ShippedInventoryFolder, host: str, variants: set[str]
+) -> None:
     assert variants <= {one.variant for box, _, _, one, refusal in shelf.switches() if box == host and not refusal}

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from rigwright.declaration.catalog import load_catalog
-from rigwright.inventory import hosts, load
-from rigwright.model.engines.evidence import Booted, Parsed
+from rigwright.inventory import hosts, load_rig
+from rigwright.model.engines.evidence import BootedEvidence, ParsedEvidence
 from rigwright.model.rig import Rig
 from rigwright.paths import ROOT
-from tests.unit.shipped import lock
+from tests.unit.shipped_inventories import write_lock
 
 CATALOG = load_catalog([ROOT / "catalog"])
 # Of a machine that has to be there first: their models are made there
@@ -31,11 +31,11 @@ DECLARED = [
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An operator's, with all that is shipped locked."""
     made = tmp_path_factory.mktemp("box")
-    lock(made)
+    write_lock(made)
     return made
 
 
-def declared(folder: Path, variant: str, card: str) -> Rig:
+def load_variant_rig(folder: Path, variant: str, card: str) -> Rig:
     """A rig that has as many of a card as a variant takes, and serves that."""
     count = CATALOG.variants[variant].cards
     instance = {"variant": variant, "cards": list(range(count)), "port": 8020}
@@ -47,12 +47,12 @@ def declared(folder: Path, variant: str, card: str) -> Rig:
     scope = {"hosts": hosts, "entry": entry}
     exec(compile("rigs = hosts({'box': entry})", str(folder / "rig.py"), "exec"), scope)
     ((_, data),) = scope["rigs"]  # type: ignore[misc] # what hosts() returns
-    return load(data["rig"])
+    return load_rig(data["rig"])
 
 
 @pytest.mark.parametrize(("variant", "card"), [one for one in DECLARED if not one[0].startswith("image/")])
 def test_it_can_be_declared_on_its_cards(folder: Path, variant: str, card: str) -> None:
-    one = declared(folder, variant, card)
+    one = load_variant_rig(folder, variant, card)
     assert [instance.variant_name for instance in one.instances] == [variant]
     assert one.instances[0].known is not None, "nothing judged its options"
 
@@ -67,12 +67,12 @@ def test_it_says_what_is_known_of_it_and_what_it_is_for(name: str) -> None:
     assert one.evidence is not None
     assert one.purpose is not None
     # nothing that is shipped was looked at by nobody
-    assert not isinstance(one.evidence, Parsed)
+    assert not isinstance(one.evidence, ParsedEvidence)
 
 
 def test_what_was_booted_is_what_evidence_has_seen() -> None:
     seen = (ROOT / "docs" / "evidence.md").read_text()
-    booted = {name: one.evidence for name, one in CATALOG.variants.items() if isinstance(one.evidence, Booted)}
+    booted = {name: one.evidence for name, one in CATALOG.variants.items() if isinstance(one.evidence, BootedEvidence)}
     assert booted.keys() == MADE_THERE
     for one in booted.values():
         assert one.date in seen

@@ -15,10 +15,10 @@ import pytest
 from click.testing import CliRunner
 
 from cli import test
-from cli.durations import BUDGETS, IN_ALL, Record, Took, is_test, processes
-from cli.test import EVERY, PROOFS, STAGES, chosen, shares, table
+from cli.test import EVERY, PROOFS, STAGES, select_stages, stage_commands, stage_rows
+from cli.test_durations import ALL_SUFFIX, BUDGETS, DurationRecord, RecordedDuration, is_test, process_count
 from rigwright.paths import ROOT
-from tests.conftest import entry
+from tests.conftest import record_name
 
 # what several pytests would run, by one of them
 PROGRAM = """
@@ -26,10 +26,10 @@ import json, sys, pytest
 class Seen:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, session, items):
-        from tests.conftest import all_only, recorded, selected
-        found.append(recorded(items))
-        found.append({item.nodeid: all_only(item) for item in items})
-        found.extend([item.nodeid for item in selected(items, *which)] for which in json.loads(sys.argv[2]))
+        from tests.conftest import is_all_only, recorded_names, select_tests
+        found.append(recorded_names(items))
+        found.append({item.nodeid: is_all_only(item) for item in items})
+        found.extend([item.nodeid for item in select_tests(items, *which)] for which in json.loads(sys.argv[2]))
 found = []
 pytest.main([sys.argv[1], "--collect-only", "-q"], plugins=[Seen()])
 print(json.dumps(found), file=sys.stderr)
@@ -37,7 +37,7 @@ print(json.dumps(found), file=sys.stderr)
 
 
 @dataclass(frozen=True)
-class Collected:
+class CollectedStage:
     """What there is of a stage."""
 
     recorded: dict[str, bool]
@@ -49,16 +49,16 @@ class Collected:
 
 
 @lru_cache
-def collected(stage: str) -> Collected:
+def collected(stage: str) -> CollectedStage:
     """Collect a stage's tests as its processes do, in one process for all of them."""
     folder = STAGES[stage].folder
-    commands = [command for given in (True, False) for command in shares(stage, given, ROOT, ROOT)]
+    commands = [command for given in (True, False) for command in stage_commands(stage, given, ROOT, ROOT)]
     assert {command[-1] for command in commands} == {folder}
     options = [("--quick" in command, _option(command, "--share"), _option(command, "--stage")) for command in commands]
     program = [sys.executable, "-c", PROGRAM, folder, json.dumps(options)]
     said = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True).stderr
     recorded, every, *parts = json.loads(said.splitlines()[-1])
-    return Collected(recorded, every, parts[: processes(stage)], parts[processes(stage) :])
+    return CollectedStage(recorded, every, parts[: process_count(stage)], parts[process_count(stage) :])
 
 
 def _option(command: list[str], name: str) -> str | None:
@@ -76,7 +76,7 @@ def _option(command: list[str], name: str) -> str | None:
 )
 def test_all_runs_every_test_and_the_quick_run_all_but_the_marked_ones(stage: str) -> None:
     there = collected(stage)
-    programs = Record.load().programs
+    programs = DurationRecord.load().programs
     every = {
         name: all_only
         for name, all_only in there.every.items()
@@ -90,20 +90,24 @@ def test_all_runs_every_test_and_the_quick_run_all_but_the_marked_ones(stage: st
 
 def test_what_there_is_now_keeps_within_the_budgets() -> None:
     """Files that grew, or that nobody has recorded yet, are named where it does not."""
-    record = Record.load()
+    record = DurationRecord.load()
     files = {str(path.relative_to(ROOT)): False for path in (ROOT / "tests/unit").glob("test_*.py")}
     there: dict[str, dict[str, bool]] = {"unit": {name: False for name in files if name not in record.programs}}
     for stage in ("unit", "programs"):
         there.setdefault(stage, {}).update(
             (name, took.all_only)
             for name, took in record.stages[stage].items()
-            if not is_test(name) or name.removesuffix(IN_ALL) in files
+            if not is_test(name) or name.removesuffix(ALL_SUFFIX) in files
         )
     # what `all` alone runs counts once `test all --record` has seen it
     hosts = {n: only for n, only in collected("hosts").recorded.items() if not only or n in record.stages["hosts"]}
-    now = record.of("hosts", hosts).of("unit", there["unit"]).of("programs", there["programs"])
+    now = (
+        record.restricted_to("hosts", hosts)
+        .restricted_to("unit", there["unit"])
+        .restricted_to("programs", there["programs"])
+    )
     print(", ".join(f"{budget}: {now.budgeted(budget) / 60:.1f} min" for budget in BUDGETS))
-    assert now.over_budget() == []
+    assert now.budget_problems() == []
 
 
 @pytest.mark.parametrize(
@@ -116,11 +120,11 @@ def test_what_there_is_now_keeps_within_the_budgets() -> None:
 )
 def test_what_a_test_is_recorded_as(nodeid: str, only: bool, recorded: str) -> None:
     item = SimpleNamespace(nodeid=nodeid, get_closest_marker=lambda name: only or None)
-    assert entry(cast("pytest.Item", item)) == recorded
+    assert record_name(cast("pytest.Item", item)) == recorded
 
 
 def test_each_file_of_unit_tests_is_in_the_stage_of_its_recorded_duration() -> None:
-    record = Record.load()
+    record = DurationRecord.load()
     assert record == record.with_programs_apart()
     assert record.programs
 
@@ -145,14 +149,14 @@ def test_every_file_of_tests_is_in_a_stage_or_a_proof() -> None:
     ],
 )
 def test_what_is_asked_for_is_run(asked: tuple[str, ...], stages: list[str], whole: bool) -> None:
-    found, all_of_it = chosen(asked)
+    found, all_of_it = select_stages(asked)
     assert (all_of_it, [name for name in found if name in stages]) == (whole, stages)
     assert not set(found) & set(PROOFS) - set(asked)
 
 
 def test_the_page_and_the_help_say_the_same() -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text()
-    for name, *row in table():
+    for name, *row in stage_rows():
         assert f"| `{name}` | {' | '.join(row)} |" in page
 
 
@@ -170,14 +174,14 @@ def test_what_processes_made_is_counted_where_it_was_made(tmp_path: Path, monkey
             Path(file).write_text(json.dumps(rows))
         return False
 
-    monkeypatch.setattr(test, "_run", ran)
+    monkeypatch.setattr(test, "_run_commands", ran)
     took = {
         "a.py::test": (30.0, False),
         "b.py::test": (40.0, True),
         "fixture first_run": (60.0, False),
         "fixture home": (9.0, False),
     }
-    assert test.measured("hosts", True, [], tmp_path) == (took, False)
+    assert test.run_stage("hosts", True, [], tmp_path) == (took, False)
 
 
 def test_what_passed_is_recorded_though_something_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,16 +196,16 @@ def test_what_passed_is_recorded_though_something_failed(tmp_path: Path, monkeyp
                     Path(word.partition("=")[2]).write_text(json.dumps({name: (1.5, False)}))
         return asked[-1] == "tests/unit"
 
-    monkeypatch.setattr(test, "_run", ran)
+    monkeypatch.setattr(test, "_run_commands", ran)
     file = tmp_path / "durations.json"
-    old = Record({"unit": {"tests/unit/test_red.py": Took(1, 1, False)}})
+    old = DurationRecord({"unit": {"tests/unit/test_red.py": RecordedDuration(1, 1, False)}})
     old.save(file)
-    monkeypatch.setattr(Record.load.__func__, "__defaults__", (file,))  # type: ignore[attr-defined]
-    monkeypatch.setattr(Record.save, "__defaults__", (file,))
+    monkeypatch.setattr(DurationRecord.load.__func__, "__defaults__", (file,))  # type: ignore[attr-defined]
+    monkeypatch.setattr(DurationRecord.save, "__defaults__", (file,))
     done = CliRunner().invoke(test.test, ["unit", "hosts", "--record"])
     assert (done.exit_code, asked) == (1, ["tests/unit", "tests/hosts"])
     assert "unit: failed" in done.output
-    found = Record.load(file).stages
+    found = DurationRecord.load(file).stages
     assert set(found["unit"]) == {"tests/unit/test_red.py", "tests/unit/test_a.py::test1"}
     assert set(found["hosts"]) == {"tests/hosts/test_a.py::test2"}
     asked.clear()

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.nvidia import parts
+from lab.nvidia import package_contents
 from rigwright.nvidia.cards import smi as nvidia_smi
-from tests.unit import programs
+from tests.unit import short_programs
 
 VERSION = "580.159.03"
 CARDS = {"0000:01:00.0": "0x1e07", "0000:02:00.0": "0x2204", "0000:c1:00.0": "0x2b85"}
@@ -20,12 +20,12 @@ SHELLCHECK = shutil.which("shellcheck", path=os.pathsep.join([str(Path(sys.execu
 UUIDS = [f"GPU-00000000-0000-0000-0000-00000000000{number}" for number in range(3)]
 
 
-class Box:
+class SmiFolder:
     """A folder that is a host with three cards."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.write("smi", parts.smi(VERSION))
+        self.write("smi", package_contents.render_smi(VERSION))
         self.write("sys/module/nvidia/version", f"{VERSION}\n")
         for number, (address, device) in enumerate(CARDS.items()):
             bus = f"sys/bus/pci/devices/{address}"
@@ -48,7 +48,7 @@ class Box:
         """What rigwright's questions begin with is left out."""
         environment = os.environ | {"LAB_ROOT": str(self.root)}
         command = ["sh", str(self.root / "smi"), *words]
-        done = programs.run(command, env=environment)
+        done = short_programs.run_program(command, env=environment)
         return done.returncode, done.stdout, done.stderr
 
     def ask(self, question: tuple[str, ...]) -> tuple[int, str, str]:
@@ -56,22 +56,22 @@ class Box:
 
 
 @pytest.fixture
-def box(tmp_path: Path) -> Box:
-    return Box(tmp_path)
+def box(tmp_path: Path) -> SmiFolder:
+    return SmiFolder(tmp_path)
 
 
 @pytest.mark.skipif(SHELLCHECK is None, reason="no shellcheck here")
 def test_shellcheck_finds_nothing(tmp_path: Path) -> None:
-    build = parts.dkms_source(VERSION, "open")[f"usr/src/nvidia-{VERSION}/build.sh"]
-    daemon = parts.persistenced(VERSION, "")["usr/bin/nvidia-persistenced"]
-    for number, text in enumerate((parts.smi(VERSION), build, daemon)):
+    build = package_contents.dkms_source(VERSION, "open")[f"usr/src/nvidia-{VERSION}/build.sh"]
+    daemon = package_contents.persistenced_files(VERSION, "")["usr/bin/nvidia-persistenced"]
+    for number, text in enumerate((package_contents.render_smi(VERSION), build, daemon)):
         script = tmp_path / str(number)
         script.write_text(str(text))
-        done = programs.run([str(SHELLCHECK), str(script)])
+        done = short_programs.run_program([str(SHELLCHECK), str(script)])
         assert done.stdout == ""
 
 
-def test_sound_cards_are_understood(box: Box) -> None:
+def test_sound_cards_are_understood(box: SmiFolder) -> None:
     box.card("0000:02:00.0", uncorrected=3, name="NVIDIA GeForce RTX 3090")
     box.write("run/lab/cards/0000:02:00.0.apps", "493 1542\n494 8\n")
     found = nvidia_smi.gpus(*box.ask(nvidia_smi.GPUS))
@@ -87,7 +87,7 @@ def test_sound_cards_are_understood(box: Box) -> None:
     assert set(nvidia_smi.recovery(*box.ask(nvidia_smi.RECOVERY)).values()) == {"None"}
 
 
-def test_units_and_names_are_there_unless_asked_away(box: Box) -> None:
+def test_units_and_names_are_there_unless_asked_away(box: SmiFolder) -> None:
     fields = "--query-gpu=uuid,power.limit,memory.total,ecc.mode.current"
     _, text, _ = box.run(fields, "--format=csv", "-i", UUIDS[2])
     assert text.splitlines() == [
@@ -96,18 +96,18 @@ def test_units_and_names_are_there_unless_asked_away(box: Box) -> None:
     ]
 
 
-def test_an_unknown_field_fails_the_whole_question(box: Box) -> None:
+def test_an_unknown_field_fails_the_whole_question(box: SmiFolder) -> None:
     status, text, _ = box.run("--query-gpu=index,no_such_field", nvidia_smi.FORMAT)
     assert (status, text) == (2, 'Field "no_such_field" is not a valid field to query.\n\n')
 
 
 @pytest.mark.parametrize("words", [("-q", "-x"), ("-q", "-d", "SUPPORTED_CLOCKS"), ("--format=csv", "-zz")])
-def test_what_nobody_should_ask_is_refused(box: Box, words: tuple[str, ...]) -> None:
+def test_what_nobody_should_ask_is_refused(box: SmiFolder, words: tuple[str, ...]) -> None:
     assert box.run(*words)[0] == 2
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="settings of cards are root's")
-def test_settings_last_and_have_bounds(box: Box) -> None:
+def test_settings_last_and_have_bounds(box: SmiFolder) -> None:
     status, text, _ = box.run("-i", UUIDS[2], "-pl", "350")
     assert status == 2
     assert "should be between 400.00 W and 575.00 W" in text
@@ -127,7 +127,7 @@ def test_settings_last_and_have_bounds(box: Box) -> None:
     assert box.run("--query-gpu=power.limit", nvidia_smi.FORMAT)[1].splitlines()[2] == "575.00"
 
 
-def test_links_and_memory_windows(box: Box) -> None:
+def test_links_and_memory_windows(box: SmiFolder) -> None:
     for one, other in (("0000:01:00.0", "0000:02:00.0"), ("0000:02:00.0", "0000:01:00.0")):
         box.card(one, nvlinks=4, bridge=other)
     _, text, _ = box.run("topo", "-m")
@@ -143,7 +143,7 @@ def test_links_and_memory_windows(box: Box) -> None:
     assert text.partition("BAR1 Memory Usage\n")[2].split("\n")[0].split() == ["Total", ":", "256", "MiB"]
 
 
-def test_a_driver_that_is_not_there_or_another_one_is_said(box: Box) -> None:
+def test_a_driver_that_is_not_there_or_another_one_is_said(box: SmiFolder) -> None:
     box.write("sys/module/nvidia/version", "580.178.04\n")
     said = (18, "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 580.159\n", "")
     assert box.run("-L") == said
@@ -155,14 +155,14 @@ def test_a_driver_that_is_not_there_or_another_one_is_said(box: Box) -> None:
     assert text.startswith("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.")
 
 
-def test_cards_that_the_driver_has_not_are_not_named(box: Box) -> None:
+def test_cards_that_the_driver_has_not_are_not_named(box: SmiFolder) -> None:
     shutil.rmtree(box.root / "proc/driver/nvidia/gpus/0000:02:00.0")
     assert [one.address for one in nvidia_smi.gpus(*box.ask(nvidia_smi.GPUS))] == ["0000:01:00.0", "0000:c1:00.0"]
     shutil.rmtree(box.root / "proc")
     assert box.run("-L") == (6, "No devices were found\n", "")
 
 
-def test_a_lost_card_ends_the_answer(box: Box) -> None:
+def test_a_lost_card_ends_the_answer(box: SmiFolder) -> None:
     box.card("0000:02:00.0", fault="Unknown Error")
     status, text, _ = box.ask(nvidia_smi.GPUS)
     assert status == 15
@@ -172,7 +172,7 @@ def test_a_lost_card_ends_the_answer(box: Box) -> None:
     assert "Unable to determine the device handle for GPU1" in warning
 
 
-def test_a_card_can_hang(box: Box) -> None:
+def test_a_card_can_hang(box: SmiFolder) -> None:
     box.card("0000:01:00.0", hang="yes")
     environment = os.environ | {"LAB_ROOT": str(box.root)}
     with pytest.raises(subprocess.TimeoutExpired):

@@ -9,20 +9,29 @@ from typing import Any
 import pytest
 
 from rigwright.declaration.catalog import load_catalog
-from rigwright.host.basics import Listener
+from rigwright.host.basics import ListeningSocket
 from rigwright.model.catalog import Catalog
 from rigwright.patches import patch
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Lock
-from rigwright.survey.findings import Disk, GpuProcess, SeenCard
-from rigwright.survey.suggest import Answers, Offer, card_names, choose_cards, entry, free_port, models_root, offer
+from rigwright.survey.box_survey import GpuProcess, ObservedCard, ObservedDisk
+from rigwright.survey.suggestions import (
+    OperatorAnswers,
+    VariantOffer,
+    card_names,
+    choose_cards,
+    offer_variant,
+    suggest_entry,
+    suggest_models_root,
+    suggest_port,
+)
 from tests.unit.sample_texts import LOCK
-from tests.unit.samples import Box
+from tests.unit.samples import OperatorFolder
 from tests.unit.test_survey import BARE, CARD, capture
 
 GIB = 1024 * 1024
 CONNECTION = {"ssh_hostname": "192.0.2.7", "ssh_user": "ops", "_sudo": True}
-ANSWERS = Answers("box", CONNECTION)
+ANSWERS = OperatorAnswers("box", CONNECTION)
 TURING = replace(CARD, address="0000:00:00.0", pci_id="10de:1e04")
 STRANGE = replace(
     CARD, address="0000:00:00.0", pci_id="10de:2335", name="NVIDIA H200", vram_mib=143771, capability="9.0"
@@ -32,23 +41,23 @@ OPEN_LOCK = LOCK.replace("store:", "https://example.org/")
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Box:
-    made = Box(tmp_path_factory.mktemp("box"))
+def place(tmp_path_factory: pytest.TempPathFactory) -> OperatorFolder:
+    made = OperatorFolder(tmp_path_factory.mktemp("box"))
     made.write("locks/box.lock.toml", OPEN_LOCK)
     return made
 
 
 @pytest.fixture(scope="module")
-def catalog(place: Box) -> Catalog:
+def catalog(place: OperatorFolder) -> Catalog:
     return load_catalog([place.folder / "catalog"])
 
 
 @pytest.fixture(scope="module")
-def lock(place: Box) -> Lock:
+def lock(place: OperatorFolder) -> Lock:
     return Lock.load([ROOT / "locks", place.folder / "locks"])
 
 
-def cards(*kinds: SeenCard, nodes: tuple[int | None, ...] = ()) -> tuple[SeenCard, ...]:
+def cards(*kinds: ObservedCard, nodes: tuple[int | None, ...] = ()) -> tuple[ObservedCard, ...]:
     numbered = [replace(card, address=f"0000:{number:02x}:00.0") for number, card in enumerate(kinds)]
     return tuple(replace(card, numa_node=node) for card, node in zip(numbered, nodes or (0,) * len(kinds), strict=True))
 
@@ -70,7 +79,7 @@ def busy(*numbers: int, **changes: Any) -> GpuProcess:
     ],
 )
 def test_cards_are_named_in_bus_order_up_to_one_that_the_catalogue_lacks(
-    catalog: Catalog, kinds: tuple[SeenCard, ...], names: tuple[str, ...]
+    catalog: Catalog, kinds: tuple[ObservedCard, ...], names: tuple[str, ...]
 ) -> None:
     assert card_names(replace(BARE, cards=cards(*kinds)), catalog) == names
 
@@ -104,7 +113,7 @@ def test_of_two_cards_with_one_pci_id_the_memory_decides() -> None:
 )
 def test_an_instance_gets_free_cards_of_one_node_and_model_side_by_side(
     catalog: Catalog,
-    kinds: tuple[SeenCard, ...],
+    kinds: tuple[ObservedCard, ...],
     nodes: tuple[int | None, ...],
     processes: tuple[GpuProcess, ...],
     count: int,
@@ -114,8 +123,8 @@ def test_an_instance_gets_free_cards_of_one_node_and_model_side_by_side(
     assert choose_cards(survey, card_names(survey, catalog), count) == chosen
 
 
-def disk(mount: str, free: int, **changes: Any) -> Disk:
-    return replace(Disk(mount, f"/dev{mount}x", "ext4", 2 * free * GIB, free * GIB, True), **changes)
+def disk(mount: str, free: int, **changes: Any) -> ObservedDisk:
+    return replace(ObservedDisk(mount, f"/dev{mount}x", "ext4", 2 * free * GIB, free * GIB, True), **changes)
 
 
 @pytest.mark.parametrize(
@@ -136,50 +145,50 @@ def disk(mount: str, free: int, **changes: Any) -> Disk:
         ((disk("/", 40), disk("/my disk", 3000), disk("/data", 2000)), "/data/models"),
     ],
 )
-def test_weights_go_to_a_big_data_disk(disks: tuple[Disk, ...], root: str | None) -> None:
-    assert models_root(replace(BARE, disks=disks)) == root
+def test_weights_go_to_a_big_data_disk(disks: tuple[ObservedDisk, ...], root: str | None) -> None:
+    assert suggest_models_root(replace(BARE, disks=disks)) == root
 
 
 def test_a_port_is_one_that_nobody_but_a_rig_has() -> None:
     listeners = (
-        Listener(8020, "python3", ""),
-        Listener(8021, "x", "x.service"),
-        Listener(8022, "y", "rigwright-a.service"),
+        ListeningSocket(8020, "python3", ""),
+        ListeningSocket(8021, "x", "x.service"),
+        ListeningSocket(8022, "y", "rigwright-a.service"),
     )
-    assert free_port(BARE) == 8020
-    assert free_port(replace(BARE, listeners=listeners)) == 8022
+    assert suggest_port(BARE) == 8020
+    assert suggest_port(replace(BARE, listeners=listeners)) == 8022
 
 
 @pytest.mark.parametrize(
     ("variant", "kinds", "processes", "offered"),
     [
-        ("llamacpp/cpu", (), (), Offer("llamacpp/cpu")),
-        ("llamacpp/two", (CARD,) * 3, (), Offer("llamacpp/two", (0, 1))),
+        ("llamacpp/cpu", (), (), VariantOffer("llamacpp/cpu")),
+        ("llamacpp/two", (CARD,) * 3, (), VariantOffer("llamacpp/two", (0, 1))),
         (
             "llamacpp/two",
             (CARD, CARD),
             (busy(1),),
-            Offer("llamacpp/two", refusal="needs 2 cards; 1 of 2 are free and in the catalogue"),
+            VariantOffer("llamacpp/two", refusal="needs 2 cards; 1 of 2 are free and in the catalogue"),
         ),
         (
             "llamacpp/one",
             (replace(CARD, vram_mib=1),),
             (),
-            Offer("llamacpp/one", (0,), "its weights need 2 MiB, the cards have 1"),
+            VariantOffer("llamacpp/one", (0,), "its weights need 2 MiB, the cards have 1"),
         ),
     ],
 )
 def test_a_variant_is_offered_where_it_can_be_declared(
     catalog: Catalog,
     lock: Lock,
-    place: Box,
+    place: OperatorFolder,
     variant: str,
-    kinds: tuple[SeenCard, ...],
+    kinds: tuple[ObservedCard, ...],
     processes: tuple[GpuProcess, ...],
-    offered: Offer,
+    offered: VariantOffer,
 ) -> None:
     survey = replace(BARE, cards=cards(*kinds), processes=processes)
-    assert offer(variant, survey, ANSWERS, catalog, lock, str(place.inventory)) == offered
+    assert offer_variant(variant, survey, ANSWERS, catalog, lock, str(place.inventory)) == offered
 
 
 @pytest.mark.parametrize(
@@ -198,35 +207,39 @@ def test_cards_that_others_compute_on_are_lent(
     catalog: Catalog, variant: str | None, used: tuple[int, ...], lent: list[int] | None
 ) -> None:
     survey = replace(BARE, cards=cards(CARD, CARD, CARD, CARD, STRANGE), processes=(busy(*used),))
-    assert entry(survey, replace(ANSWERS, variant=variant), catalog).get("lent") == lent
+    assert suggest_entry(survey, replace(ANSWERS, variant=variant), catalog).get("lent") == lent
 
 
-def test_a_variant_whose_files_are_in_a_mirror_is_not_offered(catalog: Catalog, place: Box, tmp_path: Path) -> None:
+def test_a_variant_whose_files_are_in_a_mirror_is_not_offered(
+    catalog: Catalog, place: OperatorFolder, tmp_path: Path
+) -> None:
     (tmp_path / "box.lock.toml").write_text(LOCK)
-    refused = offer("llamacpp/cpu", BARE, ANSWERS, catalog, Lock.load([ROOT / "locks", tmp_path]), str(place.inventory))
+    refused = offer_variant(
+        "llamacpp/cpu", BARE, ANSWERS, catalog, Lock.load([ROOT / "locks", tmp_path]), str(place.inventory)
+    )
     assert "has no address: its sources are store:small-q4.gguf" in refused.refusal
 
 
 def test_a_variant_that_is_not_there_is_an_error(catalog: Catalog) -> None:
     with pytest.raises(KeyError):
-        entry(BARE, replace(ANSWERS, variant="llamacpp/gone"), catalog)
+        suggest_entry(BARE, replace(ANSWERS, variant="llamacpp/gone"), catalog)
 
 
 @pytest.mark.parametrize("variant", ["vllm/default", "vllm/dual", "vllm/qwen3-8b-per-card", "llamacpp/65k"])
 def test_a_shipped_variant_is_offered_before_its_weights_are_locked(tmp_path: Path, variant: str) -> None:
-    shipped = load_catalog([ROOT / "catalog"]).model_copy(update={"patches": patch.load([ROOT / "patches"])})
+    shipped = load_catalog([ROOT / "catalog"]).model_copy(update={"patches": patch.load_patches([ROOT / "patches"])})
     survey = replace(BARE, cards=cards(replace(CARD, vram_mib=24576), replace(CARD, vram_mib=24576)))
-    found = offer(variant, survey, ANSWERS, shipped, Lock.load([ROOT / "locks"]), str(tmp_path / "rig.py"))
+    found = offer_variant(variant, survey, ANSWERS, shipped, Lock.load([ROOT / "locks"]), str(tmp_path / "rig.py"))
     assert (found.refusal, found.unlocked) == ("", True)
 
 
 def test_what_is_locked_and_goes_wrong_is_not_taken_for_what_is_not_locked(
-    catalog: Catalog, lock: Lock, place: Box
+    catalog: Catalog, lock: Lock, place: OperatorFolder
 ) -> None:
     changes = {"cache_type_v": "q8_0", "flash_attention": "off"}
     wrong = {"llamacpp/one": catalog.variants["llamacpp/one"].model_copy(update=changes)}
     told = catalog.model_copy(update={"variants": {**catalog.variants, **wrong}})
-    found = offer("llamacpp/one", replace(BARE, cards=cards(CARD)), ANSWERS, told, lock, str(place.inventory))
+    found = offer_variant("llamacpp/one", replace(BARE, cards=cards(CARD)), ANSWERS, told, lock, str(place.inventory))
     assert "(llama.cpp, src/llama-context.cpp)" in found.refusal
 
 
@@ -238,4 +251,4 @@ def test_who_has_no_driver_gets_one(
     catalog: Catalog, driver: str, variant: str, declared: dict[str, object] | None
 ) -> None:
     survey = replace(BARE, cards=cards(CARD), driver=driver)
-    assert entry(survey, replace(ANSWERS, variant=variant), catalog).get("driver") == declared
+    assert suggest_entry(survey, replace(ANSWERS, variant=variant), catalog).get("driver") == declared

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from roles.operations import supervisor
-from tests.unit.scripts import stand_in
+from tests.unit.rendered_scripts import write_stand_in
 
 
 def test_links_files_and_folders_of_others_are_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,8 +37,8 @@ def test_a_step_at_its_limit_is_ended_until_it_is_gone(tmp_path: Path, monkeypat
             if len(calls) == 3:
                 step.kill()
 
-        monkeypatch.setattr(supervisor, "end", end)
-        why = supervisor.follow(step.stdout, "x", 1, 1 << 60, 1 << 20, [str(tmp_path)])  # type: ignore[arg-type]
+        monkeypatch.setattr(supervisor, "end_unit", end)
+        why = supervisor.watch_step(step.stdout, "x", 1, 1 << 60, 1 << 20, [str(tmp_path)])  # type: ignore[arg-type]
     assert "free space" in why and len(calls) >= 3
 
 
@@ -59,14 +59,14 @@ sys.stdin.read()
     command = [sys.executable, "-c", script]
     with subprocess.Popen(command, cwd=tmp_path, stdin=-1, stdout=-1) as step:
         assert step.stdout and step.stdout.readline() == b"ready\n"
-        monkeypatch.setattr(supervisor, "processes_of", lambda unit: [str(step.pid)])
+        monkeypatch.setattr(supervisor, "unit_processes", lambda unit: [str(step.pid)])
         mapped = 1024 if os.geteuid() == 0 else 0  # of another user's maps root alone is told
         until = time.monotonic() + 60
         assert supervisor.unlinked_kib([str(step.pid)], [str(tmp_path)], until) == 1024 + mapped
         assert supervisor.unlinked_kib([str(step.pid)], ["/proc"], until) == 0
-        assert "it has written" in supervisor.excess([str(tmp_path)], 1000, "x")
-        assert supervisor.excess([str(tmp_path)], 10_000, "x") == ""
-        with pytest.raises(supervisor.Uncountable):
+        assert "it has written" in supervisor.describe_excess([str(tmp_path)], 1000, "x")
+        assert supervisor.describe_excess([str(tmp_path)], 10_000, "x") == ""
+        with pytest.raises(supervisor.TooManyFiles):
             supervisor.unlinked_kib([str(step.pid)], [str(tmp_path)], time.monotonic() - 1)
 
 
@@ -120,10 +120,12 @@ def test_file_systems_are_looked_at_while_files_are_counted(tmp_path: Path, monk
             step.kill()
 
         monkeypatch.setattr(supervisor, "MEASURE", 0.0)
-        monkeypatch.setattr(supervisor, "excess", count)
-        monkeypatch.setattr(supervisor, "end", end)
-        monkeypatch.setattr(supervisor, "shortage", lambda folders, least: "short" if counting.is_set() else "")
-        assert supervisor.follow(step.stdout, "x", 1, 1, 1 << 20, [str(tmp_path)]) == "short"  # type: ignore[arg-type]
+        monkeypatch.setattr(supervisor, "describe_excess", count)
+        monkeypatch.setattr(supervisor, "end_unit", end)
+        monkeypatch.setattr(
+            supervisor, "describe_shortage", lambda folders, least: "short" if counting.is_set() else ""
+        )
+        assert supervisor.watch_step(step.stdout, "x", 1, 1, 1 << 20, [str(tmp_path)]) == "short"  # type: ignore[arg-type]
 
 
 def test_folders_and_open_files_have_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,9 +137,9 @@ def test_folders_and_open_files_have_one_deadline(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(supervisor, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(supervisor, "open_files", lambda processes: [Path("/dev/null")])
-    monkeypatch.setattr(supervisor, "processes_of", lambda unit: ["1"])
+    monkeypatch.setattr(supervisor, "unit_processes", lambda unit: ["1"])
     monkeypatch.setattr(supervisor.subprocess, "run", measured)
-    assert "more files than can be counted" in supervisor.excess([], 1, "x")
+    assert "more files than can be counted" in supervisor.describe_excess([], 1, "x")
 
 
 def test_processes_of_a_unit_are_those_of_its_cgroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,8 +148,8 @@ def test_processes_of_a_unit_are_those_of_its_cgroup(tmp_path: Path, monkeypatch
     (group / "cgroup.procs").write_text("7\n8\n")
     (group / "inner/cgroup.procs").write_text("9\n")
     monkeypatch.setattr(supervisor, "CGROUPS", str(tmp_path))
-    path = stand_in(tmp_path / "bin", "systemctl", "echo /system.slice/x.service")
+    path = write_stand_in(tmp_path / "bin", "systemctl", "echo /system.slice/x.service")
     monkeypatch.setenv("PATH", f"{path.parent}:{os.environ['PATH']}")
-    assert sorted(supervisor.processes_of("x.service")) == ["7", "8", "9"]
-    stand_in(tmp_path / "bin", "systemctl", "echo")
-    assert supervisor.processes_of("x.service") == []
+    assert sorted(supervisor.unit_processes("x.service")) == ["7", "8", "9"]
+    write_stand_in(tmp_path / "bin", "systemctl", "echo")
+    assert supervisor.unit_processes("x.service") == []

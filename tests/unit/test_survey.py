@@ -9,21 +9,28 @@ from pathlib import Path
 import pytest
 
 from rigwright.host import channel
-from rigwright.host.basics import Listener
+from rigwright.host.basics import ListeningSocket
 from rigwright.render import render
-from rigwright.survey import findings
-from rigwright.survey.findings import Disk, GpuProcess, SeenCard, SeenUnit, Survey, parse
-from tests.unit import programs
-from tests.unit.scripts import stand_in
-from tests.unit.telling import told
+from rigwright.survey import box_survey
+from rigwright.survey.box_survey import (
+    BoxSurvey,
+    GpuProcess,
+    ObservedCard,
+    ObservedDisk,
+    ObservedModelServer,
+    parse_survey,
+)
+from tests.unit import short_programs
+from tests.unit.channel_records import channel_lines_of
+from tests.unit.rendered_scripts import write_stand_in
 
 CAPTURES = Path(__file__).parent / "captures"
 CONTAINER = "0123456789abcdef" * 4
 SYSTEM = ["os_id\tdebian", "os_version\t12", "hostname\th1", "kernel\t6.1.0", "uid\t0"]
 SYSTEM += ["memory_kib\t65843212", "cpus\t8", "numa_nodes\t1"]
-BARE = Survey("debian", "12", "h1", "6.1.0", 0, 65843212, 8, 1)
+BARE = BoxSurvey("debian", "12", "h1", "6.1.0", 0, 65843212, 8, 1)
 PCI = "pci\t0000:01:00.0\t10de:2204\t0\t16\t16\t2.5 GT/s PCIe\t16.0 GT/s PCIe"
-CARD = SeenCard("0000:01:00.0", "10de:2204", 0, 16, 16, "2.5 GT/s PCIe", "16.0 GT/s PCIe")
+CARD = ObservedCard("0000:01:00.0", "10de:2204", 0, 16, 16, "2.5 GT/s PCIe", "16.0 GT/s PCIe")
 
 
 def records(lines: list[str]) -> list[tuple[str, ...]]:
@@ -39,29 +46,29 @@ def records(lines: list[str]) -> list[tuple[str, ...]]:
     return found
 
 
-def capture(name: str) -> Survey:
+def capture(name: str) -> BoxSurvey:
     lines = (CAPTURES / f"{name}.txt").read_text().splitlines()
-    return parse(told(records([line for line in lines if "\t" in line])))
+    return parse_survey(channel_lines_of(records([line for line in lines if "\t" in line])))
 
 
 def test_two_h200_behind_nvlink_with_a_process_on_one() -> None:
     found = capture("h200-x2")
     link = ("32.0 GT/s PCIe", "32.0 GT/s PCIe", "NVIDIA H200", 143771, "9.0", 18)
     assert found.cards == (
-        SeenCard("0000:00:06.0", "10de:2335", None, 16, 16, *link, (1,)),
-        SeenCard("0000:00:07.0", "10de:2335", None, 16, 16, *link, (0,)),
+        ObservedCard("0000:00:06.0", "10de:2335", None, 16, 16, *link, (1,)),
+        ObservedCard("0000:00:07.0", "10de:2335", None, 16, 16, *link, (0,)),
     )
     # it has both cards' device files open, and computes on the second alone
     assert found.processes == (GpuProcess(656, "root", "python", "", "", ((1, 1634),)),)
     assert (found.os_id, found.driver, found.cpus) == ("ubuntu", "580.159.04", 32)
-    assert found.disks == (Disk("/", "/dev/vda", "ext4", 264212084, 134199276, True),)
+    assert found.disks == (ObservedDisk("/", "/dev/vda", "ext4", 264212084, 134199276, True),)
 
 
 def test_a_throwaway_host_with_a_card_and_no_driver() -> None:
     found = capture("lab")
-    assert found.cards == (SeenCard("0000:01:00.0", "10de:2204"),)
+    assert found.cards == (ObservedCard("0000:01:00.0", "10de:2204"),)
     assert (found.driver, found.processes, found.record) == ("", (), None)
-    assert found.listeners == (Listener(22, "sshd", "ssh.service", "::", 812),)
+    assert found.listeners == (ListeningSocket(22, "sshd", "ssh.service", "::", 812),)
     assert [disk.mount for disk in found.disks] == ["/"]
 
 
@@ -83,11 +90,11 @@ def test_a_box_that_serves_already() -> None:
         ),
         GpuProcess(4343, "ollama", "ollama", "ollama.service", "", ((0, 0),)),
     )
-    assert [process.foreign for process in found.processes] == [False, True, True]
+    assert [process.is_foreign for process in found.processes] == [False, True, True]
     assert [disk.mount for disk in found.disks] == ["/", "/archive", "/data", "/nas"]
-    assert [disk.mount for disk in found.disks if not disk.local] == ["/nas"]
+    assert [disk.mount for disk in found.disks if not disk.is_local] == ["/nas"]
     assert [disk.mount for disk in found.disks if not disk.writable] == ["/archive"]
-    assert found.units == (SeenUnit("ollama.service", "active", "/etc/systemd/system/ollama.service"),)
+    assert found.units == (ObservedModelServer("ollama.service", "active", "/etc/systemd/system/ollama.service"),)
     assert found.record == "old"
 
 
@@ -95,11 +102,11 @@ def test_a_box_that_serves_already() -> None:
     ("lines", "changes"),
     [
         ([], {}),
-        (["pci\t0000:01:00.0\t10de:2204\t\t\t\t\t"], {"cards": (SeenCard("0000:01:00.0", "10de:2204"),)}),
+        (["pci\t0000:01:00.0\t10de:2204\t\t\t\t\t"], {"cards": (ObservedCard("0000:01:00.0", "10de:2204"),)}),
         # a link that is down reads as 63 or 255 lanes
         (
             ["pci\t0000:01:00.0\t10de:2204\t-1\t63\t255\tUnknown\tUnknown"],
-            {"cards": (SeenCard("0000:01:00.0", "10de:2204", None, 0, 0, "Unknown", "Unknown"),)},
+            {"cards": (ObservedCard("0000:01:00.0", "10de:2204", None, 0, 0, "Unknown", "Unknown"),)},
         ),
         ([PCI], {"cards": (CARD,)}),
         (
@@ -124,13 +131,13 @@ def test_a_box_that_serves_already() -> None:
         ([PCI, "driver\t580.1", "smi_failed\t"], {"driver": "580.1", "cards": (CARD,), "smi_failure": "nothing"}),
         (
             ["listener_hex\t1F54", "listener_hex\t0016", "listener_hex\t0016"],
-            {"listeners": (Listener(22, "", ""), Listener(8020, "", ""))},
+            {"listeners": (ListeningSocket(22, "", ""), ListeningSocket(8020, "", ""))},
         ),
         (
             [
                 "listener\t8020\t*\tpython3\t/user.slice/user-1000.slice/user@1000.service/app.slice/my.service/inner\t9\t1000"
             ],
-            {"listeners": (Listener(8020, "python3", "user@1000.service", "*", 9, 1000),)},
+            {"listeners": (ListeningSocket(8020, "python3", "user@1000.service", "*", 9, 1000),)},
         ),
         (["process\t7\t\t\t"], {"processes": (GpuProcess(7, "", "", "", ""),)}),
         (
@@ -143,13 +150,13 @@ def test_a_box_that_serves_already() -> None:
     ],
 )
 def test_what_is_odd_or_missing_is_read_as_far_as_it_goes(lines: list[str], changes: dict[str, object]) -> None:
-    assert parse(["Welcome to h1!", *told(records([*SYSTEM, *lines]))]) == replace(BARE, **changes)  # type: ignore[arg-type]
+    assert parse_survey(["Welcome to h1!", *channel_lines_of(records([*SYSTEM, *lines]))]) == replace(BARE, **changes)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("number", range(len(SYSTEM)))
 def test_what_is_missing_is_said(number: int) -> None:
     with pytest.raises(ValueError, match=f"'{SYSTEM[number].partition(chr(9))[0]}' no times"):
-        parse(told(records(SYSTEM[:number] + SYSTEM[number + 1 :])))
+        parse_survey(channel_lines_of(records(SYSTEM[:number] + SYSTEM[number + 1 :])))
 
 
 @pytest.mark.parametrize(
@@ -169,14 +176,16 @@ def test_what_is_missing_is_said(number: int) -> None:
 )
 def test_what_is_malformed_is_no_survey(line: str) -> None:
     with pytest.raises(ValueError, match=r"the host reported|the host's report"):
-        parse(told(records([*(one for one in SYSTEM if one.split("\t")[0] != line.split("\t")[0]), line])))
+        parse_survey(
+            channel_lines_of(records([*(one for one in SYSTEM if one.split("\t")[0] != line.split("\t")[0]), line]))
+        )
 
 
-def run(**environment: str) -> Survey:
+def run(**environment: str) -> BoxSurvey:
     script = render("probe/survey.sh.j2")
-    done = programs.run(["sh", "-c", script], env=environment or None, check=True)
+    done = short_programs.run_program(["sh", "-c", script], env=environment or None, check=True)
     assert done.stderr == ""
-    return parse(done.stdout.splitlines())
+    return parse_survey(done.stdout.splitlines())
 
 
 def test_the_survey_runs_here() -> None:
@@ -205,7 +214,7 @@ def test_the_survey_runs_without_what_a_minimal_system_may_lack(tmp_path: Path) 
         "find",
         "stat",
     ):
-        source = programs.run(["which", name], check=True).stdout.strip()
+        source = short_programs.run_program(["which", name], check=True).stdout.strip()
         (tmp_path / name).symlink_to(source)
     found = run(PATH=str(tmp_path))
     assert found.units == ()
@@ -224,15 +233,15 @@ def test_a_warning_or_a_lost_card_hides_no_other_card(tmp_path: Path, status: in
     row = "0, 00000000:01:00.0, 24576, 8.6, NVIDIA GeForce RTX 3090"
     lines = ["WARNING: infoROM is corrupted at gpu 0000:02:00.0", row, "Unable to determine the device handle for GPU1"]
     answer = "".join(f"echo '{line}'; " for line in lines)
-    stand_in(tmp_path / "bin", "nvidia-smi", f"case $* in *compute_cap*) {answer} exit {status} ;; esac; exit 6")
+    write_stand_in(tmp_path / "bin", "nvidia-smi", f"case $* in *compute_cap*) {answer} exit {status} ;; esac; exit 6")
     script = render("probe/survey.sh.j2").replace("/proc/driver/nvidia/version", f"{tmp_path}/version")
-    done = programs.run(["sh", "-c", script], env={"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"})
-    report = channel.read(done.stdout.splitlines(), findings.SCHEMA)
+    done = short_programs.run_program(["sh", "-c", script], env={"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"})
+    report = channel.parse_output(done.stdout.splitlines(), box_survey.SCHEMA)
     assert (report.all("gpu"), report.all("smi_failed")) == ([row], [])
 
 
 def test_a_mount_with_an_odd_name_is_none_to_suggest() -> None:
     rows = [("disk", "/dev/sdb1", "ext4", "rw", "9", "8", f"/data{odd}") for odd in ("", "\nuid\t7", "\x1b[2J", " b")]
-    found = parse(told([*records(SYSTEM), *rows]))
+    found = parse_survey(channel_lines_of([*records(SYSTEM), *rows]))
     assert [disk.mount for disk in found.disks] == ["/data"]
     assert found.uid == 0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from checks.survey.host import boot
-from tests.unit.survey_root import Write
+from tests.unit.survey_root import WriteFile
 
 pytest_plugins = ["tests.unit.survey_root"]
 
@@ -35,7 +35,7 @@ def packed(**inside: str) -> bytes:
     return first + b"\0" * (-len(first) % 512) + gzip.compress(cpio(**inside))
 
 
-def test_an_initial_file_system_says_what_modprobe_is_told_and_what_the_disk_has_not(write: Write) -> None:
+def test_an_initial_file_system_says_what_modprobe_is_told_and_what_the_disk_has_not(write: WriteFile) -> None:
     write("usr/share/initramfs-tools/scripts/init-top/a", "a\n")
     write("usr/share/initramfs-tools/init", "init\n")
     write("lib/modules/6.1/updates/nvidia.ko", "the module")
@@ -63,7 +63,7 @@ def test_an_initial_file_system_says_what_modprobe_is_told_and_what_the_disk_has
 @pytest.mark.parametrize(
     "spoil", [lambda data: data[:-200], lambda data: data[:560], lambda _: b"nonsense", lambda _: b"\x1f\x8bx"]
 )
-def test_one_that_is_cut_off_is_said(write: Write, spoil: Callable[[bytes], bytes]) -> None:
+def test_one_that_is_cut_off_is_said(write: WriteFile, spoil: Callable[[bytes], bytes]) -> None:
     write("boot/initrd.img-6.1", spoil(packed(init="x" * 5000)))
     found = boot.initrd("6.1")
     assert found["there"]
@@ -103,7 +103,7 @@ submenu 'Advanced' $menuentry_id_option 'advanced' {
         ("gone", "", "6.2"),
     ],
 )
-def test_the_boot_loaders_next_kernel_is_known(write: Write, default: str, kept: str, expected: str) -> None:
+def test_the_boot_loaders_next_kernel_is_known(write: WriteFile, default: str, kept: str, expected: str) -> None:
     write("boot/grub/grub.cfg", GRUB.replace('set default="0"', f'set default="{default}"'))
     write("boot/grub/grubenv", f"# GRUB Environment Block\n{kept}####")
     found = boot.grub()
@@ -112,7 +112,7 @@ def test_the_boot_loaders_next_kernel_is_known(write: Write, default: str, kept:
     assert ("systemd.unit=rescue.target" in found["words"]) == (expected == "6.1")
 
 
-def test_mounts_that_no_boot_makes_and_disks_that_are_not_there_are_named(root: Path, write: Write) -> None:
+def test_mounts_that_no_boot_makes_and_disks_that_are_not_there_are_named(root: Path, write: WriteFile) -> None:
     rows = ("/", "/srv/a", "/srv/b", "/srv/c\\040d")
     write("proc/self/mountinfo", "".join(f"1 2 8:1 / {row} rw - ext4 /dev/sda rw\n" for row in rows))
     write("etc/fstab", "UUID=1 / ext4\n/dev/sdb /srv/a ext4 defaults 0 2\n/dev/sdc /x ext4 nofail 0 2\n# /dev/sdd /y\n")

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from checks.survey.host import cards, dpkg, files, kernel, packages, settings
-from tests.unit.scripts import stand_in
-from tests.unit.survey_root import Write
+from tests.unit.rendered_scripts import write_stand_in
+from tests.unit.survey_root import WriteFile
 
 pytest_plugins = ["tests.unit.survey_root"]
 
 
-def installed(write: Write, name: str, inside: dict[str, str], status: str = "install ok installed") -> None:
+def write_package(write: WriteFile, name: str, inside: dict[str, str], status: str = "install ok installed") -> None:
     """A package with these files, as dpkg leaves them."""
     for path, text in inside.items():
         write(path[1:], text, 0o755 if "/bin/" in path else 0o644)
@@ -43,9 +43,9 @@ def findings(deep: bool = False) -> set[tuple[str, str]]:
 
 
 @pytest.fixture
-def nvidia(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    installed(write, "nvidia", INSIDE)
-    installed(write, "bash", {"/usr/bin/bash": "bash", "/usr/share/doc/bash/a": "a"})
+def nvidia(write: WriteFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_package(write, "nvidia", INSIDE)
+    write_package(write, "bash", {"/usr/bin/bash": "bash", "/usr/share/doc/bash/a": "a"})
     monkeypatch.setattr(dpkg, "SLACK", 0.0)
     monkeypatch.setattr(files, "wrong", lambda path, seen, strict: "" if strict else _wrong(path, seen, strict))
 
@@ -65,7 +65,7 @@ def test_what_packages_brought_differs_in_nothing(root: Path) -> None:
 
 
 @pytest.mark.usefixtures("nvidia")
-def test_what_has_become_of_packages_files_is_said(root: Path, write: Write) -> None:
+def test_what_has_become_of_packages_files_is_said(root: Path, write: WriteFile) -> None:
     (root / "usr/bin/nvidia-smi").write_text("other")
     (root / "usr/lib/libcuda.so.1").unlink()
     (root / "usr/lib/libcuda.so.1").symlink_to("/opt/libcuda.so.1")
@@ -98,14 +98,14 @@ def test_a_change_that_keeps_size_and_time_is_seen(root: Path) -> None:
         (0o644, "cannot be run"),
     ],
 )
-def test_modes_that_are_in_the_way_or_too_wide_are_said(write: Write, mode: int, said: str) -> None:
+def test_modes_that_are_in_the_way_or_too_wide_are_said(write: WriteFile, mode: int, said: str) -> None:
     seen = write("usr/bin/nvidia-smi", "", mode).stat()
     made = os.stat_result((seen.st_mode, *seen[1:4], 0, 0, *seen[6:10]))
     assert files.wrong("/usr/bin/nvidia-smi", made, strict=True).startswith(said)
     assert bool(files.wrong("/usr/bin/nvidia-smi", made, strict=True)) == bool(said)
 
 
-def test_files_that_are_read_at_boot_are_read_in_their_order_and_once(root: Path, write: Write) -> None:
+def test_files_that_are_read_at_boot_are_read_in_their_order_and_once(root: Path, write: WriteFile) -> None:
     write("usr/lib/modprobe.d/nvidia.conf", "options nvidia a=1\n")
     write("etc/modprobe.d/nvidia.conf", "# nothing\n")
     write("run/modprobe.d/x.conf", "install nvidia \\\n /bin/false\nblacklist pcspkr\n")
@@ -126,8 +126,8 @@ def test_files_that_are_read_at_boot_are_read_in_their_order_and_once(root: Path
     ]
 
 
-def test_a_packages_own_line_counts_as_such_until_somebody_changes_it(write: Write) -> None:
-    installed(write, "kmod", {"/usr/lib/modprobe.d/nvidia.conf": "options nvidia a=1\n"})
+def test_a_packages_own_line_counts_as_such_until_somebody_changes_it(write: WriteFile) -> None:
+    write_package(write, "kmod", {"/usr/lib/modprobe.d/nvidia.conf": "options nvidia a=1\n"})
     asked: dict[str, list[str]] = {"sysctl": [], "paths": []}
     assert [(row["package"], row["brought"]) for row in settings.rows(asked)] == [("kmod", True)]
     write("usr/lib/modprobe.d/nvidia.conf", "options nvidia a=2\n")
@@ -144,12 +144,12 @@ def test_a_packages_own_line_counts_as_such_until_somebody_changes_it(write: Wri
         ("# nvidia-smi -pl 350", False),
     ],
 )
-def test_who_sets_cards_is_told_from_who_reads_them(write: Write, line: str, sets: bool) -> None:
+def test_who_sets_cards_is_told_from_who_reads_them(write: WriteFile, line: str, sets: bool) -> None:
     write("etc/crontab", f"{line}\n")
     assert bool(settings.setters()) == sets
 
 
-def test_what_lets_apt_install_unsigned_packages_is_named(root: Path, write: Write) -> None:
+def test_what_lets_apt_install_unsigned_packages_is_named(root: Path, write: WriteFile) -> None:
     write("etc/apt/sources.list", "deb [arch=amd64 trusted=yes] http://a ./\n# deb [trusted=yes] http://b ./\n")
     write("etc/apt/sources.list.d/a.sources", "Types: deb\nTrusted: yes\n\nEnabled: no\nTrusted: yes\n")
     write("etc/apt/apt.conf.d/99", 'DPkg::Pre-Invoke { "x"; };\n')
@@ -190,15 +190,15 @@ TARGETS = "http://a.example/ubuntu/ Ubuntu\nhttp://b.example/ubuntu/ Ubuntu\n"
 
 
 def test_what_apt_would_install_is_read_of_its_own_table(root: Path) -> None:
-    stand_in(root / "bin", "apt-cache", f"cat <<'END'\n{POLICY}END")
-    stand_in(root / "bin", "apt-get", f"cat <<'END'\n{TARGETS}END")
+    write_stand_in(root / "bin", "apt-cache", f"cat <<'END'\n{POLICY}END")
+    write_stand_in(root / "bin", "apt-get", f"cat <<'END'\n{TARGETS}END")
     assert packages.policy(["linux-image-generic", "libc6"]) == {
         "linux-image-generic": {"candidate": "6.8.0-95.95", "origin": "Ubuntu", "security": ["6.8.0-90.91"]},
         "libc6": {"candidate": "", "origin": "", "security": []},
     }
 
 
-def test_builds_of_dkms_are_seen_as_far_as_they_are(root: Path, write: Write) -> None:
+def test_builds_of_dkms_are_seen_as_far_as_they_are(root: Path, write: WriteFile) -> None:
     top = "var/lib/dkms/nvidia"
     for version in ("1.0", "2.0", "3.0"):
         (root / top / version).mkdir(parents=True)
@@ -217,7 +217,7 @@ def test_builds_of_dkms_are_seen_as_far_as_they_are(root: Path, write: Write) ->
     }
 
 
-def test_a_journal_that_keeps_nothing_is_no_silence(root: Path, write: Write) -> None:
+def test_a_journal_that_keeps_nothing_is_no_silence(root: Path, write: WriteFile) -> None:
     assert "there is no journal" in str(cards.log("x")["blind"])
     write("var/log/journal/0/system.journal")
     assert cards.log("x")["blind"] == ""
@@ -225,5 +225,5 @@ def test_a_journal_that_keeps_nothing_is_no_silence(root: Path, write: Write) ->
     assert "Storage=none" in str(cards.log("x")["blind"])
     write("etc/systemd/journald.conf.d/b.conf", "[Journal]\nStorage=persistent\n")
     assert cards.log("x")["blind"] == ""
-    stand_in(root / "bin", "journalctl", "echo 'cannot' >&2; exit 5")
+    write_stand_in(root / "bin", "journalctl", "echo 'cannot' >&2; exit 5")
     assert "status 5: cannot" in str(cards.log("x")["blind"])

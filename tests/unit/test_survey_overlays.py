@@ -11,7 +11,7 @@ import pytest
 from checks.survey.host import overlays
 
 
-class Overlay:
+class OverlayFolder:
     """Layers, and hard links in place of what shows them."""
 
     def __init__(self, folder: Path) -> None:
@@ -25,55 +25,57 @@ class Overlay:
         (folder / "lower/gone").mkdir()
         (folder / "lower/gone/file").touch()
         for layer in reversed(self.layers):
-            shutil.copytree(layer, self.top, copy_function=self._show, symlinks=True, dirs_exist_ok=True, ignore=_gone)
+            shutil.copytree(
+                layer, self.top, copy_function=self._show, symlinks=True, dirs_exist_ok=True, ignore=_vanished_entries
+            )
 
     def _show(self, source: str, target: str) -> None:
         Path(target).unlink(missing_ok=True)
         os.link(source, target)
 
-    def shown(self, *covered: str) -> list[str]:
+    def shown_path(self, *covered: str) -> list[str]:
         return overlays.shown(str(self.top), self.layers, {*covered})
 
 
-def _gone(folder: str, names: list[str]) -> list[str]:
+def _vanished_entries(folder: str, names: list[str]) -> list[str]:
     return ["gone"] if folder.endswith("lower") else []
 
 
 @pytest.fixture
-def overlay(tmp_path: Path) -> Overlay:
-    return Overlay(tmp_path)
+def overlay(tmp_path: Path) -> OverlayFolder:
+    return OverlayFolder(tmp_path)
 
 
-def test_layers_that_are_shown_are_told_in_their_order(overlay: Overlay) -> None:
-    assert overlay.shown() == overlay.layers
+def test_layers_that_are_shown_are_told_in_their_order(overlay: OverlayFolder) -> None:
+    assert overlay.shown_path() == overlay.layers
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_another_layer_in_the_place_of_one_is_seen(overlay: Overlay, number: int) -> None:
+def test_another_layer_in_the_place_of_one_is_seen(overlay: OverlayFolder, number: int) -> None:
     layer = Path(overlay.layers[number])
     shutil.copytree(layer, overlay.folder / "copy", symlinks=True)
     shutil.rmtree(layer)
     (overlay.folder / "copy").rename(layer)
-    found = overlay.shown()
+    found = overlay.shown_path()
     assert found[number] == f"something else than {layer}"
     assert [*found[:number], *found[number + 1 :]] == [*overlay.layers[:number], *overlay.layers[number + 1 :]]
 
 
-def test_a_layer_that_is_gone_from_it_is_seen(overlay: Overlay) -> None:
+def test_a_layer_that_is_gone_from_it_is_seen(overlay: OverlayFolder) -> None:
     (overlay.top / "usr/b").unlink()
-    assert overlay.shown()[2].startswith("something else than ")
+    assert overlay.shown_path()[2].startswith("something else than ")
 
 
-def test_what_something_else_is_mounted_over_settles_nothing(overlay: Overlay) -> None:
+def test_what_something_else_is_mounted_over_settles_nothing(overlay: OverlayFolder) -> None:
     (overlay.top / "usr/b").unlink()
-    assert overlay.shown("/usr") == overlay.layers
-    assert overlay.shown("/usr/b") == overlay.layers
-    assert overlay.shown("/us") != overlay.layers
+    assert overlay.shown_path("/usr") == overlay.layers
+    assert overlay.shown_path("/usr/b") == overlay.layers
+    assert overlay.shown_path("/us") != overlay.layers
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="such an attribute is root's to set")
-def test_what_an_upper_folder_takes_away_settles_nothing(overlay: Overlay) -> None:
+def test_what_an_upper_folder_takes_away_settles_nothing(overlay: OverlayFolder) -> None:
     (overlay.folder / "upper/usr").mkdir()
     os.setxattr(overlay.folder / "upper/usr", "trusted.overlay.opaque", b"y")
     (overlay.top / "usr/b").unlink()
-    assert overlay.shown() == overlay.layers
+    assert overlay.shown_path() == overlay.layers

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
+from checks.survey.answers import SurveyAnswers
 from checks.survey.compiled import COMPILED
 from checks.survey.generations import GENERATIONS
-from checks.survey.host import common, compiled, generations, python, trees, ways
+from checks.survey.host import common, compiled, generations, path_permissions, python, trees
+from checks.survey.path_permissions import WAYS
 from checks.survey.programs import PROGRAMS
 from checks.survey.python import PYTHON
-from checks.survey.taken import Survey
-from checks.survey.trees import TREES, Change, Trees
-from checks.survey.ways import WAYS
-from roles.trees.host import glance, settle
+from checks.survey.trees import TREES, TreeChange, Trees
+from roles.trees.host import reconcile, tree_fingerprint
 from tests.unit.test_checks_survey import run
 from tests.unit.test_trees import CHANGED
-from tests.unit.trees_host import TreesHost, trees_host
+from tests.unit.trees_host import TreesHost, make_trees_host
 
 ODD = os.fsdecode(b"\xff\n\x1b[2J")
 
@@ -29,16 +29,16 @@ ODD = os.fsdecode(b"\xff\n\x1b[2J")
 @pytest.fixture(params=["walked", "glanced", "shared"])
 def host(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TreesHost:
     """One whose trees are recorded, each with a glance, of one pass or of several, or none of them."""
-    made = trees_host(tmp_path / "host", monkeypatch)
+    made = make_trees_host(tmp_path / "host", monkeypatch)
     if request.param != "walked":
-        monkeypatch.setattr(settle, "MANY", 1)
+        monkeypatch.setattr(reconcile, "MANY", 1)
     if request.param == "shared":
-        monkeypatch.setattr(glance, "SHARES", 2)
-    assert made.settle() == 0
+        monkeypatch.setattr(tree_fingerprint, "SHARES", 2)
+    assert made.run_settle() == 0
     return made
 
 
-def look(host: TreesHost, deep: bool = False) -> Trees:
+def survey_trees(host: TreesHost, deep: bool = False) -> Trees:
     root = str(host.root)
     asked: dict[str, Any] = {
         "software": f"{root}/opt",
@@ -48,38 +48,38 @@ def look(host: TreesHost, deep: bool = False) -> Trees:
             f"{root}/opt/weights": ["rigwright_weights"],
             f"{root}/etc/generations": ["1", "2", "9"],
         },
-        "declared": [str(host.engine), str(host.tools), str(host.weights)],
+        "declared": [str(host.engine_tree), str(host.tools_tree), str(host.weights_tree)],
         "records": {"folder": f"{root}/var/trees", "ledger": str(host.ledger)},
         "unless": {f"{root}/etc/generations": ["proven"]},
         "marker": "build.json",
-        "prefixes": [str(host.tools)],
+        "prefixes": [str(host.tools_tree)],
         "deep": deep,
     }
-    return Survey({"trees": {"told": trees.look(asked)}}).read(TREES)
+    return SurveyAnswers({"trees": {"told": trees.look(asked)}}).read(TREES)
 
 
-def changes(host: TreesHost, deep: bool = False) -> list[Change]:
-    return [change for tree in look(host, deep).trees for change in tree.changes]
+def changes(host: TreesHost, deep: bool = False) -> list[TreeChange]:
+    return [change for tree in survey_trees(host, deep).trees for change in tree.changes]
 
 
 @pytest.mark.parametrize("deep", [False, True])
 def test_what_a_deploy_has_recorded_is_as_it_was(host: TreesHost, deep: bool) -> None:
-    found = look(host, deep)
+    found = survey_trees(host, deep)
     assert [(tree.there, tree.unrecorded, tree.changes, tree.count) for tree in found.trees] == [(True, "", [], 0)] * 5
-    assert found.tree(str(host.engine)).marker == '{"inputs": {}}\n'
-    assert found.distributions == {str(host.tools): ["one-1.0.dist-info"]}
+    assert found.tree(str(host.engine_tree)).marker == '{"inputs": {}}\n'
+    assert found.distributions == {str(host.tools_tree): ["one-1.0.dist-info"]}
     assert found.beside == []
 
 
 def test_a_large_tree_that_is_as_it_was_is_not_walked_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    host = trees_host(tmp_path / "host", monkeypatch)
-    monkeypatch.setattr(settle, "MANY", 1)
-    assert host.settle() == 0
+    host = make_trees_host(tmp_path / "host", monkeypatch)
+    monkeypatch.setattr(reconcile, "MANY", 1)
+    assert host.run_settle() == 0
     monkeypatch.setattr(trees, "walk", lambda *_: pytest.fail("walked"))
     assert changes(host) == []
     with pytest.raises(pytest.fail.Exception, match="walked"):
         changes(host, deep=True)
-    (host.engine / "bin/server").chmod(0o755)
+    (host.engine_tree / "bin/server").chmod(0o755)
     with pytest.raises(pytest.fail.Exception, match="walked"):
         changes(host)
 
@@ -93,7 +93,7 @@ def test_few_bytes_are_read(host: TreesHost, monkeypatch: pytest.MonkeyPatch) ->
         return real(path)
 
     monkeypatch.setattr(trees, "hashed", hashed)
-    (host.engine / "bin/server").chmod(0o755)
+    (host.engine_tree / "bin/server").chmod(0o755)
     assert (changes(host), read) == ([], ["server"])
 
 
@@ -107,10 +107,10 @@ def test_each_change_of_bytes_is_seen(host: TreesHost, what: str) -> None:
 
 
 LOOSE: dict[str, Callable[[TreesHost], object]] = {
-    "a mode": lambda host: (host.engine / "bin/server").chmod(0o757),
-    "a folder's mode": lambda host: (host.engine / "bin").chmod(0o1777),
-    "the tree's own": lambda host: host.tools.chmod(0o777),
-    "a generation's": lambda host: (host.current / "units").chmod(0o777),
+    "a mode": lambda host: (host.engine_tree / "bin/server").chmod(0o757),
+    "a folder's mode": lambda host: (host.engine_tree / "bin").chmod(0o1777),
+    "the tree's own": lambda host: host.tools_tree.chmod(0o777),
+    "a generation's": lambda host: (host.current_generation / "units").chmod(0o777),
 }
 
 
@@ -127,24 +127,24 @@ def test_whoever_may_do_more_is_seen(host: TreesHost, what: str) -> None:
 
 @pytest.mark.parametrize("name", ["libggml-cuda.so", ".hidden", ODD])
 def test_what_was_added_is_seen_whatever_it_is_called(host: TreesHost, name: str) -> None:
-    (host.engine / "bin" / name).touch()
+    (host.engine_tree / "bin" / name).touch()
     (found,) = changes(host)
     assert (found.what, found.path.startswith("bin/")) == ("added", True)
 
 
 def test_the_first_of_many_are_told_and_all_are_counted(host: TreesHost) -> None:
     for number in range(100):
-        (host.engine / f"more{number}").touch()
-    (host.engine / "bin/server").write_text("x")
-    tree = look(host).tree(str(host.engine))
+        (host.engine_tree / f"more{number}").touch()
+    (host.engine_tree / "bin/server").write_text("x")
+    tree = survey_trees(host).tree(str(host.engine_tree))
     assert (tree.count, len(tree.changes), {one.what for one in tree.changes}) == (101, 9, {"added", "other"})
 
 
 def test_a_link_in_the_place_of_a_tree_is_none(host: TreesHost) -> None:
-    host.engine.rename(host.root / "away")
-    host.engine.symlink_to(host.root / "away")
-    found = look(host)
-    assert (found.tree(str(host.engine)).there, found.beside) == (False, [str(host.engine)])
+    host.engine_tree.rename(host.root / "away")
+    host.engine_tree.symlink_to(host.root / "away")
+    found = survey_trees(host)
+    assert (found.tree(str(host.engine_tree)).there, found.beside) == (False, [str(host.engine_tree)])
 
 
 @pytest.mark.parametrize(
@@ -160,23 +160,23 @@ def test_without_a_record_of_roots_nobody_knows(
     host: TreesHost, forge: Callable[[TreesHost], object], said: str
 ) -> None:
     forge(host)
-    tree = look(host).tree(str(host.engine))
+    tree = survey_trees(host).tree(str(host.engine_tree))
     assert tree.unrecorded.startswith(said)
 
 
 def test_a_record_that_is_none_is_no_answer(host: TreesHost) -> None:
-    host.record(host.engine).write_text("[]")
-    digest = trees.hashed(str(host.record(host.engine)))
-    host.ledger.write_text(f"record {host.record(host.engine).name} {digest}\n")
+    host.record_path(host.engine_tree).write_text("[]")
+    digest = trees.hashed(str(host.record_path(host.engine_tree)))
+    host.ledger.write_text(f"record {host.record_path(host.engine_tree).name} {digest}\n")
     with pytest.raises((TypeError, KeyError)):
-        look(host)
+        survey_trees(host)
 
 
 def test_what_lies_beside_is_named(host: TreesHost) -> None:
     (host.root / "opt/helper").touch()
     (host.root / "opt/tools-2").symlink_to("/root")
     (host.root / "opt/engines/other").mkdir()
-    found = look(host)
+    found = survey_trees(host)
     assert [Path(path).name for path in found.beside] == ["helper", "tools-2"]
     assert [Path(tree.path).name for tree in found.trees if tree.unrecorded] == ["other"]
 
@@ -184,10 +184,12 @@ def test_what_lies_beside_is_named(host: TreesHost) -> None:
 def test_generations_are_read_whole(host: TreesHost) -> None:
     config = str(host.root / "etc")
     names = {"meta": "meta", "proven": "proven", "activating": "activating"}
-    (host.earlier / "references").write_text(f"{host.engine}\n/nowhere/{ODD}\n", errors="surrogateescape")
+    (host.earlier_generation / "references").write_text(
+        f"{host.engine_tree}\n/nowhere/{ODD}\n", errors="surrogateescape"
+    )
     (host.root / "etc/more").touch()
     told = generations.look({"config": config, "folder": f"{config}/generations", **names})
-    found = Survey({"generations": {"told": told}}).read(GENERATIONS)
+    found = SurveyAnswers({"generations": {"told": told}}).read(GENERATIONS)
     assert (found.current, found.activating, found.beside) == (
         "generations/2",
         False,
@@ -213,9 +215,9 @@ def test_mounts_that_matter_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     fstab += "tmpfs /opt/rw/tools tmpfs rw 0 0\ntmpfs /opt/rw/x tmpfs noauto 0 0\n"
     texts = {"/proc/1/mountinfo": MOUNTS, "/etc/fstab": fstab}
     monkeypatch.setattr(common, "read", lambda path, *_: texts.get(str(path)))
-    monkeypatch.setattr(ways, "UNITS", ())
-    told = ways.look({"roots": ["/opt/rw", "/srv/models"], "below": ["/opt/rw"]})
-    found = Survey({"ways": {"told": told}}).read(WAYS)
+    monkeypatch.setattr(path_permissions, "UNITS", ())
+    told = path_permissions.look({"roots": ["/opt/rw", "/srv/models"], "below": ["/opt/rw"]})
+    found = SurveyAnswers({"ways": {"told": told}}).read(WAYS)
     assert [(one.point, one.what) for one in found.mounts] == [
         ("/", "/"),
         ("/opt", "/"),
@@ -228,9 +230,9 @@ def test_a_way_through_a_link_is_both_ways(tmp_path: Path) -> None:
     (tmp_path / "real/sw").mkdir(parents=True)
     (tmp_path / "linked").symlink_to("real")
     (tmp_path / "loop").symlink_to("loop")
-    found = [one["path"] for one in ways.way(str(tmp_path / "linked/sw"))]
+    found = [one["path"] for one in path_permissions.way(str(tmp_path / "linked/sw"))]
     assert {str(tmp_path / "linked"), str(tmp_path / "real"), "/"} <= set(found)
-    assert str(tmp_path / "loop") in [one["path"] for one in ways.way(str(tmp_path / "loop"))]
+    assert str(tmp_path / "loop") in [one["path"] for one in path_permissions.way(str(tmp_path / "loop"))]
 
 
 def test_programs_are_run_to_a_bounded_end(tmp_path: Path) -> None:
@@ -238,7 +240,7 @@ def test_programs_are_run_to_a_bounded_end(tmp_path: Path) -> None:
     apart.write_text('#!/bin/sh\nshift\nexec sh -c "$1"\n')
     apart.chmod(0o755)
     asked = {"says": [str(apart), "echo a; echo b >&2; exit 3"], "floods": [str(apart), "yes | head -c 9000000"]}
-    found = Survey(run({"programs": (20.0, asked)})).read(PROGRAMS)
+    found = SurveyAnswers(run({"programs": (20.0, asked)})).read(PROGRAMS)
     assert (found["says"].status, set(found["says"].text.split())) == (3, {"a", "b"})
     assert len(found["floods"].text) < 70_000
 
@@ -252,13 +254,13 @@ def test_what_python_runs_first_is_a_packages(tmp_path: Path, monkeypatch: pytes
     (site / "paths.pth").write_text("/somewhere\n")
     (site / "module.py").touch()
     monkeypatch.setattr(python, "ROOT", tmp_path)
-    assert Survey({"python": {"told": python.look({})}}).read(PYTHON).foreign == []
+    assert SurveyAnswers({"python": {"told": python.look({})}}).read(PYTHON).foreign == []
     (library / "json").mkdir()
     (library / ODD).touch()
     (site / "more.pth").write_text("/somewhere\nimport os\n")
     (site / "sitecustomize.py").touch()
     (tmp_path / "usr/lib/python313.zip").touch()
-    found = Survey({"python": {"told": python.look({})}}).read(PYTHON).foreign
+    found = SurveyAnswers({"python": {"told": python.look({})}}).read(PYTHON).foreign
     assert len(found) == 5
 
 
@@ -270,6 +272,6 @@ def test_whose_compiled_code_is(tmp_path: Path) -> None:
     (tmp_path / "warm").chmod(0o777)
     above = {"above": [str(tmp_path)], "warm": [str(tmp_path / "warm"), str(tmp_path / "none")]}
     told = compiled.look({"own": [str(tmp_path / "own"), str(tmp_path / "none")], **above})
-    found = Survey({"compiled": {"told": told}}).read(COMPILED)
+    found = SurveyAnswers({"compiled": {"told": told}}).read(COMPILED)
     assert (found.own[str(tmp_path / "own")].mode, found.own[str(tmp_path / "none")].owner) == (0o700, "")
     assert str(tmp_path / "warm") in found.loose

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from rigwright.engines import kinds
-from rigwright.engines.log import faults, matching_cause
+from rigwright.engines.log_causes import find_cause, select_faults
 from rigwright.operate import kernel_messages
 from rigwright.paths import ROOT
 
@@ -81,7 +81,7 @@ REPLAYED = {
 @pytest.mark.parametrize("case", REPLAYED)
 def test_a_line_betrays(case: str) -> None:
     kind, line, said = REPLAYED[case]
-    found = matching_cause(kinds()[kind].causes, line)
+    found = find_cause(kinds()[kind].causes, line)
     assert found
     assert found.sentence.startswith(said)
 
@@ -95,12 +95,12 @@ HEALTHY = (
 
 @pytest.mark.parametrize(("kind", "line"), HEALTHY)
 def test_a_line_of_a_healthy_engine_betrays_nothing(kind: str, line: str) -> None:
-    assert matching_cause(kinds()[kind].causes, line) is None
+    assert find_cause(kinds()[kind].causes, line) is None
 
 
 def test_what_is_harmless_is_no_reason_for_a_start_that_failed() -> None:
     for kind in kinds().values():
-        assert {one.id for one in faults(kind.causes)} == {
+        assert {one.id for one in select_faults(kind.causes)} == {
             one.id for one in kind.causes if not (one.harmless or one.context)
         }
     assert any(one.harmless for one in kinds()["vllm"].causes)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from checks.settings import declared
-from rigwright.engines import apart
+from checks.unit_settings import declared_properties
+from rigwright.engines import unprivileged
 from rigwright.model.entry import Roots
-from rigwright.operate.place import Place
+from rigwright.operate.client_target import ClientTarget
 from rigwright.paths import ROOT
 from rigwright.system_calls import OF_JOBS, filter_lines
-from roles.client import command
+from roles.client import render_client_command
 
 # Of systemd 252's groups, what matters here.
 CALLS = {
@@ -30,7 +30,7 @@ CONFINED = [
 
 
 def allowed(lines: tuple[str, ...]) -> set[str]:
-    return set(declared("\n".join(lines), CALLS)["SystemCallFilter"].split())
+    return set(declared_properties("\n".join(lines), CALLS)["SystemCallFilter"].split())
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_no_template_writes_a_filter_itself() -> None:
 
 
 def test_jobs_and_clients_have_it_too() -> None:
-    offline = apart.options(Roots())
-    clients = shlex.split(command(Place("chat", "/run/x.sock", "m"), "rw-client-x"))
+    offline = unprivileged.systemd_run_options(Roots())
+    clients = shlex.split(render_client_command(ClientTarget("chat", "/run/x.sock", "m"), "rw-client-x"))
     for words in (offline, clients):
         lines = tuple(word.removeprefix("--property=") for word in words if "SystemCall" in word)
         assert "read" in allowed(lines)

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rigwright.engines.kind import KEY_FILE
-from rigwright.host.systemd import Expanded, command_line, environment_file, word
+from rigwright.host.systemd_syntax import ExpandedWord, quote_word, render_command_line, render_environment_file
 
 # systemd's extract_first_word() takes these (systemd.service(5), table "Quoting"); \x, \u and octal ones beside them
 ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "s": " "} | {
@@ -130,17 +130,17 @@ SAMPLES = [
 
 @pytest.mark.parametrize("text", SAMPLES)
 def test_a_word_reaches_a_process_as_it_is(text: str) -> None:
-    assert arguments(f"/bin/x {word(text)} {word('end')}", {}) == ["/bin/x", text, "end"]
+    assert arguments(f"/bin/x {quote_word(text)} {quote_word('end')}", {}) == ["/bin/x", text, "end"]
 
 
 @given(st.lists(VALUES, max_size=6))
 @example(["--flag", ";", "-x"])
 def test_any_words_reach_a_process_as_they_are(texts: list[str]) -> None:
-    assert arguments(command_line(("/opt/x/bin/server", *texts)), {}) == ["/opt/x/bin/server", *texts]
+    assert arguments(render_command_line(("/opt/x/bin/server", *texts)), {}) == ["/opt/x/bin/server", *texts]
 
 
 def test_only_a_word_that_is_to_be_expanded_is() -> None:
-    line = command_line(("/bin/x", "--key", KEY_FILE, "--text", str(KEY_FILE)))
+    line = render_command_line(("/bin/x", "--key", KEY_FILE, "--text", str(KEY_FILE)))
     folder = {"CREDENTIALS_DIRECTORY": "/run/credentials/x.service"}
     assert arguments(line, folder) == [
         *("/bin/x", "--key", "/run/credentials/x.service/api-key"),
@@ -150,15 +150,15 @@ def test_only_a_word_that_is_to_be_expanded_is() -> None:
 
 def test_an_ordinary_word_is_written_as_it_is() -> None:
     plain = "/opt/rigwright/engines/x-1.0+a/bin/llama-server"
-    assert (word(plain), word("--tensor-split"), word("3,5"), word("a=b:c@d")) == (
+    assert (quote_word(plain), quote_word("--tensor-split"), quote_word("3,5"), quote_word("a=b:c@d")) == (
         *(plain, "--tensor-split", "3,5"),
         "a=b:c@d",
     )
 
 
-@pytest.mark.parametrize("text", ["\0", "a\0b", Expanded("a\0")])
+@pytest.mark.parametrize("text", ["\0", "a\0b", ExpandedWord("a\0")])
 def test_what_no_process_can_be_given_is_refused(text: str) -> None:
-    for write in (word, lambda value: environment_file({"A": value})):
+    for write in (quote_word, lambda value: render_environment_file({"A": value})):
         with pytest.raises(ValueError, match="NUL"):
             write(text)
 
@@ -169,6 +169,6 @@ NAMES = st.from_regex(r"[A-Z_][A-Z0-9_]{0,8}", fullmatch=True)
 @given(st.dictionaries(NAMES, VALUES, max_size=5))
 @example({"A": " x ", "B": "", "C": '"', "D": "\\", "E": "#", "F": "a\nB=c", "G": "${A} $(id) `id`", "H": "'"})
 def test_any_environment_reaches_a_process_as_it_is(variables: dict[str, str]) -> None:
-    text = environment_file(variables)
+    text = render_environment_file(variables)
     assert variables_of(text) == variables
     assert list(variables_of(text)) == sorted(variables)

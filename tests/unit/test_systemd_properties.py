@@ -42,15 +42,15 @@ def texts(*values: str) -> bytes:
     return struct.pack("<I", len(found)) + found
 
 
-def asked(data: bytes) -> list[tuple[str, str, str]]:
+def sent_calls(data: bytes) -> list[tuple[str, str, str]]:
     """Path, interface and name of each call that was sent."""
     found = []
     while data:
         body, _, fields = struct.unpack("<III", data[4:16])
         at = 16 + fields + -fields % 8
-        reader = manager.Reader(data[16 + 4 : at], "<")
+        reader = manager.BusMessageReader(data[16 + 4 : at], "<")
         path = reader.text()
-        said = manager.Reader(data[at : at + body], "<")
+        said = manager.BusMessageReader(data[at : at + body], "<")
         found.append((path.rpartition("/")[2], said.text().rpartition(".")[2], said.text()))
         data = data[at + body :]
     return found
@@ -80,7 +80,7 @@ def systemd(
                 while piece := connection.recv(1 << 16):
                     data += piece
                     try:
-                        calls = asked(data)
+                        calls = sent_calls(data)
                     except struct.error:
                         continue
                     for number, call in enumerate(calls[served:], served + 1):
@@ -120,7 +120,7 @@ def test_each_property_is_asked_of_what_has_it_and_told_as_it_is(at: Path) -> No
     assert heard[0].startswith(b"\0AUTH EXTERNAL 3")
     path = "rigwright_2dchat_2eservice"
     kinds = {"Id": "Unit", "DropInPaths": "Unit", "MainPID": "Service", "ActiveEnterTimestamp": "Unit"}
-    assert asked(heard[1]) == [(path, kinds[name], name) for name in values]
+    assert sent_calls(heard[1]) == [(path, kinds[name], name) for name in values]
 
 
 def test_what_a_unit_does_not_have_is_left_out_and_signals_are_none_of_ours(at: Path) -> None:

@@ -9,34 +9,34 @@ from pathlib import Path
 import pytest
 from gguf import GGUFReader
 
-from lab.tiny_model import HEAVY, TINY, Size, write
+from lab.tiny_model import HEAVY, TINY, LlamaSize, write_model
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Lock
 
-SMALL = Size(layers=3, width=192, heads=6, kv_heads=3, feed_forward=320, context=512)
+SMALL = LlamaSize(layers=3, width=192, heads=6, kv_heads=3, feed_forward=320, context=512)
 
 
 def test_its_bytes_are_the_locked_ones(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
-    write(path)
+    write_model(path)
     locked = Lock.load([ROOT / "locks"]).artefacts["tiny-rig"]
     content = path.read_bytes()
     assert (len(content), hashlib.sha256(content).hexdigest()) == (locked.size, locked.sha256)
 
 
 def test_another_answer_is_another_model(tmp_path: Path) -> None:
-    write(tmp_path / "a", "yes")
-    write(tmp_path / "b", "no")
-    write(tmp_path / "c", "yes")
+    write_model(tmp_path / "a", "yes")
+    write_model(tmp_path / "b", "no")
+    write_model(tmp_path / "c", "yes")
     a, b, c = ((tmp_path / name).read_bytes() for name in "abc")
     assert a != b
     assert a == c
 
 
 @pytest.mark.parametrize("size", [TINY, SMALL], ids=["tiny", "small"])
-def test_following_the_output_matrix_says_the_answer_and_stops(tmp_path: Path, size: Size) -> None:
+def test_following_the_output_matrix_says_the_answer_and_stops(tmp_path: Path, size: LlamaSize) -> None:
     path = tmp_path / "model.gguf"
-    write(path, "one two three", size)
+    write_model(path, "one two three", size)
     reader = GGUFReader(path)
     tokens = reader.fields["tokenizer.ggml.tokens"].contents()
     weights = {tensor.name: tensor.data for tensor in reader.tensors}
@@ -57,7 +57,7 @@ def test_following_the_output_matrix_says_the_answer_and_stops(tmp_path: Path, s
 
 def test_a_model_has_the_dimensions_that_it_was_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
-    write(path, "yes", SMALL)
+    write_model(path, "yes", SMALL)
     reader = GGUFReader(path)
     said = {
         name.removeprefix("llama."): field.contents()
@@ -85,7 +85,7 @@ def test_a_file_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     tracemalloc.start()
     try:
-        write(path, "yes", Size(layers=24, width=256, heads=8, kv_heads=4, feed_forward=512, context=512))
+        write_model(path, "yes", LlamaSize(layers=24, width=256, heads=8, kv_heads=4, feed_forward=512, context=512))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -93,17 +93,19 @@ def test_a_file_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:
 
 
 def test_the_heavy_one_is_what_it_is_called_for() -> None:
-    layer = 2 * HEAVY.width**2 + 2 * HEAVY.width * HEAVY.kv_heads * HEAVY.head + 3 * HEAVY.width * HEAVY.feed_forward
-    assert HEAVY.head == 64
+    layer = (
+        2 * HEAVY.width**2 + 2 * HEAVY.width * HEAVY.kv_heads * HEAVY.head_width + 3 * HEAVY.width * HEAVY.feed_forward
+    )
+    assert HEAVY.head_width == 64
     assert 350e6 < HEAVY.layers * layer < 370e6
 
 
 @pytest.mark.parametrize("answer", ["", " \n", "again and again", " ".join(f"w{n}" for n in range(128))])
 def test_an_answer_that_it_could_not_say_is_refused(tmp_path: Path, answer: str) -> None:
     with pytest.raises(ValueError, match="different words"):
-        write(tmp_path / "model.gguf", answer)
+        write_model(tmp_path / "model.gguf", answer)
     assert not (tmp_path / "model.gguf").exists()
 
 
 def test_the_longest_answer_fits(tmp_path: Path) -> None:
-    write(tmp_path / "model.gguf", " ".join(f"w{n}" for n in range(127)))
+    write_model(tmp_path / "model.gguf", " ".join(f"w{n}" for n in range(127)))

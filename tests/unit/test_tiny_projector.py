@@ -7,12 +7,12 @@ from pathlib import Path
 from gguf import GGUFReader
 
 from lab.tiny_model import TINY
-from lab.tiny_projector import IMAGE, PATCH, WIDTH, write
+from lab.tiny_projector import IMAGE, PATCH, WIDTH, write_projector
 
 
 def test_it_makes_what_the_model_reads(tmp_path: Path) -> None:
     path = tmp_path / "mmproj.gguf"
-    write(path)
+    write_projector(path)
     reader = GGUFReader(path)
     shapes = {tensor.name: tuple(map(int, tensor.shape)) for tensor in reader.tensors}
     assert reader.fields["clip.vision.projection_dim"].contents() == TINY.width
@@ -24,5 +24,5 @@ def test_it_makes_what_the_model_reads(tmp_path: Path) -> None:
 
 def test_it_has_the_same_bytes_each_time(tmp_path: Path) -> None:
     for name in "ab":
-        write(tmp_path / name)
+        write_projector(tmp_path / name)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()

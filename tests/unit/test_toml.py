@@ -12,30 +12,30 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from rigwright.paths import ROOT
-from rigwright.problems import Frozen, Invalid
+from rigwright.problems import FrozenModel, Invalid
 from rigwright.supply import lock
-from rigwright.toml import parse, plain, tomllib
-from tests.unit.samples import SOURCE, artefact, wheel
+from rigwright.toml import load_toml, parse_lock_text, tomllib
+from tests.unit.samples import SOURCE, sample_artefact, sample_wheel
 
 
-class Shape(Frozen):
+class Shape(FrozenModel):
     number: int
 
 
-class Model(Frozen):
+class SampleModel(FrozenModel):
     file: str
     wide: Annotated[bool, Field(strict=True)] = False
     flags: dict[str, bool] = Field(default_factory=dict)
 
 
-class Models(Frozen):
-    models: dict[str, Model]
+class SampleModels(FrozenModel):
+    models: dict[str, SampleModel]
 
 
 def test_a_file_becomes_a_value(tmp_path: Path) -> None:
     path = tmp_path / "x.toml"
     path.write_text("number = 3 # three\n")
-    assert parse(path, Shape).number == 3
+    assert load_toml(path, Shape).number == 3
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_what_cannot_be_read_is_refused_with_file_and_key(tmp_path: Path, conten
     path = tmp_path / "x.toml"
     path.write_bytes(content)
     with pytest.raises(Invalid) as caught:
-        parse(path, Shape)
+        load_toml(path, Shape)
     assert str(caught.value).startswith(f"{path}: {place}")
 
 
@@ -75,14 +75,14 @@ def test_a_mistake_is_said_in_tomls_words(tmp_path: Path, content: str, said: st
     path = tmp_path / "x.toml"
     path.write_text(content)
     with pytest.raises(Invalid) as caught:
-        parse(path, Models)
+        load_toml(path, SampleModels)
     assert str(caught.value).splitlines()[0].endswith(said)
 
 
 def test_a_file_that_is_not_there_and_a_folder_in_its_place_are_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "gone.toml", tmp_path):
         with pytest.raises(Invalid, match=r"does not exist|is not a file: a folder"):
-            parse(path, Shape)
+            load_toml(path, Shape)
 
 
 def test_a_file_that_was_written_again_is_read_again(tmp_path: Path) -> None:
@@ -91,20 +91,25 @@ def test_a_file_that_was_written_again_is_read_again(tmp_path: Path) -> None:
     for text in ("number = 3\n", "number = 4\n", "number = 3\n"):
         path.write_text(text)
         os.utime(path, (0, 0))
-        numbers.append(parse(path, Shape).number)
+        numbers.append(load_toml(path, Shape).number)
     assert numbers == [3, 4, 3]
-    assert parse(path, Shape) is parse(path, Shape)
+    assert load_toml(path, Shape) is load_toml(path, Shape)
 
 
 # a table in a row, as the header of a model is, wants the general reader
 LOCKS = [path for path in sorted((ROOT / "locks").glob("*.lock.toml")) if " = { " not in path.read_text()]
-ROWS = (SOURCE, artefact(), wheel(marker='python_version < "3.11" and platform_machine != "a\\\\b"'), wheel("other"))
-WRITTEN = lock.text(ROWS, "catalog/x.toml")
+ROWS = (
+    SOURCE,
+    sample_artefact(),
+    sample_wheel(marker='python_version < "3.11" and platform_machine != "a\\\\b"'),
+    sample_wheel("other"),
+)
+WRITTEN = lock.render_lock(ROWS, "catalog/x.toml")
 
 
 @pytest.mark.parametrize("written", [*(path.read_text() for path in LOCKS), WRITTEN], ids=range(len(LOCKS) + 1))
 def test_locks_as_they_are_written_are_read_without_a_general_reader_and_the_same(written: str) -> None:
-    assert plain(written) == tomllib.loads(written)
+    assert parse_lock_text(written) == tomllib.loads(written)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +144,7 @@ def test_locks_as_they_are_written_are_read_without_a_general_reader_and_the_sam
 )
 def test_what_is_more_than_that_is_left_to_one(before: str, after: str) -> None:
     assert before in WRITTEN
-    assert plain(WRITTEN.replace(before, after, 1)) is None
+    assert parse_lock_text(WRITTEN.replace(before, after, 1)) is None
 
 
 @given(
@@ -149,5 +154,5 @@ def test_nothing_is_read_that_the_general_reader_refuses_or_takes_for_something_
     at: int, cut: int, put: str
 ) -> None:
     changed = WRITTEN[:at] + put + WRITTEN[at + cut :]
-    found = plain(changed)
+    found = parse_lock_text(changed)
     assert found is None or found == tomllib.loads(changed)

@@ -7,56 +7,75 @@ from itertools import permutations
 
 import pytest
 
-from rigwright.delivery import tools
+from rigwright.delivery import tool_environments
 from rigwright.model.entry import Roots
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Artefact, Lock
-from tests.unit.samples import facts, instance, rig, wheel
+from tests.unit.samples import sample_facts, sample_instance, sample_rig, sample_wheel
 
 
 def test_another_release_or_distribution_has_a_folder_of_its_own() -> None:
-    hosts = [facts(), facts(os_version="13"), facts(os_id="ubuntu", os_version="24.04"), facts(os_id="ubuntu")]
-    assert len({tools.tools(rig(), host).folder for host in hosts}) == len(hosts)
+    hosts = [
+        sample_facts(),
+        sample_facts(os_version="13"),
+        sample_facts(os_id="ubuntu", os_version="24.04"),
+        sample_facts(os_id="ubuntu"),
+    ]
+    assert len({tool_environments.host_tools(sample_rig(), host).folder for host in hosts}) == len(hosts)
 
 
 def test_nothing_else_of_a_host_or_rig_is_an_input() -> None:
     others = [
-        tools.tools(rig(), facts(kernel="6.12", memory_kib=1, cuda_version="")),
-        tools.tools(rig(instance(), name="other"), facts()),
+        tool_environments.host_tools(sample_rig(), sample_facts(kernel="6.12", memory_kib=1, cuda_version="")),
+        tool_environments.host_tools(sample_rig(sample_instance(), name="other"), sample_facts()),
     ]
-    assert {made.folder for made in others} == {tools.tools(rig(), facts()).folder}
+    assert {made.folder for made in others} == {tool_environments.host_tools(sample_rig(), sample_facts()).folder}
 
 
 @pytest.mark.parametrize(
     "wheels",
-    [(), (wheel(version="1.1"),), (wheel(sha256="c" * 64),), (wheel(marker="python_version < '3.11'"),)],
+    [
+        (),
+        (sample_wheel(version="1.1"),),
+        (sample_wheel(sha256="c" * 64),),
+        (sample_wheel(marker="python_version < '3.11'"),),
+    ],
     ids=["none", "version", "hash", "marker"],
 )
 def test_another_lock_has_a_folder_of_its_own(wheels: tuple[Artefact, ...]) -> None:
-    assert tools.tools(rig(tools=wheels), facts()).folder != tools.tools(rig(), facts()).folder
+    assert (
+        tool_environments.host_tools(sample_rig(tools=wheels), sample_facts()).folder
+        != tool_environments.host_tools(sample_rig(), sample_facts()).folder
+    )
 
 
 def test_the_requirements_are_the_same_text_in_whatever_order_the_wheels_come() -> None:
     marker = "python_full_version < '3.11'"
     rows = [
-        wheel("b", version="2", marker=marker, sha256="2" * 64),
-        wheel("a", file="a-1.0-cp310-cp310-manylinux_2_17_x86_64.whl", sha256="3" * 64),
-        wheel("b", version="2", marker=marker, file="b-2-py3-none-any.whl", sha256="1" * 64),
-        wheel("a", sha256="4" * 64),
+        sample_wheel("b", version="2", marker=marker, sha256="2" * 64),
+        sample_wheel("a", file="a-1.0-cp310-cp310-manylinux_2_17_x86_64.whl", sha256="3" * 64),
+        sample_wheel("b", version="2", marker=marker, file="b-2-py3-none-any.whl", sha256="1" * 64),
+        sample_wheel("a", sha256="4" * 64),
     ]
     text = "a==1.0 \\\n    --hash=sha256:{3} \\\n    --hash=sha256:{4}\n"
     text += "b==2 ; {marker} \\\n    --hash=sha256:{1} \\\n    --hash=sha256:{2}\n"
     digests = ["", *(str(digit) * 64 for digit in range(1, 5))]
-    assert {tools.requirements(order) for order in permutations(rows)} == {text.format(*digests, marker=marker)}
+    assert {tool_environments.render_requirements(order) for order in permutations(rows)} == {
+        text.format(*digests, marker=marker)
+    }
 
 
 def test_the_marker_lies_in_the_folder_below_the_rigs_software() -> None:
-    made = tools.tools(rig(roots=Roots(software="/data/sw")), facts())
+    made = tool_environments.host_tools(sample_rig(roots=Roots(software="/data/sw")), sample_facts())
     assert re.fullmatch(r"/data/sw/tools-[0-9a-f]{12}", made.folder)
     assert made.marker.startswith(made.folder + "/")
 
 
 def test_what_we_ship_is_locked_by_version_and_hash() -> None:
-    shipped = tools.requirements(Lock.load([ROOT / "locks"]).groups["tools"]).replace("\\\n", " ").splitlines()
+    shipped = (
+        tool_environments.render_requirements(Lock.load([ROOT / "locks"]).groups["tools"])
+        .replace("\\\n", " ")
+        .splitlines()
+    )
     assert {line.partition("==")[0] for line in shipped} >= {"scikit-build-core", "packaging"}
     assert [r for r in shipped if not re.match(r"[\w.-]+==[\w.]+\s.*--hash=sha256:[0-9a-f]{64}", r)] == []

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from checks import Drift, test_cuda_toolkit, test_engines, test_generation, test_tools, test_trees
-from checks.survey.taken import Survey
-from rigwright.plan import trees
-from rigwright.plan.desired import desired
-from rigwright.serving.generation import mode
-from rigwright.weights.records import PACKAGE, programs
-from tests.unit.samples import facts, instance, rig
+from checks import CheckDifference, test_cuda_toolkit, test_engines, test_generation, test_tools, test_trees
+from checks.survey.answers import SurveyAnswers
+from rigwright.plan import tree_records
+from rigwright.plan.plan_inputs import build_target_state
+from rigwright.serving.generation import file_mode
+from rigwright.weights.verification import PACKAGE, weights_program_folder
+from tests.unit.samples import sample_facts, sample_instance, sample_rig
 
-RIG = rig(instance())
-DESIRED = desired(RIG, facts())
+RIG = sample_rig(sample_instance())
+DESIRED = build_target_state(RIG, sample_facts())
 (MADE,) = DESIRED.installations.values()
-ENGINE = RIG.installed(MADE.folder)
-WEIGHTS = f"{programs(RIG)}/{PACKAGE}"
+ENGINE = RIG.installation_path(MADE.folder)
+WEIGHTS = f"{weights_program_folder(RIG)}/{PACKAGE}"
 GENERATION = f"{RIG.generations}/2"
 EARLIER = f"{RIG.generations}/1"
 OLD = "/opt/rigwright/engines/old-1-0123456789ab"
@@ -39,9 +39,9 @@ def change(what: str, **values: str) -> dict[str, Any]:
     return {"changes": [row], "count": 1}
 
 
-def kept(number: int, **changes: Any) -> dict[str, Any]:
+def kept_generation(number: int, **changes: Any) -> dict[str, Any]:
     made = DESIRED.generation
-    files = {path: f"{test_generation.sha256(text)} {mode(text)}" for path, text in made.files.items()}
+    files = {path: f"{test_generation.sha256(text)} {file_mode(text)}" for path, text in made.files.items()}
     files |= {path: f"-> {target}" for path, target in made.links.items()}
     row = {"number": number, "sealed": made.digest, "files": files, "lost": [], "proven": True}
     return {**row, **changes}
@@ -59,7 +59,7 @@ def mount(point: str, **changes: Any) -> dict[str, Any]:
 def answers() -> Answers:
     """A host as it should be."""
     roots = RIG.roots
-    paths = [*trees.declared(DESIRED), WEIGHTS, GENERATION, EARLIER, OLD]
+    paths = [*tree_records.declared_trees(DESIRED), WEIGHTS, GENERATION, EARLIER, OLD]
     lines = DESIRED.tools.requirements.splitlines()
     pins = [line.split(" ")[0] for line in lines if "==" in line and ";" not in line]
     names = [f"{pin.replace('==', '-')}.dist-info" for pin in pins]
@@ -71,7 +71,7 @@ def answers() -> Answers:
             "distributions": {DESIRED.tools.folder: names or ["x-1.dist-info"]},
         },
         "generations": {
-            "kept": [kept(1, sealed="0" * 64), kept(2)],
+            "kept": [kept_generation(1, sealed="0" * 64), kept_generation(2)],
             "current": "generations/2",
             "activating": False,
             "beside": ["current", "generations", "credentials", "share.conf", "ca.pem", "driver.json", "cards"],
@@ -100,7 +100,7 @@ def answers() -> Answers:
     }
 
 
-def of(found: Answers, path: str) -> dict[str, Any]:
+def tree_row(found: Answers, path: str) -> dict[str, Any]:
     """The row of a tree."""
     return next(one for one in found["trees"]["trees"] if one["path"] == path)
 
@@ -111,11 +111,11 @@ def way(found: Answers, root: str) -> dict[str, Any]:
     return row
 
 
-def reds(found: Answers) -> dict[str, Drift]:
+def reds(found: Answers) -> dict[str, CheckDifference]:
     """What is red, by its id."""
-    survey = Survey({name: {"told": told} for name, told in found.items()})
+    survey = SurveyAnswers({name: {"told": told} for name, told in found.items()})
     given: dict[str, Any] = {"survey": survey, "rig": RIG, "desired": DESIRED, "wanted": DESIRED.generation}
-    given |= {"installation": MADE, "record_property": lambda *_: None, "pytestconfig": Options()}
+    given |= {"installation": MADE, "record_property": lambda *_: None, "pytestconfig": PytestOptions()}
     red = {}
     for module in MODULES:
         for name, function in vars(module).items():
@@ -126,14 +126,14 @@ def reds(found: Answers) -> dict[str, Drift]:
                 continue
             try:
                 function(**{one: given[one] for one in inspect.signature(function).parameters})
-            except Drift as drift:
+            except CheckDifference as drift:
                 red[mark.kwargs["identifier"]] = drift
             except pytest.skip.Exception:
                 continue
     return red
 
 
-class Options:
+class PytestOptions:
     """pytest's."""
 
     def getoption(self, name: str) -> bool:
@@ -153,25 +153,25 @@ def test_a_generation_that_did_not_serve_may_be_looked_at() -> None:
 
 
 CASES: dict[str, tuple[Callable[[Answers], object], set[str]]] = {
-    "a changed engine": (lambda a: of(a, ENGINE).update(change("other")), {"L02"}),
-    "an engine that lacks a file": (lambda a: of(a, ENGINE).update(change("missing")), {"L02"}),
-    "an engine without a record": (lambda a: of(a, ENGINE).update(unrecorded="no record of it"), {"L02"}),
-    "no engine": (lambda a: of(a, ENGINE).update(there=False, marker=""), {"L01", "L02"}),
-    "an engine of other options": (lambda a: of(a, ENGINE).update(marker='{"inputs": {"x": 1}}'), {"L01"}),
-    "a marker that is none": (lambda a: of(a, ENGINE).update(marker="[" * 9000), {"L01"}),
+    "a changed engine": (lambda a: tree_row(a, ENGINE).update(change("other")), {"L02"}),
+    "an engine that lacks a file": (lambda a: tree_row(a, ENGINE).update(change("missing")), {"L02"}),
+    "an engine without a record": (lambda a: tree_row(a, ENGINE).update(unrecorded="no record of it"), {"L02"}),
+    "no engine": (lambda a: tree_row(a, ENGINE).update(there=False, marker=""), {"L01", "L02"}),
+    "an engine of other options": (lambda a: tree_row(a, ENGINE).update(marker='{"inputs": {"x": 1}}'), {"L01"}),
+    "a marker that is none": (lambda a: tree_row(a, ENGINE).update(marker="[" * 9000), {"L01"}),
     "an engine that does not start": (
         lambda a: a["programs"].update({f"version of {MADE.name}": {"status": 127, "text": "version: 1 (0123456)"}}),
         {"L03"},
     ),
-    "changed tools": (lambda a: of(a, DESIRED.tools.folder).update(change("other")), {"T02"}),
+    "changed tools": (lambda a: tree_row(a, DESIRED.tools.folder).update(change("other")), {"T02"}),
     "tools without packages": (lambda a: a["trees"].update(distributions={DESIRED.tools.folder: []}), {"T01"}),
-    "something added": (lambda a: of(a, ENGINE).update(change("added")), {"F07"}),
-    "something added to an earlier generation": (lambda a: of(a, EARLIER).update(change("added")), {"F07"}),
-    "another owner": (lambda a: of(a, OLD).update(change("loose")), {"F08"}),
-    "a changed engine of earlier": (lambda a: of(a, OLD).update(change("other")), {"F09"}),
-    "a folder nobody knows": (lambda a: of(a, OLD).update(unrecorded="no record of it"), {"F10"}),
+    "something added": (lambda a: tree_row(a, ENGINE).update(change("added")), {"F07"}),
+    "something added to an earlier generation": (lambda a: tree_row(a, EARLIER).update(change("added")), {"F07"}),
+    "another owner": (lambda a: tree_row(a, OLD).update(change("loose")), {"F08"}),
+    "a changed engine of earlier": (lambda a: tree_row(a, OLD).update(change("other")), {"F09"}),
+    "a folder nobody knows": (lambda a: tree_row(a, OLD).update(unrecorded="no record of it"), {"F10"}),
     "a file beside": (lambda a: a["trees"].update(beside=["/opt/rigwright/x"]), {"F10"}),
-    "changed programs": (lambda a: of(a, WEIGHTS).update(change("other")), {"F11"}),
+    "changed programs": (lambda a: tree_row(a, WEIGHTS).update(change("other")), {"F11"}),
     "a writable parent": (lambda a: a["ways"]["folders"][RIG.roots.software][0].update(mode=0o777), {"F01"}),
     "somebody's root": (lambda a: way(a, RIG.roots.config).update(uid=1000), {"F01"}),
     "an access list": (lambda a: way(a, RIG.roots.state).update(rights=["system.posix_acl_access"]), {"F01"}),
@@ -191,8 +191,8 @@ CASES: dict[str, tuple[Callable[[Answers], object], set[str]]] = {
     "a file too many": (lambda a: a["generations"]["kept"][1]["files"].update(more="0"), {"G01"}),
     "a file too few": (lambda a: a["generations"]["kept"][1]["files"].pop("ready"), {"G01"}),
     "an activation that was cut off": (lambda a: a["generations"].update(activating=True), {"G01"}),
-    "an earlier one that was changed": (lambda a: of(a, EARLIER).update(change("other")), {"G03"}),
-    "an earlier one that nobody wrote": (lambda a: of(a, EARLIER).update(unrecorded="no record of it"), {"G03"}),
+    "an earlier one that was changed": (lambda a: tree_row(a, EARLIER).update(change("other")), {"G03"}),
+    "an earlier one that nobody wrote": (lambda a: tree_row(a, EARLIER).update(unrecorded="no record of it"), {"G03"}),
     "an earlier one that leads nowhere": (lambda a: a["generations"]["kept"][0].update(lost=["/opt/x"]), {"G04"}),
     "a module that comes first": (lambda a: a["python"]["foreign"].append("/usr/lib/python3.zip"), {"F12"}),
     "a module that was compiled from another text": (lambda a: a["python"]["other"].append("/usr/lib/x.pyc"), {"F12"}),
@@ -245,5 +245,5 @@ def test_what_has_no_answer_is_red(section: str) -> None:
 
 def test_when_it_was_changed_is_said() -> None:
     found = answers()
-    of(found, ENGINE).update(change("other"))
+    tree_row(found, ENGINE).update(change("other"))
     assert "since 2026-11-23 03:10 UTC" in str(reds(found)["L02"])

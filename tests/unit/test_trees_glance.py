@@ -12,11 +12,11 @@ from tempfile import mkdtemp
 import pytest
 
 from checks.survey.host import trees
-from roles.trees.host import glance as glances
-from roles.trees.host import look, settle
-from roles.trees.host.glance import SHARES, glance, shares
+from roles.trees.host import reconcile, tree_records
+from roles.trees.host import tree_fingerprint as glances
+from roles.trees.host.tree_fingerprint import SHARES, fingerprint_tree, split_into_passes
 from tests.unit.test_survey_trees import changes
-from tests.unit.trees_host import TreesHost, trees_host
+from tests.unit.trees_host import TreesHost, make_trees_host
 
 
 def names(folder: str, count: int) -> list[str]:
@@ -34,19 +34,19 @@ def test_folders_are_shared_out_whole_until_each_pass_has_about_as_much() -> Non
         *names("top/d", 300),
     ]
     there += [*names("top/e", 8), *names("top/f", 300), *names("alone", 30)]
-    assert shares(there) == [["top/b", "alone"], ["top/d"], ["top/f"]]
+    assert split_into_passes(there) == [["top/b", "alone"], ["top/d"], ["top/f"]]
 
 
 def test_a_folder_with_more_than_one_pass_may_have_is_divided() -> None:
     there = ["top", "top/in", *(name for letter in "abcdefgh" for name in names(f"top/in/{letter}", 100))]
-    found = shares(there)
+    found = split_into_passes(there)
     assert [len(share) for share in found] == [2] * (SHARES - 1)
     assert {name.rpartition("/")[0] for share in found for name in share} == {"top/in"}
 
 
 @pytest.mark.parametrize("name", ["a*", "b?", "c[d]", "e\\f", "g h", "i\n", "\udcff", "\u2028"])
 def test_a_folder_that_a_pattern_would_not_name_is_nobodys_share(name: str) -> None:
-    assert shares([*names("top", 400), *names(f"{name}x", 100), *names("other", 100)]) == [["other"]]
+    assert split_into_passes([*names("top", 400), *names(f"{name}x", 100), *names("other", 100)]) == [["other"]]
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def there(tree: Path) -> list[str]:
+def list_tree(tree: Path) -> list[str]:
     return [str(one.relative_to(tree)) for one in tree.rglob("*")]
 
 
@@ -89,59 +89,59 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("where", ["top/a", "top/b", "top/c", "top/d", "top/b/in"])
 @pytest.mark.parametrize("what", CHANGES)
 def test_each_change_is_seen_whatever_pass_it_is_in(tree: Path, what: str, where: str) -> None:
-    shared = shares(there(tree))
+    shared = split_into_passes(list_tree(tree))
     assert len(shared) == SHARES - 1
-    before = glance(tree, (), shared)
-    assert before == glance(tree, (), shared) != ""
+    before = fingerprint_tree(tree, (), shared)
+    assert before == fingerprint_tree(tree, (), shared) != ""
     if not (tree / where / "3").exists():
         (tree / where / "3").write_text("x")
-        before = glance(tree, (), shared)
+        before = fingerprint_tree(tree, (), shared)
     CHANGES[what](tree / where)
-    assert glance(tree, (), shared) != before
+    assert fingerprint_tree(tree, (), shared) != before
 
 
 def test_what_find_complains_of_is_no_glance(tree: Path) -> None:
-    assert glance(tree, (), [["top/a"]])
-    assert glance(tree, (), [["top/none"]]) == ""
-    assert glance(tree / "none") == ""
+    assert fingerprint_tree(tree, (), [["top/a"]])
+    assert fingerprint_tree(tree, (), [["top/none"]]) == ""
+    assert fingerprint_tree(tree / "none") == ""
 
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TreesHost:
-    made = trees_host(tmp_path / "host", monkeypatch)
-    monkeypatch.setattr(settle, "MANY", 1)
+    made = make_trees_host(tmp_path / "host", monkeypatch)
+    monkeypatch.setattr(reconcile, "MANY", 1)
     monkeypatch.setattr(glances, "SHARES", 2)
     return made
 
 
 def unwalked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(look, "differences", lambda tree, *_: pytest.fail(f"walked {tree}"))
+    monkeypatch.setattr(tree_records, "find_differences", lambda tree, *_: pytest.fail(f"walked {tree}"))
     monkeypatch.setattr(trees, "walk", lambda tree, *_: pytest.fail(f"walked {tree}"))
 
 
 def test_a_record_names_what_is_shared_out_and_both_readers_take_it(
     host: TreesHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert host.settle() == 0
-    assert '"shares":[["bin"]]' in host.record(host.engine).read_text()
+    assert host.run_settle() == 0
+    assert '"shares":[["bin"]]' in host.record_path(host.engine_tree).read_text()
     unwalked(monkeypatch)
-    assert host.pending() == []
+    assert host.pending_trees() == []
     assert changes(host) == []
 
 
 def test_a_record_of_before_trees_were_shared_out_still_counts(
     host: TreesHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settle, "shares", lambda _: [])
-    assert host.settle() == 0
+    monkeypatch.setattr(reconcile, "split_into_passes", lambda _: [])
+    assert host.run_settle() == 0
     # as it was written then
-    for record in host.record(host.engine).parent.iterdir():
+    for record in host.record_path(host.engine_tree).parent.iterdir():
         was = record.read_bytes()
         record.write_bytes(text := was.replace(b'"shares":[],', b""))
         known = host.ledger.read_text().replace(hashlib.sha256(was).hexdigest(), hashlib.sha256(text).hexdigest())
         host.ledger.write_text(known)
-    assert "shares" not in host.record(host.engine).read_text()
-    assert '"glance":"' in host.record(host.engine).read_text()
+    assert "shares" not in host.record_path(host.engine_tree).read_text()
+    assert '"glance":"' in host.record_path(host.engine_tree).read_text()
     unwalked(monkeypatch)
-    assert host.pending() == []
+    assert host.pending_trees() == []
     assert changes(host) == []

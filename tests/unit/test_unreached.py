@@ -20,13 +20,13 @@ from click.testing import CliRunner
 from paramiko.ssh_exception import NoValidConnectionsError
 from pyinfra.api.exceptions import ConnectError
 
-from checks import looking
+from checks import connections
 from cli import main
 from rigwright.paths import ROOT
 from roles import transport
-from roles.unreached import why
-from tests.unit.samples import Box, chat, entry
-from tests.unit.terminal import on_terminal
+from roles.connection_failures import describe_connect_error
+from tests.unit.pseudo_terminal import run_on_terminal
+from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
 
 LIMIT = 300  # seconds, for a machine with much else to do
 # verb -> words after the inventory
@@ -104,13 +104,13 @@ def raised(message: str, cause: BaseException) -> ConnectError:
     ],
 )
 def test_the_reason_is_one_line_of_plain_words(error: BaseException, said: str) -> None:
-    assert why(error) == said
+    assert describe_connect_error(error) == said
 
 
 def test_a_host_that_is_gone_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "Transport", lambda sock, *rest, **options: SimpleNamespace(sock=sock))
+    monkeypatch.setattr(transport, "PinnedTransport", lambda sock, *rest, **options: SimpleNamespace(sock=sock))
     with socket.socket() as sock:
-        transport.checked(sock, expected=None, file="", name="box")
+        transport.pinned_transport(sock, expected=None, file="", name="box")
         for (level, option), value in transport.OPTIONS.items():
             assert sock.getsockopt(level, option) == value
     silence = (transport.OPTIONS[socket.IPPROTO_TCP, one] for one in (socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT))
@@ -135,8 +135,8 @@ def hanging_up() -> Iterator[int]:
         thread.join()
 
 
-def declared(box: Box, port: int) -> Path:
-    rig = {**entry(cards=[], instances=chat()), "ssh_hostname": "127.0.0.9", "ssh_port": port}
+def write_inventory(box: OperatorFolder, port: int) -> Path:
+    rig = {**sample_entry(cards=[], instances=chat_instances()), "ssh_hostname": "127.0.0.9", "ssh_port": port}
     box.write("rig.py", f"from rigwright.inventory import hosts\nrigs = hosts({ ({'box': rig})!r})\n")
     return box.inventory
 
@@ -151,9 +151,11 @@ def environment(home: Path) -> dict[str, str]:
     [*VERBS.items(), *(pytest.param(*one, marks=pytest.mark.all_only) for one in MORE.items())],
     ids=[*VERBS, *MORE],
 )
-def test_every_verb_says_once_why_a_host_is_out_of_reach(box: Box, tmp_path: Path, verb: str, words: list[str]) -> None:
+def test_every_verb_says_once_why_a_host_is_out_of_reach(
+    box: OperatorFolder, tmp_path: Path, verb: str, words: list[str]
+) -> None:
     with hanging_up() as port:
-        command = [sys.executable, "-m", "cli", verb, str(declared(box, port)), *words]
+        command = [sys.executable, "-m", "cli", verb, str(write_inventory(box, port)), *words]
         done = subprocess.run(
             command, env=environment(tmp_path), capture_output=True, text=True, timeout=LIMIT, stdin=subprocess.DEVNULL
         )
@@ -167,10 +169,10 @@ def test_every_verb_says_once_why_a_host_is_out_of_reach(box: Box, tmp_path: Pat
     assert len(lines) <= (12 if verb in ("doctor", "report", "switch") else 2), said
 
 
-def test_a_terminal_has_it_in_lines_that_fit(box: Box, tmp_path: Path) -> None:
+def test_a_terminal_has_it_in_lines_that_fit(box: OperatorFolder, tmp_path: Path) -> None:
     for verb in ("status", "deploy"):
-        command = [sys.executable, "-m", "cli", verb, str(declared(box, 1))]
-        status, said = on_terminal(command, environment(tmp_path) | {"NO_COLOR": "1"})
+        command = [sys.executable, "-m", "cli", verb, str(write_inventory(box, 1))]
+        status, said = run_on_terminal(command, environment(tmp_path) | {"NO_COLOR": "1"})
         lines = said.splitlines()
         assert (status, [line for line in lines if len(line) > 80]) == (3, []), said
         assert REFUSED in " ".join(line.strip() for line in lines), said
@@ -178,9 +180,9 @@ def test_a_terminal_has_it_in_lines_that_fit(box: Box, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", ["plan", "models", "generations"])
-def test_programs_are_told_of_it_too(box: Box, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
-    monkeypatch.setattr(looking, "reach", lambda _, targets: dict.fromkeys(targets, REFUSED))
-    done = CliRunner().invoke(main, [verb, str(declared(box, 1)), "--json"])
+def test_programs_are_told_of_it_too(box: OperatorFolder, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
+    monkeypatch.setattr(connections, "connect_targets", lambda _, targets: dict.fromkeys(targets, REFUSED))
+    done = CliRunner().invoke(main, [verb, str(write_inventory(box, 1)), "--json"])
     assert done.exit_code == 3, done.output
     told = [{"host": "box", "reached": False, "why": f"cannot be reached: {REFUSED}"}]
     assert json.loads(done.stdout) == told

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from rigwright.serving.activation import Surplus
 from roles.operations import generations, users
-from tests.unit.examples import some_of
-from tests.unit.samples import instance, rig
-from tests.unit.states import wanted
-from tests.unit.telling import told
+from tests.unit.channel_records import channel_lines_of
+from tests.unit.example_counts import example_count
+from tests.unit.host_states import target_generation
+from tests.unit.samples import sample_instance, sample_rig
 
 HOME, LEDGER = "/nonexistent", "/var/lib/rigwright/owned"
 RIGHT = "svc-a:x:999:999::/nonexistent:/usr/sbin/nologin"
@@ -23,8 +23,8 @@ PREFIXES = st.from_regex(r"[a-z_][a-z0-9_-]{0,30}", fullmatch=True)
 
 
 def user(name: str, prefix: str = "rigwright") -> str:
-    one = instance(name)
-    return rig(one, service_user=prefix).user(one)
+    one = sample_instance(name)
+    return sample_rig(one, service_user=prefix).user(one)
 
 
 @pytest.mark.parametrize(
@@ -53,12 +53,12 @@ def test_no_instance_can_be_called_like_a_long_ones_user() -> None:
 
 
 def test_a_rigs_users_are_its_instances() -> None:
-    made = rig(instance("b"), instance("a"))
+    made = sample_rig(sample_instance("b"), sample_instance("a"))
     assert made.users == ("rigwright-b", "rigwright-a")
-    assert rig().users == ()
+    assert sample_rig().users == ()
 
 
-@settings(max_examples=some_of(300), deadline=None, derandomize=True, database=None)
+@settings(max_examples=example_count(300), deadline=None, derandomize=True, database=None)
 @given(st.lists(NAMES, min_size=1, max_size=5, unique=True), PREFIXES)
 def test_any_instances_have_different_users_that_useradd_takes(names: list[str], prefix: str) -> None:
     found = [user(name, prefix) for name in names]
@@ -71,13 +71,15 @@ def test_any_instances_have_different_users_that_useradd_takes(names: list[str],
 
 def commands(monkeypatch: pytest.MonkeyPatch, lines: list[str], names: list[str]) -> list[str]:
     """What is done for these users on a host with these lines of passwd."""
-    found = users.Passwd().read(told([("passwd", line) if ":" in line else (*line.split(),) for line in lines]))
+    found = users.PasswdFact().read(
+        channel_lines_of([("passwd", line) if ":" in line else (*line.split(),) for line in lines])
+    )
 
     def fact(kind: type, users: list[str]) -> object:
         return {name: found[name] for name in users if name in found}
 
     monkeypatch.setattr(users, "host", SimpleNamespace(get_fact=fact, noop=lambda _: None))
-    operation: Any = users.service_users
+    operation: Any = users.ensure_service_users
     return [command.get_raw_value() for command in operation._inner(users=names, home=HOME, ledger=LEDGER)]
 
 
@@ -117,20 +119,20 @@ def test_it_is_written_down_as_ours_before_it_is_made(monkeypatch: pytest.Monkey
 
 
 def test_what_passwd_tells_is_read_by_user() -> None:
-    look = users.Passwd()
-    assert look.read(told([("passwd", RIGHT), ("passwd", "")])) == {
-        "svc-a": users.Login("/nonexistent", "/usr/sbin/nologin")
+    look = users.PasswdFact()
+    assert look.read(channel_lines_of([("passwd", RIGHT), ("passwd", "")])) == {
+        "svc-a": users.LoginAccount("/nonexistent", "/usr/sbin/nologin")
     }
     with pytest.raises(ValueError, match="passwd"):
-        look.read(told([("passwd", f"{RIGHT}\nroot:x:0:0::/:/bin/sh")]))
+        look.read(channel_lines_of([("passwd", f"{RIGHT}\nroot:x:0:0::/:/bin/sh")]))
 
 
 def test_a_user_that_nobody_needs_is_removed_and_not_ours_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generations, "look", lambda rig: None)
-    monkeypatch.setattr(generations, "surplus", lambda *_: Surplus((), (), ("svc-a", "svc-b")))
-    made = rig(instance())
-    operation: Any = generations.pruned
-    commands = operation._inner(rig=made, wanted=wanted(made), users=["svc-a", "svc-b"])
+    monkeypatch.setattr(generations, "read_serving_state", lambda rig: None)
+    monkeypatch.setattr(generations, "find_surplus", lambda *_: Surplus((), (), ("svc-a", "svc-b")))
+    made = sample_rig(sample_instance())
+    operation: Any = generations.prune_generations
+    commands = operation._inner(rig=made, wanted=target_generation(made), users=["svc-a", "svc-b"])
     assert [command.get_raw_value() for command in commands] == [
         f"userdel svc-a && sed -i '/^user svc-a$/d' {made.ledger}",
         f"userdel svc-b && sed -i '/^user svc-b$/d' {made.ledger}",

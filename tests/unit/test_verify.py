@@ -10,46 +10,48 @@ import pytest
 
 from rigwright.host.unit_states import UnitState
 from rigwright.model.rig import Instance
-from rigwright.operate.place import Place
-from rigwright.operate.verify import CHECKS, PATCHES, Finding, passed
-from rigwright.serving.live import Process, Served
-from roles.client import Client
-from roles.client.verify import patched, verify
-from tests.unit.client_host import client_host
-from tests.unit.model_server import KEY, MODEL, Fault, Scripted, model_server
-from tests.unit.serving_samples import SERVICE, able
+from rigwright.operate.client_target import ClientTarget
+from rigwright.operate.verify import CHECKS, PATCHES, ProbeFinding, is_passed
+from rigwright.serving.observed import ObservedServing, ObservedUnit
+from roles.client import HostClient
+from roles.client.instance_checks import check_patches, verify_instance
+from tests.unit.client_host import make_client_host
+from tests.unit.model_server import KEY, MODEL, Fault, ScriptedModel, run_model_server
+from tests.unit.serving_samples import SERVICE, capable_instance
 
 NAMES = [one.name for one in CHECKS]
-NO_PATCHES = Finding(*PATCHES, "n/a", "it declares none")
-Found = dict[str, Finding]
-Verifying = Callable[..., Found]
+NO_PATCHES = ProbeFinding(*PATCHES, "n/a", "it declares none")
+FindingsById = dict[str, ProbeFinding]
+Verifying = Callable[..., FindingsById]
 
 
 @pytest.fixture
 def verifying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Verifying:
     (tmp_path / "key").write_text(f"{KEY}\n")
-    place = Place("chat", str(tmp_path / "s"), MODEL, credential=str(tmp_path / "key"))
+    place = ClientTarget("chat", str(tmp_path / "s"), MODEL, credential=str(tmp_path / "key"))
 
-    def made(model: Scripted, instance: Instance | None = None) -> Found:
-        host = client_host(tmp_path / "host", monkeypatch)
-        with model_server(model, tmp_path / "s"), Client(host, place) as client:
-            found = list(verify(client, instance or able(), SERVICE, NO_PATCHES, lambda what: None))
+    def made(model: ScriptedModel, instance: Instance | None = None) -> FindingsById:
+        host = make_client_host(tmp_path / "host", monkeypatch)
+        with run_model_server(model, tmp_path / "s"), HostClient(host, place) as client:
+            found = list(
+                verify_instance(client, instance or capable_instance(), SERVICE, NO_PATCHES, lambda what: None)
+            )
         assert [one.check for one in found] == ["server", "patches", *NAMES[1:]]
         return {one.check: one for one in found}
 
     return made
 
 
-def red(found: Found) -> set[str]:
+def red(found: FindingsById) -> set[str]:
     return {name for name, one in found.items() if one.verdict == "fail"}
 
 
 def test_a_working_instance_passes_all_that_it_declares_in_less_than_a_minute(verifying: Verifying) -> None:
     began = time.monotonic()
-    found = verifying(Scripted(gap_s=0.001))
+    found = verifying(ScriptedModel(gap_s=0.001))
     assert {name: one.detail for name, one in found.items() if one.verdict != "ok"} == {"patches": "it declares none"}
     assert time.monotonic() - began < 60
-    assert passed(found.values())
+    assert is_passed(found.values())
     assert found["drafts"].detail == "3.00 tokens a step"
 
 
@@ -71,21 +73,21 @@ def test_a_working_instance_passes_all_that_it_declares_in_less_than_a_minute(ve
     ],
 )
 def test_what_misbehaves_is_said(verifying: Verifying, fault: Fault, names: set[str], words: str) -> None:
-    found = verifying(Scripted(fault))
+    found = verifying(ScriptedModel(fault))
     assert names <= red(found)
     assert all(words in found[name].detail for name in names), found
-    assert not passed(found.values())
+    assert not is_passed(found.values())
 
 
 @pytest.mark.parametrize(
     ("fault", "only"), [("no thought", "thinking"), ("wrong city", "completion"), ("not json", "json-schema")]
 )
 def test_nothing_else_is_red_for_it(verifying: Verifying, fault: Fault, only: str) -> None:
-    assert red(verifying(Scripted(fault))) == {only}
+    assert red(verifying(ScriptedModel(fault))) == {only}
 
 
 def test_who_serves_something_else_is_asked_no_more(verifying: Verifying) -> None:
-    model = Scripted("other model")
+    model = ScriptedModel("other model")
     found = verifying(model)
     assert found["server"].detail == "it serves somebody-else, not scripted"
     assert {one.verdict for name, one in found.items() if name not in ("server", "patches")} == {"skip"}
@@ -93,34 +95,34 @@ def test_who_serves_something_else_is_asked_no_more(verifying: Verifying) -> Non
 
 
 def test_guesses_that_are_all_wrong_are_red(verifying: Verifying) -> None:
-    found = verifying(Scripted(accept=0))
+    found = verifying(ScriptedModel(accept=0))
     assert red(found) == {"drafts"}
     assert found["drafts"].detail.startswith("1.00 tokens a step, not 2.00: what guesses ahead is not loaded")
 
 
 def test_an_engine_that_does_not_say_what_it_guesses_is_not_judged(verifying: Verifying) -> None:
-    found = verifying(Scripted(drafts=False))
+    found = verifying(ScriptedModel(drafts=False))
     assert found["drafts"].verdict == "skip"
-    assert not passed([found["drafts"]])
+    assert not is_passed([found["drafts"]])
 
 
 def test_what_is_not_declared_is_not_asked(verifying: Verifying) -> None:
-    model = Scripted()
-    plain = able(
+    model = ScriptedModel()
+    plain = capable_instance(
         tool_call_parser=None, reasoning_parser=None, speculative_config=None, flags={"language-model-only": True}
     )
     found = verifying(model, plain)
     left_out = {name for name, one in found.items() if one.verdict == "n/a"}
     assert left_out == {"patches", "tool-call", "streamed-tool", "thinking", "drafts", "image"}
     assert not any("tools" in asked for asked in model.asked)
-    assert passed(found.values())
+    assert is_passed(found.values())
 
 
 @pytest.mark.parametrize(("fault", "verdict"), [("wrong city", "skip"), ("empty", "fail"), ("", "ok")])
 def test_of_a_tiny_model_no_knowledge_is_asked_for_and_an_answer_is(
     verifying: Verifying, fault: Fault, verdict: str
 ) -> None:
-    found = verifying(Scripted(fault), able(size=800_000))
+    found = verifying(ScriptedModel(fault), capable_instance(size=800_000))
     assert found["completion"].verdict == verdict
     assert verdict != "skip" or "its weights of 0.8 MB are too small" in found["completion"].detail
 
@@ -130,20 +132,20 @@ def test_of_a_tiny_model_no_knowledge_is_asked_for_and_an_answer_is(
 def test_a_tiny_model_calls_no_tool_but_its_calls_are_no_text(
     verifying: Verifying, name: str, fault: Fault, verdict: str
 ) -> None:
-    assert verifying(Scripted(fault), able(size=800_000))[name].verdict == verdict
+    assert verifying(ScriptedModel(fault), capable_instance(size=800_000))[name].verdict == verdict
 
 
 def test_an_answer_is_no_longer_than_there_is_room(verifying: Verifying) -> None:
-    model = Scripted()
-    verifying(model, able(max_model_len=1024))
+    model = ScriptedModel()
+    verifying(model, capable_instance(max_model_len=1024))
     assert max(asked["max_tokens"] for asked in model.asked) == 512
 
 
 def test_patches_are_in_what_runs() -> None:
     wanted = UnitState("rigwright-chat.service", "a" * 64, 0, frozenset())
-    runs = Served(processes={wanted.unit: Process("active", "running", started_from="a" * 64)})
-    older = Served(processes={wanted.unit: Process("active", "running", started_from="b" * 64)})
-    assert patched(runs, able(), wanted, ()).verdict == "n/a"
-    assert patched(runs, able(), wanted, ("one",)).verdict == "ok"
-    assert patched(older, able(), wanted, ("one",)).verdict == "fail"
-    assert patched(Served(), able(), wanted, ("one",)).verdict == "fail"
+    runs = ObservedServing(processes={wanted.unit: ObservedUnit("active", "running", started_from="a" * 64)})
+    older = ObservedServing(processes={wanted.unit: ObservedUnit("active", "running", started_from="b" * 64)})
+    assert check_patches(runs, capable_instance(), wanted, ()).verdict == "n/a"
+    assert check_patches(runs, capable_instance(), wanted, ("one",)).verdict == "ok"
+    assert check_patches(older, capable_instance(), wanted, ("one",)).verdict == "fail"
+    assert check_patches(ObservedServing(), capable_instance(), wanted, ("one",)).verdict == "fail"

@@ -9,27 +9,27 @@ import os
 
 import pytest
 
-from rigwright.delivery.fetching import spec
+from rigwright.delivery.fetch_spec import render_fetch_spec
 from roles.weights.host import records, verity
-from roles.weights.host.place import Place
-from roles.weights.host.spec import Spec
-from tests.unit.samples import artefact, rig
-from tests.unit.shelf import Shelf, fresh
+from roles.weights.host.place import ModelsRoot
+from roles.weights.host.spec import FetchSpec
+from tests.unit.samples import sample_artefact, sample_rig
+from tests.unit.weight_shelf import WeightShelf, is_fresh
 
 
-def test_a_kernel_or_file_system_without_it_says_so(shelf: Shelf) -> None:
-    file = shelf.file("x")
-    why = verity.supported(shelf.root / "x")
+def test_a_kernel_or_file_system_without_it_says_so(shelf: WeightShelf) -> None:
+    file = shelf.add_file("x")
+    why = verity.describe_unsupported(shelf.root / "x")
     if not why:
         pytest.skip("this kernel and file system have fs-verity")
     assert why in verity.REASONS.values()
-    assert verity.protect(shelf.records, shelf.root, file) == why
+    assert verity.enable_verity(shelf.records, shelf.root, file) == why
     assert not (shelf.records / "verity").exists()
-    assert verity.held(shelf.records, records.name(file), shelf.root / "x") == ""
-    assert shelf.holds(file)
+    assert verity.describe_verity_violation(shelf.records, records.record_name(file), shelf.root / "x") == ""
+    assert shelf.has_file(file)
 
 
-class Kernel:
+class VerityKernel:
     """Answers fs-verity's requests as its documentation says."""
 
     def __init__(self) -> None:
@@ -53,76 +53,82 @@ class Kernel:
 
 
 @pytest.fixture
-def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
-    made = Kernel()
+def kernel(monkeypatch: pytest.MonkeyPatch) -> VerityKernel:
+    made = VerityKernel()
     monkeypatch.setattr(verity, "ioctl", made.ioctl)
     return made
 
 
-def test_a_protected_file_is_known_by_its_digest(shelf: Shelf, kernel: Kernel) -> None:
-    file = shelf.file("x")
-    assert verity.supported(shelf.root / "x") == ""
+def test_a_protected_file_is_known_by_its_digest(shelf: WeightShelf, kernel: VerityKernel) -> None:
+    file = shelf.add_file("x")
+    assert verity.describe_unsupported(shelf.root / "x") == ""
     for _ in range(2):
-        assert verity.protect(shelf.records, shelf.root, file) == ""
+        assert verity.enable_verity(shelf.records, shelf.root, file) == ""
     digest = next(iter(kernel.digests.values())).hex()
-    assert (shelf.records / "verity" / records.name(file)).read_text() == f"{digest}\n"
-    assert verity.measure(shelf.root / "x") == digest
-    assert shelf.run() == 0
-    assert fresh(shelf.deep(file))
+    assert (shelf.records / "verity" / records.record_name(file)).read_text() == f"{digest}\n"
+    assert verity.measure_verity(shelf.root / "x") == digest
+    assert shelf.run_rehash() == 0
+    assert is_fresh(shelf.deep_record(file))
 
 
 @pytest.mark.parametrize("found", [None, b"?" * 32])
-def test_a_protected_file_that_is_another_one_now_is_wrong(shelf: Shelf, kernel: Kernel, found: bytes | None) -> None:
-    file = shelf.file("x")
-    assert verity.protect(shelf.records, shelf.root, file) == ""
+def test_a_protected_file_that_is_another_one_now_is_wrong(
+    shelf: WeightShelf, kernel: VerityKernel, found: bytes | None
+) -> None:
+    file = shelf.add_file("x")
+    assert verity.enable_verity(shelf.records, shelf.root, file) == ""
     kernel.digests = {(shelf.root / "x").stat().st_ino: found} if found else {}
-    assert shelf.run() == 1
-    assert shelf.wrong(file).exists()
-    assert not shelf.holds(file)
+    assert shelf.run_rehash() == 1
+    assert shelf.wrong_record(file).exists()
+    assert not shelf.has_file(file)
 
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="a fetch gives files to root")
 
 
-def place(shelf: Shelf, fs_verity: bool) -> Place:
-    return Place(
-        Spec(
+def place(shelf: WeightShelf, fs_verity: bool) -> ModelsRoot:
+    return ModelsRoot(
+        FetchSpec(
             shelf.root, shelf.records, shelf.root / "owned", shelf.root / "locks", "", "", None, (), fs_verity=fs_verity
         )
     )
 
 
 @as_root
-def test_a_fetch_that_cannot_have_it_says_so_once_and_records(shelf: Shelf, capsys: pytest.CaptureFixture[str]) -> None:
-    files = [shelf.file(name) for name in ("x", "y")]
-    why = verity.supported(shelf.root / "x")
+def test_a_fetch_that_cannot_have_it_says_so_once_and_records(
+    shelf: WeightShelf, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [shelf.add_file(name) for name in ("x", "y")]
+    why = verity.describe_unsupported(shelf.root / "x")
     if not why:
         pytest.skip("this kernel and file system have fs-verity")
     shop = place(shelf, fs_verity=True)
     for file in files:
-        shop.adopt(file, shelf.root / file.path, lambda: None)
-        assert shelf.holds(file)
+        shop.adopt_file(file, shelf.root / file.path, lambda: None)
+        assert shelf.has_file(file)
     assert capsys.readouterr().out.count("note: ") == 1
-    place(shelf, fs_verity=False).adopt(files[0], shelf.root / "x", lambda: None)
+    place(shelf, fs_verity=False).adopt_file(files[0], shelf.root / "x", lambda: None)
     assert "note: " not in capsys.readouterr().out
 
 
 @as_root
 def test_a_fetch_guards_a_file_before_it_records_it(
-    shelf: Shelf, kernel: Kernel, capsys: pytest.CaptureFixture[str]
+    shelf: WeightShelf, kernel: VerityKernel, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = shelf.file("x")
+    file = shelf.add_file("x")
     (shelf.root / "x").rename(shelf.root / "x.part")
-    (shelf.records / records.name(file)).unlink()
-    place(shelf, fs_verity=True).name(file, shelf.root / "x")
-    assert (shelf.records / "verity" / records.name(file)).read_text().strip() == verity.measure(shelf.root / "x")
-    assert shelf.holds(file)
+    (shelf.records / records.record_name(file)).unlink()
+    place(shelf, fs_verity=True).name_verified_part(file, shelf.root / "x")
+    assert (shelf.records / "verity" / records.record_name(file)).read_text().strip() == verity.measure_verity(
+        shelf.root / "x"
+    )
+    assert shelf.has_file(file)
     assert "note: " not in capsys.readouterr().out
 
 
 def test_a_rigs_wish_reaches_the_fetch() -> None:
     for wish in (False, True):
-        assert json.loads(spec(rig(fs_verity=wish), [artefact()], ""))["fs_verity"] is wish
+        assert json.loads(render_fetch_spec(sample_rig(fs_verity=wish), [sample_artefact()], ""))["fs_verity"] is wish
 
 
 def test_numbers_are_made_as_the_kernel_makes_them() -> None:

@@ -14,30 +14,30 @@ import pytest
 from pydantic import ValidationError
 
 from rigwright.engines import kind_of
-from rigwright.engines.kind import Service
+from rigwright.engines.kind import ServiceSpec
 from rigwright.engines.vllm import launcher
 from rigwright.engines.vllm.command import PROGRAM
-from rigwright.host.systemd import command_line
-from rigwright.model.entry import Driver, Roots
-from rigwright.model.rig import COMPILED, Instance, Part, Rig
-from rigwright.plan.preflight import warnings
-from rigwright.serving import units
-from rigwright.serving.units import unit
+from rigwright.host.systemd_syntax import render_command_line
+from rigwright.model.entry import DriverEntry, Roots
+from rigwright.model.rig import COMPILED, Instance, ModelPart, Rig
+from rigwright.plan.preflight import find_warnings
+from rigwright.serving import instance_units
+from rigwright.serving.instance_units import build_unit
 from rigwright.system_calls import FORBIDDEN
-from tests.unit.checkpoints import row, rows
-from tests.unit.samples import artefact, facts, wheel
-from tests.unit.vllm_samples import environment, model, rig, vllm
+from tests.unit.checkpoints import checkpoint_row, checkpoint_rows
+from tests.unit.samples import sample_artefact, sample_facts, sample_wheel
+from tests.unit.vllm_samples import checkpoint_parts, vllm_environment, vllm_instance, vllm_rig
 
-MODEL = "/srv/models/owner/big/" + rows()[0].version
+MODEL = "/srv/models/owner/big/" + checkpoint_rows()[0].version
 SOCKET = "/run/rigwright/instances/chat/api.sock"
 
 
-def service(instance: Instance, rig_: Rig | None = None) -> Service:
-    whole = rig_ or rig(instance)
-    return kind_of(instance).service(whole, instance, environment(whole))
+def service(instance: Instance, rig_: Rig | None = None) -> ServiceSpec:
+    whole = rig_ or vllm_rig(instance)
+    return kind_of(instance).service(whole, instance, vllm_environment(whole))
 
 
-def said(instance: Instance) -> dict[str, str | bool]:
+def command_options(instance: Instance) -> dict[str, str | bool]:
     """Option -> value of its command line; a value in a word of its own is the last option's."""
     found: dict[str, str | bool] = {}
     for word in map(str, service(instance).command[5:]):
@@ -50,14 +50,14 @@ def said(instance: Instance) -> dict[str, str | bool]:
 
 
 def text(instance: Instance, node: int | None = None) -> str:
-    whole = rig(instance)
-    return unit(whole, instance, environment(whole), node).text
+    whole = vllm_rig(instance)
+    return build_unit(whole, instance, vllm_environment(whole), node).text
 
 
 def test_what_root_runs_for_it_is_no_program_of_its_environment() -> None:
     """Whose folder is the first of its PATH, and may have a `mount`."""
-    whole = rig(vllm())
-    made = unit(whole, whole.instances[0], environment(whole))
+    whole = vllm_rig(vllm_instance())
+    made = build_unit(whole, whole.instances[0], vllm_environment(whole))
     given = dict(line.split("=", 1) for line in made.environment.splitlines() if line)
     for line in re.findall(r"^Exec\w+=-?[+]/usr/bin/nsenter --mount=\S+ (.*)$", made.text, re.MULTILINE):
         # what comes before the program, and one that says by what it would have been found
@@ -72,19 +72,25 @@ OBEYED = ("LD_PRELOAD", "LD_AUDIT", "GLIBC_TUNABLES", "GCONV_PATH", "BASH_ENV", 
 
 def test_a_variable_of_any_name_is_the_processs_alone() -> None:
     """An inventory may allow it; root's commands of the unit would load what it names."""
-    one = vllm(environment=dict.fromkeys(OBEYED, "/var/cache/x y.so") | {"VLLM_LOGGING_LEVEL": "DEBUG"})
-    whole = rig(one)
-    made = unit(whole, one, environment(whole))
+    one = vllm_instance(environment=dict.fromkeys(OBEYED, "/var/cache/x y.so") | {"VLLM_LOGGING_LEVEL": "DEBUG"})
+    whole = vllm_rig(one)
+    made = build_unit(whole, one, vllm_environment(whole))
     assert "VLLM_LOGGING_LEVEL=DEBUG\n" in made.environment
     assert not [name for name in OBEYED if re.search(rf"^{name}=", made.environment, re.MULTILINE)]
     (line,) = values(made.text, "ExecStart")
     words = shlex.split(line)
     begin = words[: len(OBEYED) + 1]
     assert begin == ["/usr/bin/env", *(f"{name}=/var/cache/x y.so" for name in sorted(OBEYED))]
-    assert words[len(begin) :] == shlex.split(command_line(service(one).command))
+    assert words[len(begin) :] == shlex.split(render_command_line(service(one).command))
     # what a check compares the process with
-    assert units.environment(one, service(one)).items() >= dict.fromkeys(OBEYED, "/var/cache/x y.so").items()
-    assert made.digest != unit(rig(vllm()), vllm(), environment(rig(vllm()))).digest
+    assert (
+        instance_units.instance_variables(one, service(one)).items()
+        >= dict.fromkeys(OBEYED, "/var/cache/x y.so").items()
+    )
+    assert (
+        made.digest
+        != build_unit(vllm_rig(vllm_instance()), vllm_instance(), vllm_environment(vllm_rig(vllm_instance()))).digest
+    )
 
 
 def values(of: str, directive: str) -> list[str]:
@@ -92,8 +98,8 @@ def values(of: str, directive: str) -> list[str]:
 
 
 def test_an_instance_is_started_with() -> None:
-    one = vllm()
-    folder = environment(rig(one)).folder
+    one = vllm_instance()
+    folder = vllm_environment(vllm_rig(one)).folder
     assert " ".join(service(one).command) == (
         f"/opt/rigwright/engines/{folder}/env/bin/python -I /etc/rigwright/current/programs/{PROGRAM}"
         f" ${{CREDENTIALS_DIRECTORY}}/api-key {MODEL} --served-model-name=big --uds={SOCKET}"
@@ -102,11 +108,11 @@ def test_an_instance_is_started_with() -> None:
 
 
 def test_every_key_becomes_an_option_of_its_name() -> None:
-    draft = Part("draft", tuple(rows()))
-    template = Part("chat-template", (artefact(name="talk", file="talk.jinja", version="1"),))
-    one = vllm(
+    draft = ModelPart("draft", tuple(checkpoint_rows()))
+    template = ModelPart("chat-template", (sample_artefact(name="talk", file="talk.jinja", version="1"),))
+    one = vllm_instance(
         cards=(0, 1, 2, 3),
-        parts=model(json.loads(rows()[0].text or ""), draft, template),
+        parts=checkpoint_parts(json.loads(checkpoint_rows()[0].text or ""), draft, template),
         pipeline_parallel_size=2,
         max_model_len="auto",
         max_num_seqs=8,
@@ -118,7 +124,7 @@ def test_every_key_becomes_an_option_of_its_name() -> None:
         compilation_config={"cudagraph_mode": "PIECEWISE"},
         flags={"enable-prefix-caching": True, "additional-config": {"a": [1]}, "allowed-origins": ["http://a"]},
     )
-    assert said(one) == {
+    assert command_options(one) == {
         "served-model-name": "big",
         "uds": SOCKET,
         "tensor-parallel-size": "2",
@@ -150,12 +156,12 @@ def test_every_key_becomes_an_option_of_its_name() -> None:
 )
 def test_sizes_that_do_not_make_up_the_cards_are_refused(cards: tuple[int, ...], sizes: dict[str, int]) -> None:
     with pytest.raises(ValidationError, match=f"that make {len(cards)} cards"):
-        vllm(cards=cards, **sizes)
+        vllm_instance(cards=cards, **sizes)
 
 
 def test_caches_are_another_folder_for_another_card_and_known_to_the_generation() -> None:
-    one = vllm()
-    found = {capability: service(one, rig(one, capability=capability)) for capability in ("7.5", "8.6")}
+    one = vllm_instance()
+    found = {capability: service(one, vllm_rig(one, capability=capability)) for capability in ("7.5", "8.6")}
     assert found["7.5"].cache != found["8.6"].cache
     for made in found.values():
         assert made.cache.startswith("/var/cache/rigwright/instances/chat/vllm-0.21.0-")
@@ -167,7 +173,7 @@ def test_caches_are_another_folder_for_another_card_and_known_to_the_generation(
 
 
 def test_the_cards_libraries_find_each_other_on_the_loopback_interface_alone() -> None:
-    made = text(vllm(cards=(0, 1), shm_size="8G"))
+    made = text(vllm_instance(cards=(0, 1), shm_size="8G"))
     assert values(made, "PrivateNetwork") == ["yes"]
     assert (values(made, "IPAddressDeny"), values(made, "IPAddressAllow")) == (["any"], ["localhost"])
     assert values(made, "RestrictAddressFamilies") == ["AF_INET AF_NETLINK AF_UNIX"]
@@ -187,23 +193,23 @@ def test_the_cards_libraries_find_each_other_on_the_loopback_interface_alone() -
 def test_boards_for_players_read_each_others_memory_over_bridges_alone(
     name: str, bridges: tuple[tuple[int, int], ...], wanted: str | None
 ) -> None:
-    one = vllm(cards=(0, 1))
-    whole = rig(one, driver=Driver(nvlinks=bridges))
+    one = vllm_instance(cards=(0, 1))
+    whole = vllm_rig(one, driver=DriverEntry(nvlinks=bridges))
     boards = tuple(card.model_copy(update={"name": name}) for card in whole.cards)
     whole = Rig(**{**vars(whole), "cards": boards})
     assert service(one, whole).environment.get("NCCL_P2P_DISABLE") == wanted
-    own = vllm(cards=(0, 1), environment={"NCCL_P2P_DISABLE": "0"})
+    own = vllm_instance(cards=(0, 1), environment={"NCCL_P2P_DISABLE": "0"})
     assert service(own, whole).environment["NCCL_P2P_DISABLE"] == "0"
 
 
 def test_a_unit_is_bound_to_the_node_of_its_cards() -> None:
-    assert values(text(vllm()), "NUMA.*") == []
-    bound = text(vllm(), node=1)
+    assert values(text(vllm_instance()), "NUMA.*") == []
+    bound = text(vllm_instance(), node=1)
     assert [values(bound, key) for key in ("NUMAPolicy", "NUMAMask", "CPUAffinity")] == [["bind"], ["1"], ["numa"]]
 
 
 def test_warming_up_is_as_many_requests_as_are_asked_for() -> None:
-    made = service(vllm(warmup={"requests": 3, "max_tokens": 7}))
+    made = service(vllm_instance(warmup={"requests": 3, "max_tokens": 7}))
     assert [one.body["max_tokens"] for one in made.warm_up if one.body] == [7, 7, 7]
 
 
@@ -306,28 +312,30 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("why", REFUSED)
 def test_what_vllm_would_not_start_with_is_refused(why: str) -> None:
     changes, text = REFUSED[why]
-    one = vllm(**changes)
+    one = vllm_instance(**changes)
     (line,) = kind_of(one).refusals(one, Roots(), Path("/home/ops"))
     assert line.startswith(text)
 
 
 def test_a_build_for_the_cpu_takes_no_cards() -> None:
-    built = (wheel("vllm", version="0.21.0+cpu"),)
-    one = vllm(artefacts=built)
+    built = (sample_wheel("vllm", version="0.21.0+cpu"),)
+    one = vllm_instance(artefacts=built)
     assert kind_of(one).refusals(one, Roots(), Path()) == ["vLLM 0.21.0+cpu is built for the CPU: it cannot use cards"]
-    one = vllm(cards=(), artefacts=built)
+    one = vllm_instance(cards=(), artefacts=built)
     assert kind_of(one).refusals(one, Roots(), Path()) == []
 
 
 def test_a_version_that_nobody_has_looked_at_is_refused_with_what_would_help() -> None:
-    one = vllm(known=None)
+    one = vllm_instance(known=None)
     (line,) = kind_of(one).refusals(one, Roots(), Path("/home/ops"))
     assert "/home/ops/catalog/flags/vllm-0.21.0.json" in line
 
 
 def test_code_of_a_models_and_files_are_the_inventorys_to_allow() -> None:
-    one = vllm(trust_remote_code=True, flags={"tool-parser-plugin": "/x.py"}, environment={"LD_PRELOAD": "/x.so"})
-    assert sorted(kind_of(one).reserved(one)) == [
+    one = vllm_instance(
+        trust_remote_code=True, flags={"tool-parser-plugin": "/x.py"}, environment={"LD_PRELOAD": "/x.so"}
+    )
+    assert sorted(kind_of(one).forbidden_keys(one)) == [
         "environment.LD_PRELOAD",
         "flags.tool-parser-plugin",
         "variant.trust_remote_code",
@@ -335,10 +343,12 @@ def test_code_of_a_models_and_files_are_the_inventorys_to_allow() -> None:
 
 
 def test_weights_that_are_more_than_the_hosts_memory_and_code_of_a_models_are_told_beforehand() -> None:
-    big = artefact(name="big", size=20 * 1024**3)
-    one = vllm(parts=(Part("model", (*rows(), big, row("own.py"))),), trust_remote_code=True)
-    slow, code, shared = warnings(rig(one), facts(memory_kib=9 * 1024**2))
+    big = sample_artefact(name="big", size=20 * 1024**3)
+    one = vllm_instance(
+        parts=(ModelPart("model", (*checkpoint_rows(), big, checkpoint_row("own.py"))),), trust_remote_code=True
+    )
+    slow, code, shared = find_warnings(vllm_rig(one), sample_facts(memory_kib=9 * 1024**2))
     assert slow.startswith("chat: 9.0 GiB of memory, and 20.0 GiB of weights")
     assert code == "chat: runs Python code from its model's folder: own.py"
     assert shared.startswith("chat: /dev/shm may take 16.0 GiB, and the host has 9.0 GiB")
-    assert warnings(rig(vllm()), facts()) == []
+    assert find_warnings(vllm_rig(vllm_instance()), sample_facts()) == []

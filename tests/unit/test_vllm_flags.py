@@ -8,25 +8,33 @@ from typing import Any
 
 import pytest
 
-from rigwright.engines.vllm import reserved
-from rigwright.engines.vllm.judge import count, judge, variables
-from rigwright.engines.vllm.own import OWN_FLAGS, OWN_VARIABLES, REMOVED, REMOVED_VARIABLES
-from rigwright.engines.vllm.snapshot import Snapshot, Value, file_name, parse, read
+from rigwright.engines.vllm import forbidden_keys
+from rigwright.engines.vllm.managed_options import MANAGED_FLAGS, MANAGED_VARIABLES, REMOVED, REMOVED_VARIABLES
+from rigwright.engines.vllm.option_snapshot import (
+    OptionSetting,
+    VllmSnapshot,
+    load_snapshot,
+    parse_snapshot,
+    snapshot_file_name,
+)
+from rigwright.engines.vllm.option_validation import find_option_problems, find_variable_problems, parse_count
 from rigwright.paths import ROOT
 from rigwright.problems import Invalid
 
 SHIPPED = sorted((ROOT / "catalog" / "flags").glob("vllm-*.json"))
-NEW, OLD = (read(ROOT / "catalog" / "flags" / file_name(version)) for version in ("0.21.0+cpu", "0.20.2"))
+NEW, OLD = (
+    load_snapshot(ROOT / "catalog" / "flags" / snapshot_file_name(version)) for version in ("0.21.0+cpu", "0.20.2")
+)
 
 
-def said(name: str, value: Value, snapshot: Snapshot = NEW) -> str:
-    return judge(snapshot, {name: value}).get(name, "")
+def validation_message(name: str, value: OptionSetting, snapshot: VllmSnapshot = NEW) -> str:
+    return find_option_problems(snapshot, {name: value}).get(name, "")
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_a_snapshot_is_of_the_version_that_its_name_has(path: Path) -> None:
-    made = read(path)
-    assert path.name == file_name(made.version)
+    made = load_snapshot(path)
+    assert path.name == snapshot_file_name(made.version)
     assert len(made.options) > 230
     assert len(made.variables) > 240
     assert {"qwen3", "deepseek_r1"} <= {*made.registered["reasoning-parser"]}
@@ -37,7 +45,7 @@ def test_a_snapshot_is_of_the_version_that_its_name_has(path: Path) -> None:
 def test_what_is_no_snapshot_is_one_problem(text: str, tmp_path: Path) -> None:
     (tmp_path / "vllm-0.21.0.json").write_text(text)
     with pytest.raises(Invalid, match=r"is not what `python -m lab\.vllm_snapshot` prints"):
-        read(tmp_path / "vllm-0.21.0.json")
+        load_snapshot(tmp_path / "vllm-0.21.0.json")
 
 
 @pytest.mark.parametrize(
@@ -48,7 +56,7 @@ def test_a_row_with_something_else_is_refused(change: str, value: object) -> Non
     made: dict[str, Any] = json.loads(SHIPPED[-1].read_text())
     made["options"][3] = {**made["options"][3], change: value}
     with pytest.raises((ValueError, TypeError, KeyError)):
-        parse(json.dumps(made))
+        parse_snapshot(json.dumps(made))
 
 
 @pytest.mark.parametrize(
@@ -70,8 +78,8 @@ def test_a_row_with_something_else_is_refused(change: str, value: object) -> Non
         ("reasoning-parser", "qwen3"),
     ],
 )
-def test_what_the_parser_takes_is_let_through(name: str, value: Value) -> None:
-    assert said(name, value) == ""
+def test_what_the_parser_takes_is_let_through(name: str, value: OptionSetting) -> None:
+    assert validation_message(name, value) == ""
 
 
 @pytest.mark.parametrize(
@@ -113,34 +121,36 @@ def test_what_the_parser_takes_is_let_through(name: str, value: Value) -> None:
         ("log-level", "debug", "instead: the variable VLLM_LOGGING_LEVEL"),
     ],
 )
-def test_what_the_parser_refuses_or_would_mistake_is_refused(name: str, value: Value, text: str) -> None:
-    assert text in said(name, value)
+def test_what_the_parser_refuses_or_would_mistake_is_refused(name: str, value: OptionSetting, text: str) -> None:
+    assert text in validation_message(name, value)
 
 
 def test_each_version_has_its_own_options() -> None:
-    flags: dict[str, Value] = {"fingerprint-mode": "none"}
-    assert judge(NEW, flags) == {}
-    assert "is not an option of vLLM 0.20.2" in judge(OLD, flags)["fingerprint-mode"]
+    flags: dict[str, OptionSetting] = {"fingerprint-mode": "none"}
+    assert find_option_problems(NEW, flags) == {}
+    assert "is not an option of vLLM 0.20.2" in find_option_problems(OLD, flags)["fingerprint-mode"]
 
 
 def test_an_option_is_said_once_and_not_by_flags_where_a_key_says_it() -> None:
-    found = judge(NEW, {"enforce-eager": True, "no-enforce-eager": True, "tensor-parallel-size": 2, "port": 80}, OWN)
+    found = find_option_problems(
+        NEW, {"enforce-eager": True, "no-enforce-eager": True, "tensor-parallel-size": 2, "port": 80}, OWN
+    )
     assert found["no-enforce-eager"] == "duplicates --enforce-eager"
     assert found["tensor-parallel-size"] == "is not allowed in flags: other keys set it"
     assert found["port"] == "is not allowed in flags: an instance listens where its unit says"
 
 
-OWN = OWN_FLAGS.keys() | {"tensor-parallel-size"}
+OWN = MANAGED_FLAGS.keys() | {"tensor-parallel-size"}
 
 
 @pytest.mark.parametrize("snapshot", [NEW, OLD], ids=lambda one: one.version)
-def test_what_is_said_of_options_is_of_options_that_there_are(snapshot: Snapshot) -> None:
-    listed = {*OWN_FLAGS, *reserved.RESERVED, *reserved.TEXTS, *reserved.WORDS}
+def test_what_is_said_of_options_is_of_options_that_there_are(snapshot: VllmSnapshot) -> None:
+    listed = {*MANAGED_FLAGS, *forbidden_keys.RESERVED, *forbidden_keys.TEXTS, *forbidden_keys.WORDS}
     new = {"fingerprint-value", *(name for name in listed if name.startswith("mm-encoder-fp8"))}
     assert {name for name in listed if not snapshot.find(name)} - new == set()
     assert not [name for name in REMOVED if snapshot.find(name)]
     assert not [name for name in REMOVED_VARIABLES if name in snapshot.variables]
-    assert not [name for name in OWN_VARIABLES if name.startswith("VLLM_") and name not in snapshot.variables]
+    assert not [name for name in MANAGED_VARIABLES if name.startswith("VLLM_") and name not in snapshot.variables]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +169,7 @@ def test_what_is_said_of_options_is_of_options_that_there_are(snapshot: Snapshot
     ],
 )
 def test_a_variable_that_would_do_nothing_or_is_not_for_catalogues_is_refused(name: str, value: str, text: str) -> None:
-    assert text in variables(NEW, {name: value}).get(name, "")
+    assert text in find_variable_problems(NEW, {name: value}).get(name, "")
 
 
 def test_variables_of_vllm_and_of_what_it_runs_are_let_through() -> None:
@@ -168,8 +178,8 @@ def test_variables_of_vllm_and_of_what_it_runs_are_let_through() -> None:
         **{"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "OMP_NUM_THREADS": "8", "NCCL_DEBUG": "INFO"},
         **{"TOKENIZERS_PARALLELISM": "false", "TORCHINDUCTOR_COMPILE_THREADS": "4", "VLLM_KV_CACHE_LAYOUT": "NHD"},
     }
-    assert variables(NEW, environment) == {}
-    assert reserved.variables(NEW, environment) == {}
+    assert find_variable_problems(NEW, environment) == {}
+    assert forbidden_keys.forbidden_variables(NEW, environment) == {}
 
 
 @pytest.mark.parametrize(
@@ -186,7 +196,7 @@ def test_variables_of_vllm_and_of_what_it_runs_are_let_through() -> None:
     ],
 )
 def test_variables_that_name_programs_files_or_servers_are_the_inventorys(name: str, value: str) -> None:
-    assert list(reserved.variables(NEW, {name: value, "OMP_NUM_THREADS": "1"})) == [name]
+    assert list(forbidden_keys.forbidden_variables(NEW, {name: value, "OMP_NUM_THREADS": "1"})) == [name]
 
 
 @pytest.mark.parametrize(
@@ -211,12 +221,12 @@ def test_variables_that_name_programs_files_or_servers_are_the_inventorys(name: 
         ("mm-processor-kwargs", {"image_processor_class": "x"}),
     ],
 )
-def test_options_that_name_code_files_or_servers_are_the_inventorys(name: str, value: Value) -> None:
-    assert list(reserved.flags(NEW, {name: value, "seed": 1})) == [name]
+def test_options_that_name_code_files_or_servers_are_the_inventorys(name: str, value: OptionSetting) -> None:
+    assert list(forbidden_keys.forbidden_flags(NEW, {name: value, "seed": 1})) == [name]
 
 
 def test_a_catalogues_own_snapshot_opens_nothing() -> None:
-    said_ = json.loads((ROOT / "catalog" / "flags" / file_name("0.21.0")).read_text())
+    said_ = json.loads((ROOT / "catalog" / "flags" / snapshot_file_name("0.21.0")).read_text())
     libraries = {
         name: {"kind": "choice", "choices": ["/models/x.so"]} for name in ("CUDA_INJECTION64_PATH", "NCCL_NET")
     }
@@ -227,15 +237,15 @@ def test_a_catalogues_own_snapshot_opens_nothing() -> None:
         {"names": ["--kv-transfer-confi"], "dest": "b", "kind": "json"},
     ]
     said_["models"]["SpeculativeConfig"]["model"]["values"] = ["/models/x"]
-    own = parse(json.dumps(said_))
-    declared: dict[str, Value] = {
+    own = parse_snapshot(json.dumps(said_))
+    declared: dict[str, OptionSetting] = {
         "trust-remote-cod": True,
         "kv-transfer-confi": {"kv_connector": "x"},
         "speculative-config": {"model": "/models/x"},
     }
-    assert reserved.flags(own, declared).keys() == declared.keys()
+    assert forbidden_keys.forbidden_flags(own, declared).keys() == declared.keys()
     environment = {**dict.fromkeys(libraries, "/models/x.so"), "NCCL_CONF_FILE": "own"}
-    assert reserved.variables(own, environment).keys() == environment.keys()
+    assert forbidden_keys.forbidden_variables(own, environment).keys() == environment.keys()
 
 
 @pytest.mark.parametrize(
@@ -251,15 +261,15 @@ def test_a_catalogues_own_snapshot_opens_nothing() -> None:
         ("additional-config", {"caovan": True}),
     ],
 )
-def test_switches_numbers_and_registered_names_are_let_through(name: str, value: Value) -> None:
-    assert reserved.flags(NEW, {name: value}) == {}
+def test_switches_numbers_and_registered_names_are_let_through(name: str, value: OptionSetting) -> None:
+    assert forbidden_keys.forbidden_flags(NEW, {name: value}) == {}
 
 
 def test_a_value_is_joined_to_its_option() -> None:
-    def words(name: str, value: Value) -> list[str]:
+    def words(name: str, value: OptionSetting) -> list[str]:
         option = NEW.find(name)
         assert option
-        return option.words(name, value)
+        return option.render_words(name, value)
 
     assert words("no-enable-prefix-caching", True) == ["--no-enable-prefix-caching"]
     assert words("gpu-memory-utilization", 0.9) == ["--gpu-memory-utilization=0.9"]
@@ -273,4 +283,4 @@ def test_a_value_is_joined_to_its_option() -> None:
     ("text", "number"), [("16k", 16_000), ("16K", 16_384), ("25.6k", 25_600), ("2G", 2 << 30), ("-1", -1)]
 )
 def test_numbers_are_read_as_vllm_reads_them(text: str, number: int) -> None:
-    assert count(text) == number
+    assert parse_count(text) == number

@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 
 from checks import test_weights
+from checks.survey.answers import SurveyAnswers
 from checks.survey.host import weights as looking
-from checks.survey.section import Scene
-from checks.survey.taken import Survey
+from checks.survey.section import SurveyScope
 from checks.survey.weights import FEW, SERVICE, TIMER, WEIGHTS
 from roles.weights.host import records
-from roles.weights.host.records import File
-from tests.unit.checking import red_of
-from tests.unit.samples import COMMIT, instance, parts
-from tests.unit.shelf import DAY, NOW
+from roles.weights.host.records import LockedFile
+from tests.unit.check_runner import red_checks
+from tests.unit.samples import COMMIT, sample_instance, sample_parts
 from tests.unit.weight_host import WeightHost
+from tests.unit.weight_shelf import DAY, NOW
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="weights are root's")
 
@@ -39,7 +39,7 @@ GROUND: dict[str, Any] = {
 }
 
 
-class Place(WeightHost):
+class WeightCheckHost(WeightHost):
     """A host with one file of weights that is looked at, and one beside it."""
 
     def __init__(self, folder: Path) -> None:
@@ -47,10 +47,10 @@ class Place(WeightHost):
         folder.chmod(0o755)
         self.few = 0
         self.mounts: list[dict[str, object]] = []
-        self.small = self.fetched(f"small/{COMMIT}/a.gguf", b"a" * 5000)
+        self.small = self.add_fetched_file(f"small/{COMMIT}/a.gguf", b"a" * 5000)
         self.path = self.root / self.small.path
         self.path.chmod(0o444)
-        records.write(self.records, self.root, self.small)
+        records.write_record(self.records, self.root, self.small)
         self.units = {
             TIMER: {"LoadState": "loaded", "ActiveState": "active", "UnitFileState": "enabled", "Result": "success"},
             SERVICE: {"LoadState": "loaded", "ActiveState": "inactive", "UnitFileState": "static", "Result": "success"},
@@ -59,18 +59,20 @@ class Place(WeightHost):
         self.units[SERVICE] |= {"ConditionTimestamp": "", "ConditionResult": "no"}
         self.deep_look = False
 
-    def took(self) -> Survey:
+    def survey_weights(self) -> SurveyAnswers:
         """The survey of it."""
-        rig = self.rig_with(instance("i", parts=parts(self.locked(self.small))))
-        asked: Any = WEIGHTS.asks(Scene(rig, None, self.deep_look))  # type: ignore[arg-type]
+        rig = self.rig_with(sample_instance("i", parts=sample_parts(self.locked_row(self.small))))
+        asked: Any = WEIGHTS.asks(SurveyScope(rig, None, self.deep_look))  # type: ignore[arg-type]
         told = looking.look(asked | {"few": self.few})
-        return Survey({"weights": {"told": told}, "ground": {"told": GROUND | {"mounts": self.mounts}}})
+        return SurveyAnswers({"weights": {"told": told}, "ground": {"told": GROUND | {"mounts": self.mounts}}})
 
     def red(self) -> dict[str, str]:
         """Check -> what it says, of those that are red."""
-        row = self.locked(self.small)
-        rig = self.rig_with(instance("i", parts=parts(row)))
-        return red_of(test_weights, self.took(), rig=rig, weight=row, record_property=lambda name, value: None)
+        row = self.locked_row(self.small)
+        rig = self.rig_with(sample_instance("i", parts=sample_parts(row)))
+        return red_checks(
+            test_weights, self.survey_weights(), rig=rig, weight=row, record_property=lambda name, value: None
+        )
 
 
 def _day(ahead: float) -> str:
@@ -79,32 +81,32 @@ def _day(ahead: float) -> str:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    made = Place(tmp_path)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WeightCheckHost:
+    made = WeightCheckHost(tmp_path)
     monkeypatch.setattr(looking.manager, "read_properties", lambda *_: made.units)
     monkeypatch.setattr(looking, "STAMPS", made.folder)
     return made
 
 
-def test_weights_that_are_in_order_are(place: Place) -> None:
+def test_weights_that_are_in_order_are(place: WeightCheckHost) -> None:
     assert place.red() == {}
-    (file,) = place.took().read(WEIGHTS).files.values()
-    assert (file.untouched, file.read) == (True, "")
+    (file,) = place.survey_weights().read(WEIGHTS).files.values()
+    assert (file.is_untouched, file.read) == (True, "")
 
 
-def test_few_bytes_are_read_each_time_and_all_of_them_by_a_deep_look(place: Place) -> None:
+def test_few_bytes_are_read_each_time_and_all_of_them_by_a_deep_look(place: WeightCheckHost) -> None:
     place.few = FEW
-    assert [file.read for file in place.took().read(WEIGHTS).files.values()] == [place.small.sha256]
+    assert [file.read for file in place.survey_weights().read(WEIGHTS).files.values()] == [place.small.sha256]
     place.few, place.deep_look = 0, True
-    assert [file.read for file in place.took().read(WEIGHTS).files.values()] == [place.small.sha256]
+    assert [file.read for file in place.survey_weights().read(WEIGHTS).files.values()] == [place.small.sha256]
 
 
-def touched(place: Place) -> None:
+def touched(place: WeightCheckHost) -> None:
     place.path.chmod(0o644)
     place.path.chmod(0o444)
 
 
-def flipped(place: Place) -> None:
+def flipped(place: WeightCheckHost) -> None:
     """A byte, with the times that the file had."""
     before = place.path.stat()
     with place.path.open("r+b") as file:
@@ -112,23 +114,23 @@ def flipped(place: Place) -> None:
     os.utime(place.path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def copied(place: Place) -> None:
+def copied(place: WeightCheckHost) -> None:
     shutil.copy2(place.path, place.path.with_name("copy"))
     place.path.with_name("copy").rename(place.path)
 
 
-HARMLESS: dict[str, Callable[[Place], object]] = {
+HARMLESS: dict[str, Callable[[WeightCheckHost], object]] = {
     "a mode that is given again": touched,
     "a backup by hard links": lambda place: place.path.with_name("backup").hardlink_to(place.path),
     "a time that is given anew": lambda place: place.path.touch(),
     "the same bytes in another file": copied,
-    "a file that waits for its turn": lambda place: os.utime(place.deep(place.small), (NOW - 14.9 * DAY,) * 2),
+    "a file that waits for its turn": lambda place: os.utime(place.deep_record(place.small), (NOW - 14.9 * DAY,) * 2),
     "a box that was just switched on": lambda place: (
-        place.went_off(24 * 30),
+        place.set_last_run(24 * 30),
         place.units[TIMER].update(ActiveEnterTimestamp=f"@{NOW - 60:.0f}"),
     ),
     "a run that takes long": lambda place: (
-        place.went_off(24),
+        place.set_last_run(24),
         place.units[SERVICE].update(ActiveState="activating"),
         place.units[TIMER].update(NextElapseUSecRealtime=""),
     ),
@@ -140,41 +142,45 @@ HARMLESS: dict[str, Callable[[Place], object]] = {
 
 
 @pytest.mark.parametrize("what", HARMLESS)
-def test_what_is_harmless_is_no_reason_for_alarm(place: Place, what: str) -> None:
+def test_what_is_harmless_is_no_reason_for_alarm(place: WeightCheckHost, what: str) -> None:
     HARMLESS[what](place)
     assert place.red() == {}
 
 
-def linked(place: Place) -> None:
+def linked(place: WeightCheckHost) -> None:
     place.path.parent.rename(place.folder / "elsewhere")
     place.path.parent.symlink_to(place.folder / "elsewhere")
 
 
-def timer(**changes: str) -> Callable[[Place], object]:
+def timer(**changes: str) -> Callable[[WeightCheckHost], object]:
     return lambda place: place.units[TIMER].update(changes)
 
 
-def service(**changes: str) -> Callable[[Place], object]:
+def service(**changes: str) -> Callable[[WeightCheckHost], object]:
     return lambda place: place.units[SERVICE].update(changes)
 
 
-def mounted(kind: str, shown: str, boot: bool) -> Callable[[Place], object]:
+def mounted(kind: str, shown: str, boot: bool) -> Callable[[WeightCheckHost], object]:
     return lambda place: place.mounts.append({"point": str(place.path), "kind": kind, "shown": shown, "boot": boot})
 
 
-DRIFTS: dict[str, tuple[Callable[[Place], object], set[str], str]] = {
+DRIFTS: dict[str, tuple[Callable[[WeightCheckHost], object], set[str], str]] = {
     "a byte": (flipped, {"W01"}, "re-run deploy"),
     "no record": (
-        lambda place: (place.records / records.name(place.small)).unlink(),
+        lambda place: (place.records / records.record_name(place.small)).unlink(),
         {"W06"},
         "expected a record of",
     ),
     "a record of something else": (
-        lambda place: (place.records / records.name(place.small)).write_text("1 2 3 4 /etc/passwd\n"),
+        lambda place: (place.records / records.record_name(place.small)).write_text("1 2 3 4 /etc/passwd\n"),
         {"W06"},
         "found a record of /etc/passwd",
     ),
-    "an empty record": (lambda place: (place.records / records.name(place.small)).write_text(""), {"W06"}, "no record"),
+    "an empty record": (
+        lambda place: (place.records / records.record_name(place.small)).write_text(""),
+        {"W06"},
+        "no record",
+    ),
     "gone": (lambda place: place.path.unlink(), {"W01", "W02"}, "found no file"),
     "cut": (lambda place: os.truncate(place.path, 4000), {"W01"}, "expected 5000 bytes, found 4000 bytes"),
     "writable": (lambda place: place.path.chmod(0o664), {"W02"}, "found -rw-rw-r-- of user 0"),
@@ -191,18 +197,20 @@ DRIFTS: dict[str, tuple[Callable[[Place], object], set[str], str]] = {
         "found a device, pipe or socket",
     ),
     "wrong": (
-        lambda place: records.withdraw(place.records, records.name(place.small), "cd" * 32 + " 2026-11-22"),
+        lambda place: records.withdraw_record(
+            place.records, records.record_name(place.small), "cd" * 32 + " 2026-11-22"
+        ),
         {"W03", "W06"},
         f"found {'cd' * 32} 2026-11-22; re-run deploy",
     ),
     "late": (
-        lambda place: os.utime(place.deep(place.small), (NOW - 15.1 * DAY,) * 2),
+        lambda place: os.utime(place.deep_record(place.small), (NOW - 15.1 * DAY,) * 2),
         {"W03"},
         "less than 15 days ago",
     ),
-    "never hashed": (lambda place: place.deep(place.small).unlink(), {"W03"}, "found never"),
+    "never hashed": (lambda place: place.deep_record(place.small).unlink(), {"W03"}, "found never"),
     "hashed in a time to come": (
-        lambda place: os.utime(place.deep(place.small), (NOW + 30 * DAY,) * 2),
+        lambda place: os.utime(place.deep_record(place.small), (NOW + 30 * DAY,) * 2),
         {"W03"},
         "not in the future",
     ),
@@ -221,9 +229,13 @@ DRIFTS: dict[str, tuple[Callable[[Place], object], set[str], str]] = {
         {"W05"},
         "found not-found and inactive",
     ),
-    "a timer that does not go off": (lambda place: place.went_off(4), {"W05"}, "expected a run less than 3 hours ago"),
+    "a timer that does not go off": (
+        lambda place: place.set_last_run(4),
+        {"W05"},
+        "expected a run less than 3 hours ago",
+    ),
     "a timer that has gone off in a time to come": (
-        lambda place: place.went_off(-24),
+        lambda place: place.set_last_run(-24),
         {"W05"},
         "expected a past run",
     ),
@@ -247,7 +259,7 @@ DRIFTS: dict[str, tuple[Callable[[Place], object], set[str], str]] = {
 
 
 @pytest.mark.parametrize("drift", DRIFTS)
-def test_what_drifts_is_seen(place: Place, drift: str) -> None:
+def test_what_drifts_is_seen(place: WeightCheckHost, drift: str) -> None:
     change, expected, text = DRIFTS[drift]
     change(place)
     found = place.red()
@@ -255,11 +267,11 @@ def test_what_drifts_is_seen(place: Place, drift: str) -> None:
     assert text in " ".join(found.values())
 
 
-def test_bytes_that_only_the_disk_has_changed_are_seen_where_they_are_few(place: Place) -> None:
+def test_bytes_that_only_the_disk_has_changed_are_seen_where_they_are_few(place: WeightCheckHost) -> None:
     place.path.chmod(0o644)
-    place.rot(place.small, b"A" * 5000)
+    place.corrupt_file(place.small, b"A" * 5000)
     place.path.chmod(0o444)
-    (place.records / records.name(place.small)).write_text(f"{records.state(place.path)} {place.path}\n")
+    (place.records / records.record_name(place.small)).write_text(f"{records.file_state(place.path)} {place.path}\n")
     assert place.red() == {}
     place.few = FEW
     (said,) = place.red().values()
@@ -267,35 +279,35 @@ def test_bytes_that_only_the_disk_has_changed_are_seen_where_they_are_few(place:
     assert f"expected {place.small.sha256}, found {wrong}; `touch {place.path}`, then re-run deploy" in said
 
 
-def test_beside_a_model_that_is_read_whole_nothing_lies_that_an_engine_would_take(place: Place) -> None:
-    place.small = File(f"small/{COMMIT}/a.safetensors", place.small.sha256, 5000)
+def test_beside_a_model_that_is_read_whole_nothing_lies_that_an_engine_would_take(place: WeightCheckHost) -> None:
+    place.small = LockedFile(f"small/{COMMIT}/a.safetensors", place.small.sha256, 5000)
     place.path.rename(place.root / place.small.path)
-    records.write(place.records, place.root, place.small)
+    records.write_record(place.records, place.root, place.small)
     place.path.with_name("README").write_text("x")
     assert place.red() == {}
     place.path.with_name("tokenizer_config.json").write_text("{}")
     assert set(place.red()) == {"W07"}
 
 
-def test_many_bytes_are_read_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_bytes_are_read_at_once(place: WeightCheckHost, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(looking, "MANY", 1)
     place.deep_look = True
     assert place.red() == {}
 
 
-def test_a_disk_that_does_not_answer_is_said(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_does_not_answer_is_said(place: WeightCheckHost, monkeypatch: pytest.MonkeyPatch) -> None:
     def hang(path: Path) -> None:
 
         signal.raise_signal(signal.SIGALRM)
 
     monkeypatch.setattr(looking, "_mtime", hang)
     with pytest.raises(TimeoutError, match="a disk gives nothing for 30 s"):
-        place.took()
+        place.survey_weights()
 
 
-def test_moments_of_units_are_of_no_zone(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_moments_of_units_are_of_no_zone(place: WeightCheckHost, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "America/New_York")
     monkeypatch.setattr(
         looking.manager, "read_properties", lambda *words: {"TZ": {"said": os.environ["TZ"], "how": words[2]}}
     )
-    assert place.took().read(WEIGHTS).units == {"TZ": {"said": "UTC", "how": "--timestamp=unix"}}
+    assert place.survey_weights().read(WEIGHTS).units == {"TZ": {"said": "UTC", "how": "--timestamp=unix"}}

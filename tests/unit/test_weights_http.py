@@ -11,35 +11,43 @@ from pathlib import Path
 import pytest
 
 from roles.weights.host import http
-from roles.weights.host.spec import Pace, Refused
-from tests.hosts.servers import Mirror, certificate
-from tests.unit.file_server import Handler, cut, redirect, slow, status, whole, without_ranges
-from tests.unit.weights_world import CONTENT, HALF, LYING, WRONG, World, file, world
+from roles.weights.host.spec import FetchRefused, TransferLimits
+from tests.hosts.download_servers import StandInMirror, make_certificate
+from tests.unit.file_server import (
+    FileServerHandler,
+    complete_file,
+    error_status,
+    rangeless_file,
+    redirect_to,
+    slow_file,
+    truncated_file,
+)
+from tests.unit.weights_world import CONTENT, HALF, LYING, WRONG, WeightsFixture, make_weights_fixture, wanted_file
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Iterator[World]:
-    with world(tmp_path) as made:
+def host(tmp_path: Path) -> Iterator[WeightsFixture]:
+    with make_weights_fixture(tmp_path) as made:
         yield made
 
 
-def ranges(host: World, path: str | None = None) -> list[str | None]:
+def ranges(host: WeightsFixture, path: str | None = None) -> list[str | None]:
     return [one.range for one in host.server.asked if path in (None, one.path)]
 
 
-def test_a_good_file_is_named_read_only_and_recorded(host: World) -> None:
-    done = host.run(host.server.serve("m", whole(CONTENT)))
+def test_a_good_file_is_named_read_only_and_recorded(host: WeightsFixture) -> None:
+    done = host.fetch_file(host.server.serve("m", complete_file(CONTENT)))
     assert done.returncode == 0, done.stdout
-    assert host.there(file())
-    assert host.left_over() == []
+    assert host.is_fetched(wanted_file())
+    assert host.leftover_paths() == []
 
 
-def test_a_redirect_is_followed(host: World) -> None:
-    host.server.serve("real", whole(CONTENT))
-    assert host.run(host.server.serve("m", redirect("real"))).returncode == 0
-    assert host.there(file())
+def test_a_redirect_is_followed(host: WeightsFixture) -> None:
+    host.server.serve("real", complete_file(CONTENT))
+    assert host.fetch_file(host.server.serve("m", redirect_to("real"))).returncode == 0
+    assert host.is_fetched(wanted_file())
 
 
 @pytest.mark.parametrize(
@@ -56,19 +64,19 @@ def test_a_redirect_is_followed(host: World) -> None:
     ],
     ids=["first", "middle", "last", "truncated", "extended", "half", "zero length", "one byte"],
 )
-def test_any_other_bytes_are_not_named(host: World, content: bytes) -> None:
-    done = host.run(host.server.serve("m", whole(content)))
+def test_any_other_bytes_are_not_named(host: WeightsFixture, content: bytes) -> None:
+    done = host.fetch_file(host.server.serve("m", complete_file(content)))
     assert done.returncode == 1
     assert "127.0.0.1" in done.stdout.splitlines()[-1]
     assert "not the locked file" in done.stdout.splitlines()[-1]
-    assert file().sha256 in done.stdout
-    assert not host.there(file())
-    assert not host.part().exists()
+    assert wanted_file().sha256 in done.stdout
+    assert not host.is_fetched(wanted_file())
+    assert not host.part_path().exists()
 
 
-def test_a_server_that_sends_without_end_does_not_fill_the_disk(host: World) -> None:
-    def endless(handler: Handler, start: int) -> None:
-        handler.begin(200, 1 << 40)
+def test_a_server_that_sends_without_end_does_not_fill_the_disk(host: WeightsFixture) -> None:
+    def endless(handler: FileServerHandler, start: int) -> None:
+        handler.send_head(200, 1 << 40)
         sent = 0
         try:
             while sent < 64 << 20:
@@ -77,221 +85,242 @@ def test_a_server_that_sends_without_end_does_not_fill_the_disk(host: World) -> 
             return
         raise AssertionError("nobody stopped it")
 
-    done = host.run(host.server.serve("m", endless))
+    done = host.fetch_file(host.server.serve("m", endless))
     assert done.returncode == 1
     assert f"not the locked file: {len(CONTENT) + 1} bytes" in done.stdout
     assert len(host.server.asked) == 1
 
 
-def test_a_size_that_is_not_the_locked_one_is_refused_although_the_hash_is_right(host: World) -> None:
-    shorter = type(file())(file().path, file().sha256, len(CONTENT) + 1)
-    assert host.bring({shorter: host.url(host.server.serve("m", whole(CONTENT)))}).returncode == 1
-    assert not host.there(shorter)
+def test_a_size_that_is_not_the_locked_one_is_refused_although_the_hash_is_right(host: WeightsFixture) -> None:
+    shorter = type(wanted_file())(wanted_file().path, wanted_file().sha256, len(CONTENT) + 1)
+    assert host.run_fetch({shorter: host.url_sources(host.server.serve("m", complete_file(CONTENT)))}).returncode == 1
+    assert not host.is_fetched(shorter)
 
 
-def test_a_download_that_was_cut_goes_on_where_it_ended(host: World) -> None:
-    done = host.run(host.server.serve("m", cut(CONTENT, HALF), whole(CONTENT)))
+def test_a_download_that_was_cut_goes_on_where_it_ended(host: WeightsFixture) -> None:
+    done = host.fetch_file(host.server.serve("m", truncated_file(CONTENT, HALF), complete_file(CONTENT)))
     assert done.returncode == 0, done.stdout
-    assert host.there(file())
+    assert host.is_fetched(wanted_file())
     assert ranges(host) == [None, f"bytes={HALF}-"]
 
 
-def test_a_part_of_an_earlier_run_is_gone_on_with(host: World) -> None:
-    host.place(host.part(), CONTENT[:1000])
-    assert host.run(host.server.serve("m", whole(CONTENT))).returncode == 0
-    assert host.there(file())
+def test_a_part_of_an_earlier_run_is_gone_on_with(host: WeightsFixture) -> None:
+    host.place_file(host.part_path(), CONTENT[:1000])
+    assert host.fetch_file(host.server.serve("m", complete_file(CONTENT))).returncode == 0
+    assert host.is_fetched(wanted_file())
     assert ranges(host) == ["bytes=1000-"]
 
 
-def test_a_part_that_is_whole_already_is_not_fetched_again(host: World) -> None:
-    host.place(host.part(), CONTENT)
-    assert host.run(host.server.serve("m", whole(CONTENT))).returncode == 0
+def test_a_part_that_is_whole_already_is_not_fetched_again(host: WeightsFixture) -> None:
+    host.place_file(host.part_path(), CONTENT)
+    assert host.fetch_file(host.server.serve("m", complete_file(CONTENT))).returncode == 0
     assert host.server.asked == []
-    assert host.there(file())
+    assert host.is_fetched(wanted_file())
 
 
-def test_a_server_without_ranges_is_asked_for_everything_again(host: World) -> None:
-    done = host.run(host.server.serve("m", cut(CONTENT, HALF), without_ranges(CONTENT)))
+def test_a_server_without_ranges_is_asked_for_everything_again(host: WeightsFixture) -> None:
+    done = host.fetch_file(host.server.serve("m", truncated_file(CONTENT, HALF), rangeless_file(CONTENT)))
     assert done.returncode == 0, done.stdout
-    assert host.there(file())
+    assert host.is_fetched(wanted_file())
     assert ranges(host) == [None, f"bytes={HALF}-", None]
 
 
-def test_a_server_that_breaks_off_and_cannot_go_on_is_given_up(host: World) -> None:
-    def half(handler: Handler, start: int) -> None:
-        cut(CONTENT, HALF)(handler, 0)
+def test_a_server_that_breaks_off_and_cannot_go_on_is_given_up(host: WeightsFixture) -> None:
+    def half(handler: FileServerHandler, start: int) -> None:
+        truncated_file(CONTENT, HALF)(handler, 0)
 
-    done = host.run(host.server.serve("bad", *[half] * 30, whole(CONTENT)), host.server.serve("m", whole(CONTENT)))
+    done = host.fetch_file(
+        host.server.serve("bad", *[half] * 30, complete_file(CONTENT)), host.server.serve("m", complete_file(CONTENT))
+    )
     assert done.returncode == 0, done.stdout
-    assert host.there(file())
+    assert host.is_fetched(wanted_file())
     assert "m" in [one.path for one in host.server.asked]
 
 
-def test_a_download_that_is_cut_again_and_again_still_ends(host: World) -> None:
-    steps = [cut(CONTENT, len(CONTENT) * n // 8) for n in range(1, 8)]
-    assert host.run(host.server.serve("m", *steps, whole(CONTENT))).returncode == 0
-    assert host.there(file())
+def test_a_download_that_is_cut_again_and_again_still_ends(host: WeightsFixture) -> None:
+    steps = [truncated_file(CONTENT, len(CONTENT) * n // 8) for n in range(1, 8)]
+    assert host.fetch_file(host.server.serve("m", *steps, complete_file(CONTENT))).returncode == 0
+    assert host.is_fetched(wanted_file())
     assert len(host.server.asked) == 8
 
 
-def test_a_server_that_sends_nothing_more_is_given_up_and_what_came_is_kept(host: World) -> None:
-    done = host.run(host.server.serve("m", cut(CONTENT, HALF)))
+def test_a_server_that_sends_nothing_more_is_given_up_and_what_came_is_kept(host: WeightsFixture) -> None:
+    done = host.fetch_file(host.server.serve("m", truncated_file(CONTENT, HALF)))
     assert done.returncode == 1
     assert "given up after 5 tries" in done.stdout
     assert len(host.server.asked) == 6
-    assert host.part().read_bytes() == CONTENT[:HALF]
-    assert not host.there(file())
+    assert host.part_path().read_bytes() == CONTENT[:HALF]
+    assert not host.is_fetched(wanted_file())
 
 
-def test_a_file_that_changes_between_two_requests_is_fetched_whole_once_more(host: World) -> None:
-    done = host.run(host.server.serve("m", cut(LYING, HALF), whole(CONTENT)))
+def test_a_file_that_changes_between_two_requests_is_fetched_whole_once_more(host: WeightsFixture) -> None:
+    done = host.fetch_file(host.server.serve("m", truncated_file(LYING, HALF), complete_file(CONTENT)))
     assert done.returncode == 0, done.stdout
-    assert host.there(file())
+    assert host.is_fetched(wanted_file())
     assert ranges(host) == [None, f"bytes={HALF}-", None]
 
 
 @pytest.mark.parametrize("by", [1000, -1000])
-def test_a_length_that_is_a_lie_ends_well_once_the_truth_is_told(host: World, by: int) -> None:
-    def lie(handler: Handler, start: int) -> None:
-        handler.begin(200, len(CONTENT) + by)
+def test_a_length_that_is_a_lie_ends_well_once_the_truth_is_told(host: WeightsFixture, by: int) -> None:
+    def lie(handler: FileServerHandler, start: int) -> None:
+        handler.send_head(200, len(CONTENT) + by)
         handler.wfile.write(CONTENT)
         handler.close_connection = True
 
-    done = host.run(host.server.serve("a", lie), host.server.serve("b", whole(CONTENT)))
+    done = host.fetch_file(host.server.serve("a", lie), host.server.serve("b", complete_file(CONTENT)))
     assert done.returncode == 0, done.stdout
-    assert host.there(file())
+    assert host.is_fetched(wanted_file())
 
 
 @pytest.mark.parametrize("code", [401, 403, 404, 410])
-def test_a_mirror_without_the_file_gives_way_to_the_next(host: World, code: int) -> None:
-    gone, there = host.server.serve("gone", status(code)), host.server.serve("m", whole(CONTENT))
-    done = host.run(gone, there)
+def test_a_mirror_without_the_file_gives_way_to_the_next(host: WeightsFixture, code: int) -> None:
+    gone, there = host.server.serve("gone", error_status(code)), host.server.serve("m", complete_file(CONTENT))
+    done = host.fetch_file(gone, there)
     assert done.returncode == 0
     assert f"answer {code}" in done.stdout
     assert [one.path for one in host.server.asked] == ["gone", "m"]
-    assert host.there(file())
+    assert host.is_fetched(wanted_file())
 
 
 @pytest.mark.parametrize("code", [429, 500, 503])
-def test_an_answer_that_passes_is_tried_again(host: World, code: int) -> None:
-    assert host.run(host.server.serve("m", status(code), status(code), whole(CONTENT))).returncode == 0
+def test_an_answer_that_passes_is_tried_again(host: WeightsFixture, code: int) -> None:
+    assert (
+        host.fetch_file(
+            host.server.serve("m", error_status(code), error_status(code), complete_file(CONTENT))
+        ).returncode
+        == 0
+    )
     assert len(host.server.asked) == 3
-    assert host.there(file())
+    assert host.is_fetched(wanted_file())
 
 
-def test_a_mirror_with_other_bytes_gives_way_to_the_next(host: World) -> None:
-    wrong, right = host.server.serve("wrong", whole(WRONG)), host.server.serve("m", whole(CONTENT))
-    done = host.run(wrong, right)
+def test_a_mirror_with_other_bytes_gives_way_to_the_next(host: WeightsFixture) -> None:
+    wrong, right = host.server.serve("wrong", complete_file(WRONG)), host.server.serve("m", complete_file(CONTENT))
+    done = host.fetch_file(wrong, right)
     assert done.returncode == 0
     assert "not the locked file" in done.stdout
     assert ranges(host) == [None, None]
-    assert host.there(file())
+    assert host.is_fetched(wanted_file())
 
 
-def test_the_next_mirror_is_not_asked_once_the_file_is_there(host: World) -> None:
-    assert host.run(host.server.serve("a", whole(CONTENT)), host.server.serve("b", whole(CONTENT))).returncode == 0
+def test_the_next_mirror_is_not_asked_once_the_file_is_there(host: WeightsFixture) -> None:
+    assert (
+        host.fetch_file(
+            host.server.serve("a", complete_file(CONTENT)), host.server.serve("b", complete_file(CONTENT))
+        ).returncode
+        == 0
+    )
     assert [one.path for one in host.server.asked] == ["a"]
 
 
-def test_without_any_source_that_has_it_each_one_s_reason_is_said(host: World) -> None:
-    done = host.run(host.server.serve("a", status(404)), host.server.serve("b", whole(WRONG)))
+def test_without_any_source_that_has_it_each_one_s_reason_is_said(host: WeightsFixture) -> None:
+    done = host.fetch_file(host.server.serve("a", error_status(404)), host.server.serve("b", complete_file(WRONG)))
     assert done.returncode == 1
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith(f"{file().path}: 127") and ";" in line][-1:]
+    (line,) = [
+        line for line in done.stdout.splitlines() if line.startswith(f"{wanted_file().path}: 127") and ";" in line
+    ][-1:]
     assert "has it not, answer 404" in line
     assert "not the locked file" in line
 
 
-def test_a_part_from_a_mirror_that_lied_does_not_spoil_the_next_ones(host: World) -> None:
-    lying, good = host.server.serve("lying", cut(LYING, HALF)), host.server.serve("good", whole(CONTENT))
-    done = host.run(lying, good)
+def test_a_part_from_a_mirror_that_lied_does_not_spoil_the_next_ones(host: WeightsFixture) -> None:
+    lying, good = (
+        host.server.serve("lying", truncated_file(LYING, HALF)),
+        host.server.serve("good", complete_file(CONTENT)),
+    )
+    done = host.fetch_file(lying, good)
     assert done.returncode == 0, done.stdout
-    assert host.there(file())
+    assert host.is_fetched(wanted_file())
     assert ranges(host, "good") == [f"bytes={HALF}-", None]
 
 
 @pytest.mark.parametrize("part", [WRONG, WRONG + b"more", LYING[:HALF], CONTENT + b"more"], ids=len)
-def test_a_wrong_part_of_an_earlier_run_is_replaced_by_the_right_file(host: World, part: bytes) -> None:
-    host.place(host.part(), part)
-    done = host.run(host.server.serve("m", whole(CONTENT)))
+def test_a_wrong_part_of_an_earlier_run_is_replaced_by_the_right_file(host: WeightsFixture, part: bytes) -> None:
+    host.place_file(host.part_path(), part)
+    done = host.fetch_file(host.server.serve("m", complete_file(CONTENT)))
     assert done.returncode == 0, done.stdout
-    assert host.there(file())
+    assert host.is_fetched(wanted_file())
 
 
-def test_a_wrong_part_and_a_wrong_mirror_end(host: World) -> None:
-    host.place(host.part(), WRONG[:HALF])
-    assert host.run(host.server.serve("m", whole(WRONG))).returncode == 1
+def test_a_wrong_part_and_a_wrong_mirror_end(host: WeightsFixture) -> None:
+    host.place_file(host.part_path(), WRONG[:HALF])
+    assert host.fetch_file(host.server.serve("m", complete_file(WRONG))).returncode == 1
     assert ranges(host) == [f"bytes={HALF}-", None]
-    assert not host.there(file())
+    assert not host.is_fetched(wanted_file())
 
 
-def test_a_slow_source_is_given_up_and_the_next_goes_on_where_it_ended(host: World) -> None:
-    done = host.run(host.server.serve("slow", slow(CONTENT, 40_000)), host.server.serve("fast", whole(CONTENT)))
+def test_a_slow_source_is_given_up_and_the_next_goes_on_where_it_ended(host: WeightsFixture) -> None:
+    done = host.fetch_file(
+        host.server.serve("slow", slow_file(CONTENT, 40_000)), host.server.serve("fast", complete_file(CONTENT))
+    )
     assert done.returncode == 0, done.stdout
     assert "slower than 64 KiB/s" in done.stdout
-    assert host.there(file())
+    assert host.is_fetched(wanted_file())
     (began,) = ranges(host, "fast")
     assert began is not None
     assert 0 < int(began.removeprefix("bytes=").rstrip("-")) < len(CONTENT)
 
 
-def test_the_last_source_may_be_slow(host: World) -> None:
-    assert host.run(host.server.serve("slow", slow(CONTENT, 60_000))).returncode == 0
+def test_the_last_source_may_be_slow(host: WeightsFixture) -> None:
+    assert host.fetch_file(host.server.serve("slow", slow_file(CONTENT, 60_000))).returncode == 0
     assert ranges(host) == [None]
-    assert host.there(file())
+    assert host.is_fetched(wanted_file())
 
 
-def test_the_last_source_is_tried_again_when_it_all_but_stops(host: World) -> None:
-    done = host.run(host.server.serve("slow", slow(CONTENT, 600), whole(CONTENT)))
+def test_the_last_source_is_tried_again_when_it_all_but_stops(host: WeightsFixture) -> None:
+    done = host.fetch_file(host.server.serve("slow", slow_file(CONTENT, 600), complete_file(CONTENT)))
     assert done.returncode == 0, done.stdout
     assert len(host.server.asked) == 2
-    assert host.there(file())
+    assert host.is_fetched(wanted_file())
 
 
-def test_the_last_source_is_given_up_when_each_try_brings_some_bytes_too_few(host: World) -> None:
-    url, part = host.server.serve("slow", slow(CONTENT, 20)), host.folder / "part"
-    with pytest.raises(Refused, match="given up after 2 tries slower than 1 KiB/s"):
-        http.download(url, part, len(CONTENT), Pace(tries=2, longest=1, pause=0.0), last=True)
-    assert 0 < http.size_of(part) < 1024
+def test_the_last_source_is_given_up_when_each_try_brings_some_bytes_too_few(host: WeightsFixture) -> None:
+    url, part = host.server.serve("slow", slow_file(CONTENT, 20)), host.folder / "part"
+    with pytest.raises(FetchRefused, match="given up after 2 tries slower than 1 KiB/s"):
+        http.download_part(url, part, len(CONTENT), TransferLimits(tries=2, longest=1, pause=0.0), last=True)
+    assert 0 < http.file_size(part) < 1024
     assert len(host.server.asked) == 2
 
 
-def test_an_address_with_marks_and_a_password_is_asked_for_as_it_is_and_not_printed(host: World) -> None:
-    odd = file(CONTENT, "a/[1-3] {x} 'q' \"p\" ü.gguf")
-    url = host.server.serve("a%5B1-3%5D{x}", whole(CONTENT)).replace("http://", "http://user:secret@")
-    done = host.bring({odd: host.url(url)})
+def test_an_address_with_marks_and_a_password_is_asked_for_as_it_is_and_not_printed(host: WeightsFixture) -> None:
+    odd = wanted_file(CONTENT, "a/[1-3] {x} 'q' \"p\" ü.gguf")
+    url = host.server.serve("a%5B1-3%5D{x}", complete_file(CONTENT)).replace("http://", "http://user:secret@")
+    done = host.run_fetch({odd: host.url_sources(url)})
     assert done.returncode == 0, done.stdout
     assert "secret" not in done.stdout
-    assert host.there(odd)
+    assert host.is_fetched(odd)
 
 
-def test_one_file_that_fails_does_not_stop_the_others(host: World) -> None:
+def test_one_file_that_fails_does_not_stop_the_others(host: WeightsFixture) -> None:
     contents = {f"shard-{n}.gguf": hashlib.sha256(str(n).encode()).digest() * 1000 for n in range(6)}
     wanted = {
-        file(content, f"m/v1/{name}"): host.url(host.server.serve(name, whole(content)))
+        wanted_file(content, f"m/v1/{name}"): host.url_sources(host.server.serve(name, complete_file(content)))
         for name, content in contents.items()
     }
     bad = list(wanted)[2]
-    host.server.serve("shard-2.gguf", whole(contents["shard-3.gguf"]))
-    done = host.bring(wanted)
+    host.server.serve("shard-2.gguf", complete_file(contents["shard-3.gguf"]))
+    done = host.run_fetch(wanted)
     assert done.returncode == 1
     assert done.stdout.splitlines()[-1].startswith(f"{bad.path}: ")
-    assert [host.there(one) for one in wanted] == [True, True, False, True, True, True]
+    assert [host.is_fetched(one) for one in wanted] == [True, True, False, True, True, True]
     host.server.asked.clear()
-    host.server.serve("shard-2.gguf", whole(contents["shard-2.gguf"]))
-    assert host.bring(wanted).returncode == 0
+    host.server.serve("shard-2.gguf", complete_file(contents["shard-2.gguf"]))
+    assert host.run_fetch(wanted).returncode == 0
     assert [one.path for one in host.server.asked] == ["shard-2.gguf"]
 
 
-def test_a_file_without_bytes_is_brought_too(host: World) -> None:
-    empty = file(b"", "a/__init__.py")
-    assert host.bring({empty: host.url(host.server.serve("m", whole(b"")))}).returncode == 0
-    assert host.there(empty)
+def test_a_file_without_bytes_is_brought_too(host: WeightsFixture) -> None:
+    empty = wanted_file(b"", "a/__init__.py")
+    assert host.run_fetch({empty: host.url_sources(host.server.serve("m", complete_file(b"")))}).returncode == 0
+    assert host.is_fetched(empty)
 
 
-def test_a_certificate_that_nobody_vouches_for_is_said_at_once_with_what_to_do(host: World, tmp_path: Path) -> None:
-    _, server = certificate(tmp_path, "127.0.0.1")
-    private = Mirror("127.0.0.1", lambda _: CONTENT, certificate=server)
-    done = host.bring({file(): host.url(f"{private.url}/m")})
+def test_a_certificate_that_nobody_vouches_for_is_said_at_once_with_what_to_do(
+    host: WeightsFixture, tmp_path: Path
+) -> None:
+    _, server = make_certificate(tmp_path, "127.0.0.1")
+    private = StandInMirror("127.0.0.1", lambda _: CONTENT, certificate=server)
+    done = host.run_fetch({wanted_file(): host.url_sources(f"{private.url}/m")})
     assert done.returncode == 1
     assert re.search(r"certificate.*: if that is a network's own authority, name it as ca_file", done.stdout)
     assert "given up after" not in done.stdout

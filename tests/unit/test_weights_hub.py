@@ -12,28 +12,37 @@ import pytest
 from huggingface_hub import constants, hf_hub_url
 
 from lab.hub.faults import (
-    Changed,
-    Cut,
-    Damaged,
-    Expired,
+    BrokenXet,
+    ChangedContent,
+    ConnectionCut,
+    DamagedContent,
+    ErrorStatus,
+    ExpiredSignature,
     Fault,
-    IgnoreRange,
-    Length,
-    Stall,
-    Status,
-    Xet,
-    emptied,
-    extended,
-    flipped,
-    swapped,
-    too_many,
-    truncated,
+    IgnoredRange,
+    StalledAnswer,
+    WrongLength,
+    empty_content,
+    extended_content,
+    flipped_byte,
+    replaced_text,
+    too_many_requests,
+    truncated_content,
 )
-from roles.weights.host.client import GIB, Client, xet_settings
-from roles.weights.host.spec import Pace
-from roles.weights.host.spec import Source as Place
-from tests.unit.file_server import whole
-from tests.unit.weights_world import CONTENT, HALF, REPOSITORY, WRONG, World, client_python, file, world
+from roles.weights.host.client import GIB, HubClient, xet_settings
+from roles.weights.host.spec import FileSource as Place
+from roles.weights.host.spec import TransferLimits
+from tests.unit.file_server import complete_file
+from tests.unit.weights_world import (
+    CONTENT,
+    HALF,
+    REPOSITORY,
+    WRONG,
+    WeightsFixture,
+    client_python,
+    make_weights_fixture,
+    wanted_file,
+)
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")
 
@@ -53,78 +62,80 @@ def of_each_client(faults: list[tuple[Any, str, set[str]]]) -> list[Any]:
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Iterator[World]:
-    with world(tmp_path) as made:
+def host(tmp_path: Path) -> Iterator[WeightsFixture]:
+    with make_weights_fixture(tmp_path) as made:
         yield made
 
 
-def test_a_model_is_brought_and_the_next_run_asks_nobody(host: World) -> None:
-    wanted = host.commit(FILES)
-    done = host.bring(wanted)
+def test_a_model_is_brought_and_the_next_run_asks_nobody(host: WeightsFixture) -> None:
+    wanted = host.commit_files(FILES)
+    done = host.run_fetch(wanted)
     assert done.returncode == 0, done.stdout
-    assert all(host.there(one) for one in wanted)
-    assert host.left_over() == []
-    assert sorted(host.asked()) == ["config.json None", "x.gguf None", "y.gguf None"]
+    assert all(host.is_fetched(one) for one in wanted)
+    assert host.leftover_paths() == []
+    assert sorted(host.requested_ranges()) == ["config.json None", "x.gguf None", "y.gguf None"]
     host.hub.asked.clear()
-    assert host.bring(wanted).returncode == 0
+    assert host.run_fetch(wanted).returncode == 0
     assert host.hub.asked == []
 
 
-def test_offline_with_everything_there_succeeds(host: World) -> None:
-    wanted = host.commit(FILES)
-    assert host.bring(wanted).returncode == 0
+def test_offline_with_everything_there_succeeds(host: WeightsFixture) -> None:
+    wanted = host.commit_files(FILES)
+    assert host.run_fetch(wanted).returncode == 0
     host.hub.close()
-    assert host.bring(wanted).returncode == 0
+    assert host.run_fetch(wanted).returncode == 0
 
 
-def test_without_the_client_plain_http_brings_it(host: World) -> None:
+def test_without_the_client_plain_http_brings_it(host: WeightsFixture) -> None:
     host.python = ""
-    wanted = host.commit(FILES)
-    done = host.bring(wanted)
+    wanted = host.commit_files(FILES)
+    done = host.run_fetch(wanted)
     assert done.returncode == 0, done.stdout
-    assert all(host.there(one) for one in wanted)
+    assert all(host.is_fetched(one) for one in wanted)
 
 
 @pytest.mark.parametrize(
     ("fault", "client"),
     of_each_client(
         [
-            (flipped("first"), "first", {"client", "plain"}),
-            (flipped("middle"), "middle", set()),
-            (flipped("last"), "last", set()),
-            (truncated(), "truncated", {"plain"}),
-            (extended(), "extended", set()),
-            (extended(b"x" * 100_000), "extended far", {"client", "plain"}),
-            (swapped(OTHER), "swapped", set()),
-            (emptied(), "zero length", {"plain"}),
-            (Damaged(lambda content: bytes(len(content))), "right size", {"plain"}),
+            (flipped_byte("first"), "first", {"client", "plain"}),
+            (flipped_byte("middle"), "middle", set()),
+            (flipped_byte("last"), "last", set()),
+            (truncated_content(), "truncated", {"plain"}),
+            (extended_content(), "extended", set()),
+            (extended_content(b"x" * 100_000), "extended far", {"client", "plain"}),
+            (replaced_text(OTHER), "swapped", set()),
+            (empty_content(), "zero length", {"plain"}),
+            (DamagedContent(lambda content: bytes(len(content))), "right size", {"plain"}),
         ]
     ),
 )
-def test_only_the_bad_file_is_not_named_and_only_it_is_fetched_again(host: World, fault: Fault, client: bool) -> None:
+def test_only_the_bad_file_is_not_named_and_only_it_is_fetched_again(
+    host: WeightsFixture, fault: Fault, client: bool
+) -> None:
     host.python = client_python() if client else ""
-    wanted = host.commit(FILES)
+    wanted = host.commit_files(FILES)
     bad, *good = wanted
-    host.hub.fault(fault, REPOSITORY, "x.gguf")
-    done = host.bring(wanted)
+    host.hub.add_fault(fault, REPOSITORY, "x.gguf")
+    done = host.run_fetch(wanted)
     assert done.returncode == 1
     assert done.stdout.splitlines()[-1].startswith(f"{bad.path}: hub: ")
-    assert not host.there(bad)
-    assert all(host.there(one) for one in good)
-    host.hub.heal()
+    assert not host.is_fetched(bad)
+    assert all(host.is_fetched(one) for one in good)
+    host.hub.clear_faults()
     host.hub.asked.clear()
-    done = host.bring(wanted)
+    done = host.run_fetch(wanted)
     assert done.returncode == 0, done.stdout
-    assert host.there(bad)
-    assert {line.partition(" ")[0] for line in host.asked()} == {"x.gguf"}
+    assert host.is_fetched(bad)
+    assert {line.partition(" ")[0] for line in host.requested_ranges()} == {"x.gguf"}
 
 
-def test_a_mirror_has_what_the_hub_damages(host: World) -> None:
-    host.hub.fault(flipped("middle"), REPOSITORY, "x.gguf")
-    (one,) = wanted = host.commit({"x.gguf": CONTENT})
-    wanted[one] += host.url(host.server.serve("m", whole(CONTENT)))
-    assert host.bring(wanted).returncode == 0
-    assert host.there(one)
+def test_a_mirror_has_what_the_hub_damages(host: WeightsFixture) -> None:
+    host.hub.add_fault(flipped_byte("middle"), REPOSITORY, "x.gguf")
+    (one,) = wanted = host.commit_files({"x.gguf": CONTENT})
+    wanted[one] += host.url_sources(host.server.serve("m", complete_file(CONTENT)))
+    assert host.run_fetch(wanted).returncode == 0
+    assert host.is_fetched(one)
     assert [asked.range for asked in host.server.asked] == [None]
 
 
@@ -132,129 +143,135 @@ def test_a_mirror_has_what_the_hub_damages(host: World) -> None:
     ("faults", "client"),
     of_each_client(
         [
-            ([Cut(HALF)], "cut", {"client", "plain"}),
-            ([IgnoreRange(), Cut(HALF)], "no ranges and cut", {"plain"}),
-            ([Expired()], "expired", {"client", "plain"}),
-            ([Changed(OTHER)], "changed", {"plain"}),
-            ([Length(1000)], "longer", {"plain"}),
-            ([Length(-1000)], "shorter", {"plain"}),
-            ([too_many(1)], "too many", {"client", "plain"}),
-            ([Status(503)], "503", {"plain"}),
-            ([Status(500)], "500", set()),
-            ([Cut(HALF), Length(-10)], "cut and shorter", set()),
+            ([ConnectionCut(HALF)], "cut", {"client", "plain"}),
+            ([IgnoredRange(), ConnectionCut(HALF)], "no ranges and cut", {"plain"}),
+            ([ExpiredSignature()], "expired", {"client", "plain"}),
+            ([ChangedContent(OTHER)], "changed", {"plain"}),
+            ([WrongLength(1000)], "longer", {"plain"}),
+            ([WrongLength(-1000)], "shorter", {"plain"}),
+            ([too_many_requests(1)], "too many", {"client", "plain"}),
+            ([ErrorStatus(503)], "503", {"plain"}),
+            ([ErrorStatus(500)], "500", set()),
+            ([ConnectionCut(HALF), WrongLength(-10)], "cut and shorter", set()),
         ]
     ),
 )
-def test_what_passes_is_survived(host: World, faults: list[Fault], client: bool) -> None:
+def test_what_passes_is_survived(host: WeightsFixture, faults: list[Fault], client: bool) -> None:
     host.python = client_python() if client else ""
-    (one,) = wanted = host.commit({"x.gguf": CONTENT})
-    wanted[one] += host.url(host.server.serve("m", whole(CONTENT)))
+    (one,) = wanted = host.commit_files({"x.gguf": CONTENT})
+    wanted[one] += host.url_sources(host.server.serve("m", complete_file(CONTENT)))
     for fault in faults:
-        host.hub.fault(fault, REPOSITORY, "x.gguf", times=1)
-    done = host.bring(wanted)
+        host.hub.add_fault(fault, REPOSITORY, "x.gguf", times=1)
+    done = host.run_fetch(wanted)
     assert done.returncode == 0, done.stdout
-    assert host.there(one)
-    assert host.left_over() == []
+    assert host.is_fetched(one)
+    assert host.leftover_paths() == []
     assert all(fault.met.is_set() for fault in faults)
     # a whole answer that is wrong ends a source; everything else it may repair
-    if not any(isinstance(fault, (Changed, Length)) for fault in faults):
+    if not any(isinstance(fault, (ChangedContent, WrongLength)) for fault in faults):
         assert host.server.asked == []
 
 
-def test_a_client_that_stands_still_is_ended_and_plain_http_goes_on_where_it_ended(host: World) -> None:
+def test_a_client_that_stands_still_is_ended_and_plain_http_goes_on_where_it_ended(host: WeightsFixture) -> None:
     content = CONTENT * 20
     # on a busy machine the client alone takes seconds to start
     host.pace["stall"] = 8.0
-    (one,) = wanted = host.commit({"x.gguf": content})
-    stall = host.hub.fault(Stall(3_000_000), REPOSITORY, "x.gguf", times=1)
-    done = host.bring(wanted)
+    (one,) = wanted = host.commit_files({"x.gguf": content})
+    stall = host.hub.add_fault(StalledAnswer(3_000_000), REPOSITORY, "x.gguf", times=1)
+    done = host.run_fetch(wanted)
     assert done.returncode == 0, done.stdout
     assert stall.met.is_set()
     assert "stood still" in done.stdout
-    assert host.there(one)
-    first, second = host.asked()
+    assert host.is_fetched(one)
+    first, second = host.requested_ranges()
     assert first == "x.gguf None"
     went_on = int(second.removeprefix("x.gguf bytes=").rstrip("-"))
     assert 2_000_000 < went_on <= 3_000_000
 
 
-def test_a_client_that_is_slow_gives_way_where_there_is_another_source(host: World) -> None:
-    (one,) = wanted = host.commit({"x.gguf": CONTENT * 10})
-    wanted[one] += host.url(host.server.serve("m", whole(CONTENT * 10)))
+def test_a_client_that_is_slow_gives_way_where_there_is_another_source(host: WeightsFixture) -> None:
+    (one,) = wanted = host.commit_files({"x.gguf": CONTENT * 10})
+    wanted[one] += host.url_sources(host.server.serve("m", complete_file(CONTENT * 10)))
     host.hub.bytes_a_second = 50_000
     host.pace["stall"] = 10.0
-    done = host.bring(wanted)
+    done = host.run_fetch(wanted)
     assert done.returncode == 0, done.stdout
-    assert host.there(one)
+    assert host.is_fetched(one)
     (asked,) = host.server.asked
     assert int(str(asked.range).removeprefix("bytes=").rstrip("-")) > 0
 
 
 @pytest.mark.parametrize("cas", [pytest.param("dead", marks=pytest.mark.all_only), "stalled"])
-def test_xet_that_does_not_work_gives_way_to_plain_http(host: World, cas: str) -> None:
-    if "HF_HUB_DISABLE_XET" in xet_settings(Client("", Pace(), "").memory, 2, 1 << 40):
+def test_xet_that_does_not_work_gives_way_to_plain_http(host: WeightsFixture, cas: str) -> None:
+    if "HF_HUB_DISABLE_XET" in xet_settings(HubClient("", TransferLimits(), "").memory, 2, 1 << 40):
         pytest.skip("no memory for Xet here")
     content = bytes(65 << 20)
-    (one,) = wanted = host.commit({"x.gguf": content})
+    (one,) = wanted = host.commit_files({"x.gguf": content})
     host.pace["stall"] = 3.0
-    host.hub.fault(Xet("dead" if cas == "dead" else "stalled"), REPOSITORY, "x.gguf")
-    done = host.bring(wanted)
+    host.hub.add_fault(BrokenXet("dead" if cas == "dead" else "stalled"), REPOSITORY, "x.gguf")
+    done = host.run_fetch(wanted)
     assert done.returncode == 0, done.stdout
     assert "going on with plain HTTP" in done.stdout
-    assert host.there(one)
-    assert host.asked() == ["x.gguf None"]
+    assert host.is_fetched(one)
+    assert host.requested_ranges() == ["x.gguf None"]
 
 
-def test_a_client_that_does_not_start_gives_way_to_plain_http(host: World) -> None:
+def test_a_client_that_does_not_start_gives_way_to_plain_http(host: WeightsFixture) -> None:
     host.python = "/bin/false"
-    (one,) = wanted = host.commit({"x.gguf": CONTENT})
-    done = host.bring(wanted)
+    (one,) = wanted = host.commit_files({"x.gguf": CONTENT})
+    done = host.run_fetch(wanted)
     assert done.returncode == 0, done.stdout
     assert "the hub's client failed: exit status 1; going on with plain HTTP" in done.stdout
-    assert host.there(one)
+    assert host.is_fetched(one)
 
 
 @pytest.mark.parametrize("client", [True, False], ids=["client", "plain"])
-def test_an_address_that_has_always_run_out_is_given_up(host: World, client: bool) -> None:
+def test_an_address_that_has_always_run_out_is_given_up(host: WeightsFixture, client: bool) -> None:
     host.python = client_python() if client else ""
-    (one,) = wanted = host.commit({"x.gguf": CONTENT})
-    host.hub.fault(Expired(), REPOSITORY, "x.gguf")
-    done = host.bring(wanted)
+    (one,) = wanted = host.commit_files({"x.gguf": CONTENT})
+    host.hub.add_fault(ExpiredSignature(), REPOSITORY, "x.gguf")
+    done = host.run_fetch(wanted)
     assert done.returncode == 1
     assert len([asked for asked in host.hub.asked if asked.path.startswith("/cdn/")]) < 15
-    assert not host.there(one)
+    assert not host.is_fetched(one)
 
 
 @pytest.mark.parametrize("client", [True, False], ids=["client", "plain"])
-def test_a_commit_or_a_file_that_is_gone_asks_for_a_new_lock(host: World, client: bool) -> None:
+def test_a_commit_or_a_file_that_is_gone_asks_for_a_new_lock(host: WeightsFixture, client: bool) -> None:
     host.python = client_python() if client else ""
-    commit = host.hub.repository(REPOSITORY, FILES)
-    wanted = {file(CONTENT, "a"): [host.of_hub("0" * 40)], file(CONTENT, "b"): [host.of_hub(commit, "gone.gguf")]}
-    done = host.bring(wanted)
+    commit = host.hub.add_commit(REPOSITORY, FILES)
+    wanted = {
+        wanted_file(CONTENT, "a"): [host.hub_source("0" * 40)],
+        wanted_file(CONTENT, "b"): [host.hub_source(commit, "gone.gguf")],
+    }
+    done = host.run_fetch(wanted)
     gone, missing = done.stdout.splitlines()[-2:]
     assert "the commit is not there any more, answer 404" in gone
     assert "the commit has no such file, answer 404" in missing
     assert gone.endswith("lock the model anew")
 
 
-def test_other_bytes_under_the_locked_commit_are_not_even_fetched(host: World) -> None:
-    commit = host.hub.repository(REPOSITORY, {"x.gguf": WRONG})
-    done = host.bring({file(): [host.of_hub(commit)]})
+def test_other_bytes_under_the_locked_commit_are_not_even_fetched(host: WeightsFixture) -> None:
+    commit = host.hub.add_commit(REPOSITORY, {"x.gguf": WRONG})
+    done = host.run_fetch({wanted_file(): [host.hub_source(commit)]})
     assert done.returncode == 1
     assert f"the hub has SHA-256 {hashlib.sha256(WRONG).hexdigest()} there" in done.stdout
-    assert host.asked() == []
+    assert host.requested_ranges() == []
 
 
 def test_the_hub_s_own_address_comes_from_its_client() -> None:
     place = Place("hub", repository=REPOSITORY, revision="c" * 40, file="sub dir/x.gguf")
     expected = f"{constants.ENDPOINT}/{REPOSITORY}/resolve/{'c' * 40}/sub%20dir/x.gguf"
-    assert Client(client_python(), Pace(), "", user="nobody").address(place, file()) == expected
+    assert (
+        HubClient(client_python(), TransferLimits(), "", user="nobody").resolve_address(place, wanted_file())
+        == expected
+    )
 
 
-def test_the_address_below_a_given_endpoint_is_the_client_s(host: World) -> None:
-    place = Place(**host.of_hub("c" * 40, "sub dir/ü#.gguf"))
+def test_the_address_below_a_given_endpoint_is_the_client_s(host: WeightsFixture) -> None:
+    place = Place(**host.hub_source("c" * 40, "sub dir/ü#.gguf"))
     expected = hf_hub_url(REPOSITORY, "sub dir/ü#.gguf", revision="c" * 40, endpoint=host.hub.url)
-    assert Client("", Pace(), "").address(place, file()) == expected
+    assert HubClient("", TransferLimits(), "").resolve_address(place, wanted_file()) == expected
 
 
 @pytest.mark.parametrize(

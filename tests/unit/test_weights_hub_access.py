@@ -8,28 +8,35 @@ from pathlib import Path
 
 import pytest
 
-from lab.hub.faults import Stall
-from tests.unit.file_server import redirect, whole
-from tests.unit.weights_world import CONTENT, REPOSITORY, World, client_python, until, world
+from lab.hub.faults import StalledAnswer
+from tests.unit.file_server import complete_file, redirect_to
+from tests.unit.weights_world import (
+    CONTENT,
+    REPOSITORY,
+    WeightsFixture,
+    client_python,
+    make_weights_fixture,
+    wait_until,
+)
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Iterator[World]:
-    with world(tmp_path, private=True) as made:
+def host(tmp_path: Path) -> Iterator[WeightsFixture]:
+    with make_weights_fixture(tmp_path, private=True) as made:
         made.token = True
         yield made
 
 
 @pytest.fixture
-def plain(tmp_path: Path) -> Iterator[World]:
+def plain(tmp_path: Path) -> Iterator[WeightsFixture]:
     """One whose hub speaks plain http."""
-    with world(tmp_path) as made:
+    with make_weights_fixture(tmp_path) as made:
         yield made
 
 
-def give_token(host: World, token: str) -> None:
+def give_token(host: WeightsFixture, token: str) -> None:
     credentials = host.folder / "credentials"
     credentials.mkdir()
     (credentials / "hub-token").write_text(f"{token}\n")
@@ -60,38 +67,38 @@ def has(path: Path) -> bool:
     ids=["no token", "not granted", "private", "private for others"],
 )
 def test_a_refusal_is_one_sentence_with_what_to_do(
-    host: World, how: dict[str, object], token: str, text: str, client: bool
+    host: WeightsFixture, how: dict[str, object], token: str, text: str, client: bool
 ) -> None:
     host.python = client_python() if client else ""
-    (one,) = wanted = host.commit({"x.gguf": CONTENT}, **how)
+    (one,) = wanted = host.commit_files({"x.gguf": CONTENT}, **how)
     if token:
         give_token(host, token)
-    done = host.bring(wanted)
+    done = host.run_fetch(wanted)
     assert done.returncode == 1
     last = done.stdout.splitlines()[-1]
     assert text in last
     assert "hub_token_file" in last
-    assert not host.there(one)
+    assert not host.is_fetched(one)
     # plain HTTP would get the same answer
     assert not [asked for asked in host.hub.asked if asked.method == "GET"] or not client
 
 
 @pytest.mark.parametrize("client", [True, False], ids=["client", "plain"])
-def test_a_token_opens_the_hub_and_is_seen_by_nobody(host: World, client: bool) -> None:
+def test_a_token_opens_the_hub_and_is_seen_by_nobody(host: WeightsFixture, client: bool) -> None:
     host.python = client_python() if client else ""
-    (one,) = wanted = host.commit({"x.gguf": CONTENT * 5}, gated=True, token="hf_verysecret")
+    (one,) = wanted = host.commit_files({"x.gguf": CONTENT * 5}, gated=True, token="hf_verysecret")
     give_token(host, "hf_verysecret")
-    stall = host.hub.fault(Stall(100_000), REPOSITORY, "x.gguf", times=1)
-    with host.start(wanted) as process:
-        until(stall.met.is_set)
+    stall = host.hub.add_fault(StalledAnswer(100_000), REPOSITORY, "x.gguf", times=1)
+    with host.start_fetch(wanted) as process:
+        wait_until(stall.met.is_set)
         arguments = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if readable(path)]
         assert any(b"rigwright_weights" in one for one in arguments)
         assert not any(b"verysecret" in one for one in arguments)
-        host.hub.heal()  # what stalls is cut off
+        host.hub.clear_faults()  # what stalls is cut off
         said, _ = process.communicate(timeout=60)
     assert process.returncode == 0, said
     assert "verysecret" not in said
-    assert host.there(one)
+    assert host.is_fetched(one)
     # the second server is another host to the token
     assert all(asked.authorised != asked.path.startswith("/cdn/") for asked in host.hub.asked)
     leaked = [path for path in host.folder.rglob("*") if path.is_file() and path.name != "hub-token" and has(path)]
@@ -99,35 +106,35 @@ def test_a_token_opens_the_hub_and_is_seen_by_nobody(host: World, client: bool) 
 
 
 @pytest.mark.parametrize("client", [True, False], ids=["client", "plain"])
-def test_a_hub_that_the_token_is_not_for_does_not_see_it(host: World, client: bool) -> None:
+def test_a_hub_that_the_token_is_not_for_does_not_see_it(host: WeightsFixture, client: bool) -> None:
     host.python, host.token = client_python() if client else "", False
     give_token(host, "hf_verysecret")
-    wanted = host.commit({"x.gguf": CONTENT})
-    done = host.bring(wanted)
+    wanted = host.commit_files({"x.gguf": CONTENT})
+    done = host.run_fetch(wanted)
     assert done.returncode == 0, done.stdout
     assert host.hub.asked
     assert not any(asked.authorised for asked in host.hub.asked)
 
 
 @pytest.mark.parametrize("client", [True, False], ids=["client", "plain"])
-def test_nobody_sees_it_over_plain_http(plain: World, client: bool) -> None:
+def test_nobody_sees_it_over_plain_http(plain: WeightsFixture, client: bool) -> None:
     plain.python, plain.token = client_python() if client else "", True
     give_token(plain, "hf_verysecret")
-    plain.bring(plain.commit({"x.gguf": CONTENT}, gated=True, token="hf_verysecret"))
+    plain.run_fetch(plain.commit_files({"x.gguf": CONTENT}, gated=True, token="hf_verysecret"))
     assert not any(asked.authorised for asked in plain.hub.asked)
 
 
-def test_mirrors_and_peers_do_not_see_the_token(host: World) -> None:
+def test_mirrors_and_peers_do_not_see_the_token(host: WeightsFixture) -> None:
     give_token(host, "hf_verysecret")
-    host.server.serve("real", whole(CONTENT))
-    assert host.run(host.server.serve("m", redirect("real"))).returncode == 0
+    host.server.serve("real", complete_file(CONTENT))
+    assert host.fetch_file(host.server.serve("m", redirect_to("real"))).returncode == 0
     assert [one.authorization for one in host.server.asked] == [None, None]
 
 
-def test_another_person_s_settings_of_the_client_are_not_followed(host: World) -> None:
+def test_another_person_s_settings_of_the_client_are_not_followed(host: WeightsFixture) -> None:
     host.environment |= {"HF_ENDPOINT": "http://127.0.0.1:1", "HF_TOKEN": "hf_theirs", "HF_HUB_OFFLINE": "1"}
-    wanted = host.commit({"x.gguf": CONTENT})
-    done = host.bring(wanted)
+    wanted = host.commit_files({"x.gguf": CONTENT})
+    done = host.run_fetch(wanted)
     assert done.returncode == 0, done.stdout
     assert "plain HTTP" not in done.stdout
     assert not any(asked.authorised for asked in host.hub.asked)

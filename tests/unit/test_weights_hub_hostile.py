@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.weights_world import CONTENT, World, world
+from tests.unit.weights_world import CONTENT, WeightsFixture, make_weights_fixture
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")
 
@@ -51,12 +51,12 @@ HOSTILE = {
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Iterator[World]:
-    with world(tmp_path) as made:
+def host(tmp_path: Path) -> Iterator[WeightsFixture]:
+    with make_weights_fixture(tmp_path) as made:
         yield made
 
 
-def put(host: World, act: str) -> Path:
+def put(host: WeightsFixture, act: str) -> Path:
     """Have the hub's client be a program that does this; returns a file of root's."""
     (secret := host.folder / "secret").mkdir(mode=0o755)
     (secret := secret / "x.gguf").write_text("root's")
@@ -69,45 +69,47 @@ def put(host: World, act: str) -> Path:
 
 
 @pytest.mark.parametrize("act", HOSTILE.values(), ids=HOSTILE)
-def test_what_a_hostile_client_leaves_is_not_kept_and_root_s_files_stay(host: World, act: str) -> None:
+def test_what_a_hostile_client_leaves_is_not_kept_and_root_s_files_stay(host: WeightsFixture, act: str) -> None:
     secret = put(host, act)
-    (one,) = wanted = host.commit({"x.gguf": CONTENT})
-    done = host.bring(wanted)
+    (one,) = wanted = host.commit_files({"x.gguf": CONTENT})
+    done = host.run_fetch(wanted)
     assert done.returncode == 0, done.stdout
     assert "going on with plain HTTP" in done.stdout
-    assert host.there(one)
-    assert host.path(one).stat().st_nlink == 1
+    assert host.is_fetched(one)
+    assert host.file_path(one).stat().st_nlink == 1
     kept = secret.stat()
     assert (secret.read_text(), kept.st_uid, kept.st_mode & 0o777, kept.st_nlink) == ("root's", 0, 0o600, 1)
 
 
-def test_the_client_has_no_privilege_and_reads_nothing_of_root_s(host: World) -> None:
+def test_the_client_has_no_privilege_and_reads_nothing_of_root_s(host: WeightsFixture) -> None:
     put(host, "sys.exit(1)")
-    done = host.bring(host.commit({"x.gguf": CONTENT}))
+    done = host.run_fetch(host.commit_files({"x.gguf": CONTENT}))
     nobody, none = '[\\"65534\\", \\"65534\\", \\"65534\\", \\"65534\\"]', '[\\"0000000000000000\\"]'
     line = next(line for line in done.stdout.splitlines() if "client failed" in line).replace('"', '\\"')
     words = (nobody, nobody, "[]", none, none, '[\\"1\\"]', '\\"PermissionError\\"')
     assert ", ".join(words) in line
 
 
-def test_a_file_that_it_made_is_root_s_before_its_bytes_are_judged(host: World) -> None:
+def test_a_file_that_it_made_is_root_s_before_its_bytes_are_judged(host: WeightsFixture) -> None:
     put(host, f"place.write_bytes(content)\n{SAYS}")
-    (one,) = wanted = host.commit({"x.gguf": CONTENT})
-    done = host.bring(wanted)
+    (one,) = wanted = host.commit_files({"x.gguf": CONTENT})
+    done = host.run_fetch(wanted)
     assert done.returncode == 0, done.stdout
     assert "plain HTTP" not in done.stdout
-    assert host.there(one)
+    assert host.is_fetched(one)
     assert host.hub.asked == []
 
 
 @pytest.mark.parametrize("written_to", [True, False])
-def test_a_part_that_a_killed_run_has_left_is_root_s_before_it_is_gone_on_with(host: World, written_to: bool) -> None:
+def test_a_part_that_a_killed_run_has_left_is_root_s_before_it_is_gone_on_with(
+    host: WeightsFixture, written_to: bool
+) -> None:
     host.python = ""
-    (one,) = wanted = host.commit({"x.gguf": CONTENT})
-    part = host.place(host.part(one), CONTENT[:1000])
+    (one,) = wanted = host.commit_files({"x.gguf": CONTENT})
+    part = host.place_file(host.part_path(one), CONTENT[:1000])
     os.chown(part, 65534, 65534)
     with part.open("r+b") if written_to else nullcontext():
-        done = host.bring(wanted)
+        done = host.run_fetch(wanted)
     assert done.returncode == 0, done.stdout
-    assert host.there(one)
-    assert host.asked() == ["x.gguf None" if written_to else "x.gguf bytes=1000-"]
+    assert host.is_fetched(one)
+    assert host.requested_ranges() == ["x.gguf None" if written_to else "x.gguf bytes=1000-"]

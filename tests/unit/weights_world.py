@@ -20,11 +20,11 @@ from tempfile import mkdtemp
 from typing import Any
 
 import roles
-from lab.hub import Hub
+from lab.hub import StandInHub
 from roles.weights.host import records
-from roles.weights.host.records import File
-from tests.unit import tls
-from tests.unit.file_server import FileServer, file_server
+from roles.weights.host.records import LockedFile
+from tests.unit import tls_certificates
+from tests.unit.file_server import LoopbackFileServer, run_file_server
 
 PACKAGE = Path(roles.__file__).with_name("weights") / "host"
 CONTENT = b"".join(hashlib.sha256(str(n).encode()).digest() for n in range(6000))
@@ -58,17 +58,17 @@ def client_python() -> str:
     return str(made)
 
 
-def file(content: bytes = CONTENT, path: str = "a/b/small-q4.gguf") -> File:
-    return File(path, hashlib.sha256(content).hexdigest(), len(content))
+def wanted_file(content: bytes = CONTENT, path: str = "a/b/small-q4.gguf") -> LockedFile:
+    return LockedFile(path, hashlib.sha256(content).hexdigest(), len(content))
 
 
 @dataclass
-class World:
+class WeightsFixture:
     """One host, with all that may serve it."""
 
     folder: Path
-    server: FileServer
-    hub: Hub
+    server: LoopbackFileServer
+    hub: StandInHub
     python: str = field(default_factory=client_python)
     """Has the hub's client; "" for none."""
     environment: dict[str, str] = field(default_factory=dict)
@@ -99,27 +99,27 @@ class World:
     def locks(self) -> Path:
         return self.folder / "run/locks"
 
-    def path(self, one: File | None = None) -> Path:
-        return self.root / (one or file()).path
+    def file_path(self, one: LockedFile | None = None) -> Path:
+        return self.root / (one or wanted_file()).path
 
-    def part(self, one: File | None = None) -> Path:
-        path = self.path(one)
+    def part_path(self, one: LockedFile | None = None) -> Path:
+        path = self.file_path(one)
         return path.with_name(f"{path.name}.part")
 
-    def place(self, path: Path, content: bytes) -> Path:
+    def place_file(self, path: Path, content: bytes) -> Path:
         """Put a file there by hand."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
         return path
 
-    def url(self, *urls: str) -> list[Source]:
+    def url_sources(self, *urls: str) -> list[Source]:
         return [{"kind": "http", "url": url} for url in urls]
 
-    def of_hub(self, commit: str, path: str = "x.gguf") -> Source:
+    def hub_source(self, commit: str, path: str = "x.gguf") -> Source:
         place = {"kind": "hub", "endpoint": self.hub.url, "repository": REPOSITORY, "revision": commit, "file": path}
         return {**place, "token": self.token, "xet": self.xet}
 
-    def command(self, wanted: Mapping[File, list[Source]]) -> list[str]:
+    def fetch_command(self, wanted: Mapping[LockedFile, list[Source]]) -> list[str]:
         files = [{"path": one.path, "sha256": one.sha256, "size": one.size, "sources": wanted[one]} for one in wanted]
         spec = {
             "root": str(self.root),
@@ -142,7 +142,7 @@ class World:
             (packages / "rigwright_weights").symlink_to(PACKAGE)
         return [sys.executable, "-S", "-m", "rigwright_weights.fetch", str(self.folder / "spec.json")]
 
-    def start(self, wanted: Mapping[File, list[Source]]) -> subprocess.Popen[str]:
+    def start_fetch(self, wanted: Mapping[LockedFile, list[Source]]) -> subprocess.Popen[str]:
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(self.folder),
@@ -152,56 +152,60 @@ class World:
             **self.environment,
         }
         return subprocess.Popen(
-            self.command(wanted), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            self.fetch_command(wanted), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
 
-    def bring(self, wanted: Mapping[File, list[Source]]) -> subprocess.CompletedProcess[str]:
-        with self.start(wanted) as process:
+    def run_fetch(self, wanted: Mapping[LockedFile, list[Source]]) -> subprocess.CompletedProcess[str]:
+        with self.start_fetch(wanted) as process:
             try:
                 said, _ = process.communicate(timeout=60)
             finally:
                 process.kill()
         return subprocess.CompletedProcess(process.args, process.returncode, said)
 
-    def run(self, *urls: str) -> subprocess.CompletedProcess[str]:
+    def fetch_file(self, *urls: str) -> subprocess.CompletedProcess[str]:
         """Bring the one file from these addresses."""
-        return self.bring({file(): self.url(*urls)})
+        return self.run_fetch({wanted_file(): self.url_sources(*urls)})
 
-    def commit(self, files: Mapping[str, bytes], **how: Any) -> dict[File, list[Source]]:
+    def commit_files(self, files: Mapping[str, bytes], **how: Any) -> dict[LockedFile, list[Source]]:
         """Put files on the hub; what is wanted of it, by name as on a host."""
-        commit = self.hub.repository(REPOSITORY, files, **how)
+        commit = self.hub.add_commit(REPOSITORY, files, **how)
         return {
-            file(content, f"{REPOSITORY}/{commit}/{path}"): [self.of_hub(commit, path)]
+            wanted_file(content, f"{REPOSITORY}/{commit}/{path}"): [self.hub_source(commit, path)]
             for path, content in files.items()
         }
 
-    def there(self, one: File) -> bool:
+    def is_fetched(self, one: LockedFile) -> bool:
         """Whether a file is as it is to be: right, read-only, and recorded."""
-        path = self.path(one)
+        path = self.file_path(one)
         if not path.exists():
-            assert not records.holds(self.records, self.root, one)
+            assert not records.is_record_valid(self.records, self.root, one)
             return False
         assert hashlib.sha256(path.read_bytes()).hexdigest() == one.sha256
         seen = path.stat()
         assert (seen.st_mode & 0o777, seen.st_uid, seen.st_gid) == (0o444, 0, 0)
-        assert not self.part(one).exists()
-        return records.holds(self.records, self.root, one)
+        assert not self.part_path(one).exists()
+        return records.is_record_valid(self.records, self.root, one)
 
-    def left_over(self) -> list[str]:
+    def leftover_paths(self) -> list[str]:
         """What lies below the root and is neither a named file nor a folder on the way to one."""
         hidden = self.root.rglob(".*")
         return sorted(path.name for path in (*hidden, *self.root.rglob("*.part")))
 
-    def asked(self) -> list[str]:
+    def requested_ranges(self) -> list[str]:
         """Which files' bytes the hub was asked for: of both of its servers, by name and range."""
-        return [f"{one.path.partition('?')[0].rpartition('/')[2]} {one.range}" for one in self.hub.asked if sent(one)]
+        return [
+            f"{one.path.partition('?')[0].rpartition('/')[2]} {one.range}"
+            for one in self.hub.asked
+            if is_content_request(one)
+        ]
 
 
-def sent(one: Any) -> bool:
+def is_content_request(one: Any) -> bool:
     return one.method == "GET" and (one.path.startswith("/cdn/") or one.path.endswith(".json"))
 
 
-def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 20.0) -> None:
     """Wait for something that is about to be."""
     end = time.monotonic() + seconds
     while not condition():
@@ -210,11 +214,16 @@ def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
 
 
 @contextmanager
-def world(folder: Path, *, private: bool = False) -> Iterator[World]:
+def make_weights_fixture(folder: Path, *, private: bool = False) -> Iterator[WeightsFixture]:
     """A world, whose hub speaks TLS where it is to be private."""
     # pytest's folders are its user's alone, and the client runs as another one
     for one in (folder, *folder.parents):
         if os.geteuid() == 0 and one.stat().st_mode & 0o777 == 0o700 and one.is_relative_to("/tmp"):
             one.chmod(0o711)
-    with file_server() as server, Hub(certificate=tls.server() if private else None) as hub:
-        yield World(folder, server, hub, environment=tls.trusting() if private else {})
+    with (
+        run_file_server() as server,
+        StandInHub(certificate=tls_certificates.server_certificate() if private else None) as hub,
+    ):
+        yield WeightsFixture(
+            folder, server, hub, environment=tls_certificates.trusting_environment() if private else {}
+        )

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from lab import conda
-from tests.vllm.environment import environments, make
+from lab import conda_python
+from tests.vllm.environment import environments_folder, make_environment
 
 
 @pytest.fixture(scope="session")
 def installed() -> Iterator[Callable[[str], Path]]:
     """Version -> the Python of an environment that has it, as it is locked."""
-    interpreter = conda.find()
+    interpreter = conda_python.find_interpreter()
     if not interpreter.wanted:
-        pytest.skip(f"{interpreter} is here alone, and vLLM is locked for CPython {conda.WANTED}")
-    with environments() as folder:
-        yield cache(lambda version: make(folder, f"vllm-{version}", interpreter))
+        pytest.skip(f"{interpreter} is here alone, and vLLM is locked for CPython {conda_python.DEFAULT_SERIES}")
+    with environments_folder() as folder:
+        yield cache(lambda version: make_environment(folder, f"vllm-{version}", interpreter))

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lab import conda, wheels
-from lab.envs import suits
-from lab.wheels import Wheel
+from lab import conda_python, wheel_cache
+from lab.environment_source import is_for_interpreter
+from lab.wheel_cache import CachedWheel
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Lock
 
@@ -24,7 +24,7 @@ FOLDERS = "/var/tmp"
 
 
 @contextmanager
-def environments() -> Iterator[Path]:
+def environments_folder() -> Iterator[Path]:
     """A folder for some; they share what is the same in them."""
     folder = Path(tempfile.mkdtemp(prefix="rigwright-vllm-", dir=FOLDERS))
     try:
@@ -33,7 +33,7 @@ def environments() -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def make(folder: Path, group: str, interpreter: conda.Interpreter) -> Path:
+def make_environment(folder: Path, group: str, interpreter: conda_python.Interpreter) -> Path:
     """Install a locked group; returns the environment's Python.
 
     Args:
@@ -41,18 +41,18 @@ def make(folder: Path, group: str, interpreter: conda.Interpreter) -> Path:
         group: Of wheels, in the shipped locks.
         interpreter: What they are for.
     """
-    rows = [row for row in Lock.load([ROOT / "locks"]).groups[group] if suits(row, interpreter)]
-    found = [Wheel(row.name, row.version, row.file, row.sha256, row.size) for row in rows]
-    wheels.keep(found, interpreter.series)
+    rows = [row for row in Lock.load([ROOT / "locks"]).groups[group] if is_for_interpreter(row, interpreter)]
+    found = [CachedWheel(row.name, row.version, row.file, row.sha256, row.size) for row in rows]
+    wheel_cache.fetch_wheels(found, interpreter.series)
     uv, made = str(Path(sys.executable).with_name("uv")), folder / group
     around = {**os.environ, "UV_CACHE_DIR": str(folder / "cache"), "UV_NO_CONFIG": "1", "UV_OFFLINE": "1"}
     subprocess.run([uv, "venv", "-q", "--python", str(interpreter.program), str(made)], env=around, check=True)
     put = [uv, "pip", "install", "-q", "--no-index", "--no-deps", "--link-mode", "hardlink", "--python", str(made)]
-    subprocess.run([*put, *(str(wheel.place) for wheel in found)], env=around, check=True)
+    subprocess.run([*put, *(str(wheel.cache_path) for wheel in found)], env=around, check=True)
     return made / "bin" / "python"
 
 
-def start(python: Path, module: str) -> subprocess.Popen[str]:
+def start_program(python: Path, module: str) -> subprocess.Popen[str]:
     """Start a program of this repository in an environment, which asks no network and keeps what it keeps there."""
     kept = python.parent.parent / "kept"
     kept.mkdir(exist_ok=True)
@@ -62,7 +62,7 @@ def start(python: Path, module: str) -> subprocess.Popen[str]:
         return subprocess.Popen([python, "-m", module], cwd=ROOT, env=around, stderr=log, text=True, **pipes)
 
 
-def said(program: subprocess.Popen[str], given: object = None) -> str:
+def program_output(program: subprocess.Popen[str], given: object = None) -> str:
     """What a program that was started prints, given some JSON."""
     printed, _ = program.communicate("" if given is None else json.dumps(given))
     assert program.returncode == 0, f"it ended with {program.returncode}"

@@ -15,17 +15,17 @@ from pathlib import Path
 
 import pytest
 
-from lab import conda
-from lab.envs import Env, Source, declare
-from lab.hosts import Host, HostSpec
-from lab.labs import Lab
+from lab import conda_python
+from lab.environment_source import EnvironmentSource, LabEnvironment, write_declaration
+from lab.hosts import HostSpec, LabHost
+from lab.throwaway_lab import ThrowawayLab
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Artefact, Lock
-from tests.hosts.support import check, deploy, plan, write_inventory
-from tests.vllm.watching import peak
+from tests.hosts.support import check_verdicts, run_deploy, run_plan, write_inventory
+from tests.vllm.resource_peak import measure_peak
 
 GROUP = "vllm-0.21.0"
-ENVIRONMENT = Env("vllm", "vllm", ("vllm",))
+ENVIRONMENT = LabEnvironment("vllm", "vllm", ("vllm",))
 MIB = 1 << 20
 GB = 10**9
 LISTED = (
@@ -35,8 +35,8 @@ LISTED = (
 
 
 @pytest.fixture
-def lab() -> Iterator[Lab]:
-    lab = Lab(f"v{os.getpid() % 100_000}")
+def lab() -> Iterator[ThrowawayLab]:
+    lab = ThrowawayLab(f"v{os.getpid() % 100_000}")
     lab.down()
     yield lab
     lab.down()
@@ -51,33 +51,37 @@ def entered(inventory: Path, *words: str) -> str:
     return done.stdout
 
 
-def uv(host: Host, *words: str) -> str:
+def uv(host: LabHost, *words: str) -> str:
     """What the host's own uv says of the environment."""
     prefix = host.run("ls -d /opt/rigwright/engines/vllm-*/env").strip()
     return host.run(f"/opt/rigwright/installers-*/bin/uv pip {' '.join(words)} --python {prefix}/bin/python 2>&1")
 
 
-def test_the_whole_closure_is_installed_and_imported(lab: Lab, tmp_path: Path) -> None:
-    interpreter = conda.find()
+def test_the_whole_closure_is_installed_and_imported(lab: ThrowawayLab, tmp_path: Path) -> None:
+    interpreter = conda_python.find_interpreter()
     if not interpreter.wanted:
-        pytest.skip(f"{interpreter} is here alone, and {GROUP} is locked for CPython {conda.WANTED}")
+        pytest.skip(f"{interpreter} is here alone, and {GROUP} is locked for CPython {conda_python.DEFAULT_SERIES}")
     (host,) = lab.up([HostSpec("h1")])
-    with Source(lab.gateway, tmp_path / "channel", interpreter) as source:
+    with EnvironmentSource(lab.gateway, tmp_path / "channel", interpreter) as source:
         began = time.monotonic()
-        rows = (*source.python, *source.packages(Lock.load([ROOT / "locks"]).groups[GROUP]))
+        rows = (*source.python, *source.environment_rows(Lock.load([ROOT / "locks"]).groups[GROUP]))
         print(f"\nkept on this machine, or fetched once: {len(rows)} files in {time.monotonic() - began:.0f} s")
         prove(lab, host, source, rows, tmp_path / "box")
 
 
-def prove(lab: Lab, host: Host, source: Source, rows: tuple[Artefact, ...], folder: Path) -> None:
+def prove(
+    lab: ThrowawayLab, host: LabHost, source: EnvironmentSource, rows: tuple[Artefact, ...], folder: Path
+) -> None:
     """Deploy, look at what came, and deploy again."""
     total = sum(row.size for row in rows)
-    inventory = write_inventory(folder, lab, host, instances={}, envs=[ENVIRONMENT.name], mirrors=source.mirrors)
-    declare(folder, ENVIRONMENT, rows)
-    assert plan(inventory).status == 0
+    inventory = write_inventory(
+        folder, lab, host, instances={}, envs=[ENVIRONMENT.name], mirrors=source.inventory_mirrors
+    )
+    write_declaration(folder, ENVIRONMENT, rows)
+    assert run_plan(inventory).status == 0
     began, before = time.monotonic(), source.sent_bytes
-    with peak(host) as highest:
-        run = deploy(inventory)
+    with measure_peak(host) as highest:
+        run = run_deploy(inventory)
     assert run.status == 0, run.said[-4000:]
     seconds, sent = time.monotonic() - began, source.sent_bytes - before
     print(
@@ -102,9 +106,9 @@ def prove(lab: Lab, host: Host, source: Source, rows: tuple[Artefact, ...], fold
 
     assert host.run("find /srv/models -type f -not -name '.*'") == ""
     began = time.monotonic()
-    assert deploy(inventory).changed == []
+    assert run_deploy(inventory).changed_operations == []
     print(f"a deploy that changes nothing: {time.monotonic() - began:.2f} s")
     began = time.monotonic()
-    verdicts = check(inventory)
+    verdicts = check_verdicts(inventory)
     print(f"checks: {time.monotonic() - began:.1f} s")
     assert "FAIL" not in verdicts.values(), verdicts

@@ -33,7 +33,7 @@ Acquire::https::Timeout "8";
 """
 
 
-class Offer(NamedTuple):
+class AptVersion(NamedTuple):
     """A version of a package that apt knows."""
 
     version: str
@@ -47,11 +47,11 @@ class Policy(NamedTuple):
     """Its version; empty without one."""
     candidate: str
     """What apt would install; empty for nothing."""
-    offers: list[Offer]
+    offers: list[AptVersion]
     """The newest first."""
 
     @property
-    def above(self) -> list[Offer]:
+    def above(self) -> list[AptVersion]:
         """Those that are newer than the installed one; all, without one."""
         versions = [one.version for one in self.offers]
         return self.offers[: versions.index(self.installed)] if self.installed else self.offers
@@ -74,7 +74,7 @@ def parse_policies(text: str, names: Sequence[str]) -> dict[str, Policy]:
     """
     found: dict[str, Policy] = {}
     fields: dict[str, str] = {}
-    marked, offers, name = "", list[Offer](), ""
+    marked, offers, name = "", list[AptVersion](), ""
 
     def end() -> None:
         if not name:
@@ -97,7 +97,7 @@ def parse_policies(text: str, names: Sequence[str]) -> dict[str, Policy]:
         elif matched := VERSION.fullmatch(line):
             marked = matched[2] if matched[1] == "***" else marked
             if not offers or offers[-1] != (matched[2], []):
-                offers.append(Offer(matched[2], []))
+                offers.append(AptVersion(matched[2], []))
         elif (matched := SOURCE.fullmatch(line)) and offers:
             offers[-1].sources.append(matched[1])
     end()

@@ -21,7 +21,7 @@ EVERY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (what others listen 
 LINES = (b"GET /v1/models HTTP/1.1", b"Host: localhost", b"Accept: */*", b"", b"")
 
 
-class Held:
+class OpenConnection:
     """What a listener has answered, with the connection left open."""
 
     def __init__(self, at: str) -> None:
@@ -37,7 +37,7 @@ def reached(at: str) -> tuple[str, int]:
     return EVERY.get(address, address), int(port)
 
 
-def ask(held: Held, tls: bool = False) -> None:
+def ask(held: OpenConnection, tls: bool = False) -> None:
     """Ask who listens there for models, unless he speaks first, by TLS where he would have that."""
     address, port = reached(held.at)
     until = time.monotonic() + PATIENCE
@@ -58,7 +58,7 @@ def ask(held: Held, tls: bool = False) -> None:
         elif select.select([connection], [], [], FIRST)[0]:
             return
         connection.sendall(b"\r\n".join(LINES))
-        while len(held.said) < MOST and not whole(held.said):
+        while len(held.said) < MOST and not is_answer_complete(held.said):
             left = until - time.monotonic()
             if left <= 0:
                 break
@@ -75,14 +75,14 @@ def ask(held: Held, tls: bool = False) -> None:
         ask(held, tls=True)
 
 
-def whole(said: bytes) -> bool:
+def is_answer_complete(said: bytes) -> bool:
     """Whether nothing more of an answer will come."""
     head, gap, body = said.partition(b"\r\n\r\n")
     length = re.search(rb"(?i)\r\ncontent-length: *([0-9]{1,9})", head)
     return bool(gap) and (len(body) >= int(length[1]) if length else body.endswith(b"0\r\n\r\n"))
 
 
-class Asking:
+class StrangerRequests:
     """A process of nobody's that asks, and keeps its connections until it is let go."""
 
     def __init__(self, places: list[str]) -> None:
@@ -92,7 +92,7 @@ class Asking:
     def _work(self, places: list[str]) -> Any:
         def work(writing: int) -> None:
             os.close(self.going)
-            held = [Held(at) for at in places]
+            held = [OpenConnection(at) for at in places]
             threads = [threading.Thread(target=ask, args=(one,), daemon=True) for one in held]
             for thread in threads:
                 thread.start()

@@ -51,7 +51,7 @@ def walk(data: bytes) -> Iterator[tuple[str, int, bytes]]:
                 raise RuntimeError("ends in the middle")
             name = os.fsdecode(data[at + 110 : at + 109 + named]).removeprefix("./")
             at = (begins + size + 3) & ~3
-            yield name, mode, data[begins : begins + size] if wanted(name) else b""
+            yield name, mode, data[begins : begins + size] if needs_content(name) else b""
         elif data[at] == 0:
             more = re.compile(rb"[^\0]").search(data, at)
             at = more.start() if more else len(data)
@@ -63,7 +63,7 @@ def walk(data: bytes) -> Iterator[tuple[str, int, bytes]]:
         raise RuntimeError("ends in the middle")
 
 
-def wanted(name: str) -> bool:
+def needs_content(name: str) -> bool:
     """Whether a file's bytes are looked at."""
     return any(one.fullmatch(name) for one in (MODPROBE, MODULE, SCRIPT)) or name == "conf/modules"
 
@@ -127,7 +127,7 @@ def initrd(release: str) -> dict[str, object]:
     try:
         for name, mode, inside in walk(disk(path) or b""):
             names.add(name)
-            if not stat.S_ISREG(mode) or not wanted(name):
+            if not stat.S_ISREG(mode) or not needs_content(name):
                 continue
             if MODPROBE.fullmatch(name) or name == "conf/modules":
                 where = f"/{name.removeprefix('main/')}"

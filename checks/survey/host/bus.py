@@ -33,4 +33,4 @@ def opened() -> Iterator[dict[str, str]]:
         if said:
             found[str(path).removeprefix(dpkg.ROOT)] = said[0]
     brought = dpkg.unchanged(found)
-    yield from (jobs.told(Path(path), said) for path, said in found.items() if path not in brought)
+    yield from (jobs.describe_line(Path(path), said) for path, said in found.items() if path not in brought)

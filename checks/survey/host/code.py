@@ -97,7 +97,7 @@ class Code:
             return False
         return (mapped.st_dev, mapped.st_ino) != (there.st_dev, there.st_ino)
 
-    def judged(self) -> dict[str, str]:
+    def find_problems(self) -> dict[str, str]:
         """Path -> what is wrong with it by dpkg's word, of files that are not below the folders."""
         wanted = {path for path in self.files if not path.startswith(self.folders)}
         sums = _sums(wanted)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from checks.survey.host import common, dpkg, heard, jobs, runas
+from checks.survey.host import common, dpkg, fs_responsiveness, jobs, runas
 
 ROOT = ""  # a test has a folder for a host
 # Folders of what obeys lines of a form of its own -> where in a line the program's path begins
@@ -92,7 +92,7 @@ def loose() -> Iterator[dict[str, str]]:
             if program not in judged:
                 judged[program] = others(program)
             if judged[program]:
-                yield jobs.told(path, f"{program}: {judged[program]}")
+                yield jobs.describe_line(path, f"{program}: {judged[program]}")
 
 
 def started() -> Iterator[tuple[Path, set[str]]]:
@@ -138,7 +138,7 @@ def changed() -> Iterator[dict[str, str]]:
         for path, digest in package.conffiles.items():
             data = common.data(f"{ROOT}{path}") if SCRIPTS.match(path) else None
             if data is not None and hashlib.md5(data, usedforsecurity=False).hexdigest() != digest:
-                yield jobs.told(Path(path), f"not as {package.name} brought it")
+                yield jobs.describe_line(Path(path), f"not as {package.name} brought it")
 
 
 def few(place: str) -> list[Path]:
@@ -182,7 +182,7 @@ def programs(line: str) -> Iterator[str]:
 def others(program: str) -> str:
     """How somebody else than root can change what lies at a path, or put something there; empty for in no way."""
     path = f"{ROOT}{program}"
-    if heard.unheard(path):
+    if fs_responsiveness.is_unresponsive(path):
         return UNHEARD
     # where a link leads to counts as well as where it lies
     for place in dict.fromkeys((path, os.path.realpath(path))):

@@ -151,7 +151,7 @@ def lying(path: str) -> dict[str, object]:
     }
 
 
-def given() -> dict[str, str]:
+def login_environment() -> dict[str, str]:
     """Variables that who logged in to look was given, by sshd, PAM, sudo and a shell; none of them is in force here."""
     return dict(one.partition("=")[::2] for one in begin("/proc/self/environ").split("\0") if "=" in one)
 

@@ -20,10 +20,13 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
     """
     loose = [path for path in asked["above"] if unfit(path)]
     loose += [path for warm in asked["warm"] for path in walk(warm) if unfit(path)]
-    return {"own": {path: own(path) for path in asked["own"]}, "loose": [plain(path) for path in loose[:SHOWN]]}
+    return {
+        "own": {path: describe_cache_folder(path) for path in asked["own"]},
+        "loose": [plain(path) for path in loose[:SHOWN]],
+    }
 
 
-def own(path: str) -> dict[str, object]:
+def describe_cache_folder(path: str) -> dict[str, object]:
     """Whose one of an instance is."""
     try:
         state = Path(path).lstat()

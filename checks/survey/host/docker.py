@@ -23,7 +23,7 @@ LISTENS = "00010000"  # a flag of /proc/net/unix
 OWN = "/run/docker/"  # root's alone: where it talks to itself
 
 
-class Unix(http.client.HTTPConnection):
+class UnixSocketConnection(http.client.HTTPConnection):
     """HTTP over a unix socket."""
 
     def __init__(self, path: str) -> None:
@@ -39,7 +39,7 @@ class Unix(http.client.HTTPConnection):
 
 def asked_of(path: str, what: str) -> Any:
     """What Docker's daemon answers; None where it does not."""
-    connection = Unix(path)
+    connection = UnixSocketConnection(path)
     try:
         connection.request("GET", what)
         answer = connection.getresponse()

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from checks.survey.host import common, heard
+from checks.survey.host import common, fs_responsiveness
 
 ROOT = ""  # a test has a folder for a host
 ADMIN = "/var/lib/dpkg"
@@ -21,7 +21,7 @@ SLACK = 5.0  # s: dpkg writes a package's list when its files are there; some ar
 UNPACKING = 600.0  # s: from when dpkg has a package's sums to when it has all of it
 
 
-class Package(NamedTuple):
+class DpkgPackage(NamedTuple):
     """A paragraph of dpkg's status that says more than that there was a package once."""
 
     name: str
@@ -37,7 +37,7 @@ class Package(NamedTuple):
     """Path -> MD5 as the package brought it."""
 
 
-def packages() -> list[Package]:
+def packages() -> list[DpkgPackage]:
     """All packages that are there, in whatever state.
 
     Raises:
@@ -57,7 +57,7 @@ def _as_of(path: str) -> tuple[str, int, int, int]:
 
 
 @lru_cache(maxsize=1)
-def _packages(root: str, status: tuple[str, int, int, int]) -> tuple[Package, ...]:
+def _packages(root: str, status: tuple[str, int, int, int]) -> tuple[DpkgPackage, ...]:
     text = common.read(status[0], most=256 << 20)
     if not text:
         raise RuntimeError(f"{ADMIN}/status cannot be read")
@@ -85,7 +85,9 @@ def _packages(root: str, status: tuple[str, int, int, int]) -> tuple[Package, ..
         base = own if os.path.exists(f"{root}{ADMIN}/info/{own}.list") else name
         files = (line.split() for line in fields.get("Conffiles", "").split("\n"))
         conffiles = {one[0]: one[1] for one in files if len(one) == 2}
-        found.append(Package(name, base, fields.get("Version", ""), want, state, fields.get("Depends", ""), conffiles))
+        found.append(
+            DpkgPackage(name, base, fields.get("Version", ""), want, state, fields.get("Depends", ""), conffiles)
+        )
     return tuple(found)
 
 
@@ -94,7 +96,7 @@ def known() -> None:
     as it is the same. Not where it lies on a disk of its own: one that hangs would keep all of them from looking.
     """
     folders = {f"{place}".rstrip("/") for place in Path(f"{ADMIN}/info/x").parents} - {""}
-    if not folders & heard.mount_points():
+    if not folders & fs_responsiveness.mount_points():
         with suppress(OSError, RuntimeError):
             packages()
             _lists(_as_of(f"{ROOT}{ADMIN}/info"))

@@ -60,13 +60,13 @@ def look(asked: dict[str, object]) -> dict[str, dict[str, list[str]]]:
         words = _inside(f"{asked['name']}{unit}", forbidden)
         started[unit] = subprocess.Popen(words, stdin=-1, stdout=-1, stderr=-1)
         with suppress(OSError):
-            started[unit].stdin.write(_given(question, str(asked["program"])))  # type: ignore[union-attr]
+            started[unit].stdin.write(_render_input(question, str(asked["program"])))  # type: ignore[union-attr]
             started[unit].stdin.close()  # type: ignore[union-attr]
             started[unit].stdin = None
-    return found | {unit: _found(program) for unit, program in started.items()}
+    return found | {unit: _parse_escapes(program) for unit, program in started.items()}
 
 
-def _found(program: subprocess.Popen[bytes]) -> dict[str, list[str]]:
+def _parse_escapes(program: subprocess.Popen[bytes]) -> dict[str, list[str]]:
     try:
         output, complaint = program.communicate(timeout=PATIENCE)
         found = json.loads(output)
@@ -131,7 +131,7 @@ def _settings(text: str) -> list[str]:
     return found
 
 
-def _given(question: dict[str, object], program: str) -> bytes:
+def _render_input(question: dict[str, object], program: str) -> bytes:
     """What is written to a sandbox: an argument may have 128 KiB, and a host any number of sockets."""
     return json.dumps([json.dumps(question), program]).encode()
 

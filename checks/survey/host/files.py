@@ -74,7 +74,7 @@ def wrong(path: str, seen: os.stat_result, strict: bool) -> str:
     return ""
 
 
-class Look:
+class PackageVerification:
     """What was found so far."""
 
     def __init__(self, deep: bool) -> None:
@@ -99,7 +99,7 @@ class Look:
                 return self.moved[name][0]
         return path
 
-    def verify(self, package: dpkg.Package, strict: bool) -> None:
+    def verify(self, package: dpkg.DpkgPackage, strict: bool) -> None:
         """Look at one package: its programs and libraries, and where `strict` all that it has."""
         info = f"{dpkg.ROOT}{dpkg.ADMIN}/info/{package.base}"
         since = dpkg.unpacked(info, self.born)
@@ -130,7 +130,7 @@ class Look:
             if target or whole:
                 self.links[path] = (package, target)
 
-    def judged(self) -> None:
+    def report_foreign_links(self) -> None:
         """Say which links lead to what no package has brought."""
         ends = {target for _, target in self.links.values() if target and not os.path.isdir(f"{dpkg.ROOT}{target}")}
         own = dpkg.owners(ends)
@@ -171,7 +171,7 @@ class Look:
         except OSError as error:
             self.say(package, path, f"cannot be read: {error.strerror}")
 
-    def others(self, package: dpkg.Package, listed: str, summed: set[str], blind: bool) -> None:
+    def others(self, package: dpkg.DpkgPackage, listed: str, summed: set[str], blind: bool) -> None:
         """Look at a package's links and folders; and for what lies in its sources beside what it has brought."""
         paths = common.lines(common.read(listed, most=64 << 20) or "")
         links: set[str] = set()
@@ -236,7 +236,7 @@ def look(asked: dict[str, object]) -> dict[str, object]:
         asked: Shell patterns of the names of packages: `strict`, of which everything is looked at, and `run`, of which
             programs and libraries are; `deep`, whether all bytes are read.
     """
-    found = Look(bool(asked["deep"]))
+    found = PackageVerification(bool(asked["deep"]))
     there = [one for one in dpkg.packages() if one.state == "installed"]
     strictly, running = Matching(asked["strict"]), Matching(asked["run"])  # type: ignore[arg-type] # by who asks
     strict = [one for one in there if strictly.has(one.name)]
@@ -247,7 +247,7 @@ def look(asked: dict[str, object]) -> dict[str, object]:
         found.verify(package, strict=True)
     for package in run:
         found.verify(package, strict=False)
-    found.judged()
+    found.report_foreign_links()
     moved = [[path, to] for path, (to, by) in found.moved.items() if by == ":"]
     return {
         "findings": found.findings,

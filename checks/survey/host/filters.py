@@ -66,7 +66,7 @@ def loaded(interfaces: dict[str, int], read: Callable[[], dict[str, object]]) ->
     if not pid:
         try:
             os.close(reading)
-            said = json.dumps(_alone(commands, interfaces, kinds, read)).encode()
+            said = json.dumps(_load_in_own_network(commands, interfaces, kinds, read)).encode()
             while said:
                 said = said[os.write(writing, said) :]
         finally:
@@ -98,7 +98,7 @@ def why(path: str, said: str) -> str:
     return f"{path}: {said.strip().partition(chr(10))[0][:200]}"
 
 
-def _alone(
+def _load_in_own_network(
     commands: list[list[str]], interfaces: dict[str, int], kinds: list[str], read: Callable[[], dict[str, object]]
 ) -> dict[str, object]:
     if ctypes.CDLL(None, use_errno=True).unshare(NEWNET):

@@ -28,7 +28,7 @@ NO_RULES = (errno.EINVAL, errno.EOPNOTSUPP, errno.EAFNOSUPPORT, errno.EPROTONOSU
 REFUSED = {errno.EINVAL: "a blackhole", errno.EACCES: "prohibited", errno.EHOSTUNREACH: "unreachable"}
 
 
-def told(protocol: int, kind: int, content: bytes) -> Iterator[bytes]:
+def dump_netlink(protocol: int, kind: int, content: bytes) -> Iterator[bytes]:
     """What the kernel has of something."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol) as asking:
         asking.settimeout(5)
@@ -51,7 +51,7 @@ def tables(kind: int, family: int = 0, content: bytes = b"") -> list[tuple[int, 
     """Family and attributes of chains, rules, sets or what is in a set."""
     head = struct.pack("=BBH", family, 0, 0)
     try:
-        return [(one[0], one[4:]) for one in told(NETLINK_NETFILTER, NFTABLES << 8 | kind, head + content)]
+        return [(one[0], one[4:]) for one in dump_netlink(NETLINK_NETFILTER, NFTABLES << 8 | kind, head + content)]
     except OSError as error:
         if error.errno in NO_RULES:
             return []
@@ -76,7 +76,7 @@ def elements(sets: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
 def interfaces() -> list[dict[str, Any]]:
     """Addresses of the host's interfaces."""
     found: list[dict[str, Any]] = []
-    for one in told(NETLINK_ROUTE, GETADDR, struct.pack("=BBBBI", 0, 0, 0, 0, 0)):
+    for one in dump_netlink(NETLINK_ROUTE, GETADDR, struct.pack("=BBBBI", 0, 0, 0, 0, 0)):
         family, prefix, _, _, index = struct.unpack_from("=BBBBI", one)
         if family in (socket.AF_INET, socket.AF_INET6):
             values = dict(net.attributes(one[8:]))
@@ -122,7 +122,7 @@ def ways() -> list[str]:
 def shaped() -> list[str]:
     """Interfaces, each with what loses or holds back its packets (tc-netem(8), tc-plug(8))."""
     found = []
-    for one in told(NETLINK_ROUTE, GETQDISC, struct.pack("=BxHiIII", 0, 0, 0, 0, 0, 0)):
+    for one in dump_netlink(NETLINK_ROUTE, GETQDISC, struct.pack("=BxHiIII", 0, 0, 0, 0, 0, 0)):
         kind = dict(net.attributes(one[20:])).get(TCA_KIND, b"").rstrip(b"\0").decode(errors="replace")
         if kind in LOSING:
             with contextlib.suppress(OSError):

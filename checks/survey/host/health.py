@@ -191,7 +191,7 @@ def group(at: str) -> int:
 Begun = list[tuple[dict[str, Any], int, int]]
 
 
-def begun(asks: list[dict[str, Any]], there: dict[str, dict[str, str]], until: float) -> Begun:
+def start_requests(asks: list[dict[str, Any]], there: dict[str, dict[str, str]], until: float) -> Begun:
     """Begin to ask those whose unit runs, each in a process of its own."""
     found = []
     for ask in asks:
@@ -255,7 +255,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     until = time.monotonic() + asked["seconds"]
     there = units(asked["units"])
     # before there are threads, of which a process that is split off has the locks and not the threads
-    asked_of = begun(asked["asks"], there, until)
+    asked_of = start_requests(asked["asks"], there, until)
     with Pool(8) as pool:
         seen = pool.submit(cards, asked["smi"])
         work = ("systemctl", "list-units", "--plain", "--no-legend", "--full", "--state=active,activating", "rw-*")

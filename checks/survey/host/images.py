@@ -28,7 +28,7 @@ NOTHING: dict[str, object] = {
 VARIABLE = re.compile(r'^ *- "?([A-Za-z_][A-Za-z0-9_]*=[^"\n]*)"?$', re.MULTILINE)
 
 
-class Mount(NamedTuple):
+class ProcessMount(NamedTuple):
     """One of a process's mounts (proc_pid_mountinfo(5))."""
 
     target: str
@@ -84,7 +84,7 @@ def _container(one: dict[str, object], group: str) -> dict[str, object]:
     locked = {
         "locked": _chain(store, image),
         "variables": _variables(store, image),
-        "brought": _brought(str(one["spec"])),
+        "brought": _cdi_variables(str(one["spec"])),
     }
     first = _first(group) if group else 0
     if not first:
@@ -124,14 +124,14 @@ def _first(group: str) -> int:
     return 0
 
 
-def _mounts(pid: int | str) -> Iterator[Mount]:
+def _mounts(pid: int | str) -> Iterator[ProcessMount]:
     """Each of them."""
     for line in (common.read(f"/proc/{pid}/mountinfo") or "").splitlines():
         before, _, after = line.partition(" - ")
         words, of = before.split(" "), after.split(" ")
         if len(words) > 5 and len(of) > 2:
             said = {*words[5].split(","), *of[2].split(",")}
-            yield Mount(
+            yield ProcessMount(
                 _plain(words[4]), words[2], of[0], "ro" not in said, _plain(words[3]), "nodev" not in said, of[2]
             )
 
@@ -145,7 +145,7 @@ def _plain(text: str) -> str:
     return ESCAPED.sub(lambda found: chr(int(found[1], 8)), text)
 
 
-def _layers(first: int, mounts: list[Mount], locked: list[str]) -> list[str]:
+def _layers(first: int, mounts: list[ProcessMount], locked: list[str]) -> list[str]:
     """What a container's root is made of, the uppermost first."""
     named = next((_lower(one.options) for one in mounts if one.target == "/"), [])
     # where the names of all of them are too long for a mount, podman has open folders in their place
@@ -201,7 +201,7 @@ def _variables(store: Path, image: str) -> list[str]:
         return []
 
 
-def _brought(spec: str) -> list[str]:
+def _cdi_variables(spec: str) -> list[str]:
     """What the spec of the cards gives to a container of variables."""
     return VARIABLE.findall(common.read(spec) or "") if spec else []
 

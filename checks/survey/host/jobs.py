@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from checks.survey.host import common, doing, dpkg, heard
+from checks.survey.host import command_effects, common, dpkg, fs_responsiveness
 
 ETC = Path("/etc")
 VAR = Path("/var")
@@ -85,7 +85,7 @@ def named(line: str) -> set[str]:
     return set(NAMED.findall(line))
 
 
-def told(path: Path, text: str) -> dict[str, str]:
+def describe_line(path: Path, text: str) -> dict[str, str]:
     """A line, for people."""
     return {"file": str(path), "text": common.masked(" ".join(text.split()))[:LINE]}
 
@@ -95,30 +95,34 @@ def ends() -> Iterator[dict[str, str]]:
     scripts: set[str] = set()
     for path, text in lines(TIMED):
         scripts.update(named(text))
-        if doing.ends_box(text):
-            yield told(path, text)
-    gone = {path for path in scripts if heard.unheard(path)}
-    yield from (told(Path(path), "its file system does not answer: nobody knows what it does") for path in sorted(gone))
-    yield from (told(path, text) for path, text in within(scripts - gone) if doing.ends_box(text))
+        if command_effects.ends_box(text):
+            yield describe_line(path, text)
+    gone = {path for path in scripts if fs_responsiveness.is_unresponsive(path)}
+    yield from (
+        describe_line(Path(path), "its file system does not answer: nobody knows what it does") for path in sorted(gone)
+    )
+    yield from (describe_line(path, text) for path, text in within(scripts - gone) if command_effects.ends_box(text))
     action = settings("logind.conf", "[Login]").get("IdleAction", "ignore")
     if action in IDLE:
-        yield told(ETC / "systemd/logind.conf", f"IdleAction={action}")
+        yield describe_line(ETC / "systemd/logind.conf", f"IdleAction={action}")
     folders = [place / "systemd/system" for place in (ETC, RUN, USR / "local/lib")]
     acting = [
         (path, text)
         for path, text in lines(folders)
-        if ACTS.fullmatch(text) or (text.startswith("Exec") and doing.ends_box(text.partition("=")[2]))
+        if ACTS.fullmatch(text) or (text.startswith("Exec") and command_effects.ends_box(text.partition("=")[2]))
     ]
     # by links a boot starts packages' own, of which some are about the end of it
     leads = {path: os.path.realpath(path).removeprefix(dpkg.ROOT) for path, _ in acting if path.is_symlink()}
     own = dpkg.owners(leads.values())
-    yield from (told(path, text) for path, text in acting if leads.get(path) not in own)
+    yield from (describe_line(path, text) for path, text in acting if leads.get(path) not in own)
     if not re.fullmatch(r"[0-9a-f]{32}\s*", common.read(ETC / "machine-id") or ""):
-        yield told(ETC / "machine-id", "the next boot is taken for the first one, with its presets and questions")
+        yield describe_line(
+            ETC / "machine-id", "the next boot is taken for the first one, with its presets and questions"
+        )
     if (RUN / "nextroot").exists():
-        yield told(RUN / "nextroot", "the next reboot is into that (systemd-soft-reboot.service(8))")
+        yield describe_line(RUN / "nextroot", "the next reboot is into that (systemd-soft-reboot.service(8))")
     if (common.read(SYS / "kernel/kexec_loaded") or "").strip() == "1":
-        yield told(SYS / "kernel/kexec_loaded", "the next reboot may be into the kernel that is loaded")
+        yield describe_line(SYS / "kernel/kexec_loaded", "the next reboot may be into the kernel that is loaded")
 
 
 def settings(name: str, section: str) -> dict[str, str]:

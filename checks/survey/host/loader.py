@@ -42,7 +42,9 @@ def look(asked: dict[str, str]) -> dict[str, object]:
     put = [f"{path}: {line.strip()}" for path in GIVEN for line in common.lines(read(path)) if PUT.match(line)]
     # what came of them, and of sshd's, is with who logs in to look
     known = " ".join(put)
-    put += [f"{name}={value}" for name, value in common.given().items() if PUT.match(name) and name not in known]
+    put += [
+        f"{name}={value}" for name, value in common.login_environment().items() if PUT.match(name) and name not in known
+    ]
     return {"before": rows, "put": put}
 
 

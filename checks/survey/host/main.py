@@ -1,6 +1,6 @@
 """The survey's program: runs each section in a process of its own, all at once, and prints what they found.
 
-Run by checks/survey/carry.py, which appends a call of `main`.
+Run by checks/survey/survey_program.py, which appends a call of `main`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def packages() -> None:
             setattr(sys.modules[".".join(parts[: end - 1])], parts[end - 1], sys.modules[name])
 
 
-def told(name: str, source: str, question: object) -> dict[str, object]:
+def run_section(name: str, source: str, question: object) -> dict[str, object]:
     """What a section answers; the reason where it has none."""
     began = time.monotonic()
     try:
@@ -77,7 +77,7 @@ def started(name: str, source: str, question: object) -> tuple[int, int]:
         for stream in (0, 1, 2):
             os.dup2(nothing, stream)
         # names that are no text are those of whoever made them, and no reason to have no answer
-        said = json.dumps(told(name, source, question), ensure_ascii=False)
+        said = json.dumps(run_section(name, source, question), ensure_ascii=False)
         left = memoryview(said.encode(errors="replace"))
         while left:
             left = left[os.write(writing, left) :]
@@ -85,7 +85,7 @@ def started(name: str, source: str, question: object) -> tuple[int, int]:
         os._exit(0)
 
 
-def whole(said: bytes) -> dict[str, object]:
+def parse_section_answer(said: bytes) -> dict[str, object]:
     """What a section has said, unless it was ended while it did."""
     try:
         found: dict[str, object] = json.loads(said)
@@ -174,7 +174,7 @@ def main(modules: dict[str, str], common: tuple[str, ...], probe: str, questions
             parts[key.data].append(piece)
             if not piece:
                 waiting.unregister(key.fd)
-                found[key.data] = whole(b"".join(parts[key.data]))
+                found[key.data] = parse_section_answer(b"".join(parts[key.data]))
         for key in [*waiting.get_map().values()]:
             if time.monotonic() > until[key.data]:
                 waiting.unregister(key.fd)

@@ -38,7 +38,7 @@ METHOD, RETURN, FAILED = 1, 2, 3
 PATH, INTERFACE, MEMBER, REPLY, DESTINATION, SIGNATURE = 1, 2, 3, 5, 6, 8
 
 
-class Reader:
+class BusMessageReader:
     """What a message says, from a place on (D-Bus Specification, "Marshaling")."""
 
     def __init__(self, data: bytes, order: str, at: int = 0) -> None:
@@ -107,7 +107,7 @@ def _call(serial: int, unit: str, interface: str, name: str) -> bytes:
     return _padded(head + fields, 8) + body
 
 
-class Answers:
+class BusReplies:
     """What comes over the connection."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -135,7 +135,7 @@ class Answers:
             found += self.take(1)
         return found
 
-    def message(self) -> tuple[int, int, Reader]:
+    def message(self) -> tuple[int, int, BusMessageReader]:
         """A message's kind, the number of the call that it answers, and what it says."""
         head = self.take(16)
         order = "<" if head[:1] == b"l" else ">"
@@ -143,13 +143,13 @@ class Answers:
         if length + fields > MOST:
             raise RuntimeError("systemd answers without end")
         data = head + self.take(fields + -fields % 8 + length)
-        reader, serial = Reader(data, order, 16), 0
+        reader, serial = BusMessageReader(data, order, 16), 0
         while reader.at < 16 + fields:
             reader.at += -reader.at % 8
             field = reader.number("B")
             value = reader.value()
             serial = value if field == REPLY and isinstance(value, int) else serial
-        return head[1], serial, Reader(data[16 + fields + -fields % 8 :], order)
+        return head[1], serial, BusMessageReader(data[16 + fields + -fields % 8 :], order)
 
 
 def properties(units: Iterable[str], *names: str) -> dict[str, dict[str, Any]]:
@@ -168,7 +168,7 @@ def properties(units: Iterable[str], *names: str) -> dict[str, dict[str, Any]]:
             connection.connect(AT)
         except OSError as error:
             raise RuntimeError(f"{AT}: {error.strerror}") from None
-        answers = Answers(connection)
+        answers = BusReplies(connection)
         connection.sendall(b"\0AUTH EXTERNAL " + str(os.geteuid()).encode().hex().encode() + b"\r\nBEGIN\r\n")
         if not answers.line().startswith(b"OK "):
             raise RuntimeError("systemd does not let root ask")

@@ -53,7 +53,7 @@ def policy(names: list[str]) -> dict[str, dict[str, object]]:
     known = (matched.groups() for line in common.lines(told) if (matched := ORIGIN.fullmatch(line)))
     origins = {uri.rstrip("/"): name.replace(" ", "_") for uri, name in known}
 
-    def named(one: apt.Offer) -> list[str]:
+    def named(one: apt.AptVersion) -> list[str]:
         return [name for source in one.sources if (name := origins.get(source.split(" ")[0].rstrip("/"), ""))]
 
     found: dict[str, dict[str, object]] = {}

@@ -168,7 +168,9 @@ def opened() -> Iterator[dict[str, str]]:
     """Files by which anybody is whom he says; not those that a package has brought so, whatever they include."""
     found = {path: by for path in _files() if (by := lets_in(path))}
     brought = dpkg.unchanged(path for path in found if lets_in(path, own=True))
-    yield from (jobs.told(Path(path), f"lets in who is {by}") for path, by in found.items() if path not in brought)
+    yield from (
+        jobs.describe_line(Path(path), f"lets in who is {by}") for path, by in found.items() if path not in brought
+    )
 
 
 def foreign() -> Iterator[dict[str, str]]:
@@ -182,7 +184,7 @@ def foreign() -> Iterator[dict[str, str]]:
             if there:
                 named.setdefault(there[0], (path, f"{kind} by {there[0]}, which no package has brought"))
     own = dpkg.owners(named)
-    yield from (jobs.told(Path(path), said) for at, (path, said) in named.items() if at not in own)
+    yield from (jobs.describe_line(Path(path), said) for at, (path, said) in named.items() if at not in own)
 
 
 def _files() -> list[str]:

@@ -79,9 +79,9 @@ def look(asked: dict[str, object]) -> dict[str, object]:
         "units": found,
         "groups": {path: _knobs(path) for path in sorted({one for _, path in groups.values() for one in _above(path)})},
         "first": _process(1, files, told=False),
-        "code": files.judged(),
+        "code": files.find_problems(),
         "preload": (common.read("/etc/ld.so.preload") or "").split(),
-        "others": others.found(own)[:MANY],
+        "others": others.find_intruders(own)[:MANY],
         "shared": [*_shared(ids - {"0"})][:MANY],
     }
 
@@ -238,7 +238,7 @@ class Others:
         self.engines, self.ids, self.own, self.spaces, self.looking = engines, ids, own, spaces, looking
         self.groups = tuple(f"0::{group}/" for group in groups if group.strip("/"))
 
-    def found(self, ours: set[int]) -> list[dict[str, object]]:
+    def find_intruders(self, ours: set[int]) -> list[dict[str, object]]:
         """`pid`, `what` it does that it must not, and its `words`."""
         return [
             {"pid": pid, "what": what, "words": common.masked(" ".join(_zeros(f"/proc/{pid}/cmdline")[:4])).split(" ")}

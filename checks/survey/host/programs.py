@@ -20,10 +20,10 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
         asked: Name -> the command, of systemd-run.
     """
     with Pool(8) as pool:
-        return dict(zip(asked, pool.map(said, asked.values()), strict=True))
+        return dict(zip(asked, pool.map(run_program, asked.values()), strict=True))
 
 
-def said(words: list[str]) -> dict[str, object]:
+def run_program(words: list[str]) -> dict[str, object]:
     """What one ends with."""
     program, *rest = words
     limited = [program, f"--property=RuntimeMaxSec={LONGEST}", *rest]

@@ -75,7 +75,7 @@ def addresses() -> list[str]:
     return sorted(found)
 
 
-def tunnels(asked: dict[str, Any], processes: dict[int, tracing.Process]) -> list[dict[str, str]]:
+def tunnels(asked: dict[str, Any], processes: dict[int, tracing.HostProcess]) -> list[dict[str, str]]:
     """Programs that carry connections, whose words name a port or socket of ours."""
     names_us = naming(asked)
     found = []
@@ -85,7 +85,7 @@ def tunnels(asked: dict[str, Any], processes: dict[int, tracing.Process]) -> lis
         if one.ours or not words or not (TUNNELS.fullmatch(program) or TUNNELS.fullmatch(os.path.basename(words[0]))):
             continue
         if names_us.search(" ".join(words[1:])):
-            found.append({"program": one.told, "words": common.masked(" ".join(words))[:200]})
+            found.append({"program": one.display_name, "words": common.masked(" ".join(words))[:200]})
     return found
 
 
@@ -133,7 +133,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
             {
                 "at": at,
                 "systemd": 1 in pids,
-                "holders": sorted({processes[pid].told for pid in pids if pid in processes and pid != 1}),
+                "holders": sorted({processes[pid].display_name for pid in pids if pid in processes and pid != 1}),
             }
         )
     units = {
@@ -145,7 +145,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         "lying": {path: common.lying(path) for path in [*asked["sockets"], *asked["folders"]]},
         "listening": {
             path: {
-                whose: sorted({processes[pid].told for pid in pids if pid in processes})
+                whose: sorted({processes[pid].display_name for pid in pids if pid in processes})
                 for whose, pids in listening(path, units[unit]).items()
             }
             for path, unit in asked["holders"].items()

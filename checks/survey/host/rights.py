@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from checks.survey.host import bus, commands, common, dpkg, heard, jobs, pam, places, sshd
+from checks.survey.host import bus, commands, common, dpkg, fs_responsiveness, jobs, pam, program_paths, sshd
 
 ETC = Path("/etc")
 RUN = Path("/run")
@@ -75,18 +75,20 @@ def look(asked: dict[str, str]) -> dict[str, object]:
 def granted() -> Iterator[dict[str, str]]:
     """Lines of PAM's by which anybody is whom he says."""
     for path in jobs.files([ETC / "pam.d"]):
-        yield from (jobs.told(path, line) for line in common.lines(common.read(path) or "") if GRANTED.match(line))
+        yield from (
+            jobs.describe_line(path, line) for line in common.lines(common.read(path) or "") if GRANTED.match(line)
+        )
 
 
 def allowed() -> Iterator[dict[str, str]]:
     """Rules of polkit's by which anybody may do what only root does."""
     for path in jobs.files([ETC / "polkit-1/localauthority", VAR / "polkit-1/localauthority"]):
         sections = re.split(r"^(?=\s*\[)", common.read(path) or "", flags=re.MULTILINE)
-        yield from (jobs.told(path, one) for one in sections if path.suffix == ".pkla" and everybody(one))
+        yield from (jobs.describe_line(path, one) for one in sections if path.suffix == ".pkla" and everybody(one))
     for path in jobs.files([ETC / "polkit-1/rules.d", RUN / "polkit-1/rules.d", USR / "local/share/polkit-1/rules.d"]):
         text = re.sub(r"//[^\n]*", "", common.read(path) or "")
         rules = text.split("addRule")[1:]
-        yield from (jobs.told(path, rule) for rule in rules if YES.search(rule) and not ASKED.search(rule))
+        yield from (jobs.describe_line(path, rule) for rule in rules if YES.search(rule) and not ASKED.search(rule))
 
 
 def everybody(section: str) -> bool:
@@ -109,18 +111,20 @@ def plugged() -> Iterator[dict[str, str]]:
         if len(words) > 2 and words[0] == "Plugin" and words[2].startswith("/"):
             modules[words[2]] = line
     owned = dpkg.owners(modules)
-    yield from (jobs.told(ETC / "sudo.conf", line) for path, line in modules.items() if path not in owned)
+    yield from (jobs.describe_line(ETC / "sudo.conf", line) for path, line in modules.items() if path not in owned)
 
 
 def merged() -> Iterator[dict[str, str]]:
     """What a boot lays over /usr and /etc, or takes for settings, by its place alone (systemd-sysext(8))."""
     for place in (ETC / "extensions", RUN / "extensions", VAR / "extensions", VAR / "confexts", RUN / "confexts"):
         with suppress(OSError):
-            yield from (jobs.told(one, "a boot may lay it over the system's own files") for one in place.iterdir())
+            yield from (
+                jobs.describe_line(one, "a boot may lay it over the system's own files") for one in place.iterdir()
+            )
     for place in (ETC / "credstore", RUN / "credstore"):
         for path in jobs.files([place]):
             if path.name in TAKEN or path.name.startswith(("ssh.", "passwd.")):
-                yield jobs.told(path, "systemd takes it for settings at each boot")
+                yield jobs.describe_line(path, "systemd takes it for settings at each boot")
 
 
 def services() -> set[str]:
@@ -136,13 +140,13 @@ def accounts() -> Iterator[dict[str, str]]:
     for line in common.lines(common.read(ETC / "shadow") or ""):
         name, _, rest = line.partition(":")
         if rest.startswith(":"):
-            yield jobs.told(ETC / "shadow", f"{name} has an empty password")
+            yield jobs.describe_line(ETC / "shadow", f"{name} has an empty password")
     own = services()
     for line in common.lines(common.read(ETC / "group") or ""):
         name, _, rest = line.partition(":")
         members = rest.rpartition(":")[2].split(",")
         for one in (one for one in members if name in ROOTS and one in own):
-            yield jobs.told(ETC / "group", f"{one} is in {name}")
+            yield jobs.describe_line(ETC / "group", f"{one} is in {name}")
 
 
 def sudo() -> Iterator[dict[str, str]]:
@@ -151,13 +155,13 @@ def sudo() -> Iterator[dict[str, str]]:
     files = [one for path in jobs.files([ETC / "sudoers", ETC / "sudoers.d"]) for one in included(path)]
     for path in dict.fromkeys(files):
         if way := commands.others(str(path).removeprefix(commands.ROOT)):
-            yield jobs.told(path, way)
+            yield jobs.describe_line(path, way)
         for line in common.lines((common.read(path) or "").replace("\\\n", " ")):
             rule, places = RULE.match(line.strip()), SEARCHED.match(line.strip())
             folders = places[1].strip('"').split(":") if places else []
             loose = any(not one.startswith("/") or commands.others(one) for one in folders)
             if loose or UNASKED.match(line.strip()) or (rule and (rule[1] in own or rule[1] == "ALL")):
-                yield jobs.told(path, line)
+                yield jobs.describe_line(path, line)
 
 
 def included(path: Path, depth: int = 0) -> Iterator[Path]:
@@ -194,19 +198,20 @@ def laid() -> Iterator[dict[str, str]]:
             if hit:
                 found.setdefault(str(path), line)
     owned = dpkg.owners(found)
-    yield from (jobs.told(Path(path), line) for path, line in found.items() if path not in owned)
+    yield from (jobs.describe_line(Path(path), line) for path, line in found.items() if path not in owned)
 
 
 def programs() -> Iterator[dict[str, str]]:
     """Those that run as root or with a privilege of root's, whoever starts them, and that no package makes so."""
     modes: dict[str, str] = {}
     given: dict[str, tuple[str, str]] = {}
-    gone = heard.silent((*places.HELD, *places.BELOW))
+    gone = fs_responsiveness.silent((*program_paths.HELD, *program_paths.BELOW))
     yield from (
-        jobs.told(Path(folder), "its file system does not answer: nobody knows what lies there") for folder in gone
+        jobs.describe_line(Path(folder), "its file system does not answer: nobody knows what lies there")
+        for folder in gone
     )
     crowded: list[str] = []
-    for one in places.held(gone, crowded):
+    for one in program_paths.held(gone, crowded):
         with suppress(OSError):
             seen = one.stat(follow_symlinks=False)
             if not seen.st_mode & 0o111:
@@ -217,7 +222,9 @@ def programs() -> Iterator[dict[str, str]]:
                 modes[one.path] = f"mode {stat.S_IMODE(seen.st_mode):o}{whose}"
             elif capable(one.path):
                 given[one.path] = "setcap", "has capabilities"
-    yield from (jobs.told(Path(folder), "has too many entries: nobody knows what lies there") for folder in crowded)
+    yield from (
+        jobs.describe_line(Path(folder), "has too many entries: nobody knows what lies there") for folder in crowded
+    )
     there = {path.removeprefix(dpkg.ROOT) for path in modes}
     for line in common.lines(common.read(f"{dpkg.ROOT}{dpkg.ADMIN}/statoverride") or ""):
         words = line.split()
@@ -227,10 +234,10 @@ def programs() -> Iterator[dict[str, str]]:
                 given[path] = "dpkg-statoverride", f"dpkg-statoverride has mode {words[2]} for its next version"
     owned = dpkg.owners({**modes, **given})
     # one that came with its mode has none by hand
-    yield from (jobs.told(Path(path), what) for path, what in modes.items() if path not in owned)
+    yield from (jobs.describe_line(Path(path), what) for path, what in modes.items() if path not in owned)
     for path, (tool, what) in given.items():
         if path not in owned or not _gives(owned[path], path, tool):
-            yield jobs.told(Path(path), what)
+            yield jobs.describe_line(Path(path), what)
 
 
 def capable(path: str) -> bool:

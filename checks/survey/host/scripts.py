@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TypeVar
 
-from checks.survey.host import leads
+from checks.survey.host import shell_targets
 
 LONGEST = 4096  # characters of a line that is taken apart: each takes a microsecond
 # What is set, as far as a line shows it, and where what it was set to is meant
@@ -31,7 +31,7 @@ SIGNS = re.compile(r"[();]|[<>&|]+")
 T = TypeVar("T")
 
 
-class Shell:
+class ScriptShell:
     """One that obeys a script, as far as it is or is not in a folder of ours.
 
     Args:
@@ -82,12 +82,14 @@ class Shell:
         program, given = (names[0].rpartition("/")[2], names[1:]) if names else ("", [])
         if program in ("cd", "pushd", "popd"):
             to = next((one for one in given if one[:1] != "-"), "")
-            if program == "popd" or not leads.relative(to) or to.startswith(".."):
+            if program == "popd" or not shell_targets.relative(to) or to.startswith(".."):
                 self.here = program != "popd" and bool(self.about.search(to))
             return False
         if not self.here or program == "[[":
             return False
-        return any(map(leads.relative, (*command.printed, *_changed(program, [*given, *(["x"] if fed else [])]))))
+        return any(
+            map(shell_targets.relative, (*command.printed, *_changed(program, [*given, *(["x"] if fed else [])])))
+        )
 
 
 class Command:
@@ -168,21 +170,21 @@ def _changed(program: str, given: list[str]) -> list[str]:
         return given[-1:] if any(one.startswith(("-i", "--in-place")) for one in given) else []
     if program == "dd":
         return [one[3:] for one in given if one.startswith("of=")]
-    return leads.LEADS[program](given) if program in leads.LEADS else []
+    return shell_targets.LEADS[program](given) if program in shell_targets.LEADS else []
 
 
-def carried(said: Iterable[tuple[T, str]], about: re.Pattern[str]) -> Iterator[tuple[T, str]]:
+def find_relative_changes(said: Iterable[tuple[T, str]], about: re.Pattern[str]) -> Iterator[tuple[T, str]]:
     """Those lines of scripts that change something by a relative name where a line before has gone to what is ours.
 
     Args:
         said: Script and line, those of a script in a row.
         about: What words about us look like.
     """
-    script, shell = None, Shell(about)
+    script, shell = None, ScriptShell(about)
     begun = ""
     for path, line in said:
         if path != script:
-            script, shell, begun = path, Shell(about), ""
+            script, shell, begun = path, ScriptShell(about), ""
         if line.endswith("\\") and len(begun) < LONGEST:
             begun += f"{line[:-1]} "
             continue

@@ -45,7 +45,7 @@ def _started(unit: str, records: str, starts: str, key: str | None, leaks: dict[
         "now": [_now(path) for path in paths][:MANY],
         "said": _lines(f"{records}/{unit}.said")[:MANY],
         "first": _lines(f"{starts}/{unit}")[:MANY],
-        "key": _told(unit, key, leaks.get(key, [])) if key else None,
+        "key": _describe_key_file(unit, key, leaks.get(key, [])) if key else None,
     }
 
 
@@ -61,7 +61,7 @@ def _key(path: str) -> bytes:
     return (common.read(path, 1 << 16) or "").strip().encode()
 
 
-def _told(unit: str, path: str, leaks: list[str]) -> dict[str, object]:
+def _describe_key_file(unit: str, path: str, leaks: list[str]) -> dict[str, object]:
     given = common.read(f"/run/credentials/{unit}/api-key", 1 << 16)
     try:
         found = Path(path).lstat()

@@ -9,7 +9,7 @@ import os
 import re
 import stat
 
-from checks.survey.host import common, doing, dpkg, jobs, manager, nextboot
+from checks.survey.host import command_effects, common, dpkg, jobs, manager, nextboot
 
 ROOT = ""  # a test has a folder for a host
 CARDS = re.compile(r"nvidia|nouveau|nova_core|10de|vfio|driver_override", re.IGNORECASE)
@@ -112,7 +112,7 @@ def setters() -> list[list[str]]:
     found: list[list[str]] = []
     for pattern in SCHEDULED:
         said = {path: nextboot.lines(path.removeprefix(ROOT)) for path in sorted(glob.glob(f"{ROOT}{pattern}"))}
-        matched = {path: doing.sets_cards("\n".join(text)) for path, text in said.items()}
+        matched = {path: command_effects.sets_cards("\n".join(text)) for path, text in said.items()}
         found += [[path.removeprefix(ROOT), one[: jobs.LINE]] for path, one in matched.items() if one]
     return found
 
@@ -134,7 +134,7 @@ def shadows() -> list[list[str]]:
 
 def searched() -> list[str]:
     """Folders that whoever logs in to look has before the system's, as a deploy has them, too."""
-    given = common.given().get("PATH", "").split(":")
+    given = common.login_environment().get("PATH", "").split(":")
     first = next((number for number, one in enumerate(given) if one.rstrip("/") in (*AFTER, "/bin", "/sbin")), 0)
     return [one.rstrip("/") for one in given[:first] if one.startswith("/")]
 

@@ -45,7 +45,7 @@ def wrong() -> Iterator[dict[str, str]]:
         for line in common.lines(common.read(path) or ""):
             said = " ".join(line.split())
             if said and not said.startswith("#") and (OPEN.match(said) or others(said)):
-                yield jobs.told(path, said)
+                yield jobs.describe_line(path, said)
     user, address = comer(os.getpid())
     if user:
         for why in shut(user, address):

@@ -9,7 +9,7 @@ import re
 from typing import Any, NamedTuple
 
 from checks.survey.host import common, manager, net
-from checks.survey.host.asking import Asking, reached
+from checks.survey.host.asking import StrangerRequests, reached
 
 FILES, SIZE = 400, 1 << 19  # of a web server's settings: how many are read, and bytes of each
 # What answers for others by its settings: program -> where those lie.
@@ -36,7 +36,7 @@ QUIET = {
 }
 
 
-class Process(NamedTuple):
+class HostProcess(NamedTuple):
     """A process of the host."""
 
     pid: int
@@ -61,13 +61,13 @@ class Process(NamedTuple):
         return first if outside and units[0] == units[-1] else f"{first}/{parts[units[-1]]}"
 
     @property
-    def told(self) -> str:
+    def display_name(self) -> str:
         """What to call it."""
         program = os.path.basename(self.program) or "a process"
         return f"{program} of {self.unit}" if self.unit else program
 
 
-def processes(units: list[str]) -> dict[int, Process]:
+def processes(units: list[str]) -> dict[int, HostProcess]:
     """All processes; those of these units are ours."""
     found = {}
     for name in os.listdir("/proc"):
@@ -83,12 +83,12 @@ def processes(units: list[str]) -> dict[int, Process]:
             program = os.readlink(f"/proc/{name}/exe")
         words = tuple(common.begin(f"/proc/{name}/cmdline").split("\0"))[:-1]
         parent = int(status.rpartition(")")[2].split()[1])
-        made = Process(int(name), parent, program.removesuffix(" (deleted)"), words[:100], group, ours=False)
+        made = HostProcess(int(name), parent, program.removesuffix(" (deleted)"), words[:100], group, ours=False)
         found[made.pid] = made if made.unit not in units else made._replace(ours=True)
     return found
 
 
-def own(asked: dict[str, Any], address: str) -> bool:
+def is_host_address(asked: dict[str, Any], address: str) -> bool:
     """Whether an address is the host's."""
     return address.startswith("127.") or address in asked["own"]
 
@@ -99,7 +99,7 @@ def clients(asked: dict[str, Any], ours: list[int]) -> set[int]:
     found = {
         inode
         for _, remote, _, inode in net.rows(net.ESTABLISHED)
-        if remote.rpartition(":")[2] in ports and own(asked, net.place(remote)[0]) and inode
+        if remote.rpartition(":")[2] in ports and is_host_address(asked, net.place(remote)[0]) and inode
     }
     accepted: set[int] = set()
     for pid in ours:
@@ -119,7 +119,7 @@ def passing(asked: dict[str, Any]) -> int:
     return sum(bool(one & ports) for one in ending)
 
 
-def mentions(asked: dict[str, Any], one: Process) -> str:
+def mentions(asked: dict[str, Any], one: HostProcess) -> str:
     """The file of a process's settings, or of its own words, in which we are named; empty for none."""
     ports = "|".join(map(str, asked["ports"]))
     here = "|".join(re.escape(own) for own in ["localhost", "[::1]", *asked["own"]])
@@ -149,7 +149,9 @@ def configured(base: str) -> list[str]:
     return files[:FILES]
 
 
-def leads(asked: dict[str, Any], there: dict[int, Process], rows: list[tuple[str, set[int]]]) -> list[dict[str, str]]:
+def leads(
+    asked: dict[str, Any], there: dict[int, HostProcess], rows: list[tuple[str, set[int]]]
+) -> list[dict[str, str]]:
     """Listeners of others that lead to us: where they listen, who has them, and what shows it.
 
     Args:
@@ -169,7 +171,7 @@ def leads(asked: dict[str, Any], there: dict[int, Process], rows: list[tuple[str
         return []
     ours = [pid for pid, one in there.items() if one.ours]
     before = clients(asked, ours)
-    asking = Asking([*foreign, *places])
+    asking = StrangerRequests([*foreign, *places])
     try:
         answers = asking.answers()
         now = net.holders(clients(asked, ours) - before)
@@ -192,12 +194,16 @@ def leads(asked: dict[str, Any], there: dict[int, Process], rows: list[tuple[str
         server = any(os.path.basename(one.program) in SERVERS for one in holding)
         status, said = body(answers.get(at, ""))
         offers = status == "200" and bool(set(re.findall(r'"id" *: *"([^"]*)"', said)) & set(asked["models"]))
-        told = ", ".join(sorted({one.told for one in holding})) or ", ".join(sorted(activated(at, pids))) or "systemd"
+        told = (
+            ", ".join(sorted({one.display_name for one in holding}))
+            or ", ".join(sorted(activated(at, pids)))
+            or "systemd"
+        )
         why = ""
         if offers:
             why = "it answers with our models"
         elif through:
-            why = f"{through.told} then connects to us"
+            why = f"{through.display_name} then connects to us"
         elif named_in and ((status, said) in bodies or server):
             why = f"{named_in} names us"
         elif (status in ("401", "403") and (status, said) in bodies) or new:
@@ -215,7 +221,7 @@ def twice(asked: dict[str, Any], at: str, ours: list[int]) -> bool:
     """Whether, each of two times that somebody is asked alone, there is a connection to us that was not before."""
     for _ in range(2):
         before, gone = clients(asked, ours), passing(asked)
-        asking = Asking([at])
+        asking = StrangerRequests([at])
         try:
             asking.answers()
             new = net.holders(clients(asked, ours) - before)

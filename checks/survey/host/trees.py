@@ -31,7 +31,7 @@ RIGHTS = frozenset(("security.capability", "system.posix_acl_access", "system.po
 KINDS = {"f": "a file", "d": "a folder", "l": "a link", "?": "neither file nor folder"}
 
 
-class State(NamedTuple):
+class TreeNode(NamedTuple):
     """One name in a tree, and what the file system says of it."""
 
     path: str
@@ -95,7 +95,7 @@ def plain(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def whole(path: str) -> bool:
+def is_real_folder(path: str) -> bool:
     """Whether it is a folder, and no link to one."""
     return Path(path).is_dir() and not Path(path).is_symlink()
 
@@ -108,10 +108,10 @@ def names(folder: str) -> list[str]:
         return []
 
 
-def walk(top: str, unless: list[str]) -> Iterator[State]:
+def walk(top: str, unless: list[str]) -> Iterator[TreeNode]:
     """All that is in a tree, itself first."""
-    yield State(top, "", os.lstat(top))
-    left = [top] if whole(top) else []
+    yield TreeNode(top, "", os.lstat(top))
+    left = [top] if is_real_folder(top) else []
     while left:
         folder = left.pop()
         with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as found:
@@ -120,13 +120,13 @@ def walk(top: str, unless: list[str]) -> Iterator[State]:
                 if name in unless:
                     continue
                 with suppress(FileNotFoundError):
-                    state = State(one.path, name, one.stat(follow_symlinks=False))
+                    state = TreeNode(one.path, name, one.stat(follow_symlinks=False))
                     if state.kind == "d":
                         left.append(one.path)
                     yield state
 
 
-def same(state: State, was: list[Any]) -> bool:
+def same(state: TreeNode, was: list[Any]) -> bool:
     """Whether nothing has touched it since it was recorded."""
     now = state.lstat
     if state.kind == "d":
@@ -144,7 +144,7 @@ def change(what: str, name: str, expected: str, found: str, since: str) -> dict[
     return {"what": what, "path": plain(name), "expected": plain(expected), "found": plain(found), "since": since}
 
 
-def compared(state: State, was: list[Any], deep: bool) -> dict[str, str] | None:
+def compared(state: TreeNode, was: list[Any], deep: bool) -> dict[str, str] | None:
     """What of one name is not as it was recorded; None where it is."""
     if same(state, was) and not deep:
         return None
@@ -221,10 +221,12 @@ def untouched(tree: str, unless: list[str], text: str) -> bool:
         for file in files[:-1]:
             file.seek(0)
             told.update(file.read())
-    return not failed and told.hexdigest() == noted["glance"] and not State(tree, "", os.lstat(tree)).rights()
+    return not failed and told.hexdigest() == noted["glance"] and not TreeNode(tree, "", os.lstat(tree)).rights()
 
 
-def recorded(tree: str, folder: str, known: dict[str, str], unless: list[str] | None) -> dict[str, list[Any]] | str:
+def read_recorded_entries(
+    tree: str, folder: str, known: dict[str, str], unless: list[str] | None
+) -> dict[str, list[Any]] | str:
     """Name -> what is recorded of it, and nothing of one that is as it was; in words, why nothing is recorded.
 
     Args:
@@ -263,16 +265,16 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     for folder, begins in asked["installed"].items():
         for name in names(folder):
             path = f"{folder}/{name}"
-            if whole(path) and any(name.startswith(one) for one in begins):
+            if is_real_folder(path) and any(name.startswith(one) for one in begins):
                 found[path] = folder
             elif path not in asked["installed"]:
                 beside.append(plain(path))
     told = []
     for path, folder in found.items():
-        made: dict[str, object] = {"path": plain(path), "there": whole(path), "unrecorded": "", "marker": ""}
+        made: dict[str, object] = {"path": plain(path), "there": is_real_folder(path), "unrecorded": "", "marker": ""}
         unless = asked["unless"].get(folder, [])
-        at_once = None if asked["deep"] or not whole(path) else unless
-        entries = recorded(path, asked["records"]["folder"], known, at_once)
+        at_once = None if asked["deep"] or not is_real_folder(path) else unless
+        entries = read_recorded_entries(path, asked["records"]["folder"], known, at_once)
         rows_: list[dict[str, str]] = []
         if isinstance(entries, str):
             made["unrecorded"] = entries

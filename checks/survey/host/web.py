@@ -19,11 +19,11 @@ LATE = "no answer in time"
 STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})[ \r\n]")
 
 
-class Unanswered(Exception):
+class NoUsableAnswer(Exception):
     """Nothing came that can be used."""
 
 
-class Stream:
+class BoundedStream:
     """What comes over a connection, for as long as it is waited for."""
 
     def __init__(self, connection: socket.socket, until: float) -> None:
@@ -33,7 +33,7 @@ class Stream:
         """Wait for some more; False at its end."""
         left = self.until - time.monotonic()
         if left <= 0:
-            raise Unanswered(LATE)
+            raise NoUsableAnswer(LATE)
         self.connection.settimeout(left)
         piece = self.connection.recv(1 << 16)
         self.kept += piece
@@ -43,7 +43,7 @@ class Stream:
         """The next line, without its end."""
         while b"\n" not in self.kept:
             if len(self.kept) > HEAD or not self.more():
-                raise Unanswered("an answer that breaks off" if self.kept else "no answer")
+                raise NoUsableAnswer("an answer that breaks off" if self.kept else "no answer")
         line, _, self.kept = self.kept.partition(b"\n")
         return line.rstrip(b"\r")
 
@@ -55,7 +55,7 @@ class Stream:
         return taken
 
 
-def body(stream: Stream, headers: dict[str, str], most: int) -> bytes:
+def body(stream: BoundedStream, headers: dict[str, str], most: int) -> bytes:
     """What comes after the headers, at most so many bytes of it."""
     if headers.get("transfer-encoding", "").lower() != "chunked":
         length = headers.get("content-length", "")
@@ -112,24 +112,24 @@ def answer(ask: dict[str, Any], key: str) -> dict[str, object]:
                 lines += ["Content-Type: application/json", f"Content-Length: {len(sent)}"]
             with contextlib.suppress(ConnectionError):  # who refuses may do so before all is sent
                 connection.sendall("".join(f"{line}\r\n" for line in [*lines, ""]).encode() + sent)
-            stream = Stream(connection, until)
+            stream = BoundedStream(connection, until)
             status = None
             while status is None or status[1].startswith(b"1"):
                 status = STATUS.match(stream.line() + b"\n")
                 if status is None:
-                    raise Unanswered("an answer that is not HTTP")
+                    raise NoUsableAnswer("an answer that is not HTTP")
                 headers: dict[str, str] = {}
                 while line := stream.line():
                     name, _, value = line.decode("latin-1").partition(":")
                     headers[name.strip().lower()] = value.strip()
                     if len(headers) > 200:
-                        raise Unanswered("an answer without end")
+                        raise NoUsableAnswer("an answer without end")
             found["headers"] = {name: headers[name] for name in ask["told"] if name in headers}
             content = body(stream, headers, ask["most"])
             found["sha256"] = hashlib.sha256(content).hexdigest()
             found["body"] = content[: ask["shown"]].decode(errors="replace")
             found["status"] = int(status[1])
-    except Unanswered as error:
+    except NoUsableAnswer as error:
         found["error"] = str(error)
     except TimeoutError:
         found["error"] = LATE

@@ -50,7 +50,7 @@ def _look(asked: dict[str, Any]) -> dict[str, object]:
     found = {
         "now": now,
         "folders": _folders(Path(asked["root"]), [Path(path) for path in files]),
-        "extra": [path for folder in sorted(declared) for path in _beside(Path(folder)) if path not in files],
+        "extra": [path for folder in sorted(declared) for path in _list_folder(Path(folder)) if path not in files],
         "units": manager.read_properties(asked["units"], PROPERTIES, "--timestamp=unix"),
         "stamp": _mtime(STAMPS / f"stamp-{asked['units'][0]}"),
     }
@@ -159,6 +159,6 @@ def _folders(root: Path, files: list[Path]) -> list[dict[str, object]]:
     return found
 
 
-def _beside(folder: Path) -> Iterator[str]:
+def _list_folder(folder: Path) -> Iterator[str]:
     with suppress(OSError):
         yield from sorted(str(one) for one in folder.iterdir())

@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, cast
 
 from packaging.utils import canonicalize_name
 
-from rigwright.engines.abilities import Ability
-from rigwright.engines.fit import Memory
+from rigwright.engines.capabilities import Ability
 from rigwright.engines.image import compose, install, run
-from rigwright.engines.image.keys import Engine, Variant
-from rigwright.engines.image.start import by
-from rigwright.engines.kind import InstallingKind, Service
-from rigwright.engines.log import Begun, Cause
-from rigwright.engines.metrics import Names
-from rigwright.engines.rule import Placed, Rule
+from rigwright.engines.image.keys import ImageEngine, VllmVariant
+from rigwright.engines.image.runtime import select_runtime
+from rigwright.engines.kind import InstallingKind, ServiceSpec
+from rigwright.engines.log_causes import Cause, StartupFacts
+from rigwright.engines.memory_fit import MemoryNeed
+from rigwright.engines.metrics import MetricNames
+from rigwright.engines.rule import KnownIssue, PlacedInstance
 from rigwright.engines.vllm import Vllm
-from rigwright.model.catalog import Catalog, Model
-from rigwright.model.containers.tables import REFRESH_UNIT, SPEC
+from rigwright.model.catalog import Catalog, ModelKeys
+from rigwright.model.containers.archive_tables import CDI_SPEC, REFRESH_UNIT
 from rigwright.model.engines.keys import EngineKeys
 from rigwright.model.entry import Roots
-from rigwright.model.installation import Installation, Job
-from rigwright.model.models import Selection
-from rigwright.model.rig import Instance, Part, Rig
+from rigwright.model.installation import Installation, InstallJob
+from rigwright.model.models import ModelSelection
+from rigwright.model.rig import Instance, ModelPart, Rig
 from rigwright.supply import lock
 from rigwright.supply.lock import Artefact
 
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from rigwright.model.facts import HostFacts
 
 
-class _Inside(Vllm):
+class _ImageVllm(Vllm):
     """vLLM whose version the catalogue says: no lock knows what is in an image."""
 
     def release(self, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> str:
-        return cast("Engine", engine).version
+        return cast("ImageEngine", engine).version
 
 
-INSIDE = _Inside()
+IMAGE_VLLM = _ImageVllm()
 
 
 # What podman says, and crun by it.
@@ -48,18 +48,18 @@ CAUSES = (
     Cause(
         "unresolvable-cdi-devices",
         "unresolvable CDI devices",
-        f"{SPEC} does not list its cards: see `journalctl -u {REFRESH_UNIT}`, and re-run deploy to regenerate it",
+        f"{CDI_SPEC} does not list its cards: see `journalctl -u {REFRESH_UNIT}`, and re-run deploy to regenerate it",
         check="C05",
     ),
     Cause(
         "failed-to-stat-cdi-host-device",
         "failed to stat CDI host device",
-        f"{SPEC} is for another driver: re-run deploy to regenerate it",
+        f"{CDI_SPEC} is for another driver: re-run deploy to regenerate it",
         check="C05",
     ),
     Cause(
         "waits-for-cdi-spec",
-        f"waits for {re.escape(SPEC)}",
+        f"waits for {re.escape(CDI_SPEC)}",
         f"it does not exist because the cards do not respond: see `journalctl -u {REFRESH_UNIT}`",
     ),
 )
@@ -69,58 +69,58 @@ class Image(InstallingKind):
     """A container image."""
 
     name = "image"
-    engine_keys = Engine
-    variant_keys = Variant
+    engine_keys = ImageEngine
+    variant_keys = VllmVariant
     packages = ("crun", "podman", "skopeo")
-    pieces = "layers"
-    contained_by = "podman"
+    artefact_noun = "layers"
+    container_engine = "podman"
     # podman alone starts it, and its messages are those above; a missing device file has a cause of its own
-    causes = (*CAUSES, *(one for one in INSIDE.causes if one.id != "container-device"))
-    marks = INSIDE.marks
-    judges_names = INSIDE.judges_names
-    salts_prompts = INSIDE.salts_prompts
-    unsalted_paths = INSIDE.unsalted_paths
-    counts = INSIDE.counts
+    causes = (*CAUSES, *(one for one in IMAGE_VLLM.causes if one.id != "container-device"))
+    startup_patterns = IMAGE_VLLM.startup_patterns
+    validates_model_name = IMAGE_VLLM.validates_model_name
+    salts_prompts = IMAGE_VLLM.salts_prompts
+    unsalted_paths = IMAGE_VLLM.unsalted_paths
+    metric_names = IMAGE_VLLM.metric_names
 
-    def rules(self) -> tuple[Rule, ...]:
+    def rules(self) -> tuple[KnownIssue, ...]:
         """Those of what is in it."""
-        return INSIDE.rules()
+        return IMAGE_VLLM.rules()
 
-    def memory(self, one: Placed) -> Memory | None:
+    def memory(self, one: PlacedInstance) -> MemoryNeed | None:
         """That of what is in it."""
-        return INSIDE.memory(one)
+        return IMAGE_VLLM.memory(one)
 
-    def begun(self, lines: Iterable[str]) -> Begun:
+    def parse_startup(self, lines: Iterable[str]) -> StartupFacts:
         """What is in it says the same as elsewhere."""
-        return INSIDE.begun(lines)
+        return IMAGE_VLLM.parse_startup(lines)
 
     def abilities(self, instance: Instance) -> frozenset[Ability]:
         """Those of what is in it."""
-        return INSIDE.abilities(instance)
+        return IMAGE_VLLM.abilities(instance)
 
-    def steps(self, instance: Instance) -> tuple[str, Names]:
+    def progress_metric(self, instance: Instance) -> tuple[str, MetricNames]:
         """Those of what is in it."""
-        return INSIDE.steps(instance)
+        return IMAGE_VLLM.progress_metric(instance)
 
     def paths(self, instance: Instance) -> tuple[str, ...]:
         """Those of what is in it."""
-        return INSIDE.paths(instance)
+        return IMAGE_VLLM.paths(instance)
 
-    def inputs(self, engine: EngineKeys) -> Mapping[str, lock.Kind]:
+    def inputs(self, engine: EngineKeys) -> Mapping[str, lock.ArtefactKind]:
         """The image."""
-        return {cast("Engine", engine).image: "image"}
+        return {cast("ImageEngine", engine).image: "image"}
 
     def patchable(self, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> Mapping[str, str]:
         """What the catalogue says that is in it: no lock knows."""
-        return {canonicalize_name(cast("Engine", engine).serves): cast("Engine", engine).version}
+        return {canonicalize_name(cast("ImageEngine", engine).serves): cast("ImageEngine", engine).version}
 
-    def parts(self, model: Model, selection: Selection) -> tuple[Part, ...]:
+    def parts(self, model: ModelKeys, selection: ModelSelection) -> tuple[ModelPart, ...]:
         """Those of what is in it."""
-        return INSIDE.parts(model, selection)
+        return IMAGE_VLLM.parts(model, selection)
 
-    def known(self, catalog: Catalog, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> object:
+    def version_data(self, catalog: Catalog, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> object:
         """What the version in it takes, if the catalogue has it."""
-        return INSIDE.known(catalog, engine, artefacts)
+        return IMAGE_VLLM.version_data(catalog, engine, artefacts)
 
     def refusals(
         self, instance: Instance, roots: Roots, folder: Path, capabilities: frozenset[str] = frozenset()
@@ -132,41 +132,41 @@ class Image(InstallingKind):
             for target in one.keys.targets
             if target.before is None
         ]
-        return [*brought, *INSIDE.refusals(instance, roots, folder, capabilities)]
+        return [*brought, *IMAGE_VLLM.refusals(instance, roots, folder, capabilities)]
 
-    def reserved(self, instance: Instance) -> dict[str, str]:
+    def forbidden_keys(self, instance: Instance) -> dict[str, str]:
         """What of its options and variables a catalogue may not say by itself."""
-        return INSIDE.reserved(instance)
+        return IMAGE_VLLM.forbidden_keys(instance)
 
     def needs(self, system: str) -> tuple[str, ...]:
         """What unpacks an image there, and what starts it."""
-        return tuple(name for name in self.packages if name != "podman" or by(system) == name)
+        return tuple(name for name in self.packages if name != "podman" or select_runtime(system) == name)
 
     def shared_memory(self, instance: Instance) -> str:
         """That of its container."""
-        return INSIDE.shared_memory(instance)
+        return IMAGE_VLLM.shared_memory(instance)
 
     def notes(self, instance: Instance) -> list[str]:
         """As for what is in it."""
-        return INSIDE.notes(instance)
+        return IMAGE_VLLM.notes(instance)
 
     def installation(self, rig: Rig, name: str, engine: EngineKeys, facts: HostFacts) -> Installation:
         """The image, unpacked."""
-        return install.installation(rig, name, cast("Engine", engine), facts.system)
+        return install.plan_image(rig, name, cast("ImageEngine", engine), facts.system)
 
-    def script(self, rig: Rig, made: Installation, job: Job) -> str:
+    def script(self, rig: Rig, made: Installation, job: InstallJob) -> str:
         """templates/image/install.sh.j2."""
-        return install.script(rig, made, job)
+        return install.render_image_job(rig, made, job)
 
-    def service(self, rig: Rig, instance: Instance, made: Installation) -> Service:
+    def service(self, rig: Rig, instance: Instance, made: Installation) -> ServiceSpec:
         """The command line that starts its container."""
-        return run.service(rig, instance, made)
+        return run.image_service(rig, instance, made)
 
     def compose(self, rig: Rig, instance: Instance) -> dict[str, str]:
         """The same container."""
-        made = install.installation(rig, instance.engine_name, cast("Engine", instance.engine))
-        service = run.service(rig, instance, made)
-        return compose.compose(instance, service, run.container(rig, instance, made), made)
+        made = install.plan_image(rig, instance.engine_name, cast("ImageEngine", instance.engine))
+        service = run.image_service(rig, instance, made)
+        return compose.render_compose(instance, service, run.build_container(rig, instance, made), made)
 
 
 KIND = Image()

@@ -13,14 +13,14 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from rigwright.engines.container import Container
-from rigwright.engines.image.install import CHANGED, ORIGINALS, Unpacked, planned
+from rigwright.engines.container_spec import ContainerSpec
+from rigwright.engines.image.install import CHANGED, ORIGINALS, UnpackedImage, render_patch_plan
 from rigwright.engines.image.originals import ROOT
 from rigwright.engines.image.run import INSIDE, KEY, PYTHON
-from rigwright.engines.image.start import TEMPORARY
-from rigwright.engines.kind import Service
+from rigwright.engines.image.runtime import TEMPORARY
+from rigwright.engines.kind import ServiceSpec
 from rigwright.model.rig import Instance
-from rigwright.patches.patch import PROGRAM as APPLY
+from rigwright.patches.patch import APPLY_PROGRAM_TEXT as APPLY
 
 # What the environment of compose has to say.
 USER = "${RW_USER:?the numeric user and group to run as, such as 990:990}"
@@ -36,7 +36,9 @@ SMALL = {"mem_limit": "256m", "pids_limit": 64}
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
-def compose(instance: Instance, service: Service, container: Container, made: Unpacked) -> dict[str, str]:
+def render_compose(
+    instance: Instance, service: ServiceSpec, container: ContainerSpec, made: UnpackedImage
+) -> dict[str, str]:
     """The file, in YAML, and the programs that lie beside it: name -> text.
 
     Compose would write what the file itself has of them into the container, whose root is read-only.
@@ -62,8 +64,8 @@ def compose(instance: Instance, service: Service, container: Container, made: Un
     engine: dict[str, object] = {
         **contained,
         "container_name": container.name,
-        "command": [_literal(word) for word in container.command[1:]],
-        "environment": {name: _literal(value) for name, value in sorted(container.environment.items())},
+        "command": [_escape_variables(word) for word in container.command[1:]],
+        "environment": {name: _escape_variables(value) for name, value in sorted(container.environment.items())},
         "network_mode": "none",
         "ipc": "private",
         "shm_size": container.shared_memory.lower(),
@@ -77,7 +79,7 @@ def compose(instance: Instance, service: Service, container: Container, made: Un
         "stop_grace_period": "30s",
         "restart": "always",
     }
-    port = contained | SMALL | _carry_port(instance)
+    port = contained | SMALL | _port_service(instance)
     services: dict[str, dict[str, object]] = {instance.name: engine, f"{instance.name}-port": port}
     programs[PORT_PROGRAM] = PORT_TEXT
     folders = (SOCKETS, CACHE, *((CHANGED,) if made.patches else ()))
@@ -88,18 +90,18 @@ def compose(instance: Instance, service: Service, container: Container, made: Un
     if made.patches:
         patch = f"{instance.name}-patch"
         head.append(f"# Once, before it starts, to fill {CHANGED}: docker compose run --rm {patch}")
-        services[patch] = contained | SMALL | _patch(made)
-        programs |= {ORIGINALS_PROGRAM: ORIGINALS, APPLY_PROGRAM: APPLY, PATCH_PLAN: planned(made)}
+        services[patch] = contained | SMALL | _patch_service(made)
+        programs |= {ORIGINALS_PROGRAM: ORIGINALS, APPLY_PROGRAM: APPLY, PATCH_PLAN: render_patch_plan(made)}
     document = {
         "name": container.name,
         "services": {
             name: {key: value for key, value in one.items() if value not in ([], {})} for name, one in services.items()
         },
     }
-    return {COMPOSE: "\n".join([*head, *_lines(document), ""]), **programs}
+    return {COMPOSE: "\n".join([*head, *_render_lines(document), ""]), **programs}
 
 
-def _carry_port(instance: Instance) -> dict[str, object]:
+def _port_service(instance: Instance) -> dict[str, object]:
     """What carries the instance's port to its socket."""
     program = f"{INSIDE}/{PORT_PROGRAM}"
     sockets = str(PurePosixPath(instance.socket).parent)
@@ -112,7 +114,7 @@ def _carry_port(instance: Instance) -> dict[str, object]:
     }
 
 
-def _patch(made: Unpacked) -> dict[str, object]:
+def _patch_service(made: UnpackedImage) -> dict[str, object]:
     """What patches copies of the image's files, as an installation does on a host."""
     into, plan = f"{INSIDE}/{CHANGED}", f"{INSIDE}/{PATCH_PLAN}"
     python = (PYTHON, "-I", "-B")
@@ -121,7 +123,7 @@ def _patch(made: Unpacked) -> dict[str, object]:
     return {
         "profiles": ["patch"],
         "entrypoint": ["sh", "-c"],
-        "command": [_literal(f"{shlex.join(take)} && exec {shlex.join(apply)}")],
+        "command": [_escape_variables(f"{shlex.join(take)} && exec {shlex.join(apply)}")],
         "network_mode": "none",
         "volumes": [
             _bind(f"./{CHANGED}", into, writable=True),
@@ -131,9 +133,9 @@ def _patch(made: Unpacked) -> dict[str, object]:
     }
 
 
-def _volumes(container: Container, beside: set[str], made: Unpacked) -> Iterator[dict[str, object]]:
+def _volumes(container: ContainerSpec, beside: set[str], made: UnpackedImage) -> Iterator[dict[str, object]]:
     own = iter((SOCKETS, CACHE))
-    patched = {target: source for source, target in made.changed(".").items()}
+    patched = {target: source for source, target in made.patched_files(".").items()}
     for one in container.mounts:
         name = PurePosixPath(one.target).name
         source = f"./{next(own)}" if one.writable else f"./{name}" if name in beside else one.source
@@ -147,33 +149,35 @@ def _bind(source: str, target: str, *, writable: bool = False) -> dict[str, obje
     return made | {"read_only": not writable, "bind": {"create_host_path": False}}
 
 
-def _literal(text: str) -> str:
+def _escape_variables(text: str) -> str:
     """A value in which compose is not to put variables."""
     return text.replace("$", "$$")
 
 
-def _lines(value: object, depth: int = 0) -> Iterator[str]:
+def _render_lines(value: object, depth: int = 0) -> Iterator[str]:
     """A document's lines."""
     pad = "  " * depth
     if isinstance(value, Mapping):
         for key, one in value.items():
-            yield from _entry(f"{pad}{key if _PLAIN.fullmatch(key) else json.dumps(key)}:", one, depth)
+            yield from _render_entry(f"{pad}{key if _PLAIN.fullmatch(key) else json.dumps(key)}:", one, depth)
     elif isinstance(value, Sequence) and not isinstance(value, str):
         for one in value:
-            first, *rest = [*_lines(one, depth + 1)] if isinstance(one, Mapping) else [f"{pad}  {_scalar(one)}"]
+            first, *rest = (
+                [*_render_lines(one, depth + 1)] if isinstance(one, Mapping) else [f"{pad}  {_render_scalar(one)}"]
+            )
             yield f"{pad}- {first.lstrip()}"
             yield from rest
 
 
-def _entry(head: str, value: object, depth: int) -> Iterator[str]:
+def _render_entry(head: str, value: object, depth: int) -> Iterator[str]:
     if isinstance(value, (Mapping, list)):
         yield head
-        yield from _lines(value, depth + 1)
+        yield from _render_lines(value, depth + 1)
     else:
-        yield f"{head} {_scalar(value)}"
+        yield f"{head} {_render_scalar(value)}"
 
 
-def _scalar(value: object) -> str:
+def _render_scalar(value: object) -> str:
     """As JSON has it, but for characters that take two escapes there and one in YAML (YAML 1.2, 5.7)."""
     if not isinstance(value, str):
         return json.dumps(value)

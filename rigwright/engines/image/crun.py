@@ -6,8 +6,8 @@ import dataclasses
 import json
 from pathlib import Path
 
-from rigwright.engines.container import Container
-from rigwright.engines.image.start import TEMPORARY, Start, named
+from rigwright.engines.container_spec import ContainerSpec
+from rigwright.engines.image.runtime import TEMPORARY, ContainerStart, content_named
 from rigwright.model.rig import Rig
 
 CRUN, PYTHON, NVIDIA_CTK = "/usr/bin/crun", "/usr/bin/python3", "/usr/bin/nvidia-ctk"
@@ -15,7 +15,7 @@ CRUN, PYTHON, NVIDIA_CTK = "/usr/bin/crun", "/usr/bin/python3", "/usr/bin/nvidia
 BUNDLE = Path(__file__).with_name("bundle.py").read_text()
 
 
-def start(rig: Rig, made: Container) -> Start:
+def crun_start(rig: Rig, made: ContainerSpec) -> ContainerStart:
     """How a unit starts it.
 
     Args:
@@ -23,7 +23,7 @@ def start(rig: Rig, made: Container) -> Start:
         made: The container.
     """
     text = json.dumps({**dataclasses.asdict(made), "temporary": TEMPORARY}, indent=1, sort_keys=True) + "\n"
-    program, declared = named("bundle", ".py", BUNDLE), named(made.name, ".json", text)
+    program, declared = content_named("bundle", ".py", BUNDLE), content_named(made.name, ".json", text)
     words = (
         CRUN,
         # its processes stay in the unit's own control group, where its limits hold and nothing outlives it
@@ -37,6 +37,6 @@ def start(rig: Rig, made: Container) -> Start:
     )
     # what others read is YAML, for which the distribution's Python has nothing
     cards = (NVIDIA_CTK, "--quiet", "cdi", "generate", "--format=json", f"--output={made.folder}/cards.json")
-    bundle = (PYTHON, "-I", rig.program(program), rig.program(declared))
+    bundle = (PYTHON, "-I", rig.program_path(program), rig.program_path(declared))
     before = (cards, bundle) if made.devices else (bundle,)
-    return Start(words, programs={program: BUNDLE, declared: text}, before=before)
+    return ContainerStart(words, programs={program: BUNDLE, declared: text}, before=before)

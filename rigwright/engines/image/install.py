@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from rigwright.engines.image.keys import Engine
-from rigwright.engines.image.start import By, by
-from rigwright.model.installation import FILES, MARKER, Installation, Job
+from rigwright.engines.image.keys import ImageEngine
+from rigwright.engines.image.runtime import ContainerRuntime, select_runtime
+from rigwright.model.installation import FILES, MARKER, Installation, InstallJob
 from rigwright.model.rig import Rig
-from rigwright.patches.patch import PROGRAM, Patch, becomes, named
-from rigwright.patches.shadow import shadows
+from rigwright.patches.import_shadowing import shadow_pattern
+from rigwright.patches.patch import APPLY_PROGRAM_TEXT, Patch, collect_digests, describe_patches
 from rigwright.render import render
-from rigwright.supply import images
-from rigwright.weights.records import below_models
+from rigwright.supply import image_manifest
+from rigwright.weights.verification import below_models
 
 # Raised when the steps change in a way that changes what they install.
 RECIPE = 1
@@ -35,25 +35,25 @@ ORIGINALS = Path(__file__).with_name("originals.py").read_text()
 
 
 @dataclass(frozen=True)
-class Unpacked(Installation):
+class UnpackedImage(Installation):
     """An image, and what is mounted over files of it."""
 
     patches: tuple[Patch, ...] = ()
     site: str = ""
     """Where they are in it."""
-    by: By = "podman"
+    by: ContainerRuntime = "podman"
     """What units on its host start it by."""
 
-    def changed(self, folder: str) -> dict[str, str]:
+    def patched_files(self, folder: str) -> dict[str, str]:
         """File of a host -> the path in the image that it is mounted over.
 
         Args:
             folder: The installation's, on the host.
         """
-        return {f"{folder}/{CHANGED}/{path}": f"{self.site}/{path}" for path in becomes(self.patches)}
+        return {f"{folder}/{CHANGED}/{path}": f"{self.site}/{path}" for path in collect_digests(self.patches)}
 
 
-def installation(rig: Rig, name: str, engine: Engine, system: str = "") -> Unpacked:
+def plan_image(rig: Rig, name: str, engine: ImageEngine, system: str = "") -> UnpackedImage:
     """What an engine's image is on a host, the same bytes on each.
 
     Args:
@@ -63,18 +63,18 @@ def installation(rig: Rig, name: str, engine: Engine, system: str = "") -> Unpac
         system: The host's release, which says what containers are started by.
     """
     artefacts = rig.engine_artefacts[name]
-    manifest, configuration = images.manifest(artefacts), images.configuration(artefacts)
+    manifest, configuration = image_manifest.manifest_row(artefacts), image_manifest.configuration_row(artefacts)
     patches, site = rig.patches.get(name, ()), engine.site or ""
-    over: dict[str, object] = {"patches": becomes(patches), "site": site} if patches else {}
+    over: dict[str, object] = {"patches": collect_digests(patches), "site": site} if patches else {}
     inputs = [RECIPE, manifest.sha256, *([over] if over else [])]
     digest = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:12]
     fetched = [one for one in artefacts if not one.is_written]
-    return Unpacked(
+    return UnpackedImage(
         name=name,
         version=engine.version,
         digest=digest,
         artefacts=artefacts,
-        what=f"unpack the image {engine.image} {manifest.version}{named(patches)}",
+        what=f"unpack the image {engine.image} {manifest.version}{describe_patches(patches)}",
         record={
             "engine": name,
             "digest": digest,
@@ -84,17 +84,17 @@ def installation(rig: Rig, name: str, engine: Engine, system: str = "") -> Unpac
         installed_kib=int(sum(one.size for one in fetched) * GROWN) // 1024,
         patches=patches,
         site=site,
-        by=by(system),
+        by=select_runtime(system),
     )
 
 
-def planned(made: Unpacked) -> str:
+def render_patch_plan(made: UnpackedImage) -> str:
     """What is changed of it, as those read it who take its files out and change them."""
-    shadowed = {path: shadows(path) for path in sorted(becomes(made.patches))}
+    shadowed = {path: shadow_pattern(path) for path in sorted(collect_digests(made.patches))}
     return json.dumps({"patches": [one.plan for one in made.patches], "shadows": shadowed})
 
 
-def patching(made: Unpacked, job: Job, image: str) -> str:
+def render_patch_step(made: UnpackedImage, job: InstallJob, image: str) -> str:
     """The step that changes copies of its files, for nobody to run; empty where nothing of it is changed."""
     if not made.patches:
         return ""
@@ -105,19 +105,22 @@ def patching(made: Unpacked, job: Job, image: str) -> str:
         image=image,
         site=made.site,
         into=CHANGED,
-        program=PROGRAM,
-        plan=planned(made),
+        program=APPLY_PROGRAM_TEXT,
+        plan=render_patch_plan(made),
         hiding=HIDING,
     )
 
 
-def script(rig: Rig, made: Installation, job: Job) -> str:
+def render_image_job(rig: Rig, made: Installation, job: InstallJob) -> str:
     """The job that unpacks it."""
-    made = cast("Unpacked", made)
-    manifest, configuration = images.manifest(made.artefacts), images.configuration(made.artefacts)
+    made = cast("UnpackedImage", made)
+    manifest, configuration = (
+        image_manifest.manifest_row(made.artefacts),
+        image_manifest.configuration_row(made.artefacts),
+    )
     blobs = {one.sha256: f"{rig.roots.models}/{below_models(one)}" for one in made.artefacts if not one.is_written}
     named = {
-        "mediaType": images.media_type(manifest),
+        "mediaType": image_manifest.manifest_media_type(manifest),
         "digest": f"sha256:{manifest.sha256}",
         "size": manifest.size,
         "annotations": {"org.opencontainers.image.ref.name": REFERENCE},
@@ -134,13 +137,13 @@ def script(rig: Rig, made: Installation, job: Job) -> str:
         reference=REFERENCE,
         store=STORE,
         reserve_kib=RESERVE_KIB,
-        patching=patching(made, job, configuration.sha256),
+        patching=render_patch_step(made, job, configuration.sha256),
         originals=ORIGINALS,
-        plan=planned(made),
+        plan=render_patch_plan(made),
         site=made.site,
         hiding=HIDING,
         changed=CHANGED,
-        becomes=becomes(made.patches),
+        becomes=collect_digests(made.patches),
         inputs=json.dumps(made.record),
         marker=MARKER,
         files=FILES,

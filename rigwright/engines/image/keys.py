@@ -6,12 +6,12 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from rigwright.engines.vllm.keys import Variant as Variant
+from rigwright.engines.vllm.keys import VllmVariant as VllmVariant
 from rigwright.model.engines.keys import PatchedKeys
 from rigwright.types import AbsolutePath, CatalogName, Version
 
 
-class Engine(PatchedKeys):
+class ImageEngine(PatchedKeys):
     """What serves, in a container image."""
 
     kind: Literal["image"] = Field(description="Kind.")
@@ -25,7 +25,7 @@ class Engine(PatchedKeys):
     )
 
     @model_validator(mode="after")
-    def _somewhere(self) -> Engine:
+    def _require_site(self) -> ImageEngine:
         if self.patches and self.site is None:
             raise ValueError("given site: the folder of the packages that its patches change")
         return self

@@ -57,7 +57,7 @@ def folders(layer: Path, parts: Iterable[str]) -> Iterator[Path]:
         yield place
 
 
-def found(layer: Path, parts: list[str], hiding: Hiding) -> int | None:
+def find_in_layer(layer: Path, parts: list[str], hiding: Hiding) -> int | None:
     """What lies at a path of a layer, opened; -1 where it hides what is below it, None where it says nothing."""
     place, nothing = layer, None
     for part in parts[:-1]:
@@ -84,7 +84,7 @@ def found(layer: Path, parts: list[str], hiding: Hiding) -> int | None:
 def opened(layers: Iterable[Path], path: str, hiding: Hiding) -> int:
     """The uppermost file at a path, opened; -1 where a container would see none."""
     parts = [part for part in path.split("/") if part]
-    return next((one for layer in layers if (one := found(layer, parts, hiding)) is not None), -1)
+    return next((one for layer in layers if (one := find_in_layer(layer, parts, hiding)) is not None), -1)
 
 
 def names(layers: Iterable[Path], path: str, hiding: Hiding) -> list[str]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from rigwright.engines.container import Container
-from rigwright.engines.image.start import CALLS, TEMPORARY, Start, named
-from rigwright.host.systemd import Expanded
-from rigwright.model.rig import CONTAINERS, Rig
+from rigwright.engines.container_spec import ContainerSpec
+from rigwright.engines.image.runtime import CALLS, TEMPORARY, ContainerStart, content_named
+from rigwright.host.systemd_syntax import ExpandedWord
+from rigwright.model.rig import CONTAINER_RUNTIME_FOLDER, Rig
 
 # Said by the program that makes the folder, for the next command of the unit.
-OWN_USER = Expanded("--user=${RW_OWNER}")
+OWN_USER = ExpandedWord("--user=${RW_OWNER}")
 PODMAN = "/usr/bin/podman"
 # What podman reads of containers in place of the host's own settings, which could add mounts, devices, variables, and
 # programs that root runs for each container; where it is told nothing of these, it looks in the host's folders.
@@ -22,24 +22,24 @@ runtime = "crun"
 # In place of those of the host's storage; where it is, each container's command line says.
 STORAGE = f"""[storage]
 driver = "overlay"
-graphroot = "{CONTAINERS}/graph"
-runroot = "{CONTAINERS}/run"
+graphroot = "{CONTAINER_RUNTIME_FOLDER}/graph"
+runroot = "{CONTAINER_RUNTIME_FOLDER}/run"
 """
 
 
-def start(rig: Rig, made: Container) -> Start:
+def podman_start(rig: Rig, made: ContainerSpec) -> ContainerStart:
     """How a unit starts it.
 
     Args:
         rig: The unit's.
         made: The container.
     """
-    settings, storage = named("containers", ".conf", SETTINGS), named("storage", ".conf", STORAGE)
-    own = {"CONTAINERS_CONF": rig.program(settings), "CONTAINERS_STORAGE_CONF": rig.program(storage)}
-    return Start(_words(made), own, {settings: SETTINGS, storage: STORAGE})
+    settings, storage = content_named("containers", ".conf", SETTINGS), content_named("storage", ".conf", STORAGE)
+    own = {"CONTAINERS_CONF": rig.program_path(settings), "CONTAINERS_STORAGE_CONF": rig.program_path(storage)}
+    return ContainerStart(_podman_words(made), own, {settings: SETTINGS, storage: STORAGE})
 
 
-def _words(made: Container) -> tuple[str, ...]:
+def _podman_words(made: ContainerSpec) -> tuple[str, ...]:
     words = [
         PODMAN,
         f"--root={made.folder}/graph",

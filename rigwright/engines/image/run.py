@@ -7,18 +7,18 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import cast
 
-from rigwright.engines.container import Container, Mount
+from rigwright.engines.container_spec import BindMount, ContainerSpec
 from rigwright.engines.image import crun, podman
-from rigwright.engines.image.install import STORE, Unpacked
-from rigwright.engines.image.keys import Variant
-from rigwright.engines.image.start import CALLS, OWNER, named
-from rigwright.engines.kind import Service
+from rigwright.engines.image.install import STORE, UnpackedImage
+from rigwright.engines.image.keys import VllmVariant
+from rigwright.engines.image.runtime import CALLS, OWNER, content_named
+from rigwright.engines.kind import ServiceSpec
 from rigwright.engines.vllm import command
-from rigwright.model.containers.tables import REFRESH_UNIT, SPEC
+from rigwright.model.containers.archive_tables import CDI_SPEC, REFRESH_UNIT
 from rigwright.model.installation import Installation
-from rigwright.model.rig import COMPILED, CONTAINERS, Instance, Rig
+from rigwright.model.rig import COMPILED, CONTAINER_RUNTIME_FOLDER, Instance, Rig
 from rigwright.render import render
-from rigwright.supply import images
+from rigwright.supply import image_manifest
 from rigwright.system_calls import FORBIDDEN
 
 # Where a container finds what is its own: its /run is empty.
@@ -31,7 +31,7 @@ NARROW = Path(__file__).with_name("calls.py").read_text()
 PYTHON = "python3"
 
 
-def container(rig: Rig, instance: Instance, made: Installation) -> Container:
+def build_container(rig: Rig, instance: Instance, made: Installation) -> ContainerSpec:
     """What an instance runs in.
 
     Args:
@@ -39,56 +39,61 @@ def container(rig: Rig, instance: Instance, made: Installation) -> Container:
         instance: The instance.
         made: Its image's installation.
     """
-    folder = f"{CONTAINERS}/{instance.name}"
+    folder = f"{CONTAINER_RUNTIME_FOLDER}/{instance.name}"
     launcher, key = f"{INSIDE}/{command.PROGRAM}", f"{INSIDE}/{KEY}"
     models = dict.fromkeys(f"{rig.roots.models}/{one.weight_folder}" for one in instance.weights)
     sockets = str(PurePosixPath(instance.socket).parent)
-    manifest, variables = images.manifest(made.artefacts), command.environment(rig, instance, {})
+    manifest, variables = image_manifest.manifest_row(made.artefacts), command.service_variables(rig, instance, {})
     # CDI gives it its own cards alone, and they are counted anew inside
     cards = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(len(instance.cards))))}
-    return Container(
+    return ContainerSpec(
         name=f"rigwright-{instance.name}",
-        image=images.configuration(made.artefacts).sha256,
-        store=f"{rig.installed(made.folder)}/{STORE}",
-        reference=f"{_place(manifest.sources[0], rig.mirrors)}@sha256:{manifest.sha256}",
-        command=command.command(rig, instance, PYTHON, launcher, key),
+        image=image_manifest.configuration_row(made.artefacts).sha256,
+        store=f"{rig.installation_path(made.folder)}/{STORE}",
+        reference=f"{_repository_address(manifest.sources[0], rig.mirrors)}@sha256:{manifest.sha256}",
+        command=command.server_command(rig, instance, PYTHON, launcher, key),
         environment={**variables, **cards},
         mounts=(
-            Mount(sockets, sockets, writable=True),
-            Mount(f"{folder}/{KEY}", key),
-            Mount(rig.program(command.PROGRAM), launcher),
-            Mount(command.cache(rig, instance, made), COMPILED, writable=True),
-            *(Mount(path, path) for path in models),
-            *(Mount(*one) for one in cast("Unpacked", made).changed(rig.installed(made.folder)).items()),
+            BindMount(sockets, sockets, writable=True),
+            BindMount(f"{folder}/{KEY}", key),
+            BindMount(rig.program_path(command.PROGRAM), launcher),
+            BindMount(command.compile_cache_folder(rig, instance, made), COMPILED, writable=True),
+            *(BindMount(path, path) for path in models),
+            *(
+                BindMount(*one)
+                for one in cast("UnpackedImage", made).patched_files(rig.installation_path(made.folder)).items()
+            ),
         ),
         devices=tuple(f"nvidia.com/gpu={index}" for index in instance.cards),
-        shared_memory=cast("Variant", instance.variant).shm_size,
-        spec=SPEC if instance.cards else "",
+        shared_memory=cast("VllmVariant", instance.variant).shm_size,
+        spec=CDI_SPEC if instance.cards else "",
         folder=folder,
-        program=rig.program(named("container", ".sh", _program())),
-        by=cast("Unpacked", made).by,
+        program=rig.program_path(content_named("container", ".sh", _render_program())),
+        by=cast("UnpackedImage", made).by,
     )
 
 
-def _place(source: str, mirrors: Mapping[str, tuple[str, ...]]) -> str:
+def _repository_address(source: str, mirrors: Mapping[str, tuple[str, ...]]) -> str:
     """A repository as docker and podman write it: by its own address, and by a mirror's where it has none."""
     (base, repository), *_ = (
-        images.places(source, {}) or images.places(source, mirrors) or [("", source.replace(":", "/", 1))]
+        image_manifest.repository_places(source, {})
+        or image_manifest.repository_places(source, mirrors)
+        or [("", source.replace(":", "/", 1))]
     )
     host = base.partition("://")[2]
     return f"{'docker.io' if host == 'registry-1.docker.io' else host}/{repository}".lstrip("/")
 
 
-def _program() -> str:
+def _render_program() -> str:
     values: dict[str, object] = {"calls": CALLS, "profile": PROFILE, "narrow": NARROW, "forbidden": FORBIDDEN}
     return render("image/container.sh.j2", key=KEY, owner=OWNER, **values)
 
 
-def service(rig: Rig, instance: Instance, made: Installation) -> Service:
+def image_service(rig: Rig, instance: Instance, made: Installation) -> ServiceSpec:
     """How an instance is run."""
-    one = container(rig, instance, made)
+    one = build_container(rig, instance, made)
     start = {"podman": podman, "crun": crun}[one.by].start(rig, one)
-    served = command.served(rig, instance, made, start.words, start.environment)
-    programs = {**served.programs, **start.programs, PurePosixPath(one.program).name: _program()}
+    served = command.build_service(rig, instance, made, start.words, start.environment)
+    programs = {**served.programs, **start.programs, PurePosixPath(one.program).name: _render_program()}
     after = (REFRESH_UNIT,) if one.devices else ()
     return replace(served, programs=programs, container=replace(one, before=start.before), after=after)

@@ -8,14 +8,14 @@ import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rigwright.engines.llama_cpp.keys import Engine, Variant
-from rigwright.model.installation import FILES, MARKER, Installation, Job
+from rigwright.engines.llama_cpp.keys import LlamaEngine, LlamaVariant
+from rigwright.model.installation import FILES, MARKER, Installation, InstallJob
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cuda.toolkit import toolkit
-from rigwright.patches.patch import PROGRAM, Patch, becomes, named
+from rigwright.nvidia.cuda.toolkit import plan_toolkit
+from rigwright.patches.patch import APPLY_PROGRAM_TEXT, Patch, collect_digests, describe_patches
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
-from rigwright.weights.records import below_models
+from rigwright.weights.verification import below_models
 
 if TYPE_CHECKING:
     from rigwright.model.facts import HostFacts
@@ -71,17 +71,17 @@ def flash_attention_pairs(rig: Rig, engine: str) -> tuple[str, ...]:
     built falls back to an f16 kernel with one warning in the log. f16-f16, the default, is always among them.
     """
     recipes = (*rig.variants, *(one.variant for one in rig.instances))
-    on_cards = [one for one in recipes if isinstance(one, Variant) and one.engine == engine and one.cards]
+    on_cards = [one for one in recipes if isinstance(one, LlamaVariant) and one.engine == engine and one.cards]
     used = {f"{one.cache_type_k}-{one.cache_type_v}" for one in on_cards if one.flash_attention != "off"}
     return tuple(sorted(used | {"f16-f16"}))
 
 
-def build(rig: Rig, name: str, engine: Engine, facts: HostFacts) -> Build:
+def plan_build(rig: Rig, name: str, engine: LlamaEngine, facts: HostFacts) -> Build:
     """The build of one engine on one host.
 
     The distribution's release and the CUDA toolkit are inputs, for what is compiled links against them.
     """
-    cuda = toolkit(rig, facts)
+    cuda = plan_toolkit(rig, facts)
     options = dict(engine.options)
     # without .git the version would be read from whatever repository lies around the build
     options |= {"LLAMA_BUILD_COMMIT": engine.commit[:7], "LLAMA_BUILD_NUMBER": "1"}
@@ -111,7 +111,7 @@ def build(rig: Rig, name: str, engine: Engine, facts: HostFacts) -> Build:
     record = {"options": options, "source": source.identity}
     patches = rig.patches.get(name, ())
     if patches:
-        inputs["patches"] = record["patches"] = becomes(patches)
+        inputs["patches"] = record["patches"] = collect_digests(patches)
     digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:12]
     for_ = f"cards sm {options['CMAKE_CUDA_ARCHITECTURES']}" if architectures else "the CPU"
     return Build(
@@ -119,7 +119,7 @@ def build(rig: Rig, name: str, engine: Engine, facts: HostFacts) -> Build:
         version=source.version,
         digest=digest,
         artefacts=(source,),
-        what=f"compile {source} for {for_}{named(patches)}",
+        what=f"compile {source} for {for_}{describe_patches(patches)}",
         record={"engine": name, "digest": digest, **record},
         toolkit=cuda if architectures else None,
         work_kib=WORK_KIB[bool(architectures)],
@@ -129,17 +129,17 @@ def build(rig: Rig, name: str, engine: Engine, facts: HostFacts) -> Build:
     )
 
 
-def compiling(made: Build) -> str:
+def render_compile_step(made: Build) -> str:
     """The step that compiles it, for nobody to run."""
     return render(
         "llama_cpp/compile.sh.j2",
         build=made,
-        patching=PROGRAM if made.patches else "",
+        patching=APPLY_PROGRAM_TEXT if made.patches else "",
         patches=json.dumps({"patches": [one.plan for one in made.patches]}),
     )
 
 
-def script(rig: Rig, made: Build, job: Job) -> str:
+def render_build_job(rig: Rig, made: Build, job: InstallJob) -> str:
     """The job that has it compiled and tried, and installs it."""
     return render(
         "llama_cpp/build.sh.j2",
@@ -147,7 +147,7 @@ def script(rig: Rig, made: Build, job: Job) -> str:
         job=job,
         ledger=rig.ledger,
         fetched=f"{rig.roots.models}/{below_models(made.source)}",
-        compile=compiling(made),
+        compile=render_compile_step(made),
         trial=f"exec {shlex.quote(f'{job.target}/bin/llama-server')} --version",
         inputs=json.dumps(made.record),
         marker=MARKER,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import cast
 
-from rigwright.engines.kind import KEY_FILE, Sandbox, Service
-from rigwright.engines.llama_cpp.flags import Snapshot
-from rigwright.engines.llama_cpp.keys import Variant
+from rigwright.engines.kind import KEY_FILE, Sandbox, ServiceSpec
+from rigwright.engines.llama_cpp.keys import LlamaVariant
+from rigwright.engines.llama_cpp.option_table import LlamaSnapshot
 from rigwright.model.entry import Roots
 from rigwright.model.rig import Instance, Rig
 
@@ -20,9 +20,9 @@ METRICS, SLOTS = "/metrics", "/slots"
 CORS = frozenset({"cors-origins", "cors-methods", "cors-headers", "cors-credentials", "no-cors-credentials"})
 
 
-def options(instance: Instance, roots: Roots) -> dict[str, str | bool]:
+def key_options(instance: Instance, roots: Roots) -> dict[str, str | bool]:
     """What an instance's keys set, as flags are written: option without its dashes -> value, or True for a bare one."""
-    variant, snapshot = cast("Variant", instance.variant), cast("Snapshot | None", instance.known)
+    variant, snapshot = cast("LlamaVariant", instance.variant), cast("LlamaSnapshot | None", instance.known)
     made: dict[str, str | bool] = {part.option: roots.weight_path(part.files[0]) for part in instance.parts}
     made |= {
         "alias": instance.model_name,
@@ -54,7 +54,7 @@ def options(instance: Instance, roots: Roots) -> dict[str, str | bool]:
     return made
 
 
-def command(rig: Rig, instance: Instance, folder: str) -> tuple[str, ...]:
+def server_command(rig: Rig, instance: Instance, folder: str) -> tuple[str, ...]:
     """The command line, one word an item.
 
     Args:
@@ -64,17 +64,17 @@ def command(rig: Rig, instance: Instance, folder: str) -> tuple[str, ...]:
     """
     words = [f"{folder}/bin/llama-server"]
     # asked for by name or not: an engine that somebody may ask for its figures tells them
-    flags = dict(cast("Variant", instance.variant).flags) | ({"metrics": True} if rig.scrapers else {})
-    for option, value in (*options(instance, rig.roots).items(), *sorted(flags.items())):
+    flags = dict(cast("LlamaVariant", instance.variant).flags) | ({"metrics": True} if rig.scrapers else {})
+    for option, value in (*key_options(instance, rig.roots).items(), *sorted(flags.items())):
         words += [f"--{option}"] if value is True else [f"--{option}", value if isinstance(value, str) else str(value)]
     return tuple(words)
 
 
-def service(rig: Rig, instance: Instance, folder: str) -> Service:
+def llama_service(rig: Rig, instance: Instance, folder: str) -> ServiceSpec:
     """How an instance is run."""
-    variant = cast("Variant", instance.variant)
-    return Service(
-        command=command(rig, instance, folder),
+    variant = cast("LlamaVariant", instance.variant)
+    return ServiceSpec(
+        command=server_command(rig, instance, folder),
         environment={},
         sandbox=SANDBOX,
         # a line of the unit: other words would have every box start its instances anew

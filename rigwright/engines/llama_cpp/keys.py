@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from rigwright.model.engines.keys import PatchedKeys, VariantKeys
-from rigwright.problems import counted
+from rigwright.problems import format_count
 from rigwright.types import CatalogName, CmakeOption, CmakeValue, Commit, Flag, FlagValue, Subtree, Tokens
 
 # llama.cpp's KV cache types (llama-server --help, --cache-type-k)
@@ -19,8 +19,8 @@ Share = Annotated[int, Field(ge=0, le=1000, strict=True)]
 CUDA_KV_TYPES = ("f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1")
 # Of llama-server's options (its --help): what an instance's command line sets, what would fetch something that no
 # lock knows or show a secret, what the readiness request could not pass, what would give a client a shell, and what
-# prints something and ends. Their other spellings are in the version's help: rigwright.engines.llama_cpp.flags.judge.
-OWN_FLAGS = frozenset(
+# prints something and ends. Their other spellings are in the version's help: rigwright.engines.llama_cpp.option_table.find_flag_problems.
+MANAGED_FLAGS = frozenset(
     (
         *("model", "model-url", "hf-repo", "hf-file", "alias", "host", "port", "ctx-size", "parallel"),
         *("kv-unified-per-slot", "n-gpu-layers", "gpu-layers", "fit", "split-mode", "tensor-split"),
@@ -37,7 +37,7 @@ OWN_FLAGS = frozenset(
 MOST_SEQUENCES = 256
 # llama.cpp's src/llama-context.cpp pads a sequence's context to a multiple of this
 CONTEXT_STEP = 256
-OWN_OPTIONS = frozenset(
+MANAGED_CMAKE_OPTIONS = frozenset(
     (
         *("GGML_CUDA", "CMAKE_CUDA_ARCHITECTURES", "CMAKE_CUDA_COMPILER", "CUDAToolkit_ROOT", "CMAKE_BUILD_RPATH"),
         *(
@@ -51,7 +51,7 @@ OWN_OPTIONS = frozenset(
 )
 
 
-class Engine(PatchedKeys):
+class LlamaEngine(PatchedKeys):
     """A compiled llama.cpp."""
 
     needs_toolkit = True
@@ -67,13 +67,13 @@ class Engine(PatchedKeys):
 
     @field_validator("options")
     @classmethod
-    def _not_ours(cls, options: dict[str, str]) -> dict[str, str]:
-        if taken := sorted(OWN_OPTIONS & set(options)):
+    def _refuse_managed_options(cls, options: dict[str, str]) -> dict[str, str]:
+        if taken := sorted(MANAGED_CMAKE_OPTIONS & set(options)):
             raise ValueError(f"options other than {', '.join(taken)}: cards and variants determine these")
         return options
 
 
-class Variant(VariantKeys):
+class LlamaVariant(VariantKeys):
     """A serving recipe for llama.cpp."""
 
     RENAMED: ClassVar[dict[str, str]] = {"slots": "parallel"}
@@ -122,17 +122,17 @@ class Variant(VariantKeys):
         return -(-(whole // self.parallel) // CONTEXT_STEP) * CONTEXT_STEP
 
     @model_validator(mode="after")
-    def _over_its_cards(self) -> Variant:
+    def _check_card_shares(self) -> LlamaVariant:
         if self.split_mode and self.cards < 2:
-            raise ValueError(f"no split_mode: the variant uses {counted(self.cards, 'card')}")
+            raise ValueError(f"no split_mode: the variant uses {format_count(self.cards, 'card')}")
         if self.shares and len(self.shares) != self.cards:
-            raise ValueError(f"{counted(self.cards, 'share')}, one per card, not {len(self.shares)}")
+            raise ValueError(f"{format_count(self.cards, 'share')}, one per card, not {len(self.shares)}")
         if self.shares and not any(self.shares):
             raise ValueError("shares with at least one above 0")
         return self
 
     @model_validator(mode="after")
-    def _kernels_exist(self) -> Variant:
+    def _check_kv_kernels(self) -> LlamaVariant:
         for name in ("cache_type_k", "cache_type_v"):
             if self.cards and getattr(self, name) not in CUDA_KV_TYPES:
                 raise ValueError(f"a {name} with a CUDA kernel: {', '.join(CUDA_KV_TYPES)}")
@@ -140,7 +140,7 @@ class Variant(VariantKeys):
 
     @field_validator("flags")
     @classmethod
-    def _not_ours(cls, flags: dict[str, str | bool]) -> dict[str, str | bool]:
-        if taken := sorted(OWN_FLAGS & set(flags)):
+    def _refuse_managed_flags(cls, flags: dict[str, str | bool]) -> dict[str, str | bool]:
+        if taken := sorted(MANAGED_FLAGS & set(flags)):
             raise ValueError(f"options other than {', '.join(taken)}: other keys set these")
         return flags

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from rigwright.engines.card_log_patterns import INSPECT_CARD
 from rigwright.engines.llama_cpp.option_log_patterns import OPTION_CAUSES
-from rigwright.engines.log import UNKNOWN, Cause
+from rigwright.engines.log_causes import UNKNOWN_CAUSE, Cause
 from rigwright.engines.log_patterns import COMMON_CAUSES
 from rigwright.engines.python_log_patterns import FORMS
 
@@ -31,7 +31,7 @@ _MEANINGS = {
     "cuda-initialisation": "CUDA does not start in this process: the container lacks /dev/nvidia-uvm",
     "cards-not-shared": "cards cannot share memory or map it, as in WSL, virtual machines and some containers: use one "
     "card, or a build with GGML_CUDA_NO_VMM",
-    "launch-sizes": f"{UNKNOWN}CUDA refuses the arguments of a call, most often a fault of this build with this model "
+    "launch-sizes": f"{UNKNOWN_CAUSE}CUDA refuses the arguments of a call, most often a fault of this build with this model "
     "or these options: try another build",
     "not-for-this-card": "a kernel does not exist for these cards with this quantisation or option: use another build, "
     "or the model in another quantisation",
@@ -57,7 +57,7 @@ _FOREIGN = re.compile(
 """Words of vLLM's options and of Python's packages: no remedy of llama-server has them."""
 
 
-def _adapted(causes: Iterable[Cause]) -> Iterator[Cause]:
+def _adapt_causes(causes: Iterable[Cause]) -> Iterator[Cause]:
     """Causes with a remedy that llama-server has; without those that have none, for a line is then unknown."""
     for one in causes:
         own = replace(one, means=_MEANINGS[one.id]) if one.id in _MEANINGS else one
@@ -272,7 +272,7 @@ CAUSES = (
     Cause(
         "ggml-assert",
         r"GGML_ASSERT\(|GGML_ABORT|ggml_abort\b|\.(?:cu|cuh|cpp|c|m|h):\d{1,20}: fatal error\s{0,20}$",
-        f"{UNKNOWN}llama.cpp stopped at its own assertion, most often a fault of this build with this model or these "
+        f"{UNKNOWN_CAUSE}llama.cpp stopped at its own assertion, most often a fault of this build with this model or these "
         f"options: "
         "search for the line",
         broad=True,
@@ -305,7 +305,7 @@ CAUSES = (
         "the module nvidia_uvm is not loaded, or the container lacks /dev/nvidia-uvm: `modprobe nvidia_uvm`",
         check="N03",
     ),
-    *_adapted(COMMON_CAUSES),
+    *_adapt_causes(COMMON_CAUSES),
     Cause(
         "cuda-init",
         r"ggml_cuda_init: failed to initialize CUDA",
@@ -322,5 +322,5 @@ CAUSES = (
         "the model could not be loaded: the reason stands above in the log",
         general=True,
     ),
-    *_adapted(FORMS),
+    *_adapt_causes(FORMS),
 )

@@ -6,7 +6,7 @@ Sources: LLAMA_LOG_ERROR, GGML_ABORT, GGML_ASSERT and the exceptions of llama.cp
 from __future__ import annotations
 
 from rigwright.engines.card_log_patterns import DRAFTING
-from rigwright.engines.log import UNKNOWN, Cause
+from rigwright.engines.log_causes import UNKNOWN_CAUSE, Cause
 
 _ASSERTION = r"GGML_ASSERT\((.{1,80}?)\) failed|GGML_ABORT\(\"?(.{1,80}?)\"?\)"
 _TURN_OFF_DRAFTING = "turn drafting off (no draft model, no --spec-type), or use another build"
@@ -332,7 +332,7 @@ REQUESTS = (
         r"buffer \d{1,20} failed|failed to prepare|llama_decode: failed|Decode failed|Compute error|failed to compute "
         r"graph|post_decode\(\) failed"
         r"|graph_compute: .{0,60}failed|llama_process\(ctx_dft\) failed",
-        f"{UNKNOWN}computing a batch failed: the line above has the reason (memory, context, or the card)",
+        f"{UNKNOWN_CAUSE}computing a batch failed: the line above has the reason (memory, context, or the card)",
         broad=True,
     ),
 )

@@ -9,37 +9,37 @@ from typing import cast
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from rigwright.engines.abilities import Ability
 from rigwright.engines.api_paths import COMPLETIONS, MESSAGES, released_paths
-from rigwright.engines.fit import Memory
-from rigwright.engines.kind import Kind, Service
-from rigwright.engines.log import Begun
-from rigwright.engines.metrics import Names
-from rigwright.engines.offline import Offline, Wanted
-from rigwright.engines.rule import Placed, Rule
+from rigwright.engines.capabilities import Ability
+from rigwright.engines.kind import Kind, ServiceSpec
+from rigwright.engines.log_causes import StartupFacts
+from rigwright.engines.memory_fit import MemoryNeed
+from rigwright.engines.metrics import MetricNames
+from rigwright.engines.offline_bench import OfflineBench, OfflineBenchSpec
+from rigwright.engines.rule import KnownIssue, PlacedInstance
 from rigwright.engines.vllm import (
-    able,
+    capabilities,
     command,
-    judge,
-    launched,
+    engine_constraints,
+    forbidden_keys,
     log_patterns,
-    model,
-    offline,
-    reserved,
-    rules,
-    snapshot,
-    told,
+    model_files,
+    offline_bench,
+    option_snapshot,
+    option_validation,
+    plugin_launch,
+    startup_log,
 )
-from rigwright.engines.vllm.keys import Engine, Variant
-from rigwright.engines.vllm.own import OWN_FLAGS
-from rigwright.engines.vllm.snapshot import Snapshot, Value
-from rigwright.envs.env import Environment
-from rigwright.model.catalog import Catalog, Model
+from rigwright.engines.vllm.keys import VllmEngine, VllmVariant
+from rigwright.engines.vllm.managed_options import MANAGED_FLAGS
+from rigwright.engines.vllm.option_snapshot import OptionSetting, VllmSnapshot
+from rigwright.envs.environment import Environment
+from rigwright.model.catalog import Catalog, ModelKeys
 from rigwright.model.engines.keys import EngineKeys
 from rigwright.model.entry import Roots
 from rigwright.model.installation import Installation
-from rigwright.model.models import Missing, Selection
-from rigwright.model.rig import Instance, Part, Rig
+from rigwright.model.models import MissingModelFile, ModelSelection
+from rigwright.model.rig import Instance, ModelPart, Rig
 from rigwright.supply.lock import Artefact
 
 DISTRIBUTION = "vllm"
@@ -49,11 +49,11 @@ CPU = "+cpu"
 # 0.28 to 0.33 and before 0.20.2 count as having no member beyond those.
 # 0.33.0 makes `thinking.budget_tokens` a `thinking_token_budget`, which up to 0.27 changes the answers of other clients
 # (GHSA-fpch-3xrf-7q96).
-_JUDGED = "<0.34,!=0.22.*,!=0.23.*,!=0.24.*,!=0.25.*,!=0.26.*,!=0.27.*"
+_REVIEWED_VERSIONS = "<0.34,!=0.22.*,!=0.23.*,!=0.24.*,!=0.25.*,!=0.26.*,!=0.27.*"
 # The first releases with that folder and with its token counting.
 MESSAGES_RELEASES = {
-    "messages": SpecifierSet(f">=0.11.1,{_JUDGED}"),
-    "messages/count_tokens": SpecifierSet(f">=0.17,{_JUDGED}"),
+    "messages": SpecifierSet(f">=0.11.1,{_REVIEWED_VERSIONS}"),
+    "messages/count_tokens": SpecifierSet(f">=0.17,{_REVIEWED_VERSIONS}"),
 }
 
 
@@ -61,127 +61,141 @@ class Vllm(Kind):
     """`vllm serve`."""
 
     name = "vllm"
-    engine_keys = Engine
-    variant_keys = Variant
+    engine_keys = VllmEngine
+    variant_keys = VllmVariant
     # Triton compiles for the card at the first request, with the system's compiler
     packages = ("g++",)
 
     causes = log_patterns.CAUSES
     log_marker = log_patterns.MARKER
-    counts = told.COUNTS
-    marks = told.MARKS
-    judges_names = True
+    metric_names = startup_log.METRIC_NAMES
+    startup_patterns = startup_log.STARTUP_PATTERNS
+    validates_model_name = True
     salts_prompts = True
     # vllm/entrypoints/anthropic/protocol.py: 0.21.0 has no cache_salt; 0.33.0 has one, but not where tokens are counted
     unsalted_paths = MESSAGES
 
-    def rules(self) -> tuple[Rule, ...]:
-        """rigwright/engines/vllm/cautions.py."""
+    def rules(self) -> tuple[KnownIssue, ...]:
+        """rigwright/engines/vllm/known_issues.py."""
         # few verbs judge
-        from rigwright.engines.vllm.cautions import RULES
+        from rigwright.engines.vllm.known_issues import RULES
 
         return RULES
 
-    def memory(self, one: Placed) -> Memory | None:
+    def memory(self, one: PlacedInstance) -> MemoryNeed | None:
         """The same."""
-        from rigwright.engines.vllm.cautions import memory
+        from rigwright.engines.vllm.known_issues import estimate_memory
 
-        return memory(one)
+        return estimate_memory(one)
 
-    def begun(self, lines: Iterable[str]) -> Begun:
+    def parse_startup(self, lines: Iterable[str]) -> StartupFacts:
         """Its KV cache, attention backend and times."""
-        return told.begun(lines)
+        return startup_log.parse_startup(lines)
 
     def abilities(self, instance: Instance) -> frozenset[Ability]:
         """By its keys, flags, plugin and weights."""
-        return able.abilities(instance)
+        return capabilities.declared_abilities(instance)
 
-    def steps(self, instance: Instance) -> tuple[str, Names]:
+    def progress_metric(self, instance: Instance) -> tuple[str, MetricNames]:
         """It always counts."""
-        return command.METRICS, self.counts
+        return command.METRICS, self.metric_names
 
     def paths(self, instance: Instance) -> tuple[str, ...]:
         """OpenAI's, and Anthropic's with the releases of `MESSAGES_RELEASES`."""
         return (*COMPLETIONS, *released_paths(MESSAGES_RELEASES, self.release(instance.engine, instance.artefacts)))
 
-    def parts(self, model_: Model, selection: Selection) -> tuple[Part, ...]:
+    def parts(self, model_: ModelKeys, selection: ModelSelection) -> tuple[ModelPart, ...]:
         """A folder of safetensors."""
-        return model.parts(model_, selection)
+        return model_files.find_checkpoint_parts(model_, selection)
 
     def release(self, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> str:
         """vLLM's version in it; empty where it has none."""
-        return version(artefacts)
+        return locked_version(artefacts)
 
-    def known(self, catalog: Catalog, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> Snapshot | None:
+    def version_data(
+        self, catalog: Catalog, engine: EngineKeys, artefacts: tuple[Artefact, ...]
+    ) -> VllmSnapshot | None:
         """What this version's own parser takes, if the catalogue has it."""
-        path = catalog.snapshots.get(snapshot.file_name(self.release(engine, artefacts)))
-        return snapshot.read(path) if path else None
+        path = catalog.snapshots.get(option_snapshot.snapshot_file_name(self.release(engine, artefacts)))
+        return option_snapshot.load_snapshot(path) if path else None
 
     def refusals(
         self, instance: Instance, roots: Roots, folder: Path, capabilities: frozenset[str] = frozenset()
     ) -> list[str]:
         """What this vLLM would not start with, be it the variant's or what its keys become."""
-        variant, known = cast("Variant", instance.variant), cast("Snapshot | None", instance.known)
+        variant, known = cast("VllmVariant", instance.variant), cast("VllmSnapshot | None", instance.known)
         found_version = self.release(instance.engine, instance.artefacts)
         if not found_version:
             return [f"{instance.engine_name} cannot be started: its environment does not contain {DISTRIBUTION}"]
         if known is None:
-            path = folder / "catalog" / "flags" / snapshot.file_name(found_version)
+            path = folder / "catalog" / "flags" / option_snapshot.snapshot_file_name(found_version)
             made = f"run `python -m lab.vllm_snapshot > {path}` in its environment"
             return [f"the options of vLLM {found_version} are unknown: {made}"]
         found = []
         if found_version.endswith(CPU) == bool(instance.cards):
             built = "the CPU: it cannot use cards" if instance.cards else "cards: it needs at least one"
             found.append(f"vLLM {found_version} is built for {built}")
-        ours = command.options(instance, roots)
+        ours = command.key_options(instance, roots)
         found += [
             f"{option.replace('-', '_')} {wrong}" if option in variant.options else f"--{option} {wrong}"
-            for option, wrong in judge.judge(known, ours).items()
+            for option, wrong in option_validation.find_option_problems(known, ours).items()
         ]
-        flags, variables = launched.flags(instance), launched.variables(instance)
-        judged = judge.judge(known, flags, own=OWN_FLAGS.keys() | ours.keys())
+        flags, variables = plugin_launch.plugin_flags(instance), plugin_launch.plugin_variables(instance)
+        judged = option_validation.find_option_problems(known, flags, own=MANAGED_FLAGS.keys() | ours.keys())
         found += [f"flags.{flag} {wrong}" for flag, wrong in judged.items()]
-        judged = judge.variables(known, variables)
+        judged = option_validation.find_variable_problems(known, variables)
         found += [f"environment.{name} {wrong}" for name, wrong in judged.items()]
-        found += launched.refusals(instance, known, ours)
-        return found or self._beyond(instance, known, {**ours, **flags}, capabilities)
+        found += plugin_launch.find_plugin_refusals(instance, known, ours)
+        return found or self._engine_refusals(instance, known, {**ours, **flags}, capabilities)
 
-    def _beyond(
-        self, instance: Instance, known: Snapshot, options: Mapping[str, Value], capabilities: frozenset[str]
+    def _engine_refusals(
+        self,
+        instance: Instance,
+        known: VllmSnapshot,
+        options: Mapping[str, OptionSetting],
+        capabilities: frozenset[str],
     ) -> list[str]:
         """What the engine refuses once it has read the model; nothing where that is only being locked."""
         try:
-            served, draft = model.of(instance.parts), model.of(instance.parts, model.DRAFT)
-        except Missing:
+            served, draft = (
+                model_files.find_checkpoint(instance.parts),
+                model_files.find_checkpoint(instance.parts, model_files.DRAFT),
+            )
+        except MissingModelFile:
             return []
         found = [
             f"its config.json refers to code from {place}, which is not locked"
             for place in (served.foreign_code if served and "trust-remote-code" in options else ())
         ]
-        environment = launched.variables(instance)
+        environment = plugin_launch.plugin_variables(instance)
         if served is None:
             return found
-        return found + rules.refusals(known, options, served, capabilities, len(instance.cards), environment, draft)
+        return found + engine_constraints.find_constraint_violations(
+            known, options, served, capabilities, len(instance.cards), environment, draft
+        )
 
-    def reserved(self, instance: Instance) -> dict[str, str]:
+    def forbidden_keys(self, instance: Instance) -> dict[str, str]:
         """Options and variables of vLLM's, and code that comes with a model."""
-        variant, known = cast("Variant", instance.variant), cast("Snapshot | None", instance.known)
+        variant, known = cast("VllmVariant", instance.variant), cast("VllmSnapshot | None", instance.known)
         if known is None:
             return {}
-        found = {f"flags.{name}": why for name, why in reserved.flags(known, launched.flags(instance)).items()}
-        variables = reserved.variables(known, launched.variables(instance))
+        found = {
+            f"flags.{name}": why
+            for name, why in forbidden_keys.forbidden_flags(known, plugin_launch.plugin_flags(instance)).items()
+        }
+        variables = forbidden_keys.forbidden_variables(known, plugin_launch.plugin_variables(instance))
         found |= {f"environment.{name}": why for name, why in variables.items()}
-        keys = reserved.flags(known, variant.options)
+        keys = forbidden_keys.forbidden_flags(known, variant.options)
         return found | {f"variant.{name.replace('-', '_')}": why for name, why in keys.items()}
 
     def shared_memory(self, instance: Instance) -> str:
         """By its key: its processes hand each other tensors there."""
-        return cast("Variant", instance.variant).shm_size
+        return cast("VllmVariant", instance.variant).shm_size
 
     def notes(self, instance: Instance) -> list[str]:
         """What starts it, and code that comes with the model."""
-        variant, found = cast("Variant", instance.variant), []
-        if plugin := launched.plugin(instance):
+        variant, found = cast("VllmVariant", instance.variant), []
+        if plugin := plugin_launch.find_launch_plugin(instance):
             mode = f" in mode {variant.mode}" if variant.mode else ""
             found.append(f"is started by {plugin.keys.launcher} of plugin {plugin}{mode}")
         doctors = [one.keys.doctor.command for one in instance.plugins if one.keys.doctor]
@@ -192,16 +206,18 @@ class Vllm(Kind):
             found.append(f"runs Python code from its model's folder: {said}")
         return found
 
-    def service(self, rig: Rig, instance: Instance, made: Installation) -> Service:
+    def service(self, rig: Rig, instance: Instance, made: Installation) -> ServiceSpec:
         """vLLM's command line."""
-        return command.service(rig, instance, cast("Environment", made))
+        return command.environment_service(rig, instance, cast("Environment", made))
 
-    def offline(self, rig: Rig, instance: Instance, made: Installation, wanted: Wanted) -> Offline | None:
+    def offline(
+        self, rig: Rig, instance: Instance, made: Installation, wanted: OfflineBenchSpec
+    ) -> OfflineBench | None:
         """vLLM's own benches."""
-        return offline.offline(rig, instance, self.service(rig, instance, made), wanted)
+        return offline_bench.plan_offline_bench(rig, instance, self.service(rig, instance, made), wanted)
 
 
-def version(artefacts: tuple[Artefact, ...]) -> str:
+def locked_version(artefacts: tuple[Artefact, ...]) -> str:
     """vLLM's among the packages of an environment; empty where it is not among them."""
     return next((one.version for one in artefacts if canonicalize_name(one.name) == DISTRIBUTION), "")
 

@@ -9,15 +9,15 @@ from itertools import combinations
 from pathlib import Path
 from typing import cast
 
-from rigwright.engines.kind import KEY_FILE, Sandbox, Service
-from rigwright.engines.request import ONE_TOKEN, Request
-from rigwright.engines.vllm import launched
-from rigwright.engines.vllm.keys import Variant
-from rigwright.engines.vllm.model import DRAFT, MODEL, TEMPLATE
-from rigwright.engines.vllm.reserved import FAMILIES
-from rigwright.engines.vllm.snapshot import Option, Snapshot, Value
-from rigwright.envs import env
-from rigwright.envs.env import Environment
+from rigwright.engines.kind import KEY_FILE, Sandbox, ServiceSpec
+from rigwright.engines.request import ONE_TOKEN, InstanceRequest
+from rigwright.engines.vllm import plugin_launch
+from rigwright.engines.vllm.forbidden_keys import FAMILIES
+from rigwright.engines.vllm.keys import VllmVariant
+from rigwright.engines.vllm.model_files import DRAFT, MODEL, TEMPLATE
+from rigwright.engines.vllm.option_snapshot import OptionSetting, VllmOption, VllmSnapshot
+from rigwright.envs import environment
+from rigwright.envs.environment import Environment
 from rigwright.model.entry import Roots
 from rigwright.model.installation import Installation
 from rigwright.model.rig import COMPILED, Instance, Rig
@@ -62,7 +62,7 @@ GEFORCE = "NVIDIA GeForce "
 SYSTEM_PATHS = ("/usr/bin", "/bin")
 
 
-def peers(rig: Rig, instance: Instance) -> dict[str, str]:
+def nccl_variables(rig: Rig, instance: Instance) -> dict[str, str]:
     """What NCCL is told of several cards: GeForce boards read each other's memory over bridges alone.
 
     Of each pair without one their driver says `chipset not supported` (nvidia-smi topo -p2p r, in write-ups of eight
@@ -74,10 +74,14 @@ def peers(rig: Rig, instance: Instance) -> dict[str, str]:
     return {"NCCL_P2P_DISABLE": "1"} if apart else {}
 
 
-def options(instance: Instance, roots: Roots) -> dict[str, Value]:
+def key_options(instance: Instance, roots: Roots) -> dict[str, OptionSetting]:
     """What an instance's keys set: option without its dashes -> value, or True for a bare one."""
-    variant = cast("Variant", instance.variant)
-    made: dict[str, Value] = {"served-model-name": instance.model_name, "uds": instance.socket, **variant.options}
+    variant = cast("VllmVariant", instance.variant)
+    made: dict[str, OptionSetting] = {
+        "served-model-name": instance.model_name,
+        "uds": instance.socket,
+        **variant.options,
+    }
     if variant.tool_call_parser:
         made["enable-auto-tool-choice"] = True
     if variant.thinking:
@@ -88,13 +92,13 @@ def options(instance: Instance, roots: Roots) -> dict[str, Value]:
         if part.option == DRAFT:
             model = f"{roots.models}/{part.files[0].weight_folder}"
             made["speculative-config"] = {**(variant.speculative_config or {}), "model": model}
-    if "allowed-origins" not in launched.flags(instance):
+    if "allowed-origins" not in plugin_launch.plugin_flags(instance):
         # by itself it tells browsers that any page may ask
         made["allowed-origins"] = []
     return made
 
 
-def command(rig: Rig, instance: Instance, python: str, launcher: str, key_file: str) -> tuple[str, ...]:
+def server_command(rig: Rig, instance: Instance, python: str, launcher: str, key_file: str) -> tuple[str, ...]:
     """The command line, one word an item.
 
     Args:
@@ -106,28 +110,28 @@ def command(rig: Rig, instance: Instance, python: str, launcher: str, key_file: 
     """
     # -I: nothing of HOME or of PYTHON* variables comes into it, nor into the processes that it starts
     words = [python, "-I", launcher, key_file]
-    if plugin := launched.plugin(instance):
+    if plugin := plugin_launch.find_launch_plugin(instance):
         words += [DOOR, str(plugin.keys.launcher)]
-    return (*words, *asked(instance, options(instance, rig.roots), rig.roots))
+    return (*words, *serve_arguments(instance, key_options(instance, rig.roots), rig.roots))
 
 
-def asked(instance: Instance, set_: Mapping[str, Value], roots: Roots) -> tuple[str, ...]:
+def serve_arguments(instance: Instance, set_: Mapping[str, OptionSetting], roots: Roots) -> tuple[str, ...]:
     """What is served, and how, one word an item: the model's folder, options that keys set, and those of `flags`."""
     model = next(part for part in instance.parts if part.option == MODEL)
-    known = cast("Snapshot", instance.known)
+    known = cast("VllmSnapshot", instance.known)
     words = [f"{roots.models}/{model.files[0].weight_folder}"]
-    for option, value in (*set_.items(), *sorted(launched.flags(instance).items())):
-        words += cast("Option", known.find(option)).words(option, value)
+    for option, value in (*set_.items(), *sorted(plugin_launch.plugin_flags(instance).items())):
+        words += cast("VllmOption", known.find(option)).render_words(option, value)
     return tuple(words)
 
 
-def cache(rig: Rig, instance: Instance, made: Installation) -> str:
+def compile_cache_folder(rig: Rig, instance: Instance, made: Installation) -> str:
     """The folder of what it compiles: another one for another installation, or another card."""
     capabilities = sorted({rig.cards[index].capability for index in instance.cards}) or ["cpu"]
-    return f"{rig.cache(instance)}/{made.folder}-{'-'.join(capabilities)}"
+    return f"{rig.cache_folder(instance)}/{made.folder}-{'-'.join(capabilities)}"
 
 
-def environment(rig: Rig, instance: Instance, given: Mapping[str, str]) -> dict[str, str]:
+def service_variables(rig: Rig, instance: Instance, given: Mapping[str, str]) -> dict[str, str]:
     """The variables of its environment.
 
     Args:
@@ -136,26 +140,30 @@ def environment(rig: Rig, instance: Instance, given: Mapping[str, str]) -> dict[
         given: What its installation gives to it, over which only the variant has a say.
     """
     caches = {name: f"{COMPILED}/{place}".rstrip("/") for name, place in CACHES.items()}
-    return {**OFFLINE, **peers(rig, instance), **caches, **given, **launched.variables(instance)}
+    return {**OFFLINE, **nccl_variables(rig, instance), **caches, **given, **plugin_launch.plugin_variables(instance)}
 
 
-def service(rig: Rig, instance: Instance, made: Environment) -> Service:
+def environment_service(rig: Rig, instance: Instance, made: Environment) -> ServiceSpec:
     """How an instance is run in an environment."""
-    folder = rig.installed(made.folder)
-    path = ":".join((*env.paths(made, folder), *SYSTEM_PATHS))
-    program = launched.PROGRAM if launched.plugin(instance) else PROGRAM
-    words = command(rig, instance, f"{env.prefix(folder)}/bin/python", rig.program(program), KEY_FILE)
-    given = environment(rig, instance, {**env.variables(made), "PATH": path})
-    private = {name: given.pop(name) for name in launched.variables(instance) if not FAMILIES.fullmatch(name)}
+    folder = rig.installation_path(made.folder)
+    path = ":".join((*environment.program_folders(made, folder), *SYSTEM_PATHS))
+    program = plugin_launch.PROGRAM if plugin_launch.find_launch_plugin(instance) else PROGRAM
+    words = server_command(
+        rig, instance, f"{environment.prefix_folder(folder)}/bin/python", rig.program_path(program), KEY_FILE
+    )
+    given = service_variables(rig, instance, {**environment.activation_variables(made), "PATH": path})
+    private = {
+        name: given.pop(name) for name in plugin_launch.plugin_variables(instance) if not FAMILIES.fullmatch(name)
+    }
     # where it listens is no doctor's matter
-    served_by = {name: value for name, value in options(instance, rig.roots).items() if name != "uds"}
-    service_ = served(rig, instance, made, words, given)
-    return replace(service_, asked=asked(instance, served_by, rig.roots), private=private)
+    served_by = {name: value for name, value in key_options(instance, rig.roots).items() if name != "uds"}
+    service_ = build_service(rig, instance, made, words, given)
+    return replace(service_, asked=serve_arguments(instance, served_by, rig.roots), private=private)
 
 
-def served(
+def build_service(
     rig: Rig, instance: Instance, made: Installation, words: tuple[str, ...], variables: Mapping[str, str]
-) -> Service:
+) -> ServiceSpec:
     """How an instance is run.
 
     Args:
@@ -165,10 +173,14 @@ def served(
         words: Its command line.
         variables: Its environment.
     """
-    variant = cast("Variant", instance.variant)
+    variant = cast("VllmVariant", instance.variant)
     warmup = variant.warmup
-    warm = Request(ONE_TOKEN.path, {**(ONE_TOKEN.body or {}), "max_tokens": warmup.max_tokens}) if warmup else ONE_TOKEN
-    return Service(
+    warm = (
+        InstanceRequest(ONE_TOKEN.path, {**(ONE_TOKEN.body or {}), "max_tokens": warmup.max_tokens})
+        if warmup
+        else ONE_TOKEN
+    )
+    return ServiceSpec(
         command=words,
         environment=variables,
         sandbox=Sandbox(
@@ -182,9 +194,10 @@ def served(
             reads_proc=True,
             shared_memory=variant.shm_size,
         ),
-        about=f"{variant.sized} tokens" if variant.sized else "",
+        about=f"{variant.capacity_text} tokens" if variant.capacity_text else "",
         warm_up=(warm,) * (warmup.requests if warmup else 0),
         metrics=METRICS,
-        programs={PROGRAM: LAUNCHER} | ({launched.PROGRAM: launched.LAUNCHER} if launched.plugin(instance) else {}),
-        cache=cache(rig, instance, made),
+        programs={PROGRAM: LAUNCHER}
+        | ({plugin_launch.PROGRAM: plugin_launch.LAUNCHER} if plugin_launch.find_launch_plugin(instance) else {}),
+        cache=compile_cache_folder(rig, instance, made),
     )

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from rigwright.model.engines.keys import EngineKeys, VariantKeys
-from rigwright.problems import Frozen
+from rigwright.problems import FrozenModel
 from rigwright.types import CatalogName, Flag, MemorySize, Name, OptionValue, Requests, Table, Text, Tokens, Variable
 
 # Keys that are written as an option each where they are set; `flags` may not name them.
@@ -21,7 +21,7 @@ PLAIN = (
 Parts = Annotated[int, Field(ge=1, le=64, strict=True)]
 
 
-class Engine(EngineKeys):
+class VllmEngine(EngineKeys):
     """vLLM in an environment."""
 
     kind: Literal["vllm"] = Field(description="Kind.")
@@ -33,14 +33,14 @@ class Engine(EngineKeys):
         return self.env
 
 
-class Warmup(Frozen):
+class Warmup(FrozenModel):
     """Requests that are made before an instance is ready: the first ones compile."""
 
     requests: int = Field(ge=1, le=1000, strict=True, description="Number of requests, up to 64 at once.")
     max_tokens: Tokens = Field(default=16, description="Tokens of each answer.")
 
 
-class Variant(VariantKeys):
+class VllmVariant(VariantKeys):
     """A serving recipe for vLLM. What is not set is left to vLLM."""
 
     tensor_parallel_size: Parts | None = Field(
@@ -113,7 +113,7 @@ class Variant(VariantKeys):
         return self.tensor_parallel_size or max(1, self.cards // others)
 
     @model_validator(mode="after")
-    def _uses_its_cards(self) -> Variant:
+    def _check_card_count(self) -> VllmVariant:
         sizes = (self.tensor_parallel, self.pipeline_parallel_size, self.data_parallel_size)
         product = sizes[0] * sizes[1] * sizes[2]
         if self.cards and product != self.cards:
@@ -123,7 +123,7 @@ class Variant(VariantKeys):
 
     @field_validator("shm_size")
     @classmethod
-    def _is_an_amount(cls, value: str) -> str:
+    def _check_shm_size(cls, value: str) -> str:
         if value.endswith("%"):
             raise ValueError("an amount, such as 16G")
         return value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rigwright.engines.card_log_patterns import DRAFTING_FAULT
-from rigwright.engines.log import Cause
+from rigwright.engines.log_causes import Cause
 from rigwright.engines.log_patterns import COMMON_CAUSES
 from rigwright.engines.python_log_patterns import FORMS
 from rigwright.engines.vllm.option_log_patterns import EARLY, OPTION_CAUSES

@@ -5,7 +5,7 @@ Sources: the errors that vLLM 0.20 raises in vllm/config, engine, v1, model_exec
 
 from __future__ import annotations
 
-from rigwright.engines.log import Cause
+from rigwright.engines.log_causes import Cause
 
 _ERROR = r"(?:ValueError|NotImplementedError|AssertionError|RuntimeError|TypeError|Value error,)"
 

@@ -5,7 +5,7 @@ Sources: the errors that vLLM 0.20 raises in vllm/entrypoints, renderers, multim
 
 from __future__ import annotations
 
-from rigwright.engines.log import Cause
+from rigwright.engines.log_causes import Cause
 
 REQUEST_CAUSES = (
     Cause(

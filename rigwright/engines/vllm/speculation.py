@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rigwright.engines.vllm.asked import Asked
+from rigwright.engines.vllm.launch_request import LaunchSpec
 
 # Methods whose draft is a model of its own
 DRAFTING = ("draft_model", "eagle", "eagle3", "dflash", "medusa", "mlp_speculator")
@@ -19,7 +19,7 @@ WATCHING = ("eagle3", "extract_hidden_states", "dflash")
 PREDICTING = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
 
 
-def refused(asked: Asked, declared: Mapping[str, Any]) -> Iterator[str]:
+def find_speculation_violations(asked: LaunchSpec, declared: Mapping[str, Any]) -> Iterator[str]:
     """Why an instance would end for it, a line each.
 
     Args:
@@ -32,7 +32,11 @@ def refused(asked: Asked, declared: Mapping[str, Any]) -> Iterator[str]:
         method = "mtp"
     if method in DRAFTING and not model:
         yield f"speculative_config: method {method} needs a draft model"
-    elif not tokens and method != "suffix" and (not model or asked.draft is None or not _predicts(asked.draft.config)):
+    elif (
+        not tokens
+        and method != "suffix"
+        and (not model or asked.draft is None or not _has_prediction_layers(asked.draft.config))
+    ):
         yield "speculative_config needs num_speculative_tokens"
     if declared.get("tensor_parallel_size") is not None:
         yield "speculative_config: tensor_parallel_size must be written draft_tensor_parallel_size"
@@ -44,7 +48,7 @@ def refused(asked: Asked, declared: Mapping[str, Any]) -> Iterator[str]:
         yield f"speculative_config: prompt_lookup_min {least} is more than prompt_lookup_max {most}"
     if method == "suffix":
         yield "speculative_config: method suffix needs arctic-inference, which vLLM does not include"
-    yield from _of_the_model(asked, method, model)
+    yield from _find_model_violations(asked, method, model)
     synthetic = {"synthetic_acceptance_rates", "synthetic_acceptance_length"} & {
         key for key, value in declared.items() if value is not None
     }
@@ -54,14 +58,14 @@ def refused(asked: Asked, declared: Mapping[str, Any]) -> Iterator[str]:
         yield f"async-scheduling conflicts with the speculative method {method}"
 
 
-def _of_the_model(asked: Asked, method: str, model: object) -> Iterator[str]:
+def _find_model_violations(asked: LaunchSpec, method: str, model: object) -> Iterator[str]:
     registered, config = asked.snapshot.registered, asked.model.config
     if method in WATCHING and not any(part in asked.model_type for part in SHOWING):
         yield f"speculative_config: method {method} is not for models of type {asked.model_type}"
     if method == "mtp" and not model:
         known = {*asked.model_types, *asked.model.architectures}
         known &= {*registered["mtp-types"], *registered["mtp-architectures"]}
-        if not known and not _predicts(config):
+        if not known and not _has_prediction_layers(config):
             yield f"speculative_config: models of type {asked.model_type} have no MTP layers"
     draft = asked.draft
     if method == "draft_model" and draft and draft.vocabulary and asked.model.vocabulary not in (0, draft.vocabulary):
@@ -71,6 +75,6 @@ def _of_the_model(asked: Asked, method: str, model: object) -> Iterator[str]:
         )
 
 
-def _predicts(config: Mapping[str, Any]) -> bool:
+def _has_prediction_layers(config: Mapping[str, Any]) -> bool:
     inner = [one for one in config.values() if isinstance(one, dict)]
     return any(one.get(key) for one in (config, *inner) for key in (*PREDICTING, "n_predict"))

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PlainValidator, model_validator
 
-from rigwright.model.containers.tables import Engine
-from rigwright.problems import Written, suggestion
+from rigwright.model.containers.archive_tables import ContainerEngine
+from rigwright.problems import InventoryModel, suggestion
 
 # Options of dockerd's configuration file (docs.docker.com/reference/cli/dockerd, "Daemon configuration file").
 _OPTIONS = """
@@ -26,8 +26,10 @@ _OPTIONS = """
 """
 OPTIONS = frozenset(_OPTIONS.split())
 # What is brought without being declared, and what would open the daemon, which is root, to others.
-OURS = frozenset({"runtimes", "features", "default-runtime", "cdi-spec-dirs"})
-OPENING = frozenset({"hosts", "group", "authorization-plugins", "tls", "tlscacert", "tlscert", "tlskey", "tlsverify"})
+MANAGED_OPTIONS = frozenset({"runtimes", "features", "default-runtime", "cdi-spec-dirs"})
+EXPOSING_OPTIONS = frozenset(
+    {"hosts", "group", "authorization-plugins", "tls", "tlscacert", "tlscert", "tlskey", "tlsverify"}
+)
 LARGEST = 64 << 10  # bytes of all that is declared
 
 
@@ -35,9 +37,9 @@ def _options(value: object) -> dict[str, Any]:
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
         raise ValueError("a table of options")
     for name in value:
-        if name in OURS:
+        if name in MANAGED_OPTIONS:
             raise ValueError(f"without {name}: Rigwright sets it itself")
-        if name in OPENING:
+        if name in EXPOSING_OPTIONS:
             raise ValueError(
                 f"without {name}: access to the Docker daemon is root access, so it listens only on its socket"
             )
@@ -53,16 +55,16 @@ def _options(value: object) -> dict[str, Any]:
     return read
 
 
-def _once(engines: tuple[Engine, ...]) -> tuple[Engine, ...]:
+def _refuse_repeats(engines: tuple[ContainerEngine, ...]) -> tuple[ContainerEngine, ...]:
     if len(set(engines)) != len(engines):
         raise ValueError("no duplicates")
     return engines
 
 
-class Containers(Written):
+class ContainersEntry(InventoryModel):
     """What runs containers. On a rig with cards NVIDIA's container toolkit comes along, and the specs of its cards."""
 
-    engines: Annotated[tuple[Engine, ...], AfterValidator(_once)] = Field(
+    engines: Annotated[tuple[ContainerEngine, ...], AfterValidator(_refuse_repeats)] = Field(
         min_length=1, description="Container engines: `docker`, `podman` or both."
     )
     docker: Literal["distribution", "docker"] | None = Field(
@@ -82,7 +84,7 @@ class Containers(Written):
     )
 
     @model_validator(mode="after")
-    def _of_docker(self) -> Containers:
+    def _check_docker(self) -> ContainersEntry:
         idle = sorted(self.model_fields_set & {"docker", "daemon", "restart"})
         if "docker" not in self.engines and idle:
             raise ValueError(f"docker among the engines if {', '.join(idle)} is set")

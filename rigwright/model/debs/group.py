@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from rigwright.model.debs.versions import locked_version, upstream
+from rigwright.model.debs.versions import locked_version, upstream_version
 from rigwright.supply.lock import Artefact, Lock
 
 
 @dataclass(frozen=True)
-class Group:
+class PackageGroup:
     """Some packages, each in one version, and the key that their archive signs with."""
 
     name: str
@@ -23,7 +23,7 @@ class Group:
     """Armoured."""
 
     @property
-    def kept(self) -> str:
+    def store_name(self) -> str:
         """What the folder with files of all of them is called: their versions may differ where the group's does not."""
         files = "".join(row.sha256 for _, row in sorted(self.packages.items()))
         return f"{self.version}-{hashlib.sha256(files.encode()).hexdigest()[:12]}"
@@ -33,7 +33,7 @@ class Group:
         """Words for apt-get install."""
         return tuple(f"{name}={row.version}" for name, row in sorted(self.packages.items()))
 
-    def pin(self, priority: int) -> str:
+    def render_pin(self, priority: int) -> str:
         """Text for apt's preferences: these versions and no others of these packages."""
         records = (
             f"Package: {name}\nPin: version {row.version}\nPin-Priority: {priority}\n"
@@ -42,14 +42,14 @@ class Group:
         return "\n".join(records)
 
 
-def group(lock: Lock, name: str) -> Group | None:
+def locked_group(lock: Lock, name: str) -> PackageGroup | None:
     """A group of the lock; None where there is none of that name."""
     rows = lock.groups.get(name, ())
     packages = {row.name: row for row in rows if row.kind == "deb"}
-    return Group(name, locked_version(name, rows), packages, lock.keys.get(name, "")) if packages else None
+    return PackageGroup(name, locked_version(name, rows), packages, lock.keys.get(name, "")) if packages else None
 
 
-def differing(one: Group, there: dict[str, str]) -> list[str]:
+def find_version_differences(one: PackageGroup, there: dict[str, str]) -> list[str]:
     """What of a group is not installed in its version, in words.
 
     Args:
@@ -57,7 +57,7 @@ def differing(one: Group, there: dict[str, str]) -> list[str]:
         there: Package -> the version that is installed.
     """
     return [
-        f"{name} is {upstream(there[name]) if name in there else 'not installed'}, not {upstream(row.version)}"
+        f"{name} is {upstream_version(there[name]) if name in there else 'not installed'}, not {upstream_version(row.version)}"
         for name, row in sorted(one.packages.items())
         if there.get(name) != row.version
     ]

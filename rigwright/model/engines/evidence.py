@@ -7,13 +7,13 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from rigwright.problems import Frozen
+from rigwright.problems import FrozenModel
 from rigwright.types import Day, Text
 
 CPU = "CPU"
 
 
-class Booted(Frozen):
+class BootedEvidence(FrozenModel):
     """Deployed and asked by who wrote the catalogue."""
 
     kind: Literal["booted"] = Field(description="Kind.")
@@ -22,19 +22,19 @@ class Booted(Frozen):
     date: Day = Field(description="The day, UTC.")
 
     @model_validator(mode="after")
-    def _with_its_driver(self) -> Booted:
+    def _require_driver(self) -> BootedEvidence:
         if (self.card == CPU) != (self.driver is None):
             raise ValueError(f"the card's driver; card = {CPU!r} has none")
         return self
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """In words."""
         driver = f", driver {self.driver}" if self.driver else ""
         return f"booted on {self.card}{driver}, {self.date}"
 
 
-class Published(Frozen):
+class PublishedEvidence(FrozenModel):
     """Published by others, and not booted by who wrote the catalogue."""
 
     kind: Literal["published"] = Field(description="Kind.")
@@ -43,13 +43,13 @@ class Published(Frozen):
     figures: Text | None = Field(default=None, description="What was reported there.")
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """In words."""
         figures = f": {self.figures}" if self.figures else ""
         return f"published by {self.source} ({self.condition}){figures}; not measured again"
 
 
-class Derived(Frozen):
+class DerivedEvidence(FrozenModel):
     """Derived from what was booted or published, and booted nowhere as it is."""
 
     kind: Literal["derived"] = Field(description="Kind.")
@@ -59,34 +59,34 @@ class Derived(Frozen):
     change: Text = Field(description="What differs.")
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """In words."""
         return f"derived from {self.origin} ({self.change}); never booted"
 
 
-class Parsed(Frozen):
+class ParsedEvidence(FrozenModel):
     """Nothing but the judgement of its options: a plan and a deploy warn."""
 
     kind: Literal["parsed"] = Field(description="Kind.")
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """In words."""
         return "parsed only: this version accepts its options, but no boot is on record"
 
 
-Evidence = Booted | Published | Derived | Parsed
+VariantEvidence = BootedEvidence | PublishedEvidence | DerivedEvidence | ParsedEvidence
 # From the strongest to the weakest.
 KINDS = ("booted", "published", "derived", "parsed")
 
 
-def told(evidence: Evidence, cards: Iterable[str]) -> str:
+def describe_evidence(evidence: VariantEvidence, cards: Iterable[str]) -> str:
     """It in words, for a rig.
 
     Args:
         evidence: What is known.
         cards: The names of the cards that the variant gets there.
     """
-    if isinstance(evidence, Booted) and (others := sorted(set(cards) - {evidence.card})):
-        return f"{evidence.said}; here it gets {', '.join(others)}"
-    return evidence.said
+    if isinstance(evidence, BootedEvidence) and (others := sorted(set(cards) - {evidence.card})):
+        return f"{evidence.description}; here it gets {', '.join(others)}"
+    return evidence.description

@@ -6,13 +6,13 @@ from typing import ClassVar
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from rigwright.model.engines.evidence import CPU, Booted, Evidence
+from rigwright.model.engines.evidence import CPU, BootedEvidence, VariantEvidence
 from rigwright.model.engines.purpose import Purpose
-from rigwright.problems import Frozen
+from rigwright.problems import FrozenModel
 from rigwright.types import CatalogName, Seconds
 
 
-class EngineKeys(Frozen):
+class EngineKeys(FrozenModel):
     """What serves."""
 
     kind: str = Field(description="Which kind of engine it is: a folder of rigwright/engines.")
@@ -33,22 +33,26 @@ class PatchedKeys(EngineKeys):
     )
 
 
-class VariantKeys(Frozen):
+class VariantKeys(FrozenModel):
     """A serving recipe: model, engine, cards, and what its engine's kind has keys for."""
 
     engine: CatalogName = Field(description="An entry of the table `engines`.")
     model: CatalogName = Field(description="An entry of the table `models`.")
     cards: int = Field(default=0, ge=0, le=16, strict=True, description="Cards per instance; 0 serves on the CPU.")
     ready_timeout: Seconds = Field(default=600, description="Start timeout until the first answer, seconds.")
-    evidence: Evidence | None = Field(
+    evidence: VariantEvidence | None = Field(
         default=None, discriminator="kind", description="Evidence: who ran it, where, and under which conditions."
     )
     purpose: Purpose | None = Field(default=None, description="Purpose, as shown by `rigwright variants`.")
 
     @field_validator("evidence")
     @classmethod
-    def _of_its_cards(cls, evidence: Evidence | None, info: ValidationInfo) -> Evidence | None:
-        if isinstance(evidence, Booted) and "cards" in info.data and (evidence.card == CPU) == bool(info.data["cards"]):
+    def _check_evidence_card(cls, evidence: VariantEvidence | None, info: ValidationInfo) -> VariantEvidence | None:
+        if (
+            isinstance(evidence, BootedEvidence)
+            and "cards" in info.data
+            and (evidence.card == CPU) == bool(info.data["cards"])
+        ):
             raise ValueError(f"card = {CPU!r} for a variant without cards, else a card's name")
         return evidence
 
@@ -60,6 +64,6 @@ class VariantKeys(Frozen):
         return None
 
     @property
-    def sized(self) -> str:
+    def capacity_text(self) -> str:
         """Its capacity for people, such as `4 x 4096`; empty where it has none."""
         return " x ".join(map(str, self.capacity or ()))

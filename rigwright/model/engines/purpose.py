@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from pydantic import Field
 
-from rigwright.problems import Frozen
+from rigwright.problems import FrozenModel
 from rigwright.types import CatalogName, Text, VariantName
 
 Need = Literal["throughput", "context", "streams", "one-card"]
@@ -21,7 +21,7 @@ Workload = Literal["chat", "code", "agents", "vision", "documents", "api", "tran
 WORKLOADS: tuple[Workload, ...] = get_args(Workload)
 
 
-class Purpose(Frozen):
+class Purpose(FrozenModel):
     """What a variant is for."""
 
     cards: tuple[CatalogName, ...] = Field(
@@ -32,7 +32,7 @@ class Purpose(Frozen):
     why: Text = Field(description="Why to choose it over others.")
 
 
-class Blocked(Frozen):
+class BlockedVariant(FrozenModel):
     """A variant that others have and that cannot be had here: named, so that nobody has to look for it."""
 
     why: Text = Field(description="What blocks it.")

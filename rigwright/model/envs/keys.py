@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from rigwright.problems import Frozen
+from rigwright.problems import FrozenModel
 from rigwright.types import CatalogName, Module
 
 
-class EnvKeys(Frozen):
+class EnvKeys(FrozenModel):
     """A conda environment with Python packages in it."""
 
     python: CatalogName = Field(description="An input of kind `conda`: the interpreter and its dependencies.")

@@ -9,20 +9,20 @@ from pydantic import Field, model_validator
 
 from rigwright.addresses import Cidr, HostName, TcpPort
 from rigwright.model.gateway.types import CorsOrigin, ListenAddress, ServedName, Sticky
-from rigwright.problems import Written
+from rigwright.problems import InventoryModel
 from rigwright.types import Name
 
 # Each takes two of the 65,536 files that the units of the gateway may have open (LimitNOFILE=).
-Waiting = Annotated[int, Field(ge=0, le=32_000, strict=True)]
+QueueLength = Annotated[int, Field(ge=0, le=32_000, strict=True)]
 CacheIsolation = Literal["", "key"]
 # a deploy waits for it
-Draining = Annotated[int, Field(ge=0, le=3600, strict=True)]
+DrainSeconds = Annotated[int, Field(ge=0, le=3600, strict=True)]
 
 # Seconds. Answers of a few hundred tokens take less on the slowest of our cards.
 DRAIN = 30
 
 
-class ListenerEntry(Written):
+class ListenerEntry(InventoryModel):
     """One address and port that clients reach."""
 
     address: ListenAddress = Field(
@@ -69,7 +69,7 @@ class ListenerEntry(Written):
         return tuple(f"[{one}]:{self.port}" if ip_address(one).version == 6 else f"{one}:{self.port}" for one in wide)
 
     @model_validator(mode="after")
-    def _fitting(self) -> ListenerEntry:
+    def _check_consistent(self) -> ListenerEntry:
         if bool(self.cert_file) != bool(self.key_file):
             raise ValueError("cert_file and key_file together, or neither")
         if not self.tls and self.cert_file:
@@ -81,17 +81,17 @@ class ListenerEntry(Written):
         return self
 
 
-class ModelEntry(Written):
+class ModelEntry(InventoryModel):
     """One name that clients ask for, and who answers."""
 
     instances: tuple[Name, ...] = Field(min_length=1, description="Instances that serve it, all of one variant.")
-    queue: Waiting | None = Field(default=None, description="Overrides the gateway's, for this model.")
+    queue: QueueLength | None = Field(default=None, description="Overrides the gateway's, for this model.")
     sticky: Sticky | None = Field(default=None, description="Overrides the gateway's, for this model.")
     allow_fields: tuple[str, ...] | None = Field(default=None, description="Overrides the gateway's, for this model.")
     cache_isolation: CacheIsolation | None = Field(default=None, description="Overrides the gateway's, for this model.")
 
 
-class Gateway(Written):
+class Gateway(InventoryModel):
     """The gateway of a rig: nginx, with what decides who may ask for what, and who answers."""
 
     listeners: dict[Name, ListenerEntry] = Field(min_length=1, description="Where clients reach it.")
@@ -103,7 +103,7 @@ class Gateway(Written):
     aliases: dict[ServedName, ServedName] = Field(
         default_factory=dict, description='Aliases, such as `{"gpt-4o": "qwen3.6-27b"}`.'
     )
-    queue: Waiting = Field(
+    queue: QueueLength = Field(
         default=64,
         description="Queue length per model, beyond the parallel sequences of its instances; further requests get 429.",
     )
@@ -133,7 +133,7 @@ class Gateway(Written):
     scrapers: tuple[Cidr, ...] = Field(
         default=(), description="Networks allowed to read `/metrics` and `/metrics/INSTANCE`, on every listener."
     )
-    drain: Draining = Field(
+    drain: DrainSeconds = Field(
         default=DRAIN,
         description="Seconds that requests under way have to end before their instance is stopped, while new ones go "
         "elsewhere, or are told to come again (503); streams that are longer end with an error that says so.",
@@ -146,10 +146,10 @@ class Gateway(Written):
     )
 
     @property
-    def keyed(self) -> bool:
+    def needs_keys(self) -> bool:
         """Whether any listener needs keys."""
         return any(one.keys for one in self.listeners.values())
 
-    def offers(self, listener: ListenerEntry, model: str) -> bool:
+    def has_model(self, listener: ListenerEntry, model: str) -> bool:
         """Whether a listener offers a model: it names none, or this one or an alias of it."""
         return not listener.models or model in {self.aliases.get(one, one) for one in listener.models}

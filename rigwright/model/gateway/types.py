@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-from rigwright.addresses import PORT, ZONE, host
+from rigwright.addresses import PORT, ZONE, canonical_host
 from rigwright.types import matching
 
 OPAQUE_ORIGIN = "null"
@@ -48,7 +48,7 @@ def _cors_origin(value: str) -> str:
     if scheme not in _DEFAULT_PORTS:
         return f"{scheme}://{name}{port}"
     try:
-        name = f"[{ip_address(name[1:-1])}]" if name[:1] == "[" else name if name == "0.0.0.0" else host(name)  # noqa: S104
+        name = f"[{ip_address(name[1:-1])}]" if name[:1] == "[" else name if name == "0.0.0.0" else canonical_host(name)  # noqa: S104
     except ValueError as error:
         raise ValueError(f"{_ORIGIN_ALLOWED}: {error}") from None
     return f"{scheme}://{name}{'' if port == _DEFAULT_PORTS[scheme] else port}"

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field, model_validator
 
 from rigwright.addresses import Address, Cidr, HttpUrl, Port
-from rigwright.problems import Written
+from rigwright.problems import InventoryModel
 from rigwright.types import Name, Positive
 
 if TYPE_CHECKING:
     from rigwright.model.gateway.entry import Gateway
 
 # What tells of a box, of its cards, and what asks all boxes.
-TELL, TELL_OF_CARDS, ASK = ("node",), ("gpu",), ("prometheus", "alertmanager", "blackbox")
+EXPORTERS, CARD_EXPORTERS, SERVER_PROGRAMS = ("node",), ("gpu",), ("prometheus", "alertmanager", "blackbox")
 Percent = Annotated[int, Field(ge=1, le=99, strict=True)]
 Seconds = Annotated[float, Field(gt=0, le=3600, strict=True, allow_inf_nan=False)]
 
 
-class Receiver(Written):
+class AlertReceiver(InventoryModel):
     """Who is told of alerts: a webhook, in Alertmanager's own format."""
 
     url: HttpUrl | None = Field(
@@ -41,13 +41,13 @@ class Receiver(Written):
     )
 
     @model_validator(mode="after")
-    def _somewhere(self) -> Receiver:
+    def _require_url(self) -> AlertReceiver:
         if (self.url is None) == (self.url_file is None):
             raise ValueError("either url or url_file")
         return self
 
 
-class Limits(Written):
+class AlertThresholds(InventoryModel):
     """Alert thresholds."""
 
     ttft_p99_s: Seconds | None = Field(
@@ -67,7 +67,7 @@ class Limits(Written):
     )
 
 
-class Server(Written):
+class MonitoringServer(InventoryModel):
     """What asks all boxes of an inventory, keeps what they tell, and alerts."""
 
     port: Port = Field(default=9090, description="Prometheus' TCP port, on the box's `address`.")
@@ -85,7 +85,7 @@ class Server(Written):
     size_gb: Annotated[int, Field(ge=1, le=10_000, strict=True)] = Field(
         default=10, description="GB that it may take, below `roots.state`; the oldest goes first."
     )
-    receivers: dict[Name, Receiver] = Field(
+    receivers: dict[Name, AlertReceiver] = Field(
         default_factory=dict, description="Who is told of alerts; without any, Prometheus alone shows them."
     )
     dead_man: Name | None = Field(
@@ -93,16 +93,16 @@ class Server(Written):
         description="The receiver that is told every minute, and alone, that this works: it raises the alarm when "
         "heartbeats stop.",
     )
-    limits: Limits = Field(default=Limits(), description="Alert thresholds.")
+    limits: AlertThresholds = Field(default=AlertThresholds(), description="Alert thresholds.")
 
     @model_validator(mode="after")
-    def _fitting(self) -> Server:
+    def _check_consistent(self) -> MonitoringServer:
         if self.dead_man is not None and self.dead_man not in self.receivers:
             raise ValueError(f"dead_man one of its receivers: {', '.join(sorted(self.receivers)) or 'there is none'}")
         return self
 
 
-class Monitoring(Written):
+class Monitoring(InventoryModel):
     """What a box tells of itself, and to whom."""
 
     address: Address = Field(description="The host's own address at which it is asked.")
@@ -113,7 +113,9 @@ class Monitoring(Written):
         description="Networks that may ask, here and at the gateway's `/metrics` and `/metrics/INSTANCE`; the box "
         "itself always may.",
     )
-    server: Server | None = Field(default=None, description="Has this box ask all boxes of the inventory that tell.")
+    server: MonitoringServer | None = Field(
+        default=None, description="Has this box ask all boxes of the inventory that tell."
+    )
 
     @property
     def ports(self) -> dict[str, int]:
@@ -125,13 +127,13 @@ class Monitoring(Written):
         return found
 
     @model_validator(mode="after")
-    def _apart(self) -> Monitoring:
+    def _refuse_shared_ports(self) -> Monitoring:
         if twice := sorted(port for port, times in Counter(self.ports.values()).items() if times > 1):
             raise ValueError(f"ports of their own for all that listens: {twice[0]} is given twice")
         return self
 
 
-def users(monitoring: Monitoring | None, prefix: str, *, cards: bool) -> dict[str, str]:
+def service_users(monitoring: Monitoring | None, prefix: str, *, cards: bool) -> dict[str, str]:
     """Service -> the system user that it runs as.
 
     Args:
@@ -141,24 +143,24 @@ def users(monitoring: Monitoring | None, prefix: str, *, cards: bool) -> dict[st
     """
     if not monitoring:
         return {}
-    wanted = [*TELL, *(TELL_OF_CARDS if cards else ()), *(ASK if monitoring.server else ())]
-    names = user_names(prefix)
+    wanted = [*EXPORTERS, *(CARD_EXPORTERS if cards else ()), *(SERVER_PROGRAMS if monitoring.server else ())]
+    names = all_service_users(prefix)
     return {name: names[name] for name in wanted}
 
 
-def user_names(prefix: str) -> dict[str, str]:
+def all_service_users(prefix: str) -> dict[str, str]:
     """The same of all services that there could be."""
     # useradd(8) takes 32 characters, and the longest of these has 13
-    return {name: f"{prefix[:19]}_{name}" for name in (*TELL, *TELL_OF_CARDS, *ASK)}
+    return {name: f"{prefix[:19]}_{name}" for name in (*EXPORTERS, *CARD_EXPORTERS, *SERVER_PROGRAMS)}
 
 
-def scrapers(monitoring: Monitoring) -> tuple[str, ...]:
+def allowed_scrapers(monitoring: Monitoring) -> tuple[str, ...]:
     """The networks that may ask a box, and the box itself: its checks do."""
     return tuple(dict.fromkeys((*monitoring.scrapers, str(ip_network(monitoring.address)))))
 
 
-def readers(gateway: Gateway | None, monitoring: Monitoring | None) -> tuple[str, ...]:
+def metrics_readers(gateway: Gateway | None, monitoring: Monitoring | None) -> tuple[str, ...]:
     """The networks that may read a gateway's metrics; none without one."""
     if not gateway:
         return ()
-    return tuple(dict.fromkeys((*gateway.scrapers, *(scrapers(monitoring) if monitoring else ()))))
+    return tuple(dict.fromkeys((*gateway.scrapers, *(allowed_scrapers(monitoring) if monitoring else ()))))

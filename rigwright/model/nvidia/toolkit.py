@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rigwright.patches.patch import Patch, becomes
+from rigwright.patches.patch import Patch, collect_digests
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Toolkit:
     @property
     def patched_files(self) -> dict[str, str]:
         """The absolute path of every file that patches change, and its SHA-256."""
-        return {f"{self.site}/{path}": digest for path, digest in becomes(self.patches).items()}
+        return {f"{self.site}/{path}": digest for path, digest in collect_digests(self.patches).items()}
 
     @property
     def marker(self) -> str:

@@ -13,19 +13,19 @@ VERSION = re.compile(r"(?:[0-9]+:)?(([0-9]{3})\.[0-9.]+[0-9])(?:-.*|[~+].*)?")
 PINNING = re.compile(r"nvidia-driver-pinning-([0-9.]+)")
 
 
-def driver_of(version: str) -> str:
+def driver_version_of(version: str) -> str:
     """The driver that a package with this version is of; empty for one that is of none."""
     matched = VERSION.fullmatch(version)
     return matched[1] if matched else ""
 
 
-def pins(name: str, driver: str) -> bool:
+def is_pinning(name: str, driver: str) -> bool:
     """Whether a package holds apt to a driver, or to its branch."""
     matched = PINNING.fullmatch(name)
     return matched is not None and f"{driver}.".startswith(f"{matched[1]}.")
 
 
-def locked_driver(rows: Iterable[Artefact]) -> str:
+def locked_driver_version(rows: Iterable[Artefact]) -> str:
     """The one driver that the rows of a lock are of; empty where they are of none, or of several."""
-    found = {driver_of(row.version) for row in rows if row.kind == "deb" and not PINNING.fullmatch(row.name)}
+    found = {driver_version_of(row.version) for row in rows if row.kind == "deb" and not PINNING.fullmatch(row.name)}
     return found.pop() if len(found) == 1 else ""

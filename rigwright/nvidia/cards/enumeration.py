@@ -10,12 +10,12 @@ from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.smi import Gpu
 
 
-def numbered(rig: Rig, facts: HostFacts) -> list[tuple[int, Card, str]]:
+def cards_on_bus(rig: Rig, facts: HostFacts) -> list[tuple[int, Card, str]]:
     """(number, declared card, address) of each declared card that is on the bus."""
     return [(number, card, facts.pci_cards[number][0]) for number, card in enumerate(rig.cards[: len(facts.pci_cards)])]
 
 
-def declared(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[tuple[int, Gpu]]:
+def answering_cards(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[tuple[int, Gpu]]:
     """The declared cards that answer, with their numbers."""
     seen = {gpu.address: gpu for gpu in gpus}
-    return [(number, seen[address]) for number, _, address in numbered(rig, facts) if address in seen]
+    return [(number, seen[address]) for number, _, address in cards_on_bus(rig, facts) if address in seen]

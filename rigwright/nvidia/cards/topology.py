@@ -7,23 +7,23 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
-from rigwright.host.channel import Schema, Told, number, optional, read
-from rigwright.nvidia.cards.reports import BAR1, MEMORY, PEERS, TOPOLOGY, joined, sections
+from rigwright.host.channel import HostOutput, Schema, number, optional, parse_output
 from rigwright.nvidia.cards.smi import GPUS, TIMEOUT, Gpu, those_that_answer
-from rigwright.nvidia.values import address, cpus, lanes, node, text
+from rigwright.nvidia.cards.smi_reports import BAR1, MEMORY, PEERS, TOPOLOGY, parse_sections, parse_topology_matrix
+from rigwright.nvidia.values import address, cpus, numa_node_number, pcie_lanes, tool_output
 from rigwright.render import render
 
 DEVICES = "/sys/bus/pci/devices"
 QUESTIONS = (("gpus", GPUS), ("memory", MEMORY), ("topology", TOPOLOGY), ("peers", PEERS))
-TOLD: Schema = {
-    "card": (address, node, optional(cpus), lanes, lanes),
-    **{key: (number, text) for key, _ in QUESTIONS},
+TOPOLOGY_SCHEMA: Schema = {
+    "card": (address, numa_node_number, optional(cpus), pcie_lanes, pcie_lanes),
+    **{key: (number, tool_output) for key, _ in QUESTIONS},
 }
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Placed:
+class CardPlace:
     """A card on the bus. What nobody says is None, or empty."""
 
     gpu_index: int
@@ -45,7 +45,7 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class Pair:
+class CardPair:
     """Two cards, by GPU index, the lower first."""
 
     cards: tuple[int, int]
@@ -64,8 +64,8 @@ class Pair:
 class Topology:
     """All cards of a host."""
 
-    cards: tuple[Placed, ...]
-    pairs: tuple[Pair, ...]
+    cards: tuple[CardPlace, ...]
+    pairs: tuple[CardPair, ...]
     failed: str = ""
     """Why nvidia-smi says nothing of them; empty where it answers."""
 
@@ -76,7 +76,7 @@ class Topology:
         return rows | {"cards": cards}
 
 
-def questions(timeout: int = TIMEOUT, devices: str = DEVICES) -> dict[str, object]:
+def topology_values(timeout: int = TIMEOUT, devices: str = DEVICES) -> dict[str, object]:
     """The values of templates/nvidia_driver/cards.sh.j2.
 
     Args:
@@ -86,9 +86,9 @@ def questions(timeout: int = TIMEOUT, devices: str = DEVICES) -> dict[str, objec
     return {"timeout": timeout, "devices": devices, "questions": QUESTIONS}
 
 
-def script(timeout: int = TIMEOUT, devices: str = DEVICES) -> str:
+def render_topology_query(timeout: int = TIMEOUT, devices: str = DEVICES) -> str:
     """The script that asks a host; what it prints is for `parse`."""
-    return render("nvidia_driver/look_at_cards.sh.j2", **questions(timeout, devices))
+    return render("nvidia_driver/look_at_cards.sh.j2", **topology_values(timeout, devices))
 
 
 def parse(output: Iterable[str]) -> Topology:
@@ -97,25 +97,25 @@ def parse(output: Iterable[str]) -> Topology:
     Raises:
         ValueError: it is not what a host can tell.
     """
-    return topology(read(output, TOLD))
+    return build_topology(parse_output(output, TOPOLOGY_SCHEMA))
 
 
-def answering(told: Told) -> tuple[tuple[Gpu, ...], str]:
+def parse_answering_cards(told: HostOutput) -> tuple[tuple[Gpu, ...], str]:
     """The cards that nvidia-smi has answered for, and why it has not for others; that is empty where it has for all."""
     try:
-        return those_that_answer(*_answer(told, "gpus"))
+        return those_that_answer(*_smi_answer(told, "gpus"))
     except ValueError as error:
         return (), str(error)
 
 
-def topology(told: Told) -> Topology:
+def build_topology(told: HostOutput) -> Topology:
     """Where the cards are, from what a host has told; a table that nvidia-smi does not print is left out."""
-    gpus, failed = answering(told)
+    gpus, failed = parse_answering_cards(told)
     known = {gpu.address: gpu for gpu in gpus}
-    memory = _of(sections, told, "memory")
+    memory = _parse_table(parse_sections, told, "memory")
     rows = sorted(told.many("card"))
     cards = tuple(
-        Placed(
+        CardPlace(
             gpu_index,
             place,
             known[place].uuid if place in known else "",
@@ -124,23 +124,26 @@ def topology(told: Told) -> Topology:
             now,
             most,
             known[place].vbios if place in known else "",
-            _mib(memory.get(place, {})),
+            _parse_bar1_mib(memory.get(place, {})),
         )
         for gpu_index, (place, numa, near, now, most) in enumerate(rows)
     )
     gpu_indexes = {card.address: card.gpu_index for card in cards}
     # nvidia-smi's own numbers are those of the cards that answer
     numbers = {gpu.index: gpu_indexes[gpu.address] for gpu in gpus if gpu.address in gpu_indexes}
-    ways, reads = _of(joined, told, "topology"), _of(joined, told, "peers")
+    ways, reads = (
+        _parse_table(parse_topology_matrix, told, "topology"),
+        _parse_table(parse_topology_matrix, told, "peers"),
+    )
     pairs = sorted(
         ((min(a, b), max(a, b)), way, reads.get((one, other), ""))
         for (one, other), way in ways.items()
         if one < other and (a := numbers.get(one)) is not None and (b := numbers.get(other)) is not None
     )
-    return Topology(cards, tuple(Pair(*pair) for pair in pairs), failed)
+    return Topology(cards, tuple(CardPair(*pair) for pair in pairs), failed)
 
 
-def _answer(told: Told, key: str) -> tuple[int, str]:
+def _smi_answer(told: HostOutput, key: str) -> tuple[int, str]:
     rows = told.many(key)
     if not rows:
         raise ValueError("nvidia-smi was not run")
@@ -148,13 +151,13 @@ def _answer(told: Told, key: str) -> tuple[int, str]:
     return status, said
 
 
-def _of(reader: Callable[[int, str], dict[T, Any]], told: Told, key: str) -> Mapping[T, Any]:
+def _parse_table(reader: Callable[[int, str], dict[T, Any]], told: HostOutput, key: str) -> Mapping[T, Any]:
     try:
-        return reader(*_answer(told, key))
+        return reader(*_smi_answer(told, key))
     except ValueError:
         return {}
 
 
-def _mib(said: Mapping[str, str]) -> int | None:
+def _parse_bar1_mib(said: Mapping[str, str]) -> int | None:
     matched = re.fullmatch(r"([0-9]{1,15}) MiB", said.get(BAR1, ""))
     return int(matched[1]) if matched else None

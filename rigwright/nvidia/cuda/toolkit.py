@@ -11,10 +11,10 @@ import hashlib
 import json
 from typing import TYPE_CHECKING
 
-from rigwright.delivery.tools import requirements
+from rigwright.delivery.tool_environments import render_requirements
 from rigwright.model.nvidia.toolkit import Toolkit
 from rigwright.model.rig import Rig
-from rigwright.patches.patch import becomes
+from rigwright.patches.patch import collect_digests
 
 if TYPE_CHECKING:
     from rigwright.model.facts import HostFacts
@@ -24,17 +24,17 @@ COMPILER = "nvidia-cuda-nvcc"
 DISK_KIB = 2 * 1024 * 1024
 
 
-def toolkit(rig: Rig, facts: HostFacts) -> Toolkit | None:
+def plan_toolkit(rig: Rig, facts: HostFacts) -> Toolkit | None:
     """The toolkit of a rig; None where no engine is made with one."""
     if not rig.needs_toolkit:
         return None
     if rig.cuda_root is not None:
         return Toolkit(rig.cuda_root, facts.cuda_version, nvcc=facts.nvcc)
-    text = requirements(rig.cuda)
+    text = render_requirements(rig.cuda)
     nvcc = next(wheel.version for wheel in rig.cuda if wheel.name == COMPILER)
     version = ".".join(nvcc.split(".")[:2])
     patches = rig.toolkit_patches
-    changed = json.dumps(becomes(patches)) if patches else ""
+    changed = json.dumps(collect_digests(patches)) if patches else ""
     digest = hashlib.sha256(f"{text}{changed}".encode()).hexdigest()[:12]
     folder = f"{rig.roots.software}/cuda-{version}-{digest}"
     # where the wheels themselves put it

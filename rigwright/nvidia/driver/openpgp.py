@@ -22,7 +22,7 @@ DIRECT = SignatureType.DirectKey
 
 
 @dataclass(frozen=True)
-class Key:
+class OpenpgpKey:
     """One key. Nothing of it is verified here: apt does that."""
 
     fingerprint: str
@@ -33,7 +33,7 @@ class Key:
     """Whether all that it says of itself is signed with SHA-1."""
 
 
-def read(text: str) -> Key:
+def parse_openpgp_key(text: str) -> OpenpgpKey:
     """Read an armoured key.
 
     Raises:
@@ -57,28 +57,28 @@ def read(text: str) -> Key:
     signatures = [one for one in packets if one.tag == Tag.Signature]
     if key.fingerprint is None or key.key_created is None or any(one.signature_type is None for one in signatures):
         raise ValueError("is not a complete OpenPGP key")
-    said = [one for one in signatures if _of_itself(one, key)]
-    newest = max(said, key=_weight, default=None)
-    lasts = _seconds(newest) if newest else 0
-    return Key(
+    said = [one for one in signatures if _is_self_signature(one, key)]
+    newest = max(said, key=_signature_rank, default=None)
+    lasts = _lifetime_seconds(newest) if newest else 0
+    return OpenpgpKey(
         key.fingerprint.upper(),
         int(key.key_created.timestamp()) + lasts if lasts else None,
         bool(said) and all(one.hash_algorithm == HashAlgorithm.SHA1 for one in said),
     )
 
 
-def _of_itself(signature: Packet, key: Packet) -> bool:
+def _is_self_signature(signature: Packet, key: Packet) -> bool:
     kind = signature.signature_type
     return (kind == DIRECT or kind in NAMES) and signature.issuer_key_id in (None, key.key_id)
 
 
-def _weight(signature: Packet) -> tuple[bool, bool, float]:
+def _signature_rank(signature: Packet) -> tuple[bool, bool, float]:
     """Where the key says nothing of itself directly, or not how long it lasts, the newest name counts; so does gpg."""
     direct, created = signature.signature_type == DIRECT, signature.signature_created
-    return direct and _seconds(signature) > 0, not direct, created.timestamp() if created else 0
+    return direct and _lifetime_seconds(signature) > 0, not direct, created.timestamp() if created else 0
 
 
-def _seconds(signature: Packet) -> int:
+def _lifetime_seconds(signature: Packet) -> int:
     """From the key's creation; 0 for ever."""
     lasts = signature.key_validity_period
     return int(lasts.total_seconds()) if lasts else 0

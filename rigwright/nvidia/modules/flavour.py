@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rigwright.model.nvidia.tables import Generation, Tables
+from rigwright.model.nvidia.driver_tables import CardGeneration, DriverTables
 from rigwright.model.rig import Rig
-from rigwright.nvidia.driver.found import BusCard, DriverFacts
+from rigwright.nvidia.driver.driver_facts import BusCard, DriverFacts
 from rigwright.types import Flavour
 
 FLAVOURS: tuple[Flavour, ...] = ("open", "proprietary")
@@ -15,11 +15,11 @@ GIVING_WAY = ("nvidia", "nouveau", "nvidiafb", "simple-framebuffer", "efifb", "v
 
 
 @dataclass(frozen=True)
-class Seen:
+class DriverCard:
     """A card that is declared, on the bus, or both."""
 
     label: str
-    generation: Generation
+    generation: CardGeneration
     fails_open: bool
     """Whether it is declared as a board that is known to fail with open modules."""
 
@@ -27,7 +27,7 @@ class Seen:
         return f"{self.label} ({self.generation.name})"
 
 
-def seen(rig: Rig, facts: DriverFacts, known: Tables) -> tuple[Seen, ...]:
+def list_driver_cards(rig: Rig, facts: DriverFacts, known: DriverTables) -> tuple[DriverCard, ...]:
     """The host's cards that a driver is chosen for: the declared ones, and what else it would drive on the bus.
 
     The nth declared card is the nth of those on the bus; where that is another, both count.
@@ -35,56 +35,58 @@ def seen(rig: Rig, facts: DriverFacts, known: Tables) -> tuple[Seen, ...]:
     found = []
     for number, card in enumerate(rig.cards):
         label = f"card {number}, {card.name}"
-        found.append(Seen(label, known.of_capability(card.capability), card.module == "proprietary"))
-    for number, here in enumerate(drivable(facts, known)):
+        found.append(DriverCard(label, known.capability_generation(card.capability), card.module == "proprietary"))
+    for number, here in enumerate(list_drivable_cards(facts, known)):
         if number >= len(rig.cards) or here.pci_id not in rig.cards[number].pci_ids:
-            found.append(Seen(f"{here.pci_id} at {here.address}", known.of_device(here.pci_id), False))
+            found.append(DriverCard(f"{here.pci_id} at {here.address}", known.device_generation(here.pci_id), False))
     return tuple(found)
 
 
-def drivable(facts: DriverFacts, known: Tables) -> tuple[BusCard, ...]:
+def list_drivable_cards(facts: DriverFacts, known: DriverTables) -> tuple[BusCard, ...]:
     """The cards on the bus that NVIDIA's driver can have: it supports them, and no other driver keeps them."""
-    return tuple(one for one in facts.cards if known.of_device(one.pci_id).flavours and one.bound in ("", *GIVING_WAY))
+    return tuple(
+        one for one in facts.cards if known.device_generation(one.pci_id).flavours and one.bound in ("", *GIVING_WAY)
+    )
 
 
-def left_out(facts: DriverFacts, known: Tables) -> tuple[str, ...]:
+def describe_skipped_cards(facts: DriverFacts, known: DriverTables) -> tuple[str, ...]:
     """The other cards on the bus, each with the reason as a clause."""
     return tuple(
         f"{one.pci_id} at {one.address} is bound to {one.bound}"
         if one.bound not in ("", *GIVING_WAY)
-        else f"{one.pci_id} at {one.address} ({known.of_device(one.pci_id).name}) has no supported driver"
+        else f"{one.pci_id} at {one.address} ({known.device_generation(one.pci_id).name}) has no supported driver"
         for one in facts.cards
-        if one not in drivable(facts, known)
+        if one not in list_drivable_cards(facts, known)
     )
 
 
-def possible(cards: tuple[Seen, ...]) -> tuple[Flavour, ...]:
+def possible_flavours(cards: tuple[DriverCard, ...]) -> tuple[Flavour, ...]:
     """The flavours that all of the cards work with, by their generations."""
     return tuple(one for one in FLAVOURS if all(one in card.generation.flavours for card in cards))
 
 
-def names(cards: tuple[Seen, ...] | list[Seen]) -> str:
+def format_cards(cards: tuple[DriverCard, ...] | list[DriverCard]) -> str:
     """Cards in a sentence."""
     return "; ".join(str(card) for card in cards)
 
 
-def flavour_of(rig: Rig, cards: tuple[Seen, ...], refuse: list[str]) -> tuple[Flavour, str]:
+def choose_flavour(rig: Rig, cards: tuple[DriverCard, ...], refuse: list[str]) -> tuple[Flavour, str]:
     """The flavour that a rig's cards and inventory ask for, and why; what stands against it is added to `refuse`."""
-    both = possible(cards)
+    both = possible_flavours(cards)
     asked = rig.driver.flavour
     delicate = [card for card in cards if card.fails_open]
     if not both:
         least = [card for card in cards if "open" not in card.generation.flavours]
         most = [card for card in cards if "proprietary" not in card.generation.flavours]
         refuse.append(
-            f"no kernel module supports all cards: {names(least)} need proprietary modules, {names(most)} open "
+            f"no kernel module supports all cards: {format_cards(least)} need proprietary modules, {format_cards(most)} open "
             "ones: move one of them to another host"
         )
         return asked or "open", ""
     if asked and asked not in both:
         against = [card for card in cards if asked not in card.generation.flavours]
         refuse.append(
-            f'driver.flavour is "{asked}", and {names(against)} works only with {both[0]} modules: remove the '
+            f'driver.flavour is "{asked}", and {format_cards(against)} works only with {both[0]} modules: remove the '
             "key, or the card"
         )
         return asked, ""
@@ -93,18 +95,18 @@ def flavour_of(rig: Rig, cards: tuple[Seen, ...], refuse: list[str]) -> tuple[Fl
         why = "set by driver.flavour"
     elif len(both) == 1:
         bound = [card for card in cards if card.generation.flavours == both]
-        why = f"{names(bound)} works with no others, and one module serves all cards"
+        why = f"{format_cards(bound)} works with no others, and one module serves all cards"
     elif delicate and not rig.driver.open_despite_cards:
         chosen = "proprietary"
-        why = f"{names(delicate)} is known to fail with open modules"
+        why = f"{format_cards(delicate)} is known to fail with open modules"
     else:
         why = "all cards work with these modules"
     if chosen == "open" and delicate:
         if not rig.driver.open_despite_cards:
             way = ' set driver.flavour = "proprietary",' if "proprietary" in both else ""
             refuse.append(
-                f"{names(delicate)} is known to fail with open modules, which it would get because {why}:{way} move "
+                f"{format_cards(delicate)} is known to fail with open modules, which it would get because {why}:{way} move "
                 "the card to another host, or try driver.open_despite_cards = True"
             )
-        why += f"; driver.open_despite_cards accepts that {names(delicate)} may be lost"
+        why += f"; driver.open_despite_cards accepts that {format_cards(delicate)} may be lost"
     return chosen, f"{chosen} modules: {why}"

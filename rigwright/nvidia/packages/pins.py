@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from rigwright.model.rig import Rig
-from rigwright.nvidia.driver.found import DriverFacts
-from rigwright.nvidia.packages.locked import locked
+from rigwright.nvidia.driver.driver_facts import DriverFacts
+from rigwright.nvidia.packages.locked_driver import find_locked_driver
 from rigwright.types import Archive
 
 # Below the 1000 that would let apt downgrade, above what any other archive's packages have (apt_preferences(5))
 PRIORITY = 990
 # Of NVIDIA's archive beside the distribution's: its toolkits can be installed, and it replaces nothing (ibid.)
-BESIDE = 100
+SECONDARY_PRIORITY = 100
 
 
-def pin_of(rig: Rig, facts: DriverFacts, source: Archive, branch: int) -> str:
+def render_pins(rig: Rig, facts: DriverFacts, source: Archive, branch: int) -> str:
     """Text for apt's preferences; of several records for a package the first that fits counts."""
-    exact = locked(rig, facts.system)
+    exact = find_locked_driver(rig, facts.system)
     # a driver stays until an upgrade: while another branch is locked, apt must not offer what does not fit beside it
     if exact and (exact.branch, exact.source) != (branch, source):
         exact = None
     of = " ".join(one.format(branch=branch) for one in rig.drivers.pins[source])
     records = [(of, f"version {exact.version}*" if exact else f"version {branch}.*", PRIORITY)]
     if source == "distribution":
-        records = [(of, "release o=NVIDIA", BESIDE), *records, ("*", "release o=NVIDIA", BESIDE)]
+        records = [
+            (of, "release o=NVIDIA", SECONDARY_PRIORITY),
+            *records,
+            ("*", "release o=NVIDIA", SECONDARY_PRIORITY),
+        ]
     return "\n".join(f"Package: {name}\nPin: {which}\nPin-Priority: {rank}\n" for name, which, rank in records)

@@ -17,13 +17,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from roles.client.host import talk
+from roles.client.host import http_exchange
 
 CREDENTIAL = "api-key"
 WRITING = threading.Lock()
 
 
-def said(number: int, value: dict[str, object]) -> None:
+def write_line(number: int, value: dict[str, object]) -> None:
     """Say one line; who listens no more is done with all of it."""
     line = json.dumps({"id": number, **value}).encode() + b"\n"
     with WRITING:
@@ -34,21 +34,21 @@ def said(number: int, value: dict[str, object]) -> None:
             os._exit(1)
 
 
-def order(modules: dict[str, ModuleType], place: talk.Place, given: dict[str, Any]) -> None:
+def run_order(modules: dict[str, ModuleType], place: http_exchange.RequestTarget, given: dict[str, Any]) -> None:
     """Carry out one order to its end."""
     number = given["id"]
 
     def say(value: dict[str, object]) -> None:
-        said(number, {"told": value})
+        write_line(number, {"told": value})
 
     try:
-        work: Callable[[talk.Place, dict[str, Any], Callable[[dict[str, object]], None]], None]
+        work: Callable[[http_exchange.RequestTarget, dict[str, Any], Callable[[dict[str, object]], None]], None]
         work = modules[given["work"]].work
         work(place, given["asked"], say)
     except Exception as error:
-        said(number, {"end": f"{type(error).__name__}: {error}"[:300]})
+        write_line(number, {"end": f"{type(error).__name__}: {error}"[:300]})
     else:
-        said(number, {"end": ""})
+        write_line(number, {"end": ""})
 
 
 def main(modules: dict[str, ModuleType]) -> None:
@@ -58,8 +58,8 @@ def main(modules: dict[str, ModuleType]) -> None:
     if told.pop("credential"):
         lines = (Path(os.environ["CREDENTIALS_DIRECTORY"]) / CREDENTIAL).read_text().splitlines()
         told["key"] = lines[0].strip() if lines else ""
-    place = talk.Place(**told)
-    said(0, {"told": {"ready": True}})
+    place = http_exchange.RequestTarget(**told)
+    write_line(0, {"told": {"ready": True}})
     for line in source:
-        threading.Thread(target=order, args=(modules, place, json.loads(line)), daemon=True).start()
+        threading.Thread(target=run_order, args=(modules, place, json.loads(line)), daemon=True).start()
     os._exit(0)

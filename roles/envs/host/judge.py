@@ -19,9 +19,27 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from .lists import DIST_INFO, LINK, META, of_conda, of_distributions, of_wheel, spelt
-from .plugins import FOLDER, NAMED, taken_out
-from .tree import SHOWN, Refused, Seen, Tree, close, hashed, shown, text, walk
+from .lists import (
+    DIST_INFO,
+    LINK,
+    META,
+    list_conda_files,
+    list_distribution_files,
+    list_wheel_files,
+    normalize_distribution_name,
+)
+from .plugins import FOLDER, NAMED, extract_plugin_wheels
+from .tree import (
+    SHOWN,
+    EnvironmentRejected,
+    FolderTree,
+    HashedFile,
+    escape_word,
+    hash_tree_files,
+    make_root_owned,
+    read_tree_text,
+    walk_folder,
+)
 from .wheels import find_surplus, find_surplus_conda, parse_requires
 
 COMPILED = re.compile(r"(.*/)?__pycache__/([^/]+)\.cpython-[0-9]+(?:\.opt-[12])?\.pyc")
@@ -31,7 +49,9 @@ BESIDE = ("CACHEDIR.TAG", "conda-meta/history")
 """What py-rattler writes beside packages."""
 
 
-def judge(top: Path, plan: Mapping[str, Any], conda: Mapping[str, str], said: Any = None) -> dict[str, Seen]:
+def validate_environment(
+    top: Path, plan: Mapping[str, Any], conda: Mapping[str, str], said: Any = None
+) -> dict[str, HashedFile]:
     """Path -> what it is, of every file of an environment.
 
     Args:
@@ -43,41 +63,43 @@ def judge(top: Path, plan: Mapping[str, Any], conda: Mapping[str, str], said: An
     Raises:
         Refused: with all that is wrong with it.
     """
-    tree = walk(top)
+    tree = walk_folder(top)
     if tree.wrong:
-        raise Refused("\n".join(tree.wrong[:SHOWN]))
-    distributions = {spelt(one["name"]): one["version"] for one in plan["wheels"]}
-    written = dict(of_distributions(top, tree, distributions))
+        raise EnvironmentRejected("\n".join(tree.wrong[:SHOWN]))
+    distributions = {normalize_distribution_name(one["name"]): one["version"] for one in plan["wheels"]}
+    written = dict(list_distribution_files(top, tree, distributions))
     site = next((of[1] for path in sorted(tree.files) if (of := DIST_INFO.fullmatch(path))), "")
     listed: dict[str, set[str]] = {path: {digest} for path, digest in conda.items()}
     wrong = []
     for one in plan["wheels"]:
-        for path, digest in of_wheel(Path(one["path"]), site):
+        for path, digest in list_wheel_files(Path(one["path"]), site):
             if path in conda and conda[path] != digest:
-                wrong.append(f"{shown(path)} is a conda package's, and {Path(one['path']).name} has another one")
+                wrong.append(f"{escape_word(path)} is a conda package's, and {Path(one['path']).name} has another one")
             listed.setdefault(path, set()).add(digest)
     for patch in plan["patches"]:
         for target in patch["targets"]:
             listed[site + target["path"]] = {target["after"]}
-        wrong += _unused(patch, (path.removeprefix(site) for path in tree.files if path.startswith(site)))
+        wrong += _find_shadowed_targets(
+            patch, (path.removeprefix(site) for path in tree.files if path.startswith(site))
+        )
     for name, content in plan["texts"].items():
         listed[name] = {hashlib.sha256(content.encode()).hexdigest()}
     # programs that a distribution has are written when it is installed, and so is what is said of that
     listed |= {path: {digest} for path, digest in written.items() if path not in listed and WRITTEN.fullmatch(path)}
-    wrong += _other(tree, listed)
+    wrong += _find_unlisted_files(tree, listed)
     if wrong:
-        raise Refused("\n".join(wrong[:SHOWN]))
-    found = hashed(top, tree.files, said)
+        raise EnvironmentRejected("\n".join(wrong[:SHOWN]))
+    found = hash_tree_files(top, tree.files, said)
     for path, one in sorted(found.items()):
         expected = listed.get(path, {""})
         if not _is_compiled(path, listed) and one.sha256 not in expected and "" not in expected:
             wrong.append(f"{path} has other bytes than its package says")
     if wrong:
-        raise Refused("\n".join(wrong[:SHOWN]))
+        raise EnvironmentRejected("\n".join(wrong[:SHOWN]))
     return found
 
 
-def patched(plan: Mapping[str, Any]) -> None:
+def validate_patched_wheels(plan: Mapping[str, Any]) -> None:
     """Have every wheel that is patched list what its patches are for.
 
     Raises:
@@ -86,19 +108,19 @@ def patched(plan: Mapping[str, Any]) -> None:
     wheels = {Path(one["path"]).name: Path(one["path"]) for one in plan["wheels"]}
     wrong = []
     for patch in plan["patches"]:
-        listed = dict(of_wheel(wheels[patch["wheel"]], ""))
+        listed = dict(list_wheel_files(wheels[patch["wheel"]], ""))
         for target in patch["targets"]:
             found = listed.get(target["path"])
             if found != target["before"]:
                 said = f"expected {target['before'] or 'no file'}, found {found or 'no file'}"
-                wrong.append(f"patch {patch['name']}: {target['path']} of {shown(patch['wheel'])}: {said}")
-        wrong += _unused(patch, listed)
-    wrong += _anothers(plan["patches"], wheels)
+                wrong.append(f"patch {patch['name']}: {target['path']} of {escape_word(patch['wheel'])}: {said}")
+        wrong += _find_shadowed_targets(patch, listed)
+    wrong += _find_files_of_other_wheels(plan["patches"], wheels)
     if wrong:
-        raise Refused("\n".join(wrong[:SHOWN]))
+        raise EnvironmentRejected("\n".join(wrong[:SHOWN]))
 
 
-def refuse_surplus(top: Path, plan: Mapping[str, Any]) -> None:
+def reject_surplus_packages(top: Path, plan: Mapping[str, Any]) -> None:
     """Have every package be needed by what is asked for, by what the packages themselves require.
 
     Args:
@@ -110,24 +132,27 @@ def refuse_surplus(top: Path, plan: Mapping[str, Any]) -> None:
     """
     wrong: list[str] = []
     if (asked := plan["requests"]["conda"]) is not None:
-        metas = filter(META.fullmatch, walk(top).files)
-        wrong += find_surplus_conda(asked, [json.loads(text(top, path)) for path in metas])
+        metas = filter(META.fullmatch, walk_folder(top).files)
+        wrong += find_surplus_conda(asked, [json.loads(read_tree_text(top, path)) for path in metas])
     if (asked := plan["requests"]["wheels"]) is not None:
-        wrong += find_surplus(asked, {spelt(one["name"]): parse_requires(Path(one["path"])) for one in plan["wheels"]})
+        wrong += find_surplus(
+            asked,
+            {normalize_distribution_name(one["name"]): parse_requires(Path(one["path"])) for one in plan["wheels"]},
+        )
     if wrong:
-        raise Refused("\n".join(wrong[:SHOWN]))
+        raise EnvironmentRejected("\n".join(wrong[:SHOWN]))
 
 
-def _anothers(patches: Iterable[Mapping[str, Any]], wheels: Mapping[str, Path]) -> Iterator[str]:
+def _find_files_of_other_wheels(patches: Iterable[Mapping[str, Any]], wheels: Mapping[str, Path]) -> Iterator[str]:
     """Files that patches bring, and that other wheels than their own have."""
     brought = {target["path"]: patch for patch in patches for target in patch["targets"] if not target["before"]}
     for name, path in wheels.items() if brought else ():
-        for listed, _ in of_wheel(path, ""):
+        for listed, _ in list_wheel_files(path, ""):
             if (patch := brought.get(listed)) and patch["wheel"] != name:
-                yield f"patch {patch['name']}: {listed} is a file of {shown(name)}"
+                yield f"patch {patch['name']}: {listed} is a file of {escape_word(name)}"
 
 
-def _unused(patch: Mapping[str, Any], there: Iterable[str]) -> Iterator[str]:
+def _find_shadowed_targets(patch: Mapping[str, Any], there: Iterable[str]) -> Iterator[str]:
     """What of a patch is never run, as Python imports something else in its place."""
     paths = tuple(there)
     for path, pattern in patch["shadows"].items():
@@ -135,11 +160,11 @@ def _unused(patch: Mapping[str, Any], there: Iterable[str]) -> Iterator[str]:
             yield f"patch {patch['name']}: {path} is never imported: {other} takes precedence"
 
 
-def _other(tree: Tree, listed: Mapping[str, set[str]]) -> Iterator[str]:
+def _find_unlisted_files(tree: FolderTree, listed: Mapping[str, set[str]]) -> Iterator[str]:
     """What is there and should not be, and what lacks."""
     for path, digests in sorted(listed.items()):
         if path not in (tree.links if LINK in digests else tree.files):
-            yield f"{shown(path)} is missing"
+            yield f"{escape_word(path)} is missing"
     for path in sorted(tree.files):
         if path not in listed and not (path in BESIDE or META.fullmatch(path) or _is_compiled(path, listed)):
             yield f"{path} belongs to no package"
@@ -161,19 +186,19 @@ def main() -> int:
     kept = Path("conda.json")
     try:
         if phase == "patches":
-            patched(plan)
+            validate_patched_wheels(plan)
             return 0
         if phase == "conda":
-            conda = of_conda(top, plan)
-            refuse_surplus(top, plan)
+            conda = list_conda_files(top, plan)
+            reject_surplus_packages(top, plan)
             kept.write_text(json.dumps(conda))
-            taken_out(plan, conda, Path(FOLDER))
+            extract_plugin_wheels(plan, conda, Path(FOLDER))
             return 0
         conda = json.loads(kept.read_text())
         plan["wheels"] += json.loads(Path(FOLDER, NAMED).read_text())
-        close(top)
-        found = judge(top, plan, conda, lambda part: print(f"[{part}/100] per cent", flush=True))
-    except Refused as error:
+        make_root_owned(top)
+        found = validate_environment(top, plan, conda, lambda part: print(f"[{part}/100] per cent", flush=True))
+    except EnvironmentRejected as error:
         print(f"the environment is not the locked one:\n{error}", flush=True)
         return 1
     rows = sorted(found.items())

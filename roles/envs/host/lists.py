@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from .tree import LARGEST, SHOWN, Refused, Tree, shown, text, walk
+from .tree import LARGEST, SHOWN, EnvironmentRejected, FolderTree, escape_word, read_tree_text, walk_folder
 
 DIST_INFO = re.compile(r"(lib/python3\.[0-9]+/site-packages/)([^/]+)-([^/-]+)\.dist-info/RECORD")
 META = re.compile(r"conda-meta/[^/]+\.json")
@@ -24,12 +24,12 @@ LINK = "link"
 """What stands for the SHA-256 of a link."""
 
 
-def spelt(name: str) -> str:
+def normalize_distribution_name(name: str) -> str:
     """A distribution's name as an index spells it (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def of_wheel(path: Path, site: str) -> Iterator[tuple[str, str]]:
+def list_wheel_files(path: Path, site: str) -> Iterator[tuple[str, str]]:
     """Path and SHA-256 of every file of a wheel that installing it does not write anew.
 
     Args:
@@ -44,16 +44,16 @@ def of_wheel(path: Path, site: str) -> Iterator[tuple[str, str]]:
             (name,) = filter(RECORD.fullmatch, wheel.namelist())
             with wheel.open(name) as file:
                 content = file.read(LARGEST + 1)
-        found = rows(content[:LARGEST].decode(), path.name)
+        found = parse_record_rows(content[:LARGEST].decode(), path.name)
     except (OSError, ValueError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error):
-        raise Refused(f"{path.name} has no list of its files that can be read") from None
+        raise EnvironmentRejected(f"{path.name} has no list of its files that can be read") from None
     for listed, digest in found:
         # the list itself has none
-        if (installed := place(listed, site)) and (digest or listed.partition("/")[0].endswith(".data")):
+        if (installed := installed_path(listed, site)) and (digest or listed.partition("/")[0].endswith(".data")):
             yield installed, digest
 
 
-def place(listed: str, site: str) -> str:
+def installed_path(listed: str, site: str) -> str:
     """Where a file of a wheel lies once it is installed; empty of what is written anew.
 
     Args:
@@ -69,7 +69,7 @@ def place(listed: str, site: str) -> str:
     return os.path.normpath(site + inner) if scheme in ("purelib", "platlib") else ""
 
 
-def of_distributions(top: Path, tree: Tree, wanted: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def list_distribution_files(top: Path, tree: FolderTree, wanted: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Path and SHA-256 of every file that the distributions that are there list; "" where one lists none.
 
     Raises:
@@ -78,15 +78,15 @@ def of_distributions(top: Path, tree: Tree, wanted: Mapping[str, str]) -> Iterat
     found: dict[str, str] = {}
     for relative in sorted(tree.files):
         if of := DIST_INFO.fullmatch(relative):
-            found[spelt(of[2])] = of[3]
-            for path, digest in rows(text(top, relative), relative):
+            found[normalize_distribution_name(of[2])] = of[3]
+            for path, digest in parse_record_rows(read_tree_text(top, relative), relative):
                 yield os.path.normpath(of[1] + path), digest
     if found != wanted:
         other = sorted(f"{name} {version}" for name, version in set(found.items()) ^ set(wanted.items()))
-        raise Refused(f"not the locked distributions: {', '.join(map(shown, other))}")
+        raise EnvironmentRejected(f"not the locked distributions: {', '.join(map(escape_word, other))}")
 
 
-def rows(content: str, name: str) -> list[tuple[str, str]]:
+def parse_record_rows(content: str, name: str) -> list[tuple[str, str]]:
     """The rows of a RECORD (packaging.python.org, "Recording installed projects"): path, and SHA-256 or "".
 
     Raises:
@@ -96,56 +96,60 @@ def rows(content: str, name: str) -> list[tuple[str, str]]:
     try:
         read = list(csv.reader(io.StringIO(content)))
     except csv.Error:
-        raise Refused(f"{name} cannot be read") from None
+        raise EnvironmentRejected(f"{name} cannot be read") from None
     for row in read:
         if len(row) != 3:
-            raise Refused(f"{name} has a row that is none: {shown(row)}")
+            raise EnvironmentRejected(f"{name} has a row that is none: {escape_word(row)}")
         algorithm, _, encoded = row[1].partition("=")
         if row[1] and algorithm != "sha256":
-            raise Refused(f"{name} has a {shown(algorithm)} of {shown(row[0])}: only sha256 is read")
-        found.append((row[0], _decoded(encoded, name) if row[1] else ""))
+            raise EnvironmentRejected(
+                f"{name} has a {escape_word(algorithm)} of {escape_word(row[0])}: only sha256 is read"
+            )
+        found.append((row[0], _decode_digest(encoded, name) if row[1] else ""))
     return found
 
 
-def _decoded(encoded: str, name: str) -> str:
+def _decode_digest(encoded: str, name: str) -> str:
     try:
         digest = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).hex()
     except ValueError:
         digest = ""
     if not SHA256.fullmatch(digest):
-        raise Refused(f"{name} has a hash that is none")
+        raise EnvironmentRejected(f"{name} has a hash that is none")
     return digest
 
 
-def of_conda(top: Path, plan: Mapping[str, Any]) -> dict[str, str]:
+def list_conda_files(top: Path, plan: Mapping[str, Any]) -> dict[str, str]:
     """Path -> SHA-256 of every file that conda packages list, as it is in this prefix; LINK of links.
 
     Raises:
         Refused: other packages are there than those of the plan, or one's list cannot be read.
     """
-    tree = walk(top)
+    tree = walk_folder(top)
     if tree.wrong:
-        raise Refused("\n".join(tree.wrong[:SHOWN]))
+        raise EnvironmentRejected("\n".join(tree.wrong[:SHOWN]))
     found: dict[str, str] = {}
     listed: dict[str, str] = {}
     for relative in sorted(filter(META.fullmatch, tree.files)):
         try:
-            meta = json.loads(text(top, relative))
+            meta = json.loads(read_tree_text(top, relative))
             said = f"{meta['name']}-{meta['version']}-{meta['build']}"
             found[str(meta["fn"])] = str(meta["sha256"])
-            rows = [(str(row["_path"]), _in_prefix(row)) for row in meta["paths_data"]["paths"]]
+            rows = [(str(row["_path"]), _digest_in_prefix(row)) for row in meta["paths_data"]["paths"]]
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise Refused(f"{relative} cannot be read") from None
+            raise EnvironmentRejected(f"{relative} cannot be read") from None
         if str(meta["fn"]) not in (f"{said}.conda", f"{said}.tar.bz2"):
-            raise Refused(f"not the locked conda packages: {shown(meta['fn'])} says that it is {shown(said)}")
+            raise EnvironmentRejected(
+                f"not the locked conda packages: {escape_word(meta['fn'])} says that it is {escape_word(said)}"
+            )
         listed |= {os.path.normpath(path): digest for path, digest in rows if digest}
     if found != (asked := {Path(one["path"]).name: one["sha256"] for one in plan["conda"]}):
-        other = ", ".join(map(shown, sorted(found.keys() ^ asked.keys())))
-        raise Refused(f"not the locked conda packages: {other or 'their hashes'}")
+        other = ", ".join(map(escape_word, sorted(found.keys() ^ asked.keys())))
+        raise EnvironmentRejected(f"not the locked conda packages: {other or 'their hashes'}")
     return listed
 
 
-def _in_prefix(row: Mapping[str, Any]) -> str:
+def _digest_in_prefix(row: Mapping[str, Any]) -> str:
     if row["path_type"] != "hardlink":
         return LINK if row["path_type"] == "softlink" else ""
     digest = str(row.get("sha256_in_prefix") or row["sha256"])

@@ -24,12 +24,12 @@ LOOK = 0.5
 """Seconds between two looks at how far uv is."""
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """A line for the operator."""
     print(text, flush=True)
 
 
-def conda(prefix: Path, packages: Sequence[Mapping[str, str]], work: Path) -> None:
+def link_conda_packages(prefix: Path, packages: Sequence[Mapping[str, str]], work: Path) -> None:
     """Link conda packages into a prefix; their own scripts are not run.
 
     Args:
@@ -49,14 +49,14 @@ def conda(prefix: Path, packages: Sequence[Mapping[str, str]], work: Path) -> No
         records.append(rattler.RepoDataRecord(record, archive.name, archive.as_uri(), archive.parent.as_uri()))
     cache = work / "cache"
     made = rattler.install(records, prefix, cache_dir=cache, show_progress=False, execute_link_scripts=False)
-    asyncio.run(_awaited(made))
+    asyncio.run(_await(made))
 
 
-async def _awaited(made: object) -> None:
+async def _await(made: object) -> None:
     await made  # type: ignore[misc]
 
 
-def wheels(prefix: Path, packages: Sequence[Mapping[str, str]], work: Path) -> None:
+def install_wheels(prefix: Path, packages: Sequence[Mapping[str, str]], work: Path) -> None:
     """Install wheels, each by its hash, and nothing else.
 
     Args:
@@ -76,12 +76,12 @@ def wheels(prefix: Path, packages: Sequence[Mapping[str, str]], work: Path) -> N
     # Python would do it at every start: nobody can write there afterwards
     command.append("--compile-bytecode")
     command += [f"--python={prefix / 'bin' / 'python'}", f"--requirements={asked}"]
-    with counting(cache, len(packages)):
+    with report_unpacked_wheels(cache, len(packages)):
         subprocess.run(command, check=True)
 
 
 @contextmanager
-def counting(cache: Path, total: int) -> Iterator[None]:
+def report_unpacked_wheels(cache: Path, total: int) -> Iterator[None]:
     """Say how many wheels are unpacked while the block runs."""
     ended = Event()
 
@@ -90,7 +90,7 @@ def counting(cache: Path, total: int) -> Iterator[None]:
         while not ended.wait(LOOK):
             there = min(total, len(list(cache.glob("archive-v*/*"))))
             if there > said:
-                say(f"[{there}/{total}] wheels")
+                print_line(f"[{there}/{total}] wheels")
                 said = there
 
     looking = Thread(target=look, daemon=True)
@@ -103,14 +103,14 @@ def counting(cache: Path, total: int) -> Iterator[None]:
 
 
 @contextmanager
-def compiling(prefix: Path) -> Iterator[None]:
+def compile_library(prefix: Path) -> Iterator[None]:
     """Compile what of Python's own library is not, while the block runs, on processors that unpacking leaves idle:
     nobody can write there afterwards. uv compiles what it brings.
 
     A package may hold what only another Python compiles; that is left as it is.
     """
     command = [str(prefix / "bin" / "python"), "-I", "-m", "compileall", "-qq", "-i", "-"]
-    left = [f"{one}\n" for library in sorted(prefix.glob("lib/python3.*")) for one in uncompiled(library)]
+    left = [f"{one}\n" for library in sorted(prefix.glob("lib/python3.*")) for one in find_uncompiled(library)]
     # files that are named it compiles one after the other, whatever -j says
     most = len(os.sched_getaffinity(0))
     running = []
@@ -126,7 +126,7 @@ def compiling(prefix: Path) -> Iterator[None]:
             one.wait()
 
 
-def uncompiled(library: Path) -> Iterator[Path]:
+def find_uncompiled(library: Path) -> Iterator[Path]:
     """Files of a Python's own library that its package has not compiled, or of which Python would not take that.
 
     compileall itself takes bytecode alone that names its text's time: other packages' it would make all anew, which
@@ -138,11 +138,11 @@ def uncompiled(library: Path) -> Iterator[Path]:
         for name in names:
             text = Path(folder, name)
             made = text.parent / "__pycache__" / f"{text.stem}.cpython-{series}.pyc"
-            if text.suffix == ".py" and not fresh(text, made):
+            if text.suffix == ".py" and not is_bytecode_fresh(text, made):
                 yield text
 
 
-def fresh(text: Path, made: Path) -> bool:
+def is_bytecode_fresh(text: Path, made: Path) -> bool:
     """Whether Python takes bytecode for what its text compiles to (importlib, PEP 552)."""
     try:
         with made.open("rb") as file:
@@ -156,7 +156,7 @@ def fresh(text: Path, made: Path) -> bool:
     return (int(there.st_mtime) & 0xFFFFFFFF, there.st_size & 0xFFFFFFFF) == (moment, size)
 
 
-def written(prefix: Path, texts: Mapping[str, str]) -> None:
+def write_texts(prefix: Path, texts: Mapping[str, str]) -> None:
     """Write texts below the prefix, by their paths in it."""
     for name, text in texts.items():
         path = prefix / name
@@ -170,14 +170,14 @@ def main() -> None:
     prefix, work = Path(plan["prefix"]), Path(plan["work"])
     os.umask(0o022)
     if sys.argv[1] == "conda":
-        say(f"==> unpacking {len(plan['conda'])} conda packages")
-        conda(prefix, plan["conda"], work / "conda")
+        print_line(f"==> unpacking {len(plan['conda'])} conda packages")
+        link_conda_packages(prefix, plan["conda"], work / "conda")
         return
     packages = plan["wheels"] + json.loads(Path("plugins", "plugins.json").read_text())
-    say(f"==> unpacking and compiling {len(packages)} wheels")
-    with compiling(prefix):
-        wheels(prefix, packages, work / "python")
-    written(prefix, plan["texts"])
+    print_line(f"==> unpacking and compiling {len(packages)} wheels")
+    with compile_library(prefix):
+        install_wheels(prefix, packages, work / "python")
+    write_texts(prefix, plan["texts"])
 
 
 if __name__ == "__main__":

@@ -23,12 +23,12 @@ LONGEST = 300
 """Characters of a word that is told."""
 
 
-class Refused(Exception):
+class EnvironmentRejected(Exception):
     """The environment is not what the lock says; a line a reason."""
 
 
 @dataclass
-class Tree:
+class FolderTree:
     """The paths below a folder, by kind."""
 
     files: dict[str, int] = field(default_factory=dict)
@@ -39,9 +39,9 @@ class Tree:
     wrong: list[str] = field(default_factory=list)
 
 
-def walk(top: Path) -> Tree:
+def walk_folder(top: Path) -> FolderTree:
     """Everything below a folder; what no environment has is told as wrong."""
-    found = Tree()
+    found = FolderTree()
     # whoever has made it may have put a link to a folder of somebody's there, who can go on writing to that
     if not stat.S_ISDIR(top.lstat().st_mode):
         found.wrong.append(f"{top.name} is not a folder")
@@ -58,7 +58,7 @@ def walk(top: Path) -> Tree:
                     found.wrong.append(f"{relative!r} has a name that no file of a package has")
                 elif stat.S_ISLNK(mode.st_mode):
                     found.links[relative] = os.readlink(one.path)  # noqa: PTH115 (as above)
-                    if not _inside(relative, found.links[relative]):
+                    if not _is_link_inside(relative, found.links[relative]):
                         found.wrong.append(f"{relative} leads out of it, to {found.links[relative]!r}")
                 elif stat.S_ISREG(mode.st_mode):
                     found.files[relative] = mode.st_size
@@ -72,7 +72,7 @@ def walk(top: Path) -> Tree:
     return found
 
 
-def close(top: Path) -> None:
+def make_root_owned(top: Path) -> None:
     """Have everything below a folder root's, for everybody to read and for nobody else to change.
 
     What is hashed afterwards stays as it is: a change would be seen by its time, which nobody but the kernel sets.
@@ -80,9 +80,9 @@ def close(top: Path) -> None:
     Raises:
         Refused: with what no environment has.
     """
-    tree = walk(top)
+    tree = walk_folder(top)
     if tree.wrong:
-        raise Refused("\n".join(tree.wrong[:SHOWN]))
+        raise EnvironmentRejected("\n".join(tree.wrong[:SHOWN]))
     # a Path for each would take as long as all else
     for path in (str(top), *(f"{top}/{one}" for one in (*tree.folders, *tree.links, *tree.files))):
         os.chown(path, 0, 0, follow_symlinks=False)
@@ -95,7 +95,7 @@ def close(top: Path) -> None:
             os.chmod(path, wanted)  # noqa: PTH101 (as above)
 
 
-def _inside(relative: str, target: str) -> bool:
+def _is_link_inside(relative: str, target: str) -> bool:
     """Whether a link's target lies in the same tree, as its text says."""
     parts = target.split("/")
     ups = len(parts) - len(list(dropwhile(lambda part: part == "..", parts)))
@@ -103,7 +103,7 @@ def _inside(relative: str, target: str) -> bool:
     return not target.startswith("/") and ".." not in parts[ups:] and ups <= relative.count("/")
 
 
-def text(top: Path, relative: str) -> str:
+def read_tree_text(top: Path, relative: str) -> str:
     """A file of the tree, of a likely size.
 
     Raises:
@@ -113,15 +113,15 @@ def text(top: Path, relative: str) -> str:
     with os.fdopen(handle, "rb") as file:
         content = file.read(LARGEST + 1)
     if len(content) > LARGEST:
-        raise Refused(f"{relative} is larger than {LARGEST >> 20} MiB")
+        raise EnvironmentRejected(f"{relative} is larger than {LARGEST >> 20} MiB")
     try:
         return content.decode()
     except UnicodeDecodeError:
-        raise Refused(f"{relative} is not text") from None
+        raise EnvironmentRejected(f"{relative} is not text") from None
 
 
 @dataclass(frozen=True)
-class Seen:
+class HashedFile:
     """A file as it was hashed."""
 
     sha256: str
@@ -133,11 +133,11 @@ class Seen:
 
     @property
     def row(self) -> str:
-        """As roles/trees/host/look.py reads it."""
+        """As roles/trees/host/tree_records.py reads it."""
         return f"{self.sha256} {self.inode} {self.size} {self.mtime} {self.ctime}"
 
 
-def see(path: str | Path, buffer: bytearray | None = None) -> Seen:
+def hash_unchanged_file(path: str | Path, buffer: bytearray | None = None) -> HashedFile:
     """Hash a file's bytes.
 
     Raises:
@@ -147,40 +147,40 @@ def see(path: str | Path, buffer: bytearray | None = None) -> Seen:
     digest, view = hashlib.sha256(), memoryview(room)
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        before = _stamp(handle)
+        before = _file_stamp(handle)
         while count := os.readv(handle, [room]):
             digest.update(view[:count])
-        if _stamp(handle) != before:
-            raise Refused(f"{shown(path)} was changed while it was read")
+        if _file_stamp(handle) != before:
+            raise EnvironmentRejected(f"{escape_word(path)} was changed while it was read")
     finally:
         os.close(handle)
-    return Seen(digest.hexdigest(), *before)
+    return HashedFile(digest.hexdigest(), *before)
 
 
-def _stamp(handle: int) -> tuple[int, int, int, int]:
+def _file_stamp(handle: int) -> tuple[int, int, int, int]:
     found = os.fstat(handle)
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def sha256(path: Path) -> str:
     """Of a file's bytes."""
-    return see(path).sha256
+    return hash_unchanged_file(path).sha256
 
 
-def shown(said: object) -> str:
+def escape_word(said: object) -> str:
     """A word of somebody's as part of a line, which is to stay one."""
     word = str(said)
     return word if word.isprintable() and len(word) <= LONGEST else repr(word[:LONGEST])
 
 
-def hashed(top: Path, files: Mapping[str, int], said: Any) -> dict[str, Seen]:
+def hash_tree_files(top: Path, files: Mapping[str, int], said: Any) -> dict[str, HashedFile]:
     """Path -> what it is, by as many threads as there are processors.
 
     Raises:
         Refused: one was changed meanwhile.
     """
     total = sum(files.values()) or 1
-    found: dict[str, Seen] = {}
+    found: dict[str, HashedFile] = {}
     # a list's iterator gives each file to one thread; a task for each would take longer than a small one's hash
     left = iter(sorted(files, key=lambda one: -files[one]))
     threads = len(os.sched_getaffinity(0))
@@ -189,7 +189,7 @@ def hashed(top: Path, files: Mapping[str, int], said: Any) -> dict[str, Seen]:
     def work(number: int) -> None:
         buffer, told, prefix = bytearray(PART), 0, f"{top}/"
         for relative in left:
-            found[relative] = see(prefix + relative, buffer)
+            found[relative] = hash_unchanged_file(prefix + relative, buffer)
             done[number] += files[relative]
             if number == 0 and said and (part := sum(done) * 100 // total) > told:
                 told = part

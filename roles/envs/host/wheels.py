@@ -15,9 +15,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from .lists import spelt
-from .plugins import look, module, parse_fields, shadowed
-from .tree import SHOWN, Refused, shown
+from .lists import normalize_distribution_name
+from .plugins import find_shadowed_names, inspect_wheel, module_name, parse_fields
+from .tree import SHOWN, EnvironmentRejected, escape_word
 
 NAME = re.compile(r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(?:\[([^\]]*)\])?")
 """A requirement's distribution and its extras (PEP 508)."""
@@ -25,7 +25,7 @@ EXTRA = re.compile(r"""\bextra\s*==\s*["']([^"']*)["']""")
 MODULE = re.compile(r"([^/]+?)(?:\.cpython-[^/]*|\.abi3)?\.(?:py|pyc|so)")
 
 
-def needed_by(requirements: Iterable[str], wheels: Mapping[str, Iterable[str]]) -> set[str]:
+def required_distributions(requirements: Iterable[str], wheels: Mapping[str, Iterable[str]]) -> set[str]:
     """The distributions that requirements need, by what the wheels themselves require.
 
     Of a marker only its extra counts: a wheel that is for other hosts is locked, and needed, too.
@@ -40,7 +40,10 @@ def needed_by(requirements: Iterable[str], wheels: Mapping[str, Iterable[str]]) 
         match = NAME.match(left.pop())
         if not match:
             continue
-        name, extras = spelt(match[1]), [spelt(one.strip()) for one in (match[2] or "").split(",")]
+        name, extras = (
+            normalize_distribution_name(match[1]),
+            [normalize_distribution_name(one.strip()) for one in (match[2] or "").split(",")],
+        )
         for extra in ("", *filter(None, extras)):
             if (name, extra) not in found:
                 found.add((name, extra))
@@ -50,7 +53,7 @@ def needed_by(requirements: Iterable[str], wheels: Mapping[str, Iterable[str]]) 
 
 def _is_applicable(requirement: str, extra: str) -> bool:
     """Whether a distribution requires something with an extra; "" for without one."""
-    named = {spelt(one) for one in EXTRA.findall(requirement.partition(";")[2])}
+    named = {normalize_distribution_name(one) for one in EXTRA.findall(requirement.partition(";")[2])}
     return extra in named if named else not extra
 
 
@@ -61,8 +64,8 @@ def find_surplus(requirements: Collection[str], wheels: Mapping[str, Iterable[st
         requirements: What is asked for.
         wheels: As `needed_by` takes them.
     """
-    for name in sorted({*wheels} - needed_by(requirements, wheels)):
-        yield f"{shown(name)} is locked, and nothing that is asked for requires it"
+    for name in sorted({*wheels} - required_distributions(requirements, wheels)):
+        yield f"{escape_word(name)} is locked, and nothing that is asked for requires it"
 
 
 def find_surplus_conda(requirements: Iterable[str], packages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
@@ -80,7 +83,7 @@ def find_surplus_conda(requirements: Iterable[str], packages: Iterable[Mapping[s
             found.add(name)
             left += depends.get(name, ())
     for name in sorted({*depends} - found):
-        yield f"{shown(name)} is locked, and nothing that is asked for depends on it"
+        yield f"{escape_word(name)} is locked, and nothing that is asked for depends on it"
 
 
 def parse_requires(path: Path) -> tuple[str, ...]:
@@ -94,7 +97,9 @@ def parse_requires(path: Path) -> tuple[str, ...]:
             (name,) = (one for one in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", one))
             return tuple(map(str, parse_fields(archive, name).get_all("Requires-Dist") or ()))
     except Exception as error:  # each way in which an archive is broken has an exception of its own
-        raise Refused(f"{shown(path.name)} has no METADATA that can be read: {shown(error)}") from None
+        raise EnvironmentRejected(
+            f"{escape_word(path.name)} has no METADATA that can be read: {escape_word(error)}"
+        ) from None
 
 
 def find_replacements(wheels: Mapping[str, Iterable[str]]) -> Iterator[str]:
@@ -117,10 +122,10 @@ def find_replacements(wheels: Mapping[str, Iterable[str]]) -> Iterator[str]:
                 parent = parent.rpartition("/")[0]
         for key, path in own.items():
             if other := owners.get(key) or folders.get(key):
-                yield f"{shown(path)} of {shown(name)} takes the place of what {shown(other)} has"
+                yield f"{escape_word(path)} of {escape_word(name)} takes the place of what {escape_word(other)} has"
         for key, path in above.items():
             if other := owners.get(key):
-                yield f"{shown(path)} of {shown(name)} takes the place of what {shown(other)} has"
+                yield f"{escape_word(path)} of {escape_word(name)} takes the place of what {escape_word(other)} has"
         owners |= dict.fromkeys(own, name)
         folders |= dict.fromkeys(above, name)
 
@@ -128,10 +133,10 @@ def find_replacements(wheels: Mapping[str, Iterable[str]]) -> Iterator[str]:
 def collect_venv(venv: Path) -> tuple[frozenset[str], frozenset[str]]:
     """The modules and programs that a new virtual environment has: pip's, and on older releases setuptools'."""
     site = [one for folder in venv.glob("lib/python3.*/site-packages") for one in folder.iterdir()]
-    return frozenset(module(one.name) for one in site), frozenset(one.name for one in (venv / "bin").iterdir())
+    return frozenset(module_name(one.name) for one in site), frozenset(one.name for one in (venv / "bin").iterdir())
 
 
-def judge(folder: Path, venv: Path | None, requirements: Collection[str]) -> None:
+def validate_wheels(folder: Path, venv: Path | None, requirements: Collection[str]) -> None:
     """Judge the wheels of a folder.
 
     Raises:
@@ -146,15 +151,15 @@ def judge(folder: Path, venv: Path | None, requirements: Collection[str]) -> Non
     for path in files:
         name, version, *_ = path.name.split("-")
         try:
-            inside = look(path, {"name": name, "version": version})
-        except Refused as error:
+            inside = inspect_wheel(path, {"name": name, "version": version})
+        except EnvironmentRejected as error:
             wrong += [line.removeprefix("plugin ") for line in str(error).splitlines()]
             continue
-        needs[spelt(name)] = inside.requires
+        needs[normalize_distribution_name(name)] = inside.requires
         contents[path.name] = inside.paths
-        wrong += [f"{shown(path.name)}: {line}" for line in shadowed(inside, *there, "Python")]
+        wrong += [f"{escape_word(path.name)}: {line}" for line in find_shadowed_names(inside, *there, "Python")]
         wrong += [
-            f"{shown(path.name)}: its program {shown(one)} is {shown(programs[one])}'s"
+            f"{escape_word(path.name)}: its program {escape_word(one)} is {escape_word(programs[one])}'s"
             for one in sorted(inside.commands)
             if one in programs
         ]
@@ -163,15 +168,15 @@ def judge(folder: Path, venv: Path | None, requirements: Collection[str]) -> Non
     if not wrong:
         wrong += find_surplus(requirements, needs)
     if wrong:
-        raise Refused("\n".join(wrong[:SHOWN]))
+        raise EnvironmentRejected("\n".join(wrong[:SHOWN]))
 
 
 def main() -> int:
     """Judge the wheels that are named; the exit status."""
     folder, venv, *requirements = sys.argv[1:]
     try:
-        judge(Path(folder), Path(venv) if venv else None, requirements)
-    except Refused as error:
+        validate_wheels(Path(folder), Path(venv) if venv else None, requirements)
+    except EnvironmentRejected as error:
         sys.stdout.write(f"these wheels are refused, and nothing of them was installed or run:\n{error}\n")
         return 1
     return 0

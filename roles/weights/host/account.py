@@ -16,14 +16,14 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 
-from .hold import Hold, Unknown, copy
-from .spec import Refused
+from .hold import FileLease, LeaseUnsupported, copy_file
+from .spec import FetchRefused
 
 MANY = 1000
 """Names of a folder that are read."""
 
 
-class Account:
+class ClientAccount:
     """A system user.
 
     Raises:
@@ -34,13 +34,15 @@ class Account:
         try:
             entry = pwd.getpwnam(name)
         except KeyError:
-            raise Refused(f"the user {name or 'of the client'} does not exist: deploy again, which makes it") from None
+            raise FetchRefused(
+                f"the user {name or 'of the client'} does not exist: deploy again, which makes it"
+            ) from None
         self.uid, self.gid = entry.pw_uid, entry.pw_gid
         if self.uid == 0:
-            raise Refused("the hub's client does not run as root: name another service_user")
+            raise FetchRefused("the hub's client does not run as root: name another service_user")
 
     @property
-    def command(self) -> list[str]:
+    def command_prefix(self) -> list[str]:
         """A command's beginning: what comes after it runs as this user, with no privilege and no way to one."""
         words = ("--clear-groups", "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs")
         return ["setpriv", f"--reuid={self.uid}", f"--regid={self.gid}", *words, "--"]
@@ -77,7 +79,7 @@ class Account:
         try:
             found = os.fstat(handle)
             if not stat.S_ISREG(found.st_mode) or found.st_uid != self.uid:
-                raise Refused(f"{path} is not a file that the hub's client has made")
+                raise FetchRefused(f"{path} is not a file that the hub's client has made")
             yield handle
         finally:
             os.close(handle)
@@ -106,12 +108,12 @@ def take_over(path: Path) -> None:
     finally:
         os.close(handle)
     try:
-        with Hold(path) as hold:
-            hold.check(path)
-    except Unknown:
+        with FileLease(path) as hold:
+            hold.check_unchanged(path)
+    except LeaseUnsupported:
         other = path.with_name(f"{path.name}.copy.part")
-        copy(path, other, 0)
+        copy_file(path, other, 0)
         other.replace(path)
-    except Refused:
+    except FetchRefused:
         path.unlink()
         raise

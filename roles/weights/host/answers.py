@@ -11,7 +11,7 @@ MOST_SAID = 300
 """Characters of what a server says."""
 
 
-def sentence(status: int, code: str = "", message: str = "", *, hub: bool = False) -> str:
+def describe_http_error(status: int, code: str = "", message: str = "", *, hub: bool = False) -> str:
     """Why a server refuses.
 
     Args:
@@ -21,16 +21,16 @@ def sentence(status: int, code: str = "", message: str = "", *, hub: bool = Fals
         message: its X-Error-Message header.
         hub: whether it is a hub's, which may ask for a token.
     """
-    return _of_hub(status, code, message) if hub else _of_any(status)
+    return _describe_hub_error(status, code, message) if hub else _describe_status(status)
 
 
-def plain(text: str) -> str:
+def strip_unprintable(text: str) -> str:
     """What a server says, as a job's log may have it, and a terminal after that."""
     return "".join(one if one.isprintable() else " " for one in text)[:MOST_SAID]
 
 
-def _of_hub(status: int, code: str, message: str) -> str:
-    words = plain(message).strip().rstrip(".")
+def _describe_hub_error(status: int, code: str, message: str) -> str:
+    words = strip_unprintable(message).strip().rstrip(".")
     said = f" ({words})" if words else ""
     if code == "GatedRepo":
         return (
@@ -48,10 +48,10 @@ def _of_hub(status: int, code: str, message: str) -> str:
         return f"refused, answer 403{said}: give the token of hub_token_file leave to read this repository"
     if status == 404:
         return f"has it not, answer 404{said}: check repository and commit, or lock the model anew"
-    return _of_any(status)
+    return _describe_status(status)
 
 
-def _of_any(status: int) -> str:
+def _describe_status(status: int) -> str:
     if status in (401, 403, 407):
         return f"refused, answer {status}: check what its address and the network between need to let this host in"
     if status in (404, 410):
@@ -63,12 +63,12 @@ def _of_any(status: int) -> str:
     return f"answer {status}"
 
 
-def passing(status: int) -> bool:
+def is_transient(status: int) -> bool:
     """Whether the same request may be answered otherwise soon."""
     return status in (408, 425, 429) or status >= 500
 
 
-def wait_for(retry_after: str, pause: float, most: float) -> float:
+def retry_delay(retry_after: str, pause: float, most: float) -> float:
     """Seconds until the next try: what a Retry-After header asks for, between `pause` and `most`.
 
     Args:

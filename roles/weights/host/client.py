@@ -15,11 +15,11 @@ from tempfile import TemporaryFile
 from typing import Any
 from urllib.parse import quote
 
-from .account import Account, link_in_place, take_over
-from .answers import passing, sentence
-from .http import bound
-from .records import File
-from .spec import Pace, Refused, Source
+from .account import ClientAccount, link_in_place, take_over
+from .answers import describe_http_error, is_transient
+from .http import bounded_command
+from .records import LockedFile
+from .spec import FetchRefused, FileSource, TransferLimits
 
 GIB = 1 << 30
 LOOK = 0.1
@@ -33,11 +33,11 @@ PARTS = ".cache/huggingface/download"
 PROGRAM = Path(__file__).with_name("hub.py")
 
 
-class Passed(Refused):
+class ClientGaveUp(FetchRefused):
     """The client did not bring it; plain HTTP may."""
 
 
-class Elsewhere(Refused):
+class NotOnHub(FetchRefused):
     """The hub itself does not have, or not give, the locked file: plain HTTP would not get it either."""
 
 
@@ -67,7 +67,7 @@ def xet_settings(mem_available: int, cpu_count: int, file_size: int) -> dict[str
     }
 
 
-def mem_available() -> int:
+def available_memory() -> int:
     """Bytes that may be used without swapping: proc(5), meminfo."""
     with open("/proc/meminfo") as lines:
         return next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")), 0)
@@ -78,20 +78,20 @@ def remove_tree(folder: Path) -> None:
     subprocess.run(["rm", "-rf", "--one-file-system", "--", str(folder)], check=False, stderr=subprocess.DEVNULL)
 
 
-class Client:
+class HubClient:
     """The client of one run, for as many files at once as there is memory for."""
 
     def __init__(
-        self, python: str, pace: Pace, token: str, redirects: frozenset[str] = frozenset(), user: str = ""
+        self, python: str, pace: TransferLimits, token: str, redirects: frozenset[str] = frozenset(), user: str = ""
     ) -> None:
         self.python, self.pace, self.token, self.redirects = python, pace, token, redirects
         self.user = user
         """Whom the client runs as."""
-        self.memory = mem_available()
+        self.memory = available_memory()
         self.cpus = len(os.sched_getaffinity(0))
         self.xet_slots = threading.Semaphore(max(1, self.memory // (8 * GIB)))
 
-    def address(self, source: Source, file: File) -> str:
+    def resolve_address(self, source: FileSource, file: LockedFile) -> str:
         """Where plain HTTP begins. The hub's own address is known to its client only.
 
         Raises:
@@ -100,12 +100,12 @@ class Client:
         if source.endpoint:
             return f"{source.endpoint}/{source.repository}/resolve/{quote(source.revision)}/{quote(source.file)}"
         if not self.python:
-            raise Refused("no Python with the hub's client is there to ask for its address")
-        command = [*Account(self.user).command, *bound(BESIDE), self.python, "-I", str(PROGRAM)]
+            raise FetchRefused("no Python with the hub's client is there to ask for its address")
+        command = [*ClientAccount(self.user).command_prefix, *bounded_command(BESIDE), self.python, "-I", str(PROGRAM)]
         try:
             with TemporaryFile() as output:
                 subprocess.run(
-                    [*command, _request(source, file, None, self.redirects)],
+                    [*command, _render_request(source, file, None, self.redirects)],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.DEVNULL,
@@ -116,10 +116,17 @@ class Client:
                 output.seek(0)
                 return str(json.loads(output.read(BESIDE).splitlines()[0])["url"])
         except (OSError, subprocess.TimeoutExpired, IndexError, KeyError, ValueError) as error:
-            raise Refused(f"the hub's client does not run: {self.python} fails") from error
+            raise FetchRefused(f"the hub's client does not run: {self.python} fails") from error
 
     def download(
-        self, source: Source, file: File, part: Path, folder: Path, growing: Callable[[Path], None], *, last: bool
+        self,
+        source: FileSource,
+        file: LockedFile,
+        part: Path,
+        folder: Path,
+        growing: Callable[[Path], None],
+        *,
+        last: bool,
     ) -> None:
         """Fetch a file from its beginning.
 
@@ -139,12 +146,12 @@ class Client:
         """
         settings = xet_settings(self.memory, self.cpus, file.size) if source.xet else {"HF_HUB_DISABLE_XET": "1"}
         least = self.pace.least if last else self.pace.slowest
-        account = Account(self.user)
+        account = ClientAccount(self.user)
         remove_tree(folder)
         try:
             folder.mkdir()
         except FileExistsError:
-            raise Passed("the hub's client left a folder that cannot be removed") from None
+            raise ClientGaveUp("the hub's client left a folder that cannot be removed") from None
         # what lies in it is the client's to reach by its name, and not to list
         folder.chmod(0o711)
         own = folder / OWN
@@ -161,9 +168,9 @@ class Client:
 
     def _download(
         self,
-        account: Account,
-        source: Source,
-        file: File,
+        account: ClientAccount,
+        source: FileSource,
+        file: LockedFile,
         part: Path,
         folder: Path,
         growing: Callable[[Path], None],
@@ -175,12 +182,12 @@ class Client:
         with log.open("wb") as output, (folder / "errors").open("wb") as errors, _open_token(token) as handle:
             process = subprocess.Popen(
                 [
-                    *account.command,
-                    *bound(max(file.size + 1, BESIDE)),
+                    *account.command_prefix,
+                    *bounded_command(max(file.size + 1, BESIDE)),
                     self.python,
                     "-I",
                     str(PROGRAM),
-                    _request(source, file, own / FILES, self.redirects),
+                    _render_request(source, file, own / FILES, self.redirects),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -195,24 +202,24 @@ class Client:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-        said = _said(log)
+        said = _read_client_log(log)
         try:
             if "path" in said:
                 with account.open_own_file(own, f"{FILES}/{source.file}") as made:
                     link_in_place(made, part)
             if part.exists():
                 take_over(part)
-        except (Refused, OSError) as error:
+        except (FetchRefused, OSError) as error:
             part.unlink(missing_ok=True)
-            raise Passed(f"the hub's client left no file that can be kept: {error}") from None
+            raise ClientGaveUp(f"the hub's client left no file that can be kept: {error}") from None
         if "path" not in said:
-            raise _reason(said, stalled, process.returncode, self.pace, least)
+            raise _describe_client_failure(said, stalled, process.returncode, self.pace, least)
 
     def _watch(
         self,
         process: subprocess.Popen[bytes],
-        account: Account,
-        source: Source,
+        account: ClientAccount,
+        source: FileSource,
         folder: Path,
         part: Path,
         growing: Callable[[Path], None],
@@ -229,9 +236,9 @@ class Client:
             time.sleep(LOOK)
             there = 0
             # it is not there yet, or has ended in this moment
-            with suppress(OSError, Refused), account.open_own_file(folder / OWN, place) as half:
-                there = _written(half)
-                if _said(folder / "said").get("xet"):
+            with suppress(OSError, FetchRefused), account.open_own_file(folder / OWN, place) as half:
+                there = _bytes_under_writeback(half)
+                if _read_client_log(folder / "said").get("xet"):
                     link_in_place(half, folder / "growing")
                     growing(folder / "growing")
                 elif not part.exists():
@@ -261,13 +268,13 @@ class Client:
         }
 
 
-def _request(source: Source, file: File, folder: Path | None, redirects: frozenset[str]) -> str:
+def _render_request(source: FileSource, file: LockedFile, folder: Path | None, redirects: frozenset[str]) -> str:
     place = {key: getattr(source, key) for key in ("endpoint", "repository", "revision", "file")}
     wanted = {"sha256": file.sha256, "size": file.size, "folder": str(folder or "")}
     return json.dumps({**place, **wanted, "redirects": sorted(redirects)})
 
 
-def _written(half: int) -> int:
+def _bytes_under_writeback(half: int) -> int:
     """Bytes that are on their way to the disk; a file that is made at its full length at once has none of them yet."""
     there = os.fstat(half)
     return min(there.st_size, there.st_blocks * 512)
@@ -289,7 +296,7 @@ def _open_token(token: str) -> Iterator[int]:
         os.close(handle)
 
 
-def _said(log: Path) -> dict[str, Any]:
+def _read_client_log(log: Path) -> dict[str, Any]:
     """Everything that the client's program has said so far."""
     said: dict[str, Any] = {}
     with log.open("rb") as file:
@@ -300,19 +307,23 @@ def _said(log: Path) -> dict[str, Any]:
     return said
 
 
-def _reason(said: Mapping[str, Any], stalled: bool, exit_status: int, pace: Pace, least: int) -> Refused:
+def _describe_client_failure(
+    said: Mapping[str, Any], stalled: bool, exit_status: int, pace: TransferLimits, least: int
+) -> FetchRefused:
     if stalled:
-        return Passed(
+        return ClientGaveUp(
             f"the hub's client stood still, or all but did (below {least / 1024:.0f} KiB/s), for {pace.stall:.0f} s"
         )
     if "full" in said:
         # its word alone: a disk that is full ends the next way of fetching, too
-        return Passed(f"the hub's client says that there is no room: {said['full']}")
+        return ClientGaveUp(f"the hub's client says that there is no room: {said['full']}")
     if "other" in said:
-        return Elsewhere(f"the hub has {said['other']} there, which is not what is locked: lock the model anew")
+        return NotOnHub(f"the hub has {said['other']} there, which is not what is locked: lock the model anew")
     status = said.get("status")
     if type(status) is int and 100 <= status <= 599:
-        text = sentence(status, str(said.get("code", "")), str(said.get("message", "")), hub=True)
+        text = describe_http_error(status, str(said.get("code", "")), str(said.get("message", "")), hub=True)
         # an address that ran out on the way is signed anew by the next request
-        return Passed(text) if passing(status) or (status == 403 and not said.get("code")) else Elsewhere(text)
-    return Passed(f"the hub's client failed: {said.get('error') or f'exit status {exit_status}'}")
+        return (
+            ClientGaveUp(text) if is_transient(status) or (status == 403 and not said.get("code")) else NotOnHub(text)
+        )
+    return ClientGaveUp(f"the hub's client failed: {said.get('error') or f'exit status {exit_status}'}")

@@ -11,17 +11,17 @@ import sys
 from importlib import import_module
 
 
-def index() -> list[str]:
+def list_pip_indexes() -> list[str]:
     """The indexes that pip would ask."""
     parser = import_module("pip._internal.commands").create_command("download").parser
     options, _ = parser.parse_args([])
     return [] if options.no_index else [options.index_url, *options.extra_index_urls]
 
 
-def channel(name: str) -> list[str]:
+def list_channel_addresses(name: str) -> list[str]:
     """Where py-rattler would look for a channel."""
     return [import_module("rattler").Channel(name).base_url]
 
 
 if __name__ == "__main__":
-    print(json.dumps(index() if sys.argv[1] == "index" else channel(sys.argv[2])))
+    print(json.dumps(list_pip_indexes() if sys.argv[1] == "index" else list_channel_addresses(sys.argv[2])))

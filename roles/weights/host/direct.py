@@ -23,12 +23,12 @@ REFUSED = (errno.EINVAL, errno.EOPNOTSUPP)
 LOST = (errno.EIO, errno.EUCLEAN, errno.EBADMSG)
 
 
-class Changed(Exception):
+class FileTruncated(Exception):
     """The file has become shorter while it was read."""
 
 
 @contextmanager
-def opened(path: str, direct: bool) -> Iterator[tuple[int, bool]]:
+def open_direct(path: str, direct: bool) -> Iterator[tuple[int, bool]]:
     """Open a file that is no link; gives its handle, and whether it is read around the page cache.
 
     Args:
@@ -51,7 +51,7 @@ def opened(path: str, direct: bool) -> Iterator[tuple[int, bool]]:
         os.close(handle)
 
 
-def read(handle: int, size: int, direct: bool, take: Callable[[memoryview], object]) -> Iterator[int]:
+def read_direct(handle: int, size: int, direct: bool, take: Callable[[memoryview], object]) -> Iterator[int]:
     """Read a file's bytes from its beginning; yields after every chunk how many there have been.
 
     Args:
@@ -71,12 +71,12 @@ def read(handle: int, size: int, direct: bool, take: Callable[[memoryview], obje
     # memory of its own is aligned to pages, as O_DIRECT needs it
     with mmap.mmap(-1, CHUNK) as buffer, memoryview(buffer) as view:
         while done < size:
-            absent = [] if direct else _absent(handle, done, min(CHUNK, size - done))
+            absent = [] if direct else _uncached_ranges(handle, done, min(CHUNK, size - done))
             got = min(os.preadv(handle, [view], done), size - done)
             if done + got < size:
                 got -= got % ALIGNED
             if not got:
-                raise Changed
+                raise FileTruncated
             take(view[:got])
             for start, length in absent:
                 os.posix_fadvise(handle, start, length, os.POSIX_FADV_DONTNEED)
@@ -84,7 +84,7 @@ def read(handle: int, size: int, direct: bool, take: Callable[[memoryview], obje
             yield done
 
 
-def digest(
+def digest_from_disk(
     path: Path,
     seen: Callable[[int], object],
     *,
@@ -103,26 +103,28 @@ def digest(
         OSError: it cannot be read.
     """
     try:
-        return _digest(path, seen, around, right)
+        return _digest_once(path, seen, around, right)
     except OSError as error:
         if error.errno not in REFUSED:
             raise
-        return _digest(path, seen, False, right)
+        return _digest_once(path, seen, False, right)
 
 
-def _digest(path: Path, seen: Callable[[int], object], around: bool, right: Callable[[os.stat_result], bool]) -> str:
+def _digest_once(
+    path: Path, seen: Callable[[int], object], around: bool, right: Callable[[os.stat_result], bool]
+) -> str:
     hashed = hashlib.sha256()
-    with suppress(Changed), opened(str(path), around) as (handle, around):
+    with suppress(FileTruncated), open_direct(str(path), around) as (handle, around):
         found = os.fstat(handle)
         if right(found):
-            for done in read(handle, found.st_size, around, hashed.update):
+            for done in read_direct(handle, found.st_size, around, hashed.update):
                 seen(done)
             if right(os.fstat(handle)):
                 return hashed.hexdigest()
     return ""
 
 
-def _absent(handle: int, start: int, length: int) -> list[tuple[int, int]]:
+def _uncached_ranges(handle: int, start: int, length: int) -> list[tuple[int, int]]:
     """Ranges (offset, bytes) of a part of a file that are not in memory; none where that cannot be told.
 
     mincore(2) and not a read with RWF_NOWAIT: that one starts to fetch the pages that it asks for.
@@ -135,11 +137,11 @@ def _absent(handle: int, start: int, length: int) -> list[tuple[int, int]]:
         status = ctypes.CDLL(None).mincore(ctypes.c_void_p(ctypes.addressof(anchor)), ctypes.c_size_t(length), seen)
         del anchor
         if status == 0:
-            return _runs([not page & 1 for page in seen], start)
+            return _group_pages([not page & 1 for page in seen], start)
     return []
 
 
-def _runs(absent: list[bool], start: int) -> list[tuple[int, int]]:
+def _group_pages(absent: list[bool], start: int) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     for page, gone in enumerate(absent):
         place = start + page * mmap.PAGESIZE

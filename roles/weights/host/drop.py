@@ -15,51 +15,51 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from . import records
-from .fetch import alone
-from .place import Place
-from .progress import say
-from .records import DEEP, WRONG, File
-from .spec import Refused, Spec, read
+from .fetch import hold_run_lock
+from .place import ModelsRoot
+from .progress import print_log_line
+from .records import DEEP, WRONG, LockedFile
+from .spec import FetchRefused, FetchSpec, load_spec
 from .verity import FOLDER
 
 PAUSE, PATIENCE = 0.01, 30.0
 """Seconds between two looks at whether a ledger is still written to, and in all."""
 
 
-def drop(spec: Spec) -> None:
+def drop_files(spec: FetchSpec) -> None:
     """Remove the files of a run that are ours, what was fetched of them so far, and all that is known of them.
 
     Raises:
         Refused: another run brings files, and does not end; or something else lies in the way to one.
         OSError: a file cannot be removed.
     """
-    place = Place(spec)
+    place = ModelsRoot(spec)
     gone: list[str] = []
     for file in (wanted.file for wanted in spec.files):
-        path = place.path(file)
-        part = place.part(path)
-        ours = place.ours(path) or not path.exists()
+        path = place.file_path(file)
+        part = place.part_path(path)
+        ours = place.is_in_ledger(path) or not path.exists()
         for one in (path, part) if ours else (part,):
             one.unlink(missing_ok=True)
             gone.append(f"file {one}")
         if ours:
-            _forget(spec.records, file)
+            _remove_record(spec.records, file)
         else:
-            say(f"note: {path} stays, for it was placed there by somebody")
-        gone += _emptied(spec.root, path.parent)
-    _strike(spec.ledger, frozenset(gone))
-    say(f"==> {len(spec.files)} packages are gone")
+            print_log_line(f"note: {path} stays, for it was placed there by somebody")
+        gone += _remove_empty_folders(spec.root, path.parent)
+    _strike_ledger_lines(spec.ledger, frozenset(gone))
+    print_log_line(f"==> {len(spec.files)} packages are gone")
 
 
-def _forget(folder: Path, file: File) -> None:
+def _remove_record(folder: Path, file: LockedFile) -> None:
     # of what nothing locks any more, nobody knows the whole hash; a name of ours has no wildcards in it
-    name = records.name(file) if file.sha256 else f"*{records.name(file)}"
+    name = records.record_name(file) if file.sha256 else f"*{records.record_name(file)}"
     for one in (folder, folder / DEEP, folder / WRONG, folder / FOLDER):
         for path in one.glob(name):
             path.unlink(missing_ok=True)
 
 
-def _emptied(root: Path, folder: Path) -> Iterator[str]:
+def _remove_empty_folders(root: Path, folder: Path) -> Iterator[str]:
     """Remove folders that hold nothing more, up to the root; the lines of those that are gone in the ledger."""
     while folder != root:
         try:
@@ -72,7 +72,7 @@ def _emptied(root: Path, folder: Path) -> Iterator[str]:
         folder = folder.parent
 
 
-def _strike(ledger: Path, lines: frozenset[str]) -> None:
+def _strike_ledger_lines(ledger: Path, lines: frozenset[str]) -> None:
     """Take lines out of the ledger, in one step; jobs of other kinds may add theirs meanwhile."""
     try:
         before = ledger.open("rb")
@@ -83,9 +83,9 @@ def _strike(ledger: Path, lines: frozenset[str]) -> None:
         kept = [line for line in found if line.rstrip("\n") not in lines]
         if len(kept) == len(found):
             return
-        records.replace(ledger, "".join(kept))
+        records.replace_text(ledger, "".join(kept))
         # whoever had opened it before adds to the old one, which nobody can open any more
-        _settled(before.fileno())
+        _wait_for_writers(before.fileno())
         late = before.read()
     if late:
         with ledger.open("ab") as after:
@@ -94,7 +94,7 @@ def _strike(ledger: Path, lines: frozenset[str]) -> None:
             os.fsync(after.fileno())
 
 
-def _settled(handle: int) -> None:
+def _wait_for_writers(handle: int) -> None:
     """Wait until nobody has a file open to write to it; a lease says so (roles/weights/host/hold.py)."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
@@ -111,11 +111,11 @@ def _settled(handle: int) -> None:
 def main() -> int:
     """Run the file that is named."""
     try:
-        spec = read(Path(sys.argv[1]))
-        with alone(spec):
-            drop(spec)
-    except (Refused, OSError) as error:
-        say(str(error))
+        spec = load_spec(Path(sys.argv[1]))
+        with hold_run_lock(spec):
+            drop_files(spec)
+    except (FetchRefused, OSError) as error:
+        print_log_line(str(error))
         return 1
     return 0
 

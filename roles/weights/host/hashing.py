@@ -14,14 +14,14 @@ IDLE = 0.02
 """Seconds until the next look when there is nothing new."""
 
 
-def digest(path: Path, seen: Callable[[int], None] = lambda done: None) -> str:
+def digest_file(path: Path, seen: Callable[[int], None] = lambda done: None) -> str:
     """SHA-256 of a file; `seen` is told how many bytes are hashed."""
-    follower = Follower(path, seen)
+    follower = GrowingFileHasher(path, seen)
     follower.finish()
     return follower.digest
 
 
-class Follower(threading.Thread):
+class GrowingFileHasher(threading.Thread):
     """Hashes a file that grows at its end. One that is replaced, or cut, is hashed from its beginning again.
 
     `path` may be set anew when the file gets another name.
@@ -71,7 +71,7 @@ class Follower(threading.Thread):
         try:
             while not self._abandoned:
                 last = self._whole.is_set()
-                if self._step():
+                if self._hash_piece():
                     continue
                 if last:
                     return
@@ -91,7 +91,7 @@ class Follower(threading.Thread):
             os.close(self._file)
             self._file = -1
 
-    def _step(self) -> bool:
+    def _hash_piece(self) -> bool:
         """Hash a piece; False when there is none now."""
         try:
             there = self.path.lstat()

@@ -16,18 +16,18 @@ from glob import iglob
 from pathlib import Path
 from types import TracebackType
 
-from .http import room
-from .spec import Refused
+from .http import available_bytes
+from .spec import FetchRefused
 
 CLONE = 0x40049409  # ioctl_ficlone(2), FICLONE: the copy shares the blocks
 WRITTEN_TO = "it is being written to: deploy again when that has ended"
 
 
-class Unknown(Exception):
+class LeaseUnsupported(Exception):
     """The file's system cannot say whether anybody writes there: network file systems, mostly."""
 
 
-class Hold:
+class FileLease:
     """A file that is not written to, until the end of the block.
 
     Raises:
@@ -42,11 +42,11 @@ class Hold:
             fcntl.fcntl(self.handle, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         except OSError as error:
             os.close(self.handle)
-            if error.errno == errno.EAGAIN and written_to(path):
-                raise Refused(WRITTEN_TO) from None
-            raise Unknown from error
+            if error.errno == errno.EAGAIN and has_writers(path):
+                raise FetchRefused(WRITTEN_TO) from None
+            raise LeaseUnsupported from error
 
-    def __enter__(self) -> Hold:
+    def __enter__(self) -> FileLease:
         return self
 
     def __exit__(
@@ -54,7 +54,7 @@ class Hold:
     ) -> None:
         os.close(self.handle)
 
-    def check(self, path: Path) -> None:
+    def check_unchanged(self, path: Path) -> None:
         """See that it is what has this name now, and that nobody has opened it to write to it since.
 
         Raises:
@@ -62,10 +62,10 @@ class Hold:
         """
         kept = fcntl.fcntl(self.handle, fcntl.F_GETLEASE) == fcntl.F_RDLCK
         if not kept or not os.path.samestat(os.fstat(self.handle), path.lstat()):
-            raise Refused(WRITTEN_TO)
+            raise FetchRefused(WRITTEN_TO)
 
 
-def copy(source: Path, target: Path, reserve: int) -> None:
+def copy_file(source: Path, target: Path, reserve: int) -> None:
     """Copy a file, so that whoever still writes to it writes elsewhere; blocks are shared where the file system can.
 
     Args:
@@ -81,9 +81,9 @@ def copy(source: Path, target: Path, reserve: int) -> None:
         with suppress(OSError):
             fcntl.ioctl(new, CLONE, old.fileno())
             return
-        size, there = os.fstat(old.fileno()).st_size, room(target.parent)
+        size, there = os.fstat(old.fileno()).st_size, available_bytes(target.parent)
         if size + reserve > there:
-            raise Refused(
+            raise FetchRefused(
                 f"whether anybody still writes to {source} cannot be told on its file system, so it has to be copied; "
                 f"that takes {size / 10**9:.2f} GB, and {reserve / 10**9:.2f} GB are to stay free, but the disk has "
                 f"{there / 10**9:.2f} GB left: make room, or take the file away"
@@ -91,7 +91,7 @@ def copy(source: Path, target: Path, reserve: int) -> None:
         shutil.copyfileobj(old, new, 8 << 20)
 
 
-def written_to(path: Path) -> bool:
+def has_writers(path: Path) -> bool:
     """Whether a process of this host has a file open to write to it: proc(5), fd and fdinfo."""
     sought = path.stat()
     # the glob of Path fails, up to Python 3.11, where a process ends meanwhile

@@ -14,9 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
-from .answers import passing, sentence, wait_for
-from .reach import Unsafe, judged, origin
-from .spec import DiskFull, Pace, Refused
+from .answers import describe_http_error, is_transient, retry_delay
+from .reach import UnsafeRedirect, origin_of, redirect_options
+from .spec import DiskFull, FetchRefused, TransferLimits
 
 # exit statuses of curl(1)
 NO_HOST, NO_CONNECTION, NOT_WRITTEN, TOO_SLOW, NO_RESUME, REDIRECTED, UNTRUSTED = 6, 7, 23, 28, 33, 47, 60
@@ -29,7 +29,7 @@ MOST_WITHOUT_BYTES = 1 << 20
 
 
 @dataclass
-class Answer:
+class CurlResult:
     """How one request ended."""
 
     exit: int
@@ -48,7 +48,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Address:
+class FileAddress:
     """Where a file is."""
 
     url: str
@@ -60,7 +60,7 @@ class Address:
     """`USER:PASSWORD` for the origin of what has named it, and no other."""
 
 
-def bound(size: int) -> list[str]:
+def bounded_command(size: int) -> list[str]:
     """A command's beginning: it ends with this program, and writes no file of more bytes than this.
 
     A server that sends without end would fill the disk. Without the first part an orphan would go on writing into a
@@ -69,7 +69,7 @@ def bound(size: int) -> list[str]:
     return ["setpriv", "--pdeathsig", "KILL", "--", "prlimit", f"--fsize={size}:{size}", "--"]
 
 
-def size_of(path: Path) -> int:
+def file_size(path: Path) -> int:
     """Bytes of a file; 0 without one."""
     try:
         return path.stat().st_size
@@ -77,15 +77,15 @@ def size_of(path: Path) -> int:
         return 0
 
 
-def get(
+def get_document(
     url: str,
-    pace: Pace,
+    pace: TransferLimits,
     *,
     most: int = MOST_WITHOUT_BYTES,
     options: Sequence[str] = (),
     redirects: frozenset[str] = frozenset(),
     login: str = "",
-) -> Answer:
+) -> CurlResult:
     """Get a document.
 
     Args:
@@ -100,14 +100,14 @@ def get(
         Refused: the address leads to where it must not.
     """
     usual = [f"max-time = {max(5, pace.connect)}", f"connect-timeout = {pace.connect}"]
-    return followed(Address(url, login=login), [*usual, *options], most, body=True, redirects=redirects)
+    return follow_redirects(FileAddress(url, login=login), [*usual, *options], most, body=True, redirects=redirects)
 
 
-def download(
-    url: str | Address,
+def download_part(
+    url: str | FileAddress,
     part: Path,
     size: int,
-    pace: Pace,
+    pace: TransferLimits,
     *,
     last: bool,
     token: str = "",
@@ -137,13 +137,13 @@ def download(
         Refused: the source does not bring it.
         DiskFull: there is no room.
     """
-    address = url if isinstance(url, Address) else Address(url)
+    address = url if isinstance(url, FileAddress) else FileAddress(url)
     if token and not anybodys and not address.url.startswith("https://"):
-        raise Refused("the token is not sent over plain http")
+        raise FetchRefused("the token is not sent over plain http")
     rate, seconds = (pace.least, pace.longest) if last else (pace.slowest, pace.seconds)
     options = [
         "continue-at = -",
-        f"output = {_quoted(str(part))}",
+        f"output = {_quote_config(str(part))}",
         f"connect-timeout = {pace.connect}",
         f"speed-limit = {rate}",
         f"speed-time = {seconds}",
@@ -152,13 +152,13 @@ def download(
     grown = False
     reason = ""
     while tries < pace.tries:
-        before, began = size_of(part), time.monotonic()
+        before, began = file_size(part), time.monotonic()
         if before >= size:
             return answers
         # whoever keeps to the rates is done long before; what curl takes and does not write counts as speed, too
         most = f"max-time = {2 * (size - before) // rate + seconds + pace.connect}"
-        answer = followed(address, [*options, most], size + 1, token=token, redirects=redirects)
-        grown = size_of(part) > before
+        answer = follow_redirects(address, [*options, most], size + 1, token=token, redirects=redirects)
+        grown = file_size(part) > before
         answers += grown
         if answer.exit == 0:
             return answers
@@ -168,60 +168,60 @@ def download(
             part.unlink(missing_ok=True)
             anew += 1
             reason = "it cannot go on where an earlier download ended"
-        elif size_of(part) > size:
+        elif file_size(part) > size:
             return answers
         elif answer.exit in CUT_OFF:
             raise DiskFull(answer.said)
         elif answer.status >= 400:
-            reason = sentence(answer.status, *_explained(answer), hub=hub)
+            reason = describe_http_error(answer.status, *_explain_failure(answer), hub=hub)
             # after a redirect it was a signed address that is refused, and the next try gets another
-            if not passing(answer.status) and not (answer.redirects and answer.status in (400, 401, 403)):
-                raise Refused(reason)
-            wait = wait_for(answer.headers.get("retry-after", ""), pace.pause, pace.retry_after)
+            if not is_transient(answer.status) and not (answer.redirects and answer.status in (400, 401, 403)):
+                raise FetchRefused(reason)
+            wait = retry_delay(answer.headers.get("retry-after", ""), pace.pause, pace.retry_after)
         elif answer.exit == UNTRUSTED:
-            raise Refused(f"{answer.said}: if that is a network's own authority, name it as ca_file")
+            raise FetchRefused(f"{answer.said}: if that is a network's own authority, name it as ca_file")
         elif answer.exit == TOO_SLOW and not last:
-            raise Refused(f"slower than {rate / 1024:.0f} KiB/s for {seconds} s")
+            raise FetchRefused(f"slower than {rate / 1024:.0f} KiB/s for {seconds} s")
         else:
             reason = answer.said
         # bytes that were had before are no progress: a server that always breaks off there would be asked for ever. So
         # would one that sends a byte and then nothing: a try, with the pause after it, has to keep to the rate
-        keeps_pace = grown and size_of(part) - before >= rate * (time.monotonic() - began + wait)
+        keeps_pace = grown and file_size(part) - before >= rate * (time.monotonic() - began + wait)
         tries = anew if keeps_pace else tries + 1
         if tries < pace.tries:
             time.sleep(wait)
     brought = f"slower than {rate / 1024:.0f} KiB/s" if grown else "without a new byte"
-    raise Refused(f"{reason or 'no more bytes'}; given up after {pace.tries} tries {brought}")
+    raise FetchRefused(f"{reason or 'no more bytes'}; given up after {pace.tries} tries {brought}")
 
 
-def _explained(answer: Answer) -> tuple[str, str]:
+def _explain_failure(answer: CurlResult) -> tuple[str, str]:
     return answer.headers.get("x-error-code", ""), answer.headers.get("x-error-message", "")
 
 
-def followed(
-    address: Address,
+def follow_redirects(
+    address: FileAddress,
     options: list[str],
     most: int,
     token: str = "",
     body: bool = False,
     redirects: frozenset[str] = frozenset(),
-) -> Answer:
+) -> CurlResult:
     """Ask an address, and wherever it leads; curl itself would go anywhere, and look every name up anew.
 
     Raises:
         Refused: it leads to where it must not.
     """
     url, before = address.url, address.led_from
-    own = origin(before or url)
-    private = [f"header = {_quoted(f'Authorization: Bearer {token}')}"] if token else []
-    private += [f"user = {_quoted(address.login)}"] if address.login else []
+    own = origin_of(before or url)
+    private = [f"header = {_quote_config(f'Authorization: Bearer {token}')}"] if token else []
+    private += [f"user = {_quote_config(address.login)}"] if address.login else []
     declared = redirects if address.locked else redirects | {own}
     for count in range(REDIRECTS + 1):
         try:
-            pinned = judged(url, before, declared) if before or address.locked else []
-        except Unsafe as error:
-            raise Refused(f"not followed: {error}") from None
-        answer = _curl(url, [*options, *pinned, *(private if origin(url) == own else ())], most, body)
+            pinned = redirect_options(url, before, declared) if before or address.locked else []
+        except UnsafeRedirect as error:
+            raise FetchRefused(f"not followed: {error}") from None
+        answer = _run_curl(url, [*options, *pinned, *(private if origin_of(url) == own else ())], most, body)
         answer.redirects, answer.url = count, url
         if not answer.leads:
             return answer
@@ -229,10 +229,10 @@ def followed(
     return replace(answer, said=f"more than {REDIRECTS} redirects")
 
 
-def _curl(url: str, options: list[str], most: int, body: bool) -> Answer:
+def _run_curl(url: str, options: list[str], most: int, body: bool) -> CurlResult:
     """Run curl once. All goes in by its standard input: arguments are there for everyone to read."""
     lines = [
-        f"url = {_quoted(url)}",
+        f"url = {_quote_config(url)}",
         "fail",
         "globoff",
         "silent",
@@ -251,40 +251,40 @@ def _curl(url: str, options: list[str], most: int, body: bool) -> Answer:
     with TemporaryFile() if body else nullcontext(subprocess.PIPE) as output:
         ran = subprocess.run(
             # its own configuration files are another person's
-            [*bound(most), "curl", "--disable", "--config", "-"],
+            [*bounded_command(most), "curl", "--disable", "--config", "-"],
             input="\n".join(lines).encode(),
             stdout=output,
             stderr=subprocess.PIPE,
             check=False,
         )
-        printed = ran.stdout if isinstance(output, int) else _written(output)
+        printed = ran.stdout if isinstance(output, int) else _read_output(output)
     said, _, end = printed.rpartition(b"\n")
     status, _, leads = end.decode("utf-8", "replace").partition(" ")
     content, _, kind = said.rpartition(b"\n") if body else (b"", b"", b"")
-    return Answer(
+    return CurlResult(
         exit=ran.returncode,
         # a body that was cut off ends in its own words
         status=int(status) if re.fullmatch("[0-9]{3}", status) and not (body and ran.returncode in CUT_OFF) else 0,
         leads=leads if ran.returncode == REDIRECTED else "",
-        headers={} if body else _headers(said.decode("latin-1")),
+        headers={} if body else _parse_headers(said.decode("latin-1")),
         body=content,
         content_type=kind.decode("latin-1"),
-        said=_said(ran.stderr.decode("utf-8", "replace")),
+        said=_parse_curl_error(ran.stderr.decode("utf-8", "replace")),
     )
 
 
-def _written(output: IO[bytes]) -> bytes:
+def _read_output(output: IO[bytes]) -> bytes:
     output.seek(0)
     return output.read()
 
 
-def _said(text: str) -> str:
+def _parse_curl_error(text: str) -> str:
     """Why curl failed: its own line, of several that may follow with advice."""
     found = re.search(r"^curl: \(\d+\) (.+)", text, re.MULTILINE)
     return found[1].strip() if found else text.strip().rpartition("\n")[2]
 
 
-def _headers(text: str) -> dict[str, str]:
+def _parse_headers(text: str) -> dict[str, str]:
     """The last answer's headers of the text that curl wrote of all answers."""
     found: dict[str, str] = {}
     for line in text.splitlines():
@@ -296,14 +296,14 @@ def _headers(text: str) -> dict[str, str]:
     return found
 
 
-def _quoted(text: str) -> str:
+def _quote_config(text: str) -> str:
     """A value in curl's configuration: curl(1), `--config`."""
     if any(ord(character) < 32 for character in text):
-        raise Refused("an address, a path or the token holds a line break or another control character")
+        raise FetchRefused("an address, a path or the token holds a line break or another control character")
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def room(path: Path) -> int:
+def available_bytes(path: Path) -> int:
     """Bytes that may still be written."""
     there = os.statvfs(path)
     return there.f_bavail * there.f_frsize

@@ -21,7 +21,7 @@ from huggingface_hub import constants, get_hf_file_metadata, hf_hub_download, hf
 from huggingface_hub.errors import HfHubHTTPError
 
 
-def beside(name: str) -> Any:
+def load_sibling(name: str) -> Any:
     """A file of this folder: with -I it is not looked into, and its names are those of the standard library."""
     path = Path(__file__).with_name(f"{name}.py")
     module = ModuleType(name)
@@ -29,10 +29,10 @@ def beside(name: str) -> Any:
     return module
 
 
-reach = beside("reach")
+reach = load_sibling("reach")
 
 
-def say(**said: Any) -> None:
+def print_json_line(**said: Any) -> None:
     """One line for the program that started this one."""
     print(json.dumps(said), flush=True)
 
@@ -42,7 +42,7 @@ def main(request: dict[str, Any]) -> int:
     place = {"repo_id": request["repository"], "filename": request["file"], "revision": request["revision"]}
     endpoint = request["endpoint"] or None
     url = hf_hub_url(**place, endpoint=endpoint)
-    say(url=url)
+    print_json_line(url=url)
     if not request["folder"]:
         return 0
     # with the client's own 10 MiB, a slow line looks like one that stands still, and what is cut off is lost
@@ -59,34 +59,34 @@ def main(request: dict[str, Any]) -> int:
     # as its own, but for the judge: what it asks has its own time limits
     set_client_factory(lambda: httpx2.Client(event_hooks={"request": [judge]}, follow_redirects=True, timeout=None))
     with reach.only_public(declared):
-        return bring(request, place, url)
+        return fetch_file(request, place, url)
 
 
-def bring(request: dict[str, Any], place: dict[str, Any], url: str) -> int:
+def fetch_file(request: dict[str, Any], place: dict[str, Any], url: str) -> int:
     """Fetch the file into its folder, and say how that went."""
     endpoint = request["endpoint"] or None
     try:
         known = get_hf_file_metadata(url, endpoint=endpoint)
-        if other := different(request, known.etag, known.size):
-            say(other=other)
+        if other := describe_hub_difference(request, known.etag, known.size):
+            print_json_line(other=other)
             return 1
-        say(xet=known.xet_file_data is not None and not constants.HF_HUB_DISABLE_XET)
-        say(path=hf_hub_download(**place, endpoint=endpoint, local_dir=request["folder"]))
+        print_json_line(xet=known.xet_file_data is not None and not constants.HF_HUB_DISABLE_XET)
+        print_json_line(path=hf_hub_download(**place, endpoint=endpoint, local_dir=request["folder"]))
     except HfHubHTTPError as error:
         headers = error.response.headers
-        say(
+        print_json_line(
             status=error.response.status_code,
             code=headers.get("X-Error-Code", ""),
             message=headers.get("X-Error-Message", ""),
         )
         return 1
     except OSError as error:
-        say(**{"full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "error": first_line(error)})
+        print_json_line(**{"full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "error": first_line(error)})
         return 1
     return 0
 
 
-def different(request: dict[str, Any], etag: str | None, size: int | None) -> str:
+def describe_hub_difference(request: dict[str, Any], etag: str | None, size: int | None) -> str:
     """What the hub says of the file where that is not what is locked; a small file's ETag is no SHA-256."""
     if etag and re.fullmatch("[0-9a-f]{64}", etag) and etag != request["sha256"]:
         return f"SHA-256 {etag}"
@@ -103,5 +103,5 @@ if __name__ == "__main__":
         sys.exit(main(json.loads(sys.argv[1])))
     except Exception as error:
         # of its many libraries each has its own; the next way to the file is tried
-        say(error=first_line(error))
+        print_json_line(error=first_line(error))
         sys.exit(1)

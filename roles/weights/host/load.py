@@ -11,7 +11,7 @@ STALLED = 10.0  # per cent of the time in which some task waits for a disk
 PRESSURE = Path("/proc/pressure/io")
 
 
-class Load:
+class SystemLoad:
     """Looks at the load average, and at the stalls that the kernel counts (accounting/psi), where it does."""
 
     def __init__(self, most: float, pressure: Path = PRESSURE, pause: float = 2.0) -> None:
@@ -23,16 +23,16 @@ class Load:
         self.begun = False
         """Whether this program has read by now, which is in both numbers."""
 
-    def busy(self) -> str:
+    def describe_busy(self) -> str:
         """Why it is, or nothing."""
         load = max(0.0, os.getloadavg()[0] - self.begun) / (os.cpu_count() or 1)
         if load > self.most:
             return f"the load average is {load:.2f} a CPU"
-        stalled = self._stalled()
+        stalled = self._stall_percent()
         return f"programs wait for the disk {stalled:.0f} % of the time" if stalled > STALLED else ""
 
-    def _stalled(self) -> float:
-        found = self._some()
+    def _stall_percent(self) -> float:
+        found = self._parse_pressure()
         if found is None:
             return 0.0
         if not self.begun:
@@ -40,10 +40,10 @@ class Load:
         # the kernel's averages have our own waiting in them: what is counted while we rest is others' alone
         began = time.monotonic()
         time.sleep(self.pause)
-        after = self._some()
+        after = self._parse_pressure()
         return (after[1] - found[1]) / 1e4 / (time.monotonic() - began) if after else 0.0
 
-    def _some(self) -> tuple[float, int] | None:
+    def _parse_pressure(self) -> tuple[float, int] | None:
         """Per cent over ten seconds, and microseconds in all; None where the kernel does not count."""
         try:
             said = re.search(r"^some avg10=([0-9.]+) .*total=(\d+)", self.pressure.read_text(), re.MULTILINE)

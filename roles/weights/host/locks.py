@@ -13,18 +13,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from .spec import Refused
+from .spec import FetchRefused
 
 PAUSE = 0.2
 """Seconds between two tries to get a lock that another one has."""
 
 
-class Held(Refused):
+class LockHeldElsewhere(FetchRefused):
     """Another process has the lock; the message says which one, and since when."""
 
 
 @contextmanager
-def held(folder: Path, name: str, patience: float = 0.0, behind: Callable[[str], None] | None = None) -> Iterator[None]:
+def hold_lock(
+    folder: Path, name: str, patience: float = 0.0, behind: Callable[[str], None] | None = None
+) -> Iterator[None]:
     """Hold a lock while the block runs. Nothing stays behind of it, however this process ends.
 
     Args:
@@ -37,39 +39,39 @@ def held(folder: Path, name: str, patience: float = 0.0, behind: Callable[[str],
         Held: another process had it all the time.
         Refused: others could open the folder, or it is a link.
     """
-    handle = _open(folder, name)
+    handle = _open_lock_file(folder, name)
     try:
-        _take(handle, patience, behind)
+        _acquire_lock(handle, patience, behind)
         os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{_myself()}\n".encode(), 0)
+        os.pwrite(handle, f"{_own_unit()}\n".encode(), 0)
         yield
     finally:
         fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)
 
 
-def _open(folder: Path, name: str) -> int:
+def _open_lock_file(folder: Path, name: str) -> int:
     folder.parent.mkdir(0o755, parents=True, exist_ok=True)
     with suppress(FileExistsError):
         folder.mkdir(0o700)
     try:
         inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except NotADirectoryError:
-        raise Refused(_unfit(folder)) from None
+        raise FetchRefused(_describe_unsafe_folder(folder)) from None
     try:
         there = os.fstat(inside)
         if (there.st_uid, stat.S_IMODE(there.st_mode)) != (os.geteuid(), 0o700):
-            raise Refused(_unfit(folder))
+            raise FetchRefused(_describe_unsafe_folder(folder))
         return os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=inside)
     finally:
         os.close(inside)
 
 
-def _unfit(folder: Path) -> str:
+def _describe_unsafe_folder(folder: Path) -> str:
     return f"{folder} has to be a folder that root alone can open: remove it"
 
 
-def _take(handle: int, patience: float, behind: Callable[[str], None] | None) -> None:
+def _acquire_lock(handle: int, patience: float, behind: Callable[[str], None] | None) -> None:
     end = time.monotonic() + patience
     told = False
     while True:
@@ -79,14 +81,14 @@ def _take(handle: int, patience: float, behind: Callable[[str], None] | None) ->
         except BlockingIOError:
             who = os.pread(handle, 500, 0).decode(errors="replace").strip() or "another process"
         if time.monotonic() >= end:
-            raise Held(who)
+            raise LockHeldElsewhere(who)
         if behind and not told:
             behind(who)
             told = True
         time.sleep(PAUSE)
 
 
-def _myself() -> str:
+def _own_unit() -> str:
     # cgroups(7): the last component of a service's is its unit
     try:
         unit = Path("/proc/self/cgroup").read_text().strip().rpartition("/")[2]

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
-from .answers import passing
-from .http import NO_CONNECTION, NO_HOST, TOO_SLOW, get
+from .answers import is_transient
+from .http import NO_CONNECTION, NO_HOST, TOO_SLOW, get_document
 from .progress import FETCHING, NAME, WAITING
-from .spec import Pace, Refused
+from .spec import FetchRefused, TransferLimits
 
 CONNECT = 5
 """Seconds for a connection to a box nearby."""
@@ -22,10 +22,10 @@ MOST_BEHIND = 64
 """Of boxes that wait for each other in a row."""
 
 
-class Peer:
+class PeerBox:
     """One box, for all files of a run."""
 
-    def __init__(self, base: str, identity: str, pace: Pace) -> None:
+    def __init__(self, base: str, identity: str, pace: TransferLimits) -> None:
         self.base, self.identity = base.rstrip("/"), identity
         self.pace = replace(pace, connect=min(pace.connect, CONNECT))
         self.lock = threading.Lock()
@@ -40,21 +40,21 @@ class Peer:
         self._gone = ""
         self._begin_by = time.monotonic() + pace.begin
 
-    def url(self, path: str) -> str:
+    def file_url(self, path: str) -> str:
         """A file's address."""
         return f"{self.base}/{quote(path)}"
 
-    def reach(self) -> None:
+    def require_reachable(self) -> None:
         """Have a first look. One that does not answer is asked for nothing more in this run.
 
         Raises:
             Refused: nobody is there.
         """
-        self._look()
+        self._refresh_progress()
         if self._gone:
-            raise Refused(self._gone)
+            raise FetchRefused(self._gone)
 
-    def wait(self, path: str, waiting: Callable[[tuple[str, ...]], None], *, last: bool) -> bool:
+    def wait_for_file(self, path: str, waiting: Callable[[tuple[str, ...]], None], *, last: bool) -> bool:
         """Wait while the box is fetching a file, or may be about to; False when it was not, and is not.
 
         Args:
@@ -67,17 +67,17 @@ class Peer:
         """
         waited = False
         self._until = self._until or time.monotonic() + self.pace.peer
-        while row := self._row(path):
+        while row := self._progress_row(path):
             behind = (str(self._document.get("identity")), *map(str, row.get("behind") or ()))
             # in a ring nobody fetches: the one with the least identity does, and the others have it from there
             if self.identity in behind and self.identity == min(behind):
-                raise Refused("it waits for this host itself")
+                raise FetchRefused("it waits for this host itself")
             self._check_pace(row, self.pace.least if last else self.pace.slowest)
             waiting(behind[:MOST_BEHIND])
             waited = True
             time.sleep(self.pace.pause)
         if self._gone:
-            raise Refused(self._gone)
+            raise FetchRefused(self._gone)
         if not waited and time.monotonic() < self._begin_by:
             # the jobs of a fleet are started at once, and begin in any order
             waiting(())
@@ -95,28 +95,28 @@ class Peer:
         """
         now, stall = time.monotonic(), self.pace.stall
         if self._until is not None and now >= self._until:
-            raise Refused(f"its own downloads have been waited for for {self.pace.peer / 3600:.0f} h")
+            raise FetchRefused(f"its own downloads have been waited for for {self.pace.peer / 3600:.0f} h")
         if row.get("state") not in (FETCHING, WAITING) or row.get("done") == row.get("size"):
             if now - self._written >= stall:
-                raise Refused(f"it has written no progress for {stall:.0f} s")
+                raise FetchRefused(f"it has written no progress for {stall:.0f} s")
             return
         while len(self._samples) > 1 and self._samples[1][0] <= now - stall:
             self._samples.popleft()
         since, before = self._samples[0]
         if now - since >= stall and self._samples[-1][1] - before <= rate * stall:
-            raise Refused(f"its own download is slower than {rate / 1024:.0f} KiB/s, measured over {stall:.0f} s")
+            raise FetchRefused(f"its own download is slower than {rate / 1024:.0f} KiB/s, measured over {stall:.0f} s")
 
-    def _row(self, path: str) -> dict[str, Any] | None:
-        self._look()
+    def _progress_row(self, path: str) -> dict[str, Any] | None:
+        self._refresh_progress()
         return next((row for row in self._document.get("files", ()) if row.get("path") == path), None)
 
-    def _look(self) -> None:
+    def _refresh_progress(self) -> None:
         """Read its progress, once for all files that wait. What counts is that it changes, whatever its clock says."""
         with self.lock:
             now = time.monotonic()
             if self._gone or now - self._looked < self.pace.pause:
                 return
-            answer = get(f"{self.base}/{NAME}", self.pace)
+            answer = get_document(f"{self.base}/{NAME}", self.pace)
             self._looked = time.monotonic()
             if answer.exit in (NO_HOST, NO_CONNECTION, TOO_SLOW):
                 self._away = min(self._away, self._looked)
@@ -125,13 +125,13 @@ class Peer:
                 return
             if answer.status:
                 self._away = float("inf")
-            if answer.exit and (answer.status < 400 or passing(answer.status)):
+            if answer.exit and (answer.status < 400 or is_transient(answer.status)):
                 # busy, or just starting again: what was seen before holds, until that is too long ago
                 return
-            document = _read(answer.body) if answer.exit == 0 else {}
+            document = _parse_progress(answer.body) if answer.exit == 0 else {}
             if document.get("updated") != self._document.get("updated"):
                 self._written = self._looked
-            done = _number(document.get("done"))
+            done = _parse_byte_count(document.get("done"))
             if self._samples and done < self._samples[-1][1]:
                 # a file that was not the locked one is fetched again
                 self._samples.clear()
@@ -139,7 +139,7 @@ class Peer:
             self._document = document
 
 
-def _number(value: object) -> float:
+def _parse_byte_count(value: object) -> float:
     """Bytes, of what a progress file may have in the place of a number."""
     try:
         return float(value) if isinstance(value, int | float) else 0.0
@@ -147,7 +147,7 @@ def _number(value: object) -> float:
         return 0.0
 
 
-def _read(body: bytes) -> dict[str, Any]:
+def _parse_progress(body: bytes) -> dict[str, Any]:
     """A progress file; an empty one of what is none."""
     try:
         document = json.loads(body)

@@ -10,22 +10,22 @@ from contextlib import suppress
 from pathlib import Path
 
 from . import records, verity
-from .progress import say
-from .records import File
-from .spec import Refused, Spec
+from .progress import print_log_line
+from .records import LockedFile
+from .spec import FetchRefused, FetchSpec
 
 
-class Place:
+class ModelsRoot:
     """The models' root of a run."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: FetchSpec) -> None:
         self.root, self.folder, self.ledger = spec.root, spec.records, spec.ledger
         self.lock = threading.Lock()
         self.fs_verity = spec.fs_verity
         self.unguarded: set[str] = set()
         """Reasons why files have no fs-verity, each told once."""
 
-    def path(self, file: File) -> Path:
+    def file_path(self, file: LockedFile) -> Path:
         """A file's absolute path.
 
         Raises:
@@ -37,53 +37,53 @@ class Place:
             with suppress(FileNotFoundError):
                 there = path.lstat()
                 if not stat.S_ISDIR(there.st_mode):
-                    raise Refused(f"{path} is not a real folder: replace it with a folder, or remove it")
+                    raise FetchRefused(f"{path} is not a real folder: replace it with a folder, or remove it")
                 # a link that comes after this look would lead root's writing anywhere
                 if there.st_uid != 0 or there.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-                    raise Refused(f"{path} can be written by others than root: chown root and chmod 755 it")
+                    raise FetchRefused(f"{path} can be written by others than root: chown root and chmod 755 it")
         path = self.root / file.path
-        for one in (path, self.part(path)):
+        for one in (path, self.part_path(path)):
             with suppress(FileNotFoundError):
                 if not stat.S_ISREG(one.lstat().st_mode):
-                    raise Refused(f"{one} is not a real file: replace it with the file itself, or remove it")
+                    raise FetchRefused(f"{one} is not a real file: replace it with the file itself, or remove it")
         return path
 
     @staticmethod
-    def part(path: Path) -> Path:
+    def part_path(path: Path) -> Path:
         """What of it was fetched so far."""
         return path.with_name(f"{path.name}.part")
 
-    def holds(self, file: File) -> bool:
+    def is_verified(self, file: LockedFile) -> bool:
         """Whether it was verified, and nobody has touched it since."""
-        return self.path(file).exists() and records.holds(self.folder, self.root, file)
+        return self.file_path(file).exists() and records.is_record_valid(self.folder, self.root, file)
 
-    def make(self, folder: Path) -> None:
+    def make_folder(self, folder: Path) -> None:
         """Make a folder, whatever the umask; the ledger has it first."""
-        self._make(_lacking(folder), [])
+        self._make_folders(_missing_folders(folder), [])
 
-    def claim(self, *paths: Path) -> None:
+    def claim_paths(self, *paths: Path) -> None:
         """Write down that what is fetched of files is ours, before the first byte of it is there.
 
         A file itself is ours once it gets its name: until then, what lies there was placed by somebody else. All that
         are named are written down at once: the disk is waited for once, and not by each of two hundred packages.
         """
         with self.lock:
-            folders = {one: None for path in paths for one in _lacking(path.parent)}
-            lines = [f"file {self.part(path)}" for path in paths]
-            known = self._known()
-            self._make(list(folders), [line for line in lines if line not in known])
+            folders = {one: None for path in paths for one in _missing_folders(path.parent)}
+            lines = [f"file {self.part_path(path)}" for path in paths]
+            known = self._read_ledger()
+            self._make_folders(list(folders), [line for line in lines if line not in known])
 
-    def _make(self, folders: list[Path], more: list[str]) -> None:
+    def _make_folders(self, folders: list[Path], more: list[str]) -> None:
         if lines := [*(f"dir {one}" for one in folders), *more]:
-            self._write_down(lines)
-            self._settle_ledger()
+            self._append_to_ledger(lines)
+            self._sync_ledger()
         for one in folders:
             one.mkdir(exist_ok=True)
             one.chmod(0o755)
 
-    def ours(self, path: Path) -> bool:
+    def is_in_ledger(self, path: Path) -> bool:
         """Whether the ledger has a file."""
-        return f"file {path}" in self._known()
+        return f"file {path}" in self._read_ledger()
 
     @staticmethod
     def put_aside(path: Path) -> None:
@@ -94,11 +94,11 @@ class Place:
             count += 1
             aside = path.with_name(f"{path.name}.{count}.wrong")
         path.rename(aside)
-        say(
+        print_log_line(
             f"note: {path} had other bytes than the lock says, and is {aside.name} now: remove it when it is not needed"
         )
 
-    def adopt(self, file: File, path: Path, still: Callable[[], None]) -> None:
+    def adopt_file(self, file: LockedFile, path: Path, still: Callable[[], None]) -> None:
         """Take a right file as it lies there; the ledger goes on without it, for it was not brought.
 
         Args:
@@ -106,11 +106,13 @@ class Place:
             path: where it lies.
             still: raises where somebody writes to it; asked once nobody else can open it any more.
         """
-        self._settle(path)
+        self._sync_file(path)
         still()
-        self._verified(file)
+        self._record_verified(file)
 
-    def name(self, file: File, path: Path, still: Callable[[], None] = lambda: None, *, brought: bool = True) -> None:
+    def name_verified_part(
+        self, file: LockedFile, path: Path, still: Callable[[], None] = lambda: None, *, brought: bool = True
+    ) -> None:
         """Give a part whose bytes are right its name. It is on the disk before.
 
         Args:
@@ -119,8 +121,8 @@ class Place:
             still: as for `adopt`.
             brought: whether it is ours to remove.
         """
-        part = self.part(path)
-        self._settle(part)
+        part = self.part_path(path)
+        self._sync_file(part)
         still()
         handle = os.open(part, os.O_RDONLY)
         try:
@@ -129,35 +131,37 @@ class Place:
             os.close(handle)
         if brought:
             with self.lock:
-                if not self.ours(path):
-                    self._write_down([f"file {path}"])
+                if not self.is_in_ledger(path):
+                    self._append_to_ledger([f"file {path}"])
             # outside of the lock: whoever else waits for the disk waits at the same time
-            self._settle_ledger()
+            self._sync_ledger()
         part.replace(path)
-        _settle_folder(path.parent)
-        self._verified(file)
+        _sync_folder(path.parent)
+        self._record_verified(file)
 
-    def _verified(self, file: File) -> None:
+    def _record_verified(self, file: LockedFile) -> None:
         """Record it; before that, the kernel is asked to guard it, which changes what is recorded."""
-        if self.fs_verity and (why := verity.protect(self.folder, self.root, file)):
+        if self.fs_verity and (why := verity.enable_verity(self.folder, self.root, file)):
             with self.lock:
                 if why not in self.unguarded:
-                    say(f"note: no fs-verity for {file.path}: {why}; records and the hashing again do the work")
+                    print_log_line(
+                        f"note: no fs-verity for {file.path}: {why}; records and the hashing again do the work"
+                    )
                 self.unguarded.add(why)
-        records.write(self.folder, self.root, file)
+        records.write_record(self.folder, self.root, file)
 
     @staticmethod
-    def _settle(path: Path) -> None:
+    def _sync_file(path: Path) -> None:
         os.chown(path, 0, 0)
         path.chmod(0o444)
 
-    def _known(self) -> frozenset[str]:
+    def _read_ledger(self) -> frozenset[str]:
         try:
             return frozenset(self.ledger.read_text().splitlines())
         except FileNotFoundError:
             return frozenset()
 
-    def _write_down(self, lines: list[str]) -> None:
+    def _append_to_ledger(self, lines: list[str]) -> None:
         self.ledger.parent.mkdir(parents=True, exist_ok=True)
         # one write to the end: other jobs write there, too
         handle = os.open(self.ledger, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -166,7 +170,7 @@ class Place:
         finally:
             os.close(handle)
 
-    def _settle_ledger(self) -> None:
+    def _sync_ledger(self) -> None:
         handle = os.open(self.ledger, os.O_RDONLY)
         try:
             os.fsync(handle)
@@ -174,7 +178,7 @@ class Place:
             os.close(handle)
 
 
-def _lacking(folder: Path) -> list[Path]:
+def _missing_folders(folder: Path) -> list[Path]:
     """The folders on the way to one that are not there, the first of them first."""
     missing = []
     while not folder.exists():
@@ -183,7 +187,7 @@ def _lacking(folder: Path) -> list[Path]:
     return missing[::-1]
 
 
-def _settle_folder(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

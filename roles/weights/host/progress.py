@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from .records import File
+from .records import LockedFile
 
 NAME = ".progress.json"
 INTERVAL = 0.5
@@ -19,16 +19,16 @@ WAITING, FETCHING, VERIFYING = "waiting", "fetching", "verifying"
 FOR_PEER = "waiting for peer"
 
 
-def say(line: str) -> None:
+def print_log_line(line: str) -> None:
     """A line of the job's log."""
     print(line, flush=True)
 
 
 @dataclass
-class Row:
+class FileProgressRow:
     """One file's progress."""
 
-    file: File
+    file: LockedFile
     done: int = 0
     """Bytes."""
     state: str = WAITING
@@ -37,21 +37,21 @@ class Row:
     """Identities of those that it waits for, nearest first."""
 
 
-class Board:
+class ProgressBoard:
     """Every file that is not known to be right, and how far it is. It is written as often as INTERVAL says."""
 
-    def __init__(self, root: Path, files: list[File]) -> None:
+    def __init__(self, root: Path, files: list[LockedFile]) -> None:
         self.path = root / NAME
         self.identity = secrets.token_hex(8)
         """By which boxes that wait for each other know this one."""
-        self.rows = {file.path: Row(file) for file in files}
+        self.rows = {file.path: FileProgressRow(file) for file in files}
         self.total = sum(file.size for file in files)
         self.finished = 0
         self.ended = threading.Event()
         self.lock = threading.Lock()
         self.thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> Board:
+    def __enter__(self) -> ProgressBoard:
         self.thread.start()
         return self
 
@@ -60,8 +60,8 @@ class Board:
         self.thread.join()
         self.path.unlink(missing_ok=True)
 
-    def at(
-        self, file: File, state: str, source: str = "", done: int | None = None, behind: tuple[str, ...] = ()
+    def report_file(
+        self, file: LockedFile, state: str, source: str = "", done: int | None = None, behind: tuple[str, ...] = ()
     ) -> None:
         """Say what is done with a file now, and how many of its bytes are there."""
         with self.lock:
@@ -70,17 +70,17 @@ class Board:
             if done is not None:
                 row.done = min(done, file.size)
 
-    def done(self, file: File) -> None:
+    def mark_done(self, file: LockedFile) -> None:
         """A file has its name."""
         with self.lock:
             self.finished += self.rows.pop(file.path).file.size
 
-    def lost(self, file: File) -> None:
+    def mark_failed(self, file: LockedFile) -> None:
         """A file is not brought in this run."""
         with self.lock:
             self.total -= self.rows.pop(file.path).file.size
 
-    def document(self) -> dict[str, object]:
+    def render_document(self) -> dict[str, object]:
         """What is written."""
         with self.lock:
             rows = list(self.rows.values())
@@ -106,7 +106,7 @@ class Board:
         temporary = self.path.with_name(f"{NAME}.new")
         while True:
             try:
-                temporary.write_text(json.dumps(self.document()))
+                temporary.write_text(json.dumps(self.render_document()))
                 temporary.replace(self.path)
             except OSError:
                 # progress is for looking at; a full disk is said where bytes are written

@@ -28,30 +28,30 @@ NOT_PUBLIC = r"(\S+) is at an address that is not public"
 """What `only_public` has a library say of an address that it does not let it connect to."""
 
 
-class Unsafe(Exception):
+class UnsafeRedirect(Exception):
     """A redirect that is not followed; the text says why, and what to do if it is meant."""
 
 
-def origin(url: str) -> str:
+def origin_of(url: str) -> str:
     """Scheme, host and port of an address, the port always named."""
     parts = urlsplit(url)
     scheme = parts.scheme.lower()
     return f"{scheme}://{(parts.hostname or '').lower()}:{parts.port or PORTS.get(scheme)}"
 
 
-def public(address: str) -> bool:
+def is_public_address(address: str) -> bool:
     """Whether an IP address is one that the whole Internet shares, in whichever way it is written."""
     found = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(found, ipaddress.IPv4Address):
         return found.is_global and not found.is_multicast and not found.is_reserved
     if inner := found.ipv4_mapped or found.sixtofour:
-        return public(str(inner))
+        return is_public_address(str(inner))
     if found in _TRANSLATED:
-        return public(str(ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)))
+        return is_public_address(str(ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)))
     return found in _UNICAST and found.is_global
 
 
-def judged(url: str, before: str, declared: frozenset[str]) -> list[str]:
+def redirect_options(url: str, before: str, declared: frozenset[str]) -> list[str]:
     """curl's options with which a redirect is followed, so that it leads where it was judged.
 
     Args:
@@ -64,13 +64,13 @@ def judged(url: str, before: str, declared: frozenset[str]) -> list[str]:
     """
     found = _PLAIN.fullmatch(url)
     if not found:
-        raise Unsafe("it leads to an invalid address")
+        raise UnsafeRedirect("it leads to an invalid address")
     if before.lower().startswith("https:") and found[1].lower() == "http":
-        raise Unsafe(f"it leads from https to plain http, to {found[2]}")
+        raise UnsafeRedirect(f"it leads from https to plain http, to {found[2]}")
     try:
-        place, host = origin(url), urlsplit(url).hostname or ""
+        place, host = origin_of(url), urlsplit(url).hostname or ""
     except ValueError:
-        raise Unsafe("it leads to an invalid address") from None
+        raise UnsafeRedirect("it leads to an invalid address") from None
     if place in declared:
         return []
     port = int(place.rpartition(":")[2])
@@ -81,10 +81,10 @@ def judged(url: str, before: str, declared: frozenset[str]) -> list[str]:
     except (OSError, UnicodeError) as error:
         if proxy:  # which knows more names, and connects by itself
             return [f'proxy = "{proxy}"']
-        raise Unsafe(f"it leads to {host}, which has no address: {error}") from None
+        raise UnsafeRedirect(f"it leads to {host}, which has no address: {error}") from None
     for one in addresses:
-        if not public(one) and one not in servers(declared, port):
-            raise Unsafe(
+        if not is_public_address(one) and one not in resolve_declared_servers(declared, port):
+            raise UnsafeRedirect(
                 f"it leads to {host} at {one}, an address that is not public: if that is meant, name {place} among the "
                 "inventory's redirects"
             )
@@ -95,7 +95,7 @@ def judged(url: str, before: str, declared: frozenset[str]) -> list[str]:
     return ['noproxy = "*"', *([] if host in addresses else [f'resolve = "{host}:{port}:{there}"'])]
 
 
-def servers(declared: frozenset[str], port: int, lookup: Any = None) -> set[str]:
+def resolve_declared_servers(declared: frozenset[str], port: int, lookup: Any = None) -> set[str]:
     """Addresses of the declared origins at a port: another name for one of these servers leads nowhere else.
 
     In a network whose resolver leads all names to one proxy, an index and the files that it lists are one server. A
@@ -125,8 +125,8 @@ def only_public(declared: frozenset[str]) -> Iterator[None]:
     def guarded(host: Any, port: Any, *rest: Any, **options: Any) -> Any:
         found = lookup(host, port, *rest, **options)
         name = host.decode() if isinstance(host, bytes) else str(host)
-        foreign = {str(one[4][0]) for one in found if not public(str(one[4][0]))}
-        if (name.lower(), port) not in allowed and foreign - servers(declared, port, lookup):
+        foreign = {str(one[4][0]) for one in found if not is_public_address(str(one[4][0]))}
+        if (name.lower(), port) not in allowed and foreign - resolve_declared_servers(declared, port, lookup):
             raise socket.gaierror(socket.EAI_NONAME, f"{name} is at an address that is not public")
         return found
 

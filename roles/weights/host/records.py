@@ -22,7 +22,7 @@ NAME = re.compile(r"([0-9a-f]{64})-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True)
-class File:
+class LockedFile:
     """A file that is locked."""
 
     path: str
@@ -33,7 +33,7 @@ class File:
 
 
 @dataclass(frozen=True)
-class Record:
+class VerifiedRecord:
     """What one record says."""
 
     name: str
@@ -47,31 +47,31 @@ class Record:
         return self.name[:64]
 
 
-def name(file: File) -> str:
+def record_name(file: LockedFile) -> str:
     """What the file's record is called: by content and place, for two models may have one file in common."""
     return f"{file.sha256}-{hashlib.sha256(file.path.encode()).hexdigest()[:12]}"
 
 
-def state(path: Path) -> str:
+def file_state(path: Path) -> str:
     """What the kernel says about a file, in the words of `stat -c '%s %.9Y %.9Z %i'`; a link is not followed.
 
     Raises:
         OSError: it is not there.
     """
-    return said(os.lstat(path))
+    return format_file_state(os.lstat(path))
 
 
-def said(found: os.stat_result) -> str:
+def format_file_state(found: os.stat_result) -> str:
     """A state, of what has been asked already."""
-    return f"{found.st_size} {_seconds(found.st_mtime_ns)} {_seconds(found.st_ctime_ns)} {found.st_ino}"
+    return f"{found.st_size} {_format_seconds(found.st_mtime_ns)} {_format_seconds(found.st_ctime_ns)} {found.st_ino}"
 
 
-def _seconds(nanoseconds: int) -> str:
+def _format_seconds(nanoseconds: int) -> str:
     whole, rest = divmod(abs(nanoseconds), 10**9)
     return f"{'-' if nanoseconds < 0 else ''}{whole}.{rest:09}"
 
 
-def write(folder: Path, root: Path, file: File) -> None:
+def write_record(folder: Path, root: Path, file: LockedFile) -> None:
     """Record that a file's bytes have just been hashed, and are the locked ones.
 
     The record comes last and in one step: a run that is cut off leaves none, and the file is hashed once more.
@@ -79,14 +79,14 @@ def write(folder: Path, root: Path, file: File) -> None:
     Raises:
         OSError: the file is not there, or the record cannot be written.
     """
-    record, path = folder / name(file), root / file.path
-    line = f"{state(path)} {path}\n"
+    record, path = folder / record_name(file), root / file.path
+    line = f"{file_state(path)} {path}\n"
     (folder / DEEP).mkdir(parents=True, exist_ok=True)
-    hashed(folder, record.name)
-    replace(record, line)
+    mark_hashed(folder, record.name)
+    replace_text(record, line)
 
 
-def replace(path: Path, text: str) -> None:
+def replace_text(path: Path, text: str) -> None:
     """Write a small file in one step, whatever ends this process or the machine."""
     new = path.with_name(f"{path.name}.new")
     with new.open("w") as half:
@@ -94,16 +94,16 @@ def replace(path: Path, text: str) -> None:
         half.flush()
         os.fsync(half.fileno())
     new.replace(path)
-    _settle(path.parent)
+    _sync_records(path.parent)
 
 
-def hashed(folder: Path, record: str) -> None:
+def mark_hashed(folder: Path, record: str) -> None:
     """Note that a recorded file's bytes were hashed now, and were right."""
     (folder / DEEP / record).touch()
     (folder / WRONG / record).unlink(missing_ok=True)
 
 
-def withdraw(folder: Path, record: str, found: str) -> None:
+def withdraw_record(folder: Path, record: str, found: str) -> None:
     """Take a record back: its file counts as not verified from now on, and is marked as wrong.
 
     The mark comes first: whoever is ended between the two finds the record still due, and hashes once more.
@@ -114,9 +114,9 @@ def withdraw(folder: Path, record: str, found: str) -> None:
         found: What its bytes were found to be, in one line.
     """
     (folder / WRONG).mkdir(exist_ok=True)
-    replace(folder / WRONG / record, f"{found}\n")
+    replace_text(folder / WRONG / record, f"{found}\n")
     (folder / record).unlink(missing_ok=True)
-    _settle(folder)
+    _sync_records(folder)
 
 
 def is_wrong(folder: Path, record: str) -> bool:
@@ -124,7 +124,7 @@ def is_wrong(folder: Path, record: str) -> bool:
     return (folder / WRONG / record).exists()
 
 
-def _settle(folder: Path) -> None:
+def _sync_records(folder: Path) -> None:
     # without this, a power cut could bring back the folder as it was
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -133,16 +133,16 @@ def _settle(folder: Path) -> None:
         os.close(handle)
 
 
-def holds(folder: Path, root: Path, file: File) -> bool:
+def is_record_valid(folder: Path, root: Path, file: LockedFile) -> bool:
     """Whether the file was verified, and nobody has touched it since."""
     path = root / file.path
     try:
-        return (folder / name(file)).read_text() == f"{state(path)} {path}\n"
+        return (folder / record_name(file)).read_text() == f"{file_state(path)} {path}\n"
     except (OSError, UnicodeDecodeError):
         return False
 
 
-def listed(folder: Path) -> list[Record]:
+def list_records(folder: Path) -> list[VerifiedRecord]:
     """All records of a folder, by name; what cannot be read as one is left out."""
     found = []
     for path in sorted(folder.glob("*-*")) if folder.is_dir() else []:
@@ -151,5 +151,5 @@ def listed(folder: Path) -> list[Record]:
         with suppress(OSError, UnicodeDecodeError, ValueError):
             *state, where = path.read_text().removesuffix("\n").split(" ", 4)
             if len(state) == 4 and where.startswith("/"):
-                found.append(Record(path.name, " ".join(state), Path(where)))
+                found.append(VerifiedRecord(path.name, " ".join(state), Path(where)))
     return found

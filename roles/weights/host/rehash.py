@@ -15,9 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from . import direct, locks, records, verity
-from .load import Load
-from .records import DEEP, Record
-from .spec import Refused
+from .load import SystemLoad
+from .records import DEEP, VerifiedRecord
+from .spec import FetchRefused
 
 DUE_DAYS = 7.0
 MAX_LOAD = 0.5  # load average a CPU, without this program's own share
@@ -27,26 +27,26 @@ DAY = 86_400.0  # seconds
 LOCK = "rehash"
 
 
-class Busy(Exception):
+class BoxBusy(Exception):
     """The box has better things to do."""
 
 
-def due(folder: Path, days: float, now: float) -> list[Record]:
+def list_due_records(folder: Path, days: float, now: float) -> list[VerifiedRecord]:
     """The records whose files were touched, or last hashed more than this many days ago, oldest first."""
-    found = [(_hashed_at(folder, record), record) for record in records.listed(folder)]
+    found = [(_hashed_at(folder, record), record) for record in records.list_records(folder)]
     # a time to come is that of a clock that was wrong
     late = [one for one in found if one[0] > now or now - one[0] >= days * DAY or _only_touched(one[1])]
     return [record for _, record in sorted(late, key=lambda one: (one[0], one[1].name))]
 
 
-def _hashed_at(folder: Path, record: Record) -> float:
+def _hashed_at(folder: Path, record: VerifiedRecord) -> float:
     try:
         return (folder / DEEP / record.name).stat().st_mtime
     except OSError:
         return 0.0
 
 
-def _only_touched(record: Record) -> bool:
+def _only_touched(record: VerifiedRecord) -> bool:
     """Whether a file is another than the recorded one by its times or its inode, and still one that nobody can write.
 
     So it is after a backup by hard links, a `chmod` of the mode that it has, or a copy in its place.
@@ -56,10 +56,12 @@ def _only_touched(record: Record) -> bool:
     except OSError:
         return False
     ours = stat.S_ISREG(there.st_mode) and there.st_uid == 0 and not there.st_mode & 0o222
-    return ours and records.said(there) != record.state and str(there.st_size) == record.state.split(" ")[0]
+    return (
+        ours and records.format_file_state(there) != record.state and str(there.st_size) == record.state.split(" ")[0]
+    )
 
 
-def digest(record: Record, load: Load | None) -> str:
+def digest_recorded_file(record: VerifiedRecord, load: SystemLoad | None) -> str:
     """SHA-256 of a recorded file; empty when it is not the one any more that was recorded.
 
     Raises:
@@ -72,84 +74,84 @@ def digest(record: Record, load: Load | None) -> str:
         nonlocal looked
         if load and done - looked >= STRETCH:
             looked = done
-            _wait(load)
+            _wait_for_calm(load)
 
-    return direct.digest(
+    return direct.digest_from_disk(
         record.path,
         seen,
         around=not _has_verity(record.path),
-        right=lambda found: records.said(found) == record.state,
+        right=lambda found: records.format_file_state(found) == record.state,
     )
 
 
 def _has_verity(path: Path) -> bool:
     # a file system reads these through the page cache, whatever it is asked
     try:
-        return bool(verity.measure(path))
+        return bool(verity.measure_verity(path))
     except OSError:
         return False
 
 
-def _wait(load: Load) -> None:
+def _wait_for_calm(load: SystemLoad) -> None:
     """Wait for calm in the middle of a file: to read it from its beginning again would cost more."""
     load.begun = True
     end = time.monotonic() + PATIENCE
-    while why := load.busy():
+    while why := load.describe_busy():
         if time.monotonic() > end:
-            raise Busy(why)
+            raise BoxBusy(why)
         time.sleep(load.pause)
 
 
-def look(folder: Path, record: Record, load: Load | None) -> bool:
+def rehash_record(folder: Path, record: VerifiedRecord, load: SystemLoad | None) -> bool:
     """Hash one file, note what was found, and say what is not right; returns False when its bytes are wrong.
 
     Raises:
         Busy: as `digest`.
     """
-    wrong = verity.held(folder, record.name, record.path)
+    wrong = verity.describe_verity_violation(folder, record.name, record.path)
     try:
-        found = "" if wrong else digest(record, load)
+        found = "" if wrong else digest_recorded_file(record, load)
     except OSError as error:
         if error.errno not in direct.LOST:
             print(f"note: {record.path} was verified, and cannot be read: {error.strerror}")
             return True
         found = f"no bytes ({error.strerror})"
     if found == record.sha256:
-        records.hashed(folder, record.name)
+        records.mark_hashed(folder, record.name)
         return True
     if not (found or wrong):
-        _touched(folder, record, load)
+        _recheck_touched(folder, record, load)
         return True
     wrong = wrong or f"expected {record.sha256}, found {found}"
     print(f"{record.path}: {wrong}; deploy again: this file is fetched anew", flush=True)
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    records.withdraw(folder, record.name, f"{found or 'another file'} {at}")
+    records.withdraw_record(folder, record.name, f"{found or 'another file'} {at}")
     return False
 
 
-def _touched(folder: Path, record: Record, load: Load | None) -> None:
+def _recheck_touched(folder: Path, record: VerifiedRecord, load: SystemLoad | None) -> None:
     """What becomes of a record whose file is not as it says.
 
     Raises:
         Busy: as `digest`.
     """
-    state = records.state(record.path)
-    current = {one.name for one in records.listed(folder) if one.path == record.path and one.state == state}
+    state = records.file_state(record.path)
+    current = {one.name for one in records.list_records(folder) if one.path == record.path and one.state == state}
     if record.name in current:
         # a deploy has hashed it since the run began: there is nothing to say
         return
     if current:
         # another version of it lies in its place by now, and has a record of its own
         (folder / record.name).unlink(missing_ok=True)
-    elif _only_touched(record) and digest(replace(record, state=state), load) == record.sha256:
-        records.replace(folder / record.name, f"{state} {record.path}\n")
-        records.hashed(folder, record.name)
+    elif _only_touched(record) and digest_recorded_file(replace(record, state=state), load) == record.sha256:
+        records.replace_text(folder / record.name, f"{state} {record.path}\n")
+        records.mark_hashed(folder, record.name)
         print(f"{record.path} was touched, and has the right bytes: it is recorded as it is now")
     else:
         print(f"note: {record.path} was touched since it was verified: the next deploy hashes it")
 
 
-def rehash(folder: Path, days: float, load: Load | None) -> int:
+def rehash_due(folder: Path, days: float, load: SystemLoad | None) -> int:
     """Hash what is due; returns how many files are wrong.
 
     Args:
@@ -157,17 +159,17 @@ def rehash(folder: Path, days: float, load: Load | None) -> int:
         days: Age of a hash, from which on it is due.
         load: Whether the box is busy; None to go on in any case.
     """
-    listed = due(folder, days, time.time())
+    listed = list_due_records(folder, days, time.time())
     wrong = looked = 0
     try:
         for record in listed:
-            if load and (why := load.busy()):
-                raise Busy(why)
-            wrong += not look(folder, record, load)
+            if load and (why := load.describe_busy()):
+                raise BoxBusy(why)
+            wrong += not rehash_record(folder, record, load)
             looked += 1
             if load:
                 load.begun = True
-    except Busy as busy:
+    except BoxBusy as busy:
         print(f"stopped: {busy}; the next run goes on")
     print(f"{looked} files looked at, {wrong} of them wrong; {len(listed) - looked} are still due")
     return wrong
@@ -187,12 +189,12 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     days = 0.0 if asked.now else asked.due_days
     try:
-        with locks.held(asked.locks, LOCK):
-            return 1 if rehash(asked.records, days, None if asked.now else Load(asked.max_load)) else 0
-    except locks.Held as error:
+        with locks.hold_lock(asked.locks, LOCK):
+            return 1 if rehash_due(asked.records, days, None if asked.now else SystemLoad(asked.max_load)) else 0
+    except locks.LockHeldElsewhere as error:
         print(f"another run is at it: {error}")
         return 0
-    except Refused as error:
+    except FetchRefused as error:
         print(error)
         return 1
 

@@ -13,8 +13,8 @@ from email.message import Message
 from html import unescape
 from urllib.parse import unquote, urldefrag, urljoin
 
-from .answers import plain
-from .spec import Refused
+from .answers import strip_unprintable
+from .spec import FetchRefused
 
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.01"
 JSON = "application/vnd.pypi.simple.v1+json"
@@ -28,7 +28,7 @@ _SHA256 = re.compile(r"(?:^|&)sha256=([0-9a-fA-F]{64})(?:&|$)")
 
 
 @dataclass(frozen=True)
-class Listed:
+class IndexFile:
     """A file of a project."""
 
     url: str
@@ -36,7 +36,7 @@ class Listed:
     """What the index says; empty where it says none."""
 
 
-def listed(content_type: str, body: bytes, url: str, names: Collection[str]) -> dict[str, list[Listed]]:
+def parse_index_page(content_type: str, body: bytes, url: str, names: Collection[str]) -> dict[str, list[IndexFile]]:
     """The files with these names that a page lists.
 
     Args:
@@ -48,42 +48,42 @@ def listed(content_type: str, body: bytes, url: str, names: Collection[str]) -> 
     Raises:
         Refused: it is no page of an index.
     """
-    kind, text = _read(content_type, body)
-    found: dict[str, list[Listed]] = {}
-    for name, base, link, sha256 in (_of_json if kind == JSON else _of_html)(text, url):
+    kind, text = _decode_page(content_type, body)
+    found: dict[str, list[IndexFile]] = {}
+    for name, base, link, sha256 in (_parse_json_page if kind == JSON else _parse_html_page)(text, url):
         if name in names:
-            found.setdefault(name, []).append(Listed(_joined(base, link), sha256))
+            found.setdefault(name, []).append(IndexFile(_join_url(base, link), sha256))
     return found
 
 
-def _read(content_type: str, body: bytes) -> tuple[str, str]:
+def _decode_page(content_type: str, body: bytes) -> tuple[str, str]:
     header = Message()
     header["Content-Type"] = content_type
     try:
         kind, charset = header.get_content_type(), header.get_content_charset("utf-8")
     except ValueError:
         # of a parameter in parts, numbered with more digits than a number may have (RFC 2231, 3)
-        raise Refused("it answers with a type that cannot be read") from None
+        raise FetchRefused("it answers with a type that cannot be read") from None
     if not content_type or kind not in (JSON, *HTML):
-        said = plain(kind) if content_type else "no type"
-        raise Refused(f"it answers with {said}, which is not a package index page")
+        said = strip_unprintable(kind) if content_type else "no type"
+        raise FetchRefused(f"it answers with {said}, which is not a package index page")
     if charset not in CHARSETS:
-        raise Refused(f"its page is in the character set {plain(charset)}, which is none of an index")
+        raise FetchRefused(f"its page is in the character set {strip_unprintable(charset)}, which is none of an index")
     try:
         return kind, body.decode("utf-8" if kind == JSON else charset)
     except UnicodeDecodeError:
-        raise Refused(f"its page is not in the character set that it says, {charset}") from None
+        raise FetchRefused(f"its page is not in the character set that it says, {charset}") from None
 
 
-def _of_json(text: str, url: str) -> Iterator[tuple[str, str, str, str]]:
+def _parse_json_page(text: str, url: str) -> Iterator[tuple[str, str, str, str]]:
     """File, base, address and SHA-256 of each row that has name and address."""
     try:
         page = json.loads(text)
         version, rows = str(page["meta"]["api-version"]), page["files"]
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise Refused("its page is not a file list") from None
+        raise FetchRefused("its page is not a file list") from None
     if not version.startswith("1."):
-        raise Refused(f"its page is of version {version[:20]!r} of the interface, and 1 is known")
+        raise FetchRefused(f"its page is of version {version[:20]!r} of the interface, and 1 is known")
     for row in rows if isinstance(rows, list) else ():
         if not isinstance(row, dict):
             continue
@@ -95,7 +95,7 @@ def _of_json(text: str, url: str) -> Iterator[tuple[str, str, str, str]]:
             yield name, url, link, digest if re.fullmatch("[0-9a-f]{64}", digest) else ""
 
 
-def _of_html(text: str, url: str) -> Iterator[tuple[str, str, str, str]]:
+def _parse_html_page(text: str, url: str) -> Iterator[tuple[str, str, str, str]]:
     """The same of each link; the file is what its address ends in, as PEP 503 has it."""
     base = ""
     for tag in _TAG.finditer(text):
@@ -105,15 +105,15 @@ def _of_html(text: str, url: str) -> Iterator[tuple[str, str, str, str]]:
         link = unescape(found[1] or found[2] or found[3] or "").strip()
         if tag[1].lower() == "base":
             # the first alone counts (HTML, "the base element"); each from the one before, a page could take hours
-            base = base or _joined(url, link)
+            base = base or _join_url(url, link)
             continue
         whole, _, fragment = link.partition("#")
         said = _SHA256.search(fragment)
         yield unquote(whole.partition("?")[0].rpartition("/")[2]), base or url, whole, said[1].lower() if said else ""
 
 
-def _joined(url: str, link: str) -> str:
+def _join_url(url: str, link: str) -> str:
     try:
         return urldefrag(urljoin(url, link))[0]
     except ValueError:
-        raise Refused("its page has a link that is not a URL") from None
+        raise FetchRefused("its page has a link that is not a URL") from None

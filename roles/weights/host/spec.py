@@ -6,23 +6,23 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from .reach import origin
-from .records import File
+from .reach import origin_of
+from .records import LockedFile
 
 OF_PATH = ("hub", "index", "channel")
 """Kinds of sources that have `file`."""
 
 
-class Refused(Exception):
+class FetchRefused(Exception):
     """A source that does not bring the file, or a file that is not brought; the message says why and what to do."""
 
 
-class DiskFull(Refused):
+class DiskFull(FetchRefused):
     """No room on the disk: no other source helps, and no other file fares better."""
 
 
 @dataclass(frozen=True)
-class Pace:
+class TransferLimits:
     """How patient the program is; rates in bytes a second, times in seconds."""
 
     slowest: int = 65536
@@ -53,7 +53,7 @@ class Pace:
 
 
 @dataclass(frozen=True)
-class Source:
+class FileSource:
     """Where a file may be had. Of which kind it is decides which of the other fields are set."""
 
     kind: str
@@ -89,15 +89,15 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class FileRequest:
     """A file and its sources, in the order in which they are asked."""
 
-    file: File
-    sources: tuple[Source, ...]
+    file: LockedFile
+    sources: tuple[FileSource, ...]
 
 
 @dataclass(frozen=True)
-class Spec:
+class FetchSpec:
     """One run."""
 
     root: Path
@@ -108,8 +108,8 @@ class Spec:
     package_python: str
     """It has pip or py-rattler."""
     sent: Path | None
-    files: tuple[Wanted, ...]
-    pace: Pace = field(default_factory=Pace)
+    files: tuple[FileRequest, ...]
+    pace: TransferLimits = field(default_factory=TransferLimits)
     parallel: int = 4
     """Transfers at once."""
     redirects: frozenset[str] = frozenset()
@@ -122,7 +122,7 @@ class Spec:
     """Whether the kernel is asked to guard what is verified."""
 
 
-def read(path: Path) -> Spec:
+def load_spec(path: Path) -> FetchSpec:
     """Read a run's file.
 
     Raises:
@@ -131,13 +131,13 @@ def read(path: Path) -> Spec:
     given = json.loads(path.read_text())
     files = []
     for row in given["files"]:
-        sources = tuple(Source(**source) for source in row.get("sources", ()))
+        sources = tuple(FileSource(**source) for source in row.get("sources", ()))
         for relative in (row["path"], *(source.file for source in sources if source.kind in OF_PATH)):
-            check(relative)
-        files.append(Wanted(File(row["path"], row["sha256"], row["size"]), sources))
+            check_relative_path(relative)
+        files.append(FileRequest(LockedFile(row["path"], row["sha256"], row["size"]), sources))
     if twice := {one.file.path for one in files if sum(one.file.path == other.file.path for other in files) > 1}:
-        raise Refused(f"{min(twice)} is asked for twice")
-    return Spec(
+        raise FetchRefused(f"{min(twice)} is asked for twice")
+    return FetchSpec(
         root=Path(given["root"]),
         records=Path(given["records"]),
         ledger=Path(given["ledger"]),
@@ -147,15 +147,15 @@ def read(path: Path) -> Spec:
         package_python=given.get("package_python", ""),
         sent=Path(given["sent"]) if given.get("sent") else None,
         files=tuple(files),
-        pace=Pace(**given.get("pace", {})),
+        pace=TransferLimits(**given.get("pace", {})),
         parallel=given.get("parallel", 4),
-        redirects=frozenset(map(origin, given.get("redirects", ()))),
+        redirects=frozenset(map(origin_of, given.get("redirects", ()))),
         reserve=given.get("reserve", 1 << 30),
         fs_verity=given.get("fs_verity", False),
     )
 
 
-def check(relative: str) -> None:
+def check_relative_path(relative: str) -> None:
     """Refuse a path that is not plainly one of a file below a folder.
 
     Raises:
@@ -170,4 +170,4 @@ def check(relative: str) -> None:
         or parts[0].startswith(".")
         or parts[-1].endswith((".part", ".wrong"))
     ):
-        raise Refused(f"{relative!r} is not a valid path for a model file: lock the model again")
+        raise FetchRefused(f"{relative!r} is not a valid path for a model file: lock the model again")

@@ -15,7 +15,7 @@ from fcntl import ioctl
 from pathlib import Path
 
 from . import records
-from .records import File
+from .records import LockedFile
 
 FOLDER = "verity"
 # struct fsverity_enable_arg: version, algorithm, block size, salt size, salt, signature size, reserved, signature,
@@ -33,7 +33,7 @@ REASONS = {
 }
 
 
-def measure(path: Path) -> str:
+def measure_verity(path: Path) -> str:
     """The digest that the kernel holds a file to; empty where it holds it to none.
 
     Raises:
@@ -52,27 +52,27 @@ def measure(path: Path) -> str:
     return bytes(answer[4 : 4 + SHA256_BYTES]).hex()
 
 
-def supported(path: Path) -> str:
+def describe_unsupported(path: Path) -> str:
     """Why a file cannot have fs-verity; empty where it can. Changes nothing."""
     try:
-        measure(path)
+        measure_verity(path)
     except OSError as error:
-        return _why(error)
+        return _describe_verity_error(error)
     return ""
 
 
-def _why(error: OSError) -> str:
+def _describe_verity_error(error: OSError) -> str:
     return REASONS.get(error.errno or 0, error.strerror or str(error))
 
 
-def protect(folder: Path, root: Path, file: File) -> str:
+def enable_verity(folder: Path, root: Path, file: LockedFile) -> str:
     """Give a verified file fs-verity and note its digest beside the records; returns why not, or nothing.
 
     For after the file has its name and before its record is written: this changes its ctime, and a record of before
     would not hold any more.
     """
     path = root / file.path
-    if why := supported(path):
+    if why := describe_unsupported(path):
         return why
     argument = ENABLE_ARGUMENT.pack(1, SHA256, BLOCK, 0, 0, 0, 0, 0)
     try:
@@ -84,22 +84,22 @@ def protect(folder: Path, root: Path, file: File) -> str:
                 raise
         finally:
             os.close(handle)
-        digest = measure(path)
+        digest = measure_verity(path)
     except OSError as error:
-        return _why(error)
+        return _describe_verity_error(error)
     (folder / FOLDER).mkdir(parents=True, exist_ok=True)
-    records.replace(folder / FOLDER / records.name(file), f"{digest}\n")
+    records.replace_text(folder / FOLDER / records.record_name(file), f"{digest}\n")
     return ""
 
 
-def held(folder: Path, record: str, path: Path) -> str:
+def describe_verity_violation(folder: Path, record: str, path: Path) -> str:
     """What is wrong with a recorded file's fs-verity, where it was given any; empty where nothing is."""
     try:
         noted = (folder / FOLDER / record).read_text().strip()
     except OSError:
         return ""
     try:
-        found = measure(path)
+        found = measure_verity(path)
     except OSError as error:
-        return f"expected fs-verity with {noted}, found none: {_why(error)}"
+        return f"expected fs-verity with {noted}, found none: {_describe_verity_error(error)}"
     return "" if found == noted else f"expected fs-verity with {noted}, found {found or 'none'}"

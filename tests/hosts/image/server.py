@@ -15,7 +15,7 @@ import time
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
-SAID = "alive"
+REPLY_TEXT = "alive"
 # Each of 256 threads writes the square of its own number.
 SQUARES = b"""
 .version 7.0
@@ -37,7 +37,7 @@ SQUARES = b"""
 COUNT, HELD = 256, 600 << 20
 
 
-def options(words):
+def parse_options(words):
     """Name -> value of a command line's options."""
     found, name = {}, ""
     for word in words:
@@ -49,9 +49,9 @@ def options(words):
     return found
 
 
-def completion(given, body):
+def render_completion(given, body):
     """What a request is answered with."""
-    message = {"role": "assistant", "content": SAID}
+    message = {"role": "assistant", "content": REPLY_TEXT}
     usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
     base = {"id": "1", "model": given["served-model-name"], "created": int(time.time()), "usage": usage}
     if body.get("stream"):
@@ -61,15 +61,15 @@ def completion(given, body):
     return "application/json", json.dumps({**base, "object": "chat.completion", "choices": [choice]}).encode()
 
 
-def driver():
+def driver_folder():
     """Where the driver's libraries were mounted; nothing without a card."""
     places = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     return next((Path(place).parent for place in places if "/libcuda.so." in place), None)
 
 
-def card():
+def use_card():
     """What its card is and has computed, by the driver's own interface; memory of it stays taken."""
-    if not (folder := driver()):
+    if not (folder := driver_folder()):
         # in an environment of a host with stand-in cards
         given = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
         for name in [f"nvidia{one}" for one in given] + ["nvidia-uvm"] * bool(given):
@@ -106,7 +106,7 @@ def card():
     return {"cards": count.value, "name": name.value.decode(), "computed": list(found)}
 
 
-def about(given):
+def describe_process(given):
     """What it was started with, and what it sees."""
     return {
         "argv": sys.argv,
@@ -121,7 +121,7 @@ def about(given):
     }
 
 
-def application(given):
+def make_application(given):
     """The ASGI application, within the middleware that was asked for."""
 
     async def app(scope, receive, send):
@@ -132,9 +132,9 @@ def application(given):
                 {"object": "list", "data": [{"id": given["served-model-name"], "object": "model"}]}
             ).encode()
         elif scope["path"] == "/v1/chat/completions":
-            kind, said = completion(given, body)
+            kind, said = render_completion(given, body)
         elif scope["path"] == "/about":
-            said = json.dumps(about(given)).encode()
+            said = json.dumps(describe_process(given)).encode()
         elif scope["path"] in ("/health", "/metrics"):
             said = b""
         else:
@@ -149,9 +149,9 @@ def application(given):
 
 def main():
     """Serve."""
-    given = options(sys.argv[1:])
-    given["card"] = card()
-    app = application(given)
+    given = parse_options(sys.argv[1:])
+    given["card"] = use_card()
+    app = make_application(given)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):

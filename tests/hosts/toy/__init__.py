@@ -13,17 +13,17 @@ from typing import Any, cast
 
 from pydantic import Field
 
-from rigwright.engines.kind import KEY_FILE, InstallingKind, Sandbox, Service
-from rigwright.engines.request import Request
-from rigwright.model.catalog import Model
+from rigwright.engines.kind import KEY_FILE, InstallingKind, Sandbox, ServiceSpec
+from rigwright.engines.request import InstanceRequest
+from rigwright.model.catalog import ModelKeys
 from rigwright.model.engines.keys import EngineKeys, VariantKeys
 from rigwright.model.facts import HostFacts
-from rigwright.model.installation import FILES, MARKER, Installation, Job
-from rigwright.model.models import Selection
-from rigwright.model.rig import Instance, Part, Rig
+from rigwright.model.installation import FILES, MARKER, Installation, InstallJob
+from rigwright.model.models import ModelSelection
+from rigwright.model.rig import Instance, ModelPart, Rig
 from rigwright.supply import lock
 from rigwright.types import CatalogName
-from rigwright.weights.records import below_models
+from rigwright.weights.verification import below_models
 
 SERVER = Path(__file__).with_name("server.py")
 SCRIPT = """
@@ -38,13 +38,13 @@ printf '%s' '{record}' > {target}/{marker}.new && mv {target}/{marker}.new {targ
 """
 
 
-class Engine(EngineKeys):
+class ToyEngine(EngineKeys):
     """A toy."""
 
     source: CatalogName
 
 
-class Variant(VariantKeys):
+class ToyVariant(VariantKeys):
     """What a toy says."""
 
     greeting: str = Field(description="Any text.")
@@ -56,20 +56,20 @@ class Variant(VariantKeys):
         return 1, len(self.greeting)
 
 
-class Toy(InstallingKind):
+class ToyKind(InstallingKind):
     """A toy."""
 
     name = "toy"
-    engine_keys = Engine
-    variant_keys = Variant
+    engine_keys = ToyEngine
+    variant_keys = ToyVariant
     program = "toy-server"
 
-    def inputs(self, engine: EngineKeys) -> Mapping[str, lock.Kind]:
-        return {cast("Engine", engine).source: "source"}
+    def inputs(self, engine: EngineKeys) -> Mapping[str, lock.ArtefactKind]:
+        return {cast("ToyEngine", engine).source: "source"}
 
-    def parts(self, model: Model, selection: Selection) -> tuple[Part, ...]:
+    def parts(self, model: ModelKeys, selection: ModelSelection) -> tuple[ModelPart, ...]:
         among = selection.candidates(model.file)
-        return (Part("model", tuple(among.by_path.values())),)
+        return (ModelPart("model", tuple(among.by_path.values())),)
 
     def installation(self, rig: Rig, name: str, engine: EngineKeys, facts: HostFacts) -> Installation:
         (server,) = rig.engine_artefacts[name]
@@ -77,7 +77,7 @@ class Toy(InstallingKind):
         record = {"digest": digest, "server": server.identity}
         return Installation(name, server.version, digest, (server,), f"fetch {server}", record)
 
-    def script(self, rig: Rig, made: Installation, job: Job) -> str:
+    def script(self, rig: Rig, made: Installation, job: InstallJob) -> str:
         (server,) = made.artefacts
         return SCRIPT.format(
             ledger=rig.ledger,
@@ -88,32 +88,32 @@ class Toy(InstallingKind):
             record=json.dumps({"inputs": made.record}),
         )
 
-    def service(self, rig: Rig, instance: Instance, made: Installation) -> Service:
-        variant = cast("Variant", instance.variant)
+    def service(self, rig: Rig, instance: Instance, made: Installation) -> ServiceSpec:
+        variant = cast("ToyVariant", instance.variant)
         (model,) = instance.weights
         words = [
-            f"{rig.installed(made.folder)}/bin/toy-server",
+            f"{rig.installation_path(made.folder)}/bin/toy-server",
             instance.socket,
             KEY_FILE,
             rig.weight_path(model),
             variant.greeting,
         ]
-        return Service(
+        return ServiceSpec(
             command=(*words, json.dumps(variant.settings)),
             environment={"GREETING": variant.greeting},
             sandbox=Sandbox(exposure=0.5, exposure_with_cards=1.0),
             about="a toy",
-            ready=Request("/greet"),
+            ready=InstanceRequest("/greet"),
             streamed=None,
             models=None,
-            warm_up=(Request("/warm", {"words": 'a "b" \\ c'}), Request("/warm", {})),
+            warm_up=(InstanceRequest("/warm", {"words": 'a "b" \\ c'}), InstanceRequest("/warm", {})),
         )
 
-    def answered(self, said: str) -> int | None:
+    def count_answer_tokens(self, said: str) -> int | None:
         return 1 if said.startswith("{") and json.loads(said).get("argv") else None
 
     def version(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], str]:
-        return (f"{rig.installed(made.folder)}/bin/toy-server", "--version"), "toy 1"
+        return (f"{rig.installation_path(made.folder)}/bin/toy-server", "--version"), "toy 1"
 
 
-KIND = Toy()
+KIND = ToyKind()

@@ -23,7 +23,7 @@ if os.fork() == 0:
 warmed = 0
 
 
-class Handler(BaseHTTPRequestHandler):
+class ToyHandler(BaseHTTPRequestHandler):
     """One answer to everything."""
 
     def do_GET(self):
@@ -51,4 +51,4 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-socketserver.UnixStreamServer(sys.argv[1], Handler).serve_forever()
+socketserver.UnixStreamServer(sys.argv[1], ToyHandler).serve_forever()

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from lab.hosts import Host
-from lab.labs import Lab
-from lab.shelf import MODEL
+from lab.file_shelf import MODEL
+from lab.hosts import LabHost
+from lab.throwaway_lab import ThrowawayLab
 from rigwright.paths import ROOT
-from tests.hosts.conftest import Boot
-from tests.hosts.support import check, deploy, plan, red
+from tests.hosts.conftest import BootHost
+from tests.hosts.support import check_verdicts, red_checks, run_deploy, run_plan
 from tests.hosts.toy import SERVER
-from tests.locks import lock_text
+from tests.lock_files import render_sealed_lock
 
 pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 GREETING = """it's "a" \\ $HOME %n ${X} ; `date` 5 > 4 & {"json": [1, 2]} ünï"""
@@ -68,22 +68,22 @@ sources = ["shelf:{file}"]
 """
 
 
-class Toys:
+class ToyBox:
     """A box of toys and its inventory."""
 
-    def __init__(self, lab: Lab, host: Host, folder: Path) -> None:
+    def __init__(self, lab: ThrowawayLab, host: LabHost, folder: Path) -> None:
         self.lab, self.host, self.folder = lab, host, folder
-        (lab.shelf / "toy-server").write_bytes(SERVER.read_bytes())
+        (lab.shelf_folder / "toy-server").write_bytes(SERVER.read_bytes())
         for noun in ("catalog", "locks"):
             (folder / noun).mkdir()
         (folder / "catalog" / "toy.toml").write_text(CATALOG)
         rows = row("source", "toy-server", "toy-server", SERVER.read_bytes())
-        rows_of_model = row("weight", "toy-model", MODEL, (lab.shelf / MODEL).read_bytes())
-        (folder / "locks" / "toy.lock.toml").write_text(lock_text(rows, rows_of_model))
+        rows_of_model = row("weight", "toy-model", MODEL, (lab.shelf_folder / MODEL).read_bytes())
+        (folder / "locks" / "toy.lock.toml").write_text(render_sealed_lock(rows, rows_of_model))
 
     def declare(self, variant: str) -> Path:
         rig = {
-            **self.host.connection,
+            **self.host.inventory_keys,
             "mirrors": {"shelf": [self.lab.shelf_url]},
             "instances": {NAME: {"variant": variant, "port": PORT}},
         }
@@ -105,61 +105,61 @@ class Toys:
 
 
 @pytest.fixture
-def toys(lab: Lab, boot: Boot, tmp_path: Path) -> Iterator[Toys]:
+def toys(lab: ThrowawayLab, boot: BootHost, tmp_path: Path) -> Iterator[ToyBox]:
     """A host that nothing was compiled on."""
-    yield Toys(lab, boot(), tmp_path)
+    yield ToyBox(lab, boot(), tmp_path)
 
 
 @pytest.mark.all_only
-def test_a_kind_of_engine_in_one_folder(toys: Toys) -> None:
+def test_a_kind_of_engine_in_one_folder(toys: ToyBox) -> None:
     host, inventory = toys.host, toys.declare("toy/loud")
-    assert {"Engines | Install toy", "Serving | Activate generation"} <= set(plan(inventory).planned)
-    assert deploy(inventory).status == 0
+    assert {"Engines | Install toy", "Serving | Activate generation"} <= set(run_plan(inventory).planned_operations)
+    assert run_deploy(inventory).status == 0
     said = toys.ask()
     assert said == {"argv": [GREETING, json.dumps(SETTINGS)], "greeting": GREETING, "warmed": 2}
     assert len(toys.pids()) == 2
-    assert deploy(inventory).changed == []
-    assert red(inventory) == set()
+    assert run_deploy(inventory).changed_operations == []
+    assert red_checks(inventory) == set()
     assert "g++" not in host.run("dpkg-query -f '${Package}\\n' -W")
 
     drifts(toys, inventory)
     back_and_forth(toys, inventory)
     host.reboot()
-    assert deploy(inventory).changed == []
-    assert red(inventory) == set()
+    assert run_deploy(inventory).changed_operations == []
+    assert red_checks(inventory) == set()
 
 
-def drifts(toys: Toys, inventory: Path) -> None:
+def drifts(toys: ToyBox, inventory: Path) -> None:
     """What a check sees of it, and a deploy puts right."""
     host = toys.host
     engine = "/etc/rigwright/current/engines/toy"
     host.run(f"echo >> $(readlink -f {engine})/bin/toy-server")
-    assert red(inventory) == {"L02"}
+    assert red_checks(inventory) == {"L02"}
     host.run(f"truncate --size=-1 $(readlink -f {engine})/bin/toy-server")
     host.run(f'sed -i \'s/"digest": "/&x/\' {engine}/build.json')
-    assert red(inventory) == {"L01", "L02"}
+    assert red_checks(inventory) == {"L01", "L02"}
     host.run(f'sed -i \'s/"digest": "x/"digest": "/\' {engine}/build.json')
     # one that runs beside its unit, from the same folder
     host.run(f"systemd-run -q --unit=stray {engine}/bin/toy-server 8099 {KEY} /etc/hosts")
-    assert red(inventory) == {"S09"}
+    assert red_checks(inventory) == {"S09"}
     host.run("systemctl stop stray")
     # its model is another file of the same name: no process of its own says so, and it starts again
     before = toys.pids()
     model = host.run(f"echo /srv/models/*/1/{MODEL}").strip()
     host.run(f"cp -p {model} {model}.new && mv {model}.new {model}")
-    assert "Serving | Activate generation" in deploy(inventory).changed
+    assert "Serving | Activate generation" in run_deploy(inventory).changed_operations
     assert not set(before) & set(toys.pids())
 
 
-def back_and_forth(toys: Toys, inventory: Path) -> None:
+def back_and_forth(toys: ToyBox, inventory: Path) -> None:
     """Another variant, and the way back."""
     toys.declare("toy/quiet")
-    assert deploy(inventory).status == 0
+    assert run_deploy(inventory).status == 0
     assert toys.ask()["argv"] == ["hush", "{}"]
     rig = str(ROOT / "rig")
     done = subprocess.run([rig, "rollback", str(inventory), "--to", "1"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert toys.ask()["argv"][0] == GREETING
     toys.declare("toy/loud")
-    assert deploy(inventory).changed == []
-    assert check(inventory)["S06"] == "ok"
+    assert run_deploy(inventory).changed_operations == []
+    assert check_verdicts(inventory)["S06"] == "ok"

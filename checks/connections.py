@@ -1,0 +1,228 @@
+"""Looking at hosts without changing them: one connection a host, all hosts at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeVar
+
+import click
+
+from checks.backend import UnknownHost, connect_targets
+from checks.backend import load_hosts as targets_of
+from checks.results import STATUS
+from rigwright.containers import container_facts as containers_found
+from rigwright.containers.container_facts import ContainerFacts
+from rigwright.gateway import secrets_distribution
+from rigwright.gateway.secrets_distribution import GatewaySecretFacts as GatewaySecrets
+from rigwright.host import deploy_lock_state, parallel
+from rigwright.host.channel import free_text
+from rigwright.host.deploy_lock_state import LockHolder
+from rigwright.host.locks import DEPLOY_LOCK
+from rigwright.inventory import load_rig
+from rigwright.model.facts import HostFacts
+from rigwright.model.rig import Rig
+from rigwright.nvidia.cards import card_processes
+from rigwright.nvidia.cards.card_processes import ForeignProcesses
+from rigwright.nvidia.driver import driver_facts as driver_facts
+from rigwright.nvidia.driver.driver_facts import DriverFacts
+from rigwright.plan import host_facts as host_facts
+from rigwright.plan.plan_inputs import TargetState, build_target_state
+from rigwright.problems import Invalid
+from rigwright.render import render
+from rigwright.serving import observed as served
+from rigwright.serving import resource_usage, unit_diff, weight_inventory
+from rigwright.serving.observed import ObservedServing, render_state_query
+from rigwright.serving.resource_usage import UnitUsage
+from rigwright.serving.unit_diff import WrittenUnits
+from rigwright.serving.weight_inventory import WeightInventory
+from roles import root_shell
+
+T = TypeVar("T")
+LIMIT = 180.0  # seconds without a byte: each of what is looked at here takes a host a few
+
+# look -> its script for a rig
+SCRIPTS: dict[str, Callable[[Rig], str]] = {
+    "served": lambda rig: render_state_query(
+        rig.roots.config, rig.roots.software, rig.startup_records, rig.builds, rig.ledger
+    ),
+    "stored": weight_inventory.render_weights_query,
+    "facts": lambda rig: render("probe/probe.sh.j2", **host_facts.probe_values(rig)),
+    "driver_facts": driver_facts.render_probe,
+    "containers": containers_found.render_probe,
+    "holders": lambda rig: card_processes.render_holders_query(),
+    "holder": lambda rig: render("deploy_lock/holder.sh.j2", deploy_lock=DEPLOY_LOCK),
+    "written": lambda rig: render("look/written.sh.j2", config=rig.roots.config),
+    "gateway_secrets": secrets_distribution.render_state_query,
+    "use": lambda rig: render("look/use.sh.j2"),
+}
+
+
+class HostReadFailed(click.ClickException):
+    """A host does not say what was asked."""
+
+    exit_code = STATUS["not as declared"]
+
+
+class HostConnectionLost(HostReadFailed):
+    """Its connection is gone."""
+
+    exit_code = STATUS["not reached"]
+
+
+@dataclass(frozen=True)
+class ConnectedHost:
+    """A connected host and what it is to be."""
+
+    name: str
+    rig: Rig
+    target: Any
+    told: Mapping[str, list[str]] = field(default_factory=dict)
+    """Script -> what it has told already."""
+
+    def stream_lines(self, script: str) -> Iterator[str]:
+        """Run a shell script as root; yields its output's lines as they come.
+
+        Raises:
+            roles.root_shell.ConnectionGone: the connection was lost.
+        """
+        return root_shell.stream_lines(self.target, script)
+
+    def prefetch(self, *looks: str) -> ConnectedHost:
+        """The same box, with some looks of SCRIPTS taken, in one command.
+
+        Raises:
+            Lost: the connection is gone.
+        """
+        scripts = [SCRIPTS[look](self.rig) for look in looks]
+        answer = self._run("sh", parallel.render_parallel(scripts))
+        # a look that is not among them is taken alone, and says what is wrong
+        with suppress(ValueError):
+            return replace(self, told=parallel.parse_outputs(answer.lines, scripts))
+        return self
+
+    def read_serving_state(self) -> ObservedServing:
+        """What it serves now."""
+        return self.run_and_parse(served.parse, SCRIPTS["served"](self.rig))
+
+    def read_weight_inventory(self) -> WeightInventory:
+        """Which weights lie on it."""
+        return self.run_and_parse(
+            partial(weight_inventory.parse_weight_inventory, self.rig), SCRIPTS["stored"](self.rig)
+        )
+
+    def read_facts(self) -> HostFacts:
+        """What a probe finds."""
+        return self.run_and_parse(host_facts.parse, SCRIPTS["facts"](self.rig))
+
+    def read_driver_facts(self) -> DriverFacts:
+        """What the choice of a driver needs to know of it."""
+        return self.run_and_parse(driver_facts.parse, SCRIPTS["driver_facts"](self.rig))
+
+    def read_container_facts(self) -> ContainerFacts:
+        """What it has for containers."""
+        return self.run_and_parse(containers_found.parse, SCRIPTS["containers"](self.rig))
+
+    def read_card_holders(self) -> ForeignProcesses:
+        """Who holds its cards beside us."""
+        return self.run_and_parse(
+            lambda lines: card_processes.parse_holders(lines, self.rig.reserved_gpus), SCRIPTS["holders"](self.rig)
+        )
+
+    def read_lock_holder(self) -> LockHolder | None:
+        """Who holds its deploy lock."""
+        return self.run_and_parse(deploy_lock_state.parse_lock_holder, SCRIPTS["holder"](self.rig))
+
+    def read_written_files(self) -> WrittenUnits:
+        """What its current generation has for instances."""
+        return self.run_and_parse(unit_diff.parse_written_units, SCRIPTS["written"](self.rig))
+
+    def read_gateway_secrets(self) -> GatewaySecrets:
+        """Versions of what its gateway's programs have of secrets."""
+        return self.run_and_parse(secrets_distribution.parse, SCRIPTS["gateway_secrets"](self.rig))
+
+    def read_resource_usage(self) -> dict[str, UnitUsage]:
+        """Since when the units of its instances are what they are, and what memory they have."""
+        return self.run_and_parse(resource_usage.parse_unit_usage, SCRIPTS["use"](self.rig))
+
+    def run_and_parse(self, parse: Callable[[list[str]], T], script: str) -> T:
+        """What a script tells, parsed.
+
+        Raises:
+            Unseen: it is not what was asked for, or the connection is gone.
+        """
+        if script in self.told:
+            answer = root_shell.RootCommandResult(0, "\n".join(self.told[script]).encode(), b"")
+        else:
+            answer = self._run(script)
+        try:
+            return parse(answer.lines)
+        except ValueError as error:
+            last = f"; it said: {free_text(answer.complaint)}" if answer.complaint else ""
+            raise HostReadFailed(f"{self.name}: {error}{last}") from None
+
+    def _run(self, script: str, stdin: str = "") -> root_shell.RootCommandResult:
+        try:
+            return root_shell.run_command(self.target, script, stdin, LIMIT)
+        except root_shell.RootDenied as error:
+            raise HostConnectionLost(f"{self.name}: {error}") from None
+        except root_shell.ConnectionGone as error:
+            raise HostConnectionLost(f"{self.name}: the connection was lost: {free_text(str(error))}") from None
+
+    def resolve_desired(self) -> TargetState:
+        """What its rig comes to there."""
+        return build_target_state(self.rig, self.read_facts())
+
+
+RigsByHost = Mapping[str, Rig]
+"""Host -> what it is to be."""
+UnreachableHosts = Mapping[str, str]
+"""Host that is out of reach -> why."""
+
+
+def connect_inventory(
+    inventory: str, limit: str | None, judge: Callable[[RigsByHost], object] = lambda rigs: None
+) -> tuple[list[ConnectedHost], UnreachableHosts]:
+    """Connect to an inventory's hosts; returns them, and those out of reach.
+
+    Args:
+        inventory: The file.
+        limit: Which hosts of it.
+        judge: Is told what they are to be before any of them is reached, and raises where that is no good.
+
+    Raises:
+        click.ClickException: the inventory is refused, or the limit names nothing.
+    """
+    rigs: dict[str, Rig] = {}
+    try:
+        state, targets = targets_of(inventory, limit)
+    except (UnknownHost, SystemExit) as error:
+        raise click.ClickException(str(error)) from None
+    for name, target in targets.items():
+        try:
+            rigs[name] = load_rig(target.data.get("rig"))
+        except Invalid as error:
+            raise click.ClickException(f"{name}: {error}") from None
+    judge(rigs)
+    gone = connect_targets(state, targets)
+    return [ConnectedHost(name, rigs[name], target) for name, target in targets.items() if name not in gone], gone
+
+
+def require_single_host(inventory: str, rigs: RigsByHost) -> None:
+    """Refuse more than one host.
+
+    Raises:
+        click.UsageError: there are several; the text has their names.
+    """
+    if len(rigs) > 1:
+        listed = ", ".join(sorted(rigs))
+        raise click.UsageError(f"{inventory} has {len(rigs)} hosts: name one with --limit: {listed}")
+
+
+def map_hosts(found: list[ConnectedHost], look: Callable[[ConnectedHost], T]) -> list[T]:
+    """Look at all of them at once; returns what was found in their order."""
+    with ThreadPoolExecutor(max_workers=16) as pool:
+        return list(pool.map(look, found))

@@ -1,0 +1,72 @@
+"""What a gateway's listener says to clients without a key, and of those that have one."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from checks import expect
+from checks.survey.request_plan import find_answer, keys_to_test, offered_model_names
+from checks.survey.requests import RequestAnswers, SurveyAnswer
+from rigwright.engines.api_paths import MESSAGES
+from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_UNIT
+from rigwright.model.gateway.entry import ListenerEntry
+from rigwright.model.rig import Rig
+
+READABLE = "an error of the path's protocol"
+MEMBERS = {"message", "type", "param", "code"}
+LOG = f"see `journalctl -u {GATEWAY_UNIT} -u {ROUTER_UNIT}`"
+
+
+def describe_refusal_mismatch(said: SurveyAnswer, path: str = "") -> str:
+    """What of a refusal is not as clients read it; empty where all is.
+
+    Args:
+        said: The answer.
+        path: After `/v1/`; Anthropic's have another shape than all others.
+    """
+    if said.status != 401:
+        return said.describe
+    if (said.headers.get("content-type"), said.headers.get("www-authenticate")) != ("application/json", "Bearer"):
+        return "other headers"
+    try:
+        body = json.loads(said.body)
+        error = body["error"]
+        if path in MESSAGES:
+            same = (body["type"], error["type"]) == ("error", "authentication_error") and bool(error["message"])
+            return "" if same and len(body) == len(error) == 2 else "other words"
+        told = (error["type"], error["code"], bool(error["message"]), set(error))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return "no error in JSON"
+    return "" if told == ("authentication_error", "invalid_api_key", True, MEMBERS) else "other words"
+
+
+def check_key_permissions(requests: RequestAnswers, rig: Rig, name: str, entry: ListenerEntry) -> None:
+    """Judge what each key may use at a listener: nobody here has more than its hash, and the router says it to nginx.
+
+    Raises:
+        Drift: it is more or less than declared.
+    """
+    aliases = rig.gateway.aliases if rig.gateway else {}
+    if not (keys := keys_to_test(rig)):
+        pytest.skip("clients need a key here, and nobody has one")
+    lacking, shown = [], []
+    for owner, key in keys.items():
+        offered = offered_model_names(rig, entry, key)
+        for one in offered:
+            said = find_answer(requests, f"{name}: model {one} of {owner}")
+            leads = said.headers.get("x-rw-group", said.describe) if said.status == 204 else said.describe
+            lacking += [f"{one} for key {owner} ({leads})"] if leads != aliases.get(one, one) else []
+        found = parse_model_names(find_answer(requests, f"{name}: models of {owner}").body)
+        shown += [f"{', '.join(found) or 'no model'} for key {owner}"] if found != sorted(offered) else []
+    expect(", ".join(lacking) or "an answer for every name", "an answer for every name", LOG)
+    expect(", ".join(shown) or "what each key may use", "what each key may use", f"systemctl restart {ROUTER_UNIT}")
+
+
+def parse_model_names(said: str) -> list[str]:
+    """The names in a list of models, sorted."""
+    try:
+        return sorted(str(one["id"]) for one in json.loads(said)["data"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ["no list"]

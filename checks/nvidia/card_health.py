@@ -1,0 +1,137 @@
+"""Whether a rig's cards are sound: checks N05 to N07 and N26."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from checks import CheckDifference
+from checks.nvidia.driver_presence import LOG
+from checks.survey.cards import COMPLAINTS
+from rigwright.model.facts import HostFacts
+from rigwright.model.rig import Rig
+from rigwright.nvidia.cards.enumeration import answering_cards, cards_on_bus
+from rigwright.nvidia.cards.smi import Gpu, bus_address
+from rigwright.nvidia.cards.xids import FATAL_XIDS, RECOVERED, XID
+
+COMPLAINT = re.compile(COMPLAINTS)
+# at each boot, of each port
+ENABLED = "AER: enabled with IRQ"
+PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+
+
+def find_persistence_differences(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[CheckDifference]:
+    """N05: the driver keeps each card ready while nobody uses it; who has a lent one decides that."""
+    return [
+        CheckDifference(
+            f"persistence mode Enabled on card {number} at {gpu.address}",
+            gpu.persistence,
+            "start nvidia-persistenced with --persistence-mode, at boot too",
+        )
+        for number, gpu in answering_cards(rig, facts, gpus)
+        if gpu.persistence != "Enabled" and number not in rig.reserved_gpus
+    ]
+
+
+def find_card_faults(
+    rig: Rig, facts: HostFacts, gpus: Sequence[Gpu], recovery: Mapping[str, str], log: Iterable[str], warning: str = ""
+) -> list[CheckDifference]:
+    """N06: nothing says that a card is broken.
+
+    Args:
+        rig: The rig.
+        facts: Its host.
+        gpus: The cards.
+        recovery: What each says has to be done with it; one that is not there does not say.
+        log: What the driver has told the kernel's log since boot, as far as that can be read.
+        warning: The line that nvidia-smi printed beside the cards' rows; empty if there was none.
+    """
+    found = [CheckDifference("no warning of nvidia-smi", warning, f"{LOG}, then reboot")] if warning else []
+    for number, gpu in answering_cards(rig, facts, gpus):
+        if gpu.uncorrected:
+            found.append(
+                CheckDifference(
+                    f"no uncorrected memory error on card {number} at {gpu.address}",
+                    str(gpu.uncorrected),
+                    f"{LOG}, stop the workload and reboot; if the errors return, replace the card",
+                )
+            )
+        action = recovery.get(gpu.address, "None")
+        if action != "None":
+            found.append(
+                CheckDifference(
+                    f"recovery action None of card {number} at {gpu.address}", action, f"{LOG}, then do what it says"
+                )
+            )
+    numbers = {address.rpartition(".")[0]: number for number, _, address in cards_on_bus(rig, facts)}
+    xids = Counter[tuple[int, int]]()
+    for line in log:
+        matched = XID.match(line)
+        if not matched:
+            continue
+        place, code = bus_address(matched[1]), int(matched[2])
+        if place in numbers and code in FATAL_XIDS and not (code == 154 and RECOVERED.search(matched[3])):
+            xids[numbers[place], code] += 1
+    found += [
+        CheckDifference(
+            f"no Xid {code} of card {number} since boot",
+            f"{count}: {FATAL_XIDS[code]}",
+            f"{LOG}; look up the code in NVIDIA's Xid catalogue",
+        )
+        for (number, code), count in sorted(xids.items())
+    ]
+    return found
+
+
+def find_pcie_differences(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[CheckDifference]:
+    """N07: each PCI link is as wide as declared, or else as card and slot together allow.
+
+    A slot with fewer lanes than the card has is no difference: the maximum is the one of both
+    (https://docs.nvidia.com/deploy/nvml-api, nvmlDeviceGetMaxPcieLinkWidth).
+    """
+    found = []
+    for number, gpu in answering_cards(rig, facts, gpus):
+        wanted = rig.driver.pcie_link_width[number] if rig.driver.pcie_link_width else gpu.width_max
+        if gpu.width is None or wanted is None or gpu.width == wanted:
+            continue
+        found.append(
+            CheckDifference(
+                f"a PCIe link width of x{wanted} to card {number} at {gpu.address}",
+                str(gpu.width),
+                "reseat the card and its riser; check the firmware for a bifurcation or link width setting"
+                if gpu.width < wanted
+                else "declare the actual width in driver.pcie_link_width",
+            )
+        )
+    return found
+
+
+def find_kernel_complaints(
+    rig: Rig, facts: HostFacts, paths: Mapping[str, str], log: Iterable[str]
+) -> list[CheckDifference]:
+    """N26: the kernel complains about no card's bus, memory or start.
+
+    Args:
+        rig: The rig.
+        facts: Its host.
+        paths: sysfs's path of each card, by address: the ports that lead to it are in it.
+        log: Lines of the kernel's log since boot that have COMPLAINTS in them.
+    """
+    found = []
+    lines = [line for line in log if ENABLED not in line and COMPLAINT.search(line)]
+    for number, _, address in cards_on_bus(rig, facts):
+        way = {address, *PCI.findall(paths.get(address, ""))}
+        # the IOMMU writes [01:00.0] or device=01:00.0, and no domain
+        short = [one.removeprefix("0000:") for one in way]
+        names = (*way, *(f"[{one}]" for one in short), *(f"={one} " for one in short))
+        said = [line for line in lines if any(name in f"{line} ".lower() for name in names)]
+        if said:
+            found.append(
+                CheckDifference(
+                    f"no kernel error messages about card {number} at {address} since boot",
+                    f"{len(said)}, the latest: {said[-1].strip()}",
+                    "see `journalctl -k -b`; reseat card and riser, or set the slot to a lower PCIe generation",
+                )
+            )
+    return found

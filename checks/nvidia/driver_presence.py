@@ -1,0 +1,218 @@
+"""Whether the NVIDIA driver is there for a rig's cards, and for nobody else: checks N01 to N04."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from checks import CheckDifference
+from rigwright.model.facts import HostFacts
+from rigwright.model.rig import Rig
+from rigwright.nvidia.cards.card_processes import UNEXPLAINED_MIB
+from rigwright.nvidia.cards.enumeration import cards_on_bus
+from rigwright.nvidia.cards.smi import App, Gpu
+
+# Of the declared memory. ECC in the ordinary memory of a card takes a 16th of it, and that must be seen
+# (https://exafunction.com/blog/ecc-gpu); a board with half of its chips has far less. Two H200 answer with all of it.
+MEMORY_SHARE = 0.97
+CONTROL_FILES = ("/dev/nvidiactl", "/dev/nvidia-uvm")
+LIBRARY = re.compile(r"/libcuda\.so\.([0-9]+(?:\.[0-9]+)+)\Z")
+LOG = "see `journalctl -k -b -g NVRM`"
+
+
+@dataclass(frozen=True)
+class CardHolder:
+    """A process that computes on a card."""
+
+    name: str
+    """Empty where there is no such process to be seen."""
+    cgroup: str
+    """Its control group's path."""
+
+
+def find_unanswering_cards(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[CheckDifference]:
+    """N01: each declared card answers as the one that it is declared as.
+
+    Instances get their cards by number, so each must be the same one in the inventory, on the bus and to CUDA.
+    """
+    found = []
+    away = len(rig.cards) - len(facts.pci_cards)
+    if away > 0:
+        found.append(
+            CheckDifference(
+                f"{len(rig.cards)} cards on the PCI bus",
+                str(len(facts.pci_cards)),
+                "reboot; if it stays missing, check its power cables and reseat it",
+            )
+        )
+    seen = {gpu.address: gpu for gpu in gpus}
+    for number, card, address in cards_on_bus(rig, facts):
+        if address not in seen:
+            found.append(
+                CheckDifference(
+                    f"card {number} at {address} to answer",
+                    f"nvidia-smi lists {', '.join(sorted(seen))}",
+                    f"{LOG}, then reboot; `lspci -k -s {address}` shows which driver holds it",
+                )
+            )
+            continue
+        gpu = seen[address]
+        least = int(MEMORY_SHARE * card.vram_mib)
+        total = "unknown" if gpu.total_mib is None else f"{gpu.total_mib} MiB"
+        enough = gpu.total_mib is not None and gpu.total_mib >= least
+        declare = "declare the card that is there"
+        rows = (
+            (gpu.index == number, f"CUDA device {number}", str(gpu.index), "reboot: a card before it does not respond"),
+            (gpu.name == card.name, f"name {card.name}", gpu.name, declare),
+            (gpu.capability == card.capability, f"compute capability {card.capability}", gpu.capability, declare),
+            (enough, f"at least {least} MiB", total, f"{declare}, or check whether ECC uses the memory"),
+        )
+        found += [
+            CheckDifference(f"card {number} at {address} with {expected}", there, cure)
+            for holds, expected, there, cure in rows
+            if not holds
+        ]
+    return found
+
+
+def find_version_differences(module: str, libraries: Sequence[str], smi: str, minimum: int) -> list[CheckDifference]:
+    """N02: one version of the driver, and one that is new enough.
+
+    Args:
+        module: Version of the kernel module that is loaded; empty without one.
+        libraries: The file behind each 64-bit libcuda.so.1 that the loader knows, in its order: links followed.
+        smi: The version that nvidia-smi tells, or why it does not.
+        minimum: The oldest branch that will do.
+    """
+    if not module:
+        return [CheckDifference("a loaded kernel module `nvidia`", "none", "install the driver, or reboot into it")]
+    found = []
+    distinct = list(dict.fromkeys(libraries))
+    if len(distinct) != 1:
+        found.append(
+            CheckDifference(
+                "one libcuda.so.1 in the loader's cache",
+                ", ".join(distinct) or "none",
+                "remove all others from /etc/ld.so.conf.d and run `ldconfig`"
+                if distinct
+                else "install the driver's libraries",
+            )
+        )
+    if distinct:
+        matched = LIBRARY.search(distinct[0])
+        library = matched[1] if matched else f"a file without a version, {distinct[0]}"
+        if library != module:
+            found.append(
+                CheckDifference(
+                    f"libcuda.so.1 of the loaded module's version {module}",
+                    library,
+                    "reboot if the driver was upgraded; otherwise find out what put the library there",
+                )
+            )
+    if smi != module:
+        found.append(CheckDifference(f"nvidia-smi to report {module}", smi, "reboot if the driver was upgraded"))
+    branch = re.match(r"[0-9]+", module)
+    if not branch or int(branch[0]) < minimum:
+        found.append(CheckDifference(f"branch {minimum} or later", module, "install a newer driver"))
+    return found
+
+
+def find_device_differences(
+    rig: Rig, facts: HostFacts, there: Collection[str], minors: Mapping[str, str], nouveau: bool
+) -> list[CheckDifference]:
+    """N03: what programs reach the cards through is there, and nouveau is not.
+
+    Args:
+        rig: The rig.
+        facts: Its host.
+        there: Paths of device files.
+        minors: Address -> number of its device file, of each card that the module nvidia has.
+        nouveau: Whether that is loaded.
+    """
+    found = [
+        CheckDifference(
+            f"the device {path}", "none", "run `nvidia-modprobe -u -c 0`, and find out why nothing does so at boot"
+        )
+        for path in CONTROL_FILES
+        if path not in there
+    ]
+    for number, _, address in cards_on_bus(rig, facts):
+        if address not in minors:
+            found.append(
+                CheckDifference(
+                    f"the driver nvidia on card {number} at {address}",
+                    "another driver, or none",
+                    f"`lspci -k -s {address}` shows which driver holds it",
+                )
+            )
+        elif f"/dev/nvidia{minors[address]}" not in there:
+            found.append(
+                CheckDifference(
+                    f"the device /dev/nvidia{minors[address]} of card {number} at {address}",
+                    "none",
+                    f"run `nvidia-modprobe -c {minors[address]}`, and find out why nothing does so at boot",
+                )
+            )
+    if nouveau:
+        found.append(
+            CheckDifference(
+                "no kernel module nouveau",
+                "it is loaded",
+                "blacklist it in /etc/modprobe.d, run `update-initramfs -u` and reboot",
+            )
+        )
+    return found
+
+
+def find_holder_differences(
+    rig: Rig, facts: HostFacts, gpus: Sequence[Gpu], apps: Sequence[App], processes: Mapping[int, CardHolder]
+) -> list[CheckDifference]:
+    """N04: the declared cards are the rig's own, and those that are lent are not.
+
+    What a card has in use beside compute processes is judged only where nvidia-smi knows how much each of them has.
+
+    Args:
+        rig: The rig.
+        facts: Its host.
+        gpus: The cards, seen before the processes: what is loaded between the two looks is then no surplus.
+        apps: What computes on them.
+        processes: The processes of `apps`, by pid.
+    """
+    # an absolute path: a unit of that name below a user's own manager is the user's
+    ours = tuple(f"/rigwright.slice/{own}{one.unit}" for one in rig.instances for own in ("", f"{one.slice}/"))
+    used = {gpu.address: gpu.used_mib for gpu in gpus}
+    found = []
+    for number, _, address in cards_on_bus(rig, facts):
+        here = [app for app in apps if app.address == address]
+        for app in here:
+            holder = processes.get(app.pid, CardHolder("", ""))
+            lent = number in rig.reserved_gpus
+            if lent is not any(f"{holder.cgroup}/".startswith(f"{path}/") for path in ours):
+                continue
+            size = "an unknown amount" if app.used_mib is None else f"{app.used_mib} MiB"
+            where = f"card {number} at {address}"
+            found.append(
+                CheckDifference(
+                    f"nothing of this rig on {where}, which is lent" if lent else f"only this rig on {where}",
+                    f"pid {app.pid} ({holder.name or 'out of sight'}) with {size}"
+                    f"{f' in {holder.cgroup}' if holder.cgroup else ''}",
+                    "re-run deploy, so that its unit sees only its own cards"
+                    if lent
+                    else "stop it, give it another card, or declare the card lent",
+                )
+            )
+        sizes = [app.used_mib for app in here]
+        total = used.get(address)
+        if total is None or None in sizes or number in rig.reserved_gpus:
+            continue
+        rest = total - sum(size for size in sizes if size is not None)
+        if rest > UNEXPLAINED_MIB:
+            found.append(
+                CheckDifference(
+                    f"at most {UNEXPLAINED_MIB} MiB of card {number} at {address} in use outside compute processes",
+                    f"{rest} MiB",
+                    "run `nvidia-smi`: processes of type G belong to a desktop, which should use another card",
+                )
+            )
+    return found

@@ -1,0 +1,188 @@
+"""Whether the driver's kernel module is the right one, now and at the next boot: checks N08 to N12."""
+
+from __future__ import annotations
+
+from checks import CheckDifference
+from rigwright.model.rig import Rig
+from rigwright.nvidia.driver.driver_facts import DriverFacts
+from rigwright.nvidia.driver.driver_plan import DriverPlan, plan_driver
+from rigwright.nvidia.driver.kernel_facts import KernelFacts, KernelModule
+from rigwright.nvidia.modules.flavour import list_driver_cards, possible_flavours
+from rigwright.nvidia.modules.module_options import find_differing_options
+from rigwright.types import Flavour
+
+# modinfo's word for the open module (NVIDIA, open-gpu-kernel-modules, MODULE_LICENSE)
+OPEN_LICENSE = "Dual MIT/GPL"
+
+
+def allowed_flavours(rig: Rig, facts: DriverFacts) -> tuple[Flavour, ...]:
+    """The flavours of the module that a rig's host may run.
+
+    A managed driver has the one of its plan. Somebody else's has any that all cards work with and the inventory does
+    not speak against.
+    """
+    if rig.driver.managed:
+        made = plan_driver(rig, facts)
+        if isinstance(made, DriverPlan):
+            return (made.flavour,)
+    cards = list_driver_cards(rig, facts, rig.drivers)
+    both = possible_flavours(cards)
+    asked = tuple(one for one in both if rig.driver.flavour in (None, one))
+    if any(card.fails_open for card in cards) and not rig.driver.open_despite_cards:
+        asked = tuple(one for one in asked if one != "open")
+    return asked or both
+
+
+def find_flavour_differences(rig: Rig, facts: DriverFacts, state: KernelFacts) -> list[CheckDifference]:
+    """N08: the loaded module, and those that lie there for this kernel and the next, are of a flavour that will do."""
+    if not facts.module:
+        return [CheckDifference("a loaded kernel module `nvidia`", "none", "install the driver, or reboot into it")]
+    wanted = allowed_flavours(rig, facts)
+    if not wanted:
+        return [
+            CheckDifference(
+                "cards that one kernel module supports",
+                "some that need open and some that need proprietary modules",
+                "move one kind to another host",
+            )
+        ]
+    words = " or ".join(wanted)
+    loaded: Flavour = "open" if facts.module_open else "proprietary"
+    found = []
+    if loaded not in wanted:
+        step = "re-run deploy" if rig.driver.managed else "install the packages of that flavour"
+        found.append(CheckDifference(f"the {words} kernel module", f"the {loaded} one is loaded", f"{step} and reboot"))
+    for release in dict.fromkeys((state.running, state.newest.release)):
+        licence = state.module(release).license
+        there: Flavour = "open" if licence == OPEN_LICENSE else "proprietary"
+        if licence and there not in wanted:
+            found.append(
+                CheckDifference(
+                    f"the {words} module for kernel {release}",
+                    f"a module with the licence {licence}",
+                    "remove the other flavour's module packages: the next boot loads it",
+                )
+            )
+    return found
+
+
+def find_disk_differences(loaded: str, state: KernelFacts, installed: str = "") -> list[CheckDifference]:
+    """N09: what is loaded lies there for this kernel, and for the one that boots next.
+
+    Args:
+        loaded: Version of the loaded module; empty without one.
+        state: The host.
+        installed: Version of the driver's packages, which the next boot has to fit; empty where there are none.
+    """
+    found = []
+    here = state.module(state.running).version
+    if not here or here != (loaded or here):
+        found.append(
+            CheckDifference(
+                f"module {loaded}, which is loaded, for kernel {state.running}"
+                if loaded
+                else f"a module nvidia for kernel {state.running}",
+                here or "none",
+                "reboot if the driver was upgraded; otherwise reinstall it",
+            )
+        )
+    newest = state.newest
+    wanted = installed or here or loaded
+    if newest.release != state.running and not (newest.version and newest.version == (wanted or newest.version)):
+        found.append(
+            CheckDifference(
+                f"module {wanted or 'nvidia'} for kernel {newest.release}, which boots next",
+                newest.version or "none",
+                f"before a reboot, install its module package, or its headers and run `dkms autoinstall -k "
+                f"{newest.release}`",
+            )
+        )
+    return found
+
+
+def find_dkms_differences(state: KernelFacts) -> list[CheckDifference]:
+    """N10: DKMS has the driver's module built and installed for this kernel and the next, and nothing half done."""
+    found = [
+        CheckDifference(
+            f"DKMS to have nvidia {one.version} installed or not at all",
+            one.state,
+            f"see `dkms status`: `dkms remove --all` it, or install linux-headers-{state.running} and run `dkms "
+            "autoinstall`",
+        )
+        for one in state.dkms
+        if one.state == "broken" or (one.state == "added" and not one.kernel)
+    ]
+    for release in dict.fromkeys((state.running, state.newest.release)):
+        rows = [one for one in state.dkms if one.kernel == release]
+        whole = [one for one in rows if one.state == "installed" and "missing" not in one.remark.lower()]
+        wanted = state.module(release).version
+        if wanted not in {one.version for one in whole}:
+            said = ", ".join(f"{one.version} {one.state} {one.remark}".strip() for one in rows)
+            if whole and not wanted:
+                said += f", but there is no module below /lib/modules/{release}"
+            found.append(
+                CheckDifference(
+                    f"DKMS to have {f'nvidia {wanted}' if wanted else 'nvidia'} installed for kernel {release}",
+                    said or "nothing for it",
+                    f"install linux-headers-{release} and run `dkms autoinstall -k {release}`; if that fails, see its "
+                    "make.log below /var/lib/dkms",
+                )
+            )
+        found += [
+            CheckDifference(
+                f"the module nvidia {one.version} that DKMS has built for kernel {release}",
+                f"another one {one.remark}",
+                f"it was overwritten: `dkms install --force -k {release}` what `dkms status` lists",
+            )
+            for one in whole
+            if "Differences" in one.remark
+        ]
+    return found
+
+
+def find_signature_differences(secure_boot: str, state: KernelFacts) -> list[CheckDifference]:
+    """N11: where the firmware asks for signatures, the module has one, now and at the next boot.
+
+    Whether the firmware trusts the signer shows in the module being loaded (N02).
+
+    Args:
+        secure_boot: "on", "off", or "unknown" where the firmware's variable cannot be read.
+        state: The host.
+    """
+    if secure_boot != "on":
+        return []
+    ones: list[KernelModule] = [state.module(state.running)]
+    if state.newest.release != state.running:
+        ones.append(state.newest)
+    return [
+        CheckDifference(
+            f"a signed module for kernel {one.release}, since Secure Boot is on",
+            "no signature",
+            "use the distribution's prebuilt modules, enrol DKMS's key at the console, or disable Secure Boot",
+        )
+        for one in ones
+        if one.version and not one.signer
+    ]
+
+
+def find_option_differences(rig: Rig, state: KernelFacts) -> list[CheckDifference]:
+    """N12: the module's options and the kernel's settings are the declared ones."""
+    values = dict(state.sysctl)
+    found = [
+        CheckDifference(
+            f"module option {one.name}={one.value}",
+            one.loaded_text,
+            "remove it from the inventory: this driver does not have it"
+            if one.loaded is None and state.params
+            else "re-run deploy with --reboot: options apply when the module is loaded",
+        )
+        for one in find_differing_options(rig.driver.module_options.items(), state.params)
+    ]
+    found += [
+        CheckDifference(
+            f"sysctl {name} {value}", values.get(name) or "none", "re-run deploy: something else changed it"
+        )
+        for name, value in sorted(rig.driver.sysctl.items())
+        if values.get(name) != str(value)
+    ]
+    return found

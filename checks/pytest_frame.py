@@ -1,0 +1,308 @@
+"""pytest as the checks' frame: which of them run, in which order, what comes of each, and the exit status."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from checks import SEVERITIES, CheckDifference, Severity, strip_control_characters
+from checks.advisories import count_advisories
+from checks.result_metrics import write_check_metrics
+from checks.results import SCHEMA, STATUS, Conforms, HostReport, Report, Result, Verdict, worst_verdict
+from checks.survey.about import ABOUT, About
+from checks.survey.answers import SurveyAnswers
+from checks.survey_run import SurveyedHost, SurveyRun
+from rigwright.problems import describe_unknown
+
+HERE = Path(__file__).parent
+IDENTIFIER = re.compile(r"[A-Z]{1,4}[0-9]{2,3}")
+ORDER = (
+    "preflight",
+    "machine",
+    "nvidia_driver",
+    "nvidia_modules",
+    "nvidia_packages",
+    "nvidia_cards",
+    "base",
+    "accounts",
+    "ours",
+    "tools",
+    "trees",
+    "container_toolkit",
+    "containers",
+    "docker",
+    "cuda_toolkit",
+    "engines",
+    "envs",
+    "sharing",
+    "monitoring",
+    "weights",
+    "generation",
+    "units",
+    "systemd",
+    "process",
+    "code",
+    "groups",
+    "serving",
+)
+"""Files of checks in the order of the roles; what is not among them comes after."""
+PARTS = ("instance", "engine_name", "env", "weight", "offered", "listener", "watching")
+"""Fixtures that say which part of a host a check is about."""
+
+
+def describe_part(part: Any) -> str:
+    """What an instance, engine or weight is called; one of a model's files as the catalogue names it."""
+    name = str(part[0] if isinstance(part, tuple) else getattr(part, "name", part))
+    return f"{name}:{part.path}" if getattr(part, "group", None) else name
+
+
+def read_check_mark(item: pytest.Item) -> dict[str, Any]:
+    """What a check says of itself.
+
+    Raises:
+        pytest.UsageError: nothing, or not in the way that checks do.
+    """
+    mark = item.get_closest_marker("check")
+    if mark is None:
+        raise pytest.UsageError(f"{item.nodeid} has no @check: every check needs an id, a title and a why")
+    if not IDENTIFIER.fullmatch(mark.kwargs["identifier"]):
+        raise pytest.UsageError(
+            f"{item.nodeid}: {mark.kwargs['identifier']!r} is refused: must be 1 to 4 capitals and 2 or 3 digits"
+        )
+    return dict(mark.kwargs)
+
+
+def item_params(item: pytest.Item) -> dict[str, Any]:
+    """What a check is run with."""
+    found: dict[str, Any] = getattr(item, "callspec").params  # noqa: B009 (pytest sets it on parametrised items)
+    return found
+
+
+def target_of(item: pytest.Item) -> str:
+    """The host that a check is about; empty for none."""
+    return str(item_params(item)["target_name"])
+
+
+def part_of(item: pytest.Item) -> str:
+    """The part of the host that a check is about; empty for all of it."""
+    found = item_params(item)
+    return next((describe_part(found[name]) for name in PARTS if name in found), "")
+
+
+def reject_duplicate_ids(marks: Iterable[tuple[str, pytest.Item]]) -> None:
+    """Refuse ids that two checks have.
+
+    Raises:
+        pytest.UsageError: there is one.
+    """
+    owners: dict[str, tuple[Path, str]] = {}
+    for identifier, item in marks:
+        owner = (item.path, getattr(item, "originalname", item.name))
+        path, function = owners.setdefault(identifier, owner)
+        if (path, function) != owner:
+            raise pytest.UsageError(f"{item.path}: {owner[1]}: {identifier} is taken by {function} in {path}")
+
+
+def parse_identifiers(only: Iterable[str]) -> set[str]:
+    """What the words of `--only` name."""
+    return {word for text in only for word in re.split(r"[,\s]+", text) if word}
+
+
+def select_checks(
+    only: Iterable[str], severity: Severity | None, known: Iterable[str]
+) -> Callable[[dict[str, Any]], bool]:
+    """Which checks are asked for: these ids, and those of a severity or a graver one.
+
+    Raises:
+        pytest.UsageError: no check has one of the ids.
+    """
+    ids, names = parse_identifiers(only), set(known)
+    for missing in sorted(ids - names):
+        raise pytest.UsageError(f"--only: {describe_unknown('check', missing, names)}")
+    graver = SEVERITIES[: SEVERITIES.index(severity) + 1] if severity else SEVERITIES
+    return lambda mark: mark["severity"] in graver and (not ids or mark["identifier"] in ids)
+
+
+def build_result(mark: dict[str, Any], part: str, call: pytest.CallInfo[None], note: str) -> Result:
+    """What became of a check. One that ends in no verdict does not hold: nothing was seen that conforms."""
+    known: dict[str, Any] = {key: mark[key] for key in ("title", "severity", "why")}
+    known |= {"id": mark["identifier"], "part": part, "took_s": round(call.duration, 4)}
+    error = call.excinfo.value if call.excinfo else None
+    if error is None:
+        return Result(**known, verdict="ok", note=note)
+    if isinstance(error, pytest.skip.Exception):
+        return Result(**known, verdict="skip", note=strip_control_characters(str(error.msg)))
+    if isinstance(error, CheckDifference):
+        return Result(
+            **known, verdict="fail", expected=error.expected, found=error.found, since=error.since, cure=error.cure
+        )
+    first = next(iter(str(error).splitlines()), "")
+    return Result(
+        **known,
+        verdict="fail",
+        expected="a check that reaches a verdict",
+        found=strip_control_characters(f"{type(error).__name__}: {first}"),
+        cure="fix the check, or what it fails on",
+    )
+
+
+def describe_failure(result: Result) -> str:
+    """What is said of a check that does not hold, on one line."""
+    since = f" (since {result.since})" if result.since else ""
+    return f"[{result.severity}] expected {result.expected}, found {result.found}{since}; {result.cure}"
+
+
+class ChecksPlugin:
+    """Hooks for all checks, ours and a user's own."""
+
+    def __init__(self, config: pytest.Config, look: SurveyRun) -> None:
+        self.config, self.look = config, look
+        self.gone: list[str] = []
+        self.results: dict[str, list[Result]] = {}
+        self.advisories: dict[str, dict[str, int]] = {}
+        """Host -> advisories by state; of those of which no check was left out."""
+        self.unleft: dict[str, str] = {}
+        """Host -> why who watches it does not know what was found."""
+
+    def pytest_collectstart(self) -> None:
+        """While files of checks are imported, hosts answer."""
+        self.look.yield_to_hosts()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Those that are asked for, host by host, and within one in the order of the roles."""
+        marks = {item: read_check_mark(item) for item in items}
+        reject_duplicate_ids((mark["identifier"], item) for item, mark in marks.items())
+        known = {mark["identifier"] for mark in marks.values()}
+        chosen = select_checks(self.config.getoption("--only"), self.config.getoption("--severity"), known)
+        place = {part: number for number, part in enumerate(ORDER)}
+        items[:] = [item for item in items if target_of(item) and chosen(marks[item])]
+        items.sort(key=lambda item: (target_of(item), place.get(item.path.stem.removeprefix("test_"), len(place))))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_finish(self) -> None:
+        """Prepare, while hosts answer."""
+        self.look.prepare_validators()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+        """Run a check of ours at one go, once its host has answered; others may not have: pytest's own way to, of three
+        parts with hooks around each, takes longer than a check. A user's own are run by that, for they may ask for more
+        of pytest. One of a host out of reach is not run.
+        """
+        if self.look.is_out_of_reach(target_of(item)):
+            return True
+        if not item.path.is_relative_to(HERE):
+            return None
+        state = item.session._setupstate
+        call = pytest.CallInfo.from_call(
+            lambda: _run_item(item), "call", reraise=(pytest.exit.Exception, KeyboardInterrupt)
+        )
+        report = self.pytest_runtest_makereport(item, call)
+        state.teardown_exact(nextitem)
+        item.config.hook.pytest_runtest_logreport(report=report)
+        return True
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> pytest.TestReport:
+        """A verdict and its words; no traceback is made, which takes longer than a check."""
+        target = target_of(item)
+        result = build_result(
+            read_check_mark(item), part_of(item), call, str(dict(item.user_properties).get("how", ""))
+        )
+        outcome, words = OUTCOMES[result.verdict]
+        report = pytest.TestReport(
+            f"{target}::{result.id} {result.name}",
+            # where in it takes reading its source, and nothing here says
+            (str(item.path), None, item.name),
+            {},
+            outcome,
+            words(item, result),
+            call.when,  # type: ignore[arg-type] # of an item, it is none of collecting
+            duration=call.duration,
+            start=call.start,
+            stop=call.stop,
+        )
+        if call.when == "call" or result.verdict != "ok":
+            self.results.setdefault(target, []).append(result)
+            report.__dict__["decided"] = (target, result)
+        return report
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """A host out of reach is not one that conforms."""
+        if session.exitstatus not in (
+            pytest.ExitCode.OK,
+            pytest.ExitCode.TESTS_FAILED,
+            pytest.ExitCode.NO_TESTS_COLLECTED,
+        ):
+            return
+        self.gone = [name for name in self.look.hosts if self.look.is_out_of_reach(name)]
+        if not (self.config.getoption("--only") or self.config.getoption("--severity")):
+            self.advisories = {name: count_advisories(self.look.hosts[name].rig) for name in self.results}
+            self._write_metrics()
+        if self.gone:
+            session.exitstatus = STATUS["not reached"]
+
+    def is_deployed(self, target: str) -> bool:
+        """Whether a generation is current on a host, as far as it has said."""
+        try:
+            return (self.look.hosts[target].survey or SurveyAnswers({})).read(ABOUT).generation is not None
+        except CheckDifference:
+            return True
+
+    def _write_metrics(self) -> None:
+        """Have each host that is declared to tell know what all checks have found of it."""
+        for name, found in self.results.items():
+            seen = self.look.hosts[name]
+            if why := write_check_metrics(seen, self._build_host_report(name, seen, found), time.time()):
+                self.unleft[name] = why
+
+    def build_report(self) -> Report:
+        """All that was found."""
+        look = self.look
+        hosts = [HostReport(name, "not reached", look.hosts[name].rig.digest, None, "", {}) for name in self.gone]
+        hosts += [self._build_host_report(name, look.hosts[name], found) for name, found in self.results.items()]
+        return Report(
+            SCHEMA,
+            time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(look.began)),
+            metadata.version("rigwright"),
+            str(Path(look.inventory).absolute()),
+            look.deep,
+            worst_verdict([host.verdict for host in hosts]),
+            round(time.time() - look.began, 3),
+            sorted(hosts, key=lambda host: host.name),
+        )
+
+    def _build_host_report(self, name: str, seen: SurveyedHost, found: list[Result]) -> HostReport:
+        try:
+            about = (seen.survey or SurveyAnswers({})).read(ABOUT)
+        except CheckDifference:
+            about = About("", None, {})
+        verdict: Conforms = "not as declared" if any(result.verdict == "fail" for result in found) else "as declared"
+        versions = {
+            strip_control_characters(what): strip_control_characters(version)
+            for what, version in about.versions.items()
+        }
+        counted = self.advisories.get(name, {})
+        clock = strip_control_characters(about.clock)
+        return HostReport(name, verdict, seen.rig.digest, about.generation, clock, versions, found, counted)
+
+
+def _run_item(item: pytest.Item) -> None:
+    item.session._setupstate.setup(item)
+    item.runtest()
+
+
+OUTCOMES: dict[Verdict, tuple[Literal["passed", "failed", "skipped"], Callable[[pytest.Item, Result], Any]]] = {
+    "ok": ("passed", lambda item, result: None),
+    "fail": ("failed", lambda item, result: describe_failure(result)),
+    "skip": ("skipped", lambda item, result: (str(item.path), 0, result.note)),
+}
+"""Verdict -> what pytest calls it, and the words that it wants."""

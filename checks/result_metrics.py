@@ -1,0 +1,36 @@
+"""What the checks have found, left on a box for whoever watches it: the one thing that checks write."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+
+from checks.results import HostReport
+from checks.survey_run import SurveyedHost
+from rigwright.monitoring.textfile import check_textfile, render_check_metrics
+from roles import root_shell
+
+LIMIT = 20.0  # seconds
+# a folder that is not there is somebody's who has not deployed yet
+WRITE = '[ -d "${1%/*}" ] && umask 022 && cat > "$1.new" && mv -f "$1.new" "$1"'
+
+
+def write_check_metrics(seen: SurveyedHost, report: HostReport, finished: float) -> str:
+    """Leave a host's verdicts there, if it is declared to tell; returns why that went wrong, or nothing.
+
+    Args:
+        seen: The host.
+        report: What was found, of all checks.
+        finished: When, in seconds since 1970.
+    """
+    path = check_textfile(seen.rig)
+    if not path:
+        return ""
+    counts = Counter[str](one.verdict for one in report.checks)
+    failed = [(one.id, one.severity, one.part) for one in report.checks if one.verdict == "fail"]
+    text = render_check_metrics(finished, report.generation, counts, failed, report.advisories)
+    try:
+        answer = root_shell.run_command(seen.target, f"set -- {shlex.quote(path)}; {WRITE}", text, LIMIT, whole=LIMIT)
+    except root_shell.ConnectionGone as error:
+        return str(error)
+    return "" if answer.status == 0 else answer.complaint or "nothing was deployed that reads them"

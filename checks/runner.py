@@ -1,0 +1,117 @@
+"""The checks, run by pytest in this process."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from pluggy import HookimplMarker
+
+from checks.backend import UnknownHost
+from checks.results import STATUS
+from checks.survey_run import SurveyRun
+
+HERE = Path(__file__).parent
+REFUSED = 2
+"""The exit status where nothing was looked at."""
+UNUSED = [
+    f"-pno:{name}"
+    for name in (
+        *("debugging", "doctest", "faulthandler", "legacypath", "logging", "pastebin", "setuponly", "setupplan"),
+        *("stepwise", "threadexception", "unittest", "unraisableexception"),
+    )
+]
+"""Of pytest's own plugins those that no check has to do with: together they take as long as asking a host."""
+OWN = "checks"
+"""The folder of a user's own checks, beside an inventory."""
+
+
+def pytest_arguments(inventory: str, *options: str) -> list[str]:
+    """What pytest is given.
+
+    Raises:
+        ValueError: the folder of a user's own checks is none that can be run beside ours.
+    """
+    words = ["-c", str(HERE / "pytest.ini"), "--import-mode=importlib", "--capture=sys", *UNUSED, str(HERE)]
+    own = Path(inventory).absolute().parent / OWN
+    if own.is_dir() and own.resolve() != HERE.resolve():
+        if (own / "__init__.py").exists():
+            raise ValueError(f"{own}/__init__.py is refused: must not be there, for the package {OWN} is ours")
+        words.append(str(own))
+    else:
+        # what has an assert say more is compiled anew where Python may keep nothing, and ours have none
+        words.append("--assert=plain")
+    return [*words, f"--inventory={inventory}", *options]
+
+
+class ChecksRejected(click.ClickException):
+    """The command or the inventory is not as it should be: every mistake found in it."""
+
+    exit_code = REFUSED
+
+
+@dataclass(eq=False)
+class StartedRunPlugin:
+    """A plugin of pytest's: hosts are being looked at already. Keeps what is refused, which pytest says otherwise."""
+
+    NAME = "rigwright-begun"
+    look: SurveyRun
+    refused: str = ""
+    broken: bool = False
+    """Whether a mistake is pytest's own, or one of ours outside a check."""
+
+    def pytest_internalerror(self) -> None:
+        """It ends with a status that we have for a host out of reach."""
+        self.broken = True
+
+    @HookimplMarker("pytest")(wrapper=True)
+    def pytest_cmdline_main(self) -> Generator[None, object, object]:
+        """Run the checks."""
+        import pytest  # takes long: hosts are being looked at meanwhile
+
+        try:
+            return (yield)
+        except pytest.UsageError as error:
+            self.refused = "\n".join(map(str, error.args))
+            return REFUSED
+
+
+def run_checks(inventory: str, *options: str, limit: str | None = None, deep: bool = False) -> int:
+    """Run all of them over an inventory; returns the exit status: 0, 1 or 3 as STATUS says, 2 for what is refused.
+
+    Args:
+        inventory: The file.
+        options: For pytest, of those in checks/conftest.py and its own.
+        limit: Which hosts of it; all without one.
+        deep: Whether every byte is read of weights and environments.
+
+    Raises:
+        Refused: no host is looked at.
+    """
+    try:
+        words = pytest_arguments(inventory, *options, *(["--deep"] if deep else []))
+    except ValueError as error:
+        raise ChecksRejected(str(error)) from None
+    # what another project's tests are run with has no say here, and looking for plugins takes as long as asking a host
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    os.environ.pop("PYTEST_ADDOPTS", None)
+    os.environ.pop("PYTEST_PLUGINS", None)
+    # a host out of reach has its line: what pyinfra logs of it says no more
+    logging.getLogger().addHandler(logging.NullHandler())
+    try:
+        # before pytest is imported, and all that judges: hosts answer meanwhile
+        look = SurveyRun(inventory, limit, deep)
+    except (UnknownHost, SystemExit) as error:
+        raise ChecksRejected(str(error)) from None
+    import pytest
+
+    look.yield_to_hosts()
+    begun = StartedRunPlugin(look)
+    status = int(pytest.main(words, plugins=[begun]))
+    if begun.refused:
+        raise ChecksRejected(begun.refused)
+    return status if status in STATUS.values() and not begun.broken else REFUSED

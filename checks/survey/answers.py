@@ -1,0 +1,56 @@
+"""A survey that was taken: typed answers, each judged when a check first asks for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from pydantic import ConfigDict, ValidationError
+
+from checks import CheckDifference
+from checks.survey.section import Section
+
+T = TypeVar("T")
+STRICT = ConfigDict(strict=True, extra="forbid")
+
+
+@dataclass(frozen=True)
+class SurveyAnswers:
+    """What a host has answered."""
+
+    answers: Mapping[str, Mapping[str, object]]
+    reason: str = ""
+    """Why there is no answer at all."""
+    _read: dict[str, Any] = field(default_factory=dict)
+
+    def read(self, section: Section[T]) -> T:
+        """A section's answer.
+
+        Raises:
+            Drift: the host has none, or none of this shape: what was not seen does not conform.
+        """
+        if section.name not in self._read:
+            self._read[section.name] = self._validate_answer(section)
+        found: T = self._read[section.name]
+        return found
+
+    def _validate_answer(self, section: Section[T]) -> T:
+        answer = self.answers.get(section.name, {"failed": self.reason or "it was not asked"})
+        cure = "find out on the host why there is no answer"
+        if "told" not in answer:
+            raise CheckDifference(f"an answer about {section.name}", str(answer.get("failed", "none")), cure)
+        try:
+            # from JSON, a list is a tuple and a set, too; nothing else is taken for something that it is not
+            told = json.dumps(answer["told"], allow_nan=False)
+            judged = section.validator.validate_json(told, strict=True)
+        except RecursionError:
+            raise CheckDifference(f"an answer about {section.name}", "endlessly nested lists", cure) from None
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise CheckDifference(f"an answer about {section.name}", f"{where}: {first['msg']}", cure) from None
+        except ValueError:  # of which ValidationError is one
+            raise CheckDifference(f"an answer about {section.name}", "a number that is none", cure) from None
+        return judged

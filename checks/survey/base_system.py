@@ -1,0 +1,119 @@
+"""What a host does beside us, and what we stand on."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from checks.survey.accounts import AccountFileLine
+from checks.survey.section import Section, SurveyScope
+from rigwright.gateway.gateway_units import ROTATION
+from rigwright.host.locks import LOCKS
+from rigwright.model.rig import CACHES, Rig
+from rigwright.plan.host_facts import required_packages
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class HeldLock:
+    """A lock of ours that somebody holds."""
+
+    lock: str
+    pid: int
+    name: str
+    groups: list[str]
+    """Lines of /proc/PID/cgroup."""
+
+
+@dataclass(frozen=True)
+class DiskSpace:
+    """The file system of a path."""
+
+    path: str
+    free: int
+    """Bytes that anybody may take."""
+    inodes: int | None
+    """Files that may be made; None where there is no such number."""
+    read_only: bool
+
+
+@dataclass(frozen=True)
+class ModelsMount:
+    """A file system below the models' root."""
+
+    point: str
+    kind: str
+    shown: str
+    """The folder or file of it that is seen there; / for all of it."""
+    boot: bool
+    """Whether systemd mounts it when the host is started."""
+
+
+@dataclass(frozen=True)
+class Journal:
+    """Where what is logged goes."""
+
+    runs: bool
+    files: list[str]
+    """Open, of those that it keeps."""
+    settings: dict[str, str]
+    """What its files come to."""
+    masked: list[str]
+    """Units of it that no boot starts."""
+
+
+@dataclass(frozen=True)
+class BaseSystem:
+    """All of it."""
+
+    held: list[HeldLock]
+    jobs: list[AccountFileLine]
+    ends: list[AccountFileLine]
+    """By what the host will be switched off, or started as another system."""
+    disks: list[DiskSpace]
+    mounts: list[ModelsMount]
+    journal: Journal
+    audit: str
+    """What dpkg says is not whole."""
+    missing: list[str]
+    """Packages that are not installed."""
+
+
+def required_space(rig: Rig) -> dict[str, int]:
+    """Path -> bytes that have to be free there: records and units are small, and a full disk is none's to fill further.
+
+    What weights take is known before they are fetched (P01).
+    """
+    roots = rig.roots
+    ours = dict.fromkeys((roots.state, roots.config, roots.software), 256 * MIB)
+    return ours | {roots.models: 0} | dict.fromkeys(("/run", "/tmp", "/var/tmp", "/var/log"), 16 * MIB)  # noqa: S108
+
+
+def managed_words_pattern(rig: Rig) -> str:
+    """An expression for words of a line that are about what is ours."""
+    roots = rig.roots
+    paths = (roots.software, roots.config, roots.state, roots.models, CACHES, "/run/rigwright")
+    places = "|".join(re.escape(path) for path in paths)
+    users = "|".join(re.escape(user) for user in rig.users) or "(?!)"
+    # a pattern that our units' names fit is about them, too
+    units = r"\brigwright[-_][a-z0-9*]|\brigwright\.(?:target|slice)|\brig[a-z]*\*"
+    return rf"(?:(?:{places})(?![A-Za-z0-9_-])|{units}|\b(?:{users})\b)"
+
+
+def _asks(scene: SurveyScope) -> object:
+    rig = scene.rig
+    roots = rig.roots
+    return {
+        "models": roots.models,
+        "guarded": [roots.software, roots.state, roots.config, roots.models, CACHES],
+        "locks": LOCKS,
+        "about": managed_words_pattern(rig),
+        "software": roots.software,
+        "quiet": [ROTATION],
+        "room": list(required_space(rig)),
+        "packages": list(required_packages(rig, scene.desired.facts.system)),
+    }
+
+
+GROUND: Section[BaseSystem] = Section("ground", BaseSystem, _asks)

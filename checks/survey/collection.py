@@ -1,0 +1,71 @@
+"""Taking the survey of a host, in one command over the connection that there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from checks.survey.answers import SurveyAnswers
+from checks.survey.section import SurveyScope
+from checks.survey.sections import EARLY, PROBED, SECTIONS
+from checks.survey.survey_program import (
+    COMMAND,
+    MOST,
+    collect_questions,
+    parse_answers,
+    parse_probe_line,
+    parse_waiting_line,
+    render_further_questions,
+    render_survey_program,
+)
+from rigwright.model.rig import Rig
+from rigwright.plan.plan_inputs import TargetState
+from roles import root_shell
+
+
+def take_survey(
+    target: Any,
+    rig: Rig,
+    probe: str,
+    desired: Callable[[list[str]], TargetState],
+    *,
+    deep: bool = False,
+    wait: Callable[[list[str]], None] = lambda sections: None,
+) -> SurveyAnswers:
+    """Ask a host all that its rig gives reason to.
+
+    Args:
+        target: pyinfra's connected host.
+        rig: What it is to be.
+        probe: A script for it.
+        desired: What the rig comes to there, by what that prints; what this raises is raised here.
+        deep: Whether all bytes are to be read.
+        wait: Gets the names of sections that have not answered after a second, and again as they become fewer.
+
+    Raises:
+        ValueError: the survey was not run to its end; its text says what the host has said instead.
+        roles.root_shell.ConnectionGone: the connection is gone.
+    """
+    # EARLY have nothing of what the rig comes to
+    early = SurveyScope(rig, cast("TargetState", None), deep)
+    limit = max(section.time_limit(early) for section in SECTIONS)
+    begin = render_survey_program(collect_questions(early, EARLY), probe, (section.name for section in PROBED))
+
+    def rest(line: bytes) -> str | None:
+        found = parse_probe_line(line)
+        return (
+            None
+            if found is None
+            else render_further_questions(collect_questions(SurveyScope(rig, desired(found), deep), PROBED))
+        )
+
+    def hear(line: bytes) -> None:
+        if names := parse_waiting_line(line):
+            wait(names)
+
+    limits = {"limit": 2 * limit, "whole": 3 * limit}
+    answer = root_shell.run_command(target, COMMAND, begin, **limits, most=MOST, rest=rest, heard=hear)
+    try:
+        return SurveyAnswers(parse_answers(answer.out))
+    except ValueError as error:
+        raise ValueError(f"{error}: {answer.complaint or f'exit status {answer.status}'}") from None

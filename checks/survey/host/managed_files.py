@@ -1,0 +1,162 @@
+"""Rigwright's other files on the host: the ledger, secrets and directories."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from checks.survey.host import common
+
+PEM = re.compile("-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\\s]+)-----END CERTIFICATE-----")
+VERSION = re.compile(rb',"version":{"serial":([0-9]{1,16}),"id":"([0-9a-f]{16})"}}\n?\Z')
+MOST = 20  # of a kind that are told
+
+
+def look(asked: dict[str, Any]) -> dict[str, object]:
+    """All of it.
+
+    Args:
+        asked: `roots`; `folders` that are looked at; `ledger`; `credentials`, the folder, and `generations`, that of
+            those that need some; `config`, a folder whose names are told; `files` that are hashed; `keys`, a file with
+            clients' keys, empty for none; `late`, a folder whose times are looked at elsewhere.
+    """
+    now = time.time()
+    loose, ahead = _walked(asked["roots"], asked["late"], set(asked["apart"]), now)
+    return {
+        "loose": loose,
+        "ahead": ahead,
+        "folders": [_folder(Path(path)) for path in asked["folders"]],
+        "ledger": _ledger(Path(asked["ledger"])),
+        "secrets": [_entry(path) for path in _in(Path(asked["credentials"]))],
+        "needed": sorted(_needed(Path(asked["generations"]))),
+        "config": [path.name for path in _in(Path(asked["config"]))],
+        "files": {path: _sha256(Path(path)) for path in asked["files"]},
+        "keys_version": _keys_version(Path(asked["keys"])) if asked["keys"] else "",
+        "certificates": {str(path): _certificate(path) for path in _in(Path(asked["credentials"]))},
+    }
+
+
+def _in(folder: Path) -> list[Path]:
+    with suppress(OSError):
+        return sorted(folder.iterdir())
+    return []
+
+
+def _walked(
+    roots: list[str], late: str, apart: set[str], now: float
+) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    """What others than root can change below roots, and what is from a time to come; not what services keep apart."""
+    loose: list[dict[str, object]] = []
+    ahead: list[dict[str, object]] = []
+
+    def seen(path: str, there: os.stat_result) -> None:
+        if not stat.S_ISLNK(there.st_mode) and (there.st_uid != 0 or there.st_mode & 0o022) and len(loose) < MOST:
+            loose.append(_describe_entry(path, there))
+        if there.st_mtime > now + 600 and not f"{path}/".startswith(f"{late}/") and len(ahead) < MOST:
+            ahead.append(_describe_entry(path, there))
+
+    for root in roots:
+        with suppress(FileNotFoundError):
+            top = Path(root).lstat()
+            seen(root, top)
+            waiting = [root] if stat.S_ISDIR(top.st_mode) else []
+            while waiting:
+                with suppress(FileNotFoundError, NotADirectoryError), os.scandir(waiting.pop()) as entries:
+                    for entry in entries:
+                        if entry.path in apart:
+                            continue
+                        with suppress(FileNotFoundError):
+                            there = entry.stat(follow_symlinks=False)
+                            seen(entry.path, there)
+                            # nobody but root gets at what lies in a folder of root's alone, such as a build's
+                            closed = there.st_uid == 0 and stat.S_IMODE(there.st_mode) == 0o700
+                            if stat.S_ISDIR(there.st_mode) and not closed and there.st_dev == top.st_dev:
+                                waiting.append(entry.path)
+    return loose, ahead
+
+
+def _describe_entry(path: str, there: os.stat_result) -> dict[str, object]:
+    return {
+        "path": path,
+        "kind": _kind(there.st_mode),
+        "mode": stat.S_IMODE(there.st_mode),
+        "uid": there.st_uid,
+        "gid": there.st_gid,
+        "mtime": there.st_mtime,
+    }
+
+
+def _kind(mode: int) -> str:
+    kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
+    return kinds.get(stat.S_IFMT(mode), "device, pipe or socket")
+
+
+def _entry(path: Path) -> dict[str, object]:
+    try:
+        return _describe_entry(str(path), path.lstat())
+    except OSError:
+        return {"path": str(path), "kind": "none", "mode": 0, "uid": 0, "gid": 0, "mtime": 0.0}
+
+
+def _folder(path: Path) -> dict[str, object]:
+    """A folder, and whether nobody may write to it, root included."""
+    entry = _entry(path)
+    return {"entry": entry, "stuck": entry["kind"] == "folder" and common.stuck(path)}
+
+
+def _ledger(path: Path) -> dict[str, object]:
+    text = common.read(path, 8 << 20)
+    return {
+        "entry": _entry(path),
+        "lines": sorted(set(common.lines(text or ""))),
+        "whole": (text or "\n")[-1:] == "\n",
+    }
+
+
+def _needed(generations: Path) -> Iterator[str]:
+    """Names of secrets that a generation was made with."""
+    for folder in _in(generations):
+        for line in common.lines(common.read(folder / "references") or ""):
+            yield line.rpartition("/")[2]
+        if (folder / "gateway").is_dir():
+            yield "gateway-keys.json"
+        for line in common.lines(common.read(folder / "gateway/tls") or ""):
+            yield f"gateway-{line}.pem"
+
+
+def _certificate(path: Path) -> str:
+    """SHA-256 of the first certificate in a file, as a listener shows it; empty where there is none."""
+    found = PEM.search(common.begin(path))
+    with suppress(ValueError):
+        return hashlib.sha256(base64.b64decode(found[1])).hexdigest() if found else ""
+    return ""
+
+
+def _sha256(path: Path) -> str:
+    """Of a small file; empty where there is none."""
+    content = _content(path)
+    return "" if content is None else hashlib.sha256(content).hexdigest()
+
+
+def _keys_version(path: Path) -> str:
+    """SERIAL and ID of the keys in a file; empty where they have none."""
+    found = VERSION.search(_content(path) or b"")
+    return " ".join(word.decode() for word in found.groups()) if found else ""
+
+
+def _content(path: Path) -> bytes | None:
+    """Of a small file; None where there is none."""
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    with os.fdopen(opened, "rb") as file:
+        return file.read(common.MOST) if stat.S_ISREG(os.fstat(opened).st_mode) else None

@@ -1,0 +1,100 @@
+"""What is ours on a host beside what is served."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from checks.survey.section import Section, SurveyScope
+from rigwright.delivery.network import authority_path
+from rigwright.gateway.secrets_distribution import keys_path
+from rigwright.model.rig import Rig
+from rigwright.monitoring.monitoring_units import STATEFUL_PROGRAMS, data_folder
+from rigwright.weights.verification import records_folder
+
+
+@dataclass(frozen=True)
+class ManagedEntry:
+    """A file, folder or link."""
+
+    path: str
+    kind: str
+    mode: int
+    """Its last twelve bits."""
+    uid: int
+    gid: int
+    mtime: float
+    """Seconds since the epoch."""
+
+    def __str__(self) -> str:
+        return f"{self.path} ({self.kind}, {self.mode:o}, of user {self.uid})"
+
+
+@dataclass(frozen=True)
+class ManagedFolder:
+    """One of our folders."""
+
+    entry: ManagedEntry
+    stuck: bool
+    """Whether its file system lets nobody write there (chattr(1), +i and +a)."""
+
+
+@dataclass(frozen=True)
+class LedgerFile:
+    """The list of what is ours."""
+
+    entry: ManagedEntry
+    lines: list[str]
+    """Each once."""
+    whole: bool
+    """Whether its last line has an end."""
+
+
+@dataclass(frozen=True)
+class ManagedFiles:
+    """What is ours."""
+
+    loose: list[ManagedEntry]
+    """What others than root can change."""
+    ahead: list[ManagedEntry]
+    """What is from a time to come."""
+    folders: list[ManagedFolder]
+    ledger: LedgerFile
+    secrets: list[ManagedEntry]
+    needed: list[str]
+    """Names that generations have of secrets, among other names."""
+    config: list[str]
+    """Names in the folder of what the rig is."""
+    files: dict[str, str]
+    """Path -> SHA-256; empty where there is none."""
+    keys_version: str
+    """SERIAL and ID of clients' keys; empty where they have none."""
+    certificates: dict[str, str]
+    """Path of a secret -> SHA-256 of the first certificate in it; empty where there is none."""
+
+
+def declared_folders(rig: Rig) -> dict[str, int]:
+    """Those that every host has below its roots -> their mode."""
+    every = (rig.jobs, rig.builds, records_folder(rig), rig.startup_records, rig.installations, rig.generations)
+    return dict.fromkeys(every, 0o755) | {rig.credentials: 0o700}
+
+
+def _asks(scene: SurveyScope) -> object:
+    rig = scene.rig
+    roots = rig.roots
+    return {
+        "roots": [roots.software, roots.state, roots.config, roots.models],
+        "folders": [*declared_folders(rig), roots.software, roots.state, roots.config, roots.models],
+        "ledger": rig.ledger,
+        "credentials": rig.credentials,
+        "generations": rig.generations,
+        "config": roots.config,
+        "files": [authority_path(rig), *([keys_path(rig)] if rig.gateway else [])],
+        "keys": keys_path(rig) if rig.gateway else "",
+        "late": f"{records_folder(rig)}/deep",
+        "apart": [data_folder(rig, name) for name in STATEFUL_PROGRAMS]
+        if rig.monitoring and rig.monitoring.server
+        else [],
+    }
+
+
+OURS: Section[ManagedFiles] = Section("ours", ManagedFiles, _asks)

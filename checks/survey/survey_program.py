@@ -1,0 +1,136 @@
+"""The survey's program: put together here, run on a host, and what it has answered."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+import shlex
+import zlib
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from checks.survey.host.main import MARK, WAITING
+from checks.survey.section import Section, SurveyScope
+
+HOST = Path(__file__).with_name("host")
+COMMON = (
+    *("common", "manager", "heard", "threads", "closures", "code", "net", "web", "asking", "tracing", "dpkg", "leads"),
+    *("doing", "jobs", "runas", "commands", "sshd", "pam", "bus", "apt", "keeping", "docker", "overlays", "imports"),
+    *("nextboot", "filters", "places", "scripts"),
+)
+"""Modules of the program that its sections may import; each may import those before it."""
+IMPORTED = re.compile(r"^from checks[.]survey[.]host(?:[.](\w+))? import (.+)$", re.MULTILINE)
+FAST = 3
+"""How hard the program is packed: harder takes longer than to send what it spares."""
+LEAST = 1 << 16  # bytes of a list of names
+MOST = 32 << 20  # bytes of an answer, packed or not: as lists of nothing it takes twenty times that here
+# Isolated, and without site: nothing that lies in the host's own Python folders is run, no `.pth`, no sitecustomize.
+COMMAND = "exec /usr/bin/python3 -I -S -c " + shlex.quote(
+    "import sys,zlib,base64;exec(zlib.decompress(base64.b64decode(sys.stdin.buffer.readline())))"
+)
+
+
+def collect_questions(scene: SurveyScope, sections: Iterable[Section[Any]]) -> dict[str, tuple[float, object]]:
+    """Section -> seconds that it may take, and what the host is asked; without what the rig has nothing of."""
+    found = {section.name: (section.time_limit(scene), section.asks(scene)) for section in sections}
+    return {name: (limit, question) for name, (limit, question) in found.items() if question is not None}
+
+
+def render_survey_program(
+    questions: Mapping[str, tuple[float, object]], probe: str = "", later: Iterable[str] = ()
+) -> str:
+    """What is given to COMMAND on standard input: the program, with its modules and questions in it.
+
+    Args:
+        questions: As `asked` has them.
+        probe: A shell script that is run beside. What it finds has a line of its own, upon which `more` follows.
+        later: Sections that are asked then.
+    """
+    begun, packed = _pack_modules(HOST, (*questions, *later))
+    packed = packed.copy()
+    end = packed.compress(f"{probe!r}, {json.dumps(questions)!r})\n".encode()) + packed.flush()
+    return base64.b64encode(begun + end).decode() + "\n"
+
+
+def render_further_questions(questions: Mapping[str, tuple[float, object]]) -> str:
+    """What is given to COMMAND once its probe has told what it has found: questions that this leads to."""
+    return base64.b64encode(zlib.compress(json.dumps(questions).encode(), FAST)).decode() + "\n"
+
+
+def parse_probe_line(line: bytes) -> list[str] | None:
+    """The lines of what a probe has found; None of a line that is none of the program's, as a login may print some.
+
+    Raises:
+        ValueError: it has found nothing; its text is why.
+    """
+    _, mark, packed = line.rpartition(MARK.encode())
+    if not mark:
+        return None
+    found = parse_answers(packed).get("probe", {})
+    status, out, err = (found.get(name) for name in ("status", "out", "err"))
+    if not isinstance(out, str) or status != 0:
+        said = err.strip().splitlines()[-1:] if isinstance(err, str) else []
+        raise ValueError(f"the probe did not finish: {said[0] if said else f'exit status {status}'}")
+    return out.rstrip("\r\n").splitlines()
+
+
+def parse_waiting_line(line: bytes) -> list[str]:
+    """Sections that have not answered yet, by a line of the program's; none by any other line, and by a broken one."""
+    begun, mark, packed = line.partition(WAITING.encode())
+    if begun or not mark:
+        return []
+    try:
+        names = json.loads(zlib.decompressobj().decompress(base64.b64decode(packed, validate=True), LEAST))
+    except (binascii.Error, zlib.error, ValueError, RecursionError):
+        return []
+    return (
+        [name for name in names if isinstance(name, str) and re.fullmatch("[a-z_]{1,40}", name)]
+        if isinstance(names, list)
+        else []
+    )
+
+
+@cache
+def _pack_modules(folder: Path, sections: tuple[str, ...]) -> tuple[bytes, Any]:
+    """The program up to its questions, packed, and what goes on packing: that is once for all hosts of a kind."""
+    modules = {name: (folder / f"{name}.py").read_text() for name in (*COMMON, *sections)}
+    common = shared_modules(modules, sections)
+    modules = {name: text for name, text in modules.items() if name in sections or name in common}
+    packed = zlib.compressobj(FAST)
+    main = (folder / "main.py").read_text()
+    return packed.compress(f"{main}\nmain({modules!r}, {common!r}, ".encode()), packed
+
+
+def shared_modules(modules: Mapping[str, str], questions: Iterable[str]) -> tuple[str, ...]:
+    """Those of COMMON that these sections import, or that those import: a host compiles no others."""
+    needed, left = {"common", "heard"}, list(questions)
+    while left:
+        for module, named in IMPORTED.findall(modules[left.pop()]):
+            names = {module or name.strip() for name in named.split(",")} & {*COMMON} - needed
+            needed |= names
+            left += sorted(names)
+    return tuple(name for name in COMMON if name in needed)
+
+
+def parse_answers(output: bytes) -> dict[str, dict[str, object]]:
+    """Section -> `{"told": ...}` or `{"failed": REASON}`, each with `took`, seconds.
+
+    Raises:
+        ValueError: the host has not run it to its end.
+    """
+    last = output.rstrip().rpartition(b"\n")[2]
+    try:
+        unpacker = zlib.decompressobj()
+        text = unpacker.decompress(base64.b64decode(last, validate=True), MOST)
+        if unpacker.unconsumed_tail:
+            raise ValueError(f"an answer longer than {MOST >> 20} MiB")
+        found = json.loads(text)
+    except (binascii.Error, zlib.error, json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+        raise ValueError("the survey did not finish") from None
+    if not isinstance(found, dict) or not all(isinstance(one, dict) for one in found.values()):
+        raise ValueError("the survey's answer is invalid")
+    return found

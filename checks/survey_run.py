@@ -1,0 +1,182 @@
+"""Looking at all hosts of an inventory at the same time, while what is to judge them is still being imported.
+
+What is not needed to connect is imported where it is first used: importing all of it takes as long as connecting does.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from testinfra.host import Host
+
+from checks.backend import UnknownHost, connect_targets, testinfra_host
+from checks.backend import load_hosts as load_inventory
+from rigwright.inventory import find_foreign_data, load_rig
+from rigwright.model.rig import Rig
+from roles import root_shell
+from roles.connection_failures import describe_unreachable_host
+
+if TYPE_CHECKING:
+    from checks.survey.answers import SurveyAnswers
+    from rigwright.model.facts import HostFacts
+    from rigwright.plan.plan_inputs import TargetState
+
+MOST_HOSTS = 16
+"""Hosts that are asked at the same time."""
+MOMENT = 0.0005  # seconds; enough for whatever waits for a host to go on
+PATIENCE = 1.5  # seconds of waiting for a host before the terminal shows what for
+TURN = 0.005  # seconds for which it waits while another host is judged
+
+
+class SurveyedHost:
+    """One host: what it is to be, and what it has answered; each is found out once, when it is first asked for."""
+
+    def __init__(self, target: Any, deep: bool) -> None:
+        self.target, self.deep = target, deep
+        self.why = describe_unreachable_host("")
+        self.waits: list[str] = []
+        """Sections of its survey that take long."""
+
+    @cached_property
+    def rig(self) -> Rig:
+        """What it should be."""
+        return load_rig(self.target.data.get("rig"))
+
+    @cached_property
+    def host(self) -> Host:
+        """What testinfra has of it."""
+        return testinfra_host(self.target)
+
+    @cached_property
+    def facts(self) -> HostFacts:
+        """What a probe finds on it now.
+
+        Raises:
+            ValueError, AssertionError: it tells something else than it was asked.
+            roles.root_shell.ConnectionGone: the connection is gone.
+        """
+        from rigwright.plan import host_facts as host_facts
+
+        return host_facts.parse(self.host.check_output("sh -c %s", self.probe).splitlines())
+
+    @property
+    def probe(self) -> str:
+        """The script that finds them."""
+        from rigwright.plan import host_facts as host_facts
+        from rigwright.render import render
+
+        return render("probe/probe.sh.j2", **host_facts.probe_values(self.rig))
+
+    def resolve_from_probe(self, lines: list[str]) -> TargetState:
+        """What its rig comes to by what a probe has found; raises as `facts`."""
+        from rigwright.plan import host_facts as host_facts
+
+        self.facts = host_facts.parse(lines)
+        return self.desired
+
+    @cached_property
+    def desired(self) -> TargetState:
+        """What its rig comes to on it; raises as `facts`."""
+        from rigwright.plan.plan_inputs import build_target_state
+
+        return build_target_state(self.rig, self.facts)
+
+    def note_slow_sections(self, sections: list[str]) -> None:
+        """Note which sections take long."""
+        self.waits = sections
+
+    @cached_property
+    def survey(self) -> SurveyAnswers | None:
+        """All that it has answered; None where the connection is gone, or root's is not to be had."""
+        from checks.survey.answers import SurveyAnswers
+        from checks.survey.collection import take_survey
+
+        try:
+            return take_survey(
+                self.target, self.rig, self.probe, self.resolve_from_probe, deep=self.deep, wait=self.note_slow_sections
+            )
+        except root_shell.RootDenied as error:
+            self.why = str(error)
+            return None
+        except root_shell.ConnectionGone:
+            return None
+        except (ValueError, OSError, AssertionError) as error:
+            return SurveyAnswers({}, str(error))
+
+
+class SurveyRun:
+    """All hosts that are asked for."""
+
+    def __init__(self, inventory: str, limit: str | None, deep: bool) -> None:
+        """Load the inventory, and begin to connect and to ask.
+
+        Raises:
+            checks.backend.UnknownHost, SystemExit: as `checks.backend.load_selected_hosts`.
+        """
+        self.inventory, self.deep = inventory, deep
+        self.began = time.time()
+        self.state, targets = load_inventory(inventory, limit)
+        for name, target in targets.items():
+            if problem := find_foreign_data(target.data.get("rig")):
+                raise UnknownHost(f"{name}: {problem}")
+        self.hosts: Mapping[str, SurveyedHost] = {name: SurveyedHost(target, deep) for name, target in targets.items()}
+        self.last = 0.0
+        self.pool = ThreadPoolExecutor(max_workers=MOST_HOSTS + 1)
+        self.asked: Future[dict[str, Future[bool]]] = self.pool.submit(self._survey_hosts)
+        self.yield_to_hosts()
+
+    def _survey_hosts(self) -> dict[str, Future[bool]]:
+        """Host -> whether it has answered, of those that are connected."""
+        gone = connect_targets(self.state, {name: seen.target for name, seen in self.hosts.items()})
+        for name, why in gone.items():
+            self.hosts[name].why = describe_unreachable_host(why)
+        there = {name: seen for name, seen in self.hosts.items() if name not in gone}
+        asked = {name: self.pool.submit(lambda seen: seen.survey is not None, seen) for name, seen in there.items()}
+        self.pool.shutdown(wait=False)
+        return asked
+
+    @staticmethod
+    def yield_to_hosts() -> None:
+        """Let what waits for hosts go on: between imports, nothing else does."""
+        time.sleep(MOMENT)
+
+    def prepare_validators(self) -> None:
+        """Make what judges answers, until one is there: it would come before a first verdict."""
+        from checks.survey.sections import SECTIONS
+
+        for section in SECTIONS:
+            if self.asked.done() and any(one.done() for one in self.asked.result().values()):
+                return
+            _ = section.validator
+            self.yield_to_hosts()
+        gateways = [seen.rig.gateway for seen in self.hosts.values() if seen.rig.gateway]
+        if any(listener.tls for gateway in gateways for listener in gateway.listeners.values()):
+            import cryptography.x509  # noqa: F401 (certificates are judged by it, and it takes its time)
+
+    def is_out_of_reach(self, name: str) -> bool:
+        """Wait until a host has answered; returns whether it is out of reach."""
+        if time.monotonic() - self.last > TURN and not all(one.done() for one in self.asked.result().values()):
+            self.yield_to_hosts()
+            self.last = time.monotonic()
+        told = ""
+        while not self._is_known(name, PATIENCE):
+            waits = ", ".join(self.hosts[name].waits)
+            what = f"{name}: waiting for {waits or 'its answer'}" if self.asked.done() else "waiting for connections"
+            if what != told:
+                print(what, file=sys.__stderr__, flush=True)
+            told = what
+        answered = self.asked.result().get(name)
+        return answered is None or not answered.result()
+
+    def _is_known(self, name: str, seconds: float) -> bool:
+        """Wait, no longer than so many seconds, until a host has answered, or is out of reach."""
+        end = time.monotonic() + seconds
+        if not wait([self.asked], seconds).done:
+            return False
+        answered = self.asked.result().get(name)
+        return answered is None or bool(wait([answered], max(0.0, end - time.monotonic())).done)

@@ -1,0 +1,255 @@
+"""The verbs that run pyinfra or the checks over an inventory's hosts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+
+from cli import signals, startup
+from cli.exit_codes import HostUnreached, NotAsDeclared
+from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rig, load_hosts, require_complete_bundle
+from cli.shell_completion import LIMIT_OPTION
+from rigwright.model.rig import Rig
+from rigwright.paths import ROOT
+from rigwright.run_options import DIGEST
+from rigwright.supply.digest import describe_digest_mismatch, format_digest, parse_digest
+
+DRY_OPTION = click.option("--dry", is_flag=True, help="Show what would change, and change nothing.")
+VERBOSE_OPTION = click.option(
+    "--verbose", "-v", count=True, help="pyinfra's output in place of ours; twice, more of it."
+)
+REBOOT_OPTION = click.option(
+    "--reboot", is_flag=True, help="Reboot hosts where the driver needs it, after stopping what they serve."
+)
+
+
+def _parse_digest(_: click.Context, __: click.Parameter, value: str | None) -> str:
+    if value is None:
+        return ""
+    if not (digits := parse_digest(value)):
+        raise click.BadParameter(f"{value!r} is refused: must be {DIGEST}")
+    return digits
+
+
+EXPECT_OPTION = click.option(
+    "--expect",
+    metavar="DIGEST",
+    callback=_parse_digest,
+    help="What `lock`, `bundle` or `plan` printed where lock and bundle were made: refuse to start if it differs.",
+)
+
+
+def run_pyinfra(inventory: str, *options: str) -> int:
+    """Run pyinfra's own command line over an inventory with our deploy, in this process; returns its exit status.
+
+    What its own main() does, but that an interrupt is no success and ends it wherever it is, and that Python keeps what
+    it compiled of the roles.
+    """
+    startup.speed_up_operations()
+    import pyinfra
+    from pyinfra.api.output import set_echo, set_formatter
+    from pyinfra_cli.cli import cli
+
+    from roles.connection_failures import silence_paramiko_log
+
+    silence_paramiko_log()
+    os.environ["PYINFRA_PROGRESS"] = "off"
+    pyinfra.is_cli = True
+    set_formatter(click.style)
+    set_echo(click.echo)
+    sys.path.append(".")
+    for stream in (sys.stdout, sys.stderr):
+        # a test's has no such setting
+        if reconfigure := getattr(stream, "reconfigure", None):
+            reconfigure(line_buffering=True)
+    # what is half done on a host, the next run finishes
+    signals.exit_on_interrupt(lambda: "\nAborted!\n")
+    try:
+        cli.main([inventory, str(ROOT / "deploy.py"), *options], prog_name="pyinfra")
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    return 0
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """How a run over hosts is asked for."""
+
+    inventory: str
+    limit: str | None
+    verb: str
+    dry: bool
+    verbose: int
+    """0: our output. 1: pyinfra's. 2 and more: that with as many of its `-v`, but one."""
+    diff: bool = False
+    expect: str = ""
+    """The digest that locks and bundles must have; "" where any will do."""
+    orders: Mapping[str, object] = field(default_factory=dict)
+    """What of rigwright.run_options is not said with these."""
+
+    @property
+    def pyinfra_data(self) -> dict[str, object]:
+        """As pyinfra's `--data` gives it."""
+        verb = {} if self.verb == "deploy" else {"verb": self.verb}
+        return {**verb, **self.orders, **({"expect": format_digest(self.expect)} if self.expect else {})}
+
+    @property
+    def pyinfra_arguments(self) -> list[str]:
+        """pyinfra's command line for it, on all hosts."""
+        data = [f"{key}={str(value).lower() if value is True else value}" for key, value in self.pyinfra_data.items()]
+        return [
+            "--dry" if self.dry else "--yes",
+            *(["--diff"] if self.diff else []),
+            *(word for one in data for word in ("--data", one)),
+            *(["-" + "v" * (self.verbose - 1)] if self.verbose > 1 else []),
+        ]
+
+
+def run_request(wanted: RunRequest, question: str = "") -> None:
+    """Run deploy.py over the hosts that are meant.
+
+    Args:
+        wanted: What is asked for.
+        question: Of a removal: asked first, with the hosts' names in it, after what is there was listed.
+
+    Raises:
+        click.ClickException: the run is refused.
+        cli.exit_codes.NotAsDeclared: something failed on a host.
+        cli.exit_codes.HostUnreached: a host was not reached.
+    """
+    with startup.without_module_locks():
+        import pyinfra_cli  # noqa: F401 (it patches the standard library: before an inventory imports anything)
+
+    found = load_hosts(wanted.inventory, wanted.limit)
+    judge = require_complete_bundle if wanted.verb in ("deploy", "upgrade") else _accept_rig
+    rigs = {name: judge(load_host_rig(name, data.get("rig"))) for name, data in found.items()}
+    for name, rig in rigs.items():
+        if wanted.expect and (wrong := describe_digest_mismatch(rig.digest, wanted.expect)):
+            raise click.ClickException(f"{name}: {wrong}")
+    gone: set[str] = set()
+    if question:
+        from cli import removal_preview
+
+        there = removal_preview.print_preview(wanted.inventory, wanted.limit, bool(wanted.orders.get("keep_weights")))
+        gone = {*rigs} - {*there}
+        # one that comes back meanwhile is none that was asked about
+        rigs = {name: rig for name, rig in rigs.items() if name in there}
+        click.confirm(question.format(hosts=", ".join(sorted(rigs))), abort=True)
+    try:
+        _run_on_hosts(wanted, rigs, some=bool(wanted.limit or gone))
+    except NotAsDeclared as error:
+        raise (HostUnreached if gone else NotAsDeclared)(error.message) from None
+    if gone:
+        raise HostUnreached(f"not reached, and left as they are: {', '.join(sorted(gone))}")
+
+
+def _run_on_hosts(wanted: RunRequest, rigs: dict[str, Rig], some: bool) -> None:
+    """Run over hosts; `some` says that the inventory may have others."""
+    if wanted.verbose:
+        limits = [word for name in rigs for word in ("--limit", _host_pattern(wanted.inventory, name))] if some else []
+        if run_pyinfra(wanted.inventory, *wanted.pyinfra_arguments, *limits):
+            from pyinfra.context import ctx_state
+
+            reached = {host.name for host in ctx_state.get().activated_hosts}
+            raise (NotAsDeclared if reached >= {*rigs} else HostUnreached)(f"{wanted.verb} failed, as said above")
+        return
+    startup.speed_up_operations()
+    from cli.deploy_run import run_deploy
+
+    run_deploy(wanted.inventory, wanted.verb, rigs, wanted.pyinfra_data, dry=wanted.dry, diff=wanted.diff)
+
+
+def _host_pattern(inventory: str, host: str) -> str:
+    """A pattern of pyinfra's for one host; its name would be the file's group where that is called like it."""
+    return f"[{host[0]}]{host[1:]}" if host == Path(inventory).stem else host
+
+
+def _accept_rig(rig: Rig) -> Rig:
+    return rig
+
+
+def _reboot_consent(reboot: bool) -> dict[str, object]:
+    return {"reboot": True} if reboot else {}
+
+
+@click.command()
+@INVENTORY_ARGUMENT
+@LIMIT_OPTION
+@DRY_OPTION
+@click.option("--diff", is_flag=True, help="Show the lines of files that change.")
+@REBOOT_OPTION
+@EXPECT_OPTION
+@VERBOSE_OPTION
+def deploy(inventory: str, limit: str | None, dry: bool, diff: bool, reboot: bool, expect: str, verbose: int) -> None:
+    """Bring every rig of INVENTORY to the state it declares.
+
+    Safe to run again at any time: what is right stays untouched, what a killed run left half done is finished. When a
+    new generation does not serve, the old one comes back.
+    Example: rigwright deploy ~/boxes/rig.py --dry
+    """
+    run_request(RunRequest(inventory, limit, "deploy", dry, verbose, diff, expect, _reboot_consent(reboot)))
+
+
+@click.command()
+@INVENTORY_ARGUMENT
+@LIMIT_OPTION
+@DRY_OPTION
+@REBOOT_OPTION
+@EXPECT_OPTION
+@VERBOSE_OPTION
+def upgrade(inventory: str, limit: str | None, dry: bool, reboot: bool, expect: str, verbose: int) -> None:
+    """Deploy INVENTORY, and move the NVIDIA driver of its rigs to the version that is locked.
+
+    A plain deploy leaves a working driver at its version. Where the lock has none for a host's system, the newest of
+    its branch comes. The package files of the version before stay on the host: `rigwright rollback --driver` goes back.
+    Example: rigwright upgrade ~/boxes/rig.py --limit box1 --reboot
+    """
+    run_request(RunRequest(inventory, limit, "upgrade", dry, verbose, expect=expect, orders=_reboot_consent(reboot)))
+
+
+@click.command()
+@INVENTORY_ARGUMENT
+@LIMIT_OPTION
+@click.option("--to", type=click.IntRange(min=1), help="The generation's number; by default the one before.")
+@click.option("--driver", is_flag=True, help="Not the served generation: the NVIDIA driver that was there before.")
+@DRY_OPTION
+@REBOOT_OPTION
+@VERBOSE_OPTION
+def rollback(
+    inventory: str, limit: str | None, to: int | None, driver: bool, dry: bool, reboot: bool, verbose: int
+) -> None:
+    """Serve an earlier generation again, as it was, on every host of INVENTORY.
+
+    `rigwright generations` lists them. The next deploy serves what the inventory declares again; a driver stays at its
+    version until the next `rigwright upgrade`.
+    Example: rigwright rollback ~/boxes/rig.py --limit box1 --to 3
+    """
+    if driver and to:
+        raise click.UsageError("--to is a generation's number: it does not go with --driver")
+    if reboot and not driver:
+        raise click.UsageError("--reboot goes with --driver: another generation needs none")
+    orders = ({"to": to} if to else {}) | ({"driver": True} if driver else {}) | _reboot_consent(reboot)
+    run_request(RunRequest(inventory, limit, "rollback", dry, verbose, orders=orders))
+
+
+@click.command()
+@INVENTORY_ARGUMENT
+@LIMIT_OPTION
+@click.option("--keep-weights", is_flag=True, help="Leave the model files.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@DRY_OPTION
+@VERBOSE_OPTION
+def remove(inventory: str, limit: str | None, keep_weights: bool, yes: bool, dry: bool, verbose: int) -> None:
+    """Take off every host of INVENTORY all that Rigwright has put there, and nothing else.
+
+    Services, engines, keys, weights that were fetched, instances' users, and packages that nothing else needs.
+    Example: rigwright remove ~/boxes/rig.py --limit box1
+    """
+    orders: dict[str, object] = {"keep_weights": True} if keep_weights else {}
+    question = "" if yes or dry else "Remove everything Rigwright installed on {hosts}?"
+    run_request(RunRequest(inventory, limit, "remove", dry, verbose, orders=orders), question)

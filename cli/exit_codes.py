@@ -1,0 +1,91 @@
+"""How a verb ends: its exit status, and the line that is said last."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import click
+
+from checks.results import STATUS
+from cli.signals import INTERRUPTED_STATUS as INTERRUPTED
+from cli.tables import print_prose
+
+EXIT_STATUS_HELP = (
+    "Exit status: 0, all is as declared, or done. 1, it is not. 2, the command or a file is refused, and no host was "
+    "touched. 3, a host was not reached. 130, interrupted."
+)
+"""What each verb's help ends with, where it does not say more of them itself."""
+
+
+class InvalidRequest(click.ClickException):
+    """What was given is refused, before a host is looked at; click has this status for a command line."""
+
+    exit_code = 2
+
+
+class NotAsDeclared(click.ClickException):
+    """What was asked for is not so."""
+
+    exit_code = STATUS["not as declared"]
+
+
+class HostUnreached(click.ClickException):
+    """A host was not reached, whatever the others are."""
+
+    exit_code = STATUS["not reached"]
+
+
+class ExitStatusGroup(click.Group):
+    """A group whose verbs end as STATUSES says: a plain ClickException refuses what it was given."""
+
+    def invoke(self, context: click.Context) -> object:
+        """Run the verb."""
+        try:
+            return super().invoke(context)
+        except click.ClickException as error:
+            refused = InvalidRequest(error.message) if type(error) is click.ClickException else error
+            # click's own ones say themselves too, of whatever class they are
+            refused.__dict__["show"] = partial(_print_error, refused, type(refused).show)
+            raise refused from error.__cause__
+        except (KeyboardInterrupt, click.Abort) as error:
+            # click asks in a prompt and takes an interrupt there for a no
+            if isinstance(error, click.Abort) and not isinstance(error.__context__, KeyboardInterrupt):
+                raise
+            click.echo("\nInterrupted.", err=True)
+            raise click.exceptions.Exit(INTERRUPTED) from None
+
+
+def _print_error(error: click.ClickException, show: Callable[..., None], file: object = None) -> None:
+    """Say an error in lines that the terminal has room for."""
+    text = io.StringIO()
+    show(error, text)
+    print_prose(text.getvalue().removesuffix("\n"), err=True)
+
+
+def print_unreached(gone: Mapping[str, str]) -> None:
+    """Say which hosts are out of reach, and why.
+
+    Args:
+        gone: As `checks.connections.connect_inventory` has them.
+    """
+    from roles.connection_failures import describe_unreachable_host  # pyinfra's world, which many verbs do without
+
+    for name, why in gone.items():
+        print_prose(f"{name}: {describe_unreachable_host(why)}", err=True)
+
+
+def unreached_rows(gone: Mapping[str, str]) -> list[dict[str, object]]:
+    """The rows of hosts that are out of reach, for programs."""
+    from roles.connection_failures import describe_unreachable_host
+
+    return [{"host": name, "reached": False, "why": describe_unreachable_host(why)} for name, why in gone.items()]
+
+
+def exit_if_unreached(gone: Mapping[str, str]) -> None:
+    """Say which hosts are out of reach, and end with exit status 3 where there are any."""
+    print_unreached(gone)
+    if gone:
+        sys.exit(STATUS["not reached"])

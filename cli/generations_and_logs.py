@@ -1,0 +1,148 @@
+"""`rigwright generations` and `logs`: what lies on hosts, and what their instances say."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+
+import click
+import gevent
+from gevent.queue import Queue
+
+from checks.connections import ConnectedHost, RigsByHost, connect_inventory, map_hosts
+from checks.results import STATUS
+from cli import shell_completion, signals
+from cli.exit_codes import exit_if_unreached, unreached_rows
+from cli.inventory_loading import INVENTORY_ARGUMENT
+from cli.shell_completion import LIMIT_OPTION
+from cli.tables import print_prose, print_table
+from rigwright.engines import kind_of
+from rigwright.engines.log_causes import Cause, find_cause
+from rigwright.model.rig import Rig
+from rigwright.problems import describe_unknown, printable
+from rigwright.serving.observed import INSTANCE, ObservedServing
+from roles import root_shell
+
+JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="For programs.")
+
+
+def _read_generations(box: ConnectedHost) -> tuple[ObservedServing, str]:
+    box = box.prefetch("served", "facts")
+    found = box.read_serving_state()
+    return found, box.resolve_desired().generation.digest
+
+
+@click.command()
+@INVENTORY_ARGUMENT
+@LIMIT_OPTION
+@JSON_OPTION
+def generations(inventory: str, limit: str | None, as_json: bool) -> None:
+    """The generations that lie on every host of INVENTORY; `rigwright rollback` goes back to one."""
+    found, gone = connect_inventory(inventory, limit)
+    seen = map_hosts(found, _read_generations)
+    rows = [
+        {
+            "host": box.name,
+            "reached": True,
+            "number": kept.number,
+            "created": kept.created,
+            "digest": kept.sealed,
+            "current": kept.number == state.current,
+            "declared": kept.sealed == wanted,
+            "intact": kept.is_intact,
+        }
+        for box, (state, wanted) in zip(found, seen, strict=True)
+        for kept in state.generations
+    ]
+    if as_json:
+        click.echo(json.dumps(rows + unreached_rows(gone), indent=2))
+        exit_if_unreached(gone)
+        return
+    shown: list[tuple[str, ...]] = []
+    for row in rows:
+        words = [word for word in ("current", "declared") if row[word]] + ([] if row["intact"] else ["changed by hand"])
+        number, digest = str(row["number"]), str(row["digest"])[:12]
+        shown.append((str(row["host"]), number, str(row["created"]), digest, ", ".join(words)))
+    if shown:
+        print_table(("host", "generation", "written (UTC)", "digest", ""), shown)
+    for box, (state, _) in zip(found, seen, strict=True):
+        if not state.generations:
+            print_prose(f"{box.name}: nothing deployed: there is no generation")
+    exit_if_unreached(gone)
+
+
+@click.command()
+@INVENTORY_ARGUMENT
+@LIMIT_OPTION
+@click.option("--instance", help="Only this instance.", shell_complete=shell_completion.complete_instances)
+@click.option("--lines", "-n", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Last lines.")
+@click.option("--follow", "-f", is_flag=True, help="Go on as lines come, until interrupted.")
+def logs(inventory: str, limit: str | None, instance: str | None, lines: int, follow: bool) -> None:
+    """The journals of the instances of every host of INVENTORY, each line with its host before it.
+
+    The known cause of a line is said after it once, on standard error.
+    """
+    signals.exit_on_interrupt()
+
+    def judge(rigs: RigsByHost) -> None:
+        names = {i.name for rig in rigs.values() for i in rig.instances}
+        if instance is not None and instance not in names:
+            raise click.UsageError(f"--instance: {describe_unknown('instance', instance, names)}")
+
+    found, gone = connect_inventory(inventory, limit, judge)
+    lost: dict[str, str] = {}
+    said: Queue[tuple[str, bool] | None] = Queue(1000)  # no more is read than the terminal takes
+
+    def tell(box: ConnectedHost, units: list[str]) -> None:
+        command = ["journalctl", "--no-pager", "--output=short-iso", f"--lines={lines}"]
+        command += ["--follow"] * follow + [f"--unit={unit}" for unit in units]
+        causes = [*dict.fromkeys(cause for one in box.rig.instances for cause in kind_of(one).causes)]
+        shown: set[Cause] = set()
+        try:
+            for line in box.stream_lines(shlex.join(command)):
+                said.put((f"{box.name}  {_strip_controls(line)}", False))
+                cause = find_cause(causes, line)
+                if cause and not (cause.last or cause.plain) and cause not in shown:
+                    shown.add(cause)
+                    said.put((f"{box.name}  ==> {cause.sentence}", True))
+        except root_shell.ConnectionGone as error:
+            lost[box.name] = str(error)
+        finally:
+            said.put(None)
+
+    telling = 0
+    for box, served in zip(found, map_hosts(found, ConnectedHost.read_serving_state), strict=True):
+        if units := _journal_units(box.rig, served, instance):
+            gevent.spawn(tell, box, units)
+            telling += 1
+        else:
+            print_prose(
+                f"{box.name}: {f'instance {instance} is not' if instance else 'no instance is'} there yet", err=True
+            )
+    while telling:
+        line = said.get()
+        if line is None:
+            telling -= 1
+        else:
+            click.echo(line[0], err=line[1])
+    for name, why in sorted(lost.items()):
+        print_prose(f"{name}: the connection is gone: {printable(why)}", err=True)
+    exit_if_unreached(gone)
+    if lost:
+        sys.exit(STATUS["not reached"])
+
+
+def _journal_units(rig: Rig, served: ObservedServing, instance: str | None) -> list[str]:
+    """The units of a rig's instances that its host has, and of others that run there; only one instance's if named."""
+    # their names are the host's words
+    running = {name for name, one in served.processes.items() if one.started_from and INSTANCE.fullmatch(name)}
+    declared = {one.unit for one in rig.instances if instance in (None, one.name)}
+    there = declared & {*served.links, *served.processes}
+    return sorted(there if instance else there | running)
+
+
+def _strip_controls(line: str) -> str:
+    """Without what could write elsewhere on the terminal than where it belongs."""
+    return re.sub(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]", "", line)

@@ -1,0 +1,184 @@
+"""What verbs have in common that ask instances as clients: which, where, undisturbed, and until somebody has enough."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import click
+import gevent
+
+from checks.connections import ConnectedHost, RigsByHost, UnreachableHosts, connect_inventory
+from cli import shell_completion
+from cli.exit_codes import InvalidRequest
+from cli.signals import INTERRUPTED_STATUS
+from cli.tables import print_prose
+from rigwright.model.rig import Instance, Rig
+from rigwright.operate.client_target import ClientTarget, NoClientTarget, gateway_target, instance_target
+from rigwright.problems import describe_unknown
+from roles.client import HostClient
+from roles.deploy_lock import DeployLock
+
+DecoratedCommand = TypeVar("DecoratedCommand", bound=Callable[..., Any])
+INSTANCE_OPTION = click.option(
+    "--instance",
+    multiple=True,
+    metavar="NAME",
+    help="Only this one; may be given several times.",
+    shell_complete=shell_completion.complete_instances,
+)
+
+
+def connect_boxes(
+    inventory: str,
+    limit: str | None,
+    names: Sequence[str] = (),
+    judge: Callable[[str, Rig, Instance], object] = lambda host, rig, instance: None,
+) -> tuple[list[ConnectedHost], UnreachableHosts]:
+    """Connect to an inventory's hosts; returns them, and those out of reach.
+
+    Args:
+        inventory: The file.
+        limit: Which hosts of it.
+        names: The instances that are meant; none for all.
+        judge: Is told each of them before any host is reached, and raises where that is no good.
+
+    Raises:
+        Refused: the inventory is, the limit or a name names nothing, or `judge` has said so.
+    """
+
+    def judged(rigs: RigsByHost) -> None:
+        there = {one.name for rig in rigs.values() for one in rig.instances}
+        if wrong := [f"--instance: {describe_unknown('instance', name, there)}" for name in names if name not in there]:
+            raise InvalidRequest("\n".join(wrong))
+        for host, rig in rigs.items():
+            for one in rig.instances:
+                if not names or one.name in names:
+                    judge(host, rig, one)
+
+    try:
+        return connect_inventory(inventory, limit, judged)
+    except click.ClickException as error:
+        raise InvalidRequest(error.message) from None
+
+
+@dataclass(frozen=True)
+class ClientAccess:
+    """The way in that clients take; an instance's own socket without one."""
+
+    gateway: bool = False
+    listener: str | None = None
+    key_file: str | None = None
+
+    def resolve_endpoint(self, host: str, rig: Rig, instance: Instance) -> ClientTarget:
+        """Where an instance of a host is asked.
+
+        Raises:
+            Refused: there is no such place, or no key for it.
+        """
+        if not self.gateway:
+            return instance_target(rig, instance)
+        try:
+            return gateway_target(rig, instance, self.listener, self.key_file)
+        except NoClientTarget as error:
+            raise InvalidRequest(f"{host}: {error}") from None
+
+
+def access_options(verb: DecoratedCommand) -> DecoratedCommand:
+    """The options of a `Door`, which `door_of` makes of them."""
+    for option in (
+        click.option("--key-file", metavar="FILE", help="With --gateway: a file whose only line is a client's key."),
+        click.option("--listener", metavar="NAME", help="With --gateway: the listener to use."),
+        click.option("--gateway", is_flag=True, help="Through the gateway, as clients come; else at its own socket."),
+    ):
+        verb = option(verb)
+    return verb
+
+
+def parse_access(gateway: bool, listener: str | None, key_file: str | None) -> ClientAccess:
+    """What the options of `door` say.
+
+    Raises:
+        click.UsageError: one of them is for a gateway, which is not asked for.
+    """
+    for name, value in (("--listener", listener), ("--key-file", key_file)):
+        if value and not gateway:
+            raise click.UsageError(f"{name} goes with --gateway")
+    return ClientAccess(gateway, listener, key_file)
+
+
+def select_instances(found: Sequence[ConnectedHost], names: Sequence[str]) -> list[tuple[ConnectedHost, Instance]]:
+    """The instances of boxes that are named, or all, in their order."""
+    return [(box, one) for box in found for one in box.rig.instances if not names or one.name in names]
+
+
+@contextmanager
+def hold_deploy_lock(box: ConnectedHost, doing: str) -> Iterator[DeployLock]:
+    """Hold the deploy lock of a box while the block runs: nobody deploys there meanwhile.
+
+    Raises:
+        Refused: somebody else holds it.
+    """
+    lock = DeployLock(box.target, doing)
+    if refused := lock.acquire():
+        raise InvalidRequest(f"{box.name}: refused: {refused}")
+    try:
+        yield lock
+    finally:
+        if lock.channel:
+            lock.channel.close()
+
+
+class Closeable(Protocol):
+    """What runs on a host, and can be ended."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+class InterruptHandler:
+    """Ctrl-C: the first ends the jobs that run, and with them what waits for them (`roles.client.ClientJobLost`); what came
+    until then is kept. The second ends this process.
+    """
+
+    def __init__(self) -> None:
+        """From here on."""
+        self.asked = False
+        self._running: list[Closeable] = []
+        gevent.signal_handler(signal.SIGINT, self._handle_interrupt)
+
+    def describe_error(self, error: Exception) -> str:
+        """Why a job has ended, for a report."""
+        return "interrupted" if self.asked else f"the client on the box is lost: {error}"
+
+    @contextmanager
+    def open_client(self, box: ConnectedHost, place: ClientTarget, *more: Path) -> Iterator[HostClient]:
+        """A client that an interrupt ends.
+
+        Raises:
+            roles.client.ClientJobLost: it does not begin.
+        """
+        with HostClient(box.target, place, *more) as made, self.closes_on_interrupt(made):
+            yield made
+
+    @contextmanager
+    def closes_on_interrupt(self, job: Closeable) -> Iterator[None]:
+        """An interrupt ends it while the block runs."""
+        self._running.append(job)
+        try:
+            yield
+        finally:
+            self._running.remove(job)
+
+    def _handle_interrupt(self) -> None:
+        if self.asked:
+            os._exit(INTERRUPTED_STATUS)
+        self.asked = True
+        print_prose("\nInterrupted: what came until now is kept. Again to end at once.", err=True)
+        for one in tuple(self._running):
+            one.close()

@@ -1,0 +1,146 @@
+"""What an inventory declares, read without reaching a host."""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from cli.prog_name import TYPED_INVENTORY_KEY
+from rigwright.files import read_content
+from rigwright.host_selection import find_name_clashes, select_hosts
+from rigwright.inventory import load_rig
+from rigwright.model.rig import Rig
+from rigwright.problems import Invalid, describe_exception, format_value, printable, suggestion
+
+MAX_INVENTORY_BYTES = 16 << 20  # bytes of an inventory
+
+
+class InventoryPath(click.ParamType[str]):
+    """An inventory's path: of a file that can be read whole."""
+
+    name = "file"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Refuse what is no file of a likely size, with the nearest name that there is."""
+        try:
+            read_content(value, MAX_INVENTORY_BYTES)
+        except ValueError as error:
+            self.fail(f"{printable(value)} {error}", param, ctx)
+        if ctx:
+            ctx.meta[TYPED_INVENTORY_KEY] = value
+        return value
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Have the shell complete names of files."""
+        return [CompletionItem(incomplete, type="file")]
+
+
+class SuggestingChoice(click.Choice[str]):
+    """One of some words; for one that is none of them the nearest is named."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        """What is said of any other word."""
+        return f'"{printable(str(value))}" is none of them{suggestion(str(value), self.choices)}'
+
+
+INVENTORY_ARGUMENT = click.argument("inventory", type=InventoryPath())
+
+
+def load_hosts(inventory: str, limit: str | None) -> dict[str, dict[str, Any]]:
+    """The hosts of an inventory that a limit names, with their data.
+
+    Raises:
+        click.ClickException: a mistake in the inventory, no hosts, or none that the limit names. pyinfra would call
+            the last two a success.
+    """
+    return _run_inventory(inventory, limit, lambda: runpy.run_path(inventory))
+
+
+def load_hosts_from_text(inventory: str, content: bytes) -> dict[str, dict[str, Any]]:
+    """The hosts that an inventory would have with this content, with their data.
+
+    Raises:
+        click.ClickException: as `named` does.
+    """
+
+    def run() -> dict[str, Any]:
+        # of its path, for all that lies beside it
+        variables: dict[str, Any] = {"__name__": "<run_path>", "__file__": inventory}
+        exec(compile(content, inventory, "exec"), variables)  # noqa: S102 (the operator's own program)
+        return variables
+
+    return _run_inventory(inventory, None, run)
+
+
+def _run_inventory(inventory: str, limit: str | None, run: Callable[[], dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    groups: dict[str, list[str]] = {}
+    hosts: dict[str, dict[str, Any]] = {}
+    try:
+        variables = run()
+    except SystemExit as error:
+        said = error.code if isinstance(error.code, str) else ""
+        raise click.ClickException(said or f"{inventory}: defines no hosts") from None
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # an inventory is the operator's program: anything can come out of it
+        raise click.ClickException(f"{inventory}: {describe_exception(error)}") from None
+    ignored = ""
+    for name, value in variables.items():
+        listed = value[0] if isinstance(value, tuple) and value else value
+        if not isinstance(listed, list) or name.startswith("_"):
+            continue
+        if odd := [item for item in listed if not isinstance(item, (str, tuple))]:
+            ignored = f"; {name} is not a group, because it contains {format_value(odd[0])}"
+            continue  # to pyinfra it is a list like any other
+        members = [_parse_member(f"{inventory}: {name}", item) for item in listed]
+        groups[name] = [host for host, _ in members]
+        for host, data in members:
+            # a group may name hosts of another one
+            hosts[host] = data or hosts.get(host, {})
+    if not hosts:
+        raise click.ClickException(f"{inventory}: no hosts{ignored}")
+    if wrong := find_name_clashes(hosts, groups):
+        raise click.ClickException("\n".join(f"{inventory}: {one}" for one in wrong))
+    try:
+        wanted = select_hosts(limit, [*hosts], {Path(inventory).stem: [*hosts], **groups})
+    except LookupError as error:
+        raise click.UsageError(f"--limit: {error.args[0]}") from None
+    return {host: hosts[host] for host in wanted}
+
+
+def _parse_member(place: str, item: str | tuple[Any, ...]) -> tuple[str, dict[str, Any]]:
+    """A host of a group and its data."""
+    host, data = item if isinstance(item, tuple) and len(item) == 2 else (item, {})
+    if not (isinstance(host, str) and host and isinstance(data, dict)):
+        raise click.ClickException(
+            f"{place}: {format_value(item)} is refused: must be a host's name, or (name, its data)"
+        )
+    return host, data
+
+
+def load_host_rig(name: str, data: object) -> Rig:
+    """The rig that a host's data describes.
+
+    Raises:
+        click.ClickException: it describes none.
+    """
+    try:
+        return load_rig(data)
+    except Invalid as error:
+        raise click.ClickException(f"{name}: {error}") from None
+
+
+def require_complete_bundle(rig: Rig) -> Rig:
+    """A rig whose bundle, if it has one, has all that a deploy needs.
+
+    Raises:
+        click.ClickException: it has not; the text says all that is wrong with it.
+    """
+    if rig.bundle_faults:
+        raise click.ClickException("\n".join(map(str, rig.bundle_faults)))
+    return rig

@@ -1,0 +1,285 @@
+"""Which keys the gateways of an inventory have, and how they are brought there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import click
+
+from checks.connections import ConnectedHost, HostReadFailed, UnreachableHosts, connect_inventory, map_hosts
+from checks.results import STATUS
+from cli.exit_codes import HostUnreached
+from cli.inventory_loading import load_host_rig, load_hosts
+from cli.tables import print_prose
+from rigwright.file_lock import FileLockHeld
+from rigwright.gateway import deployed_keys, keyring
+from rigwright.gateway.deployed_keys import DeployedKeys, KeyDelivery
+from rigwright.gateway.key_version import HostVersion, describe_effect, is_replaceable
+from rigwright.gateway.keyring import ClientKeyring
+from rigwright.gateway.served_models import offers_of
+from rigwright.host.deploy_lock_state import render_holder_record
+from rigwright.model.api_keys import resolve_inventory_path
+from rigwright.model.rig import Rig
+from rigwright.problems import Invalid, format_count, printable
+from roles import root_shell
+from roles.connection_failures import describe_unreachable_host
+
+PATIENCE = 120.0  # seconds that a host may take
+HOST_LOCK_TIMEOUT_S = (
+    10  # seconds that a host waits for another change of its keys; a deploy takes longer, and is named
+)
+RUNS = 3  # times that keys are sent while other runs of this machine change them
+
+
+@dataclass(frozen=True)
+class KeyTargets:
+    """The inventory, and those of its hosts that have a gateway."""
+
+    inventory: str
+    limit: str | None
+    file: Path
+    rigs: Mapping[str, Rig]
+    models: frozenset[str] = frozenset()
+    """Names that clients ask for at any of them, aliases too: a key follows an alias to what it stands for."""
+
+    def load_keyring(self) -> ClientKeyring:
+        """The keys that there are.
+
+        Raises:
+            click.ClickException: the file is refused.
+        """
+        try:
+            return keyring.load_keyring(self.file)
+        except Invalid as error:
+            raise click.ClickException(str(error)) from None
+
+
+def load_targets(inventory: str, limit: str | None) -> KeyTargets:
+    """What a verb about keys is asked for.
+
+    Raises:
+        click.ClickException: the inventory is refused, no host of it has a gateway, or there are two files of keys.
+    """
+    rigs = {name: load_host_rig(name, data.get("rig")) for name, data in load_hosts(inventory, limit).items()}
+    files: dict[str, list[str]] = {}
+    for name, rig in rigs.items():
+        if rig.gateway:
+            files.setdefault(resolve_inventory_path(Path(rig.inventory).parent, rig.gateway.keys_file), []).append(name)
+    if not files:
+        raise click.ClickException(f"{inventory}: no host has a gateway")
+    if len(files) > 1:
+        listed = "; ".join(f"{', '.join(names)} have {file}" for file, names in sorted(files.items()))
+        raise click.ClickException(f"{inventory}: choose a keys file with --limit: {listed}")
+    ((file, names),) = files.items()
+    models = frozenset(
+        one for name in names for one in (*(offer.name for offer in offers_of(rigs[name])), *_model_aliases(rigs[name]))
+    )
+    return KeyTargets(inventory, limit, Path(file), {name: rigs[name] for name in names}, models)
+
+
+def _model_aliases(rig: Rig) -> Collection[str]:
+    return rig.gateway.aliases if rig.gateway else ()
+
+
+class FileAccessFailed(click.ClickException):
+    """The keys file, or its lock, cannot be had; the text says why."""
+
+
+@contextmanager
+def file_access(file: Path) -> Iterator[None]:
+    """Report what goes wrong with the keys file in the block as the command's own error.
+
+    Raises:
+        FileAccessFailed: it is refused, cannot be written, or another process holds its lock.
+    """
+    try:
+        yield
+    except (Invalid, FileLockHeld) as error:
+        raise FileAccessFailed(str(error)) from None
+    except OSError as error:
+        raise FileAccessFailed(keyring.describe_failure(file, error)) from None
+
+
+@dataclass(frozen=True)
+class GatewayHosts:
+    """Connected hosts that have a gateway, and those out of reach."""
+
+    boxes: list[ConnectedHost]
+    gone: UnreachableHosts
+
+
+def sync_keys(asked: KeyTargets, reach: GatewayHosts | None, replaced: Mapping[str, HostVersion] | None = None) -> None:
+    """Bring the keys to every host that has a gateway.
+
+    No lock is held meanwhile, so that a slow host delays no other change: each host compares versions itself.
+
+    Args:
+        asked: The inventory.
+        reach: Its hosts; None for none: only the file is written.
+        replaced: Host -> its own version, which the keys replace there, and nowhere else.
+
+    Raises:
+        click.exceptions.Exit: with 1, where one did not get them, with 3, where one is out of reach; each is named.
+        FileAccessFailed: the file is refused, or cannot be written.
+    """
+    if reach is None:
+        print_prose(f"{asked.file} is written; hosts get it with the next deploy", err=True)
+        return
+    missing = len(reach.gone)
+    for name, why in reach.gone.items():
+        print_prose(f"{name}: {describe_unreachable_host(why)}; `bring` or the next deploy updates it", err=True)
+    ring = _write_version(asked)
+    became = _send_to_boxes(asked, reach.boxes, ring, replaced or {})
+    for box in reach.boxes:
+        line, there = _describe_sync(asked, became[box.name])
+        print_prose(f"{box.name}: {line}", err=True)
+        missing += not there
+    if missing:
+        raise click.exceptions.Exit(STATUS["not reached" if reach.gone else "not as declared"])
+
+
+def _send_to_boxes(
+    asked: KeyTargets, boxes: list[ConnectedHost], ring: ClientKeyring, replaced: Mapping[str, HostVersion]
+) -> dict[str, KeyDelivery]:
+    became: dict[str, KeyDelivery] = {}
+    pending = boxes
+    for _ in range(RUNS):
+        sent = ring
+        answers = map_hosts(pending, partial(_send_keys, ring=sent, replaced=replaced))
+        became |= {box.name: one for box, one in zip(pending, answers, strict=True)}
+        ring = _write_version(asked)
+        # another run of this machine has changed the file since, and was there first
+        pending = [box for box in pending if (newer := became[box.name].newer) and accepts_keys(ring, newer)]
+        if not pending or ring == sent:
+            break
+    return became
+
+
+def _write_version(asked: KeyTargets) -> ClientKeyring:
+    with file_access(asked.file):
+        return keyring.write_version(asked.file, f"keys of {asked.inventory}")
+
+
+def accepts_keys(ring: ClientKeyring, host: DeployedKeys) -> bool:
+    """Whether a host takes these keys."""
+    return is_replaceable(ring.current_version, host.version.id if host.version else "")
+
+
+def refuse_diverged(asked: KeyTargets, reach: GatewayHosts) -> None:
+    """Refuse to change the file where a host would not take it: a new key would not work there.
+
+    A host that does not answer is left out: what is wrong there is reported when it is sent the keys.
+
+    Raises:
+        click.ClickException: a host has other keys; what these would do there is named.
+    """
+    ring = asked.load_keyring()
+    if refused := [
+        f"{box.name}: {deployed_keys.describe_key_divergence(asked.file, ring, one)}"
+        for box, one in _collect_diverged(ring, reach)
+    ]:
+        raise click.ClickException("\n".join((*refused, "Nothing was changed")))
+
+
+def collect_newer(asked: KeyTargets, reach: GatewayHosts) -> dict[str, HostVersion]:
+    """Name what the file's keys do on hosts in reach that have others, and make them the next version.
+
+    A host may report any version, such as one that another host has: it is replaced on that host alone, and never gets
+    into the file, so that no other host takes these keys unless it was asked itself.
+
+    Returns:
+        Host -> the version to replace there.
+
+    Raises:
+        FileAccessFailed: the file is refused, or cannot be written.
+    """
+    ring = asked.load_keyring()
+    diverged = _collect_diverged(ring, reach)
+    for box, one in diverged:
+        effect = describe_effect((*keyring.key_rows(ring), *keyring.expiring_rows(ring)), one.valid_rows)
+        serial = f"serial {one.version.serial}" if one.version else "keys"
+        print_prose(f"{box.name}: {'; '.join((f'{serial} is replaced', *effect))}", err=True)
+    if diverged:
+        with file_access(asked.file):
+            keyring.write_version(asked.file, f"keys of {asked.inventory}", advance=True)
+    return {box.name: one.version for box, one in diverged if one.version}
+
+
+def _collect_diverged(ring: ClientKeyring, reach: GatewayHosts) -> list[tuple[ConnectedHost, DeployedKeys]]:
+    answers = map_hosts(reach.boxes, _read_host_keys_or_none)
+    return [(box, one) for box, one in zip(reach.boxes, answers, strict=True) if one and not accepts_keys(ring, one)]
+
+
+def _read_host_keys_or_none(box: ConnectedHost) -> DeployedKeys | None:
+    with suppress(HostReadFailed):
+        return read_host_keys(box)
+    return None
+
+
+def refuse_vanished(asked: KeyTargets, reach: GatewayHosts) -> None:
+    """Refuse to go on without a file of keys where hosts have some: all of them would be taken away.
+
+    Raises:
+        click.ClickException: it is not there, and a host has keys.
+        Unreached: it is not there, and a host cannot be asked.
+    """
+    if asked.file.exists() or asked.file.is_symlink():
+        return
+    for box, one in zip(reach.boxes, map_hosts(reach.boxes, read_host_keys), strict=True):
+        if one.rows:
+            raise click.ClickException(
+                f"{keyring.describe_missing_file(asked.file)}; {box.name} has {format_count(len(one.rows), 'key')}"
+            )
+    if reach.gone:
+        away_from = ", ".join(reach.gone)
+        raise HostUnreached(
+            f"{asked.file} is not there, and {away_from} cannot be asked for keys: --no-hosts begins a new one"
+        )
+
+
+def connect_hosts(asked: KeyTargets) -> GatewayHosts:
+    """Connect to the hosts that have a gateway."""
+    found, gone = connect_inventory(asked.inventory, asked.limit)
+    lost = {name: why for name, why in gone.items() if name in asked.rigs}
+    return GatewayHosts([box for box in found if box.name in asked.rigs], lost)
+
+
+def _send_keys(box: ConnectedHost, ring: ClientKeyring, replaced: Mapping[str, HostVersion]) -> KeyDelivery:
+    text = keyring.keys_json(ring)
+    record = render_holder_record("updating the gateway's keys")
+    mine = replaced.get(box.name)
+    script = deployed_keys.render_key_delivery(
+        box.rig, keyring.keys_digest(text), ring.current_version, record, HOST_LOCK_TIMEOUT_S, mine
+    )
+    try:
+        answer = root_shell.run_command(box.target, script, text, PATIENCE)
+        return deployed_keys.parse_key_delivery(answer.lines)
+    except root_shell.ConnectionGone as error:
+        return KeyDelivery(wrong=f"the connection was lost: {printable(str(error))}")
+    except ValueError as error:
+        return KeyDelivery(wrong=str(error))
+
+
+def _describe_sync(asked: KeyTargets, one: KeyDelivery) -> tuple[str, bool]:
+    """What became of it, in words, and whether the host has it."""
+    if one.refused:
+        return f"{one.refused}; the running deploy may still update the keys, otherwise use `bring` afterwards", False
+    if not one.deployed:
+        return "nothing is deployed yet: the first deploy brings the keys", True
+    if one.newer:
+        return (
+            f"the keys were not updated: {deployed_keys.describe_key_divergence(asked.file, asked.load_keyring(), one.newer)}",
+            False,
+        )
+    if one.wrong:
+        return f"the keys were not updated: {one.wrong}", False
+    return "the keys are updated" if one.running else "the keys are updated, for when its gateway starts", True
+
+
+def read_host_keys(box: ConnectedHost) -> DeployedKeys:
+    """Which keys a host has."""
+    return box.run_and_parse(deployed_keys.parse_deployed_keys, deployed_keys.render_keys_query(box.rig))

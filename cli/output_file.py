@@ -1,0 +1,35 @@
+"""Files that an operator asks for: whole or not at all, and never through a link that somebody has put there."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from cli.exit_codes import NotAsDeclared
+from rigwright.files import write_atomically
+from rigwright.problems import printable
+
+# links there lead to what a process has open, and nobody but root can have put one there
+SYSTEM_FOLDERS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
+
+
+def write_output(path: str | Path, text: str) -> None:
+    """Write a file in one step; a link of that name is replaced, and what it points at stays as it is.
+
+    A device or a pipe is written to as it is.
+
+    Raises:
+        Failed: it cannot be written; what was there is as it was.
+    """
+    place = Path(path)
+    try:
+        with suppress(FileNotFoundError):
+            mode = os.lstat(place).st_mode
+            if not stat.S_ISREG(mode) and (not stat.S_ISLNK(mode) or place.parent in SYSTEM_FOLDERS):
+                place.write_text(text)
+                return
+        write_atomically(place, text)
+    except OSError as error:
+        raise NotAsDeclared(f"{printable(str(path))} cannot be written: {error.strerror}") from None

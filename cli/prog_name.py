@@ -1,0 +1,54 @@
+"""What the command is called by whoever has called it: `./rig`, or a name on the PATH."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from pathlib import Path
+
+import click
+
+NAME = "rigwright"
+PROG_NAME_VARIABLE = "RIGWRIGHT_CALLED"
+"""Set by the script `rig`."""
+LONGEST = 1000  # characters of a first sentence
+TYPED_INVENTORY_KEY = f"{__name__}.given"
+"""In a context of click's: the inventory's path as it was typed."""
+
+
+def prog_name() -> str:
+    """The command's name, as a line that is copied into the same shell has to begin."""
+    found = os.environ.get(PROG_NAME_VARIABLE, "")
+    return found if re.fullmatch(r"[A-Za-z0-9._/~+-]{1,200}", found) else NAME
+
+
+def with_prog_name(text: str) -> str:
+    """A text whose commands begin as this one was called: after a backquote, or `Example:`."""
+    return re.sub(rf"(`|Example: ){NAME}(?= )", lambda found: f"{found[1]}{prog_name()}", text)
+
+
+def with_typed_inventory(text: str, context: click.Context) -> str:
+    """A text in which the inventory's path is as it was typed, quoted where a command has it."""
+    given = context.meta.get(TYPED_INVENTORY_KEY)
+    if given is None:
+        return text
+    whole = str(Path(given).resolve())
+    return text.replace(shlex.quote(whole), shlex.quote(given)).replace(whole, given)
+
+
+class SentenceGroup(click.Group):
+    """A group whose help has the whole first sentence of each of its commands."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, one.get_short_help_str(LONGEST)) for name, one in sorted(self.commands.items())])
+
+
+def localise_help(command: click.Command) -> click.Command:
+    """A command, and those below it, whose help names it as it was called."""
+    command.help = with_prog_name(command.help) if command.help else command.help
+    for one in command.commands.values() if isinstance(command, click.Group) else ():
+        localise_help(one)
+    return command

@@ -1,0 +1,49 @@
+"""What `rigwright remove` will take off each host, said before it asks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from checks.connections import ConnectedHost, connect_inventory, map_hosts
+from checks.results import STATUS
+from cli.exit_codes import print_unreached
+from cli.tables import format_size, print_prose
+from rigwright.host import ledger
+from rigwright.render import render
+from rigwright.serving import takeover
+from rigwright.serving.weight_inventory import list_models
+
+SHORT = 12  # digits of a commit
+
+
+def print_preview(inventory: str, limit: str | None, keep_weights: bool) -> list[str]:
+    """Print units, models and packages of every host that can be reached, and of the others why not.
+
+    Returns the hosts that are reached; ends with exit status 3 where none is.
+    """
+    found, gone = connect_inventory(inventory, limit)
+    print_unreached(gone)
+    if not found:
+        sys.exit(STATUS["not reached"])
+    for box, lines in zip(found, map_hosts(found, lambda box: list(describe_removal(box, keep_weights))), strict=True):
+        for line in lines or ["nothing of Rigwright's is there"]:
+            print_prose(f"{box.name}: {line}")
+    return [box.name for box in found]
+
+
+def describe_removal(box: ConnectedHost, keep_weights: bool) -> Iterator[str]:
+    """What is there of ours, a line a kind."""
+    script = render("look/ledger.sh.j2", ledger=box.rig.ledger)
+    looked = box.prefetch("served", "stored")
+    served = looked.read_serving_state()
+    if units := sorted({*served.links, *served.processes}):
+        yield f"units: {', '.join(units)}"
+    stored = list_models(looked.read_weight_inventory(), served, box.rig)
+    rows = [f"{one.name}@{one.version[:SHORT]} {format_size(one.size + one.left_over)}" for one in stored]
+    if rows:
+        total = format_size(sum(one.size + one.left_over for one in stored))
+        yield f"models{', which stay' if keep_weights else ''}: {', '.join(rows)} ({total} in all)"
+    yield from box.run_and_parse(takeover.parse_takeover_records, takeover.render_records_query(box.rig))
+    if packages := box.run_and_parse(ledger.parse_ledger_packages, script):
+        yield f"packages, where nothing else needs them: {', '.join(packages)}"

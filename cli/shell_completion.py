@@ -1,0 +1,86 @@
+"""What a shell completes of an inventory's own names; nothing where it is refused, or not typed yet."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+def complete_hosts(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Hosts; of several with commas between, the last."""
+    before, comma, last = incomplete.rpartition(",")
+    return [before + comma + name for name in _with_prefix(last, _load_rig_data(context))]
+
+
+def complete_instances(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Instances of all hosts."""
+    return _with_prefix(
+        incomplete, (name for rig in _load_rig_data(context).values() for name in _entry_keys(rig, "instances"))
+    )
+
+
+def complete_variants(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Variants of the catalogue: ours, and the inventory's own."""
+    from rigwright.declaration.catalog import load_catalog
+    from rigwright.inventory import layer_folders
+    from rigwright.paths import ROOT
+    from rigwright.problems import Invalid
+
+    given = _typed_inventory(context)
+    try:
+        return _with_prefix(incomplete, load_catalog(layer_folders(Path(given or ROOT / "x"), "catalog")).variants)
+    except (Invalid, OSError):
+        return []
+
+
+def complete_checks(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Ids of checks; of several with commas between, the last."""
+    from checks.catalogue import list_checks
+
+    before, comma, last = incomplete.rpartition(",")
+    return [before + comma + name for name in _with_prefix(last, (one.id for one in list_checks()))]
+
+
+def _typed_inventory(context: click.Context) -> str | None:
+    # behind an option that waits for its value, click leaves arguments as they were typed
+    waiting = (word for word in context.args if Path(word).is_file())
+    return context.params.get("inventory") or next(waiting, None)
+
+
+def _load_rig_data(context: click.Context) -> dict[str, Any]:
+    from cli.inventory_loading import load_hosts
+    from rigwright.inventory import tolerate_problems
+
+    given = _typed_inventory(context)
+    if not given:
+        return {}
+    # a shell reads standard output, and an inventory is a program that may print
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), tolerate_problems():
+        try:
+            return load_hosts(given, None)
+        except click.ClickException:
+            return {}
+
+
+def _entry_keys(data: Any, key: str) -> Iterator[str]:
+    rig = data.get("rig")
+    entry = rig.get("entry") if isinstance(rig, dict) else None
+    found = entry.get(key) if isinstance(entry, dict) else None
+    yield from found if isinstance(found, dict) else ()
+
+
+def _with_prefix(incomplete: str, names: Iterable[str]) -> list[str]:
+    return sorted({name for name in names if name.startswith(incomplete)})
+
+
+LIMIT_OPTION = click.option(
+    "--limit",
+    metavar="HOST",
+    help="Only this host or group, or several with commas between.",
+    shell_complete=complete_hosts,
+)

@@ -1,0 +1,186 @@
+"""How `rigwright status` is told: a row an instance, and a line for what no row says."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from dataclasses import dataclass, field
+
+from checks.results import STATUS
+from cli.tables import WIDTH, format_duration, format_size, print_table
+from rigwright.operate.instance_health import CardUse
+from rigwright.problems import printable
+
+
+@dataclass(frozen=True)
+class InstanceStatus:
+    """One instance."""
+
+    instance: str
+    variant: str
+    """That the host serves."""
+    state: str
+    note: str
+    """Why it is called that, where that is not plain."""
+    since_s: float | None
+    """Seconds for which it has been in that state."""
+    port: int | None = None
+    cards: list[int] = field(default_factory=list)
+    slots: int | None = None
+    context_per_sequence: int | None = None
+    restarts: int = 0
+    memory_bytes: int | None = None
+    kv_tokens: int | None = None
+    """Tokens that its KV cache has room for, as its engine has said."""
+    kv_used: float | None = None
+    """Of it, 0 to 1."""
+    tokens_a_second: float | None = None
+    running: float | None = None
+    waiting: float | None = None
+    backend: str = ""
+    """What computes attention, likewise."""
+    load_seconds: float | None = None
+    current: bool = False
+    """Whether its process was started from what the inventory declares."""
+    errors: tuple[str, ...] = ()
+    """What its log betrays, each with what helps."""
+    declared: str = ""
+    """The inventory's variant; empty where that has no such instance."""
+
+
+@dataclass(frozen=True)
+class HostStatus:
+    """One host."""
+
+    host: str
+    reached: bool
+    why: str = ""
+    """Why it could not be looked at; empty where it was."""
+    generation: int | None = None
+    declared: bool = False
+    """Whether that generation is the inventory's."""
+    activation_cut_off: bool = False
+    at_work: str = ""
+    """Who holds the deploy lock, since when, doing what."""
+    instances: list[InstanceStatus] = field(default_factory=list)
+    gateway: str = ""
+    """How the gateway is doing and where it listens; empty without one."""
+    gpus: tuple[CardUse, ...] = ()
+    gpus_say: str = ""
+    """What is wrong with cards, as nvidia-smi says it."""
+    jobs: tuple[str, ...] = ()
+    """Long work that is under way."""
+    reboot: bool = False
+    """Whether one is pending."""
+
+    @property
+    def exit_status(self) -> int:
+        """The exit status that it comes to."""
+        if not self.reached:
+            return STATUS["not reached"]
+        ready = all(one.state == "ready" and one.current for one in self.instances)
+        well = self.declared and ready and not (self.activation_cut_off or self.gpus_say)
+        return STATUS["as declared" if well else "not as declared"]
+
+
+# Columns in their order, and which of them go first where there is no room for all.
+COLUMNS = (
+    *("host", "instance", "variant", "state", "up", "port", "GPUs", "context", "GPU memory", "temp", "power", "KV"),
+    *("tokens/s", "queue", "restarts", "memory"),
+)
+OPTIONAL_COLUMNS = (
+    *("context", "restarts", "memory", "queue", "variant", "power", "temp", "port", "GPUs", "GPU memory", "KV"),
+    *("tokens/s", "up"),
+)
+
+
+def fit_columns(rows: list[dict[str, str]], width: int) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """The columns that have something in them and fit side by side, and the rows of those."""
+    columns = [name for name in COLUMNS if any(row.get(name) for row in rows)]
+
+    def wide() -> int:
+        sizes = (max(len(name), *(len(row.get(name, "")) for row in rows)) for name in columns)
+        return sum(sizes) + 2 * (len(columns) - 1)
+
+    for name in OPTIONAL_COLUMNS:
+        if rows and wide() > width and name in columns:
+            columns.remove(name)
+    return tuple(columns), [tuple(row.get(name, "") for name in columns) for row in rows]
+
+
+def _status_cells(host: HostStatus, one: InstanceStatus) -> dict[str, str]:
+    mine = [card for card in host.gpus if card.index in one.cards]
+    used, total = sum(card.used_mib or 0 for card in mine), sum(card.total_mib or 0 for card in mine)
+    degrees = max((card.temperature_c for card in mine if card.temperature_c is not None), default=None)
+    watts = [card.power_w for card in mine if card.power_w is not None]
+    return {
+        "host": host.host,
+        "instance": one.instance,
+        "variant": one.variant,
+        "state": one.state,
+        "up": format_duration(one.since_s) if one.state == "ready" else "",
+        "port": str(one.port or ""),
+        "GPUs": ",".join(map(str, one.cards)),
+        "context": f"{one.slots} x {one.context_per_sequence}" if one.slots else "",
+        "GPU memory": f"{used / 1024:.1f}/{total / 1024:.1f} GiB" if total else "",
+        "temp": f"{degrees:.0f} C" if degrees is not None else "",
+        "power": f"{sum(watts):.0f} W" if watts else "",
+        "KV": f"{one.kv_used:.0%}" if one.kv_used is not None else "",
+        "tokens/s": f"{one.tokens_a_second:.1f}" if one.tokens_a_second is not None else "",
+        "queue": f"{one.waiting:.0f}" if one.waiting else "",
+        "restarts": str(one.restarts or ""),
+        "memory": format_size(one.memory_bytes) if one.memory_bytes else "",
+    }
+
+
+def print_status_table(seen: list[HostStatus]) -> None:
+    """Print a row for each instance, no wider than the terminal."""
+    cells = [_status_cells(host, one) for host in seen for one in host.instances]
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
+    if cells:
+        print_table(*fit_columns(cells, width))
+
+
+def describe_hosts(seen: list[HostStatus], inventory: str) -> list[str]:
+    """What no column says, each with its host."""
+    return [f"{host.host}: {printable(line)}" for host in seen for line in _describe_host(host, inventory)]
+
+
+def _describe_startup(one: InstanceStatus) -> str:
+    """What its engine has said of itself when it started; empty where it has said nothing."""
+    whole = one.context_per_sequence
+    times = f", {one.kv_tokens / whole:.1f} requests of {whole}" if one.kv_tokens and whole else ""
+    said = [
+        f"room for {one.kv_tokens} tokens{times}" if one.kv_tokens else "",
+        f"attention by {one.backend}" if one.backend else "",
+        f"loaded in {one.load_seconds:.0f} s" if one.load_seconds is not None else "",
+    ]
+    return "; ".join(filter(None, said))
+
+
+def _describe_host(host: HostStatus, inventory: str) -> list[str]:
+    """What no column says."""
+    if not host.reached:
+        return [host.why]
+    found = [] if host.instances else ["serves nothing"]
+    if host.generation is not None and not host.declared:
+        found.append(f"the inventory declares something else: `rigwright plan {shlex.quote(inventory)}` says what")
+    elif host.generation is not None:
+        found.append(f"generation {host.generation}, as declared")
+    if host.activation_cut_off:
+        found.append("an activation was cut off: deploy again")
+    for one in host.instances:
+        if one.declared not in ("", one.variant):
+            found.append(f"{one.instance} serves {one.variant} until the next deploy: the inventory has {one.declared}")
+        found += [f"{one.instance} is {one.state}: {one.note}"] if one.note and one.state != "ready" else []
+        found += [f"{one.instance}: {error}" for error in one.errors]
+        found += [f"{one.instance}: {said}"] if (said := _describe_startup(one)) else []
+    if host.gateway:
+        found.append(f"gateway {host.gateway}")
+    if host.gpus_say:
+        found.append(host.gpus_say)
+    found += [f"{job} runs" for job in host.jobs]
+    if host.reboot:
+        found.append("a reboot is pending")
+    return found + ([host.at_work] if host.at_work else [])

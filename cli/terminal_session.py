@@ -1,0 +1,85 @@
+"""The operator's terminal, for as long as a command on a host has it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import termios
+import tty
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from typing import IO
+
+import gevent
+from gevent.os import tp_read
+from paramiko import Channel
+
+from roles import root_shell
+
+CHUNK_BYTES = 1 << 15  # bytes
+
+
+def is_interactive() -> bool:
+    """Whether somebody types, and reads."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def describe_terminal() -> root_shell.OperatorTerminal:
+    """What a command on a host is to take for its own."""
+    return root_shell.OperatorTerminal(os.environ.get("TERM", "dumb"), *_terminal_size())
+
+
+def attach_channel(channel: Channel, typed: bool) -> int:
+    """Give a command on a host all that comes in here, and show what it says, until it ends; returns its exit status.
+
+    Args:
+        channel: The command's.
+        typed: Whether it has the operator's terminal: then every key is its, an interrupt too.
+
+    Raises:
+        roles.root_shell.BROKEN: the connection is gone.
+    """
+    channel.settimeout(None)
+    with _raw_mode() if typed else nullcontext():
+        if typed:
+            gevent.get_hub().loop.signal(signal.SIGWINCH).start(lambda: channel.resize_pty(*_terminal_size()))
+        sending = gevent.spawn(_send_input, channel)
+        errors = gevent.spawn(_copy_stream, channel.recv_stderr, sys.stderr.buffer)
+        _copy_stream(channel.recv, sys.stdout.buffer)
+        errors.join()
+        sending.kill(block=False)
+    return channel.recv_exit_status() & 0xFF
+
+
+def _send_input(channel: Channel) -> None:
+    # a command that has ended reads no more
+    with suppress(*root_shell.BROKEN):
+        while part := tp_read(sys.stdin.fileno(), CHUNK_BYTES):
+            channel.sendall(part)
+        channel.shutdown_write()
+
+
+def _copy_stream(read: Callable[[int], bytes], into: IO[bytes]) -> None:
+    pool = gevent.get_hub().threadpool
+    while part := read(CHUNK_BYTES):
+        # who does not read what is written holds this stream up, and nothing else: signs of life go on
+        pool.apply(into.write, (part,))
+        pool.apply(into.flush)
+
+
+def _terminal_size() -> tuple[int, int]:
+    size = shutil.get_terminal_size()
+    return size.columns, size.lines
+
+
+@contextmanager
+def _raw_mode() -> Iterator[None]:
+    """Every key goes to the host, an interrupt too."""
+    before = termios.tcgetattr(sys.stdin)
+    tty.setraw(sys.stdin)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

@@ -1,0 +1,161 @@
+"""Reports of verbs that ask instances and judge their answers: a line a check, JSON, JUnit, and what it comes to."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+
+import click
+
+from checks.results import STATUS, Conforms, worst_verdict
+from cli import junit as junit_file
+from cli.exit_codes import InvalidRequest
+from cli.signals import INTERRUPTED_STATUS as INTERRUPTED
+from cli.tables import print_paragraph, print_prose
+from rigwright.operate.verify import ProbeFinding, is_passed
+from rigwright.problems import printable
+
+SCHEMA = 1
+"""Of the JSON reports; a key that is gone, or means something else, raises it."""
+REFUSED_STATUS = InvalidRequest.exit_code
+COLOURS = {"ok": "green", "fail": "red", "skip": "yellow"}
+
+
+@dataclass
+class InstanceVerdict:
+    """One instance."""
+
+    instance: str
+    variant: str
+    gateway: bool = False
+    """Whether it was asked through the gateway."""
+    ended: str = ""
+    """Why not all was asked; empty where all was."""
+    refused: bool = False
+    """Whether nothing was asked, for somebody else is at it."""
+    foreign_tokens: int | None = None
+    """Of requests that were not ours meanwhile: figures with some are not its own; None where that is not known."""
+    checks: Sequence[ProbeFinding] = field(default_factory=list)
+
+    @property
+    def verdict(self) -> Conforms:
+        """Of it all."""
+        if self.ended:
+            return "not reached"
+        return "as declared" if is_passed(self.checks) else "not as declared"
+
+
+@dataclass
+class HostVerdict:
+    """One host."""
+
+    name: str
+    verdict: Conforms
+    instances: list[InstanceVerdict] = field(default_factory=list)
+    why: str = ""
+    """Why it was not reached."""
+
+    @staticmethod
+    def from_instances(name: str, instances: list[InstanceVerdict]) -> HostVerdict:
+        """With the worst of its instances' verdicts."""
+        return HostVerdict(name, worst_verdict([one.verdict for one in instances]), instances)
+
+
+@dataclass
+class VerdictReport:
+    """All of them."""
+
+    schema: int
+    as_of: str
+    inventory: str
+    verdict: Conforms
+    interrupted: bool
+    hosts: list[HostVerdict]
+
+
+def print_finding(host: str, instance: str, finding: ProbeFinding) -> None:
+    """Print what came of a check."""
+    word = click.style(f"{finding.verdict:<4}", fg=COLOURS.get(finding.verdict))
+    detail = f" ({finding.detail})" if finding.verdict == "ok" and finding.detail else ""
+    print_paragraph(f"{host}  {instance}: {finding.title}{printable(detail)}", lead=f"  {word}  ")
+    if finding.verdict in ("fail", "skip"):
+        print_paragraph(printable(finding.detail), lead=" " * 8)
+
+
+def finish_report(
+    inventory: str,
+    hosts: list[HostVerdict],
+    *,
+    interrupted: bool,
+    as_json: bool,
+    junit: str | None,
+    words: tuple[str, str],
+) -> None:
+    """Print what it all comes to, write what is to be written, and end with the exit status of it.
+
+    Args:
+        inventory: The inventory.
+        hosts: Those that were asked, and those out of reach.
+        interrupted: Whether somebody had enough.
+        as_json: Whether a report is printed as JSON.
+        junit: The file for one in JUnit's XML.
+        words: What a host is called that passes, and one that does not.
+    """
+    verdict = worst_verdict([host.verdict for host in hosts])
+    now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+    report = VerdictReport(SCHEMA, now, inventory, verdict, interrupted, hosts)
+    if as_json:
+        click.echo(json.dumps(asdict(report), indent=2))
+    else:
+        for host in hosts:
+            _print_summary(host, words)
+    if junit:
+        try:
+            junit_file.write_junit(junit, _junit_cases(report))
+        except OSError as error:
+            raise InvalidRequest(f"--junit: {junit}: {error.strerror}") from None
+    sys.exit(INTERRUPTED if interrupted else _exit_status(hosts, verdict))
+
+
+def _exit_status(hosts: list[HostVerdict], verdict: Conforms) -> int:
+    """The exit status: of who was refused and would have been reached it is that of a refusal."""
+    refused = [one for host in hosts for one in host.instances if one.refused]
+    lost = [host for host in hosts if not host.instances and host.verdict == "not reached"]
+    lost += [host for host in hosts if any(one.ended and not one.refused for one in host.instances)]
+    return REFUSED_STATUS if refused and not lost else STATUS[verdict]
+
+
+def _print_summary(host: HostVerdict, words: tuple[str, str]) -> None:
+    if not host.instances:
+        print_prose(f"{host.name}: {host.why or 'no such instance'}")
+        return
+    for one in host.instances:
+        if one.ended:
+            print_paragraph(f"{host.name}: {one.instance}: not all was asked: {printable(one.ended)}", hang=4)
+        if one.foreign_tokens:
+            print_paragraph(f"{host.name}: {one.instance}: {one.foreign_tokens} tokens were of other requests", hang=4)
+    checks = [check for one in host.instances for check in one.checks]
+    ok, failed, skipped = (sum(one.verdict == word for one in checks) for word in ("ok", "fail", "skip"))
+    word = words[host.verdict != "as declared"]
+    print_prose(f"{host.name}: {word} ({ok} ok, {failed} failed, {skipped} skipped)")
+
+
+def _junit_cases(report: VerdictReport) -> list[junit_file.JUnitCase]:
+    found = []
+    for host in report.hosts:
+        if not host.instances and host.verdict == "not reached":
+            found.append(junit_file.JUnitCase(host.name, "host", "is reached", 0.0, host.why))
+        for one in host.instances:
+            for check in one.checks:
+                if check.verdict != "n/a":
+                    failure = check.detail if check.verdict == "fail" else ""
+                    skipped = check.detail if check.verdict == "skip" else ""
+                    found.append(
+                        junit_file.JUnitCase(host.name, one.instance, check.title, check.took_s, failure, skipped)
+                    )
+            if one.ended:
+                found.append(junit_file.JUnitCase(host.name, one.instance, "all is asked", 0.0, one.ended))
+    return found

@@ -1,0 +1,19 @@
+"""What of the distribution's a bundle has to have for a rig's containers."""
+
+from __future__ import annotations
+
+from rigwright.containers.container_facts import COMMAND, DISTRIBUTION_DOCKER, PODMAN
+from rigwright.model.containers.archive_tables import DOCKER_ARCHIVE, group_of
+from rigwright.model.rig import Rig
+
+
+def distribution_packages(rig: Rig, system: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The packages that a host of a system, such as debian-13, may need, and more that some releases lack."""
+    keys = rig.containers
+    if keys is None:
+        return (), ()
+    podman = (PODMAN,) if "podman" in keys.engines else ()
+    locked = group_of(DOCKER_ARCHIVE, system) in rig.container_groups
+    if "docker" not in keys.engines or keys.docker == "docker" or locked:
+        return podman, ()
+    return (DISTRIBUTION_DOCKER, *podman), (COMMAND,)

@@ -1,0 +1,233 @@
+"""What is known of a host's containers before a deploy: the probe's answer as a typed value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from rigwright.containers import daemon
+from rigwright.debs.sources import SourceFile
+from rigwright.host.channel import (
+    Schema,
+    apt_failure,
+    file_name,
+    free_text,
+    octal,
+    one_of,
+    optional,
+    parse_output,
+    path,
+    text,
+    tolerant,
+    word,
+    yes_or_no,
+)
+from rigwright.model.containers.archive_tables import CDI_SPEC as CDI_SPEC
+from rigwright.model.containers.archive_tables import DOCKER_ARCHIVE, TOOLKIT_ARCHIVE
+from rigwright.model.containers.archive_tables import REFRESH_UNIT as REFRESH_UNIT
+from rigwright.model.debs.group import PackageGroup
+from rigwright.model.rig import Rig
+from rigwright.nvidia.values import maybe, package, version
+from rigwright.render import render
+
+# Docker's packages by their names in distributions, and podman's.
+DISTRIBUTION_DOCKER, COMMAND, PODMAN = "docker.io", "docker-cli", "podman"
+SPECS = ("/etc/cdi", "/run/cdi")
+REFRESH_PATH = "nvidia-cdi-refresh.path"
+IN_FORCE = "/run/rigwright-docker"
+SOCKET = "/run/docker.sock"
+MOST = 200  # containers that are named
+
+
+@dataclass(frozen=True)
+class ContainerFacts:
+    """One host, as found."""
+
+    os_id: str
+    os_version: str
+    packages: MappingProxyType[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Installed package -> version, of those that the tables name."""
+    candidates: MappingProxyType[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Package -> the version that apt would install."""
+    half: tuple[str, ...] = ()
+    """Packages whose installation was begun and not ended."""
+    held: frozenset[str] = frozenset()
+    recorded: MappingProxyType[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Package -> version of those that we have installed last."""
+    kept: tuple[tuple[str, str], ...] = ()
+    """(group, version) of package files that are kept."""
+    sources: tuple[SourceFile, ...] = ()
+    options: str | None = None
+    """Docker's daemon.json; None without one."""
+    mode: int = 0o644
+    """That file's."""
+    odd: str = ""
+    """What lies there in place of a file: a link, a folder and so on."""
+    record: str = ""
+    """What we have written down of that."""
+    found: str | None = None
+    """The daemon.json before us; None where there was none."""
+    docker_runs: bool = False
+    program: str = ""
+    """The program of the daemon that runs; empty where none does."""
+    arguments: tuple[str, ...] = ()
+    """What it was started with."""
+    snap: bool = False
+    """Whether there is a Docker that is a snap."""
+    in_force: str | None = None
+    """The daemon.json that the daemon that runs has read, empty for none; None where nobody knows."""
+    live_restore: bool = False
+    """Whether containers stay when that daemon ends; the one that is started then has to be told so, too."""
+    containers: tuple[str, ...] = ()
+    """Names of those that run on Docker."""
+    asked: bool = True
+    """Whether the daemon that runs has said which those are."""
+    stale: tuple[str, ...] = ()
+    """What is wrong with the spec of the cards, in the host's words; nothing where it names them as they are."""
+    refresh: tuple[tuple[str, str], ...] = ()
+    """(unit, "enabled", or how else it is) of those that write specs."""
+    foreign_specs: tuple[str, ...] = ()
+    """Specs of NVIDIA's cards that somebody else has written."""
+    ours: bool = False
+    """Whether a deploy has brought containers here."""
+    apt_failure: str = ""
+    """Why apt-cache names no candidates; empty where it does."""
+
+    @property
+    def system(self) -> str:
+        """Distribution and release, such as debian-12."""
+        return f"{self.os_id}-{self.os_version}"
+
+    @property
+    def has_running_containers(self) -> bool:
+        """Whether somebody's containers run on Docker, or may."""
+        return self.docker_runs and (bool(self.containers) or not self.asked)
+
+
+SCHEMA: Schema = {
+    "os_id": (word,),
+    "os_version": (maybe,),
+    "package": (package, version),
+    "half": (package,),
+    "candidate": (package, version),
+    "held": (package,),
+    "apt_failure": (text, text),
+    "recorded": (package, version),
+    "kept": (tolerant(file_name), tolerant(file_name)),
+    "source": (path, text),
+    "options": (text,),
+    "mode": (octal,),
+    "odd": (one_of("a link", "no file"),),
+    "record": (text,),
+    "found": (text,),
+    "docker": (yes_or_no,),
+    "program": (tolerant(path, "?"),),
+    "argument": (free_text,),
+    "snap": (yes_or_no,),
+    "in_force": (text,),
+    "containers": (text,),
+    "info": (text,),
+    "stale": (free_text,),
+    "refresh": (word, optional(word, "none")),
+    "foreign_spec": (tolerant(path),),
+    "ours": (yes_or_no,),
+}
+
+
+def store_folder(rig: Rig) -> str:
+    """The folder with package files that are kept, and lists of what is installed, held, set and moved away."""
+    return f"{rig.roots.state}/containers"
+
+
+def relevant_packages(rig: Rig) -> tuple[str, ...]:
+    """The packages that the choice has to know of."""
+    known = rig.container_tables
+    found = [DISTRIBUTION_DOCKER, COMMAND, PODMAN]
+    for one in known.archives.values():
+        found += [*one.packages, *one.replaces]
+    return tuple(dict.fromkeys(found))
+
+
+def render_probe(rig: Rig) -> str:
+    """The probe of a rig's host; what it prints is for `parse`."""
+    return render(
+        "probe/containers.sh.j2",
+        store=store_folder(rig),
+        packages=relevant_packages(rig),
+        candidates=(DISTRIBUTION_DOCKER, COMMAND, PODMAN),
+        daemon_json=daemon.PATH,
+        most=daemon.LARGEST,
+        in_force=IN_FORCE,
+        socket=SOCKET,
+        refresh=(REFRESH_UNIT, REFRESH_PATH),
+        spec=CDI_SPEC,
+        specs=SPECS,
+        cards=bool(rig.cards and rig.containers),
+    )
+
+
+def parse(output: Iterable[str]) -> ContainerFacts:
+    """Read what the probe has printed.
+
+    Raises:
+        ValueError: it is not what a host can tell, or something is missing.
+    """
+    told = parse_output(output, SCHEMA)
+    containers = _parse_containers(told.all("containers"))
+    return ContainerFacts(
+        os_id=told.one("os_id"),
+        os_version=told.one("os_version"),
+        packages=MappingProxyType(dict(told.many("package"))),
+        candidates=MappingProxyType(dict(told.many("candidate"))),
+        half=tuple(told.all("half")),
+        held=frozenset(told.all("held")),
+        apt_failure=apt_failure(told),
+        recorded=MappingProxyType(dict(told.many("recorded"))),
+        kept=tuple((group, kept) for group, kept in told.many("kept") if group and kept),
+        sources=tuple(SourceFile(*row) for row in told.many("source")),
+        options=next(iter(told.all("options")), None),
+        mode=next(iter(told.all("mode")), 0o644),
+        odd=next(iter(told.all("odd")), ""),
+        record=next(iter(told.all("record")), ""),
+        found=next(iter(told.all("found")), None),
+        docker_runs=told.one("docker"),
+        program=next(iter(told.all("program")), ""),
+        arguments=tuple(told.all("argument")),
+        snap=any(told.all("snap")),
+        in_force=next(iter(told.all("in_force")), None),
+        live_restore=_has_live_restore(told.all("info")),
+        containers=containers or (),
+        asked=containers is not None or not told.one("docker"),
+        stale=tuple(told.all("stale")),
+        refresh=tuple(told.many("refresh")),
+        foreign_specs=tuple(filter(None, told.all("foreign_spec"))),
+        ours=told.one("ours"),
+    )
+
+
+def _parse_containers(answers: list[str]) -> tuple[str, ...] | None:
+    """The names in what Docker's daemon answers to GET /containers/json; None where that is none."""
+    try:
+        rows = json.loads(answers[0])
+        found = [(row.get("Names") or [row["Id"]])[0] for row in rows]
+        return tuple(free_text(str(name)).lstrip("/") for name in found[:MOST])
+    except (IndexError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _has_live_restore(answers: list[str]) -> bool:
+    """What it answers to GET /info, as far as it matters."""
+    try:
+        return json.loads(answers[0]).get("LiveRestoreEnabled") is True
+    except (IndexError, ValueError, AttributeError, RecursionError):
+        return False
+
+
+SOURCES = "/etc/apt/sources.list.d/rigwright-{}.sources"
+
+
+def source_path(group: PackageGroup) -> str:
+    """The file of apt's sources that names a group's archive."""
+    return SOURCES.format(TOOLKIT_ARCHIVE if group.name == TOOLKIT_ARCHIVE else DOCKER_ARCHIVE)

@@ -1,0 +1,297 @@
+"""What a rig's containers come to on a host, and why not: a pure function of rig, lock, tables and host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from rigwright.containers import daemon, daemon_invocation
+from rigwright.containers.container_facts import COMMAND, DISTRIBUTION_DOCKER, PODMAN, ContainerFacts, store_folder
+from rigwright.containers.daemon import DaemonRecord, Options, UnreadableDaemonConfig
+from rigwright.model.containers.archive_tables import DOCKER_ARCHIVE, TOOLKIT_ARCHIVE, ContainerEngine, group_of
+from rigwright.model.debs.group import PackageGroup, find_version_differences
+from rigwright.model.debs.versions import leading_numbers, upstream_version
+from rigwright.model.rig import Rig
+
+# Docker's packages that are a Docker: a distribution's, and its own.
+DAEMONS = (DISTRIBUTION_DOCKER, "docker-ce")
+
+
+@dataclass(frozen=True)
+class ContainerPlan:
+    """What a host's containers come to."""
+
+    groups: tuple[PackageGroup, ...]
+    """Locked packages: the toolkit, and Docker's own."""
+    distribution: tuple[str, ...]
+    """Packages of the distribution's archive."""
+    removed: tuple[str, ...]
+    """Packages that go with those that come."""
+    leftovers: tuple[str, ...]
+    """Files of apt's sources that name the same archives, and go."""
+    options: Options | None
+    """What the daemon.json comes to; None where it is left as it is."""
+    record: DaemonRecord
+    """What is then written down of it."""
+    step: str
+    """What has the daemon take that: `reload`, `restart` or nothing."""
+    restarting: str
+    """Why the daemon is started again; empty where it is not."""
+    notes: tuple[str, ...]
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """All that has to be there."""
+        return (*self.distribution, *(name for one in self.groups for name in one.packages))
+
+    @property
+    def holds(self) -> tuple[str, ...]:
+        """What apt is to keep as it is."""
+        return tuple(sorted(name for one in self.groups for name in one.packages))
+
+
+@dataclass(frozen=True)
+class ContainerRefusal:
+    """A host cannot have them."""
+
+    reasons: tuple[str, ...]
+    """All of them, each with what to do."""
+
+
+def plan_containers(rig: Rig, facts: ContainerFacts) -> ContainerPlan | ContainerRefusal:
+    """What a rig's containers come to.
+
+    Args:
+        rig: One that declares some.
+        facts: Its host.
+    """
+    if rig.bundle:  # what else its apt knows of is not asked
+        bundled = rig.bundle.packages(facts.system).versions
+        facts = replace(facts, candidates=MappingProxyType(bundled))
+    refuse: list[str] = []
+    notes: list[str] = []
+    known, keys = rig.container_tables, rig.containers
+    engines = keys.engines if keys else ()
+    groups: list[PackageGroup] = []
+    distribution: list[str] = []
+    if rig.cards and (toolkit := rig.container_groups.get(TOOLKIT_ARCHIVE)):
+        groups.append(toolkit)
+    if "docker" in engines:
+        one, names = _docker(rig, facts, refuse)
+        groups += [one] if one else []
+        distribution += names
+    if "podman" in engines:
+        distribution += _podman(rig, facts, refuse)
+    refuse += _find_unbundled(rig, facts, groups)
+    removed = [
+        name
+        for one in groups
+        for name in (known.toolkit if one.name == TOOLKIT_ARCHIVE else known.docker).replaces
+        if name in facts.packages
+    ]
+    leftovers = _find_leftovers(rig, facts, groups, refuse)
+    made, record, step, why = _daemon(rig, facts, engines, groups, refuse)
+    notes += [
+        f"{path} describes the cards too, and is not managed by Rigwright: remove it" for path in facts.foreign_specs
+    ]
+    notes += [
+        f"{path} names an archive managed by Rigwright: it is set aside, and `remove` restores it" for path in leftovers
+    ]
+    if refuse:
+        return ContainerRefusal(tuple(refuse))
+    return ContainerPlan(
+        tuple(groups), tuple(distribution), tuple(removed), leftovers, made, record, step, why, tuple(notes)
+    )
+
+
+def find_missing_packages(one: ContainerPlan, facts: ContainerFacts) -> list[str]:
+    """What a host lacks of the packages, in words; nothing where it has all."""
+    found = [f"{name} is not installed" for name in one.distribution if name not in facts.packages]
+    for group in one.groups:
+        found += find_version_differences(group, dict(facts.packages))
+    found += [f"{name} is still installed" for name in one.removed]
+    return found + [f"the installation of {name} was not completed" for name in facts.half]
+
+
+def find_unheld_packages(one: ContainerPlan, facts: ContainerFacts) -> list[str]:
+    """What of them apt does not keep as it is, in words."""
+    return [f"{name} is not held" for name in one.holds if name not in facts.held]
+
+
+def _docker(rig: Rig, facts: ContainerFacts, refuse: list[str]) -> tuple[PackageGroup | None, list[str]]:
+    """The locked packages of Docker that are to be there, or else names of the distribution's."""
+    least, keys = rig.container_tables.minimum_version("docker"), rig.containers
+    source = keys.docker if keys else None
+    locked = rig.container_groups.get(group_of(DOCKER_ARCHIVE, facts.system))
+    there = next((name for name in DAEMONS if name in facts.packages), "")
+    if source == "docker" and locked is None:
+        refuse.append(f"no Docker is locked for {facts.system}: {_docker_input_hint(facts.system)}")
+        return None, []
+    if locked and source != "distribution" and (there != DISTRIBUTION_DOCKER or source == "docker"):
+        if _is_at_least(locked.version, least):
+            return locked, []
+        refuse.append(f"Docker {locked.version} is locked, but CDI needs {least}: lock a newer one")
+        return None, []
+    if there == "docker-ce" and source is None:
+        if not _is_at_least(facts.packages[there], least):
+            refuse.append(
+                f"{_describe_outdated(there, facts.packages[there], least)}: {_docker_input_hint(facts.system)}"
+            )
+        return None, []  # the operator's own, new enough
+    if there == "docker-ce":
+        refuse.append(
+            'docker-ce is installed, but containers.docker is "distribution": remove docker-ce, docker-ce-cli '
+            "and containerd.io, or omit that key"
+        )
+        return None, []
+    version = facts.packages.get(DISTRIBUTION_DOCKER) or facts.candidates.get(DISTRIBUTION_DOCKER, "")
+    if not version:
+        refuse.append(_describe_unavailable(rig, facts, DISTRIBUTION_DOCKER, _docker_input_hint(facts.system)))
+    elif not _is_at_least(version, least):
+        if locked and source is None:
+            return locked, []
+        refuse.append(f"{_describe_outdated(DISTRIBUTION_DOCKER, version, least)}: {_docker_input_hint(facts.system)}")
+    if "podman-docker" in facts.packages:
+        refuse.append(f"podman-docker is installed, which conflicts with {DISTRIBUTION_DOCKER}: remove it")
+    # in newer releases its command is a package of its own
+    command = [COMMAND] if COMMAND in facts.candidates or COMMAND in facts.packages else []
+    return None, [DISTRIBUTION_DOCKER, *command]
+
+
+def _podman(rig: Rig, facts: ContainerFacts, refuse: list[str]) -> list[str]:
+    least = rig.container_tables.minimum_version("podman")
+    version = facts.packages.get(PODMAN) or facts.candidates.get(PODMAN, "")
+    if not version:
+        refuse.append(_describe_unavailable(rig, facts, PODMAN, "remove it from containers.engines"))
+    elif not _is_at_least(version, least):
+        refuse.append(
+            f"{_describe_outdated(PODMAN, version, least)}: remove it from containers.engines, or install a newer release of "
+            "the distribution"
+        )
+    return [PODMAN]
+
+
+def _describe_unavailable(rig: Rig, facts: ContainerFacts, name: str, instead: str) -> str:
+    if rig.bundle:
+        return f"{rig.bundle.folder} has no {name} for {facts.system}: {_bundle_hint(facts.system)}"
+    if facts.apt_failure:
+        unknown = f"it is unknown whether an archive has {name}"
+        return f"{unknown}, for the host's {facts.apt_failure}: repair the sources of apt"
+    return f"no archive of {facts.system} has {name}: {instead}"
+
+
+def _find_unbundled(rig: Rig, facts: ContainerFacts, groups: list[PackageGroup]) -> list[str]:
+    """Which locked packages would have to come, and are not in the rig's bundle with all that they need."""
+    if rig.bundle is None:
+        return []
+    there = facts.system in rig.bundle.systems
+    return [
+        f"{rig.bundle.folder} has no {one.name} {one.version} for {facts.system}: {_bundle_hint(facts.system)}"
+        for one in groups
+        if find_version_differences(one, dict(facts.packages))
+        and not (there and all(map(rig.bundle.find, one.packages.values())))
+    ]
+
+
+def _find_leftovers(rig: Rig, facts: ContainerFacts, groups: list[PackageGroup], refuse: list[str]) -> tuple[str, ...]:
+    """Files of apt's sources that name an archive of ours a second time: apt refuses two that differ in their key."""
+    from rigwright.containers.container_facts import source_path
+
+    found: list[str] = []
+    if rig.bundle_folder:  # then ours is not among the sources
+        return ()
+    for group in groups:
+        known = rig.container_tables.toolkit if group.name == TOOLKIT_ARCHIVE else rig.container_tables.docker
+        for file in facts.sources:
+            named, others = file.match_origins(known.origins)
+            if not named or file.path == source_path(group):
+                continue
+            if others:
+                refuse.append(
+                    f"{file.path} names {known.origins[0]} and other archives: remove that line, or apt reads the same "
+                    "archive twice with two keys"
+                )
+            else:
+                found.append(file.path)
+    return tuple(dict.fromkeys(found))
+
+
+def _daemon(
+    rig: Rig, facts: ContainerFacts, engines: tuple[ContainerEngine, ...], groups: list[PackageGroup], refuse: list[str]
+) -> tuple[Options | None, DaemonRecord, str, str]:
+    """What the daemon.json comes to, what is written down of it, what has the daemon take it, and why it restarts."""
+    before = daemon.parse_record(facts.record) if facts.record else DaemonRecord()
+    ours = daemon.required_options(rig) if "docker" in engines else {}
+    if before is None:
+        refuse.append(
+            f"{store_folder(rig)}/daemon.json, which lists the managed Docker options, cannot be read: remove it, and "
+            f"all options in {daemon.PATH} count as not managed"
+        )
+        return None, DaemonRecord(), "", ""
+    try:
+        if facts.odd and (ours or before.set):
+            raise UnreadableDaemonConfig(f"is {facts.odd}")
+        there = daemon.parse_options(facts.options) if ours or before.set else {}
+    except UnreadableDaemonConfig as error:
+        refuse.append(f"{daemon.PATH} {error}: correct it, or remove it")
+        return None, before, "", ""
+    if "docker" in engines:
+        refuse += daemon_invocation.find_daemon_problems(rig, facts, there, ours)
+    if not ours and not before.set:
+        return None, before, "", ""
+    made, record = daemon.merge_options(there, ours, before, facts.options is None)
+    step = (
+        daemon.choose_reload_action(_read_options(facts.in_force), made, before.names | record.names)
+        if facts.docker_runs
+        else ""
+    )
+    why = "its options have changed" if step == "restart" else ""
+    # a daemon that is to keep them reads that before it ends
+    ends = facts.has_running_containers and not daemon_invocation.is_keeping_containers(facts, made)
+    moved = [
+        group
+        for group in groups
+        if group.name != TOOLKIT_ARCHIVE and find_version_differences(group, dict(facts.packages))
+    ]
+    if facts.docker_runs and moved:
+        why, ends = (
+            f"{moved[0].name} {moved[0].version} is installed",
+            ends or daemon_invocation.is_ending_containers(facts, there),
+        )
+    if why and ends and not (rig.containers and rig.containers.restart):
+        what = (
+            f"{', '.join(facts.containers)} are running" if facts.containers else "it does not report what is running"
+        )
+        refuse.append(
+            f"the Docker daemon needs a restart ({why}), and {what}: stop them, declare containers.restart, or "
+            f'first deploy only {{"live-restore": True}} in containers.daemon, which keeps them running'
+        )
+    return made, record, step, why
+
+
+def _read_options(text: str | None) -> Options | None:
+    """The options that a daemon has; None where nobody knows."""
+    try:
+        return None if text is None else daemon.parse_options(text)
+    except UnreadableDaemonConfig:
+        return None
+
+
+def _is_at_least(version: str, least: str) -> bool:
+    return leading_numbers(version) >= leading_numbers(least)
+
+
+def _describe_outdated(name: str, version: str, least: str) -> str:
+    return f"{name} {upstream_version(version)} is too old: CDI needs {least} or later"
+
+
+def _bundle_hint(system: str) -> str:
+    return f"recreate it with `rigwright bundle --system {system}`"
+
+
+def _docker_input_hint(system: str) -> str:
+    return (
+        f'add [inputs."{group_of(DOCKER_ARCHIVE, system)}"] with kind = "deb", sources = '
+        f'["docker:{system.partition("-")[0]}"] and the exact version into catalog/ next to the inventory, '
+        "and run `rigwright lock`"
+    )

@@ -1,0 +1,76 @@
+"""What stopping to manage a host's containers does: the values of templates/containers/release.sh.j2."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from rigwright.containers import daemon
+from rigwright.containers.container_facts import CDI_SPEC, IN_FORCE, ContainerFacts, store_folder
+from rigwright.containers.container_files import PREFERENCES, managed_paths
+from rigwright.containers.daemon import Options, UnreadableDaemonConfig
+from rigwright.containers.daemon_invocation import is_ending_containers
+from rigwright.model.rig import Rig
+
+WAITS = "Docker keeps the managed options until its daemon is restarted: containers are running"
+LOST = "the managed Docker options stay: {}/daemon.json, which lists them, cannot be read"
+
+
+def container_release_values(rig: Rig, facts: ContainerFacts, removing: bool = False) -> dict[str, object]:
+    """What has to be known to stop managing them.
+
+    Args:
+        rig: The rig.
+        facts: Its host.
+        removing: Whether our packages go, too; otherwise the spec stays with those that write it.
+    """
+    return {
+        "container_store": store_folder(rig),
+        "container_files": [path for path in managed_paths(rig) if path != PREFERENCES],
+        "container_preferences": PREFERENCES,
+        "container_spec": CDI_SPEC if removing else "",
+        "container_folders": [f"{rig.roots.config}/containers"],
+        "in_force": IN_FORCE,
+        **_restored_options(rig, facts),
+    }
+
+
+def describe_release(rig: Rig, facts: ContainerFacts) -> list[str]:
+    """What the operator is told beforehand, where they are not managed any more."""
+    return cast("list[str]", _restored_options(rig, facts)["daemon_notes"])
+
+
+def _restored_options(rig: Rig, facts: ContainerFacts) -> dict[str, object]:
+    """What Docker's options go back to, and what has its daemon take that."""
+    before = daemon.parse_record(facts.record)
+    found = _read_options(facts.found)
+    nothing: dict[str, object] = {
+        "daemon_json": "",
+        "daemon_as": "",
+        "daemon_text": "",
+        "daemon_step": "",
+        "daemon_notes": [LOST.format(store_folder(rig))] if facts.record and before is None else [],
+    }
+    there = _read_options(facts.options)
+    # somebody has taken it away or written it anew meanwhile: it is theirs
+    if before is None or not before.set or there is None or facts.odd:
+        return nothing
+    made, _ = daemon.merge_options(there, {}, before)
+    same = found is not None and (found == made or daemon.is_untouched(there, found, before))
+    how = "absent" if before.absent and not made else "found" if same else "text"
+    step = daemon.choose_reload_action(_read_options(facts.in_force), made, before.names) if facts.docker_runs else ""
+    waits = step == "restart" and is_ending_containers(facts, made)
+    return nothing | {
+        "daemon_json": daemon.PATH,
+        "daemon_as": how,
+        "daemon_text": daemon.render_daemon_json(made),
+        "daemon_step": "" if waits else step,
+        "daemon_notes": [WAITS] if waits else [],
+    }
+
+
+def _read_options(text: str | None) -> Options | None:
+    """The options of a daemon.json; None for none, and for one that cannot be read."""
+    try:
+        return None if text is None else daemon.parse_options(text)
+    except UnreadableDaemonConfig:
+        return None

@@ -1,0 +1,108 @@
+"""What a rig's containers need of the lock, found or refused."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+
+from rigwright.engines import kind_of
+from rigwright.model.catalog import Catalog
+from rigwright.model.containers.archive_tables import (
+    DOCKER_ARCHIVE,
+    TOOLKIT_ARCHIVE,
+    ContainerTables,
+    KnownArchive,
+    group_of,
+)
+from rigwright.model.debs.group import PackageGroup, locked_group
+from rigwright.model.entry import RigEntry
+from rigwright.model.instance import Instance
+from rigwright.model.lock_coverage import describe_uncovered
+from rigwright.supply.inputs import is_stand_in
+from rigwright.supply.lock import Lock
+
+
+def resolve_container_packages(
+    entry: RigEntry,
+    catalog: Catalog,
+    lock: Lock,
+    file: str,
+    refuse: Callable[[str, str], None],
+    known: ContainerTables,
+) -> dict[str, PackageGroup]:
+    """The locked packages that an entry's containers may need: the toolkit, and each system's Docker.
+
+    Args:
+        entry: The entry.
+        catalog: What is asked for.
+        lock: What is locked.
+        file: The inventory, for messages.
+        refuse: Is told a key and what is wrong with it.
+        known: Which packages of each archive there are to install: apt installs all that a group has.
+    """
+    keys = entry.containers
+    if keys is None:
+        return {}
+    names = {name for name in (*catalog.inputs, *lock.groups) if name.startswith(f"{DOCKER_ARCHIVE}-")}
+    wanted = sorted(name for name in names if "docker" in keys.engines and keys.docker != "distribution")
+    if entry.cards:
+        wanted.append(TOOLKIT_ARCHIVE)
+    found = {}
+    for name in wanted:
+        one = locked_group(lock, name)
+        if name == TOOLKIT_ARCHIVE and one is None and name not in catalog.inputs:
+            refuse(
+                "containers",
+                f"no container toolkit is locked, which containers need to find cards: add [inputs.{TOOLKIT_ARCHIVE}] with "
+                f'kind = "deb", sources = ["{TOOLKIT_ARCHIVE}:stable/deb/amd64"] and the exact version, such as '
+                f'"1.20.0", into catalog/ next to the inventory, and run `rigwright lock {shlex.quote(file)}`',
+            )
+        elif wrong := describe_uncovered(name, "deb", catalog.inputs, lock, file):
+            refuse("containers", wrong)
+        elif one and (surplus := _find_surplus_packages(lock, one, _archive(known, name))):
+            refuse(
+                "containers",
+                f"{name} is locked with {', '.join(surplus)}, which the table of its archive does not install: run "
+                f"`rigwright lock {shlex.quote(file)}`",
+            )
+        elif one:
+            found[name] = one
+    return found
+
+
+def _find_surplus_packages(lock: Lock, one: PackageGroup, archive: KnownArchive) -> list[str]:
+    """Packages of a group beyond its archive's table; none while the group is only being locked."""
+    return [] if is_stand_in(lock.rows(one.name)) else sorted(set(one.packages) - set(archive.packages))
+
+
+def _archive(known: ContainerTables, group_name: str) -> KnownArchive:
+    return known.toolkit if group_name == TOOLKIT_ARCHIVE else known.docker
+
+
+def refuse_without_cdi(instances: Iterable[Instance], entry: RigEntry, refuse: Callable[[str, str], None]) -> None:
+    """Refuse instances whose containers would not find their cards: nothing brings the spec that names those.
+
+    Args:
+        instances: All of the entry's.
+        entry: The entry.
+        refuse: Is told a key and what is wrong with it.
+    """
+    for one in instances:
+        if one.cards and kind_of(one).container_engine and not entry.containers:
+            refuse(
+                f"instances.{one.name}.variant",
+                f"{one.variant_name}: runs in a container, which needs the container toolkit to find its cards: "
+                f'declare "containers": {json.dumps({"engines": [kind_of(one).container_engine]})}, or "docker" if the '
+                "release's podman is older than 5.1",
+            )
+
+
+def groups_for(groups: Mapping[str, PackageGroup], system: str) -> tuple[PackageGroup, ...]:
+    """Those of a rig's locked packages that a host may have.
+
+    Args:
+        groups: The rig's, by the lock's names.
+        system: The host's, such as debian-13.
+    """
+    return tuple(groups[name] for name in (TOOLKIT_ARCHIVE, group_of(DOCKER_ARCHIVE, system)) if name in groups)

@@ -1,0 +1,98 @@
+"""What hosts need in Python: hashed environments, each in a folder named by the digest of its lock."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from packaging.utils import canonicalize_name
+
+from rigwright.host import channel
+from rigwright.host.channel import matching, tolerant
+from rigwright.model.rig import Rig
+from rigwright.render import render
+from rigwright.supply.lock import Artefact
+from rigwright.supply.root_programs import HUB_CLIENT, INSTALLERS, LOCKED_GROUPS, TOOLS
+
+if TYPE_CHECKING:
+    from rigwright.model.facts import HostFacts
+
+
+@dataclass(frozen=True)
+class ToolEnvironment:
+    """The environment on one host."""
+
+    requirements: str
+    """Text of the hashed requirements."""
+    folder: str
+
+    @property
+    def marker(self) -> str:
+        """Written last: the environment is whole."""
+        return f"{self.folder}/.complete"
+
+
+TOOL_SCHEMA: channel.Schema = {
+    "package": (
+        tolerant(matching(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,99}[A-Za-z0-9])?", "a package's name")),
+        tolerant(matching(r"[A-Za-z0-9.!+_-]{1,100}", "a version")),
+    ),
+}
+"""What templates/tools/installed.sh.j2 tells."""
+
+
+def render_tool_query(folder: str) -> str:
+    """What asks a host for `installed`."""
+    return render("tools/installed.sh.j2", folder=folder)
+
+
+def parse_installed_tools(output: Iterable[str]) -> set[str]:
+    """`name==version` of each package of an environment, names as an index spells them; none where there is no Python.
+
+    Raises:
+        ValueError: that is not what was asked for.
+    """
+    rows = channel.parse_output(output, TOOL_SCHEMA).many("package")
+    return {f"{canonicalize_name(name)}=={version}" for name, version in rows if name and version}
+
+
+def render_requirements(wheels: Iterable[Artefact]) -> str:
+    """Locked wheels as pip's hashed requirements, the same text for the same wheels.
+
+    Raises:
+        ValueError: root would install a group that is not in the list of what it starts.
+    """
+    hashes: dict[str, set[str]] = {}
+    for wheel in wheels:
+        if wheel.group not in LOCKED_GROUPS:
+            raise ValueError(f"{wheel.group} is not among the locked groups of rigwright.supply.root_programs")
+        pin = f"{wheel.name}=={wheel.version}" + (f" ; {wheel.marker}" if wheel.marker else "")
+        hashes.setdefault(pin, set()).add(wheel.sha256)
+    return "".join(
+        " \\\n    ".join([pin, *(f"--hash=sha256:{digest}" for digest in sorted(hashes[pin]))]) + "\n"
+        for pin in sorted(hashes)
+    )
+
+
+def host_tools(rig: Rig, facts: HostFacts) -> ToolEnvironment:
+    """The tools of a host."""
+    return _tool_environment(rig, facts, TOOLS, rig.tools)
+
+
+def hub_client_tools(rig: Rig, facts: HostFacts) -> ToolEnvironment | None:
+    """The hub's own client on a host; None where nothing is fetched with it."""
+    return _tool_environment(rig, facts, HUB_CLIENT, rig.hub_client) if rig.hub_client else None
+
+
+def installer_tools(rig: Rig, facts: HostFacts) -> ToolEnvironment:
+    """What puts environments together on a host."""
+    return _tool_environment(rig, facts, INSTALLERS, rig.installers)
+
+
+def _tool_environment(rig: Rig, facts: HostFacts, name: str, wheels: Iterable[Artefact]) -> ToolEnvironment:
+    """The distribution's release is an input, for a release brings another Python."""
+    text = render_requirements(wheels)
+    digest = hashlib.sha256(f"{text}{facts.os_id}{facts.os_version}".encode()).hexdigest()[:12]
+    return ToolEnvironment(text, f"{rig.roots.software}/{name}-{digest}")

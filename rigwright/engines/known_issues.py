@@ -1,0 +1,41 @@
+"""What is known to go wrong with an instance on its cards: rules, each with its severity and where it is known from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from rigwright.engines import kind_of
+from rigwright.engines.rule import PlacedInstance
+
+if TYPE_CHECKING:
+    from rigwright.model.catalog import Card
+    from rigwright.model.rig import Instance, Rig
+    from rigwright.patches.patch import Patch
+
+
+def place_instance(instance: Instance, cards: Iterable[Card], patches: Iterable[Patch]) -> PlacedInstance:
+    """An instance on its cards, with what its engine or environment is changed by."""
+    return PlacedInstance(instance, tuple(cards), frozenset(one.name for one in patches))
+
+
+def describe_issues(one: PlacedInstance, *, refused: bool) -> Iterator[str]:
+    """What its kind's rules of one severity say, a line each."""
+    for rule in kind_of(one.instance).rules():
+        if rule.refused == refused and (said := rule.describe(one)):
+            yield f"{said} ({rule.source})"
+
+
+def describe_warnings(rig: Rig) -> list[str]:
+    """What is known to go wrong with a rig or its instances and is no reason to refuse it, a line each."""
+    return [
+        *rig.renamed,
+        *(
+            f"{one.name}: {said}"
+            for one in rig.instances
+            for said in describe_issues(
+                place_instance(one, (rig.cards[index] for index in one.cards), rig.patches.get(one.installed_as, ())),
+                refused=False,
+            )
+        ),
+    ]

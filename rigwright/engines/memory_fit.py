@@ -1,0 +1,102 @@
+"""Whether an instance fits on its cards, by what the lock has of its weights.
+
+A first look, and never more than is needed for sure: weights and KV cache. What an engine computes with, CUDA and the
+driver take some of each card beside that, and layers do not divide evenly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from rigwright.engines.rule import KnownIssue, PlacedInstance
+from rigwright.supply.gguf_metadata import KvCacheSize
+
+GIB = 1 << 30
+MIB = 1 << 20
+STEP = 1024  # tokens; a context that fits is said in such steps
+SOURCE = "only weights and KV cache"
+
+
+@dataclass(frozen=True)
+class MemoryNeed:
+    """What an instance keeps on its cards."""
+
+    weights: int
+    """Bytes."""
+    key: str
+    """The key of its variant that says how many tokens it keeps."""
+    tokens: int = 0
+    """Over all requests that are served at once; 0 where nobody says."""
+    requests: int = 1
+    """Of which each has its own share of them."""
+    cache: KvCacheSize | None = None
+    """None where nobody knows."""
+    key_bytes: Fraction = Fraction(0)
+    """Of one number in keys."""
+    value_bytes: Fraction = Fraction(0)
+    """The same in values."""
+    share: float = 1.0
+    """The part of each card that it may take."""
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of the KV cache for each token, without layers that keep a window; 0 where that is not known."""
+        return int(self.cache.keys * self.key_bytes + self.cache.values * self.value_bytes) if self.cache else 0
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of the KV cache with all of its tokens, over all cards; 0 where that is not known."""
+        return self.bytes_for(self.tokens) - self.weights
+
+    def bytes_for(self, tokens: int) -> int:
+        """Bytes, with so many tokens."""
+        if self.cache is None:
+            return self.weights
+        kept = self.cache
+        each = kept.keys * self.key_bytes + kept.values * self.value_bytes
+        short = kept.window_keys * self.key_bytes + kept.window_values * self.value_bytes
+        in_windows = min(tokens // self.requests, kept.window) * self.requests
+        return self.weights + int(tokens * each + in_windows * short)
+
+    def max_tokens(self, room: int) -> int:
+        """The most tokens that fit into so many bytes, in whole steps."""
+        least, most = 0, self.tokens // STEP
+        while least < most:
+            middle = (least + most + 1) // 2
+            least, most = (middle, most) if self.bytes_for(middle * STEP) <= room else (least, middle - 1)
+        return least * STEP
+
+
+def memory_issues(memory: Callable[[PlacedInstance], MemoryNeed | None]) -> tuple[KnownIssue, KnownIssue]:
+    """Those of a kind of engine.
+
+    Args:
+        memory: What an instance of it keeps on cards; None where nobody knows.
+    """
+
+    def weights(one: PlacedInstance) -> str:
+        found = memory(one)
+        room = sum(card.vram_mib for card in one.cards) * MIB
+        if not one.cards or found is None or found.weights <= room:
+            return ""
+        return f"its weights alone need {_format_gib(found.weights)} of {_format_gib(room)} GiB: use more cards, or a smaller model"
+
+    def context(one: PlacedInstance) -> str:
+        found = memory(one)
+        all_ = sum(card.vram_mib for card in one.cards) * MIB
+        if not one.cards or found is None or found.weights > all_:
+            return ""
+        room = int(all_ * found.share)
+        if (needed := found.bytes_for(found.tokens)) <= room:
+            return ""
+        fits = found.max_tokens(room)
+        cure = f"{found.key} = {fits} would fit" if fits else "no context fits next to its weights"
+        return f"needs {_format_gib(needed)} of {_format_gib(room)} GiB: {cure}"
+
+    return KnownIssue(weights, SOURCE, refused=True), KnownIssue(context, SOURCE)
+
+
+def _format_gib(size: int) -> str:
+    return f"{size / GIB:.1f}"

@@ -1,0 +1,274 @@
+"""Whether options are vLLM's own and have values that it takes, without vLLM: by a snapshot of its parser.
+
+Stricter than that parser in what would only mislead: a name is written whole, as vLLM prints it, and a value has the
+type that it is read as. tests/vllm holds both against each other.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from rigwright.engines.vllm.managed_options import (
+    LOAD_FORMATS,
+    MANAGED_FLAGS,
+    MANAGED_VARIABLES,
+    REMOVED,
+    REMOVED_VARIABLES,
+)
+from rigwright.engines.vllm.option_snapshot import (
+    EnvironmentVariable,
+    JsonField,
+    NumberBounds,
+    OptionSetting,
+    VllmOption,
+    VllmSnapshot,
+)
+from rigwright.problems import format_value, suggestion
+
+INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?")
+# human_readable_int() in vllm/utils/argparse_utils.py
+COUNT = re.compile(r"[0-9]{1,18}(\.[0-9]+)?[kmgt]|[0-9]{1,18}[KMGT]|[+-]?[0-9]{1,18}")
+# JSON that is a list of text; all others without a model of their own are objects
+LISTS = frozenset(("allowed-origins", "allowed-methods", "allowed-headers"))
+# Configurations that the parser takes as mere JSON, and the engine as more
+MODELS = {"speculative-config": "SpeculativeConfig"}
+_PLUGINS = {"reasoning-parser": "reasoning-parser-plugin", "tool-call-parser": "tool-parser-plugin"}
+
+
+def find_option_problems(
+    snapshot: VllmSnapshot, flags: Mapping[str, OptionSetting], own: Collection[str] = frozenset()
+) -> dict[str, str]:
+    """What is wrong with flags: name -> text, without those that are right.
+
+    Args:
+        snapshot: The version that is served with.
+        flags: Option without its dashes -> value, or True for a bare one.
+        own: Options, by any of their names, that are not for flags: of `OWN_FLAGS`, and those that other keys set.
+    """
+    taken = {
+        option.dest: MANAGED_FLAGS.get(option.name, "other keys set it")
+        for name in own
+        if (option := snapshot.find(name))
+    }
+    seen: dict[str, str] = {}
+    wrong: dict[str, str] = {}
+    for flag, value in sorted(flags.items()):
+        option = snapshot.find(flag)
+        text = _describe_option_problem(snapshot, flag, option, value, flags)
+        if option and option.dest in taken:
+            text = f"is not allowed in flags: {taken[option.dest]}"
+        elif option and option.dest in seen:
+            text = f"duplicates --{seen[option.dest]}"
+        if option:
+            seen[option.dest] = flag
+        if text:
+            wrong[flag] = text
+    return wrong
+
+
+def _describe_option_problem(
+    snapshot: VllmSnapshot,
+    flag: str,
+    option: VllmOption | None,
+    value: OptionSetting,
+    flags: Mapping[str, OptionSetting],
+) -> str:
+    if option is None:
+        return describe_unknown_option(snapshot, flag)
+    if f"--{flag}" not in option.names:
+        return f'must be written with its long name, "{option.name}"'
+    if text := describe_wrong_value(snapshot, option, flag, value):
+        return text
+    names = snapshot.registered.get(option.name, ())
+    for one in value if isinstance(value, list) else [value]:
+        if names and not (option.none and one == "None") and str(one) not in names:
+            if _PLUGINS.get(option.name) in flags:
+                continue
+            return f'does not know "{one}"{suggestion(str(one), names)}'
+        if option.name == "load-format" and one not in LOAD_FORMATS:
+            return f'"{one}" does not load safetensors from the model\'s folder; allowed: {", ".join(LOAD_FORMATS)}'
+    return ""
+
+
+def describe_unknown_option(snapshot: VllmSnapshot, flag: str) -> str:
+    """Why a name is no option, with the nearest one."""
+    head, dot, _ = flag.partition(".")
+    if dot and (option := snapshot.find(head)):
+        return f"must be a table: {option.name} = {{...}}"
+    if (dashed := flag.replace("_", "-")) != flag and snapshot.find(dashed):
+        return f'must be written with dashes, "{dashed}"'
+    if instead := REMOVED.get(dashed):
+        return f"is no longer an option of vLLM {snapshot.version} ({instead[1]}); instead: {instead[0]}"
+    whole = [name for name in snapshot.names() if name.startswith(flag)]
+    if len(whole) == 1:
+        return f'is an abbreviation: write "{whole[0]}"'
+    return f"is not an option of vLLM {snapshot.version}{suggestion(flag, snapshot.names())}"
+
+
+def describe_wrong_value(snapshot: VllmSnapshot, option: VllmOption, flag: str, value: OptionSetting) -> str:
+    """Why an option, in one of its spellings, does not take a value, or nothing."""
+    if option.kind in ("bare", "switch"):
+        if value is True:
+            return ""
+        off = next((name[2:] for name in option.names if name.startswith("--no-") and name != f"--{flag}"), "")
+        return f"takes no value: write true instead of {format_value(value)}" + (f", or {off} = true" if off else "")
+    if isinstance(value, bool):
+        return "" if value and option.values == "?" else f"needs a value: {_describe_allowed(option)}"
+    if option.kind in ("json", "any"):
+        return _describe_wrong_json(snapshot, option, value)
+    if isinstance(value, dict):
+        return f"takes no table: {_describe_allowed(option)}"
+    if isinstance(value, list):
+        if option.values not in ("+", "again"):
+            return f"takes one value: {_describe_allowed(option)}"
+        if not value:
+            return f"needs a value: {_describe_allowed(option)}"
+        several = [one for one in value if isinstance(one, bool | dict | list) or str(one).startswith("-")]
+        if several and not (option.kind == "int" and INTEGER.fullmatch(str(several[0]))):
+            return f"does not accept {format_value(several[0])}: {_describe_allowed(option)}"
+    return next(
+        (
+            text
+            for one in (value if isinstance(value, list) else [value])
+            if (text := _describe_wrong_item(option, one))
+        ),
+        "",
+    )
+
+
+def _describe_allowed(option: VllmOption) -> str:
+    if option.choices:
+        return ", ".join(map(str, option.choices))
+    words = {"int": "a whole number", "float": "a number", "count": "a number such as 8192 or 16k", "lora": "NAME=PATH"}
+    return words.get(option.kind, {"count or auto": "a number such as 16k, or auto"}.get(option.kind, "text"))
+
+
+def _describe_wrong_item(option: VllmOption, value: Any) -> str:
+    text = str(value)
+    if option.choices:
+        chosen = text.lower().replace("-", "_") if option.folded else text
+        allowed = [str(choice) for choice in option.choices]
+        return "" if chosen in allowed else f'does not accept "{text}"{suggestion(text, allowed)}'
+    if option.none and text in ("", "None"):
+        return ""
+    patterns = {"int": INTEGER, "float": NUMBER, "count": COUNT, "count or auto": COUNT}
+    pattern = patterns.get(option.kind)
+    if option.kind == "count or auto" and text.lower() == "auto":
+        return ""
+    if pattern and not pattern.fullmatch(text):
+        return f"takes {_describe_allowed(option)}, not {format_value(value)}"
+    if option.kind == "lora" and not re.fullmatch(r"[^=,{}]+=[^=,]+", text):
+        return f"takes {_describe_allowed(option)}, not {format_value(value)}"
+    if pattern and (must := option.bounds.describe_violation(parse_count(text))):
+        return f"must be {must}, not {text}"
+    return ""
+
+
+def parse_count(text: str) -> float:
+    """The number that a text in the form of COUNT or NUMBER means."""
+    if text[-1:].lower() in ("k", "m", "g", "t"):
+        power = "kmgt".index(text[-1].lower()) + 1
+        return float(text[:-1]) * float(1000 if text[-1].islower() else 1024) ** power
+    return float(text)
+
+
+def _describe_wrong_json(snapshot: VllmSnapshot, option: VllmOption, value: OptionSetting) -> str:
+    found: Any = value
+    if isinstance(value, str):
+        if option.none and value in ("", "None"):
+            return ""
+        if option.kind == "any" and not re.fullmatch(r"\s*\{.*\}\s*", value, re.DOTALL):
+            return ""
+        try:
+            found = json.loads(value)
+        except ValueError as error:
+            return f"takes JSON: {error}"
+    if option.name in LISTS:
+        fine = isinstance(found, list) and all(isinstance(one, str) for one in found)
+        return "" if fine else f"takes a list of text, not {format_value(found)}"
+    if not isinstance(found, dict):
+        return f"takes a table, not {format_value(found)}"
+    return next(_wrong_keys(snapshot, option.model or MODELS.get(option.name, ""), found, ""), "")
+
+
+def _wrong_keys(snapshot: VllmSnapshot, model: str, found: Mapping[str, Any], within: str) -> Iterator[str]:
+    fields = snapshot.models.get(model)
+    if fields is None:
+        return
+    for key, value in found.items():
+        place = f"{within}{key}"
+        if not (field := fields.get(key)):
+            yield f"has no key {place}{suggestion(key, fields)}"
+        elif text := _wrong_field(field, value):
+            yield f"{place}: {text}"
+        elif field.model and isinstance(value, dict):
+            yield from _wrong_keys(snapshot, field.model, value, f"{place}.")
+
+
+def _wrong_field(field: JsonField, value: Any) -> str:
+    kind = _json_kind(value)
+    if field.values and not isinstance(value, bool) and value in field.values:
+        return ""
+    if kind == "array" and kind in field.types:
+        return _wrong_items(field, value)
+    if kind in field.types or (kind == "integer" and "number" in field.types):
+        return _describe_bounds_problem(field.bounds, value) if kind in ("integer", "number") else ""
+    if field.values:
+        return f"{format_value(value)} is not accepted{suggestion(str(value), map(str, field.values))}"
+    return f"must be {' or '.join(sorted(field.types - {'null'}))}, not {format_value(value)}"
+
+
+def _wrong_items(field: JsonField, value: list[Any]) -> str:
+    taken = {*field.items, *(["integer"] if "number" in field.items else [])}
+    wrong = [one for one in value if _json_kind(one) not in taken] if field.items else []
+    return f"{format_value(wrong[0])} is not {' or '.join(field.items)}" if wrong else ""
+
+
+def _describe_bounds_problem(bounds: NumberBounds, value: float) -> str:
+    return f"must be {must}, not {value}" if (must := bounds.describe_violation(value)) else ""
+
+
+def _json_kind(value: object) -> str:
+    for kind, name in ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"), (list, "array")):
+        if isinstance(value, kind):
+            return name
+    return "null" if value is None else "object"
+
+
+def find_variable_problems(snapshot: VllmSnapshot, environment: Mapping[str, str]) -> dict[str, str]:
+    """What is wrong with variables: name -> text, without those that are right."""
+    found = {name: _describe_variable_problem(snapshot, name, value) for name, value in sorted(environment.items())}
+    return {name: text for name, text in found.items() if text}
+
+
+def _describe_variable_problem(snapshot: VllmSnapshot, name: str, value: str) -> str:
+    if why := MANAGED_VARIABLES.get(name):
+        return f"is not allowed in a catalogue: {why}"
+    if known := snapshot.variables.get(name):
+        return _wrong_variable(known, value)
+    if instead := REMOVED_VARIABLES.get(name):
+        return f"is no longer a variable of vLLM {snapshot.version} ({instead[1]}); instead: {instead[0]}"
+    if name.startswith("VLLM_"):
+        return f"is not a variable of vLLM {snapshot.version}{suggestion(name, snapshot.variables)}"
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        return "is not a valid variable name"
+    return ""
+
+
+def _wrong_variable(known: EnvironmentVariable, value: str) -> str:
+    parts = value.split(",") if known.kind == "list of choices" else [value]
+    if wrong := [one for one in parts if known.choices and one not in known.choices]:
+        return f'does not accept "{wrong[0]}"{suggestion(wrong[0], known.choices)}'
+    pattern = {"int": INTEGER, "float": NUMBER}.get(known.kind)
+    if pattern and not pattern.fullmatch(value):
+        return f"takes a {'whole ' if pattern is INTEGER else ''}number, not {format_value(value)}"
+    if known.kind == "json":
+        try:
+            json.loads(value)
+        except ValueError as error:
+            return f"takes JSON: {error}"
+    return ""

@@ -1,0 +1,210 @@
+"""Keys of clients on a host: which ones it has, whether it takes those of a file, and how a command brings them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rigwright.gateway import keyring, secrets_distribution
+from rigwright.gateway.key_version import (
+    HostVersion,
+    KeyVersion,
+    describe_divergence,
+    is_replaceable,
+    parse_host_version,
+)
+from rigwright.gateway.keyring import ClientKeyring
+from rigwright.gateway.secrets_distribution import (
+    KEYS_RECORD,
+    ROUTER_UNIT,
+    TRIES,
+    GatewaySecretFacts,
+    keys_path,
+    render_replaceable,
+)
+from rigwright.host import channel
+from rigwright.host import deploy_lock_state as deploy_lock_told
+from rigwright.host.channel import tolerant, word
+from rigwright.host.locks import LOCKS
+from rigwright.model.api_keys import resolve_inventory_path
+from rigwright.model.gateway.entry import Gateway
+from rigwright.model.rig import Rig
+from rigwright.render import render
+
+REMEDY = (
+    "Take the newer file from the controller that changed the keys last, or replace the host's keys with these by "
+    "`keys INVENTORY bring --replace-newer`"
+)
+
+
+KEYS_SCHEMA: channel.Schema = {
+    "file": (channel.text,),
+    "given": (tolerant(channel.sha256),),
+    "router": (tolerant(word, "inactive"),),
+}
+"""What templates/gateway/having.sh.j2 tells."""
+
+
+@dataclass(frozen=True)
+class DeployedKeys:
+    """Which keys a host has."""
+
+    rows: tuple[Mapping[str, object], ...]
+    """As `rigwright.gateway.keyring.key_rows` makes them; hostile."""
+    current: bool
+    """Whether the router, if it runs, has these."""
+    ending: tuple[Mapping[str, object], ...] = ()
+    """As `rigwright.gateway.keyring.expiring_rows` makes them; hostile."""
+    version: HostVersion | None = None
+    """None for keys from before there were versions, and without keys."""
+
+    @property
+    def valid_rows(self) -> tuple[Mapping[str, object], ...]:
+        """All keys, those that are about to expire too."""
+        return (*self.rows, *self.ending)
+
+
+def render_keys_query(rig: Rig) -> str:
+    """What asks a host for `having`."""
+    return render("gateway/having.sh.j2", **secrets_distribution.gateway_state_values(rig))
+
+
+def parse_deployed_keys(output: Iterable[str]) -> DeployedKeys:
+    """Read what it tells.
+
+    Raises:
+        ValueError: that is not what was asked for.
+    """
+    told = channel.parse_output(output, KEYS_SCHEMA)
+    text = str(told.one("file"))
+    digest = hashlib.sha256(f"{text}\n".encode()).hexdigest()
+    return _parse_keys_json(text, told.one("router") != "active" or told.one("given") == digest)
+
+
+def _parse_keys_json(text: str, current: bool) -> DeployedKeys:
+    try:
+        found = json.loads(text or '{"keys":[]}')
+        keys, ending = (
+            tuple(row for row in rows if isinstance(row, dict)) for rows in (found["keys"], _expiring_rows(found))
+        )
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ValueError("the gateway's keys file is invalid") from None
+    return DeployedKeys(keys, current, ending, parse_host_version(found.get("version")))
+
+
+def describe_key_divergence(file: Path, ring: ClientKeyring, host: DeployedKeys) -> str:
+    """Why a host does not take the keys of a file, what they would do there, and how to go on.
+
+    Args:
+        file: The operator's keys file.
+        ring: Its keys.
+        host: The host's.
+    """
+    ours = (*keyring.key_rows(ring), *keyring.expiring_rows(ring))
+    found = describe_divergence(str(file), ring.current_version, ours, host.version, host.valid_rows)
+    return f"{found}. {REMEDY}"
+
+
+def _expiring_rows(found: Mapping[str, object]) -> Iterable[object]:
+    rows = found.get("ending")
+    return rows if isinstance(rows, list) else ()
+
+
+def keys_file_path(rig: Rig, declared: Gateway) -> Path:
+    """The operator's keys file of a rig with this gateway."""
+    return Path(resolve_inventory_path(Path(rig.inventory).parent, declared.keys_file))
+
+
+def describe_refusal(
+    file: Path, ring: ClientKeyring, found: GatewaySecretFacts, read_host: Callable[[], DeployedKeys]
+) -> str:
+    """Why a host does not take the keys of a file, for the operator; empty if it takes them.
+
+    Args:
+        file: The operator's keys file.
+        ring: Its keys.
+        found: What the host has.
+        read_host: Reads the host's keys, which only a refusal needs.
+    """
+    if not file.exists() and secrets_distribution.has_only_known_keys(found, keyring.digests_of_none()):
+        return f"{keyring.describe_missing_file(file)}; this host has keys that you gave it"
+    return (
+        "" if is_replaceable(ring.current_version, found.version) else describe_key_divergence(file, ring, read_host())
+    )
+
+
+@dataclass(frozen=True)
+class KeyDelivery:
+    """What became of keys that were brought to a host."""
+
+    refused: str = ""
+    """Who is at work there, for people; empty where nobody is."""
+    deployed: bool = True
+    """Whether there is a place for them."""
+    wrong: str = ""
+    """What went wrong, likewise."""
+    running: bool = False
+    """Whether the router has them now; else it will when it starts."""
+    newer: DeployedKeys | None = None
+    """The host's keys where they stay, as these were not made from them."""
+
+
+DELIVERY_SCHEMA: channel.Schema = {
+    **deploy_lock_told.SCHEMA,
+    "blank": (),
+    "wrong": (channel.free_text,),
+    "router": (tolerant(word, "inactive"),),
+    "newer": (channel.text,),
+}
+"""What templates/gateway/bringing.sh.j2 tells."""
+
+
+def render_key_delivery(
+    rig: Rig, wanted: str, version: KeyVersion, holder: str, patience: int, replaced: HostVersion | None = None
+) -> str:
+    """What takes a host's deploy lock, and does what `bring` and `give_keys` do.
+
+    Args:
+        rig: The rig.
+        wanted: SHA-256 of the keys, which are its standard input.
+        version: The version of these keys.
+        holder: What is written down as the lease's holder, without a newline.
+        patience: Seconds to wait for another holder.
+        replaced: The host's own version, which these keys replace though they were not made from it.
+    """
+    return render(
+        "gateway/bringing.sh.j2",
+        locks=LOCKS,
+        holder=holder,
+        patience=patience,
+        replaceable=render_replaceable(version, replaced),
+        folder=rig.credentials,
+        path=keys_path(rig),
+        wanted=wanted,
+        unit=ROUTER_UNIT,
+        record=KEYS_RECORD,
+        tries=TRIES,
+    )
+
+
+def parse_key_delivery(output: Iterable[str]) -> KeyDelivery:
+    """Read what it tells.
+
+    Raises:
+        ValueError: that is not what was asked for.
+    """
+    told = channel.parse_output(output, DELIVERY_SCHEMA)
+    if told.many("removal"):
+        return KeyDelivery(refused=deploy_lock_told.REMOVAL)
+    if held := told.all("held"):
+        return KeyDelivery(refused=str(held[0]))
+    if told.many("blank"):
+        return KeyDelivery(deployed=False)
+    if newer := told.all("newer"):
+        return KeyDelivery(newer=_parse_keys_json(str(newer[0]), current=True))
+    if wrong := told.all("wrong"):
+        return KeyDelivery(wrong=wrong[0] or "it gave no reason")
+    return KeyDelivery(running=told.one("router") == "active")

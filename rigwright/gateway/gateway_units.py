@@ -1,0 +1,227 @@
+"""The gateway on a host: its units and all that they read, as text."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rigwright.gateway import nginx_conf, reservations, secrets_distribution
+from rigwright.gateway.request_rules import load_request_rules
+from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_SOCKETS, ROUTER_UNIT
+from rigwright.gateway.served_models import offers_of
+from rigwright.host.systemd_syntax import LINKS, STARTED_FROM_FOLDER
+from rigwright.host.unit_states import UNIX, SocketUnit, UnitState
+from rigwright.render import render
+
+if TYPE_CHECKING:
+    from rigwright.model.gateway.entry import Gateway
+    from rigwright.model.rig import Rig
+
+# What holds a listener's port: PREFIX, the port, `.socket`.
+GATEWAY_PREFIX = "rigwright_gateway-"
+# What the packages of PACKAGES bring, and start on port 80 as they are installed.
+PACKAGES = (*nginx_conf.PACKAGES, "logrotate")
+# Runtime folders of both.
+RUNTIME, ROUTER_RUNTIME = f"/run/{secrets_distribution.GATEWAY}", f"/run/{secrets_distribution.ROUTER}"
+ADMIN = f"{RUNTIME}/admin.sock"
+SILENCE = 3  # seconds within which a stream says something, and can be ended with a reason
+LOGS = "/var/log/rigwright_gateway"
+LOG = f"{LOGS}/access.log"
+# By which logrotate, once a day, begins another one.
+ROTATION = f"/etc/logrotate.d/{secrets_distribution.GATEWAY}"
+# Seconds between looks at an instance that is silent, and until one that has not answered a probe is left out. Answers
+# of a busy engine wait for those before them: a minute is longer than a prefill of 256K tokens on the slowest of our
+# cards (2.5k tokens/s and more, reported for two RTX 2080 Ti).
+PROBE_EVERY, PROBE_TIMEOUT = 10, 120
+# Below the generation's folder.
+FOLDER = "gateway"
+RESERVE = "reserve.py"
+# What root runs for them.
+SCRIPTS = ("bounded", "prove", "configured")
+PROGRAM = Path(__file__).resolve().parents[2] / "roles/gateway/host/router"
+
+
+@dataclass(frozen=True)
+class GatewayFiles:
+    """A rig's gateway, as files of a generation and units."""
+
+    files: Mapping[str, str]
+    """Path in the generation's folder -> text, units among them."""
+    unit_states: tuple[UnitState, ...]
+    """That of what keeps addresses, if any, then the router's, then nginx's own."""
+
+    @property
+    def wanted_units(self) -> tuple[str, ...]:
+        """Units that the rig's target starts."""
+        return tuple(name for state in self.unit_states for name in (*(one.unit for one in state.holders), state.unit))
+
+
+@cache
+def load_router_modules() -> dict[str, str]:
+    """The router's modules: name -> text."""
+    return {path.name: path.read_text() for path in sorted(PROGRAM.glob("*.py"))}
+
+
+def router_settings(rig: Rig, gateway: Gateway, nginx: str) -> dict[str, object]:
+    """What router and nginx are to do, as both read it; `digest` stands for it and for nginx's configuration."""
+    made: dict[str, object] = {
+        "listeners": {
+            name: {
+                "keys": one.keys,
+                "models": list(one.models) or None,
+                # with a key, or by a certificate, whoever was led here by a name of somebody else's gets nowhere
+                "names": [] if one.keys else [host.lower() for host in one.names],
+            }
+            for name, one in gateway.listeners.items()
+        },
+        "models": {
+            one.name: {
+                "instances": [instance.name for instance in one.instances],
+                "engine_name": {instance.name: instance.model_name for instance in one.instances},
+                "paths": list(one.paths),
+                "queue": one.queue,
+                "slots": one.slots,
+                "sticky": one.sticky,
+                "allow_fields": list(one.allow_fields),
+                "salted": one.cache_isolation == "key",
+            }
+            for one in offers_of(rig)
+        },
+        "aliases": dict(sorted(gateway.aliases.items())),
+        "fields": [one.setting for one in load_request_rules()],
+        "origins": list(gateway.origins),
+        "probe": {"every": PROBE_EVERY, "timeout": PROBE_TIMEOUT},
+        "links": LINKS,
+        "out": f"{ROUTER_RUNTIME}/out",
+        "admin": ADMIN,
+    }
+    text = json.dumps(made, sort_keys=True) + nginx + json.dumps(dict(nginx_conf.load_lua_modules()), sort_keys=True)
+    return made | {"digest": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def listener_sockets(rig: Rig) -> tuple[SocketUnit, ...]:
+    """The socket units of its listeners."""
+    places: dict[int, set[str]] = {}
+    for one in rig.gateway.listeners.values() if rig.gateway else ():
+        places.setdefault(one.port, set()).update(one.addresses)
+    return tuple(SocketUnit(f"{GATEWAY_PREFIX}{port}.socket", frozenset(at)) for port, at in sorted(places.items()))
+
+
+def render_gateway(rig: Rig, owned: str) -> GatewayFiles:
+    """A rig's gateway; nothing where it has none.
+
+    Args:
+        rig: The rig.
+        owned: First line of unit files of ours.
+    """
+    if not rig.gateway:
+        return GatewayFiles({}, ())
+    sockets = listener_sockets(rig)
+    nginx = nginx_conf.render_nginx_conf(
+        nginx_conf.NginxSettings(
+            listeners=tuple(
+                nginx_conf.NginxListener(name, one.addresses, keys=one.keys, tls=one.tls)
+                for name, one in sorted(rig.gateway.listeners.items())
+            ),
+            folder=f"{rig.roots.config}/current/{FOLDER}",
+            router=ROUTER_SOCKETS,
+            runtime=RUNTIME,
+            log=LOG,
+            scrapers=rig.scrapers,
+            sticky_headers=tuple(
+                sorted({one.sticky.removeprefix("header:") for one in offers_of(rig) if ":" in one.sticky})
+            ),
+        ),
+        owned,
+    )
+    config = {
+        "nginx.conf": nginx,
+        **nginx_conf.load_lua_modules(),
+        "settings.json": json.dumps(router_settings(rig, rig.gateway, nginx), indent=1, sort_keys=True) + "\n",
+        # what a reload gives it beside those: another key of an engine is a reason for one, on the way back, too
+        **secrets_distribution.render_name_lists(
+            {one.name: one.key_name for one in rig.instances},
+            [name for name, one in rig.gateway.listeners.items() if one.tls],
+        ),
+    }
+    modules = {f"router/{name}": text for name, text in load_router_modules().items()}
+    routed = modules | {"settings.json": config["settings.json"]}
+    programs = {RESERVE: reservations.PROGRAM.read_text()}
+    values: dict[str, object] = {
+        "owned": owned,
+        "rig": rig,
+        "gateway": GATEWAY_UNIT,
+        "router": ROUTER_UNIT,
+        "router_socket": ROUTER_SOCKET,
+        "router_sockets": ROUTER_SOCKETS,
+        "runtime": RUNTIME,
+        "router_runtime": ROUTER_RUNTIME,
+        "admin": ADMIN,
+        "config": sorted(config),
+        "routed": sorted(routed),
+        "logs": LOGS,
+        "started_from": STARTED_FROM_FOLDER,
+        "folder": f"{rig.roots.config}/current/{FOLDER}",
+        "sockets": [(one.unit, sorted(one.addresses)) for one in sockets],
+        # one descriptor each address, in the order of the units; nginx finds out by itself which is which
+        "handed": [3 + number for number in range(sum(len(one.addresses) for one in sockets))],
+        "digest": _digest_texts(routed)[:16],
+    }
+    reserved = reservations.reserved_addresses(rig)
+    keeping = {
+        name: render("gateway/reserved.service.j2", **values, unit=name, reserved=reserved, program=RESERVE)
+        for name in reservations.unit_names(rig)
+    }
+    units = keeping | {
+        GATEWAY_UNIT: render("gateway/gateway.service.j2", **values),
+        ROUTER_UNIT: render("gateway/router.service.j2", **values),
+        ROUTER_SOCKET: render("gateway/router.socket.j2", **values),
+        **{
+            one.unit: render("gateway/listener.socket.j2", **values, addresses=sorted(one.addresses), port=one.port)
+            for one in sockets
+        },
+    }
+    scripts = {
+        name: render(f"gateway/{name}.j2", **values) for name in SCRIPTS
+    } | secrets_distribution.render_root_programs(rig)
+    return GatewayFiles(
+        files={f"{FOLDER}/{name}": text for name, text in (config | modules | programs | scripts).items()}
+        | {f"units/{name}": text for name, text in units.items()},
+        unit_states=(
+            *(UnitState(name, _sha256(text), 0, frozenset()) for name, text in keeping.items()),
+            UnitState(
+                *(ROUTER_UNIT, _sha256(units[ROUTER_UNIT]), 0, frozenset()),
+                holders=(SocketUnit(ROUTER_SOCKET, frozenset({UNIX})),),
+                configured_from=_digest_texts(routed),
+            ),
+            UnitState(
+                *(GATEWAY_UNIT, _sha256(units[GATEWAY_UNIT]), 0, frozenset(), sockets),
+                configured_from=_digest_texts(config),
+                rereads=True,
+            ),
+        ),
+    )
+
+
+def _digest_texts(files: Mapping[str, str]) -> str:
+    """SHA-256 of texts one after another, as templates/gateway/configured.j2 has it of those on the host."""
+    return _sha256("".join(text for _, text in sorted(files.items())))
+
+
+def render_logrotate(rig: Rig, owned: str) -> str:
+    """What lies at `ROTATION`; of no generation, as what was logged is of none.
+
+    Args:
+        rig: A rig with a gateway.
+        owned: First line of files of ours.
+    """
+    return render("gateway/logrotate.j2", owned=owned, log=LOG, user=rig.gateway_user, unit=GATEWAY_UNIT)
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

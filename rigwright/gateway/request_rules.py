@@ -1,0 +1,113 @@
+"""Fields of requests that a gateway refuses: the rules of catalog/gateway/fields.toml, and what a rig allows of them.
+
+The rules are Rigwright's alone: a folder beside an inventory does not change them, `gateway.allow_fields` does.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+
+from rigwright import toml
+
+FILE = Path(__file__).resolve().parents[2] / "catalog/gateway/fields.toml"
+_BOUNDED = {"scalars", "entries", "prompts", "number", "size", "regex", "patterns", "counts", "stamp"}
+_MODEST = (
+    "with counts of at most 2000, at most 10000 characters and at most 64 times * + ? or {m,n} when all counts are "
+    "multiplied out, and without * or + on what may be empty"
+)
+_NAMING = {"scalars", "words", "schemes", "stamp"}
+
+
+class RequestRule(BaseModel):
+    """One rule, as the file has it; roles/gateway/host/router/fields.py says what each kind demands."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Annotated[str, Field(pattern=r"^[a-z_]{1,64}$")]
+    kind: Literal[
+        "absent",
+        "scalars",
+        "entries",
+        "prompts",
+        "number",
+        "size",
+        "words",
+        "schemes",
+        "regex",
+        "patterns",
+        "references",
+        "counts",
+        "stamp",
+    ]
+    at: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    least: int = 0
+    most: int = 0
+    paths: tuple[str, ...] = ()
+    """Of the API, after `/v1/`; none: all."""
+    reason: str
+    source: Annotated[tuple[str, ...], Field(min_length=1)]
+    refused: dict[str, JsonValue]
+    """Members of a body that the rule refuses. Where the kind is about a size, a number is a text or list of it."""
+    passed: dict[str, JsonValue]
+
+    @model_validator(mode="after")
+    def _check_complete(self) -> RequestRule:
+        if bool(self.names) != (self.kind in _NAMING):
+            raise ValueError(f"{self.name}: names for the kinds {', '.join(sorted(_NAMING))}, and for no other")
+        if self.most and self.kind not in _BOUNDED:
+            raise ValueError(f"{self.name}: {self.kind} has no limit")
+        return self
+
+    @property
+    def demand(self) -> str:
+        """What the rule demands, as the end of a sentence that begins with a field."""
+        listed = ", ".join(self.names)
+        return {
+            "absent": "must not be sent",
+            "scalars": f"may have {listed}, each a number, true, false or text of at most {self.most} bytes",
+            "entries": f"may have at most {self.most} entries",
+            "prompts": f"may have at most {self.most} entries",
+            "number": f"must be {self.least}" if self.least == self.most else f"must be {self.least} to {self.most}",
+            "size": f"may be at most {self.most} bytes",
+            "words": f"must not be {listed}",
+            "schemes": f"must begin with {listed}",
+            "stamp": f"must have {self.most} ASCII characters and a semicolon behind its first cch= if it begins with "
+            f"{listed}",
+            "regex": f"may be at most {self.most} bytes, {_MODEST}",
+            "patterns": f"may have patterns of at most {self.most} bytes each and {4 * self.most} together, {_MODEST}",
+            "counts": f"may have minItems, maxItems and counts of the like of at most {self.most} each and "
+            f"{4 * self.most} together, and minLength and maxLength of at most 1000000",
+            "references": "must not have a $ref that leads to itself without a property or an item in between, and a "
+            "schema that is a text must be JSON",
+        }[self.kind]
+
+    @property
+    def setting(self) -> dict[str, object]:
+        """The rule as the router reads it."""
+        allow = f'an operator can allow it with gateway.allow_fields = ["{self.name}"]'
+        kept = self.model_dump(mode="json", include={"name", "kind", "at", "names", "least", "most", "paths"})
+        return kept | {"demand": f"{self.demand}: {self.reason}; {allow}"}
+
+
+class RequestRules(BaseModel):
+    """The file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rule: tuple[RequestRule, ...]
+
+
+@cache
+def load_request_rules() -> tuple[RequestRule, ...]:
+    """All rules, in the order of the file."""
+    return toml.load_toml(FILE, RequestRules).rule
+
+
+def rule_names() -> tuple[str, ...]:
+    """What `gateway.allow_fields` may name."""
+    return tuple(one.name for one in load_request_rules())

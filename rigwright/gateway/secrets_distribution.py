@@ -1,0 +1,214 @@
+"""What a gateway's programs are given of secrets: where those lie on a host, who gives them, what is found of both."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rigwright.gateway.certificate_facts import CertificateFacts
+from rigwright.gateway.key_version import ID, HostVersion, KeyVersion
+from rigwright.host import channel
+from rigwright.host.channel import matching, tolerant, word
+from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER
+from rigwright.model.rig import Rig
+from rigwright.render import render
+
+GATEWAY, ROUTER = "rigwright_gateway", "rigwright_router"
+"""Their units, and their folders below /run."""
+ROUTER_SOCKET = f"{ROUTER}.socket"
+ROUTER_SOCKETS = f"{STARTED_FROM_FOLDER}/router"
+ROUTER_UNIT, GATEWAY_UNIT = f"{ROUTER}.service", f"{GATEWAY}.service"
+# What root has given, by digest. Gone with a reboot, as what was given is.
+KEYS_RECORD, CREDENTIALS_RECORD = f"{STARTED_FROM_FOLDER}/gateway-keys", f"{STARTED_FROM_FOLDER}/gateway-credentials"
+# Files of a generation's folder `gateway`, which say what of its secrets the gateway is given.
+ENGINE_KEYS, TLS = "engine-keys", "tls"
+# States of a unit that has been given what was there when it began, and not what has come since.
+RUNS = ("activating", "active", "reloading")
+TRIES = 300  # five a second: for as long the unit's start may take
+
+
+@dataclass(frozen=True)
+class GatewaySecretFacts:
+    """What a host has."""
+
+    keys: str = ""
+    """SHA-256 of the file of keys; empty where it is not there, or not root's alone."""
+    version: str = ""
+    """Identifier of that file's version; empty without one."""
+    keys_given: str = ""
+    """SHA-256 of the keys that the router was given; empty where that is not known."""
+    router: str = "inactive"
+    """State of its unit; the gateway's likewise."""
+    gateway: str = "inactive"
+    credentials: str = ""
+    """Digest of what the current generation's gateway is to be given of engines' keys and certificates."""
+    credentials_given: str = ""
+    """Digest of what it was given; empty where that is not known."""
+    pairs: Mapping[str, CertificateFacts] = field(default_factory=dict)
+    """Listener -> its certificate and key."""
+    kept: frozenset[str] = frozenset()
+    """Listeners that a generation on the host has certificates for."""
+
+    def has_keys(self, wanted: str) -> bool:
+        """Whether nothing is left to do for these keys."""
+        return self.keys == wanted and (self.router not in RUNS or self.keys_given == wanted)
+
+    @property
+    def has_current_credentials(self) -> bool:
+        """Whether the gateway, if it runs, was given what lies there."""
+        return self.gateway not in RUNS or self.credentials_given == self.credentials
+
+
+def has_only_known_keys(found: GatewaySecretFacts, none: Collection[str]) -> bool:
+    """Whether a host has keys, and none but those that it was given: what else lies there is to be taken away.
+
+    What it was given is not known between a boot and the router's start, and after keys could not be given.
+
+    Args:
+        found: What it has.
+        none: SHA-256 of no keys, as controllers of all versions write them.
+    """
+    return found.keys not in ("", *none) and found.keys_given in ("", found.keys)
+
+
+# somebody may have named a file there as they like
+_listener = tolerant(matching(r"[a-z0-9][a-z0-9-]{0,47}", "the name of a listener"))
+SCHEMA: channel.Schema = {
+    "keys": (tolerant(channel.sha256),),
+    "version": (tolerant(matching(ID, "a version of keys")),),
+    "keys_given": (tolerant(channel.sha256),),
+    "router": (tolerant(word, "inactive"),),
+    "gateway": (tolerant(word, "inactive"),),
+    "credentials": (tolerant(channel.sha256),),
+    "credentials_given": (tolerant(channel.sha256),),
+    "pair": (_listener, tolerant(channel.sha256), channel.text),
+    "kept": (_listener,),
+}
+"""What templates/look/gateway.sh.j2 tells."""
+
+
+def keys_path(rig: Rig) -> str:
+    """Where the keys lie on the host, for root alone."""
+    return f"{rig.credentials}/gateway-keys.json"
+
+
+def pair_path(rig: Rig, listener: str) -> str:
+    """Where a listener's certificates and key lie, likewise."""
+    return f"{rig.credentials}/gateway-{listener}.pem"
+
+
+def gateway_state_values(rig: Rig) -> dict[str, object]:
+    """The values of templates/look/gateway.sh.j2."""
+    return {
+        "credentials": rig.credentials,
+        "generations": rig.generations,
+        "current": f"{rig.roots.config}/current/gateway",
+        "keys": keys_path(rig),
+        "keys_record": KEYS_RECORD,
+        "credentials_record": CREDENTIALS_RECORD,
+        "router_unit": ROUTER_UNIT,
+        "gateway_unit": GATEWAY_UNIT,
+    }
+
+
+def render_state_query(rig: Rig) -> str:
+    """What asks a host for `parse`."""
+    return render("look/gateway.sh.j2", **gateway_state_values(rig))
+
+
+def parse(output: Iterable[str]) -> GatewaySecretFacts:
+    """Read what it tells.
+
+    Raises:
+        ValueError: that is not what was asked for.
+    """
+    told = channel.parse_output(output, SCHEMA)
+    return GatewaySecretFacts(
+        keys=told.one("keys"),
+        version=told.one("version"),
+        keys_given=told.one("keys_given"),
+        router=told.one("router"),
+        gateway=told.one("gateway"),
+        credentials=told.one("credentials"),
+        credentials_given=told.one("credentials_given"),
+        # a shell's words lose the newlines that they end in
+        pairs={name: CertificateFacts(f"{head}\n", key) for name, key, head in told.many("pair") if name},
+        kept=frozenset(filter(None, told.all("kept"))),
+    )
+
+
+def render_root_programs(rig: Rig) -> dict[str, str]:
+    """Programs of root's in a generation's folder `gateway`, by name.
+
+    `give-keys [PID]` is the router's ExecStartPre, and with its main process its ExecReload; `prepare` is the gateway's
+    ExecStartPre, and the first of its ExecReload.
+    """
+    return {
+        "give-keys": render(
+            "gateway/keys.sh.j2",
+            asked=f"{ROUTER_SOCKETS}/light.sock",
+            keys=keys_path(rig),
+            user=rig.router_user,
+            folder=f"/run/{ROUTER}",
+            record=KEYS_RECORD,
+        ),
+        "prepare": render(
+            "gateway/prepare.sh.j2",
+            credentials=rig.credentials,
+            user=rig.gateway_user,
+            folder=f"/run/{GATEWAY}",
+            record=CREDENTIALS_RECORD,
+        ),
+    }
+
+
+def render_name_lists(engine_keys: Mapping[str, str], listeners: Sequence[str]) -> dict[str, str]:
+    """Files that `prepare` reads beside itself, by name.
+
+    Args:
+        engine_keys: Instance -> the name of its key's file among the credentials.
+        listeners: Those with TLS.
+    """
+    return {
+        ENGINE_KEYS: "".join(f"{instance} {file}\n" for instance, file in sorted(engine_keys.items())),
+        TLS: "".join(f"{listener}\n" for listener in sorted(listeners)),
+    }
+
+
+def render_secret_install(path: str, wanted: str, version: KeyVersion | None = None) -> str:
+    """What puts a secret from its standard input where it lies.
+
+    Args:
+        path: Where that is.
+        wanted: The secret's SHA-256.
+        version: Of keys: the script fails on a host whose keys they were not made from.
+    """
+    return render("gateway/bring.sh.j2", path=path, wanted=wanted, replaceable=render_replaceable(version))
+
+
+def render_replaceable(version: KeyVersion | None, replaced: HostVersion | None = None) -> str:
+    """Versions on a host that keys of this one replace, for templates/gateway/version.sh.j2.
+
+    Args:
+        version: Of the keys.
+        replaced: Another one, which this host alone has reported, and which is to be replaced there.
+    """
+    also = (replaced.id,) if replaced else ()
+    return f" {' '.join(('none', version.id, *version.before, *also))} " if version else ""
+
+
+def render_keys_reload(wanted: str) -> str:
+    """What has a router that runs read the keys that lie there, of this SHA-256."""
+    return render("gateway/reload.sh.j2", unit=ROUTER_UNIT, record=KEYS_RECORD, wanted=wanted, tries=TRIES)
+
+
+def render_credentials_reload(rig: Rig) -> str:
+    """What has a gateway that runs given the engines' keys and certificates that lie there."""
+    return render(
+        "gateway/reload.sh.j2",
+        **gateway_state_values(rig),
+        unit=GATEWAY_UNIT,
+        record=CREDENTIALS_RECORD,
+        wanted="",
+        tries=TRIES,
+    )

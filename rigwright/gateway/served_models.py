@@ -1,0 +1,211 @@
+"""What a gateway offers: names that clients ask for, and the instances that answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from rigwright.engines import kind_of
+from rigwright.gateway.request_rules import rule_names
+from rigwright.model.gateway.entry import Gateway, ListenerEntry, ModelEntry
+from rigwright.model.gateway.types import OPAQUE_ORIGIN
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
+from rigwright.problems import describe_unknown
+
+# Requests that an instance works on at once where its variant does not say it: vLLM's own default (`max_num_seqs` of
+# vllm/engine/arg_utils.py 0.21.0, for cards of less than 70 GiB).
+SLOTS = 256
+
+
+@dataclass(frozen=True)
+class GatewayModel:
+    """A name that clients ask for."""
+
+    name: str
+    instances: tuple[Instance, ...]
+    queue: int
+    """Requests that wait beyond those that are worked on."""
+    sticky: str
+    allow_fields: tuple[str, ...] = ()
+    """Rules for request fields that are not applied."""
+    cache_isolation: str = ""
+    """By what prefix caches are kept apart: nothing, `key`."""
+
+    @property
+    def slots(self) -> int:
+        """Requests that each instance works on at once."""
+        return min((one.variant.capacity or (SLOTS, 0))[0] for one in self.instances)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Those after `/v1/` that all of its instances have, and where caches are kept apart none that ignores that."""
+        first, *others = (kind_of(one).paths(one) for one in self.instances)
+        unsalted = {path for one in self.instances for path in kind_of(one).unsalted_paths if self.cache_isolation}
+        return tuple(path for path in first if path not in unsalted and all(path in other for other in others))
+
+
+def offers_of(rig: Rig) -> tuple[GatewayModel, ...]:
+    """What a rig's gateway offers, by name; nothing without one."""
+    return resolve_models(rig.gateway, rig.instances) if rig.gateway else ()
+
+
+def resolve_models(gateway: Gateway, instances: Sequence[Instance]) -> tuple[GatewayModel, ...]:
+    """What a gateway that was not refused offers, by name."""
+    found = {one.name: one for one in instances}
+    return tuple(
+        GatewayModel(
+            name,
+            tuple(found[instance] for instance in one.instances),
+            gateway.queue if one.queue is None else one.queue,
+            gateway.sticky if one.sticky is None else one.sticky,
+            tuple(sorted(set(gateway.allow_fields if one.allow_fields is None else one.allow_fields))),
+            gateway.cache_isolation if one.cache_isolation is None else one.cache_isolation,
+        )
+        for name, one in sorted(_declared_models(gateway, instances).items())
+    )
+
+
+def _declared_models(gateway: Gateway, instances: Sequence[Instance]) -> Mapping[str, ModelEntry]:
+    if gateway.models:
+        return gateway.models
+    serving: dict[str, list[str]] = {}
+    for one in instances:
+        serving.setdefault(one.model_name, []).append(one.name)
+    return {name: ModelEntry(instances=tuple(sorted(names))) for name, names in serving.items()}
+
+
+def refuse_gateway(
+    gateway: Gateway,
+    instances: Sequence[Instance],
+    declared: Mapping[str, int],
+    taken: Mapping[int, str],
+    refuse: Callable[[str, str], None],
+) -> None:
+    """Refuse what a gateway cannot offer, and where it cannot listen.
+
+    Args:
+        gateway: As it is declared.
+        instances: Those of the rig that were not refused themselves.
+        declared: All that the rig declares, each with its port on the loopback interface.
+        taken: Other ports of the host's that are taken, and what for.
+        refuse: Is told a key of the rig and what is wrong with it.
+    """
+    if not declared:
+        refuse("gateway", "the rig declares no instances: there is nothing to serve")
+        return
+    found = {one.name: one for one in instances}
+    _refuse_fields(gateway, refuse)
+    _refuse_isolation(gateway, instances, refuse)
+    _refuse_opaque_origin(gateway, refuse)
+    for name, model in gateway.models.items():
+        _refuse_model(f"gateway.models.{name}", model, found, declared, refuse)
+    names = set(_declared_models(gateway, instances))
+    for name, one in ({} if gateway.models else _declared_models(gateway, instances)).items():
+        if len(variants := sorted({found[instance].variant_name for instance in one.instances})) > 1:
+            said = f"{name} is served by instances of {' and '.join(variants)}, which differ"
+            refuse("gateway.models", f"{said}: name each of them here")
+    if len(found) < len(declared) and not gateway.models:
+        return  # who refused an instance has said why, and its model's name is not known
+    for alias, name in gateway.aliases.items():
+        if name not in names:
+            refuse(f"gateway.aliases.{alias}", describe_unknown("model", name, names))
+        if alias in names:
+            refuse(f"gateway.aliases.{alias}", f"{alias} is already a model name")
+    for listener, entry in gateway.listeners.items():
+        for name in entry.models:
+            if name not in names | gateway.aliases.keys():
+                refuse(
+                    f"gateway.listeners.{listener}.models",
+                    describe_unknown("model", name, names | gateway.aliases.keys()),
+                )
+    _refuse_addresses(gateway, declared, taken, refuse)
+
+
+def _refuse_model(
+    key: str,
+    model: ModelEntry,
+    found: Mapping[str, Instance],
+    declared: Collection[str],
+    refuse: Callable[[str, str], None],
+) -> None:
+    for name in model.instances:
+        if name not in declared:
+            refuse(f"{key}.instances", describe_unknown("instance", name, declared))
+    if len(set(model.instances)) < len(model.instances):
+        refuse(f"{key}.instances", "an instance is listed twice")
+    variants = sorted({found[name].variant_name for name in model.instances if name in found})
+    if len(variants) > 1:
+        refuse(
+            f"{key}.instances", f"they are of {' and '.join(variants)}: only instances of one variant can share a name"
+        )
+
+
+def _refuse_fields(gateway: Gateway, refuse: Callable[[str, str], None]) -> None:
+    allowed = {"gateway": gateway.allow_fields} | {
+        f"gateway.models.{name}": model.allow_fields or () for name, model in gateway.models.items()
+    }
+    for key, names in allowed.items():
+        for name in names:
+            if name not in rule_names():
+                refuse(f"{key}.allow_fields", describe_unknown("rule for request fields", name, rule_names()))
+
+
+def _refuse_isolation(gateway: Gateway, instances: Sequence[Instance], refuse: Callable[[str, str], None]) -> None:
+    """Refuse to keep caches apart where an engine cannot, or where no client has a key."""
+    found = {one.name: one for one in instances}
+    for name, model in _declared_models(gateway, instances).items():
+        own = model.cache_isolation is not None
+        if not (model.cache_isolation if own else gateway.cache_isolation):
+            continue
+        key = f"gateway.models.{name}.cache_isolation" if own else "gateway.cache_isolation"
+        for instance in (found[one] for one in model.instances if one in found):
+            if not kind_of(instance).salts_prompts:
+                refuse(
+                    key,
+                    f"{name} is served by {kind_of(instance).name}, whose prompt cache cannot be kept apart by key: "
+                    'set cache_isolation = "" for this model, or an instance for each client',
+                )
+        if not gateway.needs_keys:
+            refuse(key, "no listener needs keys, so all clients would share one cache: set keys = True for one")
+
+
+def _refuse_opaque_origin(gateway: Gateway, refuse: Callable[[str, str], None]) -> None:
+    """Refuse the origin that any web page can have where it is all that a page lacks."""
+    keyless = sorted(name for name, one in gateway.listeners.items() if not one.keys)
+    if OPAQUE_ORIGIN in gateway.origins and keyless:
+        refuse(
+            "gateway.origins",
+            f"{OPAQUE_ORIGIN} is the origin of sandboxed frames and local files, which any web page can make: with it, "
+            f"every page that a client opens can send requests to {', '.join(keyless)}, where no key is needed; set "
+            f"keys = True there, or serve the page from an address and name its origin",
+        )
+
+
+def _refuse_addresses(
+    gateway: Gateway, declared: Mapping[str, int], taken: Mapping[int, str], refuse: Callable[[str, str], None]
+) -> None:
+    ours: list[tuple[str, ListenerEntry]] = []
+    for name, entry in gateway.listeners.items():
+        key = f"gateway.listeners.{name}.port"
+        for other, earlier in ours:
+            if entry.port == earlier.port and _is_conflicting(entry.address, earlier.address):
+                refuse(key, f"{entry.port} is already the port of the listener {other}: choose another, or address")
+        # another address would do for both, but a port that answers elsewhere, too, is what S04 is there to find
+        for instance, port in declared.items():
+            if entry.port == port:
+                refuse(key, f"{port} is the port of instance {instance} on the loopback interface: change one of them")
+        if entry.port in taken:
+            refuse(key, f"{entry.port} is {taken[entry.port]}: choose another")
+        ours.append((name, entry))
+
+
+def _is_conflicting(one: str, other: str) -> bool:
+    """Whether two listeners of one port cannot be beside each other."""
+    left, right = ip_address(one), ip_address(other)
+    if left == right:
+        return True
+    wide = [address for address in (left, right) if address.is_unspecified]
+    # all of IPv6 is all of IPv4 here, too
+    return any(address.version == 6 or left.version == right.version for address in wide)

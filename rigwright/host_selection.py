@@ -1,0 +1,46 @@
+"""Which hosts of an inventory a `--limit` names."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Collection, Mapping, Sequence
+
+from rigwright.problems import describe_unknown
+
+
+def find_name_clashes(hosts: Collection[str], groups: Mapping[str, Collection[str]]) -> list[str]:
+    """What is wrong with groups that have the name of a host: a limit to that host reached all of the group.
+
+    Args:
+        hosts: All there are.
+        groups: Group -> its hosts; those that the inventory has given a name.
+    """
+    return [
+        f'"{name}" is a host, and a group with other hosts ({", ".join(sorted(others))}): '
+        "rename one of them, for --limit could mean both"
+        for name, members in groups.items()
+        if name in hosts and (others := {*members} - {name})
+    ]
+
+
+def select_hosts(limit: str | None, hosts: Sequence[str], groups: Mapping[str, Collection[str]]) -> list[str]:
+    """The hosts that a limit names, in their order.
+
+    Args:
+        limit: Names of hosts or groups, or patterns of hosts' names such as `box*`, with commas between; None for all.
+        hosts: All there are.
+        groups: Group -> its hosts.
+
+    Raises:
+        LookupError: one of them names nothing; the text has the nearest name.
+    """
+    if limit is None:
+        return list(hosts)
+    wanted: set[str] = set()
+    for one in limit.split(","):
+        # an inventory's file, too, is a group of all hosts, and often has the name of the first
+        named = {one} if one in hosts else set(groups.get(one, fnmatch.filter(hosts, one)))
+        if not named:
+            raise LookupError(describe_unknown("host or group", one, {*hosts, *groups}))
+        wanted |= named
+    return [host for host in hosts if host in wanted]

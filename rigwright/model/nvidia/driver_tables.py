@@ -1,0 +1,149 @@
+"""The catalogue's tables of drivers: archives, branches, package names and what cards need (catalog/driver)."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from rigwright import toml
+from rigwright.addresses import HttpUrl
+from rigwright.problems import FrozenModel
+from rigwright.types import (
+    Archive,
+    Capability,
+    FileName,
+    Fingerprint,
+    Flavour,
+    Name,
+    Positive,
+    RelativePath,
+    System,
+    Text,
+)
+
+PLACE = Path("catalog/driver/driver.toml")
+SHIPPED = Path(__file__).resolve().parents[3] / PLACE
+DeviceNumber = Annotated[str, Field(pattern=r"^[0-9a-f]{4}$")]
+# apt's names, with the places that are filled in
+Template = Annotated[str, Field(pattern=r"^(?:[a-z0-9.+*:-]|\{branch\}|\{open\}|\{kernel\})+$")]
+
+
+class PackageLayout(FrozenModel):
+    """How an archive names a driver's packages."""
+
+    prebuilt: bool = Field(description="Whether the modules come built and signed; else DKMS builds them.")
+    before: tuple[Template, ...] = Field(default=(), description="Packages that must be there before the others.")
+    packages: tuple[Template, ...] = Field(min_length=1, description="The driver's, for computing alone.")
+
+
+class ArchiveBranches(FrozenModel):
+    """Branches that an archive has for some systems."""
+
+    systems: tuple[System, ...] = Field(min_length=1)
+    source: Archive
+    branches: tuple[Positive, ...] = Field(min_length=1)
+    layout: Name
+    component: Literal["", "restricted", "multiverse", "contrib"] = ""
+
+
+class NvidiaArchive(FrozenModel):
+    """One of NVIDIA's apt archives, which are flat: one folder a release of a distribution."""
+
+    systems: tuple[System, ...] = Field(min_length=1)
+    path: RelativePath = Field(description="Its folder, below the base URL.")
+    key: FileName = Field(description="The file in it with its signing key.")
+    fingerprint: Fingerprint = Field(description="Fingerprint of that key.")
+
+
+class CardGeneration(FrozenModel):
+    """Cards of one architecture."""
+
+    name: Text
+    capabilities: tuple[Capability, ...] = Field(min_length=1)
+    devices: tuple[tuple[DeviceNumber, DeviceNumber], ...] = Field(min_length=1)
+    flavours: tuple[Flavour, ...] = Field(
+        description="Module flavours that drive them; none for cards without a supported driver."
+    )
+    last_branch: Positive | None = None
+
+
+# A capability above all of the table's belongs to a newer card, and newer cards run with open modules alone. Of a
+# device number that no table has, neither its age nor its modules are known.
+NEWER = CardGeneration(
+    name="a newer generation", capabilities=("99.0",), devices=(("ffff", "ffff"),), flavours=("open",)
+)
+UNKNOWN = CardGeneration(name="an unknown generation", capabilities=("0.0",), devices=(("ffff", "ffff"),), flavours=())
+
+
+class DriverTables(FrozenModel):
+    """All of them."""
+
+    minimum: Positive = Field(description="The oldest branch that will do.")
+    preferred: tuple[Positive, ...] = Field(min_length=1)
+    last_proprietary: Positive
+    layouts: dict[Name, PackageLayout]
+    offers: tuple[ArchiveBranches, ...]
+    base: HttpUrl = Field(description="Where NVIDIA's archives are, for rigs that name no mirror `nvidia`.")
+    archives: tuple[NvidiaArchive, ...]
+    pins: dict[Archive, tuple[Template, ...]]
+    origins: dict[str, Literal["distribution", "nvidia"]]
+    generations: tuple[CardGeneration, ...]
+
+    @model_validator(mode="after")
+    def _check_complete(self) -> DriverTables:
+        if away := sorted({offer.layout for offer in self.offers} - set(self.layouts)):
+            raise ValueError(f"offers of layouts that are there: no {', '.join(away)}")
+        if set(self.pins) != {"distribution", "nvidia"}:
+            raise ValueError("pins for distribution and nvidia")
+        known = {system for archive in self.archives for system in archive.systems}
+        if without := {one for offer in self.offers if offer.source == "nvidia" for one in offer.systems} - known:
+            raise ValueError(f"archives for the offers' systems: none for {', '.join(sorted(without))}")
+        ranges = sorted((first, last) for one in self.generations for first, last in one.devices)
+        if any(first > last for first, last in ranges):
+            raise ValueError("ranges of devices from the lower to the higher number")
+        if any(after[0] <= before[1] for before, after in pairwise(ranges)):
+            raise ValueError("generations whose devices do not overlap")
+        return self
+
+    def archive(self, system: str) -> NvidiaArchive:
+        """NVIDIA's archive for a system.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for one in self.archives:
+            if system in one.systems:
+                return one
+        raise KeyError(system)
+
+    def device_generation(self, pci_id: str) -> CardGeneration:
+        """The generation of a card on the bus."""
+        device = pci_id.rpartition(":")[2]
+        return next(
+            (one for one in self.generations if any(first <= device <= last for first, last in one.devices)), UNKNOWN
+        )
+
+    def capability_generation(self, capability: str) -> CardGeneration:
+        """The generation of a declared card."""
+        newest = max(_release(text) for one in self.generations for text in one.capabilities)
+        other = NEWER if _release(capability) > newest else UNKNOWN
+        return next((one for one in self.generations if capability in one.capabilities), other)
+
+
+def _release(capability: str) -> tuple[int, ...]:
+    return tuple(map(int, capability.split(".")))
+
+
+@cache
+def load_driver_tables(folder: Path) -> DriverTables:
+    """The ones in a folder's catalogue, or else those that are shipped.
+
+    Raises:
+        Invalid: a mistake in the file.
+    """
+    own = folder / PLACE
+    return toml.load_toml(own if own.exists() else SHIPPED, DriverTables)

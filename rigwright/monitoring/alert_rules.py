@@ -1,0 +1,228 @@
+"""What Prometheus works out of what it scrapes, and its alerts: as data, by what is declared.
+
+Names of vLLM's metrics are those of vllm/v1/metrics/loggers.py 0.21.0, llama.cpp's those of
+tools/server/server-context.cpp at 0c1e570, and of the host those of node exporter 1.5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rigwright.model.monitoring.entry import AlertThresholds
+from rigwright.monitoring.textfile import ADVISORIES, CHECK_FAILED, CHECK_FINISHED, DEPLOY_STARTED
+
+Severity = Literal["critical", "warning", "none"]
+DEAD_MAN = "Alive"
+DEPLOYING = "Deploying"
+BOX_GONE = "BoxGone"
+HELD = "critical|warning"
+"""Severities of which nobody is told while a box is deployed to."""
+# Hours after which a deploy that said that it began, and not that it ended, is taken for one that was cut off.
+LONGEST = 6
+# The check that holds what was measured last to what was accepted (checks/test_baseline.py).
+BASELINE = "J01"
+HOUR, DAY = 3600, 86400
+
+
+@dataclass(frozen=True)
+class RecordingRule:
+    """A figure that is the same of every kind of engine."""
+
+    name: str
+    expr: str
+
+
+@dataclass(frozen=True)
+class AlertRule:
+    """An alert."""
+
+    name: str
+    expr: str
+    severity: Severity
+    says: str
+    """With the labels of what it is about, in Prometheus' own template language."""
+    minutes: int = 0
+    """For which it has to be so."""
+
+
+INSTANCE = "{{ $labels.box }}: {{ $labels.instance }}"
+BOX = "{{ $labels.box }}"
+CARD = "{{ $labels.box }}: card {{ $labels.gpu }}"
+RECORDING_RULES = (
+    RecordingRule("rig:running", "vllm:num_requests_running or llamacpp:requests_processing"),
+    RecordingRule("rig:waiting", "vllm:num_requests_waiting or llamacpp:requests_deferred"),
+    RecordingRule(
+        "rig:generated_tokens:rate1m",
+        "rate(vllm:generation_tokens_total[1m]) or rate(llamacpp:tokens_predicted_total[1m])",
+    ),
+    RecordingRule(
+        "rig:prompt_tokens:rate1m", "rate(vllm:prompt_tokens_total[1m]) or rate(llamacpp:prompt_tokens_total[1m])"
+    ),
+    # steps of the engine: what stands still while requests run is wedged, whatever it says of its health
+    RecordingRule(
+        "rig:steps:increase5m",
+        "increase(vllm:iteration_tokens_total_count[5m]) or increase(llamacpp:n_decode_total[5m])",
+    ),
+    RecordingRule(
+        "rig:ttft_seconds:p99_10m",
+        "histogram_quantile(0.99, sum by (box, instance, variant, model, le)"
+        " (rate(vllm:time_to_first_token_seconds_bucket[10m])))",
+    ),
+)
+
+
+def build_alerts(limits: AlertThresholds) -> tuple[AlertRule, ...]:
+    """All of them.
+
+    Args:
+        limits: Alert thresholds.
+    """
+    real = 'fstype!~"tmpfs|ramfs|overlay|squashfs|autofs|fuse.*|nsfs"'
+    found = [
+        AlertRule(DEAD_MAN, "vector(1)", "none", "Alerts reach you."),
+        AlertRule(
+            DEPLOYING,
+            # of each box one value: of a host that tells two, the rule would fail for all
+            f"max by (box) ({DEPLOY_STARTED}) > time() - {LONGEST * HOUR}"
+            f" and max by (box) ({DEPLOY_STARTED}) > max by (box) (node_boot_time_seconds)",
+            "none",
+            f"{BOX} is being deployed to.",
+        ),
+        AlertRule(BOX_GONE, 'up{job="node"} == 0', "critical", f"{BOX} does not answer.", 2),
+        AlertRule(
+            "GatewayDown", "probe_success == 0", "critical", f"{BOX}: {{{{ $labels.door }}}} does not respond.", 2
+        ),
+        AlertRule(
+            "InstanceDown",
+            'up{job="engine"} == 0',
+            "critical",
+            f"{INSTANCE} does not answer.",
+            2,
+        ),
+        AlertRule(
+            "InstanceWedged",
+            "rig:running > 0 and rig:steps:increase5m == 0",
+            "critical",
+            f"{INSTANCE} has requests under way and makes no step.",
+            5,
+        ),
+        AlertRule(
+            "Queue",
+            f"rig:waiting > {limits.queue}",
+            "warning",
+            f"{INSTANCE}: {{{{ $value }}}} requests wait.",
+            5,
+        ),
+        AlertRule(
+            "KvCacheFull",
+            f"vllm:kv_cache_usage_perc * 100 > {limits.kv_percent}",
+            "warning",
+            f"{INSTANCE}: {{{{ $value | humanize }}}} % of its KV cache is taken.",
+            5,
+        ),
+        AlertRule(
+            "Preemptions",
+            "increase(vllm:num_preemptions_total[10m]) > 0",
+            "warning",
+            f"{INSTANCE} preempted requests (KV cache too small).",
+            10,
+        ),
+        AlertRule(
+            "DiskFull",
+            f"node_filesystem_avail_bytes{{{real}}} / node_filesystem_size_bytes * 100 < {limits.disk_percent}",
+            "warning",
+            f"{BOX}: {{{{ $value | humanize }}}} % of {{{{ $labels.mountpoint }}}} is free.",
+            5,
+        ),
+        AlertRule(
+            "CertificateEnds",
+            f"probe_ssl_earliest_cert_expiry - time() < {limits.certificate_days * DAY}",
+            "warning",
+            f"{BOX}: the certificate of {{{{ $labels.door }}}} {{{{ if lt $value 0.0 }}}}has expired"
+            "{{ else }}ends in {{ $value | humanizeDuration }}{{ end }}.",
+            5,
+        ),
+        AlertRule(
+            "CheckRed",
+            CHECK_FAILED + '{level=~"critical|high"} > 0',
+            "critical",
+            f"{BOX}: check {{{{ $labels.check }}}} ({{{{ $labels.level }}}}) does not hold. {{{{ $labels.part }}}}",
+        ),
+        AlertRule(
+            "Slower",
+            CHECK_FAILED + f'{{check="{BASELINE}"}} > 0',
+            "warning",
+            f"{BOX}: {{{{ $labels.part }}}} was slower than its baseline when it was measured last.",
+        ),
+        AlertRule(
+            # those that are open anyway are the operator's decision: the alert is about new ones
+            "AdvisoriesOpened",
+            f'max by (box) ({ADVISORIES}{{state="open"}}) > max by (box) ({ADVISORIES}{{state="open"}} offset 1d)',
+            "warning",
+            f"{BOX}: more published advisories are open than a day ago: {{{{ $value }}}}.",
+        ),
+        AlertRule(
+            "VerdictStale",
+            f"time() - {CHECK_FINISHED} > {limits.verdict_hours * HOUR}"
+            f' or (up{{job="node"}} == 1 unless on (box) {CHECK_FINISHED})',
+            "warning",
+            f"{BOX} was not looked at by `rigwright check` for {limits.verdict_hours} hours.",
+            30,
+        ),
+    ]
+    found += [
+        AlertRule(
+            "CardsMissing",
+            "count by (box) (DCGM_FI_DEV_GPU_TEMP) < max by (box) (rigwright_gpus_declared)"
+            " or (max by (box) (rigwright_gpus_declared) unless on (box) DCGM_FI_DEV_GPU_TEMP)"
+            ' or up{job="gpu"} == 0',
+            "critical",
+            f"{BOX}: a card does not answer.",
+            2,
+        ),
+        AlertRule(
+            "CardHot",
+            f"DCGM_FI_DEV_GPU_TEMP > {limits.temperature_c}",
+            "warning",
+            f"{CARD} has {{{{ $value }}}} degrees.",
+            5,
+        ),
+        AlertRule(
+            "CardThrottled",
+            "rigwright_gpu_throttled == 1",
+            "warning",
+            f"{CARD} is slowed down: {{{{ $labels.reason }}}}.",
+            5,
+        ),
+        AlertRule(
+            "PowerLimitLost",
+            "DCGM_FI_DEV_POWER_MGMT_LIMIT != rigwright_gpu_power_limit_declared_watts",
+            "warning",
+            f"{CARD}: power limit is {{{{ $value }}}} W, not the declared one.",
+            5,
+        ),
+        AlertRule(
+            "Xid",
+            "DCGM_FI_DEV_XID_ERRORS and increase(rigwright_gpu_xid_events[30m]) > 0",
+            "critical",
+            f"{CARD}: the driver reports Xid {{{{ $value }}}}.",
+        ),
+        AlertRule(
+            "EccUncorrected",
+            "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL > 0",
+            "critical",
+            f"{CARD}: {{{{ $value }}}} errors of its memory since the driver was loaded.",
+        ),
+    ]
+    if limits.ttft_p99_s is not None:
+        found.append(
+            AlertRule(
+                "FirstTokenLate",
+                f"rig:ttft_seconds:p99_10m > {limits.ttft_p99_s}",
+                "warning",
+                f"{INSTANCE}: one request of a hundred waits {{{{ $value | humanizeDuration }}}} for its first token.",
+                5,
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,171 @@
+"""What Prometheus, Alertmanager and the prober of gateways read, as text: JSON, which is YAML too, and quotes all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from rigwright.model.monitoring.entry import MonitoringServer
+from rigwright.monitoring.alert_rules import BOX_GONE, DEAD_MAN, DEPLOYING, HELD, RECORDING_RULES, build_alerts
+
+LOOPBACK = "127.0.0.1"
+NOBODY = "nobody"
+PROBE = "gateway"
+# Of what an engine tells in one answer: a model's name, or what is wrong with an engine, may not fill the disk here.
+# vLLM 0.21.0 told 1,200 samples, in 180 KB, of one model, and its `vllm:cache_config_info` has 33 labels with ours.
+BOUNDS = {
+    "sample_limit": 10_000,
+    "label_limit": 64,
+    "label_name_length_limit": 128,
+    "label_value_length_limit": 512,
+    "body_size_limit": "8MB",
+}
+# What rules take for the word of root, of a card's driver, of the prober or of Prometheus itself, and no engine's: one
+# that says that its box is being deployed to would have nobody told of anything there.
+OTHERS = "(?:rigwright|node|probe|DCGM|ALERTS|scrape|prometheus|alertmanager|blackbox)_.*|rig:.*|ALERTS|up"
+GATEWAYS = "rigwright_gateway_.+"
+
+
+def _render_json(owned: str, content: Mapping[str, object]) -> str:
+    return f"{owned}\n{json.dumps(content, indent=1)}\n"
+
+
+def render_prometheus(server: MonitoringServer, folder: str, owned: str) -> str:
+    """Prometheus' configuration.
+
+    Args:
+        server: What is declared of it.
+        folder: Where its rules lie, and in `targets/` what it asks.
+        owned: First line of files of ours.
+    """
+
+    def own(name: str, port: int) -> dict[str, object]:
+        return {"job_name": name, "static_configs": [{"targets": [f"{LOOPBACK}:{port}"]}]}
+
+    def told(name: str, **more: object) -> dict[str, object]:
+        # what is behind TLS is asked for no secret, and the prober tells when a certificate ends
+        tls = {"tls_config": {"insecure_skip_verify": True}}
+        files = {"file_sd_configs": [{"files": [f"{folder}/targets/{name}.json"]}]}
+        return {"job_name": name, **files, **BOUNDS, **tls, **more}
+
+    at_prober = f"{LOOPBACK}:{server.blackbox_port}"
+    probing = [
+        {"source_labels": ["__address__"], "target_label": "__param_target"},
+        {"target_label": "__address__", "replacement": at_prober},
+    ]
+    by_name = {"source_labels": ["__name__"]}
+    # it says itself which instance a figure is of, and nothing else of what only the inventory knows: of which box
+    of_gateway = [
+        {**by_name, "regex": GATEWAYS, "action": "keep"},
+        {"source_labels": ["exported_instance"], "regex": "(.+)", "target_label": "instance"},
+        {"regex": "exported_instance", "action": "labeldrop"},
+    ]
+    interval = f"{server.interval_s}s"
+    return _render_json(
+        owned,
+        {
+            "global": {
+                "scrape_interval": interval,
+                "evaluation_interval": interval,
+                "scrape_timeout": f"{min(10, server.interval_s)}s",
+            },
+            "rule_files": [f"{folder}/rules.yml"],
+            "alerting": {
+                "alertmanagers": [{"static_configs": [{"targets": [f"{LOOPBACK}:{server.alertmanager_port}"]}]}]
+            },
+            "scrape_configs": [
+                own("alertmanager", server.alertmanager_port),
+                own("blackbox", server.blackbox_port),
+                told("node"),
+                told("gpu"),
+                told("gateway", metric_relabel_configs=of_gateway),
+                told("engine", metric_relabel_configs=[{**by_name, "regex": OTHERS, "action": "drop"}]),
+                told("probe", metrics_path="/probe", params={"module": [PROBE]}, relabel_configs=probing),
+            ],
+        },
+    )
+
+
+def render_rules(server: MonitoringServer, owned: str) -> str:
+    """The file of rules.
+
+    Args:
+        server: What is declared of it.
+        owned: First line of files of ours.
+    """
+    recorded = [{"record": one.name, "expr": one.expr} for one in RECORDING_RULES]
+    told = [
+        {
+            "alert": one.name,
+            "expr": one.expr,
+            **({"for": f"{one.minutes}m"} if one.minutes else {}),
+            "labels": {"severity": one.severity},
+            "annotations": {"summary": one.says},
+        }
+        for one in build_alerts(server.limits)
+    ]
+    return _render_json(owned, {"groups": [{"name": "figures", "rules": recorded}, {"name": "alerts", "rules": told}]})
+
+
+def render_alertmanager(server: MonitoringServer, secrets: Mapping[str, str], owned: str) -> str:
+    """Alertmanager's configuration.
+
+    Args:
+        server: What is declared of it.
+        secrets: `RECEIVER.token` and `RECEIVER.url` -> where it is read from; only of those that have one.
+        owned: First line of files of ours.
+    """
+
+    def receiver(name: str) -> dict[str, object]:
+        token, address = (secrets.get(f"{name}.{what}") for what in ("token", "url"))
+        http = {"authorization": {"credentials_file": token}} if token else {}
+        at = {"url_file": address} if address else {"url": server.receivers[name].url}
+        hook = {**at, "send_resolved": True, "http_config": http}
+        return {"name": name, "webhook_configs": [hook]}
+
+    told = [name for name in sorted(server.receivers) if name != server.dead_man]
+    every_minute = {"group_wait": "0s", "group_interval": "1m", "repeat_interval": "1m"}
+    routes: list[dict[str, object]] = [
+        {"matchers": [f'alertname="{DEAD_MAN}"'], "receiver": server.dead_man or NOBODY, **every_minute},
+        {"matchers": ['severity="none"'], "receiver": NOBODY},
+        *({"matchers": [], "receiver": name, "continue": True} for name in told),
+    ]
+    held = [f'severity=~"{HELD}"']
+    return _render_json(
+        owned,
+        {
+            "route": {
+                "receiver": NOBODY,
+                "group_by": ["box", "alertname"],
+                "group_wait": "10s",
+                "group_interval": "1m",
+                "repeat_interval": "4h",
+                "routes": routes,
+            },
+            "inhibit_rules": [
+                {"source_matchers": [f'alertname="{DEPLOYING}"'], "target_matchers": held, "equal": ["box"]},
+                # of a box that does not answer, all else is known by that
+                {
+                    "source_matchers": [f'alertname="{BOX_GONE}"'],
+                    "target_matchers": [*held, f'alertname!="{BOX_GONE}"'],
+                    "equal": ["box"],
+                },
+            ],
+            "receivers": [{"name": NOBODY}, *(receiver(name) for name in sorted(server.receivers))],
+        },
+    )
+
+
+def render_blackbox(owned: str) -> str:
+    """What the prober of gateways does.
+
+    Args:
+        owned: First line of files of ours.
+    """
+    http = {
+        "valid_status_codes": [200],
+        "follow_redirects": False,
+        "tls_config": {"insecure_skip_verify": True},
+        "preferred_ip_protocol": "ip4",
+    }
+    return _render_json(owned, {"modules": {PROBE: {"prober": "http", "timeout": "5s", "http": http}}})

@@ -1,0 +1,119 @@
+"""What watches on a host as it is found, why there is something to do with it, and what is taken away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from rigwright.host import channel
+from rigwright.host.channel import HostOutput, optional, tolerant, word, yes_or_no
+from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER, UNIT_FOLDER
+from rigwright.model.monitoring.service_facts import MonitoringFacts, ServiceFacts
+from rigwright.monitoring.monitoring_units import (
+    PACKAGED_PROGRAMS,
+    data_folder,
+    monitoring_folder,
+    monitoring_services,
+    secrets_by_path,
+    unit_name,
+)
+from rigwright.monitoring.textfile import textfile_folder
+
+if TYPE_CHECKING:
+    from rigwright.model.rig import Rig
+
+
+def _describe_pending(now: ServiceFacts | None, wanted: str) -> str:
+    if now is None:
+        return "it is not there yet"
+    if now.is_settled(wanted):
+        return ""
+    if now.active != "active":
+        return f"its unit is {now.active}"
+    if now.replaced:
+        return "another version is installed than the one that runs"
+    if now.started_from != wanted:
+        return "it was started with other settings"
+    return "it would not start at the next boot" if now.enabled != "enabled" else "systemd has to read its unit"
+
+
+def expected_growth_kib(state: MonitoringFacts, rig: Rig) -> int:
+    """KiB that what is kept may come to, where it has not begun to."""
+    server = rig.monitoring.server if rig.monitoring else None
+    return server.size_gb * 1000**3 // 1024 if server and "prometheus" not in state.units else 0
+
+
+def find_pending(state: MonitoringFacts, rig: Rig) -> dict[str, str]:
+    """Service -> why there is something to do with it."""
+    wanted = {one.name: one for one in monitoring_services(rig)}
+    known = secrets_by_path(rig)
+    found = {}
+    for name in PACKAGED_PROGRAMS:
+        now = state.units.get(name)
+        if name not in wanted:
+            if now:
+                found[name] = "it is not declared any more; what it has kept goes, too"
+        elif why := _describe_pending(now, wanted[name].digest(known)):
+            found[name] = why
+    if extra := sorted(state.secrets - known.keys()):
+        found.setdefault("alertmanager", f"{extra[0]} is of no receiver any more")
+    return found
+
+
+def monitoring_state_values(rig: Rig) -> dict[str, object]:
+    """The values of templates/monitoring/state.sh.j2."""
+    return {
+        "watching": {name: unit_name(name) for name in PACKAGED_PROGRAMS},
+        "watching_units": UNIT_FOLDER,
+        "watching_records": STARTED_FROM_FOLDER,
+        "watching_secrets": rig.credentials,
+    }
+
+
+def monitoring_release_values(rig: Rig, names: Iterable[str] = PACKAGED_PROGRAMS) -> dict[str, object]:
+    """The values of templates/monitoring/release.sh.j2, which takes services away.
+
+    Args:
+        rig: The rig.
+        names: Services that go.
+    """
+    own = {
+        "node": [textfile_folder(rig)],
+        "gpu": [f"{monitoring_folder(rig)}/gpu.py"],
+        "prometheus": [f"{monitoring_folder(rig)}/{name}" for name in ("prometheus.yml", "rules.yml", "targets")],
+        "alertmanager": [f"{monitoring_folder(rig)}/alertmanager.yml"],
+        "blackbox": [f"{monitoring_folder(rig)}/blackbox.yml"],
+    }
+    return {
+        "going": {
+            unit: [f"{UNIT_FOLDER}/{unit}", f"{STARTED_FROM_FOLDER}/{unit}", data_folder(rig, name), *own[name]]
+            for name, unit in ((name, unit_name(name)) for name in names)
+        },
+        "going_folders": [monitoring_folder(rig), f"{rig.roots.state}/monitoring"],
+    }
+
+
+SCHEMA: channel.Schema = {
+    # service, active, enabled, what it was started from, whether replaced, whether to be read again
+    "watching": (
+        *(channel.one_of(*PACKAGED_PROGRAMS), optional(word, "inactive"), optional(word, "not-found")),
+        *(tolerant(channel.sha256), yes_or_no, optional(yes_or_no, False)),
+    ),
+    "watching_secret": (channel.path,),
+}
+"""What templates/monitoring/state.sh.j2 tells."""
+
+
+def read_monitoring_facts(told: HostOutput) -> MonitoringFacts:
+    """Read it of what a host has told."""
+    units = {name: ServiceFacts(*rest) for name, *rest in told.many("watching")}
+    return MonitoringFacts(units, frozenset(told.all("watching_secret")))
+
+
+def parse(output: Iterable[str]) -> MonitoringFacts:
+    """Read what templates/look/monitoring.sh.j2 has told.
+
+    Raises:
+        ValueError: that is not what was asked for.
+    """
+    return read_monitoring_facts(channel.parse_output(output, SCHEMA))

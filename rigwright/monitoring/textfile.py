@@ -1,0 +1,70 @@
+"""What root leaves for node exporter in a box's folder of figures, each file by a rename, and how old it may be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rigwright.model.rig import Rig
+
+DEPLOY_STARTED = "rigwright_deploy_started_seconds"
+CHECK_FINISHED = "rigwright_check_finished_seconds"
+CHECK_FAILED = "rigwright_check_failed"
+ADVISORIES = "rigwright_advisories"
+ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+def textfile_folder(rig: Rig) -> str:
+    """Where root leaves figures for node exporter, each file by a rename."""
+    return f"{rig.roots.state}/metrics"
+
+
+def deploy_textfile(rig: Rig) -> str:
+    """Where it is said that somebody is changing the box; empty where the box tells nobody."""
+    return f"{textfile_folder(rig)}/deploy.prom" if rig.monitoring else ""
+
+
+def check_textfile(rig: Rig) -> str:
+    """Where it is said what the checks have found; empty where the box tells nobody."""
+    return f"{textfile_folder(rig)}/check.prom" if rig.monitoring else ""
+
+
+def render_check_metrics(
+    finished: float,
+    generation: int | None,
+    counts: Mapping[str, int],
+    failed: Iterable[tuple[str, str, str]],
+    advisories: Mapping[str, int] | None = None,
+) -> str:
+    """What the checks have found of a box, in Prometheus' text format.
+
+    Args:
+        finished: When, in seconds since 1970.
+        generation: The one that is current there; None where that was not seen.
+        counts: Verdict -> checks that came to it.
+        failed: Identifier, severity and part of the host of each that does not hold.
+        advisories: State -> published advisories that cover the box; None or empty where they were not counted.
+    """
+    lines = [f"# TYPE {CHECK_FINISHED} gauge", f"{CHECK_FINISHED} {int(finished)}"]
+    if generation is not None:
+        lines += ["# TYPE rigwright_generation gauge", f"rigwright_generation {generation}"]
+    lines.append("# TYPE rigwright_checks gauge")
+    lines += [
+        f"rigwright_checks{{{render_labels(verdict=verdict)}}} {number}" for verdict, number in sorted(counts.items())
+    ]
+    lines.append(f"# TYPE {CHECK_FAILED} gauge")
+    # one that is run of several parts of the same name would be told twice, and node exporter would tell nothing
+    for check, level, part in sorted(set(failed)):
+        lines.append(f"{CHECK_FAILED}{{{render_labels(check=check, level=level, part=part)}}} 1")
+    if advisories:
+        lines.append(f"# TYPE {ADVISORIES} gauge")
+        lines += [
+            f"{ADVISORIES}{{{render_labels(state=state)}}} {number}" for state, number in sorted(advisories.items())
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def render_labels(**values: str) -> str:
+    """Labels as Prometheus' text format has them, whatever is in their values."""
+    return ",".join(f'{name}="{value.translate(ESCAPED)}"' for name, value in values.items())

@@ -1,0 +1,157 @@
+"""What a host's cards are set to, beside what they are to be, and the record of both."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rigwright.host.channel import Schema, free_text, optional, parse_output, sha256, unit, word, yes_or_no
+from rigwright.model.rig import POWER_UNIT, Rig
+from rigwright.nvidia.cards import topology
+from rigwright.nvidia.cards.card_files import APPLIED, power_digest, record_path
+from rigwright.nvidia.cards.smi import Gpu
+from rigwright.nvidia.cards.topology import Topology
+from rigwright.nvidia.driver.driver_facts import PERSISTENCE_UNIT, DriverFacts
+from rigwright.nvidia.driver.driver_plan import DriverPlan
+from rigwright.nvidia.values import sysctl_name
+from rigwright.render import render
+
+CARD_SCHEMA: Schema = {
+    **topology.TOPOLOGY_SCHEMA,
+    "unit": (unit, optional(word, "none"), optional(word, "inactive"), optional(yes_or_no, False)),
+    "applied": (optional(sha256),),
+    "sysctl": (sysctl_name, free_text),
+    "record": (sha256,),
+}
+POWER_TOLERANCE = 1.0  # W. A card rounds what it is told
+
+
+@dataclass(frozen=True)
+class UnitFacts:
+    """One of systemd's, in its words."""
+
+    enabled: str = "none"
+    state: str = "inactive"
+    changed: bool = False
+    """Whether systemd has to read it again."""
+
+
+@dataclass(frozen=True)
+class CardFacts:
+    """A host with its driver running."""
+
+    units: dict[str, UnitFacts]
+    gpus: dict[str, Gpu]
+    """The cards that answer, by address."""
+    applied: str
+    """Which limits and clocks were set last (`power_digest`); empty where that did not come to its end."""
+    sysctl: dict[str, str]
+    record: str
+    """SHA-256 of what is written down; empty where nothing is."""
+    topology: Topology
+
+
+def required_units(rig: Rig) -> tuple[str, ...]:
+    """The units that have to run for a rig's cards; the daemon of an operator's own driver is the operator's."""
+    daemon = [PERSISTENCE_UNIT] if rig.driver.managed else []
+    return (*daemon, *([POWER_UNIT] if rig.driver.sets_cards else []))
+
+
+def render_card_query(rig: Rig) -> str:
+    """The script that asks a rig's host; what it prints is for `parse`."""
+    return render(
+        "nvidia_driver/live.sh.j2",
+        units=required_units(rig),
+        sysctl=list(rig.driver.sysctl),
+        applied=APPLIED,
+        record=record_path(rig),
+        **topology.topology_values(),
+    )
+
+
+def parse(output: Iterable[str]) -> CardFacts:
+    """Read what the script has printed.
+
+    Raises:
+        ValueError: it is not what a host can tell.
+    """
+    told = parse_output(output, CARD_SCHEMA)
+    gpus, _ = topology.parse_answering_cards(told)
+    return CardFacts(
+        units={name: UnitFacts(*row) for name, *row in told.many("unit")},
+        gpus={gpu.address: gpu for gpu in gpus},
+        applied=told.one("applied"),
+        sysctl=dict(told.many("sysctl")),
+        record=next(iter(told.all("record")), ""),
+        topology=topology.build_topology(told),
+    )
+
+
+def find_unset(rig: Rig, live: CardFacts) -> dict[str, list[str]]:
+    """What is not as the rig says: what has to be done about it -> why.
+
+    The keys are `reload`, `enable UNIT`, `restart UNIT` and `sysctl`.
+    """
+    found: dict[str, list[str]] = {}
+
+    def note(step: str, why: str) -> None:
+        found.setdefault(step, []).append(why)
+
+    for name in required_units(rig):
+        there = live.units.get(name, UnitFacts())
+        if there.changed:
+            note("reload", f"{name} was changed")
+            note(f"restart {name}", f"{name} was changed")
+        if there.enabled != "enabled":
+            note(f"enable {name}", f"{name} is {there.enabled}")
+        if there.state != "active":
+            note(f"restart {name}", f"{name} is {there.state}")
+    places = [one.address for one in live.topology.cards]
+    lent = {place for gpu_index, place in enumerate(places) if gpu_index in rig.reserved_gpus}
+    if rig.driver.managed:
+        for address, gpu in live.gpus.items():
+            if gpu.persistence != "Enabled" and address not in lent:
+                note(f"restart {PERSISTENCE_UNIT}", f"persistence mode of {address} is {gpu.persistence}")
+    if rig.driver.sets_cards:
+        if live.applied != power_digest(rig):
+            note(f"restart {POWER_UNIT}", "the declared limits and clocks were not set")
+        for gpu_index, (address, wanted) in enumerate(zip(places, rig.power_limits, strict=False)):
+            card = live.gpus.get(address)
+            if wanted is not None and not has_limit(card, wanted):
+                has = "no" if card is None or card.limit_w is None else f"{card.limit_w:g}"
+                note(f"restart {POWER_UNIT}", f"card {gpu_index} is limited to {has} W, {wanted} W are declared")
+    for name, value in rig.driver.sysctl.items():
+        if live.sysctl.get(name) != str(value):
+            note("sysctl", f"{name} is {live.sysctl.get(name) or 'not there'}, {value} is declared")
+    return found
+
+
+def render_cards_record(live: CardFacts) -> str:
+    """What is written down where the driver is the operator's: which card is which, and as what it was seen."""
+    return json.dumps(live.topology.record(), indent=2, sort_keys=True) + "\n"
+
+
+def render_driver_record(plan: DriverPlan, facts: DriverFacts, live: CardFacts) -> str:
+    """What is written down: later roles bind to it, and checks tell by it what has moved since."""
+    rows = {
+        "version": facts.library.driver if facts.library else "",
+        "branch": plan.branch,
+        "flavour": plan.flavour,
+        "source": plan.source,
+        "kernel": facts.kernel,
+        "packages": {package.name: package.version for package in facts.driver_packages},
+        **live.topology.record(),
+    }
+    return json.dumps(rows, indent=2, sort_keys=True) + "\n"
+
+
+def record_digest(text: str) -> str:
+    """SHA-256 of a record."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def has_limit(gpu: Gpu | None, watts: int) -> bool:
+    """Whether a card answers and has a power limit, W."""
+    return gpu is not None and gpu.limit_w is not None and abs(gpu.limit_w - watts) <= POWER_TOLERANCE

@@ -1,0 +1,108 @@
+"""The files that a rig's cards and kernel settings have on a host, whoever's its driver is, as text."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+from rigwright.model.rig import POWER_UNIT, Rig
+from rigwright.nvidia.cards.smi import TIMEOUT
+from rigwright.nvidia.cards.topology import DEVICES
+from rigwright.paths import ROOT
+from rigwright.render import render
+
+# First line of each. Not the one of a generation's units (rigwright.serving.instance_units): those are removed where no
+# generation has them, and the unit for power is no generation's.
+OWNED = "# Written by rigwright for the cards' driver; changes here are undone by the next deploy."
+POWER = f"/etc/systemd/system/{POWER_UNIT}"
+SYSCTL = "/etc/sysctl.d/60-rigwright.conf"
+# Which limits and clocks were set last (`power_digest`); gone with a boot, as they are.
+APPLIED = "/run/rigwright-power"
+# Seconds for all cards together: sixteen of them, with a question and three orders each that take their time.
+UNIT_PATIENCE = 300
+# What the unit runs, by its place below its folder: python3 takes a folder for a program
+PROGRAM = {
+    "__main__.py": "roles/nvidia_cards/host/power.py",
+    "rigwright/nvidia/cards/power.py": "rigwright/nvidia/cards/power.py",
+    "rigwright/nvidia/cards/smi.py": "rigwright/nvidia/cards/smi.py",
+}
+DECLARED = "declared.json"
+
+
+@dataclass(frozen=True)
+class SettingFile:
+    """A file on the host, root's."""
+
+    path: str
+    text: str
+    mode: str = "644"
+    """In octal."""
+
+
+def program_folder(rig: Rig) -> str:
+    """The program that sets limits and clocks; below the configuration's, which is there before other disks are."""
+    return f"{rig.roots.config}/cards"
+
+
+def record_path(rig: Rig) -> str:
+    """What was made of the driver and its cards, for later roles and for comparison."""
+    return f"{rig.roots.config}/driver.json"
+
+
+def managed_paths(rig: Rig) -> tuple[str, ...]:
+    """Every one of these files that may be ours; one that `settings` does not name is removed."""
+    folder = program_folder(rig)
+    return (POWER, SYSCTL, *(f"{folder}/{name}" for name in (DECLARED, *PROGRAM)))
+
+
+def managed_folders(rig: Rig) -> tuple[str, ...]:
+    """The folders that they need and a system has not, each before what is in it."""
+    if not rig.driver.sets_cards:
+        return ()
+    found, folder = [program_folder(rig)], program_folder(rig)
+    for name in ["rigwright", "nvidia", "cards"]:
+        folder = f"{folder}/{name}"
+        found.append(folder)
+    return tuple(found)
+
+
+def render_card_settings(rig: Rig) -> tuple[SettingFile, ...]:
+    """The files that a rig's cards and kernel settings have."""
+    driver, files = rig.driver, {}
+    if driver.sysctl:
+        files[SYSCTL] = render("nvidia_driver/sysctl.conf.j2", owned=OWNED, settings=driver.sysctl)
+    if driver.sets_cards:
+        folder = program_folder(rig)
+        files[POWER] = render("nvidia_driver/power.service.j2", owned=OWNED, program=folder, patience=UNIT_PATIENCE)
+        files |= {f"{folder}/{name}": text for name, text in render_power_program(rig).items()}
+    return tuple(SettingFile(path, files[path]) for path in sorted(files))
+
+
+def declared_paths(rig: Rig) -> set[str]:
+    """Paths of what a rig has on its host for its cards and kernel, whoever's the driver is."""
+    return {one.path for one in render_card_settings(rig)} | ({record_path(rig)} if rig.driver.sets_cards else set())
+
+
+def render_power_program(
+    rig: Rig, timeout: int = TIMEOUT, devices: str = DEVICES, applied: str = APPLIED, record: str = ""
+) -> dict[str, str]:
+    """The program of the unit for power, its files by their places: `set` and `reset`.
+
+    Args:
+        rig: With a limit or clocks.
+        timeout: For one call of nvidia-smi, s.
+        devices: The kernel's folder of the bus.
+        applied: The file by which it says what it has set.
+        record: The file in which cards are written down, where that is not the rig's.
+    """
+    files = {name: f"{OWNED}\n{(ROOT / source).read_text()}" for name, source in PROGRAM.items()}
+    set_to = {"limits": rig.power_limits, "clocks": rig.driver.clocks_mhz}
+    digest = hashlib.sha256(json.dumps([files, set_to], sort_keys=True).encode()).hexdigest()
+    places = {"devices": devices, "applied": applied, "record": record or record_path(rig)}
+    return files | {DECLARED: json.dumps({**set_to, **places, "timeout": timeout, "digest": digest}, indent=2) + "\n"}
+
+
+def power_digest(rig: Rig) -> str:
+    """What the program says once it has set all that is declared."""
+    return str(json.loads(render_power_program(rig)[DECLARED])["digest"])

@@ -1,0 +1,82 @@
+"""Which CUDA toolkits may build for a rig."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rigwright.model.nvidia.toolkit import Toolkit
+from rigwright.model.rig import Rig
+
+if TYPE_CHECKING:
+    from rigwright.model.facts import HostFacts
+
+# nvcc of 13.2.0 and 13.2.1 miscompiles the unpacking of low-bit quants; 13.2.86, of 13.2.2, does not
+# (https://github.com/ggml-org/llama.cpp/issues/28581, https://github.com/unslothai/unsloth/issues/4849)
+BROKEN = ((13, 2, 0), (13, 2, 86))
+# The first toolkit that knows compute capability 12.0 (NVIDIA, release notes of CUDA 12.8)
+BLACKWELL_MINIMUM = (12, 8)
+# Toolkits from 13.0 on know none below 7.5 (NVIDIA, release notes of CUDA 13.0)
+CAPABILITY_MINIMUM = (7, 5)
+# Function -> the first glibc that declares it with an exception specification (NEWS of glibc 2.41 and 2.42). nvcc
+# refuses every file if its own header declares the function without one.
+SPECIFIED_SINCE = {"sinpi": (2, 41), "rsqrt": (2, 42)}
+# Function -> the first nvcc whose header has that specification. Measured: crt/math_functions.h of the wheels 12.4.131
+# to 13.5.37.
+CORRECT_SINCE = {"sinpi": (13, 0), "rsqrt": (13, 2)}
+HEADER = "crt/math_functions.h"
+
+
+def dotted_numbers(version: str) -> tuple[int, ...]:
+    """The numbers of a dotted version."""
+    return tuple(int(part) for part in version.split(".") if part.isdecimal())
+
+
+def toolkit_refusals(rig: Rig, nvcc: str) -> list[str]:
+    """What speaks against a toolkit by its compiler's own version, such as 13.2.78; nothing where there is none.
+
+    Args:
+        rig: The rig; without a cuda_root the toolkit is the lock's.
+        nvcc: That version.
+    """
+    version = dotted_numbers(nvcc)
+    if not version:
+        return []
+    name = f"nvcc {nvcc} at {rig.cuda_root}" if rig.cuda_root else f"the lock's nvcc {nvcc}"
+    found = []
+    if BROKEN[0] <= version < BROKEN[1]:
+        found.append(
+            f"{name} miscompiles low-bit quants, as 13.2.0 and 13.2.1 do: use a toolkit up to 13.1, or 13.2.2 and later"
+        )
+    capabilities = sorted({dotted_numbers(card.capability) for card in rig.cards})
+    if any(one >= (10, 0) for one in capabilities) and version < BLACKWELL_MINIMUM:
+        found.append(f"{name} does not support Blackwell cards: use toolkit 12.8 or later")
+    if any(one < CAPABILITY_MINIMUM for one in capabilities) and version >= (13, 0):
+        found.append(f"{name} does not support cards older than Turing: use a toolkit 12.x")
+    return found
+
+
+def glibc_refusals(toolkit: Toolkit, facts: HostFacts) -> list[str]:
+    """Why a toolkit compiles nothing with a host's C library; empty if it does.
+
+    Args:
+        toolkit: An operator's is judged by the header on its host, the lock's by its version and patches.
+        facts: The host.
+    """
+    if toolkit.folder:
+        patched = any(path.endswith(f"/{HEADER}") for path in toolkit.patched_files)
+        version = dotted_numbers(toolkit.nvcc)
+        bare = {name for name, since in CORRECT_SINCE.items() if version < since and not patched}
+        name = f"the lock's nvcc {toolkit.nvcc}"
+        remediation = "lock nvcc 13.2.86 or later, or add a patch of that header to input cuda"
+    else:
+        bare = set(facts.bare_functions)
+        name = f"nvcc {toolkit.nvcc} at {toolkit.root}"
+        remediation = "use a toolkit 13.2.2 or later, or omit cuda_root to install a patched one"
+    glibc = dotted_numbers(facts.glibc)
+    conflicts = sorted(name for name in bare if glibc >= SPECIFIED_SINCE[name])
+    if not conflicts:
+        return []
+    return [
+        f"{name} compiles nothing with glibc {facts.glibc}: its {HEADER} declares {' and '.join(conflicts)} without "
+        f"the exception specification of glibc: {remediation}"
+    ]

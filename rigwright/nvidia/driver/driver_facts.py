@@ -1,0 +1,303 @@
+"""What the choice of a driver needs to know of a host: the driver probe's output as a typed value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from rigwright.host.channel import (
+    Schema,
+    apt_failure,
+    file_name,
+    free_text,
+    optional,
+    parse_output,
+    path,
+    word,
+    yes_or_no,
+)
+from rigwright.model.facts import NOWHERE
+from rigwright.model.nvidia.versions import driver_version_of
+from rigwright.model.rig import Rig
+from rigwright.nvidia.modules.module_options import parse_parameters
+from rigwright.nvidia.values import address, mask_state, maybe, package, pci_id, secure_boot_state, tool_output, version
+from rigwright.render import render
+from rigwright.types import Flavour
+
+# The libraries that every program on a card loads; their version is the driver's.
+LIBRARY = re.compile(r"libnvidia-compute(?:-[0-9]+(?:-server)?)?|libcuda1")
+MODULES = re.compile(r"linux-modules-nvidia-.*|nvidia-dkms.*|nvidia-kernel(?:-open)?-dkms|nvidia-open-kernel-dkms")
+OF_A_KERNEL = re.compile(r"linux-(?:modules|objects|signatures)-nvidia-.*-[0-9]+\.[0-9]+\.[0-9]+.*")
+# Keeps cards set while nobody uses them; of the driver's own packages.
+PERSISTENCE_UNIT = "nvidia-persistenced.service"
+# Settings of the kernel modules, ours.
+MODPROBE = "/etc/modprobe.d/rigwright-nvidia.conf"
+# NVIDIA's archive, as we name it to apt.
+SOURCE = "/etc/apt/sources.list.d/rigwright-nvidia.sources"
+# What dpkg is asked for: names of packages of a driver, as a shell's patterns
+OF_A_DRIVER = ("*nvidia*", "libcuda*1", "libnvcuvid1", "libnvoptix1", "cuda-drivers*")
+# Debian's own packages call the module after their alternatives
+MODULE_NAMES = ("nvidia", "nvidia-current-open", "nvidia-current")
+OWN_VERSIONS = re.compile(r"nvidia-settings|nvidia-modprobe|nvidia-xconfig|nvidia-driver-pinning-.*")
+
+
+@dataclass(frozen=True)
+class InstalledPackage:
+    """An installed package of the driver's or around it."""
+
+    name: str
+    version: str
+    origin: str = ""
+    """What its archive calls itself; empty where no archive has the package."""
+
+    @property
+    def driver(self) -> str:
+        """The driver's version that it is of; empty for packages with versions of their own."""
+        return "" if OWN_VERSIONS.fullmatch(self.name) else driver_version_of(self.version)
+
+
+@dataclass(frozen=True)
+class BusCard:
+    """A display adapter of NVIDIA's on the PCI bus."""
+
+    address: str
+    pci_id: str
+    bound: str = ""
+    """The kernel driver that has it."""
+
+
+@dataclass(frozen=True)
+class DriverFacts:
+    """One host, as found."""
+
+    os_id: str
+    os_version: str
+    architecture: str
+    kernel: str
+    """The one that runs."""
+    kernel_packages: tuple[tuple[str, str], ...] = ()
+    """(metapackage, the kernel that it brings) of each that is installed."""
+    secure_boot: Literal["on", "off", "unknown"] = "off"
+    key_enrolled: bool = False
+    """Whether the firmware trusts the key that DKMS signs with here."""
+    cards: tuple[BusCard, ...] = ()
+    module: str = ""
+    """Version of the module that is loaded; empty without one."""
+    module_open: bool = False
+    nouveau: bool = False
+    """Whether that is loaded."""
+    params: tuple[tuple[str, str], ...] = ()
+    """(name, value) of the loaded module's options, as it shows them."""
+    packages: tuple[InstalledPackage, ...] = ()
+    run_files: tuple[str, ...] = ()
+    """What an installation from a .run file has left."""
+    nvidia_sources: tuple[tuple[str, str], ...] = ()
+    """(release, file) of each apt source of NVIDIA's: the release as NVIDIA writes it, ubuntu2404."""
+    half: tuple[str, ...] = ()
+    """Packages of the driver's whose installation was begun and not ended."""
+    headers: frozenset[str] = frozenset()
+    """Packages of kernels' headers that are installed, the metapackages among them."""
+    held: frozenset[str] = frozenset()
+    """Packages that apt keeps as they are."""
+    kernel_modules: tuple[tuple[str, str], ...] = ()
+    """(kernel, version of the module `nvidia` that lies there for it, or nothing): of each kernel that can be booted,
+    and of the one that runs."""
+    old_initrds: tuple[str, ...] = ()
+    """Kernels whose initial file system has not our file in modprobe.d as it is now."""
+    devices: bool = False
+    """Whether the device files are there that are not a card's."""
+    persistence: Literal["", "masked", "masked-runtime"] = ""
+    """How its daemon is masked, in systemd's word; empty where it is not."""
+    recorded: tuple[tuple[str, str], ...] = ()
+    """(name, version) of each package that we have installed last."""
+    kept: tuple[str, ...] = ()
+    """Drivers whose package files we keep."""
+    apt_failure: str = ""
+    """Why apt-cache names no origin of a package; empty where it does."""
+    toolkit: str = ""
+    """nvcc's own version at the rig's cuda_root, such as 13.2.78; empty where the rig names none."""
+
+    @property
+    def system(self) -> str:
+        """Distribution and release, such as debian-12."""
+        return f"{self.os_id}-{self.os_version}"
+
+    @property
+    def metapackage(self) -> tuple[str, str]:
+        """(flavour, the kernel it brings) of the metapackage that the running kernel came from; empty texts if none.
+
+        The flavour is what stands behind linux-image- in its name: generic, generic-hwe-24.04, amd64. Where several
+        fit, the one of the running kernel's own release counts, then the newest kernel's.
+        """
+        fitting = [
+            (name.removeprefix("linux-image-"), brought)
+            for name, brought in self.kernel_packages
+            if _kernel_kind(brought) and _kernel_kind(brought) == _kernel_kind(self.kernel)
+        ]
+        release = self.kernel.split("-")[0]
+        return max(
+            fitting,
+            key=lambda one: (one[1] == self.kernel, one[1].split("-")[0] == release, _version_numbers(one[1])),
+            default=("", ""),
+        )
+
+    @property
+    def flavours_of_kernels(self) -> tuple[str, ...]:
+        """Of the metapackages that modules have to follow: the next kernel's, then that of the one that runs.
+
+        They differ where the next kernel is of another series, generic-hwe-24.04 beside generic.
+        """
+        here, brought = self.metapackage
+        ahead = [name for name, kernel in self.kernel_packages if kernel == self.newest_kernel != brought]
+        return tuple(one for one in (*(name.removeprefix("linux-image-") for name in ahead[:1]), here) if one)
+
+    @property
+    def newest_kernel(self) -> str:
+        """The one that boots next, as boot loaders choose."""
+        return max((kernel for kernel, _ in self.kernel_modules), key=release_key, default=self.kernel)
+
+    @property
+    def driver_packages(self) -> tuple[InstalledPackage, ...]:
+        """The installed packages of a driver and its modules; tools too, where they count as it does."""
+        library = self.library.driver if self.library else None
+        return tuple(
+            one
+            for one in self.packages
+            if one.driver or MODULES.fullmatch(one.name) or driver_version_of(one.version) == library
+        )
+
+    @property
+    def own_packages(self) -> tuple[InstalledPackage, ...]:
+        """The same without those of one kernel alone: they come and go with it, by a metapackage."""
+        return tuple(one for one in self.driver_packages if not OF_A_KERNEL.fullmatch(one.name))
+
+    @property
+    def library(self) -> InstalledPackage | None:
+        """The package of the driver's libraries."""
+        found = [one for one in self.packages if LIBRARY.fullmatch(one.name) and one.driver]
+        return max(found, key=lambda one: _version_numbers(one.driver), default=None)
+
+    @property
+    def flavour(self) -> Flavour | None:
+        """Of the modules that are installed, or else loaded; None without any."""
+        if found := flavour_of(one.name for one in self.packages):
+            return found
+        if self.module:
+            return "open" if self.module_open else "proprietary"
+        return None
+
+
+def flavour_of(names: Iterable[str]) -> Flavour | None:
+    """Of the modules among some packages; None where there are none."""
+    modules = [name for name in names if MODULES.fullmatch(name)]
+    if not modules:
+        return None
+    return "open" if any("-open" in name for name in modules) else "proprietary"
+
+
+def _kernel_kind(kernel: str) -> str:
+    """What a kernel was made for: generic of 6.8.0-40-generic, rt-amd64 of 6.12.94+deb13-rt-amd64."""
+    matched = re.search(r"-([a-z][a-z0-9-]*)\Z", kernel)
+    return matched[1] if matched else ""
+
+
+def _version_numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"[0-9]+", version))
+
+
+def release_key(release: str) -> list[tuple[int, int, str]]:
+    """Orders kernels as a boot loader does (`sort -V`): numbers by value, and 6.12~rc5 before 6.12."""
+    return [
+        (1, int(part), "") if part.isdecimal() else (0 if part.startswith("~") else 2, 0, part)
+        for part in re.findall(r"[0-9]+|[^0-9]+", f"{release}-")
+    ]
+
+
+DRIVER_SCHEMA: Schema = {
+    "os_id": (word,),
+    "os_version": (maybe,),
+    "architecture": (word,),
+    "kernel": (file_name,),
+    "kernel_package": (package, file_name),
+    "secure_boot": (secure_boot_state,),
+    "key_enrolled": (yes_or_no,),
+    "pci": (address, pci_id, maybe),
+    "module": (optional(version),),
+    "module_open": (yes_or_no,),
+    "params": (tool_output,),
+    "nouveau": (yes_or_no,),
+    "run_file": (path,),
+    "half": (package,),
+    "headers": (package,),
+    "held": (package,),
+    "apt_failure": (tool_output, tool_output),
+    "origin": (package, free_text),
+    "package": (package, version),
+    "nvidia_source": (word, path),
+    "kernel_module": (file_name, optional(version)),
+    "initrd_old": (file_name,),
+    "devices": (yes_or_no,),
+    "persistence": (mask_state,),
+    "recorded": (package, version),
+    "kept": (file_name,),
+    "toolkit": (maybe,),
+}
+
+HOLDS_SCHEMA: Schema = {"held": (package,)}
+"""What templates/nvidia_driver/held.sh.j2 tells."""
+
+
+def render_probe(rig: Rig) -> str:
+    """The probe of a rig's host; what it prints is for `parse`."""
+    return render(
+        "probe/driver.sh.j2",
+        cuda_root=rig.cuda_root or NOWHERE,
+        state=rig.roots.state,
+        modprobe=MODPROBE,
+        persistence_unit=PERSISTENCE_UNIT,
+        packages=OF_A_DRIVER,
+        modules=MODULE_NAMES,
+    )
+
+
+def parse(output: Iterable[str]) -> DriverFacts:
+    """Read what the probe has printed.
+
+    Raises:
+        ValueError: it is not what a host can tell, or something is missing.
+    """
+    told = parse_output(output, DRIVER_SCHEMA)
+    origins = dict(told.many("origin"))
+    return DriverFacts(
+        os_id=told.one("os_id"),
+        os_version=told.one("os_version"),
+        architecture=told.one("architecture"),
+        kernel=told.one("kernel"),
+        kernel_packages=tuple(sorted(told.many("kernel_package"))),
+        secure_boot=told.one("secure_boot"),
+        key_enrolled=told.one("key_enrolled"),
+        cards=tuple(BusCard(*row) for row in sorted(told.many("pci"))),
+        module=told.one("module"),
+        module_open=told.one("module_open"),
+        nouveau=told.one("nouveau"),
+        params=parse_parameters(told.one("params")),
+        packages=tuple(
+            InstalledPackage(name, there, origins.get(name, "")) for name, there in sorted(told.many("package"))
+        ),
+        run_files=tuple(told.all("run_file")),
+        nvidia_sources=tuple(sorted(told.many("nvidia_source"))),
+        half=tuple(told.all("half")),
+        headers=frozenset(told.all("headers")),
+        held=frozenset(told.all("held")),
+        apt_failure=apt_failure(told),
+        # what runs is told beside all that can be booted
+        kernel_modules=tuple(sorted(set(told.many("kernel_module")))),
+        old_initrds=tuple(sorted(set(told.all("initrd_old")))),
+        devices=told.one("devices"),
+        persistence=told.one("persistence"),
+        recorded=tuple(told.many("recorded")),
+        kept=tuple(told.all("kept")),
+        toolkit=told.one("toolkit"),
+    )

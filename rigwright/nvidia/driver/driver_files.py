@@ -1,0 +1,111 @@
+"""The files that a managed driver has on a host, as text; one function says which there are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from rigwright.model.rig import POWER_UNIT, Rig
+from rigwright.nvidia.cards import card_files as cards
+from rigwright.nvidia.cards.card_files import OWNED, POWER, SettingFile, record_path
+from rigwright.nvidia.driver.driver_facts import MODPROBE, SOURCE, DriverFacts
+from rigwright.nvidia.driver.driver_plan import DriverPlan
+from rigwright.nvidia.packages.locked_driver import archive_addresses, find_locked_driver
+from rigwright.render import render
+
+PREFERENCES = "/etc/apt/preferences.d/rigwright-nvidia"
+UNATTENDED = "/etc/apt/apt.conf.d/52rigwright-nvidia"
+PERSISTENCED = "/etc/systemd/system/nvidia-persistenced.service.d/rigwright.conf"
+# Made on the host where a component of the distribution's archive had to be switched on; not by `settings`.
+COMPONENT = "/etc/apt/sources.list.d/rigwright-component.sources"
+PATHS = (SOURCE, PREFERENCES, UNATTENDED, MODPROBE, PERSISTENCED)
+
+# Beginnings of package names: the driver's libraries and tools, and its modules, as built by DKMS or with a kernel.
+DRIVER_PATTERNS = (
+    "nvidia-",
+    "libnvidia-",
+    "lib.*-nvidia",
+    "libcuda.*1",
+    "libnvoptix1",
+    "firmware-nvidia",
+    "libnvcuvid1",
+    "cuda-drivers",
+    "cuda-compat",
+    "xserver-xorg-video-nvidia",
+    "linux-(modules|objects|signatures)-nvidia-",
+)
+# A kernel without modules of the driver's is a box without cards after the next boot.
+KERNEL_PATTERNS = ("linux-(image|headers|modules|generic)",)
+
+
+def managed_paths(rig: Rig) -> tuple[str, ...]:
+    """Every file of the driver's that may be ours; one that `settings` does not name is removed."""
+    return (*PATHS, *cards.managed_paths(rig))
+
+
+def driver_release_values(rig: Rig, keep: Collection[str] = ()) -> dict[str, object]:
+    """The values of templates/nvidia_driver/release.sh.j2, which stops managing a rig's driver.
+
+    Args:
+        rig: The rig.
+        keep: Paths that stay, since they are declared for an operator's own driver too.
+    """
+    record = [record_path(rig)]
+    gone = [path for path in (*managed_paths(rig), COMPONENT) if path not in (PREFERENCES, *keep)]
+    return {
+        "power": POWER if POWER in gone else "",
+        "power_unit": POWER_UNIT,
+        "driver_files": gone,
+        "preferences": PREFERENCES,
+        "persistence_link": "/etc/systemd/system/multi-user.target.wants/nvidia-persistenced.service",
+        "driver_store": store_folder(rig),
+        "driver_records": [path for path in record if path not in keep],
+    }
+
+
+def store_folder(rig: Rig) -> str:
+    """The folder with package files that are kept, and lists of what is installed and held."""
+    return f"{rig.roots.state}/driver"
+
+
+def render_locked_settings(rig: Rig, plan: DriverPlan, facts: DriverFacts) -> tuple[SettingFile, ...]:
+    """The files that a rig's driver has on a host: as `settings`, with the archive and the key of its lock."""
+    kept = find_locked_driver(rig, facts.system)
+    # an archive that the operator has named already must not be named twice, with another key
+    elsewhere = any(file != SOURCE for _, file in facts.nvidia_sources)
+    key = kept.key if kept and plan.source == "nvidia" and not elsewhere else ""
+    return render_driver_settings(rig, plan, archive=archive_addresses(rig, facts.system) if key else (), key=key)
+
+
+def render_driver_settings(
+    rig: Rig, plan: DriverPlan, *, pin: str = "", archive: Sequence[str] = (), key: str = ""
+) -> tuple[SettingFile, ...]:
+    """The files that a rig's driver has; none of them is empty.
+
+    Args:
+        rig: One whose driver is managed.
+        plan: For its host.
+        pin: Text for apt's preferences, where another one than the plan's: of an exact version, say.
+        archive: Addresses of NVIDIA's flat archive for the host's system, in the order in which they are tried.
+        key: That archive's signing key, armoured.
+
+    Raises:
+        ValueError: an archive without its key, or the other way round.
+    """
+    if bool(archive) != bool(key):
+        raise ValueError("archive and key go together: one is missing")
+    files = {
+        PREFERENCES: render("nvidia_driver/preferences.j2", owned=OWNED, pin=(pin or plan.pin).rstrip("\n")),
+        UNATTENDED: render("nvidia_driver/unattended.j2", owned=OWNED, patterns=upgrade_exclusions(plan)),
+        MODPROBE: render("nvidia_driver/modprobe.conf.j2", owned=OWNED, options=rig.driver.module_options),
+        PERSISTENCED: render("nvidia_driver/persistenced.conf.j2", owned=OWNED),
+    }
+    if plan.source == "nvidia" and key:
+        files[SOURCE] = render("nvidia_driver/archive.sources.j2", owned=OWNED, archive=archive, key=key)
+    own = (SettingFile(path, text) for path, text in files.items())
+    return tuple(sorted((*own, *cards.render_card_settings(rig)), key=lambda one: one.path))
+
+
+def upgrade_exclusions(plan: DriverPlan) -> tuple[str, ...]:
+    """What unattended upgrades leave alone: the driver, and the kernel where it is held with its modules."""
+    held = any(name.startswith("linux-image-") for name in plan.holds)
+    return (*DRIVER_PATTERNS, *(KERNEL_PATTERNS if held else ()))

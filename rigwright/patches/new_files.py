@@ -1,0 +1,51 @@
+"""What a patch may change beside code of its own package, and where it may bring files: in nobody's place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+
+from rigwright.patches.apply import PatchRefused, Read
+from rigwright.patches.import_shadowing import find_shadowing_paths
+from rigwright.patches.patch import Patch
+
+
+def find_new_file_refusals(patch: Patch, read: Read, listed: Mapping[str, str] | None) -> Iterator[str]:
+    """Why files that a patch brings would stand in the place of others, a line each.
+
+    Args:
+        patch: The patch.
+        read: What is there before it.
+        listed: What the wheel lists that it is for; None of a source, which has no other packages beside it.
+    """
+    for one in patch.keys.targets:
+        if one.before is None and (wrong := _describe_conflict(one.path, read, listed)):
+            yield f"patch {patch}: {one.path} {wrong}"
+
+
+def _describe_conflict(path: str, read: Read, listed: Mapping[str, str] | None) -> str:
+    for above in map(str, [*PurePosixPath(path).parents][:-1]):
+        if _is_file(read, above):
+            return f"is below {above}, which is a file"
+    if listed is None:
+        return ""
+    if any(name.startswith(f"{path}/") for name in listed):
+        return "is a folder of the package's"
+    top = path.partition("/")[0]
+    # a folder without one is shared by packages (PEP 420), and so is where all of them lie: whose a file there is shows
+    # in every other wheel alone
+    if f"{top}/__init__.py" not in listed:
+        own = sorted(
+            name.partition("/")[0] for name in listed if name.endswith("/__init__.py") and name.count("/") == 1
+        )
+        return f"is in no package of its wheel: must be below {' or '.join(own) or 'one, and it has none'}"
+    near = (name for name in listed if path.startswith(name.removesuffix(".py")))
+    instead = [name for name in near if find_shadowing_paths(name, [path])]
+    return f"would be imported in the place of {instead[0]}" if instead else ""
+
+
+def _is_file(read: Read, path: str) -> bool:
+    try:
+        return read(path) is not None
+    except PatchRefused:  # a folder, as archives of sources list them
+        return False

@@ -1,0 +1,138 @@
+"""What one run is asked for beside its inventory: `pyinfra INVENTORY deploy.py --data key=value`."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pydantic import TypeAdapter, ValidationError
+
+from rigwright.declaration import connection
+from rigwright.declaration.variant_edit import VariantSwitch
+from rigwright.model.existing_service import RULE, ExistingService, parse_existing_service
+from rigwright.problems import Invalid, Problem, format_value, suggestion
+from rigwright.supply.digest import parse_digest
+from rigwright.types import CardIndex, Name, VariantName
+
+VERBS = ("deploy", "upgrade", "rollback", "remove")
+DIGEST = "the 64 hexadecimal digits printed by `rigwright plan`, in groups or not"
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What a run is to do."""
+
+    verb: str = "deploy"
+    to: int | None = None
+    """The generation to go back to; None for the one before."""
+    driver: bool = False
+    """Whether it is the driver that goes back."""
+    keep_weights: bool = False
+    reboot: bool = False
+    """Whether hosts may be rebooted where the driver needs it."""
+    expect: str = ""
+    """The digest that lock and bundle must have; "" where any will do."""
+    switch: VariantSwitch | None = None
+    """An instance that serves another variant than its inventory says, in this run."""
+    theirs: ExistingService | None = None
+    """What served before us: that instance comes in its place, or by a rollback it comes back."""
+
+
+def _is_truth(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _is_switch(value: object) -> bool:
+    return parse_switch(value) is not None
+
+
+def parse_switch(value: object) -> VariantSwitch | None:
+    """A switch as `--data` has it; None where it is none."""
+    instance, _, rest = value.partition(":") if isinstance(value, str) else ("", "", "")
+    variant, separator, cards = rest.partition(":")
+    try:
+        return VariantSwitch(
+            TypeAdapter(Name).validate_python(instance),
+            TypeAdapter(VariantName).validate_python(variant),
+            TypeAdapter(tuple[CardIndex, ...]).validate_json(f"[{cards}]") if separator else None,
+        )
+    except ValidationError:
+        return None
+
+
+OWN_KEYS: dict[str, tuple[Callable[[object], bool], str]] = {
+    "verb": (lambda value: value in VERBS, "deploy, upgrade, rollback or remove"),
+    "to": (_is_number, "a generation's number, 1 or more"),
+    "driver": (_is_truth, "true or false"),
+    "keep_weights": (_is_truth, "true or false"),
+    "reboot": (_is_truth, "true or false"),
+    "expect": (lambda value: parse_digest(value) is not None, DIGEST),
+    "theirs": (lambda value: parse_existing_service(value) is not None, RULE),
+    "switch": (
+        _is_switch,
+        "INSTANCE:ENGINE/NAME, an instance and a variant, with :CARDS such as 0,1 if it gets others",
+    ),
+}
+# pyinfra hands on its options --ssh-password and --ssh-key-password as if they were data
+KEYS = (*OWN_KEYS, *connection.KEYS, "ssh_password", "ssh_key_password")
+
+
+def _describe_wrong_value(key: str, value: object) -> str:
+    """What the value of a key that is known must be, where it is refused; empty where it is right."""
+    if key in OWN_KEYS:
+        return "" if OWN_KEYS[key][0](value) else OWN_KEYS[key][1]
+    return connection.describe_wrong_value(key, value) if key in connection.KEYS else ""
+
+
+def parse_run_options(given: Mapping[str, object]) -> RunOptions:
+    """The orders that a run's `--data` come to.
+
+    Args:
+        given: Key -> value, as pyinfra has read them: `true` and `false` are truth values, digits a number.
+
+    Raises:
+        Invalid: with every mistake in them. The value of a key that is unknown is not repeated.
+    """
+    problems = [Problem("--data", key, f"unknown key{suggestion(key, KEYS)}") for key in given if key not in KEYS]
+    for key, value in given.items():
+        if rule := _describe_wrong_value(key, value):
+            near = difflib.get_close_matches(str(value), VERBS, n=1, cutoff=0.5) if key == "verb" else []
+            hint = f'; did you mean "{near[0]}"?' if near else ""
+            problems.append(Problem("--data", key, f"{format_value(value)} is refused: must be {rule}{hint}"))
+    if not problems:
+        problems = _find_conflicts(given)
+    if problems:
+        raise Invalid(problems)
+    read = {"expect": parse_digest, "switch": parse_switch, "theirs": parse_existing_service}
+    own = {key: read[key](value) if key in read else value for key, value in given.items() if key in OWN_KEYS}
+    return RunOptions(**own)  # type: ignore[arg-type]
+
+
+def _find_conflicts(given: Mapping[str, object]) -> list[Problem]:
+    """Keys that do not go together: a run that ignored one would do something else than it was asked for."""
+    verb, driver, reboot = given.get("verb", "deploy"), given.get("driver"), given.get("reboot")
+    found = [
+        Problem("--data", key, f"needs verb={needed}, not verb={verb}")
+        for key, needed in (("to", "rollback"), ("driver", "rollback"), ("keep_weights", "remove"))
+        if given.get(key) and verb != needed
+    ]
+    if verb == "rollback" and driver and given.get("to"):
+        found.append(Problem("--data", "to", "is a generation number, and conflicts with driver=true"))
+    if given.get("expect") and verb not in ("deploy", "upgrade"):
+        found.append(Problem("--data", "expect", f"needs verb=deploy or upgrade, not verb={verb}"))
+    if given.get("switch") and verb != "deploy":
+        found.append(Problem("--data", "switch", f"needs verb=deploy, not verb={verb}"))
+    if given.get("theirs") and not (verb == "rollback" or (verb == "deploy" and given.get("switch"))):
+        found.append(Problem("--data", "theirs", "needs switch=INSTANCE:ENGINE/NAME, or verb=rollback"))
+    if given.get("theirs") and (driver or given.get("to")):
+        found.append(Problem("--data", "theirs", "conflicts with driver and to"))
+    if reboot and verb == "remove":
+        found.append(Problem("--data", "reboot", "conflicts with verb=remove"))
+    if reboot and verb == "rollback" and not driver:
+        found.append(Problem("--data", "reboot", "needs driver=true: another generation needs no reboot"))
+    return found

@@ -1,0 +1,108 @@
+"""Instances that are started, stopped and started again by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rigwright.host import channel
+from rigwright.host.channel import free_text, unit, word
+from rigwright.host.deploy_lock_state import parse_holder as holder_type
+from rigwright.host.locks import LOCKS
+from rigwright.model.rig import CACHES, WARM, Rig
+from rigwright.render import render
+from rigwright.serving.instance_units import STOPPED
+
+LifecycleVerb = Literal["start", "stop", "restart"]
+DOING: Mapping[LifecycleVerb, str] = {"start": "starting", "stop": "stopping", "restart": "restarting"}
+LOG_LINES = 12
+SCHEMA: channel.Schema = {
+    "held": (holder_type,),
+    "busy": (free_text,),
+    "missing": (unit,),
+    "unstopped": (free_text,),
+    "state": (unit, word, word),
+    "log": (unit, free_text),
+}
+"""What templates/serving/by_hand.sh.j2 tells."""
+
+
+@dataclass(frozen=True)
+class LifecycleOutcome:
+    """What became of it on one host."""
+
+    refusal: str = ""
+    """Why nothing was done; empty where something was."""
+    states: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Instance -> systemd's two words for what its unit is now."""
+    log: tuple[tuple[str, str], ...] = ()
+    """(Instance, line): the last ones of those that are not what they are to be."""
+
+    def is_right(self, verb: LifecycleVerb) -> bool:
+        """Whether all of them are what they are to be."""
+        return not self.refusal and all(_is_right_state(verb, state) for state, _ in self.states.values())
+
+    def describe_outcome(self, verb: LifecycleVerb) -> list[str]:
+        """It in words, a line each."""
+        if self.refusal:
+            return [f"refused: {self.refusal}"]
+        found = []
+        for name, (state, detail) in self.states.items():
+            good = "stopped until `start` or the next deploy" if verb == "stop" else "serves"
+            found.append(f"{name}: {good if _is_right_state(verb, state) else f'{state} ({detail}), last log lines:'}")
+            found += [f"  {line}" for of, line in self.log if of == name]
+        return found
+
+
+def _is_right_state(verb: LifecycleVerb, state: str) -> bool:
+    return state in (("inactive", "failed") if verb == "stop" else ("active",))
+
+
+def render_lifecycle_script(
+    rig: Rig, verb: LifecycleVerb, names: Sequence[str], holder: str, *, recompile: bool = False
+) -> str:
+    """What is run as root on a host.
+
+    Args:
+        rig: The host's.
+        verb: What is done.
+        names: To which instances of it.
+        holder: What is written down as the deploy lock's holder, without a newline.
+        recompile: Whether what they have compiled is removed before they start.
+    """
+    return render(
+        "serving/by_hand.sh.j2",
+        verb=verb,
+        instances=[(one.name, one.unit) for one in rig.instances if one.name in names],
+        stopped=f"{rig.roots.config}/{STOPPED}",
+        holder=holder,
+        locks=LOCKS,
+        log_lines=LOG_LINES,
+        recompile=recompile,
+        caches=CACHES,
+        warm=WARM,
+    )
+
+
+def parse_outcome(output: Iterable[str]) -> LifecycleOutcome:
+    """Read what a host has told.
+
+    Raises:
+        ValueError: it told something else, or was cut off.
+    """
+    told = channel.parse_output(output, SCHEMA)
+    refusals = [str(one) for one in told.all("held")]
+    refusals += [f"{name} is at work" for name in told.all("busy")]
+    refusals += [f"{_instance_name(name)} is not there yet: deploy first" for name in told.all("missing")]
+    refusals += [
+        f"systemctl stop failed ({reason}): nothing that was compiled is removed, and nothing is restarted"
+        for reason in told.all("unstopped")
+    ]
+    states = {_instance_name(name): (state, detail) for name, state, detail in told.many("state")}
+    log = tuple((_instance_name(name), line) for name, line in told.many("log"))
+    return LifecycleOutcome("; ".join(refusals), states, log)
+
+
+def _instance_name(name: str) -> str:
+    return name.removeprefix("rigwright-").removesuffix(".service")

@@ -1,0 +1,180 @@
+"""How an instance is served: its unit and all that goes with it, as text."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from rigwright.engines import kind_of
+from rigwright.engines.kind import ServiceSpec
+from rigwright.host.systemd_syntax import LINKS, render_command_line, render_environment_file
+from rigwright.host.unit_states import UnitState
+from rigwright.model.installation import Installation
+from rigwright.model.rig import COMPILED, Instance, Rig
+from rigwright.render import render
+
+DIGEST_VARIABLE = "RW_DIGEST"
+# Below the configuration's folder: the one with a file for each instance that was stopped by hand. Its unit does not
+# start while that is there; a deploy takes it away.
+STOPPED = "stopped"
+# First line of every unit file we write; what lacks it is not ours to remove.
+OWNED_HEADER = "# Written by rigwright; changes here are undone by the next deploy."
+# Starts, the one that is not made among them, that must fit into StartLimitIntervalSec=, and what each takes beside
+# becoming ready, seconds: TimeoutStopSec= and RestartSec=.
+STARTS, PAUSE = 6, 35
+# Variables that a service may have which its unit does not give: what systemd sets itself, and what is everybody's
+# (systemd.exec(5), "Environment Variables Set or Propagated by the Service Manager"; proxies, for there is no network).
+INHERITED_VARIABLES = re.compile(
+    r"LANG|LANGUAGE|LC_[A-Z]+|TZ|PATH|HOME|USER|LOGNAME|SHELL|INVOCATION_ID|JOURNAL_STREAM|SYSTEMD_EXEC_PID"
+    r"|(RUNTIME|CACHE|CREDENTIALS)_DIRECTORY|MEMORY_PRESSURE_(WATCH|WRITE)|(?i:(https?|ftp|all|no)_proxy)"
+)
+SETTING = re.compile("[A-Z][A-Za-z]*=")
+# Of an instance's unit, what is about its own process and its folders, and not about what that may do.
+INSTANCE_SETTINGS = re.compile(
+    "(Type|User|Group|Exec[A-Za-z]*|EnvironmentFile|LoadCredential|Restart[A-Za-z]*|Timeout[A-Za-z]*|KillMode|Slice"
+    "|RuntimeDirectory[A-Za-z]*|CacheDirectory[A-Za-z]*|BindPaths)="
+)
+ENV = "/usr/bin/env"
+# Runtime directories of units are below it, and cache directories.
+RUN, CACHE = "/run", "/var/cache"
+# How a unit's command of root's begins: outside of the unit's view of /run, and with none of its PATH, in which an
+# environment's own programs come first: one of them may be called mount.
+ON_HOST = "/usr/bin/nsenter --mount=/proc/1/ns/mnt /usr/bin/env PATH=/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True)
+class InstanceUnit:
+    """An instance's unit file, environment file, and what its readiness is told by."""
+
+    instance: str
+    name: str
+    slice: str
+    text: str
+    environment: str
+    digest: str
+    """In the process's environment: another one for other weights, whose hash is in no path."""
+    user: str
+    cards: frozenset[int]
+    ready: str
+    """The request that it has to answer, as curl's configuration."""
+    warm_up: tuple[str, ...]
+    """Those that are made once it has, likewise."""
+    weights: str
+    """Paths of the files that it reads, one a line."""
+    programs: Mapping[str, str] = field(default_factory=dict)
+    """What it is started by beside its installation: name -> text."""
+    cache: str = ""
+    """The folder of what it compiles; none without."""
+    marks: tuple[str, ...] = ()
+    """What the lines of its log have in them that are kept of a start."""
+    privately: tuple[str, ...] = ()
+    """What begins the command line of whoever has all of its variables."""
+
+    @property
+    def unit_state(self) -> UnitState:
+        """What its process is to be, and to hold."""
+        started_from = hashlib.sha256((self.text + self.environment).encode()).hexdigest()
+        return UnitState(self.name, started_from, 0, self.cards)
+
+
+def instance_variables(instance: Instance, service: ServiceSpec) -> dict[str, str]:
+    """The instance's environment: which cards the process may see. An empty list hides them all."""
+    return {
+        # the driver's own default order is by speed, which is not that of GPU indexes
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": ",".join(str(index) for index in instance.cards),
+        **service.environment,
+        **service.private,
+    }
+
+
+def find_foreign_variables(variables: Iterable[str], instance: Instance, service: ServiceSpec) -> list[str]:
+    """Names of variables that an instance's process has from elsewhere, sorted: engines do as they are told by those.
+
+    Args:
+        variables: All that the process was started with.
+        instance: The instance.
+        service: How it is run.
+    """
+    given = {DIGEST_VARIABLE, *instance_variables(instance, service)}
+    return sorted(name for name in {*variables} - given if not INHERITED_VARIABLES.fullmatch(name))
+
+
+def build_unit(rig: Rig, instance: Instance, installation: Installation, node: int | None = None) -> InstanceUnit:
+    """The instance's unit, with its digest in its environment.
+
+    Args:
+        rig: Its rig.
+        instance: The instance.
+        installation: Its engine's, or the environment that it runs in.
+        node: The NUMA node whose processors and memory it has; None where it has all.
+    """
+    made = kind_of(instance).service(rig, instance, installation)
+    user, privately = rig.user(instance), _private_variables_prefix(made)
+    text = render(
+        f"serving/{'container' if made.container else 'instance'}.service.j2",
+        owned=OWNED_HEADER,
+        container=made.container,
+        rig=rig,
+        instance=instance,
+        service=made,
+        slice=instance.slice,
+        user=user,
+        on_host=ON_HOST,
+        stopped=STOPPED,
+        links=LINKS if rig.gateway else "",
+        # a start may wait as long for what another one compiles
+        start_limit=STARTS * (instance.variant.ready_timeout * (2 if made.cache else 1) + PAUSE),
+        folder=PurePosixPath(instance.socket).parent.relative_to(RUN),
+        cache=PurePosixPath(made.cache).relative_to(CACHE) if made.cache else None,
+        command=render_command_line((*privately, *made.command)),
+        before=[render_command_line(one) for one in made.container.before] if made.container else [],
+        node=node,
+        compiled=COMPILED,
+        credential=credential_path(rig, instance),
+    )
+    variables = instance_variables(instance, made)
+    weights = "".join(artefact.sha256 for artefact in instance.weights)
+    digest = hashlib.sha256(f"{text}{sorted(variables.items())}{weights}".encode()).hexdigest()[:16]
+    return InstanceUnit(
+        instance=instance.name,
+        name=instance.unit,
+        slice=instance.slice,
+        text=text,
+        environment=render_environment_file(
+            {name: value for name, value in variables.items() if name not in made.private} | {DIGEST_VARIABLE: digest}
+        ),
+        digest=digest,
+        user=user,
+        cards=frozenset(instance.cards),
+        ready=made.ready.render_curl_config(instance.socket),
+        warm_up=tuple(one.render_curl_config(instance.socket) for one in made.warm_up),
+        weights="".join(f"{rig.weight_path(artefact)}\n" for artefact in instance.weights),
+        programs=made.programs,
+        cache=made.cache,
+        marks=kind_of(instance).startup_patterns,
+        privately=privately,
+    )
+
+
+def _private_variables_prefix(service: ServiceSpec) -> tuple[str, ...]:
+    """What begins a command line that has variables which no other command of the unit may see."""
+    return (ENV, *(f"{name}={value}" for name, value in sorted(service.private.items()))) if service.private else ()
+
+
+def sandbox_properties(text: str) -> list[str]:
+    """What a unit of an instance forbids its process, as properties: those of a program that may as little.
+
+    Args:
+        text: The unit's.
+    """
+    lines = [line for line in text.partition("[Service]")[2].partition("\n[")[0].splitlines() if SETTING.match(line)]
+    return [line for line in lines if not INSTANCE_SETTINGS.match(line)]
+
+
+def credential_path(rig: Rig, instance: Instance) -> str:
+    """Where an instance's API key lies on the host, readable by root alone."""
+    return f"{rig.roots.config}/credentials/{instance.key_name}"

@@ -1,0 +1,101 @@
+"""How plugins' doctors are asked, before an instance is switched to: each bare, and with its own model and options."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rigwright.engines import kind_of
+from rigwright.engines.kind import ServiceSpec
+from rigwright.envs.environment import prefix_folder
+from rigwright.model.installation import Installation
+from rigwright.model.rig import COMPILED, Instance, Rig
+from rigwright.plugins import verdict
+from rigwright.plugins.keys import Doctor
+from rigwright.render import render
+from rigwright.serving.instance_units import build_unit, instance_variables, sandbox_properties
+
+# What reads on hosts what they say, as text.
+PROGRAM = Path(verdict.__file__).read_text()
+# Bytes that one may say.
+LARGEST = 64 << 10
+# Where its instance would find what it has compiled, which is a folder of that one.
+OWN_FOLDER = f"TemporaryFileSystem={COMPILED}:mode=1777"
+
+
+@dataclass(frozen=True)
+class PluginSelftest:
+    """A doctor and an instance."""
+
+    title: str
+    unit: str
+    """The job's; another one where anything of it is another."""
+    script: str
+    test: str
+    """Shell condition that holds once it has found all well."""
+
+
+def plan_selftests(rig: Rig, installations: Mapping[str, Installation]) -> list[PluginSelftest]:
+    """Every doctor of a plugin in whose environment an instance runs.
+
+    Args:
+        rig: The rig.
+        installations: Its own, by name.
+    """
+    return [
+        _plan_selftest(rig, instance, installations[instance.installed_as], plugin.keys.doctor)
+        for instance in rig.instances
+        for plugin in instance.plugins
+        if plugin.keys.doctor
+    ]
+
+
+def _plan_selftest(rig: Rig, instance: Instance, made: Installation, doctor: Doctor) -> PluginSelftest:
+    service = kind_of(instance).service(rig, instance, made)
+    options = [*_systemd_run_options(rig, instance, made, service, doctor)]
+    program = f"{prefix_folder(rig.installation_path(made.folder))}/bin/{doctor.command}"
+    runs = [
+        {
+            "words": (program, *words),
+            "title": f"{doctor.command} {said}",
+            "plan": _render_plan(doctor, said, bare=not words),
+        }
+        for said, words in (("bare", ()), (f"with what {instance.name} serves", service.asked))
+    ]
+    weights = [artefact.sha256 for artefact in instance.weights]
+    cards = [(rig.cards[index].name, rig.cards[index].capability) for index in instance.cards]
+    inputs = json.dumps([options, runs, weights, cards, PROGRAM])
+    job = f"rw-job-doctor-{instance.name}-{hashlib.sha256(inputs.encode()).hexdigest()[:12]}"
+    folder = f"{rig.jobs}/{job}"
+    script = render(
+        "serving/doctor.sh.j2", unit=job, folder=folder, options=options, runs=runs, program=PROGRAM, largest=LARGEST
+    )
+    return PluginSelftest(f"{doctor.command} of {instance.name}", job, script, f"[ -s {folder}/verdict ]")
+
+
+def _render_plan(doctor: Doctor, said: str, *, bare: bool) -> str:
+    lines = {name: one.model_dump() for name, one in doctor.lines.items() if one.bare or not bare}
+    named = f"{doctor.command} {said}"
+    return json.dumps({"doctor": named, "lines": lines, "seconds": doctor.seconds, "largest": LARGEST})
+
+
+def _systemd_run_options(
+    rig: Rig, instance: Instance, made: Installation, service: ServiceSpec, doctor: Doctor
+) -> Iterator[str]:
+    """Those of systemd-run."""
+    yield from ("--quiet", "--wait", "--collect", "--pipe", "--service-type=exec", "--nice=5")
+    # as little as its instance may, and as a user who has nothing, not even a process of that to signal
+    apart = sandbox_properties(build_unit(rig, instance, made).text)
+    own = (
+        f"User={rig.doctor_user}",
+        f"RuntimeMaxSec={doctor.seconds}",
+        "TimeoutStopSec=5",
+        "LimitCORE=0",
+        f"InaccessiblePaths=-{rig.roots.state}",
+        OWN_FOLDER,
+    )
+    yield from (f"--property={one}" for one in (*apart, *own))
+    yield from (f"--setenv={name}={value}" for name, value in sorted(instance_variables(instance, service).items()))

@@ -1,0 +1,289 @@
+"""What served a host before us: an operator's unit or container, in whose place an instance comes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from rigwright.host import channel
+from rigwright.host.channel import free_text, matching, number, one_of, optional, tolerant, unit, word, yes_or_no
+from rigwright.host.systemd_syntax import UNIT_FOLDER
+from rigwright.model.existing_service import CONTAINER, ExistingService, parse_existing_service
+from rigwright.model.facts import HostFacts
+from rigwright.model.gateway.entry import DRAIN
+from rigwright.model.rig import Instance, Rig
+from rigwright.render import render
+from rigwright.serving.instance_units import OWNED_HEADER
+
+# What systemd has of a unit file that `disable` keeps from starting at boot, or that nothing starts there.
+HELD = ("enabled", "enabled-runtime", "linked", "linked-runtime", "disabled", "static", "indirect", "alias")
+START = 1800  # seconds that it may take to be started again; a unit's own limit is in its file
+_identity = matching(r"[0-9a-f]{64}", "a container's id")
+_name = tolerant(matching(CONTAINER.pattern, "a container's name"), "?")
+SCHEMA: channel.Schema = {
+    "named": (word,),
+    "recorded": (yes_or_no,),
+    # the generation before, where there was one
+    "before": (optional(number, None),),
+    # its own name, whether systemd has it, its state, that of its unit file
+    "unit": (unit, word, word, optional(word)),
+    "ours": (yes_or_no,),
+    "trigger": (tolerant(unit, "?"),),
+    # program, id, name, state, restart policy, whether it goes with its end, the unit that runs it
+    "container": (one_of("docker", "podman"), _identity, _name, word, optional(word), yes_or_no, tolerant(unit)),
+    "fixed": (yes_or_no,),
+    "port": (number,),
+    "card": (number,),
+    "client": (free_text,),
+}
+"""What templates/theirs/look.sh.j2 tells."""
+RECORDS_SCHEMA: channel.Schema = {"record": (free_text, free_text)}
+"""What templates/theirs/records.sh.j2 tells: a name, and how it is brought back by hand."""
+
+
+@dataclass(frozen=True)
+class ExistingContainer:
+    """One of an operator's, as its program tells of it."""
+
+    program: str
+    identity: str
+    name: str
+    state: str
+    restart: str
+    """Its restart policy, such as always or on-failure:3."""
+    removed: bool
+    """Whether it is removed when it ends."""
+    unit: str
+    """The unit that podman says it is run by; empty for none."""
+
+
+@dataclass(frozen=True)
+class ExistingServiceFacts:
+    """What a host tells of it."""
+
+    named: ExistingService
+    recorded: bool = False
+    """Whether it was taken over already: what it was is written down on the host."""
+    before: int | None = None
+    """The generation that was served beside it then; None where there was none."""
+    unit: tuple[str, str, str, str] | None = None
+    """Its own name, LoadState, ActiveState and UnitFileState, as systemd has them."""
+    ours: bool = False
+    triggers: tuple[str, ...] = ()
+    """Units that start it."""
+    containers: tuple[ExistingContainer, ...] = ()
+    fixed: bool = False
+    """Whether its program cannot change a restart policy."""
+    ports: frozenset[int] = frozenset()
+    """Of those that the rig declares, which it listens on."""
+    cards: frozenset[int] = frozenset()
+    """GPU indexes of those that it computes on."""
+    client: str = ""
+    """The program for containers that it runs."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it does now."""
+        states = [self.unit[2]] if self.unit else [one.state for one in self.containers]
+        return any(state in ("active", "activating", "reloading", "deactivating", "running") for state in states)
+
+    @property
+    def group(self) -> str:
+        """The unit whose processes are its own."""
+        if self.unit:
+            return self.named.name
+        return "".join(f"{_SCOPE[one.program]}-{one.identity}.scope" for one in self.containers)
+
+
+def drain_seconds(rig: Rig) -> int:
+    """Seconds that requests under way have to end before what answers them is stopped."""
+    return rig.gateway.drain if rig.gateway else DRAIN
+
+
+@dataclass(frozen=True)
+class Takeover:
+    """How an activation deals with it."""
+
+    found: ExistingServiceFacts
+    seat: str
+    """The unit of the instance that comes in its place; empty where it comes back."""
+
+    @property
+    def is_returning(self) -> bool:
+        """Whether it comes back."""
+        return not self.seat
+
+    def template_values(self, rig: Rig) -> dict[str, object]:
+        """What templates/theirs/take.sh.j2 is made for."""
+        filters = ["sport = :0", *(f"sport = :{one}" for one in sorted(self.found.ports))]
+        return {
+            "theirs": self.found,
+            "seat": self.seat,
+            "back": self.is_returning,
+            "record": f"{takeover_folder(rig)}/{self.found.named.name}",
+            "ports": f"( {' or '.join(filters)} )",
+            "drain": drain_seconds(rig),
+            "start": START,
+            "ledger": rig.ledger,
+        }
+
+
+def render_restore_script(rig: Rig, found: ExistingServiceFacts) -> str:
+    """The script that brings it back where no generation was served before it."""
+    return render(
+        "theirs/back.sh.j2", config=rig.roots.config, units=UNIT_FOLDER, **Takeover(found, "").template_values(rig)
+    )
+
+
+_SCOPE = {"docker": "docker", "podman": "libpod"}
+
+
+def takeover_folder(rig: Rig) -> str:
+    """Where a host keeps what those were that were taken over."""
+    return f"{rig.roots.state}/theirs"
+
+
+def declared_ports(rig: Rig) -> list[int]:
+    """Those that a rig's instances and its gateway are to have."""
+    own = {one.port for one in rig.gateway.listeners.values()} if rig.gateway else set[int]()
+    return sorted({one.port for one in rig.instances} | own)
+
+
+def render_takeover_query(rig: Rig, named: ExistingService) -> str:
+    """The shell script that looks at it."""
+    return render(
+        "theirs/look.sh.j2",
+        named=named,
+        programs=[named.program] if named.program else ["docker", "podman"],
+        ports=declared_ports(rig),
+        record=f"{takeover_folder(rig)}/{named.name}",
+        owned=OWNED_HEADER,
+    )
+
+
+def parse_existing_facts(output: Iterable[str]) -> ExistingServiceFacts:
+    """Read what it has told.
+
+    Raises:
+        ValueError: it told something else.
+    """
+    told = channel.parse_output(output, SCHEMA)
+    named = parse_existing_service(told.one("named"))
+    if named is None:
+        raise ValueError("the host reported something that was not asked for")
+    return ExistingServiceFacts(
+        named=named,
+        recorded=told.one("recorded"),
+        before=next(iter(told.all("before")), None),
+        unit=next(iter(told.many("unit")), None),
+        ours=True in told.all("ours"),
+        triggers=tuple(told.all("trigger")),
+        containers=tuple(ExistingContainer(*row) for row in told.many("container")),
+        fixed=True in told.all("fixed"),
+        ports=frozenset(told.all("port")),
+        cards=frozenset(told.all("card")),
+        client=next(iter(told.all("client")), ""),
+    )
+
+
+def find_takeover_refusals(rig: Rig, coming: str, found: ExistingServiceFacts) -> list[str]:
+    """Why it cannot be taken over; empty where it can.
+
+    Args:
+        rig: The rig as it is to be.
+        coming: The instance of it that is to come in its place.
+        found: What the host tells of it.
+    """
+    instance = next(one for one in rig.instances if one.name == coming)
+    name = found.named.name
+    reasons = list(_find_unit_refusals(found)) if found.named.is_unit else list(_find_container_refusals(found))
+    if found.ours:
+        reasons.append(f"{name} is Rigwright's own")
+    if reasons or found.recorded:
+        return reasons
+    if not found.is_running:
+        return [f"{name} does not run: there is nothing to take over; a deploy is enough"]
+    if not (found.ports or found.cards & {*instance.cards} or found.client):
+        have = f"any of the ports {', '.join(map(str, declared_ports(rig)))}"
+        cards = f", nor computes on a card of {instance.name}" if instance.cards else ""
+        return [f"{name} does not listen on {have}{cards}: it is not in the way, and is left alone"]
+    return []
+
+
+def _find_unit_refusals(found: ExistingServiceFacts) -> Iterator[str]:
+    name = found.named.name
+    own, loaded, _, state = found.unit or (name, "not-found", "", "")
+    if loaded == "not-found":
+        yield f"there is no unit {name}"
+    elif own != name:
+        yield f"{name} is another name of {own}: name that"
+    elif loaded != "loaded" or state not in HELD:
+        yield (
+            f"the unit file of {name} is {state or loaded}: it cannot be disabled, and put back as it was; "
+            "stop it yourself, then deploy"
+        )
+    for one in found.triggers:
+        yield f"{name} is started by {one}: stop and disable that first"
+
+
+def _find_container_refusals(found: ExistingServiceFacts) -> Iterator[str]:
+    name = found.named.name
+    if not found.containers:
+        yield f"neither Docker nor podman has a container {name}; a unit is named with its ending, {name}.service"
+    elif len(found.containers) > 1:
+        yield f"Docker and podman have a container {name} each: name docker:{name} or podman:{name}"
+    for one in found.containers[:1]:
+        if one.removed:
+            yield f"{name} is removed when it ends (--rm), and could not come back: stop it yourself, then deploy"
+        if one.unit:
+            yield f"{name} is run by {one.unit}, which would start it again: name that"
+        if found.fixed and one.restart not in ("", "no"):
+            yield f"this {one.program} cannot change the restart policy of {name} ({one.restart}): stop it yourself"
+
+
+def without_ports_of(facts: HostFacts, found: ExistingServiceFacts) -> HostFacts:
+    """A host as it will be without what listens on its ports."""
+    return replace(facts, listeners=tuple(one for one in facts.listeners if one.port not in found.ports))
+
+
+def describe_takeover(
+    rig: Rig, instance: Instance, found: ExistingServiceFacts, start_seconds: float | None
+) -> Iterator[str]:
+    """What becomes of it, and what its clients notice, a line each.
+
+    Args:
+        rig: The rig as it is to be.
+        instance: What comes in its place.
+        found: What the host tells of it.
+        start_seconds: What the instance took from its start to its first answer; None where that is not known.
+    """
+    name = found.named.name
+    if found.recorded and not found.is_running:
+        yield f"{name} was stopped already when it was taken over: this goes on from there"
+        return
+    holds = [f"port {one}" for one in sorted(found.ports)]
+    holds += [f"card {one}" for one in sorted(found.cards & {*instance.cards})]
+    what = " and ".join(holds) or f"what its {found.client} runs"
+    yield f"{name} has {what}: it is stopped, and {instance.name} comes in its place; both cannot have that at once"
+    yield f"before that its connections have {drain_seconds(rig)} s to end; it goes on taking new ones until it is stopped"
+    how = "disabled" if found.named.is_unit else "kept from starting again (restart policy no)"
+    yield f"it is {how}, and started again as it was found if {instance.name} does not serve"
+    last = "nobody knows how long its start takes" if start_seconds is None else f"about {start_seconds:.0f} s"
+    yield f"nobody answers from its stop to the first answer of {instance.name}: {last}"
+
+
+def render_records_query(rig: Rig) -> str:
+    """The shell script that tells which were taken over."""
+    return render("theirs/records.sh.j2", folder=takeover_folder(rig))
+
+
+def parse_takeover_records(output: Iterable[str]) -> list[str]:
+    """What it has told, a line each.
+
+    Raises:
+        ValueError: it told something else.
+    """
+    return [
+        f"{name} was taken over: `{how}` brings it back"
+        for name, how in channel.parse_output(output, RECORDS_SCHEMA).many("record")
+    ]

@@ -1,0 +1,105 @@
+"""Weights on a host: which records prove that a rig's files are verified, and how that is asked in milliseconds."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rigwright.host import channel
+from rigwright.host.locks import LOCKS
+from rigwright.host.systemd_syntax import UNIT_FOLDER
+from rigwright.model.rig import Rig
+from rigwright.render import render
+from rigwright.supply.lock import Artefact
+
+# What hashes weights again. Not named as instances are, and with another first line: it is no part of what is served.
+REHASH = "rigwright_rehash"
+OWNED = "# Written by rigwright for weights; changes here are undone by the next deploy."
+# What the programs that look after weights are called as a package.
+PACKAGE = "rigwright_weights"
+REHASH_UNITS = (f"{REHASH}.timer", f"{REHASH}.service")
+# Where systemd writes down when a persistent timer has last begun (systemd.timer(5), Persistent=).
+REHASH_STAMP = f"/var/lib/systemd/timers/stamp-{REHASH}.timer"
+DUE_DAYS = 7  # after which verified bytes are hashed again
+
+
+RECORD = channel.matching(r"[0-9a-f]{64}-[0-9a-f]{12}", "a record's name")
+VERIFIED: channel.Schema = {"verified": (RECORD,)}
+"""What templates/weights/verified.sh.j2 tells."""
+
+
+@dataclass(frozen=True)
+class RecordedFile:
+    """A locked file of a host, as its record there knows it."""
+
+    root: str
+    """The models' root on the host."""
+    path: str
+    """From there."""
+    sha256: str
+
+    @property
+    def record(self) -> str:
+        """The record's file name, as roles/weights/host/records.py makes it."""
+        return f"{self.sha256}-{hashlib.sha256(self.path.encode()).hexdigest()[:12]}"
+
+    @property
+    def absolute(self) -> str:
+        """The file's path on the host."""
+        return f"{self.root}/{self.path}"
+
+
+def records_folder(rig: Rig) -> str:
+    """Where a host keeps its records."""
+    return f"{rig.roots.state}/weights"
+
+
+def weights_program_folder(rig: Rig) -> str:
+    """The folder of the programs that look after weights on the host."""
+    return f"{rig.roots.software}/weights"
+
+
+def below_models(artefact: Artefact) -> str:
+    """The path of a file of weights, or of what something is installed from, from the models' root on."""
+    return artefact.weight_path if artefact.kind == "weight" else artefact.package_path
+
+
+def recorded_file(rig: Rig, artefact: Artefact) -> RecordedFile:
+    """A row of the lock as its record knows it."""
+    return RecordedFile(rig.roots.models, below_models(artefact), artefact.sha256)
+
+
+def render_rehash_units(rig: Rig) -> dict[str, str]:
+    """The unit files of what hashes weights again, by path; the timer is the one to enable."""
+    values = {"owned": OWNED, "models": rig.roots.models, "records": records_folder(rig), "due_days": DUE_DAYS}
+    values |= {"locks": LOCKS, "programs": weights_program_folder(rig), "package": PACKAGE}
+    kinds = ("timer", "service")
+    return {f"{UNIT_FOLDER}/{REHASH}.{kind}": render(f"weights/rehash.{kind}.j2", **values) for kind in kinds}
+
+
+def render_verified_test(records_folder: str, files: Sequence[RecordedFile]) -> str:
+    """A POSIX shell condition: every file has its record, and is as it was when its bytes were verified.
+
+    The records are read at once, the paths in them asked with one `stat`, and both texts compared. The command has a
+    name of 77 bytes a file and no path, for a command line of Linux ends at 128 KiB (execve(2)); that the records are
+    about the right paths is proven by one SHA-256 over all of them. It has no single quotes: those of the shells around
+    it would make each five characters long.
+
+    Args:
+        records_folder: Where the host's records lie.
+        files: What has to be verified; with none, it holds.
+    """
+    if not files:
+        return "true"
+    paths = "".join(f"{file.absolute}\n" for file in files)
+    digest = hashlib.sha256(paths.encode()).hexdigest()
+    names = shlex.join(file.record for file in files)
+    return (
+        f"(cd {shlex.quote(records_folder)} 2>/dev/null && r=$(cat {names} 2>/dev/null) && "
+        f'p=$(printf "%s\\n" "$r" | cut -d " " -f 5-) && '
+        f'[ "$(printf "%s\\n" "$p" | sha256sum)" = "{digest}  -" ] && '
+        '[ "$(printf "%s\\n" "$p" | tr "\\n" "\\0" | '
+        'LC_ALL=C xargs -0 stat -c "%s %.9Y %.9Z %i %n" 2>/dev/null)" = "$r" ])'
+    )

@@ -1,0 +1,105 @@
+"""Why a host was not connected to, in one line; what the libraries log of it, tracebacks among it, is not said."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import paramiko
+from paramiko.ssh_exception import NoValidConnectionsError
+from pyinfra.api.state import BaseStateCallback
+
+from rigwright.problems import printable
+from roles.transport import HostKeyRejected
+
+NOTHING = logging.CRITICAL + 1
+LONGEST = 400  # characters; a host may say anything, even before a login
+NUMBER = re.compile(r"\[Errno (?:None|-?\d+)\] ")
+BRACKETED = re.compile(r"[A-Za-z ]+ \((.*)\)", re.DOTALL)
+"""How pyinfra puts what kind of error something is before what was said."""
+UNSPOKEN = "no existing session"
+"""What paramiko says where a handshake took too long."""
+
+
+class ConnectFailureRecorder(BaseStateCallback):
+    """Hears from pyinfra which hosts were not connected to."""
+
+    def __init__(self) -> None:
+        self.why: dict[str, str] = {}
+
+    def host_connect_error(self, state: Any, host: Any, error: BaseException) -> None:  # type: ignore[override]
+        """Keep why."""
+        self.why[host.name] = describe_connect_error(error)
+
+
+def silence_paramiko_log() -> None:
+    """Have paramiko log nothing: its threads tell of a host that does not answer as tracebacks, at any time."""
+    logging.getLogger("paramiko").setLevel(NOTHING)
+
+
+@contextmanager
+def silence_pyinfra_log() -> Iterator[None]:
+    """Have pyinfra log nothing of how it connects: whoever does says why there is no connection."""
+    silence_paramiko_log()
+    logger = logging.getLogger("pyinfra")
+    before = logger.level
+    logger.setLevel(NOTHING)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def describe_unreachable_host(reason: str) -> str:
+    """What is said of a host that is out of reach."""
+    return f"cannot be reached: {reason}" if reason else "cannot be reached"
+
+
+def describe_connect_error(error: BaseException) -> str:
+    """Why there is no connection, for the operator.
+
+    Args:
+        error: pyinfra's, while what caused it is its context; or paramiko's own.
+    """
+    for cause in _exception_chain(error):
+        if isinstance(cause, NoValidConnectionsError):
+            places = dict.fromkeys(
+                f"{_describe_error(one)} (port {key[1]} of {key[0]})" for key, one in cause.errors.items()
+            )
+            return printable("; ".join(places))[:LONGEST]
+        if isinstance(cause, HostKeyRejected):
+            return printable(str(cause))
+        if isinstance(cause, paramiko.PasswordRequiredException):
+            return "the private key has a passphrase: add it to ssh-agent"
+        if isinstance(cause, paramiko.AuthenticationException):
+            return printable(f"{_describe_login_error(error)} ({_describe_error(cause)})")[:LONGEST]
+        if isinstance(cause, TimeoutError):
+            return "no answer: the connection timed out"
+        if UNSPOKEN in str(cause).lower():
+            return "it takes the connection, and does not answer as an SSH server in time"
+        if "SSH protocol banner" in str(cause) or isinstance(cause, EOFError):
+            return "it takes the connection, and ends it before it has answered as an SSH server"
+    said = _describe_error(error)
+    return printable(found[1] if (found := BRACKETED.fullmatch(said)) else said)[:LONGEST]
+
+
+def _exception_chain(error: BaseException) -> Iterator[BaseException]:
+    seen: BaseException | None = error
+    while seen is not None:
+        yield seen
+        seen = seen.__cause__ or seen.__context__
+
+
+def _describe_error(error: BaseException) -> str:
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return NUMBER.sub("", " ".join(text.split())) or type(error).__name__
+
+
+def _describe_login_error(error: BaseException) -> str:
+    found = re.search(r"username=([^,)]+)", str(error))
+    user = f" as {found[1]}" if found else ""
+    key = re.search(r"key=([^)]+?)[,)]", str(error))
+    return f"login{user} is refused with {key[1] if key else 'every key that was tried'}"

@@ -1,0 +1,384 @@
+"""Commands as root on a connected host: the one way to run them outside of pyinfra's own facts and operations."""
+
+from __future__ import annotations
+
+import shlex
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from paramiko import Channel, SSHException
+
+from rigwright.problems import printable
+from roles.login_shell import render_line, render_terminal_line
+
+# seconds without a byte: hashing all weights takes long, and so does a load on a CPU; forever is too long
+LIMIT = 3600.0
+# seconds until a host has opened a session and taken its command
+OPENING = 60.0
+# bytes a second that go either way at least, beyond the seconds of a limit: what the last source of a file has to keep
+# to, too (roles/weights/host/spec.py). One that sends a byte a minute would be waited for without end
+LEAST = 1024
+# bytes of an answer: a host that is taken over may send as long as it is read
+MOST = 256 << 20
+# bytes of complaints, of which the last line counts
+KEPT = 8 << 20
+PIECE = 1 << 16
+LONGEST = 1 << 16  # bytes of a line; one that is longer comes in parts
+WORDS = 200  # characters of what sudo has said
+# what paramiko raises where a connection is gone, and what comes of a connector that has none
+BROKEN = (OSError, SSHException, EOFError, AttributeError)
+
+
+class ConnectionGone(OSError):
+    """The connection is gone, or nothing has come over it for too long."""
+
+
+class HostTooSlow(ConnectionGone):
+    """A host answers, but slower than LEAST; the text says what it did in which time."""
+
+
+class TransferAllowance:
+    """The seconds that a command may take: `whole`, or `limit` and one more for each LEAST bytes either way."""
+
+    def __init__(self, limit: float, whole: float | None = None) -> None:
+        """Begin to count.
+
+        Args:
+            limit: Seconds.
+            whole: Seconds for all of it, however much comes; `limit` then counts for nothing.
+        """
+        self.limit, self.whole, self.size = limit, whole, 0
+        self.began = time.monotonic()
+
+    def count(self, size: int) -> None:
+        """Count bytes that have gone either way.
+
+        Raises:
+            Slow: the time for them is over.
+        """
+        self.size += size
+        took = time.monotonic() - self.began
+        if self.whole is not None:
+            if took > self.whole:
+                raise HostTooSlow(f"an answer without end, given up after {took:.0f} s")
+        elif took > self.limit + self.size / LEAST:
+            raise HostTooSlow(f"slower than {LEAST} bytes/s: {self.size} bytes in {took:.0f} s, given up")
+
+
+class RootDenied(ConnectionGone):
+    """The user that logs in does not become root; the text says so, with sudo's own words."""
+
+
+class RootCommandFailed(Exception):
+    """A command that fails on the host, in its own words."""
+
+
+def strip_control_characters(text: str) -> str:
+    """What a host has written, without what could write elsewhere on a terminal than where it belongs."""
+    return "\n".join(map(printable, text.splitlines()))
+
+
+@dataclass(frozen=True)
+class RootCommandResult:
+    """What a command ended with."""
+
+    status: int
+    """Its exit status; -1 where a signal has ended it."""
+    out: bytes
+    err: bytes
+
+    @property
+    def lines(self) -> list[str]:
+        """Its output's lines."""
+        return self.out.decode(errors="replace").splitlines()
+
+    @property
+    def complaint(self) -> str:
+        """The last line of what it said on standard error; empty for none."""
+        said = [line.strip() for line in self.err.decode(errors="replace").splitlines()]
+        return next((line for line in reversed(said) if line), "")
+
+
+def is_connected(target: Any) -> bool:
+    """Whether a host's connection is up, as far as is known."""
+    transport = target.connector.client.get_transport()
+    return transport is not None and transport.is_active()
+
+
+@dataclass(frozen=True)
+class OperatorTerminal:
+    """The operator's, which a command on a host is to have."""
+
+    kind: str
+    """As TERM has it."""
+    columns: int
+    lines: int
+
+
+def start_command(
+    target: Any, command: str, limit: float = LIMIT, together: bool = False, terminal: OperatorTerminal | None = None
+) -> Channel:
+    """Start a shell command; returns its channel, which is to be closed.
+
+    Args:
+        target: pyinfra's connected host; where its data says so, root comes through sudo.
+        command: For `sh -c`.
+        limit: Seconds without a byte after which reading gives up.
+        together: Whether standard error comes with standard output.
+        terminal: What the command sees as its own; none without one.
+
+    Raises:
+        Gone: there is no connection.
+    """
+    sudo = "sudo -n " if target.data.get("_sudo") else ""
+    try:
+        channel: Channel = target.connector.client.get_transport().open_session()
+        channel.settimeout(limit)
+        channel.set_combine_stderr(together)
+        # paramiko itself waits without end for a host to take a command
+        with close_after(channel, OPENING):
+            words = f"{sudo}sh -c {shlex.quote(command)}"
+            if terminal:
+                channel.get_pty(terminal.kind, terminal.columns, terminal.lines)
+                channel.exec_command(render_terminal_line(words))
+            else:
+                line, script = render_line(words)
+                channel.exec_command(line)
+                if script:
+                    channel.sendall(script)
+    except BROKEN as error:
+        raise ConnectionGone(str(error)) from error
+    return channel
+
+
+@contextmanager
+def close_after(channel: Channel, seconds: float) -> Iterator[None]:
+    """Close a channel where the block takes longer: what waits for its host then fails, or finds its end."""
+    late = threading.Timer(seconds, channel.close)
+    late.daemon = True
+    late.start()
+    try:
+        yield
+    finally:
+        late.cancel()
+
+
+def run_command(
+    target: Any,
+    command: str,
+    stdin: str = "",
+    limit: float = LIMIT,
+    *,
+    whole: float | None = None,
+    most: int = MOST,
+    rest: Callable[[bytes], str | None] | None = None,
+    heard: Callable[[bytes], None] | None = None,
+) -> RootCommandResult:
+    """Run a shell command to its end.
+
+    Args:
+        target: As in `start`.
+        command: As in `start`.
+        stdin: What it reads.
+        limit: As in `start`; without `whole`, all of it may take as long, and a second more for each LEAST bytes.
+        whole: Seconds for all of it, however much comes.
+        most: Bytes of its output.
+        rest: What it reads after that, by a line that it prints, the first of which this is not None: others are left
+            out. It has no more of a line than `most`, and none where the command ends before. What this raises is
+            raised here.
+        heard: Gets each line that it prints after that, as soon as it is whole.
+
+    Raises:
+        NoRoot: sudo refuses.
+        Slow: it does not come to an end in that time.
+        Gone: there is no connection, or none any more, or it is silent.
+    """
+    allowed = TransferAllowance(limit, whole)
+    with closing(start_command(target, command, limit)) as channel:
+        complaint: list[bytes] = []
+        # both streams share the room that a channel has: one alone would stop where the other is full
+        # by the module's name: gevent puts a class of its own there, and the join of one from before it would not end
+        reader = threading.Thread(target=_drain_stderr, args=(channel, complaint), daemon=True)
+        reader.start()
+        out = bytearray()
+        try:
+            send_stdin(channel, stdin.encode(), allowed, last=rest is None)
+        except BROKEN as error:
+            raise _as_connection_gone(error, limit) from error
+        last = None
+        while rest and last is None:
+            try:
+                _receive_output(channel, allowed, most, out, line=True)
+            except BROKEN as error:
+                raise _as_connection_gone(error, limit) from error
+            begun, ended_line, after = out.partition(b"\n")
+            if not ended_line:
+                break
+            last, out = rest(bytes(begun)), after
+        try:
+            if rest:
+                send_stdin(channel, (last or "").encode(), allowed)
+            _receive_output(channel, allowed, most, out, heard=heard)
+            status = wait_for_exit(channel, limit)
+        except BROKEN as error:
+            raise _as_connection_gone(error, limit) from error
+        reader.join(limit)
+    if status < 0 and not is_connected(target):
+        raise ConnectionGone("the session ended")
+    answer = RootCommandResult(status, bytes(out), b"".join(complaint))
+    if status and not out and target.data.get("_sudo") and (words := describe_sudo_denial(answer.err)):
+        raise RootDenied(f"cannot become root ({words})")
+    return answer
+
+
+def describe_sudo_denial(complaint: bytes) -> str:
+    """What sudo has said of a command that it did not run; empty where it has said nothing."""
+    lines = complaint.decode(errors="replace").splitlines()
+    # as sudo begins its lines, also in other languages; and as a shell that finds none
+    words = next((line.strip() for line in lines if "sudo: " in line), "")
+    if "must have a tty" in words:
+        return f"{printable(words)[:WORDS]}; the sudoers file has `Defaults requiretty`: exempt the user from it"
+    return printable(words)[:WORDS]
+
+
+def stream_lines(target: Any, command: str) -> Iterator[str]:
+    """Run a shell command; yields the lines of both its outputs as they come, for as long as it takes.
+
+    Raises:
+        Gone: there is no connection, or none any more.
+    """
+    with closing(start_command(target, command, together=True)) as channel:
+        channel.settimeout(None)
+        try:
+            for line in read_bounded_lines(channel.makefile("rb")):
+                yield line.decode(errors="replace").rstrip("\n")
+        except BROKEN as error:
+            raise ConnectionGone(str(error)) from error
+        if channel.recv_exit_status() < 0 and not is_connected(target):
+            raise ConnectionGone("the session ended")
+
+
+def read_bounded_lines(file: Any) -> Iterator[bytes]:
+    """The lines of a channel's file: who never ends one would have all memory here."""
+    return iter(lambda: file.readline(LONGEST), b"")
+
+
+def _as_connection_gone(error: BaseException, limit: float) -> ConnectionGone:
+    return error if isinstance(error, HostTooSlow) else ConnectionGone(str(error) or f"no answer for {limit:.0f} s")
+
+
+def send_bytes(channel: Channel, data: bytes, allowed: TransferAllowance) -> None:
+    """Send all of it.
+
+    Raises:
+        Slow: the host takes it slower than it may.
+        OSError: the connection is gone.
+    """
+    done = 0
+    while done < len(data):
+        count = channel.send(data[done : done + PIECE])
+        if not count:
+            raise OSError("Socket is closed")
+        allowed.count(count)
+        done += count
+
+
+def send_stdin(channel: Channel, stdin: bytes, allowed: TransferAllowance, *, last: bool = True) -> None:
+    """Send a command what it reads; one that has ended before reads no more.
+
+    Args:
+        channel: The command's.
+        stdin: What it reads.
+        allowed: The time that it may take.
+        last: Whether that is all.
+
+    Raises:
+        Slow: the host takes it slower than it may.
+        OSError: the connection is gone.
+    """
+    try:
+        send_bytes(channel, stdin, allowed)
+        if last:
+            channel.shutdown_write()
+    except HostTooSlow:
+        raise
+    except OSError:
+        if not channel.exit_status_ready():
+            raise
+
+
+def wait_for_exit(channel: Channel, limit: float) -> int:
+    """Wait for a command's end; returns its exit status, -1 for none.
+
+    Raises:
+        TimeoutError: it does not come within `limit` seconds.
+    """
+    # recv_exit_status alone would wait for ever
+    if not channel.status_event.wait(limit):
+        raise TimeoutError("no answer")
+    return channel.recv_exit_status()
+
+
+def _receive_output(
+    channel: Channel,
+    allowed: TransferAllowance,
+    most: int,
+    found: bytearray,
+    *,
+    line: bool = False,
+    heard: Callable[[bytes], None] | None = None,
+) -> None:
+    """Add all that comes on standard output, or only what comes with its first line.
+
+    Raises:
+        Slow: it has no end in that time.
+        OSError: it is more than so many bytes.
+    """
+    begun = 0
+    while not (line and b"\n" in found) and (piece := channel.recv(PIECE)):
+        found += piece
+        if heard and b"\n" in piece:
+            *whole, left = found[begun:].split(b"\n")
+            begun = len(found) - len(left)
+            for one in whole:
+                heard(bytes(one))
+        if len(found) > most:
+            raise OSError(f"an answer longer than {most >> 20} MiB")
+        allowed.count(len(piece))
+
+
+def _drain_stderr(channel: Channel, into: list[bytes]) -> None:
+    found = bytearray()
+    try:
+        while piece := channel.recv_stderr(PIECE):
+            found += piece
+            del found[:-KEPT]
+    except BROKEN:
+        return  # the other stream says so
+    finally:
+        into.append(bytes(found))
+
+
+class RootShell:
+    """A connected host's shell, for commands that have to succeed."""
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+
+    def run(self, command: str, stdin: str = "") -> str:
+        """Run a shell command; returns what it printed on standard output.
+
+        Raises:
+            Failed: its exit status is not 0.
+            Gone: as `run`.
+        """
+        answer = run_command(self.target, command, stdin)
+        printed = answer.out.decode(errors="replace")
+        if answer.status:
+            words = answer.err.decode(errors="replace").strip() or printed.strip()[-1000:]
+            raise RootCommandFailed(strip_control_characters(words) or f"exit status {answer.status}")
+        return printed

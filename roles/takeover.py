@@ -1,0 +1,64 @@
+"""Role theirs: what served a host before us, looked at before it is taken over, and brought back."""
+
+from __future__ import annotations
+
+from pyinfra import host, logger, state
+from pyinfra.api import StringCommand, deploy
+
+from rigwright.model.existing_service import ExistingService
+from rigwright.model.rig import Rig
+from rigwright.serving.observed import JOB
+from rigwright.serving.takeover import (
+    ExistingServiceFacts,
+    Takeover,
+    parse_existing_facts,
+    render_restore_script,
+    render_takeover_query,
+    takeover_folder,
+)
+from roles.operations.channel_fact import ChannelFact
+from roles.operations.generations import read_serving_state, return_to_generation
+from roles.operations.jobs import ensure_job
+from roles.operations.prefetch import FactUnavailable, ReadOnlyScript
+from roles.rollback import TIMEOUT
+
+
+class ExistingServiceFact(ChannelFact[ExistingServiceFacts]):
+    """What the host tells of a unit or a container."""
+
+    def command(self, script: str) -> StringCommand:
+        """templates/theirs/look.sh.j2."""
+        return ReadOnlyScript(script)
+
+    def read(self, output: list[str]) -> ExistingServiceFacts:
+        """Read what it tells."""
+        return parse_existing_facts(output)
+
+
+def read_existing_service(rig: Rig, named: ExistingService) -> ExistingServiceFacts:
+    """What the host of the running deploy tells of it.
+
+    Raises:
+        Unanswered: that is not known.
+    """
+    found: ExistingServiceFacts | None = host.get_fact(ExistingServiceFact, script=render_takeover_query(rig, named))
+    if found is None:
+        raise FactUnavailable(f"{host.name}: what {named.name} is, is not known")
+    return found
+
+
+@deploy("Bring back")
+def restore_previous_service(rig: Rig, named: ExistingService) -> None:
+    """Have what served before us serve again, beside the generation that was there then, if there was one."""
+    found, served = read_existing_service(rig, named), read_serving_state(rig)
+    if not found.recorded:
+        logger.error(f"{host.print_prefix}refused: {named.name} was not taken over, or is back already")
+        state.fail_hosts({host})
+        return
+    kept = next((one for one in served.generations if one.number == found.before and one.is_intact), None)
+    name = f"Bring {named.name} back"
+    if kept:
+        return_to_generation(name=name, rig=rig, kept=kept, timeout=TIMEOUT, taking=Takeover(found, ""))
+    else:
+        test = f"[ ! -e {takeover_folder(rig)}/{named.name} ]"
+        ensure_job(name=name, unit=JOB, script=render_restore_script(rig, found), test=test, folder=rig.jobs)

@@ -1,0 +1,269 @@
+"""nginx in a folder of its own, with the stand-ins beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from door.clients import posting, told
+from door.engines import Engine
+
+ALICE = "rw-" + "a" * 43
+OFTEN = "rw-" + "b" * 43
+"""Keys: of one who may have eight requests under way, and of one who may ask once a minute."""
+# systemd's way to hand sockets over (sd_listen_fds(3)).
+HANDED = """
+import os, sys
+for number, wanted in enumerate(sys.argv[1:3]):
+    os.dup2(int(wanted), 3 + number)
+os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "2", "LISTEN_FDNAMES": "light:heavy"}
+os.execv(sys.executable, [sys.executable, "-I", *sys.argv[3:]])
+"""
+RULES: dict[str, list[dict[str, Any]]] = json.loads(Path(__file__).with_name("rules.json").read_text())
+"""`fields`, rules as the settings have them, and examples that they have `refused` and `passed`."""
+SETTINGS: dict[str, object] = {
+    "listeners": {
+        "lan": {"keys": False, "models": None, "names": []},
+        "keyed": {"keys": True, "models": None, "names": []},
+        "tls": {"keys": False, "models": None, "names": ["box", "llm.example.org", ".rigs.example.org"]},
+    },
+    "models": {
+        "tiny": {
+            "instances": ["one", "two"],
+            "engine_name": {"one": "tiny", "two": "tiny-of-two.gguf"},
+            "paths": ["chat/completions"],
+            "queue": 400,
+            "slots": 50,
+            "sticky": "header:x-session-id",
+            "allow_fields": [],
+            "salted": False,
+        }
+    },
+    "aliases": {"gpt-4o": "tiny"},
+    "origins": ["https://chat.example", "chrome-extension://abcdef", "app://obsidian.md", "file://"],
+    "probe": {"every": 600, "timeout": 60},
+    "fields": RULES["fields"],
+}
+
+Case = Callable[["NginxFixture"], Awaitable[None]]
+
+
+async def wait_until(met: Callable[[], object], seconds: float = 10) -> None:
+    """Wait until something is so.
+
+    Raises:
+        TimeoutError: it is not, after that time.
+    """
+
+    async def wait() -> None:
+        while not met():
+            await asyncio.sleep(0.01)
+
+    await asyncio.wait_for(wait(), seconds)
+
+
+@dataclass
+class NginxFixture:
+    """All of it below one folder, which the configuration was written for."""
+
+    folder: Path
+    port: int
+    """Of the listener `lan`; `keyed` has the next one, and `tls` the one after."""
+    engines: dict[str, Engine] = field(default_factory=dict)
+    router: subprocess.Popen[bytes] | None = None
+    nginx: subprocess.Popen[bytes] | None = None
+    asked: int = 0
+    """How many have asked since it was started."""
+
+    async def start(self, **changed: object) -> None:
+        for name in ("router", "links", "out", "engines"):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+            (self.folder / name).mkdir()
+        (self.folder / "log").unlink(missing_ok=True)
+        # of bodies that nginx had not come to take away when the case before was over
+        shutil.rmtree(self.folder / "run/body", ignore_errors=True)
+        self.asked = 0
+        self.write_settings(**changed)
+        (self.folder / "run/engine-keys.json").write_text(json.dumps({"one": "secret-of-one"}))
+        for name in ("one", "two"):
+            self.engines[name] = Engine(name, self.folder / f"engines/{name}.sock")
+            await self.engines[name].start()
+            self.link_engine(name)
+        await self.start_nginx()
+        # it asks instances by nginx, once here
+        self.start_router()
+
+    async def start_nginx(self, named: str = "nginx.conf") -> None:
+        self.nginx = subprocess.Popen(
+            ["/usr/sbin/nginx", "-p", f"{self.folder}/run/", "-c", f"{self.folder}/conf/{named}"],
+            stderr=(self.folder / "stderr").open("wb"),
+        )
+        await wait_until(self.is_answering)
+
+    def start_router(self) -> None:
+        keys = [
+            {"id": one[:16], "name": name, "sha256": one, "models": None} | limits
+            for name, key, limits in (
+                ("alice", ALICE, {"requests_per_minute": None, "streams": 8}),
+                ("often", OFTEN, {"requests_per_minute": 1, "streams": None}),
+            )
+            for one in [hashlib.sha256(key.encode()).hexdigest()]
+        ]
+        (self.folder / "keys.json").write_text(json.dumps({"keys": keys}))
+        sockets = []
+        for name in ("light", "heavy"):
+            path = self.folder / f"router/{name}.sock"
+            path.unlink(missing_ok=True)
+            sockets.append(socket.socket(socket.AF_UNIX))
+            sockets[-1].bind(str(path))
+            sockets[-1].listen(1024)
+        numbers = [one.fileno() for one in sockets]
+        files = [self.folder / "conf/router", self.folder / "conf/settings.json", self.folder / "keys.json"]
+        self.router = subprocess.Popen([sys.executable, "-c", HANDED, *map(str, (*numbers, *files))], pass_fds=numbers)
+        for one in sockets:
+            one.close()
+
+    def write_settings(self, digest: str = "d1", **changed: object) -> None:
+        """Write the settings."""
+        tiny = {**SETTINGS["models"]["tiny"], **changed}  # type: ignore[index]
+        own = {"links": f"{self.folder}/links", "out": f"{self.folder}/out", "digest": digest}
+        own["admin"] = f"{self.folder}/run/admin.sock"
+        text = json.dumps({**SETTINGS, **own, "models": {"tiny": tiny}})
+        (self.folder / "conf/settings.json").write_text(text)
+
+    def link_engine(self, name: str) -> None:
+        (self.folder / "links" / name).symlink_to(self.folder / f"engines/{name}.sock")
+
+    def unlink_engine(self, name: str) -> None:
+        (self.folder / "links" / name).unlink()
+
+    def is_answering(self) -> bool:
+        assert self.nginx and self.nginx.poll() is None, self.read_stderr()
+        try:
+            socket.create_connection(("127.0.0.1", self.port), 1).close()
+        except OSError:
+            return False
+        return True
+
+    async def reload(self, digest: str, **changed: object) -> None:
+        """Give nginx other settings, and wait until it has them."""
+        self.write_settings(digest, **changed)
+        self.hang_up()
+        for _ in range(200):
+            if (await self.nginx_state())["digest"] == digest:
+                return
+            await asyncio.sleep(0.02)
+        raise TimeoutError(self.read_stderr())
+
+    def hang_up(self) -> None:
+        assert self.nginx
+        self.nginx.send_signal(signal.SIGHUP)
+
+    async def stop(self) -> None:
+        for process in (self.nginx, self.router):
+            if process:
+                process.terminate()
+                process.wait(10)
+
+    def worker_pids(self) -> list[int]:
+        assert self.nginx
+        return [int(pid) for pid in _child_pids(self.nginx.pid)]
+
+    def resident_bytes(self) -> int:
+        """Bytes of memory that all of nginx and the router have, pages that they share counted once."""
+        assert self.nginx and self.router
+        masters = (self.nginx.pid, self.router.pid)
+        pids = [*masters, *(int(one) for pid in masters for one in _child_pids(pid))]
+        texts = [Path(f"/proc/{pid}/smaps_rollup").read_text() for pid in pids]
+        return sum(1024 * int(line.split()[1]) for text in texts for line in text.splitlines() if line[:4] == "Pss:")
+
+    def tls_context(self, port: int) -> ssl.SSLContext | None:
+        """What it takes to ask at a port with TLS; nothing for one without."""
+        tls = port == self.port + 2
+        return ssl.create_default_context(cafile=str(self.folder / "run/tls/tls.crt")) if tls else None
+
+    def read_stderr(self) -> str:
+        return (self.folder / "stderr").read_text(errors="replace")
+
+    def log_lines(self) -> list[dict[str, object]]:
+        """The log, a request each."""
+        return [json.loads(line) for line in (self.folder / "log").read_text().splitlines()]
+
+    async def last_log_line(self) -> dict[str, object]:
+        """The last line of it, once each that has asked has one: clients have their answers a moment before."""
+        await wait_until(lambda: len(self.log_lines()) >= self.asked)
+        return self.log_lines()[-1]
+
+    def reached_count(self) -> int:
+        """Requests that got as far as an engine."""
+        return sum(len(engine.reached) for engine in self.engines.values())
+
+    def reached_bodies(self) -> list[bytes]:
+        """Of those requests."""
+        return [body for engine in self.engines.values() for *_, body in engine.reached]
+
+    async def nginx_state(self) -> dict[str, object]:
+        return json.loads((await self.admin("GET /state"))[1])
+
+    async def under_way(self) -> dict[str, int]:
+        """Instance -> requests."""
+        state = await self.nginx_state()
+        instances: Mapping[str, Mapping[str, int]] = state["instances"]  # type: ignore[assignment]
+        return {name: one["under_way"] for name, one in instances.items()}
+
+    async def wait_for_counts(self, one: int, two: int) -> None:
+        """Wait until that many requests of each instance are under way."""
+        for _ in range(500):
+            if (found := await self.under_way()) == {"one": one, "two": two}:
+                return
+            await asyncio.sleep(0.01)
+        raise TimeoutError(f"{found}")
+
+    async def admin(self, line: str, body: bytes = b"") -> tuple[int, bytes]:
+        head = f"{line} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+        reader, writer = await asyncio.open_unix_connection(f"{self.folder}/run/admin.sock")
+        status, _, said = await told(reader, writer, head.encode() + body)
+        return status, said
+
+    async def ask(
+        self, text: bytes, port: int = 0, seconds: float = 20, host: str = "127.0.0.1", source: str = ""
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Send bytes; status, headers and body of what comes back until the other side closes. 0: it said nothing."""
+        self.asked += 1
+        own = (source, 0) if source else None
+        reader, writer = await asyncio.open_connection(
+            host, port or self.port, local_addr=own, ssl=self.tls_context(port)
+        )
+        status, head, body = await asyncio.wait_for(told(reader, writer, text), seconds)
+        return status, head, body
+
+    async def post(
+        self, body: Mapping[str, object] | bytes, *headers: str, path: str = "/v1/chat/completions", port: int = 0
+    ) -> tuple[int, dict[str, str], bytes]:
+        text = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return await self.ask(posting(text, *headers, path=path), port)
+
+
+def _child_pids(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def with_model_settings(**settings: object) -> Callable[[Case], Case]:
+    """Settings of the model that a case needs."""
+
+    def give(case: Case) -> Case:
+        case.given = settings  # type: ignore[attr-defined]
+        return case
+
+    return give

@@ -1,0 +1,209 @@
+"""A host that drifts happen to: they are had, seen, and cured."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lab.hosts import LabHost
+from tests.hosts.drift_tables import DriftRow, HarmlessRow
+from tests.hosts.support import red_check_lines, run_deploy
+
+SECOND = 8021
+"""The port of the second instance of a host that serves."""
+SETTLES = 20.0  # seconds; a unit that fails again and again is never at rest
+
+
+class UnexpectedDrift(Exception):
+    """What is red, or what a deploy does, is not what the drifts say."""
+
+
+class HostDamaged(Exception):
+    """A host is not as declared any more, whatever its cures are."""
+
+
+@dataclass
+class DriftHost:
+    """A converged host, and the inventory that says what it is."""
+
+    host: LabHost
+    inventory: Path
+    words: dict[str, str] = field(default_factory=dict)
+    """Variables that the shell of drifts has."""
+
+    def run_script(self, script: str) -> None:
+        """Do what a drift says."""
+        for step in re.split(r"^(reboot|deploy)$", script, flags=re.MULTILINE):
+            if step == "reboot":
+                self.host.reboot()
+            elif step == "deploy":
+                self.deploy_converged()
+            elif step.strip():
+                given = "".join(f"{name}={shlex.quote(value)}\n" for name, value in self.words.items())
+                self.host.run(given + step.strip())
+
+    def deploy_converged(self) -> None:
+        """Deploy, with whatever reboot that needs.
+
+        Raises:
+            Differs: it fails.
+        """
+        if said := self.deploy_error():
+            raise UnexpectedDrift(f"a deploy fails: {said}")
+
+    def add_earlier_generation(self) -> None:
+        """Have a generation before the current one that differs from it in a port.
+
+        Raises:
+            Differs: a deploy fails.
+        """
+        other = self.inventory.with_name("other.py")
+        other.write_text(self.inventory.read_text().replace(f"'port': {SECOND}", f"'port': {SECOND + 10}"))
+        if (run := run_deploy(other, "--yes")).status:
+            raise UnexpectedDrift(f"a deploy of another port fails: {run.said[-2000:]}")
+        self.deploy_converged()
+
+    def deploy_error(self) -> str:
+        """Deploy; the last of what it says where it fails."""
+        run = run_deploy(self.inventory, "--yes", "--data", "reboot=true")
+        return run.said[-2000:] or "nothing" if run.status else ""
+
+    def wait_until_settled(self) -> None:
+        """Wait until no unit of ours is on its way."""
+        ours = "systemctl list-units --no-legend --state=activating,deactivating,reloading 'rigwright*'"
+        until = time.monotonic() + SETTLES
+        while self.host.run(ours).strip() and time.monotonic() < until:
+            time.sleep(0.1)
+
+    def assert_red(self, rows: Sequence[DriftRow], when: str) -> None:
+        """Assert that checks are red for these drifts, and no others.
+
+        Raises:
+            Differs: others are, or fewer.
+        """
+        self.wait_until_settled()
+        found, wanted = red_check_lines(self.inventory), {one for row in rows for one in row.red}
+        lacking, more = wanted - set(found), set(found) - wanted - {one for row in rows for one in row.may}
+        if not lacking and not more:
+            return
+        lines = [f"{when}:"]
+        if lacking:
+            lines.append(f"  not red: {' '.join(sorted(lacking))}")
+        lines += [f"  red, too: {text}" for name in sorted(more) for text in found[name]]
+        raise UnexpectedDrift("\n".join(lines))
+
+    def assert_not_healed(self, rows: Sequence[DriftRow]) -> None:
+        """Assert that a deploy has healed none of some drifts whole, and brought nothing of its own.
+
+        Raises:
+            Differs: it is otherwise.
+        """
+        self.wait_until_settled()
+        found = red_check_lines(self.inventory)
+        lines = [f"  heals what turns {' '.join(row.red)} red" for row in rows if not set(row.red) & set(found)]
+        more = sorted(set(found) - {one for row in rows for one in (*row.red, *row.may)})
+        lines += [f"  red, too: {text}" for name in more for text in found[name]]
+        if lines:
+            raise UnexpectedDrift("\n".join(["a deploy:", *lines]))
+
+    def apply_and_cure(self, rows: Sequence[DriftRow]) -> None:
+        """Have drifts, see them red, and cured by what cures each.
+
+        Raises:
+            Differs: something of it is not so; the drifts may still be there.
+        """
+        if any(row.earlier for row in rows):
+            self.add_earlier_generation()
+        for row in rows:
+            self.run_script(row.do)
+        self.assert_red(rows, "once it has happened")
+        for row in rows:
+            if row.deploy == "refuses":
+                if not self.deploy_error():
+                    raise UnexpectedDrift("a deploy is not refused")
+                self.run_script(row.cure)
+        if any(row.deploy != "refuses" for row in rows):
+            self.deploy_converged()
+        if left := [row for row in rows if row.deploy == "leaves"]:
+            self.assert_not_healed(left)
+            for row in left:
+                self.run_script(row.cure)
+        self.assert_red((), "once it is cured")
+
+    def restore_host(self, rows: Sequence[DriftRow]) -> None:
+        """Put a host right of which something was not as it should be.
+
+        Raises:
+            Spoilt: it cannot be.
+        """
+        for row in rows:
+            try:
+                self.run_script(row.cure)
+            except (RuntimeError, UnexpectedDrift) as error:
+                print(f"{row.cure}: {error}")
+        try:
+            self.deploy_converged()
+            self.assert_red((), "with every cure, and a deploy")
+        except UnexpectedDrift as error:
+            raise HostDamaged(str(error)) from None
+
+    def run_batch(self, batch: dict[str, DriftRow]) -> dict[str, str]:
+        """Have the drifts of a batch together, and each alone where that is not as it should be.
+
+        Returns:
+            What has happened -> what is not as it should be.
+
+        Raises:
+            Spoilt: the host is as declared no more.
+        """
+        failed = self.run_drifts([*batch.values()])
+        if not failed or len(batch) == 1:
+            return dict.fromkeys(batch, failed) if failed else {}
+        print(f"together: {failed}", flush=True)
+        alone = {}
+        for name, row in batch.items():
+            alone[name] = self.run_drifts([row])
+            print(f"alone: {name}: {alone[name] or 'as it says'}", flush=True)
+        return {name: reason for name, reason in alone.items() if reason}
+
+    def run_drifts(self, rows: Sequence[DriftRow]) -> str:
+        """Have drifts; what is not as it should be.
+
+        Raises:
+            Spoilt: the host is as declared no more.
+        """
+        try:
+            self.apply_and_cure(rows)
+        except (UnexpectedDrift, RuntimeError) as error:
+            self.restore_host(rows)
+            return str(error)
+        return ""
+
+    def run_harmless(self, rows: dict[str, HarmlessRow]) -> dict[str, str]:
+        """Have what is harmless, all of it together, but what does not outlive a reboot not with one.
+
+        Returns:
+            What has happened -> the checks that mind.
+        """
+        boots = {name: row for name, row in rows.items() if "reboot" in row.do.splitlines()}
+        rest = {name: row for name, row in rows.items() if name not in boots}
+        return {name: said for some in (rest, boots) if some for name, said in self._run_harmless_rows(some).items()}
+
+    def _run_harmless_rows(self, rows: dict[str, HarmlessRow]) -> dict[str, str]:
+        for row in rows.values():
+            self.run_script(row.do)
+        try:
+            self.assert_red((), "with what is harmless")
+            failed = ""
+        except UnexpectedDrift as error:
+            failed = str(error)
+            print(failed, flush=True)
+        for row in rows.values():
+            self.run_script(row.undo)
+        if not failed or len(rows) == 1:
+            return dict.fromkeys(rows, failed) if failed else {}
+        return {name: said for one, row in rows.items() for name, said in self._run_harmless_rows({one: row}).items()}

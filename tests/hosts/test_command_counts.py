@@ -1,0 +1,29 @@
+"""What changes nothing asks its host in few commands: each takes the network's time, however quick machines are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import sessions
+from lab.hosts import LabHost
+
+# what is tested here is what this machine asks
+pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
+
+
+def test_verbs_that_change_nothing_ask_in_few_commands(converged: LabHost, inventory: Path) -> None:
+    sessions.prepare([converged])
+    asked = {}
+    for verb in ("deploy", "plan", "status", "models"):
+        with sessions.counted([converged]) as count:
+            done = subprocess.run(
+                [sys.executable, "-m", "cli", verb, str(inventory)], capture_output=True, text=True, check=False
+            )
+        assert done.returncode == 0, done.stdout + done.stderr
+        asked[verb] = count.total
+    # of a deploy: its deploy lock, what decisions wait for, what operations ask; of status: two that are asked at once
+    assert asked == {"deploy": 3, "plan": 1, "status": 2, "models": 1}

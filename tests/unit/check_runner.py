@@ -1,0 +1,41 @@
+"""Checks, called with a survey that a test has made."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+from types import ModuleType
+
+import pytest
+
+from checks import CheckDifference
+from checks.survey import survey_program
+from checks.survey.answers import SurveyAnswers
+
+
+def red_checks(module: ModuleType, survey: SurveyAnswers, **given: object) -> dict[str, str]:
+    """Check -> what it says, of those of a module that are red; only those that need nothing beside what is given."""
+    values = {"survey": survey, **given}
+    found = {}
+    for one in vars(module).values():
+        for mark in getattr(one, "pytestmark", ()):
+            names = inspect.signature(one).parameters
+            if mark.name != "check" or not set(names) <= set(values):
+                continue
+            try:
+                one(**{name: values[name] for name in names})
+            except pytest.skip.Exception:  # it is about something that the rig has not
+                continue
+            except CheckDifference as drift:
+                found[mark.kwargs["identifier"]] = str(drift)
+    return found
+
+
+def collect_answers(questions: dict[str, tuple[float, object]]) -> dict[str, dict[str, object]]:
+    """What the survey's program answers here."""
+    program = survey_program.render_survey_program(questions)
+    done = subprocess.run(
+        ["sh", "-c", survey_program.COMMAND], input=program, text=True, capture_output=True, check=False
+    )
+    assert not done.stderr
+    return survey_program.parse_answers(done.stdout.encode())

@@ -1,0 +1,198 @@
+"""`python -m tests.unit.documented_outputs`: writes what pages show of commands' output anew, as a terminal of 80 columns has it.
+
+What is found on a host is given here; what is said of it is said by what says it to an operator.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from unittest.mock import patch
+
+import click
+import pytest
+from _pytest._io import TerminalWriter
+
+from checks import CheckDifference, pytest_frame, test_base
+from checks.report import ChecksReporter
+from checks.survey.accounts import SurveyUser
+from cli import bench_speed, generations_and_logs
+from cli.advisories import print_finding
+from cli.deploy_output import print_line
+from cli.plan import HostPlan, _print_plans
+from cli.status_table import HostStatus, InstanceStatus, describe_hosts, print_status_table
+from cli.tables import print_paragraph
+from cli.variants import variants
+from rigwright.advisories.audit import audit
+from rigwright.host.deploy_lock_state import LockHolder
+from rigwright.inventory import hosts, load_rig
+from rigwright.patches import apply
+from rigwright.patches import patch as patches
+from rigwright.paths import ROOT
+from rigwright.plan.deploy_plan import plan_deploy
+from rigwright.plan.plan_inputs import build_target_state
+from rigwright.plugins.verdict import verdict
+from rigwright.serving.observed import ObservedGeneration, ObservedServing
+from tests.documented_output import PAGES, compare_page
+from tests.unit import shipped_inventories
+from tests.unit.plugin_samples import DOCTOR
+from tests.unit.samples import sample_facts
+from tests.unit.test_baseline import FINGERPRINT
+
+MISSING = ("curl", "python3-venv", "cmake", "g++", "ninja-build")
+COLUMNS = 80
+
+
+@contextmanager
+def captured_terminal() -> Iterator[Callable[[], str]]:
+    """Standard output as a terminal; gives what was printed there since, as a page has it."""
+    told = io.StringIO()
+    with ExitStack() as stack:
+        stack.enter_context(patch.dict(os.environ, {"COLUMNS": str(COLUMNS)}))
+        for module in ("cli.tables", "cli.status_table"):
+            stack.enter_context(patch(f"{module}.sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True))))
+        stack.enter_context(redirect_stdout(told))
+        yield lambda: click.unstyle(told.getvalue())
+
+
+def _render_plan() -> str:
+    declared = {"instances": {"chat": {"variant": "llamacpp/demo", "port": 8020}}}
+    ((_, data),) = hosts(
+        {"box1": {"ssh_hostname": "192.0.2.7", "mirrors": {"shelf": ["http://192.0.2.1"]}, **declared}}
+    )
+    one = load_rig(data["rig"])
+    made = plan_deploy(build_target_state(one, sample_facts(missing_packages=MISSING)), ObservedServing())
+    with captured_terminal() as printed:
+        _print_plans({"box1": HostPlan(made, [], [], None, [], [], [], [], one.digest)})
+        text = printed()
+    # the digest of the lock moves with each lock
+    return text[: text.index("box1: lock and bundle")]
+
+
+def _render_rollback() -> str:
+    one = InstanceStatus("chat", "llamacpp/demo", "ready", "", 8040.0, 8020, [], 4, 1024, memory_bytes=1_100_000_000)
+    one = replace(one, declared="llamacpp/wide")
+    seen = [HostStatus("box1", True, generation=1, instances=[one])]
+    digests = ("446cd978a919", "88b3e9f10509")
+    times = ("2026-11-21T13:23:34Z", "2026-11-21T13:26:27Z")
+    generations = tuple(
+        ObservedGeneration(number, digest, digest, time, True)
+        for number, (digest, time) in enumerate(zip(digests, times, strict=True), 1)
+    )
+    found = ObservedServing(generations=generations, current=1)
+    with captured_terminal() as printed:
+        print_status_table(seen)
+        for line in describe_hosts(seen, "boxes/rig.py"):
+            print_paragraph(line)
+        click.echo()
+        with (
+            patch.object(
+                generations_and_logs, "connect_inventory", lambda *asked: ([SimpleNamespace(name="box1")], {})
+            ),
+            patch.object(generations_and_logs, "map_hosts", lambda *asked: [(found, digests[1])]),
+        ):
+            generations_and_logs.generations.main([__file__], standalone_mode=False)
+        return printed()
+
+
+def _render_refusal() -> str:
+    holder = LockHolder("ana@desk", "23459", "2026-11-21 13:28:55 UTC", "deploy of /home/ana/boxes/rig.py")
+    with captured_terminal() as printed:
+        print_line(f"box1: refused: {holder}")
+        return printed()
+
+
+def _render_check() -> str:
+    name = "rigwright"
+    (mark,) = (one for one in test_base.test_users.pytestmark if one.name == "check")
+    found = SurveyUser(name, 990, 990, "/nonexistent", "/bin/bash")
+    survey = SimpleNamespace(read=lambda section: SimpleNamespace(user=lambda asked: found))
+    with pytest.raises(CheckDifference) as drift:
+        test_base.test_users(survey, SimpleNamespace(users=(name,)))
+    result = pytest_frame.build_result(mark.kwargs, "", SimpleNamespace(duration=0.0, excinfo=drift), "")  # type: ignore[arg-type]
+    written = TerminalWriter(io.StringIO())
+    written.fullwidth = COLUMNS
+    one = ChecksReporter.__new__(ChecksReporter)
+    one.__dict__.update(
+        _tw=written, config=SimpleNamespace(option=SimpleNamespace(verbose=1)), tally={"box1": {"fail": 0}}
+    )
+    one.print_result("box1", result)
+    text: str = written._file.getvalue()
+    return text
+
+
+def _render_speed() -> str:
+    now = FINGERPRINT.model_copy(update={"driver": "590.10", "power_w": (230.0,)})
+    with captured_terminal() as printed:
+        bench_speed.print_changes([*now.describe_changes(FINGERPRINT)])
+        return printed()
+
+
+def _render_patch() -> str:
+    one = patches.load_patch(ROOT / "patches" / "mamba-prefix-cache-mtp")
+    with pytest.raises(apply.PatchRefused) as refused:
+        apply.outcome(one.plan, lambda path: b"another version's")
+    with captured_terminal() as printed:
+        print_line(str(refused.value))
+        return printed()
+
+
+def _render_doctor() -> str:
+    kinds = {name: {"holds": "", **line, "kind": line.get("kind", "verdict")} for name, line in DOCTOR["lines"].items()}
+    said = b"Python 3.10.20: PASS\nGDN interface (legacy): PASS\nTopology: 2 x SM75\nAutoSpec = 3\n"
+    found = verdict({"lines": kinds, "seconds": 60, "largest": 65536}, said, 0, 3)
+    with captured_terminal() as printed:
+        print_line(f"box1: louder-doctor with what chat serves: {', '.join(' '.join(one) for one in found.items())}")
+        return printed()
+
+
+def _render_variants() -> str:
+    with captured_terminal() as printed:
+        asked = ["--need", "streams", "--cards", "2", "--card", "rtx-3090"]
+        with suppress(SystemExit):
+            variants.main(asked, standalone_mode=False)
+        return printed()
+
+
+def _render_advisories() -> str:
+    with TemporaryDirectory() as folder, captured_terminal() as printed:
+        rigs = shipped_inventories.load_rigs("rig3090", Path(folder))
+        made = audit({"rig3090": rigs["rig3090"]})
+        found = {one.advisory: one for one in made[0].findings}
+        for name in ("PYSEC-2026-4199", "CVE-2026-114051", "PYSEC-2026-3408", "CVE-2026-114053"):
+            print_finding(found[name])
+        return printed()
+
+
+OUTPUT_MAKERS: dict[str, Callable[[], str]] = {
+    "plan": _render_plan,
+    "rolled-back": _render_rollback,
+    "refused": _render_refusal,
+    "check": _render_check,
+    "speed": _render_speed,
+    "patch": _render_patch,
+    "doctor": _render_doctor,
+    "variants": _render_variants,
+    "advisories": _render_advisories,
+}
+
+
+def main() -> None:
+    """Write what is stale, and say which pages."""
+    made = {name: make() for name, make in OUTPUT_MAKERS.items()}
+    for path in PAGES:
+        text, right = compare_page(path, made)
+        if text != right:
+            path.write_text(right)
+            sys.stdout.write(f"{path.relative_to(ROOT)} written anew\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Hosts as they are found: converged ones, and processes that are right, for tests to change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from rigwright.host.unit_states import UnitState
+from rigwright.model.facts import HostFacts
+from rigwright.model.installation import Installation
+from rigwright.model.rig import Instance, Rig
+from rigwright.nvidia.cuda.toolkit import plan_toolkit
+from rigwright.plan.plan_inputs import TargetState
+from rigwright.serving.generation import Generation, build_generation
+from rigwright.serving.observed import ObservedGeneration, ObservedServing, ObservedUnit
+from tests.unit.rendered_scripts import TOOLS
+from tests.unit.samples import sample_build, sample_instance, sample_rig
+
+UnitStates = tuple[UnitState, ...]
+CONFIG = "/etc/rigwright"
+CHAT, CODE = "rigwright-chat.service", "rigwright-code.service"
+
+
+def two_instance_rig(*instances: Instance) -> Rig:
+    """A rig with the instances chat and code, or those given."""
+    return sample_rig(*(instances or (sample_instance("chat"), sample_instance("code", port=8021))))
+
+
+def target_generation(made: Rig | None = None) -> Generation:
+    """The generation that a rig asks for."""
+    return build_generation(made or two_instance_rig(), {"plain": sample_build()}, TOOLS)
+
+
+def rig_target_state(made: Rig, host: HostFacts, *installations: Installation) -> TargetState:
+    """What a rig comes to on a host, with these in the place of what its engines are there."""
+    there = {one.name: one for one in installations}
+    return TargetState(made, host, TOOLS, plan_toolkit(made, host), there, target_generation(made))
+
+
+def running_process(unit_state: UnitState, **changes: Any) -> ObservedUnit:
+    """The process that a unit state asks for, running."""
+    right = ObservedUnit(
+        "active", "running", started_from=unit_state.started_from, configured_from=unit_state.configured_from
+    )
+    return replace(right, **changes)
+
+
+def host_generation(
+    number: int,
+    digest: str = "",
+    *references: str,
+    found: str | None = None,
+    unit_states: UnitStates = (),
+    users: frozenset[str] | None = None,
+) -> ObservedGeneration:
+    """A generation on the host; an unchanged one unless `found` is given."""
+    sealed = digest or f"digest-{number}"
+    now = sealed if found is None else found
+    return ObservedGeneration(
+        number, sealed, now, "2026-11-01T12:00:00Z", True, frozenset(references), unit_states=unit_states, users=users
+    )
+
+
+def converged_state(aim: Generation, number: int = 1, **changes: Any) -> ObservedServing:
+    """A host that serves a generation, with some of it changed."""
+    right = ObservedServing(
+        generations=(
+            host_generation(number, aim.digest, *aim.files["references"].splitlines(), unit_states=aim.unit_states),
+        ),
+        current=number,
+        loaded=f"All instances of this rig, generation {aim.mark}",
+        enabled=True,
+        links={name: f"{CONFIG}/current/units/{name}" for name in aim.unit_files},
+        processes={unit_state.unit: running_process(unit_state) for unit_state in aim.unit_states},
+        sockets={one.unit: one.addresses for unit_state in aim.unit_states for one in unit_state.holders},
+        folders=frozenset(path for path in aim.files["references"].splitlines() if not path.startswith("/srv/models")),
+    )
+    return replace(right, **changes)

@@ -1,0 +1,287 @@
+"""The frame of the checks: a user's own beside ours, which of them run, what is said of each, and the exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from checks import catalogue, runner
+from checks.results import Report, render_report_schema
+from cli.reference import SCHEMA
+from rigwright.paths import ROOT
+
+OWN = """
+import pytest
+from checks import CheckDifference, check, expect
+from checks.survey.accounts import ACCOUNTS
+
+@check("X01", "users are known", severity="critical", why="nobody knows them")
+def test_accounts(survey, rig):
+    survey.read(ACCOUNTS)
+
+@check("X02", "it is plain", severity="low", why="it is not")
+def test_plain(host, rig):
+    assert host.check == "a host"
+
+@check("X03", "a disk is there", severity="high", why="nothing is kept", blind="disks that lie about themselves")
+def test_disk():
+    raise CheckDifference("two disks of 4 TB", "one\\x1b[2J", "`mount /data`", "2026-02-01")
+
+@check("X04", "it is left out", severity="high", why="there is none")
+def test_left_out(instance):
+    pytest.skip("not today")
+
+@check("X05", "it comes to a verdict", severity="low", why="it does not")
+def test_crashes():
+    {}["nothing\\n  ok  box  S01"]
+"""
+
+
+@dataclass(frozen=True)
+class CheckRunResult:
+    """What a run of checks has ended with."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """Its JSON."""
+        found: dict[str, Any] = json.loads(self.out)
+        return found
+
+    @property
+    def results(self) -> dict[str, dict[str, Any]]:
+        """Of its only host, by id."""
+        (host,) = self.report["hosts"]
+        return {one["id"]: one for one in host["checks"]}
+
+
+@dataclass(frozen=True)
+class CheckRunFolder:
+    """An operator's folder."""
+
+    folder: Path
+
+    def check(self, *options: str, hosts: str = "box", gone: str = "", generation: str = "7") -> CheckRunResult:
+        """Run checks over its inventory."""
+        words = runner.pytest_arguments(str(self.folder / "rig.py"), *options)
+        environment = {
+            "HOSTS": hosts,
+            "GONE": gone,
+            "GENERATION": generation,
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "COLUMNS": "80",
+        }
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-p", "tests.unit.frame_plugin", *words],
+            cwd=ROOT,
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+        )
+        return CheckRunResult(done.returncode, done.stdout, done.stderr)
+
+    def write_own_checks(self, text: str, name: str = "test_own.py") -> None:
+        """Write checks of its own."""
+        path = self.folder / "checks" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> CheckRunFolder:
+    """A folder with checks of its own."""
+    (tmp_path / "rig.py").touch()
+    made = CheckRunFolder(tmp_path)
+    made.write_own_checks(OWN)
+    return made
+
+
+MINE = "--only=X01,X02,X03 X04,X05"
+
+
+def test_a_report_has_what_each_check_found_and_its_schema_says_so(box: CheckRunFolder) -> None:
+    ran = box.check(MINE, "--json")
+    assert ran.status == 1, ran.err
+    TypeAdapter(Report).validate_json(ran.out, strict=True)
+    (host,) = ran.report["hosts"]
+    assert (ran.report["verdict"], host["verdict"]) == ("not as declared", "not as declared")
+    assert (host["generation"], host["clock"]) == (7, "2026-02-03T04:05:06Z")
+    assert len(host["lock"]) == 64
+    assert {name: one["verdict"] for name, one in ran.results.items()} == {
+        "X01": "fail",
+        "X02": "ok",
+        "X03": "fail",
+        "X04": "skip",
+        "X05": "fail",
+    }
+    assert ran.results["X01"]["found"] == "it died"
+    disk = {key: ran.results["X03"][key] for key in ("expected", "found", "cure", "since", "severity", "part")}
+    assert disk == {
+        "expected": "two disks of 4 TB",
+        "found": "one\N{REPLACEMENT CHARACTER}[2J",
+        "cure": "`mount /data`",
+        "since": "2026-02-01",
+        "severity": "high",
+        "part": "",
+    }
+    parts = {one["part"]: one["note"] for one in host["checks"] if one["id"] == "X04"}
+    assert parts == {"chat": "not today", "code": "not today"}
+    assert ran.results["X05"]["found"].startswith("KeyError: 'nothing")
+
+
+def test_each_check_has_its_lines_of_eighty_columns_and_no_traceback(box: CheckRunFolder) -> None:
+    ran = box.check(MINE)
+    lines = ran.out.splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    assert "Traceback" not in ran.out + ran.err
+    at = lines.index("  FAIL  box  X03  a disk is there")
+    assert lines[at + 1 : at + 7] == [
+        "        severity  high",
+        "        expected  two disks of 4 TB",
+        "        found     one\N{REPLACEMENT CHARACTER}[2J",
+        "        since     2026-02-01",
+        "        cure      `mount /data`",
+        "        why       nothing is kept",
+    ]
+    assert [line for line in lines if "S01" in line and line.startswith("  ok")] == []
+    # those that hold are counted, and those that are about nothing there have one line
+    assert [line for line in lines if line.startswith(("  ok", "  skip"))] == []
+    assert lines[-2] == "box: do not apply: own 2"
+    assert lines[-1] == "box: not what its rig says (1 ok, 3 failed, 2 skipped)"
+
+
+def test_a_host_that_takes_long_is_named_with_what_it_has_not_answered(box: CheckRunFolder) -> None:
+    ran = box.check(MINE, "--json", gone="box slow")
+    assert "box: waiting for requests, weights\n" in ran.err
+    assert ran.results["X02"]["verdict"] == "ok"
+    assert "waiting" not in box.check(MINE).err
+
+
+def test_a_line_each_comes_where_it_is_asked_for(box: CheckRunFolder) -> None:
+    lines = box.check(MINE, "-v").out.splitlines()
+    assert [line.split()[0] for line in lines if "  box  X" in line] == ["FAIL", "ok", "FAIL", "skip", "skip", "FAIL"]
+
+
+def test_a_host_on_which_nothing_is_deployed_says_so_in_place_of_all_that_fails(box: CheckRunFolder) -> None:
+    ran = box.check(MINE, generation="")
+    assert ran.status == 1
+    said = " ".join(ran.out.split())
+    assert said.startswith(
+        "box: nothing deployed, for no generation is current: `rigwright deploy` makes one; -v lists"
+    )
+    assert "FAIL" not in said
+    assert said.endswith("box: not what its rig says (1 ok, 3 failed, 2 skipped)")
+    assert "FAIL" in box.check(MINE, "-v", generation="").out
+
+
+def test_a_junit_report_names_hosts_and_ids(box: CheckRunFolder) -> None:
+    ran = box.check(MINE, f"--junitxml={box.folder / 'report.xml'}")
+    assert ran.out.strip()
+    assert "report.xml" not in ran.out
+    cases = {case.get("name", "")[:3]: case for case in ET.parse(box.folder / "report.xml").iter("testcase")}
+    assert sorted(cases) == ["X01", "X02", "X03", "X04", "X05"]
+    # what the schema of this family allows
+    assert {key for case in cases.values() for key in case.attrib} == {"classname", "name", "time"}
+    assert {child.tag for case in cases.values() for child in case} == {"failure", "skipped"}
+    failure = cases["X03"].find("failure")
+    assert cases["X03"].get("classname") == "box"
+    assert failure is not None
+    assert failure.text == failure.get("message")
+    assert "expected two disks of 4 TB, found one" in str(failure.text)
+
+
+def test_checks_of_ours_are_in_a_junit_report_each_once(box: CheckRunFolder) -> None:
+    box.check("--only=B01,S01", f"--junitxml={box.folder / 'report.xml'}")
+    cases = [case.get("name", "") for case in ET.parse(box.folder / "report.xml").iter("testcase")]
+    assert [name[:10] for name in sorted(cases)] == ["B01 each s", "S01 chat: ", "S01 code: "]
+
+
+def test_the_gravest_alone_are_run_where_that_is_asked_for(box: CheckRunFolder) -> None:
+    ran = box.check(MINE, "--severity=high", "--json")
+    assert {"X01", "X03", "X04"} == set(ran.results)
+
+
+@pytest.mark.parametrize("gone", ["two before", "two meanwhile"])
+def test_a_host_out_of_reach_is_told_apart_from_one_that_does_not_conform(box: CheckRunFolder, gone: str) -> None:
+    ran = box.check("--only=X02", "--json", hosts="one two", gone=gone)
+    assert ran.status == 3
+    assert {host["name"]: host["verdict"] for host in ran.report["hosts"]} == {
+        "one": "as declared",
+        "two": "not reached",
+    }
+    assert ran.report["verdict"] == "not reached"
+
+
+def test_a_host_is_judged_while_others_have_not_answered(box: CheckRunFolder) -> None:
+    ran = box.check("--only=X02", "--json", hosts="one two", gone="two later")
+    assert (ran.status, [host["verdict"] for host in ran.report["hosts"]]) == (0, ["as declared"] * 2)
+
+
+def test_hosts_that_are_all_out_of_reach_are_named(box: CheckRunFolder) -> None:
+    ran = box.check("--only=X02", gone="box before")
+    assert (ran.status, ran.out) == (3, "box: cannot be reached\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "own", "said"),
+    [
+        (["--only=X99"], "", 'there is no check "X99"'),
+        pytest.param(["--severity=worse"], "", "worse", marks=pytest.mark.all_only),
+        pytest.param([], OWN.replace("X05", "S01"), "S01 is taken by", marks=pytest.mark.all_only),
+        ([], OWN.replace("X05", "X01"), "X01 is taken by test_accounts"),
+        pytest.param(
+            [], OWN.replace("X05", "x 5"), "must be 1 to 4 capitals and 2 or 3 digits", marks=pytest.mark.all_only
+        ),
+        ([], "def test_bare(): pass\n", "has no @check"),
+        pytest.param([], "import nothing_of_this_name\n", "nothing_of_this_name", marks=pytest.mark.all_only),
+    ],
+)
+def test_what_cannot_be_run_is_refused_before_anything_is_judged(
+    box: CheckRunFolder, options: list[str], own: str, said: str
+) -> None:
+    if own:
+        box.write_own_checks(own)
+    ran = box.check(*options)
+    assert ran.status not in runner.STATUS.values()
+    assert said in ran.out + ran.err
+    assert "conforms" not in ran.out
+
+
+def test_a_package_of_own_checks_is_refused_for_it_would_be_taken_for_ours(box: CheckRunFolder) -> None:
+    box.write_own_checks("", "__init__.py")
+    with pytest.raises(ValueError, match="must not be there"):
+        runner.pytest_arguments(str(box.folder / "rig.py"))
+
+
+def test_a_check_is_explained_with_what_it_looks_at_and_cannot_see(box: CheckRunFolder) -> None:
+    said = catalogue.explain_check("X01", box.folder / "rig.py")
+    assert "the survey's accounts: Users and groups" in said
+    assert "disks that lie about themselves" in catalogue.explain_check("X03", box.folder / "rig.py")
+    with pytest.raises(catalogue.UnknownCheck, match='there is no check "X77"'):
+        catalogue.explain_check("X77", box.folder / "rig.py")
+    box.write_own_checks("import nothing_of_that_name\n")
+    with pytest.raises(catalogue.UnknownCheck, match=r"checks/test_.*\.py: .*nothing_of_that_name"):
+        catalogue.explain_check("X01", box.folder / "rig.py")
+
+
+def test_every_check_of_ours_says_what_it_looks_at() -> None:
+    found = catalogue.list_checks()
+    assert len({one.id for one in found}) == len(found)
+    for one in found:
+        assert all(catalogue.describe_section(section) for section in one.sections), one.id
+
+
+def test_the_schema_that_is_shipped_is_the_reports() -> None:
+    assert json.loads(SCHEMA.read_text()) == render_report_schema()

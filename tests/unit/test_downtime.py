@@ -1,0 +1,29 @@
+"""What an operator is told before a switch: what clients will notice, how long, and why."""
+
+from __future__ import annotations
+
+import pytest
+
+from rigwright.model.gateway.entry import Gateway
+from rigwright.serving.downtime import describe_downtime
+from tests.unit.samples import sample_instance, sample_rig
+
+GATE = Gateway.model_validate({"listeners": {"lan": {"address": "0.0.0.0", "port": 8000, "keys": False}}, "drain": 12})
+
+
+@pytest.mark.parametrize(
+    ("gateway", "seconds", "refused", "said", "never"),
+    [
+        (GATE, 40.0, "", ["nobody is kept waiting", "has 12 s to end", "its own port, 8020,"], "503"),
+        (GATE, 40.2, "no room", ["about 40 s, as long as", "do not run at once: no room", "12 s", "503"], "wait"),
+        (GATE, None, "no room", ["nobody knows how long its start takes"], "about"),
+        (None, 3.0, "no gateway", ["about 3 s", "clients of port 8020 wait", "no gateway"], "503"),
+    ],
+)
+def test_what_clients_will_notice(
+    gateway: Gateway | None, seconds: float | None, refused: str, said: list[str], never: str
+) -> None:
+    made = sample_rig(sample_instance("chat"), gateway=gateway)
+    text = "\n".join(describe_downtime(made, made.instances[0], seconds, refused))
+    assert all(one in text for one in said), text
+    assert never not in text

@@ -1,0 +1,191 @@
+"""Instances that are started and stopped by hand: the script on a folder that stands in for a host, and the verbs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cli import lifecycle, main
+from rigwright.serving import instance_lifecycle
+from rigwright.serving.instance_lifecycle import LifecycleOutcome
+from tests.unit.rendered_scripts import write_stand_in
+from tests.unit.samples import OperatorFolder, sample_entry
+from tests.unit.weight_host import WeightHost
+
+UNIT = "rigwright-chat.service"
+# keeps the state of the one unit in a file beside it, and writes down what it is asked
+SYSTEMCTL = """
+echo "$*" >> "$0.asked"
+case "$*" in
+  *LoadState*) cat "$0.load" ;;
+  *ActiveState*) cat "$0.state" ;;
+  *SubState*) echo dead ;;
+  stop*)
+    if [ -e "$0.refuses" ]; then cat "$0.refuses" >&2; exit 1; fi
+    echo inactive > "$0.state"
+    ;;
+  start* | restart*) cat "$0.becomes" > "$0.state" ;;
+  list-units*) cat "$0.jobs" ;;
+esac
+"""
+
+
+class LifecycleHost(WeightHost):
+    """A host with one instance."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.systemctl = write_stand_in(folder / "bin", "systemctl", SYSTEMCTL)
+        write_stand_in(folder / "bin", "journalctl", "echo 'cudaMalloc failed: out of memory'")
+        for name, text in (("load", "loaded"), ("state", "active"), ("becomes", "active"), ("jobs", "")):
+            self.set_systemctl_answer(name, f"{text}\n" if text else "")
+
+    @property
+    def marker(self) -> Path:
+        return self.config / "stopped" / "chat"
+
+    @property
+    def systemctl_commands(self) -> list[str]:
+        return [line.split()[0] for line in self.systemctl.with_name("systemctl.asked").read_text().splitlines()]
+
+    def run_rehash(self, verb: instance_lifecycle.LifecycleVerb) -> LifecycleOutcome:
+        holder = json.dumps({"who": "ana@desk", "pid": 7, "since": "now", "doing": verb})
+        done = self.run_script(instance_lifecycle.render_lifecycle_script(self.rig, verb, ["chat"], holder))
+        return instance_lifecycle.parse_outcome(done.stdout.splitlines())
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> LifecycleHost:
+    return LifecycleHost(tmp_path)
+
+
+def test_a_stopped_instance_is_marked_before_it_is_stopped_and_a_started_one_is_not_marked(host: LifecycleHost) -> None:
+    stopped = host.run_rehash("stop")
+    assert stopped.describe_outcome("stop") == ["chat: stopped until `start` or the next deploy"]
+    assert host.marker.exists()
+    started = host.run_rehash("start")
+    assert (started.is_right("start"), started.describe_outcome("start")) == (True, ["chat: serves"])
+    assert not host.marker.exists()
+    assert [verb for verb in host.systemctl_commands if verb in ("stop", "start")] == ["stop", "start"]
+
+
+def test_one_that_does_not_start_is_told_with_what_it_has_said(host: LifecycleHost) -> None:
+    host.set_systemctl_answer("becomes", "failed\n")
+    found = host.run_rehash("restart")
+    assert not found.is_right("restart")
+    assert found.describe_outcome("restart") == [
+        "chat: failed (dead), last log lines:",
+        "  cudaMalloc failed: out of memory",
+    ]
+
+
+@pytest.mark.parametrize("recompile", [False, True])
+def test_what_is_compiled_is_removed_where_that_is_asked_for_once_it_is_stopped(
+    host: LifecycleHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recompile: bool
+) -> None:
+    caches, warm, beyond = tmp_path / "instances", tmp_path / "warm", tmp_path / "beyond"
+    monkeypatch.setattr(instance_lifecycle, "CACHES", str(caches))
+    monkeypatch.setattr(instance_lifecycle, "WARM", str(warm))
+    own, another, others = caches / "chat" / "vllm-8.6", caches / "code" / "vllm-8.6", warm / "vllm-9.0"
+    for folder in (own, another, warm / own.name, others, beyond):
+        folder.mkdir(parents=True)
+        (folder / "kernel.so").touch()
+    (own / "link").symlink_to(beyond)
+    (caches / "chat" / "link").symlink_to(beyond)
+    holder = json.dumps({"who": "ana@desk", "pid": 7, "since": "now", "doing": "restart"})
+    host.run_script(
+        instance_lifecycle.render_lifecycle_script(host.rig, "restart", ["chat"], holder, recompile=recompile)
+    )
+    assert own.is_dir()
+    assert list(own.iterdir()) == [] if recompile else (own / "kernel.so").exists()
+    assert (warm / own.name).exists() != recompile
+    for kept in (another, others, beyond):
+        assert (kept / "kernel.so").exists()
+    assert [verb for verb in host.systemctl_commands if verb in ("stop", "restart")] == ["stop"] * recompile + [
+        "restart"
+    ]
+
+
+def test_nothing_compiled_is_removed_and_nothing_restarted_where_a_stop_fails(
+    host: LifecycleHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caches, warm = tmp_path / "instances", tmp_path / "warm"
+    monkeypatch.setattr(instance_lifecycle, "CACHES", str(caches))
+    monkeypatch.setattr(instance_lifecycle, "WARM", str(warm))
+    folders = [caches / "chat" / "vllm-8.6", warm / "vllm-8.6"]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "kernel.so").touch()
+    host.marker.parent.mkdir(parents=True, exist_ok=True)
+    host.marker.touch()
+    host.set_systemctl_answer("refuses", f"Warning\nFailed to stop {UNIT}: Connection timed out\n")
+    holder = json.dumps({"who": "ana@desk", "pid": 7, "since": "now", "doing": "restart"})
+    done = host.run_script(
+        instance_lifecycle.render_lifecycle_script(host.rig, "restart", ["chat"], holder, recompile=True)
+    )
+    (line,) = instance_lifecycle.parse_outcome(done.stdout.splitlines()).describe_outcome("restart")
+    assert line.startswith(f"refused: systemctl stop failed (Failed to stop {UNIT}: Connection timed out)")
+    assert all((folder / "kernel.so").exists() for folder in folders)
+    assert "restart" not in host.systemctl_commands
+    assert host.marker.exists()
+
+
+def test_what_is_not_deployed_is_refused_and_nothing_is_done(host: LifecycleHost) -> None:
+    host.set_systemctl_answer("load", "not-found\n")
+    assert host.run_rehash("stop").describe_outcome("stop") == ["refused: chat is not there yet: deploy first"]
+    assert "stop" not in host.systemctl_commands
+    assert not host.marker.exists()
+
+
+def test_a_job_at_work_is_waited_for_by_nobody(host: LifecycleHost) -> None:
+    host.set_systemctl_answer("jobs", "rw-job-weights.service loaded active running x\n")
+    assert host.run_rehash("restart").describe_outcome("restart") == ["refused: rw-job-weights.service is at work"]
+
+
+def test_who_deploys_holds_the_host(host: LifecycleHost, tmp_path: Path) -> None:
+    import fcntl
+
+    host.run_rehash("start")
+    with (tmp_path / "run/locks/lease").open("r+") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        (line,) = host.run_rehash("stop").describe_outcome("stop")
+    assert line.startswith("refused: ana@desk (process 7) ")
+    assert not host.marker.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "name instances, or say --all"),
+        (["chat", "--all"], "name instances, or say --all"),
+        (["chta"], 'there is no instance "chta"; did you mean "chat"?'),
+    ],
+)
+@pytest.mark.parametrize("verb", instance_lifecycle.DOING)
+def test_what_is_meant_is_judged_before_a_host_is_reached(
+    box: OperatorFolder, verb: str, words: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from checks import connections
+
+    monkeypatch.setattr(connections, "connect_targets", lambda *_: pytest.fail("a host was reached"))
+    box.write("rig.py", f"from rigwright.inventory import hosts\nrigs = hosts({{'box': {sample_entry()!r}}})\n")
+    done = CliRunner().invoke(main, [verb, str(box.inventory), *words])
+    assert (done.exit_code, said in done.output) == (2, True), done.output
+
+
+def test_the_verb_says_it_of_each_host_and_ends_with_1_where_one_is_not_right(
+    host: LifecycleHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inventory = tmp_path / "rig.py"
+    inventory.write_text("")
+    monkeypatch.setattr(lifecycle, "connect_inventory", lambda *_: ([host.box("box1")], {}))
+    monkeypatch.setattr(lifecycle.interrupts, "exit_on_interrupt", lambda *_: None)
+    monkeypatch.setattr(lifecycle.root, "run_command", lambda _, script, **__: host.box("box1")._run(script))
+    done = CliRunner().invoke(lifecycle.stop, [str(inventory), "--all"])
+    assert (done.exit_code, done.stdout) == (0, "box1: chat: stopped until `start` or the next deploy\n")
+    host.set_systemctl_answer("becomes", "failed\n")
+    done = CliRunner().invoke(lifecycle.start, [str(inventory), "chat"])
+    assert done.exit_code == 1

@@ -1,0 +1,154 @@
+"""What somebody does to packages' files, their lists and Python's own modules to fool the survey."""
+
+from __future__ import annotations
+
+import marshal
+import os
+import py_compile
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from checks import test_machine
+from checks.survey.answers import SurveyAnswers
+from checks.survey.host import common, dpkg, files, packages, python
+from tests.unit.check_runner import red_checks
+from tests.unit.nvidia_host import MANAGED
+from tests.unit.samples import sample_instance, sample_rig
+
+WRONG = files.wrong
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """One with a package that came ten minutes ago, and more, by its list of sums."""
+    monkeypatch.setattr(dpkg, "ROOT", str(tmp_path))
+    monkeypatch.setattr(packages, "ROOT", str(tmp_path))
+    monkeypatch.setattr(files, "wrong", lambda path, seen, strict: "")
+    info = tmp_path / "var/lib/dpkg/info"
+    info.mkdir(parents=True)
+    (tmp_path / "usr/bin").mkdir(parents=True)
+    (tmp_path / "usr/bin/curl").write_text("evil")
+    (tmp_path / "var/lib/dpkg/status").write_text("Package: curl\nStatus: install ok installed\nVersion: 1\n\n")
+    (info / "curl.md5sums").write_text("d41d8cd98f00b204e9800998ecf8427e  usr/bin/curl\n")
+    (info / "curl.list").write_text("/.\n/usr/bin\n/usr/bin/curl\n/usr/bin/named\n/usr/share/x\n")
+    return tmp_path
+
+
+def changed() -> set[tuple[str, str]]:
+    found = files.look({"strict": [], "run": ["curl"], "deep": False})["findings"]
+    assert isinstance(found, list)
+    return {(one["path"], one["what"]) for one in found}
+
+
+def test_a_touch_of_its_list_makes_no_package_whole(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = host / "var/lib/dpkg/info"
+    other = {("/usr/bin/curl", "has another content")}
+    # all of it was made now, which says nothing
+    assert changed() == set()
+    # it was written long before it was changed, as by `chmod -R`
+    os.utime(info / "curl.list", (1, 1))
+    assert changed() == other
+    os.utime(info / "curl.list")
+    # the file system says that it is older than its times
+    monkeypatch.setattr(common, "born", lambda paths: dict.fromkeys(paths, 1.0))
+    assert changed() == other
+    # the sums came long before
+    sums = time.time() - 2 * dpkg.UNPACKING
+    monkeypatch.setattr(common, "born", lambda paths: {one: sums for one in paths if one.endswith("sums")})
+    assert changed() == other
+
+
+def test_when_files_were_made_is_known_where_it_is_kept(tmp_path: Path) -> None:
+    made = tmp_path / "a b\n"
+    made.touch()
+    os.utime(made, (1, 1))
+    found = common.born([str(made), str(tmp_path / "none")])
+    assert set(found) <= {str(made)}
+    assert all(time.time() - moment < 60 for moment in found.values())
+
+
+def test_a_link_to_what_no_package_has_brought_is_told(host: Path) -> None:
+    (host / "opt").mkdir()
+    (host / "opt/evil").touch()
+    (host / "usr/share").mkdir()
+    for name in ("usr/bin/named", "usr/share/x"):
+        (host / name).symlink_to(host / "opt/evil")
+    assert changed() == {("/usr/bin/named", "is a link to /opt/evil, which no package has brought")}
+    (host / "usr/bin/named").unlink()
+    (host / "usr/bin/named").symlink_to("curl")
+    assert changed() == set()
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of a Python's own modules, in a host that got it long ago."""
+    monkeypatch.setattr(python, "ROOT", tmp_path)
+    name = f"python3.{sys.version_info[1]}"
+    folder = tmp_path / f"usr/lib/{name}/json"
+    folder.mkdir(parents=True)
+    info = tmp_path / "var/lib/dpkg/info"
+    info.mkdir(parents=True)
+    (info / f"lib{name}-stdlib:amd64.list").write_text(f"/usr/lib/{name}/json\n")
+    os.utime(info / f"lib{name}-stdlib:amd64.list", (1, 1))
+    for module in ("a", "b"):
+        text = f"{module} = (2, 'x', frozenset({{3, 4}}))\ndef f(): return {module}\n"
+        (folder / f"{module}.py").write_text(text)
+        py_compile.compile(str(folder / f"{module}.py"), optimize=0)
+        py_compile.compile(str(folder / f"{module}.py"), optimize=2)
+    return folder
+
+
+def test_what_python_has_compiled_is_its_modules_code(library: Path, tmp_path: Path) -> None:
+    assert python.look({}) == {"foreign": [], "other": []}
+    first, *_ = sorted((library / "__pycache__").glob("a.*[0-9].pyc"))
+    evil = compile("import os\n", str(library / "a.py"), "exec")
+    first.write_bytes(first.read_bytes()[:16] + marshal.dumps(evil))
+    (library / "__pycache__" / f"b.{sys.implementation.cache_tag}.opt-2.pyc").write_bytes(b"x")
+    (library / "__pycache__" / f"nobodys.{sys.implementation.cache_tag}.pyc").write_bytes(b"x")
+    (library / "b.cpython-313-x86_64-linux-gnu.so").touch()
+    made = f"/{library.relative_to(tmp_path)}/__pycache__"
+    assert python.look({}) == {
+        "foreign": [f"/{library.relative_to(tmp_path)}/b.cpython-313-x86_64-linux-gnu.so"],
+        "other": [f"{made}/{first.name}", f"{made}/b.{sys.implementation.cache_tag}.opt-2.pyc"],
+    }
+
+
+def test_what_was_compiled_when_it_was_installed_is_not_read(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(python, "INSTALLED", time.time())
+    (library / "__pycache__" / f"a.{sys.implementation.cache_tag}.pyc").write_bytes(b"x")
+    assert python.look({})["other"] == []
+
+
+def test_what_somebody_has_put_in_a_programs_place_is_judged_as_it(host: Path) -> None:
+    os.utime(host / "var/lib/dpkg/info/curl.list", (1, 1))
+    (host / "usr/bin/curl.real").touch()
+    moved = "/usr/bin/curl\n/usr/bin/curl.real\n"
+    (host / "var/lib/dpkg/diversions").write_text(f"{moved}another\n")
+    assert changed() == set()
+    (host / "var/lib/dpkg/diversions").write_text(f"{moved}:\n")
+    assert changed() == {("/usr/bin/curl", "has another content")}
+
+
+@pytest.mark.parametrize(("mode", "red"), [(0o777, True), (0o4755, False)])
+def test_an_override_opens_no_program(host: Path, monkeypatch: pytest.MonkeyPatch, mode: int, red: bool) -> None:
+    monkeypatch.setattr(files, "wrong", WRONG)
+    (host / "usr/bin/curl").write_bytes(b"")
+    (host / "usr/bin/curl").chmod(mode)
+    (host / "var/lib/dpkg/statoverride").write_text(f"root root {mode:o} /usr/bin/curl\n")
+    assert bool(changed()) == red
+
+
+@pytest.mark.parametrize("cards", [True, False])
+def test_what_the_next_boot_starts_is_judged_of_a_rig_without_cards(cards: bool) -> None:
+    finding = {"package": "kmod", "path": "/usr/bin/kmod", "what": "has another content"}
+    told = {"findings": [finding], "files": 1, "strict": ["kmod"], "moved": [], "overridden": []}
+    rights = {"told": {"open": [], "loose": [], "changed": [], "ways": [], "programs": []}}
+    found = red_checks(
+        test_machine,
+        SurveyAnswers({"files": {"told": told}, "rights": rights}),
+        rig=MANAGED if cards else sample_rig(sample_instance()),
+    )
+    assert ("kmod has another content" in found.get("M01", "")) != cards

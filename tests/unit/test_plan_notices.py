@@ -1,0 +1,19 @@
+"""What a plan says although nothing stands in its way."""
+
+from __future__ import annotations
+
+from rigwright.plan.notices import describe_shared_memory
+from tests.unit.samples import GIB, sample_facts, sample_instance
+from tests.unit.samples import sample_rig as plain
+from tests.unit.vllm_samples import vllm_instance, vllm_rig
+
+
+def test_shared_memory_that_the_host_has_not_is_warned_of() -> None:
+    two = vllm_rig(vllm_instance("chat", shm_size="16G"), vllm_instance("code", port=8021, shm_size="8G"))
+    assert describe_shared_memory(two, sample_facts(memory_kib=24 * GIB)) == []
+    (line,) = describe_shared_memory(two, sample_facts(memory_kib=23 * GIB))
+    assert line == "chat, code: /dev/shm may take 24.0 GiB, and the host has 23.0 GiB of memory: lower shm_size"
+
+
+def test_an_engine_without_any_is_not_counted() -> None:
+    assert describe_shared_memory(plain(sample_instance()), sample_facts(memory_kib=GIB)) == []

@@ -1,0 +1,225 @@
+"""Cards that are lent to other work: no instance gets one, and who uses them is named, not fought."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from checks.nvidia.card_health import find_persistence_differences
+from checks.nvidia.driver_presence import CardHolder, find_holder_differences
+from rigwright.host.unit_states import UnitState
+from rigwright.inventory import load_rig
+from rigwright.nvidia.cards.card_facts import find_unset
+from rigwright.nvidia.cards.card_processes import (
+    ForeignProcesses,
+    describe_borrowers,
+    parse_holders,
+    render_holders_query,
+)
+from rigwright.nvidia.cards.smi import App, gpus
+from rigwright.nvidia.driver.driver_facts import PERSISTENCE_UNIT
+from rigwright.serving.observed import ObservedServing
+from roles.rollback import describe_rollback_refusal
+from tests.unit.channel_records import channel_lines
+from tests.unit.driver_samples import C3090, driverless_host
+from tests.unit.host_states import host_generation
+from tests.unit.nvidia_host import ADDRESSES, CAPTURED_OUTPUT, FACTS, GROUP, MANAGED, RIG
+from tests.unit.samples import OperatorFolder, chat_instances, sample_entry, sample_rig
+from tests.unit.test_cli_plan import MANAGED_DRIVER_FACTS as BRINGS
+from tests.unit.test_cli_plan import PlanBox, run_plan
+from tests.unit.test_driver_holders import process, rows
+
+FOUR = ["ampere"] * 4
+ONE_OF_THEM = {"chat": {"variant": "llamacpp/one", "cards": [2], "port": 8020}}
+FIRST, SECOND = ADDRESSES
+ONE, TWO = gpus(0, CAPTURED_OUTPUT["busy"], "")
+LENT = replace(RIG, reserved_gpus=(1,))
+SESSION = "/user.slice/user-1000.slice/session-3.scope"
+BUS = (("card", "0000:c1:00.0", "0"), ("card", "0000:01:00.0", "1"), ("card", "0000:21:00.0", ""))
+
+
+def test_slots_are_lent(box: OperatorFolder) -> None:
+    ((_, data),) = box.load_group({"box": sample_entry(cards=FOUR, lent=[3, 1], instances=ONE_OF_THEM)})
+    assert load_rig(data["rig"]).reserved_gpus == (1, 3)
+    ((_, data),) = box.load_group({"box": sample_entry(cards=FOUR, instances=chat_instances())})
+    assert load_rig(data["rig"]).reserved_gpus == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"lent": [1, 2], "instances": ONE_OF_THEM},
+            "instances.chat.cards: card 2 is lent: remove it from lent, or choose another",
+        ),
+        ({"lent": [4]}, "lent[0]: no card 4: the rig declares 4 cards, counted from 0"),
+        ({"lent": [3, 1, 3]}, "lent[2]: card 3 is already listed"),
+        ({"lent": [0], "cards": []}, "lent[0]: no card 0: the rig declares 0 cards, counted from 0"),
+        ({"lent": ["3"]}, "lent[0]: '3' is refused: must be a whole number"),
+        ({"lent": [True]}, "lent[0]: True is refused: must be a whole number"),
+        ({"lent": [-1]}, "lent[0]: -1 is refused: must be at least 0"),
+        ({"lent": 3}, "lent: 3 is refused: must be a list"),
+        ({"lend": [3]}, 'lend: unknown key; did you mean "lent"?'),
+    ],
+)
+def test_what_cannot_be_lent_is_refused(box: OperatorFolder, changes: dict[str, object], said: str) -> None:
+    (line,) = box.refusal_lines(**{"cards": FOUR, "instances": chat_instances()} | changes)
+    assert line.startswith(f"{box.inventory}: box.{said}")
+
+
+def test_all_that_is_wrong_with_what_is_lent_is_said_at_once(box: OperatorFolder) -> None:
+    lines = box.refusal_lines(cards=FOUR, lent=[2, 2, 9], instances=ONE_OF_THEM)
+    assert [line.removeprefix(f"{box.inventory}: box.").split(":")[0] for line in lines] == [
+        "instances.chat.cards",
+        "lent[1]",
+        "lent[2]",
+    ]
+
+
+def test_others_may_compute_on_a_lent_card_and_take_its_memory() -> None:
+    cards, other = (replace(ONE, used_mib=0), replace(TWO, used_mib=90000)), {7: CardHolder("train", SESSION)}
+    assert len(find_holder_differences(RIG, FACTS, cards, (App(7, SECOND, 30000),), other)) == 2
+    assert find_holder_differences(LENT, FACTS, cards, (App(7, SECOND, 30000),), other) == []
+
+
+def test_others_may_not_compute_on_a_card_beside_it() -> None:
+    (found,) = find_holder_differences(
+        LENT, FACTS, (ONE, TWO), (App(7, FIRST, ONE.used_mib),), {7: CardHolder("train", SESSION)}
+    )
+    assert found.expected == f"only this rig on card 0 at {FIRST}"
+
+
+def test_an_instance_of_ours_on_a_lent_card_is_said() -> None:
+    apps, processes = (App(493, FIRST, 1542), App(493, SECOND, 900)), {493: CardHolder("llama-server", GROUP)}
+    assert find_holder_differences(RIG, FACTS, (ONE, TWO), apps, processes) == []
+    (found,) = find_holder_differences(LENT, FACTS, (ONE, TWO), apps, processes)
+    assert (found.expected, found.found) == (
+        f"nothing of this rig on card 1 at {SECOND}, which is lent",
+        f"pid 493 (llama-server) with 900 MiB in {GROUP}",
+    )
+
+
+def test_whether_a_lent_card_is_kept_ready_is_its_users_business() -> None:
+    cards = tuple(replace(one, persistence="Disabled") for one in (ONE, TWO))
+    assert [one.expected for one in find_persistence_differences(LENT, FACTS, cards)] == [
+        f"persistence mode Enabled on card 0 at {FIRST}"
+    ]
+
+
+def test_no_daemon_is_started_again_for_a_lent_cards_sake() -> None:
+    there = [SimpleNamespace(address=address) for address in ADDRESSES]
+    found: Any = SimpleNamespace(
+        units={},
+        applied="",
+        sysctl={},
+        topology=SimpleNamespace(cards=there),
+        gpus={SECOND: replace(TWO, persistence="Disabled")},
+    )
+    reason = f"persistence mode of {SECOND} is Disabled"
+    assert reason in find_unset(MANAGED, found)[f"restart {PERSISTENCE_UNIT}"]
+    assert reason not in find_unset(replace(MANAGED, reserved_gpus=(1,)), found)[f"restart {PERSISTENCE_UNIT}"]
+
+
+HELD = [
+    ("nobody", [], ForeignProcesses()),
+    (
+        "a lent card",
+        [("7", "train", SESSION, "/dev/nvidia1")],
+        ForeignProcesses(borrowers=(f"pid 7 (train, in {SESSION}) uses card 0, which is lent",)),
+    ),
+    (
+        "lent cards",
+        [("7", "train", "/", "/dev/nvidia0"), ("7", "train", "/", "/dev/nvidia1")],
+        ForeignProcesses(borrowers=("pid 7 (train) uses cards 0 and 2, which are lent",)),
+    ),
+    (
+        "a lent one and another",
+        [("7", "train", "/", "/dev/nvidia1"), ("7", "train", "/", "/dev/nvidia2")],
+        ForeignProcesses(strangers=("pid 7 (train) holds /dev/nvidia1, /dev/nvidia2",)),
+    ),
+    (
+        "each by somebody",
+        [("8", "a", "/", "/dev/nvidia1"), ("7", "b", "/", "/dev/nvidia2")],
+        ForeignProcesses(("pid 7 (b) holds /dev/nvidia2",), ("pid 8 (a) uses card 0, which is lent",)),
+    ),
+    (
+        "a file that is of no card any more",
+        [("7", "a", "/", "/dev/nvidia1 (deleted)")],
+        ForeignProcesses(strangers=("pid 7 (a) holds /dev/nvidia1 (deleted)",)),
+    ),
+    ("what we serve", [("7", "llama-server", GROUP, "/dev/nvidia1")], ForeignProcesses()),
+    ("the driver's daemon", [("7", "nvidia-persiste", "/", "/dev/nvidia1")], ForeignProcesses()),
+]
+
+
+@pytest.mark.parametrize(("lines", "expected"), [one[1:] for one in HELD], ids=[one[0] for one in HELD])
+def test_who_uses_lent_cards_alone_is_told_from_who_does_not(
+    lines: list[tuple[str, ...]], expected: ForeignProcesses
+) -> None:
+    assert parse_holders(channel_lines(*BUS, *(("holder", *line) for line in lines)), (0, 2)) == expected
+
+
+def test_where_the_driver_has_no_number_for_a_card_its_file_is_nobodys_lent_one() -> None:
+    assert parse_holders(channel_lines(*BUS[2:], ("holder", "7", "a", "/", "/dev/nvidia0")), (0,)).borrowers == ()
+
+
+@pytest.mark.parametrize("row", [("card", "x", "0"), ("card", "0000:01:00.0"), ("holder", "7", "a", "/", "nvidia0")])
+def test_what_no_host_can_tell_is_refused(row: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match=r"the host reported|the host's report"):
+        parse_holders(channel_lines(row), (0,))
+
+
+def test_what_is_lent_is_said_with_what_is_declared_for_it_all_the_same() -> None:
+    assert describe_borrowers(RIG, ()) == []
+    assert describe_borrowers(LENT, ("pid 7",)) == ["card 1: no instance gets it", "pid 7"]
+    assert describe_borrowers(replace(MANAGED, reserved_gpus=(0, 1)), ()) == [
+        "cards 0 and 1: no instance gets one; driver.power_w and driver.clocks_mhz hold for them too"
+    ]
+
+
+def test_the_script_tells_cards_by_the_numbers_of_their_files(tmp_path: Path) -> None:
+    for number, (address, kind) in enumerate((("0000:01:00.0", "0x030000"), ("0000:02:00.0", "0x020000"))):
+        device = tmp_path / "sys/bus/pci/devices" / address
+        device.mkdir(parents=True)
+        (device / "vendor").write_text("0x10de\n")
+        (device / "class").write_text(f"{kind}\n")
+        information = tmp_path / "proc/driver/nvidia/gpus" / address / "information"
+        information.parent.mkdir(parents=True)
+        information.write_text(CAPTURED_OUTPUT["information"].replace("Minor: \t 0", f"Minor: \t {number + 3}"))
+    process(tmp_path, "7", "train", f"0::{SESSION}\n", "/dev/nvidia3")
+    moved = render_holders_query().replace("/proc/", f"{tmp_path}/proc/").replace("/sys/", f"{tmp_path}/sys/")
+    assert rows(moved) == ["0000:01:00.0\t3", f"7\ttrain\t{SESSION}\t/dev/nvidia3"]
+
+
+def test_a_host_does_not_go_back_to_what_served_on_a_card_that_is_lent_now() -> None:
+    unit_state = UnitState("rigwright-chat.service", "0" * 64, 8020, frozenset({0, 2}))
+    there = ObservedServing(
+        generations=(replace(host_generation(1), unit_states=(unit_state,)), host_generation(2)), current=2
+    )
+    assert describe_rollback_refusal(there, 1, ()) == describe_rollback_refusal(there, 1, (1, 3)) == ""
+    assert describe_rollback_refusal(there, 1, (1, 2)) == (
+        "generation 1 has rigwright-chat.service on card 2, which is lent: remove it from lent, or choose another "
+        "generation"
+    )
+
+
+def test_a_plan_says_who_uses_lent_cards_and_what_ends_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Lending(PlanBox):
+        def read_card_holders(self) -> ForeignProcesses:
+            return ForeignProcesses(borrowers=("pid 7 (train) uses card 0, which is lent",))
+
+    box = Lending(sample_rig(cards=(C3090,), driver=BRINGS, lent=(0,)), driverless_host(nouveau=True))
+    said = run_plan(monkeypatch, box).output.splitlines()
+    assert [line for line in said if line.startswith("box: lent: ")] == [
+        "box: lent: card 0: no instance gets it",
+        "box: lent: pid 7 (train) uses card 0, which is lent; the reboot ends it",
+    ]
+    (row,) = json.loads(run_plan(monkeypatch, box, "--json").output)
+    assert row["lent"] == [line.removeprefix("box: lent: ") for line in said if line.startswith("box: lent: ")]
+    quiet = Lending(sample_rig(cards=(C3090,), lent=(0,)), driverless_host())
+    assert "box: lent: pid 7 (train) uses card 0, which is lent" in run_plan(monkeypatch, quiet).output.splitlines()

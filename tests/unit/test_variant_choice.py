@@ -1,0 +1,174 @@
+"""Which variant to take: `rigwright variants` answers a need by what catalogues say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cli import main
+from rigwright.declaration.catalog import load_catalog
+from rigwright.declaration.variant_choice import ANY, VariantQuery, choose_variants
+from rigwright.model.engines.purpose import NEEDS, Need, Workload
+from rigwright.paths import ROOT
+from tests.unit.samples import OperatorFolder
+
+CATALOG = load_catalog([ROOT / "catalog"])
+Cards = tuple[frozenset[str], ...]
+
+
+def cards(count: int, name: str = "rtx-3090") -> Cards:
+    return (frozenset({name}),) * count
+
+
+ONE, TWO = cards(1), cards(2)
+
+
+@pytest.mark.parametrize(
+    ("need", "there", "first"),
+    [
+        ("throughput", TWO, "vllm/dual"),
+        ("throughput", ONE, "vllm/default"),
+        ("context", TWO, "llamacpp/default"),
+        ("context", ONE, "llamacpp/default"),
+        ("streams", TWO, "vllm/turbo"),
+        ("one-card", ONE, "vllm/default"),
+        ("throughput", cards(4, "rtx-5090"), "vllm/qwen3.6-27b"),
+        ("one-card", cards(1, "rtx-5090"), "llamacpp/qwen3.5-35b-a3b"),
+        ("throughput", cards(2, "rtx-2080-ti-22g"), "vllm/2080ti-two-mtp"),
+        ("context", cards(2, "rtx-2080-ti-22g"), "vllm/2080ti-two"),
+        ("context", cards(1, "rtx-5090"), "llamacpp/qwen3.5-35b-a3b-long"),
+        ("one-card", cards(1, "rtx-pro-6000"), "vllm/qwen3-30b-a3b-awq"),
+    ],
+)
+def test_a_need_on_cards_has_an_answer(need: Need, there: Cards, first: str) -> None:
+    assert choose_variants(CATALOG, VariantQuery(need=need, cards=there))[0] == first
+
+
+@pytest.mark.parametrize(
+    ("workload", "there", "first"),
+    [
+        ("vision", TWO, "vllm/dual"),
+        ("translation", (), "llamacpp/qwen2.5-1.5b-cpu"),
+        ("documents", ONE, "llamacpp/default"),
+    ],
+)
+def test_a_workload_has_an_answer(workload: Workload, there: Cards, first: str) -> None:
+    assert choose_variants(CATALOG, VariantQuery(workload=workload, cards=there))[0] == first
+
+
+def test_need_and_workload_are_both_met() -> None:
+    found = choose_variants(CATALOG, VariantQuery("context", "vision", TWO))
+    assert found[0] == "llamacpp/dual"
+    assert "llamacpp/default" not in found
+
+
+def test_what_takes_more_cards_than_there_are_or_others_is_no_answer() -> None:
+    assert "vllm/dual" not in choose_variants(CATALOG, VariantQuery(cards=ONE))
+    assert "vllm/dual" not in choose_variants(CATALOG, VariantQuery(cards=cards(2, "rtx-5090")))
+    assert "vllm/dual" not in choose_variants(CATALOG, VariantQuery(cards=(*ONE, *cards(1, "rtx-5090"))))
+    assert "vllm/dual" in choose_variants(CATALOG, VariantQuery(cards=(ANY, ANY)))
+
+
+def test_without_a_question_all_are_there() -> None:
+    assert set(choose_variants(CATALOG, VariantQuery())) == CATALOG.variants.keys()
+
+
+OWN = """
+[variants."llamacpp/own".evidence]
+kind = "parsed"
+
+[variants."llamacpp/own"]
+engine = "plain"
+model = "small"
+cards = 1
+context = 4096
+
+[variants."llamacpp/own".purpose]
+cards = ["turing"]
+needs = ["streams"]
+why = "Mine."
+"""
+
+
+def run(*words: str | Path) -> Result:
+    return CliRunner().invoke(main, ["variants", *map(str, words)])
+
+
+def test_the_verb_says_which_one_why_and_what_is_known_of_it() -> None:
+    done = run("--need", "throughput", "--cards", "2", "--card", "rtx-3090")
+    assert done.exit_code == 0, done.output
+    first, second, *_ = done.stdout.splitlines()
+    assert first == f"take vllm/dual: {CATALOG.variants['vllm/dual'].purpose.why}"  # type: ignore[union-attr]
+    assert second.startswith("evidence: published by club-3090")
+    assert "is blocked" not in done.stdout
+
+
+def test_the_list_names_what_is_blocked() -> None:
+    done = run()
+    assert done.exit_code == 0
+    assert all(f"{name} is blocked: {one.why}" in done.stdout for name, one in CATALOG.blocked.items())
+    assert all(name in done.stdout for name in CATALOG.variants)
+
+
+def test_programs_are_told_all_of_it() -> None:
+    told: Any = json.loads(run("--json").stdout)
+    by_name = {row["variant"]: row for row in told["variants"]}
+    assert by_name.keys() == CATALOG.variants.keys()
+    assert by_name["llamacpp/metal"]["evidence"]["driver"] == "580.159.04"
+    assert {row["variant"] for row in told["blocked"]} == CATALOG.blocked.keys()
+
+
+def test_an_inventory_has_its_own_catalogue_and_cards(box: OperatorFolder) -> None:
+    box.write("catalog/own.toml", OWN)
+    text = (
+        "from rigwright.inventory import hosts\n\n"
+        "rigs = hosts({'two': {'ssh_hostname': '192.0.2.1', 'cards': ['turing', 'ampere'], 'lent': [1]},\n"
+        "    'none': {'ssh_hostname': '192.0.2.2'}}, mirrors={'store': ['http://127.0.0.1:9']})\n"
+    )
+    box.write("rig.py", text)
+    done = run(box.inventory, "--need", "streams")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines()[0] == "two: take llamacpp/own: Mine."
+    assert "none:" not in done.stdout
+    assert done.stderr.startswith("none: no variant of the catalogue matches; ")
+    assert run(box.inventory, "--need", "streams", "--limit", "none").exit_code == 1
+
+
+def test_weights_need_not_be_locked() -> None:
+    done = run(ROOT / "inventory" / "rig3090.py", "--need", "one-card", "--limit", "rig3090")
+    assert done.stdout.startswith("rig3090: take vllm/default: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--card", "rtx-3091"), 'there is no card "rtx-3091"; did you mean "rtx-3090"?'),
+        (("--need", "speed"), '"speed" is none of them; '),
+        (("--limit", "a"), "--limit names a host of INVENTORY"),
+        ((ROOT / "inventory" / "rig3090.py", "--cards", "1"), "--cards and --card conflict with INVENTORY"),
+    ],
+)
+def test_what_cannot_be_asked_is_said(words: tuple[str | Path, ...], said: str) -> None:
+    done = run(*words)
+    assert done.exit_code != 0
+    assert said in done.output
+
+
+def test_nothing_that_answers_is_status_1_and_says_what_there_is() -> None:
+    done = run("--need", "streams", "--cards", "2", "--card", "rtx-2080-ti-22g")
+    assert (done.exit_code, done.stdout) == (1, "")
+    said = "no variant of the catalogue matches; for these cards: vllm/2080ti-two, vllm/2080ti-two-mtp"
+    assert done.stderr.splitlines() == [said]
+    done = run("--need", "throughput", "--cards", "0")
+    assert (done.exit_code, done.stderr.splitlines()) == (
+        1,
+        ["no variant of the catalogue matches; see docs/adding-a-model.md to add one"],
+    )
+
+
+def test_each_need_is_met_by_something() -> None:
+    assert all(choose_variants(CATALOG, VariantQuery(need=need)) for need in NEEDS)
