@@ -27,7 +27,7 @@ from roles.serving import serving
 from roles.sharing import sharing
 from roles.takeover import read_existing_service, restore_previous_service
 from roles.tools import tools
-from roles.trees import read_trees as installed
+from roles.trees import read_trees
 from roles.weights import weights, weights_verified
 
 asked = orders_of_host(host)
@@ -47,7 +47,7 @@ if held and verb in ("deploy", "upgrade"):
         lambda: choose_driver(rig, verb == "upgrade"),
         lambda: choose_containers(rig),
         lambda: weights_verified(rig),
-        lambda: installed(rig),
+        lambda: read_trees(rig),
         lambda: client_key_problems(rig),
     )
 

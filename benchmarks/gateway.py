@@ -27,7 +27,7 @@ from benchmarks.fronted import LITELLM, PACED, PLAIN, PORT, PORTS, REAL, TLS, Bo
 from benchmarks.fronts import WAYS, Crowd, Large, Report, Row, parse
 from benchmarks.http_streams import StreamRequest
 from rigwright.gateway.gateway_units import render_gateway
-from rigwright.inventory import load_rig as loaded
+from rigwright.inventory import load_rig
 from rigwright.serving.instance_units import OWNED_HEADER
 
 WORDS = {PACED: 16, REAL: 338}
@@ -201,7 +201,7 @@ def rendering() -> Iterator[float]:
     with TemporaryDirectory(prefix="rigwright-bench-") as folder:
         inventory = Path(folder) / "rig.py"
         inventory.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({entries!r})\n")
-        rigs = [loaded(data["rig"]) for _, data in runpy.run_path(str(inventory))["rigs"]]
+        rigs = [load_rig(data["rig"]) for _, data in runpy.run_path(str(inventory))["rigs"]]
     while True:
         started = time.perf_counter()
         for rig in rigs:

@@ -11,13 +11,12 @@ from typing import Any, TypeVar
 
 import click
 
-from checks.backend import UnknownHost, connect_targets
-from checks.backend import load_hosts as targets_of
+from checks.backend import UnknownHost, connect_targets, load_hosts
 from checks.results import STATUS
-from rigwright.containers import container_facts as containers_found
+from rigwright.containers import container_facts
 from rigwright.containers.container_facts import ContainerFacts
 from rigwright.gateway import secrets_distribution
-from rigwright.gateway.secrets_distribution import GatewaySecretFacts as GatewaySecrets
+from rigwright.gateway.secrets_distribution import GatewaySecretFacts
 from rigwright.host import deploy_lock_state, parallel
 from rigwright.host.channel import free_text
 from rigwright.host.deploy_lock_state import LockHolder
@@ -33,8 +32,7 @@ from rigwright.plan import host_facts as host_facts
 from rigwright.plan.plan_inputs import TargetState, build_target_state
 from rigwright.problems import Invalid
 from rigwright.render import render
-from rigwright.serving import observed as served
-from rigwright.serving import resource_usage, unit_diff, weight_inventory
+from rigwright.serving import observed, resource_usage, unit_diff, weight_inventory
 from rigwright.serving.observed import ObservedServing, render_state_query
 from rigwright.serving.resource_usage import UnitUsage
 from rigwright.serving.unit_diff import WrittenUnits
@@ -52,7 +50,7 @@ SCRIPTS: dict[str, Callable[[Rig], str]] = {
     "stored": weight_inventory.render_weights_query,
     "facts": lambda rig: render("probe/probe.sh.j2", **host_facts.probe_values(rig)),
     "driver_facts": driver_facts.render_probe,
-    "containers": containers_found.render_probe,
+    "containers": container_facts.render_probe,
     "holders": lambda rig: card_processes.render_holders_query(),
     "holder": lambda rig: render("deploy_lock/holder.sh.j2", deploy_lock=DEPLOY_LOCK),
     "written": lambda rig: render("look/written.sh.j2", config=rig.roots.config),
@@ -106,7 +104,7 @@ class ConnectedHost:
 
     def read_serving_state(self) -> ObservedServing:
         """What it serves now."""
-        return self.run_and_parse(served.parse, SCRIPTS["served"](self.rig))
+        return self.run_and_parse(observed.parse, SCRIPTS["served"](self.rig))
 
     def read_weight_inventory(self) -> WeightInventory:
         """Which weights lie on it."""
@@ -124,7 +122,7 @@ class ConnectedHost:
 
     def read_container_facts(self) -> ContainerFacts:
         """What it has for containers."""
-        return self.run_and_parse(containers_found.parse, SCRIPTS["containers"](self.rig))
+        return self.run_and_parse(container_facts.parse, SCRIPTS["containers"](self.rig))
 
     def read_card_holders(self) -> ForeignProcesses:
         """Who holds its cards beside us."""
@@ -140,7 +138,7 @@ class ConnectedHost:
         """What its current generation has for instances."""
         return self.run_and_parse(unit_diff.parse_written_units, SCRIPTS["written"](self.rig))
 
-    def read_gateway_secrets(self) -> GatewaySecrets:
+    def read_gateway_secrets(self) -> GatewaySecretFacts:
         """Versions of what its gateway's programs have of secrets."""
         return self.run_and_parse(secrets_distribution.parse, SCRIPTS["gateway_secrets"](self.rig))
 
@@ -198,7 +196,7 @@ def connect_inventory(
     """
     rigs: dict[str, Rig] = {}
     try:
-        state, targets = targets_of(inventory, limit)
+        state, targets = load_hosts(inventory, limit)
     except (UnknownHost, SystemExit) as error:
         raise click.ClickException(str(error)) from None
     for name, target in targets.items():

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from testinfra.host import Host
 
-from checks.backend import UnknownHost, connect_targets, testinfra_host
-from checks.backend import load_hosts as load_inventory
+from checks.backend import UnknownHost, connect_targets, load_hosts, testinfra_host
 from rigwright.inventory import find_foreign_data, load_rig
 from rigwright.model.rig import Rig
 from roles import root_shell
@@ -120,7 +119,7 @@ class SurveyRun:
         """
         self.inventory, self.deep = inventory, deep
         self.began = time.time()
-        self.state, targets = load_inventory(inventory, limit)
+        self.state, targets = load_hosts(inventory, limit)
         for name, target in targets.items():
             if problem := find_foreign_data(target.data.get("rig")):
                 raise UnknownHost(f"{name}: {problem}")

@@ -8,7 +8,7 @@ from checks import DEPLOY, CheckDifference, check
 from checks.containers import expected_container_plan, installed_packages
 from checks.nvidia import expect_no_differences, expect_no_items
 from checks.nvidia.package_state import find_archive_differences
-from checks.stored_packages import find_stored_package_problems as of_kept
+from checks.stored_packages import find_stored_package_problems
 from checks.survey.answers import SurveyAnswers
 from checks.survey.containers import CONTAINER_ARCHIVES, CONTAINERS
 from rigwright.containers.container_facts import source_path, store_folder
@@ -132,6 +132,6 @@ def test_kept(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
     for name, sets in found.items():
         group = rig.container_groups[name]
         rows = {row.sha256: row for row in group.packages.values()}
-        differing_files += of_kept(f"{folder}/{name}", sets, rows, group.store_name)
+        differing_files += find_stored_package_problems(f"{folder}/{name}", sets, rows, group.store_name)
     cure = f"remove that directory in {folder}: installed packages stay, and the next version is stored again"
     expect_no_items("stored packages as downloaded", differing_files, cure)

@@ -10,7 +10,7 @@ from checks.drift_listing import expect_none
 from checks.survey.answers import SurveyAnswers
 from checks.survey.generations import GENERATIONS
 from checks.survey.trees import MISSING, OTHER, TREES
-from checks.survey.units import UNITS as SYSTEMD
+from checks.survey.units import UNITS
 from rigwright.containers.container_files import spec_program_path
 from rigwright.delivery.network import authority_path
 from rigwright.model.rig import Rig
@@ -49,7 +49,7 @@ def test_current(survey: SurveyAnswers, rig: Rig, wanted: Generation) -> None:
     why="after a crash, systemd starts what it has loaded",
 )
 def test_systemd_has_read_it(survey: SurveyAnswers, wanted: Generation) -> None:
-    units = survey.read(SYSTEMD)
+    units = survey.read(UNITS)
     read = units.property_value("rigwright.target", "Description").rpartition(" ")[2]
     expect(read or "no generation", wanted.mark, DEPLOY)
     stale = [name for name in wanted.unit_files if units.property_value(name, "NeedDaemonReload") == "yes"]

@@ -12,8 +12,7 @@ from checks import DEPLOY, CheckDifference, check, expect
 from checks.drift_listing import expect_none
 from checks.survey.accounts import ACCOUNTS
 from checks.survey.answers import SurveyAnswers
-from checks.survey.images import IMAGES, ObservedMount
-from checks.survey.images import RunningContainer as Found
+from checks.survey.images import IMAGES, ObservedMount, RunningContainer
 from checks.survey.kernel import KERNEL
 from checks.survey.processes import PROCESSES, KernelProcess
 from rigwright.engines import kind_of
@@ -49,7 +48,7 @@ def declared(rig: Rig, desired: TargetState, contained: Instance) -> ContainerSp
 
 
 @pytest.fixture(scope="session")
-def container_unit(survey: SurveyAnswers, contained: Instance, declared: ContainerSpec) -> Found:
+def container_unit(survey: SurveyAnswers, contained: Instance, declared: ContainerSpec) -> RunningContainer:
     """Its container."""
     one = survey.read(IMAGES).units[contained.unit]
     if not one.first:
@@ -64,13 +63,13 @@ def restart(contained: Instance) -> str:
 
 
 @pytest.fixture(scope="session")
-def within(survey: SurveyAnswers, contained: Instance, container_unit: Found) -> list[KernelProcess]:
+def within(survey: SurveyAnswers, contained: Instance, container_unit: RunningContainer) -> list[KernelProcess]:
     """The processes of its container, the first one first."""
     own = [one for one in survey.read(PROCESSES).units[contained.unit].processes if _inside(one, container_unit)]
     return sorted(own, key=lambda one: one.pid != container_unit.first)
 
 
-def _inside(process: KernelProcess, found: Found) -> bool:
+def _inside(process: KernelProcess, found: RunningContainer) -> bool:
     return f"{process.group}/".startswith(f"{found.group}/")
 
 
@@ -80,7 +79,7 @@ def _inside(process: KernelProcess, found: Found) -> bool:
     severity="critical",
     why="another image under the same name is another program",
 )
-def test_image(container_unit: Found, restart: str) -> None:
+def test_image(container_unit: RunningContainer, restart: str) -> None:
     expect_none([] if container_unit.locked else ["image not in the store"], "the locked image", DEPLOY)
     wrong = [path for path in container_unit.layers if path not in container_unit.locked]
     wrong += [f"none of {path}" for path in container_unit.locked if path not in container_unit.layers]
@@ -98,7 +97,9 @@ def test_image(container_unit: Found, restart: str) -> None:
     severity="critical",
     why="an added option or variable changes what is served",
 )
-def test_command(declared: ContainerSpec, container_unit: Found, within: list[KernelProcess], restart: str) -> None:
+def test_command(
+    declared: ContainerSpec, container_unit: RunningContainer, within: list[KernelProcess], restart: str
+) -> None:
     first = within[0]
     expect(" ".join(first.words), " ".join(declared.command), restart, holds=tuple(first.words) == declared.command)
     image, cards = (
@@ -154,7 +155,7 @@ def _privileged(process: KernelProcess, uid: int, gid: int) -> Iterable[str]:
     why="a directory of the host's is a way out, and other weights are another model",
     blind="which driver files CDI has mounted into a container with cards",
 )
-def test_mounts(declared: ContainerSpec, container_unit: Found, restart: str) -> None:
+def test_mounts(declared: ContainerSpec, container_unit: RunningContainer, restart: str) -> None:
     wanted = {one.target: one.writable for one in declared.mounts}
     there = {one.target: one for one in container_unit.mounts}
     wrong = [f"something other than the host's at {place}" for place in container_unit.elsewhere]
@@ -187,7 +188,9 @@ def _strange(one: ObservedMount, wanted: dict[str, bool], cards: bool) -> Iterab
     severity="critical",
     why="in the host's network it listens and sends; in the host's other namespaces it sees its neighbours",
 )
-def test_namespaces(survey: SurveyAnswers, container_unit: Found, within: list[KernelProcess], restart: str) -> None:
+def test_namespaces(
+    survey: SurveyAnswers, container_unit: RunningContainer, within: list[KernelProcess], restart: str
+) -> None:
     first = survey.read(PROCESSES).first
     wrong = [
         f"process {one.pid} in the host's {space} namespace"
@@ -205,7 +208,7 @@ def test_namespaces(survey: SurveyAnswers, container_unit: Found, within: list[K
     severity="critical",
     why="without them it computes on the CPU, or not at all; another instance's card, or a disk, is not its to use",
 )
-def test_devices(survey: SurveyAnswers, contained: Instance, container_unit: Found, restart: str) -> None:
+def test_devices(survey: SurveyAnswers, contained: Instance, container_unit: RunningContainer, restart: str) -> None:
     cards = [one for index, one in enumerate(survey.read(KERNEL).cards) if index in contained.cards]
     own = {f"/dev/nvidia{one.minor}" for one in cards if one.minor}
     # a spec names them where the driver's module for screens is loaded
@@ -227,7 +230,7 @@ def test_devices(survey: SurveyAnswers, contained: Instance, container_unit: Fou
     severity="critical",
     why="both are root: whoever replaces them owns the box",
 )
-def test_conmon(survey: SurveyAnswers, contained: Instance, container_unit: Found, restart: str) -> None:
+def test_conmon(survey: SurveyAnswers, contained: Instance, container_unit: RunningContainer, restart: str) -> None:
     processes = survey.read(PROCESSES)
     wrong = []
     for one in processes.units[contained.unit].processes:

@@ -9,12 +9,12 @@ import pytest
 
 from checks import check
 from checks.nvidia import collect_driver_facts, expect_no_items, skip_unless_managed, skip_without_cards
-from checks.stored_packages import find_stored_package_problems as of_kept
+from checks.stored_packages import find_stored_package_problems
 from checks.survey.answers import SurveyAnswers
 from checks.survey.kernel import KERNEL
 from checks.survey.packages import FILES, PACKAGES, PackageFileFinding
 from checks.survey.settings import SETTINGS
-from rigwright.containers import container_files as containers
+from rigwright.containers import container_files
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.card_files import managed_paths, program_folder, render_card_settings
@@ -143,7 +143,7 @@ def test_kept(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
         pytest.skip("none are stored")
     lock = find_locked_driver(rig, collect_driver_facts(survey, facts).system)
     rows = {row.sha256: row for row in lock.packages.values()} if lock else {}
-    wrong = list(of_kept(store_folder(rig), kept, rows, lock.version if lock else ""))
+    wrong = list(find_stored_package_problems(store_folder(rig), kept, rows, lock.version if lock else ""))
     expect_no_items(
         "stored packages as downloaded",
         wrong,
@@ -162,7 +162,7 @@ def test_pins(survey: SurveyAnswers, rig: Rig) -> None:
     packages = survey.read(PACKAGES)
     names = {name for name, _ in packages.packages}
     # K07 has that the other one is as it is rendered: it is about the container toolkit's
-    ours = (PREFERENCES, containers.PREFERENCES) if rig.containers else (PREFERENCES,)
+    ours = (PREFERENCES, container_files.PREFERENCES) if rig.containers else (PREFERENCES,)
     wrong = []
     for pin in packages.pins:
         own = [name for one in pin.packages.split() for name in names if one != "*" and _fits(one, name)]

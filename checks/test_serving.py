@@ -21,7 +21,7 @@ from rigwright.engines.kind import ServiceSpec
 from rigwright.host.systemd_syntax import ExpandedWord
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Instance, Rig
-from rigwright.nvidia.cards import smi as nvidia_smi
+from rigwright.nvidia.cards import smi
 from rigwright.plan.plan_inputs import TargetState
 from rigwright.serving.generation import Generation
 from rigwright.serving.instance_units import find_foreign_variables, instance_variables
@@ -109,7 +109,7 @@ def test_sees_its_cards(survey: SurveyAnswers, facts: HostFacts, instance: Insta
     if not instance.cards:
         pytest.skip("serves on the CPU")
     own = {one.pid for one in running.processes}
-    apps = parse_smi_answer(survey, "apps", nvidia_smi.apps)
+    apps = parse_smi_answer(survey, "apps", smi.apps)
     found = sorted({app.address for app in apps if app.pid in own})
     wanted = sorted(facts.pci_cards[index][0] for index in instance.cards)
     expect(found, wanted, f"see `nvidia-smi` and `journalctl -u {instance.unit}` for CUDA errors")

@@ -12,7 +12,7 @@ from checks.survey.answers import SurveyAnswers
 from checks.survey.section import SurveyScope
 from checks.survey.units import PARENTS, UNITS, ExpectedUnit, UnitSurvey, expected_units
 from checks.unit_settings import parse_unit_settings, split_quoted_words
-from rigwright.host.systemd_syntax import UNIT_FOLDER as FOLDER
+from rigwright.host.systemd_syntax import UNIT_FOLDER
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
 from rigwright.plan.plan_inputs import TargetState
@@ -172,7 +172,7 @@ def test_shadows(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
         for other in units.property_names(name, "Names")
         if other != name
     ]
-    expect_none(wrong, f"the rig's units only in {FOLDER}", f"remove it, then {RELOAD}")
+    expect_none(wrong, f"the rig's units only in {UNIT_FOLDER}", f"remove it, then {RELOAD}")
 
 
 @check(

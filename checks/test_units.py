@@ -11,7 +11,7 @@ from checks.survey.answers import SurveyAnswers
 from checks.survey.section import SurveyScope
 from checks.survey.units import BOOT, UNITS, ExpectedUnit, UnitSurvey, expected_units
 from checks.unit_settings import parse_unit_settings
-from rigwright.host.systemd_syntax import UNIT_FOLDER as FOLDER
+from rigwright.host.systemd_syntax import UNIT_FOLDER
 from rigwright.model.rig import Rig
 from rigwright.plan.plan_inputs import TargetState
 
@@ -90,8 +90,8 @@ def test_comes_back(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> No
             pulled = units.property_names(target, "Wants") if target in units.shown else []
             if one.name not in pulled:
                 wrong.append(f"{target} does not want {one.name}")
-            elif target not in ours and f"{FOLDER}/{target}.wants/{one.name}" not in lasting:
-                wrong.append(f"no link in {FOLDER}/{target}.wants points to {one.name}")
+            elif target not in ours and f"{UNIT_FOLDER}/{target}.wants/{one.name}" not in lasting:
+                wrong.append(f"no link in {UNIT_FOLDER}/{target}.wants points to {one.name}")
     expect_none(wrong, "every unit wanted by its target", DEPLOY)
 
 

@@ -19,7 +19,7 @@ from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.measurement_guard import refuse_context_overflow
 from cli.output_file import write_output
 from cli.shell_completion import LIMIT_OPTION
-from cli.signals import INTERRUPTED_STATUS as INTERRUPTED
+from cli.signals import INTERRUPTED_STATUS
 from cli.tables import print_paragraph
 from rigwright.engines.offline_bench import OfflineBenchSpec
 from rigwright.model.rig import Instance, Rig
@@ -139,7 +139,7 @@ def _run_offline_bench(
         )
     except MeasurementFailed as error:
         if interrupt.asked:
-            sys.exit(INTERRUPTED)
+            sys.exit(INTERRUPTED_STATUS)
         text = "\n".join(map(printable, str(error).strip().splitlines()[-LAST:]))
         raise (InvalidRequest if text.startswith("refused: ") else NotAsDeclared)(f"{box.name}: {text}") from None
     click.echo(f"{box.name}: {one.name} ({one.variant_name}), {now}, without a server: {wanted.description}")

@@ -27,7 +27,7 @@ from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.measurement_guard import metrics_path, refuse_busy
 from cli.output_file import write_output
 from cli.shell_completion import LIMIT_OPTION
-from cli.signals import INTERRUPTED_STATUS as INTERRUPTED
+from cli.signals import INTERRUPTED_STATUS
 from cli.tables import print_paragraph, print_table
 from rigwright.baseline import history
 from rigwright.baseline.compare import RateComparison, compare_rates
@@ -145,7 +145,7 @@ def speed(
             write_output(file, json.dumps(told, indent=2) + "\n")
     print_unreached(gone)
     if interrupt.asked:
-        sys.exit(INTERRUPTED)
+        sys.exit(INTERRUPTED_STATUS)
     slower = any(row.verdict == "slower" for _, rows in made for row in rows)
     lost = any(one.ended == "host lost" for one, _ in made)
     sys.exit(STATUS["not reached"] if gone or lost else int(slower or any(one.ended or one.gone for one, _ in made)))

@@ -10,7 +10,7 @@ from functools import partial
 import click
 
 from checks.results import STATUS
-from cli.signals import INTERRUPTED_STATUS as INTERRUPTED
+from cli.signals import INTERRUPTED_STATUS
 from cli.tables import print_prose
 
 EXIT_STATUS_HELP = (
@@ -55,7 +55,7 @@ class ExitStatusGroup(click.Group):
             if isinstance(error, click.Abort) and not isinstance(error.__context__, KeyboardInterrupt):
                 raise
             click.echo("\nInterrupted.", err=True)
-            raise click.exceptions.Exit(INTERRUPTED) from None
+            raise click.exceptions.Exit(INTERRUPTED_STATUS) from None
 
 
 def _print_error(error: click.ClickException, show: Callable[..., None], file: object = None) -> None:

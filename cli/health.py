@@ -22,7 +22,7 @@ from cli.shell_completion import LIMIT_OPTION
 from cli.tables import format_duration, print_paragraph, print_prose
 from rigwright.engines import kind_of
 from rigwright.engines.log_causes import StartupFacts
-from rigwright.operate import instance_health as judging
+from rigwright.operate import instance_health
 from rigwright.operate.instance_health import CardUse, InstanceHealth
 from rigwright.problems import format_count, printable
 from roles import root_shell
@@ -60,8 +60,8 @@ def collect_health(box: ConnectedHost, names: set[str]) -> HostHealth:
         found = read_health(box.target, box.rig)
     except (ValueError, CheckDifference, root_shell.ConnectionGone) as error:
         return HostHealth(box.name, "not reached", printable(str(error)))
-    instances = [judging.assess_health(found, one) for one in box.rig.instances if one.name in names]
-    there, say = judging.parse_card_uses(found.cards)
+    instances = [instance_health.assess_health(found, one) for one in box.rig.instances if one.name in names]
+    there, say = instance_health.parse_card_uses(found.cards)
     well = all(one.is_well for one in instances) and not say
     verdict: Conforms = "as declared" if well else "not as declared"
     took = round(time.monotonic() - began, 3)

@@ -38,7 +38,7 @@ from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.load_report import LoadLadder, print_ladder, write_ladders
 from cli.measurement_guard import metrics_path, refuse_busy, refuse_context_overflow
 from cli.shell_completion import LIMIT_OPTION
-from cli.signals import INTERRUPTED_STATUS as INTERRUPTED
+from cli.signals import INTERRUPTED_STATUS
 from rigwright.model.rig import Instance, Rig
 from roles.client import ClientJobFailed, ClientJobLost
 
@@ -123,7 +123,7 @@ def load(
         write_ladders(made, json_file, csv_file)
     print_unreached(gone)
     if interrupt.asked:
-        sys.exit(INTERRUPTED)
+        sys.exit(INTERRUPTED_STATUS)
     sys.exit(
         STATUS["not reached"]
         if gone or any(one.ended == "host lost" for one in made)

@@ -19,9 +19,8 @@ from rigwright.host.deploy_lock_state import render_holder_record
 from rigwright.host.locks import LOCKS
 from rigwright.problems import describe_unknown, format_value
 from rigwright.render import render
-from rigwright.serving.weight_inventory import StoredModel, WeightInventory
-from rigwright.serving.weight_inventory import list_models as stored_models
-from rigwright.weights.removal import parse_removal as removed
+from rigwright.serving.weight_inventory import StoredModel, WeightInventory, list_models
+from rigwright.weights.removal import parse_removal
 from rigwright.weights.verification import records_folder
 
 SHORT = 12  # digits of a commit that are shown, and enough to name one
@@ -41,7 +40,7 @@ def _read_host_models(box: ConnectedHost) -> HostModels:
     looked = box.prefetch("stored", "served")
     stored = looked.read_weight_inventory()
     # the box itself, which looks again: what is removed is looked at right before
-    return HostModels(box, stored, stored_models(stored, looked.read_serving_state(), box.rig))
+    return HostModels(box, stored, list_models(stored, looked.read_serving_state(), box.rig))
 
 
 @click.command()
@@ -163,7 +162,7 @@ def _remove_from_host(found: HostModels, model: StoredModel) -> str:
         holder=render_holder_record(f"removing {_model_label(model)}"),
     )
     try:
-        told = box.run_and_parse(removed, script)
+        told = box.run_and_parse(parse_removal, script)
     except click.ClickException as error:  # other hosts have theirs to remove
         return error.message
     if told.refusal:

@@ -14,17 +14,15 @@ from cli.exit_codes import exit_if_unreached, unreached_rows
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import format_size, print_paragraph, print_table
-from rigwright.containers.container_plan import ContainerRefusal as NoContainers
-from rigwright.containers.container_plan import plan_containers
-from rigwright.gateway import access_summary as gateway
-from rigwright.gateway import deployed_keys, keyring
+from rigwright.containers.container_plan import ContainerRefusal, plan_containers
+from rigwright.gateway import access_summary, deployed_keys, keyring
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.card_processes import describe_borrowers
 from rigwright.nvidia.driver import driver_summary
 from rigwright.nvidia.driver.driver_facts import DriverFacts
 from rigwright.nvidia.driver.driver_plan import DriverPlan, DriverRefusal, plan_driver
 from rigwright.nvidia.driver.driver_summary import driver_plan_record
-from rigwright.plan import deploy_plan as planning
+from rigwright.plan import deploy_plan
 from rigwright.plan.deploy_plan import DeployPlan
 from rigwright.plan.notices import describe_other_cards
 from rigwright.plan.plan_inputs import TargetState, build_target_state
@@ -82,7 +80,7 @@ def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> 
     containers, notes = None, find_warnings(box.rig, facts) + describe_other_cards(box.rig)
     if box.rig.containers:
         these = plan_containers(box.rig, box.read_container_facts())
-        if isinstance(these, NoContainers):
+        if isinstance(these, ContainerRefusal):
             refused += these.reasons
         else:
             containers = (box.read_container_facts(), these)
@@ -90,7 +88,7 @@ def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> 
     wanted = build_target_state(box.rig, facts, brought, containers)
     refused = [*map(str, box.rig.bundle_faults), *find_refusals(wanted, time.time()), *refused]
     refused += _keys_refusals(box)
-    made = planning.plan_deploy(wanted, found)
+    made = deploy_plan.plan_deploy(wanted, found)
     lent = describe_borrowers(
         box.rig, box.read_card_holders().borrowers if box.rig.reserved_gpus else (), ended=made.reboots
     )
@@ -100,7 +98,7 @@ def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> 
         notes,
         driver,
         lent,
-        gateway.describe_access(box.rig),
+        access_summary.describe_access(box.rig),
         describe_variant_evidence(box.rig),
         _describe_changes(box, wanted, made),
         box.rig.digest,

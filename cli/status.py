@@ -11,8 +11,7 @@ from typing import Any
 import click
 
 from checks import CheckDifference
-from checks.backend import UnknownHost, connect_targets
-from checks.backend import load_hosts as targets_of
+from checks.backend import UnknownHost, connect_targets, load_hosts
 from checks.connections import ConnectedHost, UnreachableHosts, map_hosts
 from checks.survey.health import read_health
 from cli.exit_codes import InvalidRequest
@@ -27,7 +26,7 @@ from rigwright.engines.metrics import EngineMetrics
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_UNIT
 from rigwright.inventory import load_rig, tolerate_problems
 from rigwright.model.rig import Instance, Rig
-from rigwright.operate import instance_health as judging
+from rigwright.operate import instance_health
 from rigwright.operate.instance_health import HealthFacts, InstanceHealth
 from rigwright.problems import Invalid, Problem, printable
 from rigwright.serving.activation import goal_for
@@ -70,7 +69,7 @@ def _box_status(box: ConnectedHost) -> HostStatus:
         process, held = found.processes.get(name), found.held_state(name)
         capacity = instance.variant.capacity if instance else None
         begun = kind_of(instance).parse_startup(found.said.get(name, ())) if instance else StartupFacts()
-        one = judging.assess_health(seen, instance) if instance and seen else _health_from_unit(name, process)
+        one = instance_health.assess_health(seen, instance) if instance and seen else _health_from_unit(name, process)
         rows.append(
             InstanceStatus(
                 instance=one.instance,
@@ -97,7 +96,7 @@ def _box_status(box: ConnectedHost) -> HostStatus:
                 errors=one.errors,
             )
         )
-    gpus, say = judging.parse_card_uses(seen.cards) if seen else ((), "")
+    gpus, say = instance_health.parse_card_uses(seen.cards) if seen else ((), "")
     return HostStatus(
         host=box.name,
         reached=not why,
@@ -151,11 +150,11 @@ def _undeclared_status(host: UndeclaredHost) -> HostStatus:
     seen, why = _observe_host(host.target, None)
     if seen is None:
         return HostStatus(host.name, False, why)
-    gpus, say = judging.parse_card_uses(seen.cards)
+    gpus, say = instance_health.parse_card_uses(seen.cards)
     rows = []
     for name, unit in sorted(seen.units.items()):
         if INSTANCE.fullmatch(name):
-            state, note = judging.describe_stopped_unit(unit) or ("active", "")
+            state, note = instance_health.describe_stopped_unit(unit) or ("active", "")
             called = name.removeprefix("rigwright-").removesuffix(".service")
             rows.append(
                 InstanceStatus(called, "", state, note, unit.since_s, restarts=unit.restarts, memory_bytes=unit.memory)
@@ -189,7 +188,7 @@ def connect_hosts(
     boxes, faulty, problems = [], [], []
     with tolerate_problems() as wrong:
         try:
-            state, targets = targets_of(inventory, limit)
+            state, targets = load_hosts(inventory, limit)
         except (UnknownHost, SystemExit) as error:
             raise InvalidRequest(str(error)) from None
         gone = connect_targets(state, targets)

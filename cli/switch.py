@@ -31,7 +31,7 @@ from rigwright.model.catalog import Catalog
 from rigwright.model.existing_service import RULE, ExistingService, parse_existing_service
 from rigwright.model.rig import Instance, Rig
 from rigwright.problems import Invalid, describe_unknown, format_count
-from rigwright.serving import takeover as taking
+from rigwright.serving import takeover
 from rigwright.serving.activation import goal_for, plan_activation
 from rigwright.serving.downtime import describe_downtime
 from rigwright.serving.observed import ObservedServing
@@ -159,8 +159,8 @@ def _confirm_takeover(took: str | None, yes: bool) -> ExistingService | None:
 
 def _read_existing_service(box: ConnectedHost, order: VariantSwitch, theirs: ExistingService) -> ExistingServiceFacts:
     """What the host tells of it, once nothing of it is refused."""
-    found = box.run_and_parse(taking.parse_existing_facts, taking.render_takeover_query(box.rig, theirs))
-    if reasons := taking.find_takeover_refusals(box.rig, order.instance, found):
+    found = box.run_and_parse(takeover.parse_existing_facts, takeover.render_takeover_query(box.rig, theirs))
+    if reasons := takeover.find_takeover_refusals(box.rig, order.instance, found):
         raise click.ClickException("\n".join(f"{box.name}: refused: {one}" for one in reasons))
     return found
 
@@ -279,7 +279,7 @@ def _preview_switch(
         print_prose(f"{box.name}: interrupted with it: {', '.join(others)}")
     if theirs:
         before = box.read_resource_usage().get(instance.unit)
-        for sentence in taking.describe_takeover(box.rig, instance, theirs, before.start_seconds if before else None):
+        for sentence in takeover.describe_takeover(box.rig, instance, theirs, before.start_seconds if before else None):
             print_prose(f"{box.name}: {sentence}")
     if instance.unit in made.plan.interrupted:
         use, room = (

@@ -13,7 +13,7 @@ import click
 from checks.results import STATUS, Conforms, worst_verdict
 from cli import junit as junit_file
 from cli.exit_codes import InvalidRequest
-from cli.signals import INTERRUPTED_STATUS as INTERRUPTED
+from cli.signals import INTERRUPTED_STATUS
 from cli.tables import print_paragraph, print_prose
 from rigwright.operate.verify import ProbeFinding, is_passed
 from rigwright.problems import printable
@@ -117,7 +117,7 @@ def finish_report(
             junit_file.write_junit(junit, _junit_cases(report))
         except OSError as error:
             raise InvalidRequest(f"--junit: {junit}: {error.strerror}") from None
-    sys.exit(INTERRUPTED if interrupted else _exit_status(hosts, verdict))
+    sys.exit(INTERRUPTED_STATUS if interrupted else _exit_status(hosts, verdict))
 
 
 def _exit_status(hosts: list[HostVerdict], verdict: Conforms) -> int:

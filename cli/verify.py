@@ -27,8 +27,7 @@ from rigwright.operate.verify import ProbeFinding
 from rigwright.problems import printable
 from rigwright.serving.instance_units import build_unit
 from roles.client import ClientJobFailed, ClientJobLost
-from roles.client.instance_checks import check_patches
-from roles.client.instance_checks import verify_instance as verify_one
+from roles.client.instance_checks import check_patches, verify_instance
 from roles.connection_failures import describe_unreachable_host
 
 
@@ -109,7 +108,7 @@ def verify_box(
         try:
             counting = interrupt.open_client(box, instance_target(box.rig, one)) if way.gateway else nullcontext()
             with interrupt.open_client(box, way.resolve_endpoint(box.name, box.rig, one)) as client, counting as own:
-                for finding in verify_one(client, one, service, patches, lambda what: None, own):
+                for finding in verify_instance(client, one, service, patches, lambda what: None, own):
                     checks.append(finding)
                     tell(box, one, finding)
         except (ClientJobLost, ClientJobFailed) as error:

@@ -39,8 +39,7 @@ from rigwright.declaration.resolve import resolve_rig
 from rigwright.model.catalog import Catalog
 from rigwright.model.entry import RigEntry
 from rigwright.model.rig import Rig
-from rigwright.monitoring.scrape_targets import parse_scrape_targets as read_watched
-from rigwright.monitoring.scrape_targets import scrape_target_of as watched_of
+from rigwright.monitoring.scrape_targets import parse_scrape_targets, scrape_target_of
 from rigwright.monitoring.validation import find_unreachable_boxes
 from rigwright.patches import patch
 from rigwright.paths import ROOT
@@ -143,7 +142,7 @@ def _load_group(file: str, entries: object, shared: dict[str, object], earlier: 
 
 def _share_scrape_targets(group: HostGroup, rigs: dict[str, Rig]) -> None:
     """Have the rig that asks all others know of them: each is declared by itself."""
-    watched = [found.model_dump(mode="json") for one in rigs.values() if (found := watched_of(one))]
+    watched = [found.model_dump(mode="json") for one in rigs.values() if (found := scrape_target_of(one))]
     for name, data in group:
         told: Any = data["rig"]
         # one that is refused, and only looked at, is told of none
@@ -282,7 +281,7 @@ def load_rig(data: Any) -> Rig:
         real = {name: one for name, one in catalog.inputs.items() if not is_stand_in(lock.rows(name))}
         catalog, making_ = catalog.model_copy(update={"inputs": real}), "lock"
     own = frozenset(KEYS)
-    watched = read_watched(str(inventory), str(data["name"]), data.get("watched", ()))
+    watched = parse_scrape_targets(str(inventory), str(data["name"]), data.get("watched", ()))
     name, entry = str(data["name"]), data["entry"]
     return resolve_rig(str(inventory), name, entry, catalog, lock, own, making=making_, watched=watched)
 

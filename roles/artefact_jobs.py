@@ -16,8 +16,14 @@ from rigwright.host import channel
 from rigwright.model.rig import Rig
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
-from rigwright.weights.verification import PACKAGE, VERIFIED, recorded_file, records_folder, render_verified_test
-from rigwright.weights.verification import weights_program_folder as programs_folder
+from rigwright.weights.verification import (
+    PACKAGE,
+    VERIFIED,
+    recorded_file,
+    records_folder,
+    render_verified_test,
+    weights_program_folder,
+)
 from roles.operations.channel_fact import ChannelFact
 from roles.operations.files import TextFile, make_directories, write_text_files
 from roles.operations.jobs import JobDoneFact, ensure_job, sent_files_folder
@@ -42,7 +48,7 @@ class VerifiedRecordsFact(ChannelFact[frozenset[str]]):
 
 def install_fetch_programs(rig: Rig) -> None:
     """Place the programs that bring files on the host."""
-    folder = programs_folder(rig)
+    folder = weights_program_folder(rig)
     make_directories(
         name="Directory of programs that manage weights",
         paths=dict.fromkeys((folder, f"{folder}/{PACKAGE}"), ("755", "root", "root")),
@@ -112,7 +118,7 @@ def render_wheel_values(rig: Rig, wheels: Sequence[Artefact], unit: str, tools: 
         "sent": sent_files_folder(rig.jobs, unit) if rig.bundle else "",
         "fetched": fetched,
         "spec": render_wheels_spec(rig, wheels, fetched, f"{tools}/bin/python"),
-        "programs": programs_folder(rig),
+        "programs": weights_program_folder(rig),
         "package": PACKAGE,
     }
 
@@ -137,7 +143,7 @@ def drop_artefacts(rig: Rig, artefacts: Sequence[Artefact], title: str, unlocked
     ensure_job(
         name=title,
         unit=f"rw-job-drop-{hashlib.sha256(made.encode()).hexdigest()[:12]}",
-        script=render("weights/drop.sh.j2", programs=programs_folder(rig), package=PACKAGE, spec=made),
+        script=render("weights/drop.sh.j2", programs=weights_program_folder(rig), package=PACKAGE, spec=made),
         # what somebody else has placed there stays
         test=f"! printf %s {shlex.quote(lines)} | grep -qxF -f - {shlex.quote(rig.ledger)} 2>/dev/null",
         folder=rig.jobs,
@@ -167,7 +173,7 @@ def render_fetch_script(rig: Rig, artefacts: Sequence[Artefact], client: str = "
         "weights/fetch.sh.j2",
         network=job_network(rig),
         sent=given,
-        programs=programs_folder(rig),
+        programs=weights_program_folder(rig),
         package=PACKAGE,
         spec=render_fetch_spec(
             rig, artefacts, f"{client}/bin/python" if client else "", given, "" if given else python

@@ -9,7 +9,7 @@ from rigwright.model import trees
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
 from rigwright.monitoring.monitoring_units import PACKAGED_PROGRAMS, PACKAGED_USER
-from rigwright.plan.host_facts import required_packages as packages_of
+from rigwright.plan.host_facts import required_packages
 from rigwright.plan.preflight import HOME
 from rigwright.weights.verification import records_folder
 from roles.operations.files import make_directories, repair_last_line
@@ -45,7 +45,7 @@ def base(rig: Rig, facts: HostFacts) -> None:
     ensure_service_users(name="Users", users=list(rig.users), home=HOME, ledger=rig.ledger)
     install_distribution_packages(
         name="Packages",
-        names=packages_of(rig, facts.system),
+        names=required_packages(rig, facts.system),
         rig=rig,
         system=facts.system,
         masked=({nginx.PACKAGED_UNIT: nginx.LEFTOVER_FILES} if rig.share or rig.gateway else {})

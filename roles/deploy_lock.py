@@ -11,7 +11,7 @@ from paramiko import Channel, SSHException
 from pyinfra import host, logger, state
 from pyinfra.context import ctx_host
 
-from rigwright.host import deploy_lock_state as deploy_lock_told
+from rigwright.host import deploy_lock_state
 from rigwright.host.channel import free_text
 from rigwright.host.deploy_lock_state import render_holder_record
 from rigwright.host.locks import LOCKS
@@ -94,7 +94,7 @@ def _read_refusal(channel: Channel) -> str:
     for line in islice(root_shell.read_bounded_lines(channel.makefile("rb")), LINES):
         words.append(line.decode(errors="replace"))
         with suppress(ValueError):
-            return deploy_lock_told.describe_lock_refusal(words)
+            return deploy_lock_state.describe_lock_refusal(words)
     return _describe_denial(channel.makefile_stderr("rb").readline().decode(errors="replace") or "".join(words[-1:]))
 
 

@@ -20,8 +20,7 @@ from rigwright.plan.plan_inputs import TargetState
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
 from rigwright.supply.root_programs import INSTALLERS
-from rigwright.weights.verification import PACKAGE
-from rigwright.weights.verification import weights_program_folder as programs_folder
+from rigwright.weights.verification import PACKAGE, weights_program_folder
 from roles.artefact_jobs import drop_artefacts, ensure_fetched
 from roles.operations.jobs import ensure_job
 from roles.tools import install_environment
@@ -109,6 +108,6 @@ def render_install_script(
         program=one.program,
         body=body,
         spec=render_fetch_spec(rig, done_with) if done_with else "",
-        programs=programs_folder(rig),
+        programs=weights_program_folder(rig),
         package=PACKAGE,
     )

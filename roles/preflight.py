@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pyinfra import host, logger, state
 
-from rigwright.containers import container_plan as containers_plan
+from rigwright.containers import container_plan
 from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.driver_plan import DriverRefusal
 from rigwright.plan.plan_inputs import TargetState
@@ -45,7 +45,7 @@ def preflight(
     ]
     if isinstance(driver.plan, DriverRefusal):
         reasons += driver.plan.reasons
-    if isinstance(containers.plan, containers_plan.ContainerRefusal):
+    if isinstance(containers.plan, container_plan.ContainerRefusal):
         reasons += containers.plan.reasons
     elif containers.plan:
         for note in containers.plan.notes:

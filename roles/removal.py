@@ -5,22 +5,22 @@ from __future__ import annotations
 from pyinfra import host, logger, state
 from pyinfra.api import deploy
 
-from rigwright.containers.release import container_release_values as release_containers
+from rigwright.containers.release import container_release_values
 from rigwright.delivery.fetch_spec import CREDENTIAL
 from rigwright.delivery.network import authority_path
 from rigwright.gateway.gateway_units import LOGS, ROTATION, ROUTER_RUNTIME, RUNTIME
 from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER, UNIT_FOLDER
 from rigwright.model import trees
 from rigwright.model.rig import CACHES, COMPILED, CONTAINER_RUNTIME_FOLDER, WARM, Rig
-from rigwright.monitoring.monitoring_facts import monitoring_release_values as release_monitoring
+from rigwright.monitoring.monitoring_facts import monitoring_release_values
 from rigwright.nvidia.driver.driver_files import driver_release_values
 from rigwright.render import render
 from rigwright.serving import takeover
 from rigwright.serving.generation import ACTIVATING
 from rigwright.serving.instance_units import STOPPED
 from rigwright.weights.verification import REHASH_STAMP, REHASH_UNITS, records_folder, weights_program_folder
-from rigwright.weights.weight_sharing import share_release_values as release_share
-from roles.operations.containers import read_container_facts as look_at_containers
+from rigwright.weights.weight_sharing import share_release_values
+from roles.operations.containers import read_container_facts
 from roles.operations.generations import read_serving_state
 from roles.operations.jobs import ensure_job
 
@@ -39,7 +39,7 @@ def removal(rig: Rig, keep_weights: bool) -> None:
         )
         state.fail_hosts({host})
         return
-    containers = look_at_containers(rig)
+    containers = read_container_facts(rig)
     if containers is None:
         return
     roots = rig.roots
@@ -67,9 +67,9 @@ def removal(rig: Rig, keep_weights: bool) -> None:
         keep_weights=keep_weights,
         theirs=takeover.takeover_folder(rig),
         **driver_release_values(rig),
-        **release_share(rig),
-        **release_monitoring(rig),
-        **release_containers(rig, containers, removing=True),
+        **share_release_values(rig),
+        **monitoring_release_values(rig),
+        **container_release_values(rig, containers, removing=True),
     )
     gone = f"! grep -qv '^\\(file\\|dir\\) ' {rig.ledger}" if keep_weights else f"[ ! -e {rig.ledger} ]"
     # what is served is ours too, even where the list of what is ours has gone

@@ -13,7 +13,7 @@ from pyinfra.api.state import State
 
 from rigwright.inventory import connection_data
 from rigwright.render import render
-from rigwright.survey import box_survey as survey
+from rigwright.survey import box_survey
 from roles import root_shell
 from roles.connection_failures import describe_connect_error, silence_paramiko_log
 from roles.host_key_probe import HostKeyUnavailable
@@ -22,7 +22,7 @@ WHOLE = 600.0  # seconds for all of it: it writes little between its slow comman
 LIMIT = 120.0  # seconds without a byte: each of the survey's slow commands ends itself after 20
 
 
-def survey_host(name: str, connection: Mapping[str, object], *, sudo: bool) -> survey.BoxSurvey:
+def survey_host(name: str, connection: Mapping[str, object], *, sudo: bool) -> box_survey.BoxSurvey:
     """Connect to a box and survey it.
 
     Args:
@@ -51,6 +51,6 @@ def survey_host(name: str, connection: Mapping[str, object], *, sudo: bool) -> s
         if connector.client is not None:
             connector.client.close()
     try:
-        return survey.parse_survey(answer.lines)
+        return box_survey.parse_survey(answer.lines)
     except ValueError as error:
         raise HostKeyUnavailable((answer.complaint or str(error)) + hint) from None

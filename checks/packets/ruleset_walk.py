@@ -11,6 +11,7 @@ from checks.packets import xtables
 from checks.packets.nftables import (
     ACCEPT,
     DROP,
+    INGRESS,
     INPUT,
     INTERVAL,
     IPV6,
@@ -21,7 +22,6 @@ from checks.packets.nftables import (
     Ruleset,
     find_element,
 )
-from checks.packets.nftables import INGRESS as INGRESS_HOOK
 from checks.packets.packet import Packet
 
 CONTINUE, BREAK, JUMP, GOTO, RETURN = -1, -2, -3, -4, -5
@@ -56,7 +56,7 @@ class RulesetWalk:
     def follow_incoming(self, packet: Packet) -> PacketOutcome:
         """What becomes of a packet that comes to the host."""
         way = PacketOutcome(packet)
-        for hook in (INGRESS_HOOK, PREROUTING):
+        for hook in (INGRESS, PREROUTING):
             way = self.traverse_hook(hook, way)
         return self.traverse_hook(INPUT, way) if not way.dropped and self.own(way.packet.target) else way
 
@@ -69,7 +69,7 @@ class RulesetWalk:
         for chain in self.rules.chains_at_hook(hook, way.packet.family):
             if way.dropped:
                 break
-            if hook == INGRESS_HOOK and chain.device and way.packet.comes not in chain.device.split():
+            if hook == INGRESS and chain.device and way.packet.comes not in chain.device.split():
                 continue
             way = self._traverse_base_chain(chain, way)
         return way

@@ -9,8 +9,7 @@ from rigwright.gateway.gateway_units import FOLDER, LOGS, ROTATION, ROUTER_RUNTI
 from rigwright.gateway.reservations import unit_names
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_UNIT
 from rigwright.host.systemd_syntax import LINKS, STARTED_FROM_FOLDER
-from rigwright.monitoring.monitoring_units import PACKAGED_PROGRAMS, render_targets, unit_name
-from rigwright.monitoring.monitoring_units import monitoring_services as watchers
+from rigwright.monitoring.monitoring_units import PACKAGED_PROGRAMS, monitoring_services, render_targets, unit_name
 from rigwright.serving.listeners import listener_units
 from rigwright.weights.weight_sharing import SHARE_UNIT as SHARE_UNIT
 from rigwright.weights.weight_sharing import config_path
@@ -81,7 +80,7 @@ def _questions(scene: SurveyScope) -> object:
     ]
     if not rig.share:
         units.append(SHARE_UNIT)
-    watching = [one.unit_name for one in watchers(rig)]
+    watching = [one.unit_name for one in monitoring_services(rig)]
     units += map(unit_name, PACKAGED_PROGRAMS)
     return {
         "units": units,

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from checks.survey.section import TRY, Section, SurveyScope
-from rigwright.host.systemd_syntax import UNIT_FOLDER as FOLDER
+from rigwright.host.systemd_syntax import UNIT_FOLDER
 from rigwright.monitoring.monitoring_units import monitoring_services
-from rigwright.nvidia.cards.card_files import render_card_settings as card_settings
+from rigwright.nvidia.cards.card_files import render_card_settings
 from rigwright.weights import weight_sharing
 from rigwright.weights.verification import render_rehash_units
 
@@ -53,7 +53,7 @@ def expected_units(scene: SurveyScope) -> dict[str, ExpectedUnit]:
     rig, wanted = scene.rig, scene.desired.generation
     found = [
         ExpectedUnit(
-            name, f"{FOLDER}/{name}", f"{rig.roots.config}/current/units/{name}", wanted.files[f"units/{name}"]
+            name, f"{UNIT_FOLDER}/{name}", f"{rig.roots.config}/current/units/{name}", wanted.files[f"units/{name}"]
         )
         for name in wanted.unit_files
     ]
@@ -61,8 +61,11 @@ def expected_units(scene: SurveyScope) -> dict[str, ExpectedUnit]:
     texts = render_rehash_units(rig) if rig.weights else {}
     if rig.share:
         texts = {**texts, weight_sharing.PATH: weight_sharing.render_share_unit(rig, rig.share)}
-    texts = {**texts, **{f"{FOLDER}/{one.unit_name}": one.unit for one in monitoring_services(rig)}}
-    texts = {**texts, **{one.path: one.text for one in card_settings(rig) if one.path.startswith(f"{FOLDER}/")}}
+    texts = {**texts, **{f"{UNIT_FOLDER}/{one.unit_name}": one.unit for one in monitoring_services(rig)}}
+    texts = {
+        **texts,
+        **{one.path: one.text for one in render_card_settings(rig) if one.path.startswith(f"{UNIT_FOLDER}/")},
+    }
     found += [ExpectedUnit(path.rpartition("/")[2], path, "", text) for path, text in texts.items()]
     return {one.name: one for one in found}
 

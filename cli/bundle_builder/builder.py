@@ -30,7 +30,7 @@ from rigwright.containers.bundle_packages import distribution_packages
 from rigwright.declaration.container_packages import groups_for
 from rigwright.file_lock import FileLockHeld, file_lock
 from rigwright.model.debs.group import PackageGroup
-from rigwright.plan.host_facts import required_packages as needed
+from rigwright.plan.host_facts import required_packages
 from rigwright.problems import Invalid, Problem
 from rigwright.supply.apt_archives import PACKAGES, TIME, ArchiveSuite
 from rigwright.supply.bundle import ADVISORIES, INDEX, BundleRow, listed_paths, load_bundle, render_index
@@ -259,7 +259,9 @@ class BundleBuilder:
     def _add_packages(self, system: str, mirrors: tuple[str, ...]) -> PartialMirror:
         with progress.task("bundle", f"packages of {system}"):
             wanted = [
-                PackageTransaction(tuple(dict.fromkeys(name for rig in self.rigs for name in needed(rig, system))))
+                PackageTransaction(
+                    tuple(dict.fromkeys(name for rig in self.rigs for name in required_packages(rig, system)))
+                )
             ]
             wanted += [PackageTransaction(*distribution_packages(rig, system)) for rig in self.rigs]
             for one in self._package_groups(system):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cli.lock_resolver import apt_archives
 from cli.lock_resolver.apt_archives import ArchiveContents
 from cli.lock_resolver.archive_packages import ArchiveResolver, key_row, package_row
-from cli.lock_resolver.distribution_packages import DistributionArchive as Distribution
+from cli.lock_resolver.distribution_packages import DistributionArchive
 from cli.lock_resolver.downloads import DownloadUnavailable
 from cli.lock_resolver.lock_folders import LockInput
 from rigwright.declaration.catalog import DRIVER
@@ -45,7 +45,8 @@ class DriverResolver(ArchiveResolver):
             component = self._expected_component(wanted, "distribution", source)
             place = f"the archive of {system}"
             yield ArchiveContents(
-                place, apt_archives.parse_packages(Distribution(system, self.apt).list_component(component), place)
+                place,
+                apt_archives.parse_packages(DistributionArchive(system, self.apt).list_component(component), place),
             )
             return
         path, known = self._expected_component(wanted, "nvidia", source), self.known.archive(system)

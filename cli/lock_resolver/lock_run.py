@@ -8,8 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from cli.lock_resolver import downloads, plugin_validation, upstream_changes
-from cli.lock_resolver import lock_folders as folders_of
+from cli.lock_resolver import downloads, lock_folders, plugin_validation, upstream_changes
 from cli.lock_resolver.allowed_origins import declared_origins
 from cli.lock_resolver.archive_packages import AddressLookup
 from cli.lock_resolver.conda import CondaResolver
@@ -17,8 +16,7 @@ from cli.lock_resolver.container_packages import ContainerPackageResolver
 from cli.lock_resolver.driver_packages import DriverResolver
 from cli.lock_resolver.hub import HubEndpoint
 from cli.lock_resolver.hub_models import ModelResolver
-from cli.lock_resolver.image_registry import ImageResolver, RegistryLookup
-from cli.lock_resolver.image_registry import RegistryRepository as ImagePlace
+from cli.lock_resolver.image_registry import ImageResolver, RegistryLookup, RegistryRepository
 from cli.lock_resolver.lock_diff import describe_changes
 from cli.lock_resolver.lock_folders import LockFolders, LockInput
 from cli.lock_resolver.package_index import PackageIndex, index_url
@@ -30,7 +28,7 @@ from cli.tables import print_prose
 from rigwright.declaration.instances import LoadPurpose
 from rigwright.inventory import layer_folders, load_for, load_rig
 from rigwright.model import api_keys, registries
-from rigwright.model.containers.archive_tables import load_container_tables as container_tables
+from rigwright.model.containers.archive_tables import load_container_tables
 from rigwright.model.lock_coverage import describe_mismatch
 from rigwright.model.nvidia.driver_tables import load_driver_tables
 from rigwright.model.origins import HUB_ORIGIN, origin_of
@@ -133,7 +131,7 @@ def _load_inputs(
         print_prose(with_prog_name(f"skipped: {names}: `rigwright lock INVENTORY` locks the {what} that its rigs use"))
     session, of = downloads.open_session(), address_lookup(rigs)
     drivers = DriverResolver(session, of, load_driver_tables(base), _mirror_addresses(rigs, "apt"))
-    packaged = ContainerPackageResolver(session, of, container_tables(base))
+    packaged = ContainerPackageResolver(session, of, load_container_tables(base))
     models = ModelResolver(hub_endpoints(rigs))
     index, conda = PackageIndex(session, index_url()), CondaResolver(lambda name: _mirror_addresses(rigs, name))
     judge = WheelInspector(session, index, from_dir)
@@ -174,19 +172,19 @@ def _load_folders(base: Path, rigs: list[Rig]) -> tuple[LockFolders, list[LockIn
     Raises:
         Invalid: there is nothing to lock, or a mistake in it.
     """
-    catalog, shipped = base / "catalog", folders_of.collect_inputs(ROOT / "catalog")
+    catalog, shipped = base / "catalog", lock_folders.collect_inputs(ROOT / "catalog")
     offered = [one for one in shipped if one.input.is_many_files or one.input.kind in SHIPPED_INPUT_KINDS]
     if base == ROOT:
         own = [one for one in shipped if one not in offered]
     else:
-        own = folders_of.collect_inputs(catalog) if catalog.is_dir() else []
+        own = lock_folders.collect_inputs(catalog) if catalog.is_dir() else []
         names, answered = {one.name for one in own}, Lock.load([ROOT / "locks"]).groups
         offered = [
             replace(one, shipped=True)
             for one in offered
             if one.name not in names and describe_mismatch(one.input, answered.get(one.name, ()))
         ]
-    folders = folders_of.read_folders(base, own, offered, _used_inputs(rigs))
+    folders = lock_folders.read_folders(base, own, offered, _used_inputs(rigs))
     if not catalog.is_dir() and not folders.wanted:
         raise Invalid([Problem(str(catalog), "the folder", "does not exist: it must contain the inputs to lock")])
     return folders, [one for one in offered if one not in folders.wanted]
@@ -248,14 +246,16 @@ def load_rigs(inventory: Path | None, what: LoadPurpose) -> list[Rig]:
 def image_registries(rigs: list[Rig]) -> RegistryLookup:
     """What says where a source of images is: the registries of every rig that shares the lock, with its login."""
 
-    def of(source: str) -> list[ImagePlace]:
+    def of(source: str) -> list[RegistryRepository]:
         if not rigs:
-            return [ImagePlace(*place) for place in image_manifest.repository_places(source, {})]
+            return [RegistryRepository(*place) for place in image_manifest.repository_places(source, {})]
         found = []
         for rig in rigs:
             path = rig.registry_logins.get(source.partition(":")[0])
             login = registries.load_login(path) if path else ""
-            found += [ImagePlace(*place, login) for place in image_manifest.repository_places(source, rig.mirrors)]
+            found += [
+                RegistryRepository(*place, login) for place in image_manifest.repository_places(source, rig.mirrors)
+            ]
         return list(dict.fromkeys(found))
 
     return of

@@ -20,7 +20,7 @@ from rigwright.engines import kind_of
 from rigwright.engines.kind import InstallingKind
 from rigwright.engines.llama_cpp.keys import LlamaEngine
 from rigwright.model.rig import PATCHED_TOOLKIT, Rig
-from rigwright.patches import new_files as brings
+from rigwright.patches import new_files
 from rigwright.patches.apply import PatchRefused, Read, outcome
 from rigwright.patches.import_shadowing import find_shadowing_paths
 from rigwright.patches.patch import Patch, collect_digests, select_patches
@@ -107,7 +107,7 @@ class PatchValidator:
         try:
             with self._open_locked(one, row) as (read, listed):
                 outcome(patch.plan, read)
-                brought = brings.find_new_file_refusals(patch, read, listed if row.kind == "wheel" else None)
+                brought = new_files.find_new_file_refusals(patch, read, listed if row.kind == "wheel" else None)
                 return [*_shadowed_paths(patch, {*listed, *collect_digests(one.patches)}), *brought]
         except PatchRefused as error:
             return [f"{line} (in {row.file})" for line in str(error).splitlines()]

@@ -21,7 +21,7 @@ from cli.lock_resolver.downloads import DownloadUnavailable
 from rigwright.patches.apply import LARGEST, PatchRefused, Read
 from rigwright.problems import printable
 from roles.envs.host.lists import installed_path, parse_record_rows
-from roles.envs.host.tree import EnvironmentRejected as Unlisted
+from roles.envs.host.tree import EnvironmentRejected
 
 READ_AHEAD_BYTES = 64 << 10  # bytes that are asked for at once, at least
 UNREADABLE = (
@@ -151,7 +151,7 @@ def _translate_errors(what: str) -> Iterator[None]:
         raise DownloadUnavailable("has a server that gives parts of it, and then the whole") from None
     except KeyError:
         raise DownloadUnavailable(f"is not a readable {what}: it lacks a file that it lists") from None
-    except (*UNREADABLE, Unlisted) as error:
+    except (*UNREADABLE, EnvironmentRejected) as error:
         raise DownloadUnavailable(f"is not a readable {what}: {printable(str(error))}") from None
 
 

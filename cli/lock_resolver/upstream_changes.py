@@ -14,8 +14,7 @@ from cli.lock_resolver.lock_diff import describe_changes
 from cli.lock_resolver.lock_folders import LockFolders, LockInput
 from cli.lock_resolver.package_index import newest_source
 from cli.lock_resolver.resolver import LockResolver
-from rigwright.model.debs.versions import leading_numbers as numbers_of
-from rigwright.model.debs.versions import leading_package, locked_version
+from rigwright.model.debs.versions import leading_numbers, leading_package, locked_version
 from rigwright.model.lock_coverage import describe_mismatch
 from rigwright.nvidia.cuda.toolkit_validation import dotted_numbers
 from rigwright.problems import format_value
@@ -121,7 +120,7 @@ def _compare_packages(resolver: LockResolver, wanted: LockInput, rows: list[Arte
     said = f"{wanted.name} {version}: {contents.place}"
     if lead := leading_package(wanted.name):
         there_are = contents.package_versions(lead)
-        newer = [one for one in there_are if numbers_of(one) > numbers_of(version)]
+        newer = [one for one in there_are if leading_numbers(one) > leading_numbers(version)]
     else:
         there_are, branch = contents.driver_versions, version.partition(".")[0]
         newer = [

@@ -19,7 +19,7 @@ from rigwright.model.lock_coverage import describe_uncovered
 from rigwright.model.models import MissingModelFile, ModelSelection
 from rigwright.model.rig import POWER_UNIT, EnvSpec, Instance, ModelPart
 from rigwright.patches.patch import Patch, select_patches
-from rigwright.plugins.plugin import select_plugins as chosen_plugins
+from rigwright.plugins.plugin import select_plugins
 from rigwright.problems import Invalid, describe_unknown, format_count, format_value, suggestion
 from rigwright.supply import lock as locks
 from rigwright.supply.lock import Lock
@@ -118,7 +118,7 @@ def resolve_instance(
         api_key_file=key_file,
         key_name=key_name,
         patches=patches,
-        plugins=chosen_plugins(env.plugins, catalog.plugins, lock.artefacts) if env else (),
+        plugins=select_plugins(env.plugins, catalog.plugins, lock.artefacts) if env else (),
     )
 
 

@@ -17,12 +17,12 @@ from rigwright.declaration.instances import (
     Refuse,
     refuse_engine_keys,
     refuse_forbidden_keys,
+    resolve_instance,
 )
-from rigwright.declaration.instances import resolve_instance as instance_of
 from rigwright.declaration.inventory_locks import refuse_inventory_locks
 from rigwright.gateway.served_models import refuse_gateway
 from rigwright.model.catalog import Catalog
-from rigwright.model.containers import archive_tables as containers
+from rigwright.model.containers import archive_tables
 from rigwright.model.entry import RigEntry
 from rigwright.model.lock_coverage import describe_uncovered
 from rigwright.model.monitoring.scrape_targets import ScrapeTarget
@@ -76,7 +76,7 @@ def resolve_rig(
     instances = [
         instance
         for instance_name, declared in entry.instances.items()
-        if (instance := instance_of(instance_name, declared, present, catalog, lock, refuse, Path(file), making))
+        if (instance := resolve_instance(instance_name, declared, present, catalog, lock, refuse, Path(file), making))
     ]
     if entry.gateway:
         taken = {entry.share.port: "the port for sharing weights"} if entry.share else {}
@@ -106,7 +106,7 @@ def resolve_rig(
     for group in locked:
         if wrong := describe_uncovered(group, "deb", catalog.inputs, lock, file):
             refuse("driver.managed", wrong)
-    container_tables = containers.load_container_tables(Path(file).parent)
+    container_tables = archive_tables.load_container_tables(Path(file).parent)
     container_groups = resolve_container_packages(entry, catalog, lock, file, refuse, container_tables)
     refuse_without_cdi(instances, entry, refuse)
     engine_artefacts = {one.engine_name: one.artefacts for one in instances if one.env is None}

@@ -16,8 +16,7 @@ from rigwright.model.rig import EnvSpec, Rig
 from rigwright.nvidia.cuda.toolkit import plan_toolkit
 from rigwright.patches.import_shadowing import shadow_pattern
 from rigwright.patches.patch import Patch, collect_digests, describe_patches
-from rigwright.plugins.plugin import Plugin
-from rigwright.plugins.plugin import describe_plugins as named_plugins
+from rigwright.plugins.plugin import Plugin, describe_plugins
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
 
@@ -94,7 +93,7 @@ def plan_environment(rig: Rig, env: EnvSpec, facts: HostFacts) -> Environment:
         digest=digest,
         artefacts=artefacts,
         what=f"install {env.name} {version}: {len(env.python)} conda packages and {len(env.packages)} wheels"
-        + named_plugins(env.plugins)
+        + describe_plugins(env.plugins)
         + describe_patches(env.patches),
         record={"env": env.name, "digest": digest, **record},
         toolkit=cuda,

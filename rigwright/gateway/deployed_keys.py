@@ -25,8 +25,7 @@ from rigwright.gateway.secrets_distribution import (
     keys_path,
     render_replaceable,
 )
-from rigwright.host import channel
-from rigwright.host import deploy_lock_state as deploy_lock_told
+from rigwright.host import channel, deploy_lock_state
 from rigwright.host.channel import tolerant, word
 from rigwright.host.locks import LOCKS
 from rigwright.model.api_keys import resolve_inventory_path
@@ -153,7 +152,7 @@ class KeyDelivery:
 
 
 DELIVERY_SCHEMA: channel.Schema = {
-    **deploy_lock_told.SCHEMA,
+    **deploy_lock_state.SCHEMA,
     "blank": (),
     "wrong": (channel.free_text,),
     "router": (tolerant(word, "inactive"),),
@@ -198,7 +197,7 @@ def parse_key_delivery(output: Iterable[str]) -> KeyDelivery:
     """
     told = channel.parse_output(output, DELIVERY_SCHEMA)
     if told.many("removal"):
-        return KeyDelivery(refused=deploy_lock_told.REMOVAL)
+        return KeyDelivery(refused=deploy_lock_state.REMOVAL)
     if held := told.all("held"):
         return KeyDelivery(refused=str(held[0]))
     if told.many("blank"):

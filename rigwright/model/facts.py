@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from rigwright.host.basics import ListeningSocket
 from rigwright.model import sharing
-from rigwright.model.monitoring import service_facts as monitoring
+from rigwright.model.monitoring import service_facts
 
 # Where the probe looks for a toolkit when the operator has named none.
 NOWHERE = "/nonexistent"
@@ -108,7 +108,7 @@ class HostFacts:
     """Those that it has, of both families, as Python writes them."""
     sharing: sharing.SharingFacts = sharing.NO_SHARING
     """The unit that shares its weights with other boxes."""
-    monitoring: monitoring.MonitoringFacts = monitoring.NO_MONITORING
+    monitoring: service_facts.MonitoringFacts = service_facts.NO_MONITORING
     """What tells of it, and what asks other boxes."""
 
     def has(self, address: str) -> bool:

@@ -9,7 +9,7 @@ from rigwright import nginx
 from rigwright.engines import kind_of
 from rigwright.engines.installer import ENVIRONMENTS
 from rigwright.engines.kind import InstallingKind
-from rigwright.gateway import gateway_units as gateway
+from rigwright.gateway import gateway_units
 from rigwright.host import basics, channel
 from rigwright.host.channel import (
     HostOutput,
@@ -28,7 +28,7 @@ from rigwright.host.channel import (
 from rigwright.host.systemd_syntax import UNIT_FOLDER
 from rigwright.model.facts import NOWHERE, HostAccount, HostFacts
 from rigwright.model.rig import Rig
-from rigwright.monitoring import monitoring_facts as monitoring
+from rigwright.monitoring import monitoring_facts
 from rigwright.monitoring.monitoring_units import PACKAGED_PROGRAMS
 from rigwright.nvidia.cards.card_files import POWER, SYSCTL
 from rigwright.nvidia.cuda.toolkit_validation import SPECIFIED_SINCE
@@ -55,7 +55,7 @@ def required_packages(rig: Rig, system: str = "") -> tuple[str, ...]:
     engines = [package for instance in rig.instances for package in kind_of(instance).needs(system)]
     engines += ENVIRONMENTS.packages if rig.envs else ()
     engines += [nginx.PACKAGE] if rig.share else []
-    engines += gateway.PACKAGES if rig.gateway else ()
+    engines += gateway_units.PACKAGES if rig.gateway else ()
     engines += list(filter(None, (PACKAGED_PROGRAMS[name].package for name in rig.exporter_users)))
     return tuple(dict.fromkeys([*PACKAGES, *engines]))
 
@@ -93,7 +93,7 @@ def probe_values(rig: Rig) -> dict[str, object]:
         "containers": f"{rig.roots.state}/containers",
         "undeclared": sorted(path for one in list_orphans(rig) for path in one.paths),
         **weight_sharing.share_state_values(),
-        **monitoring.monitoring_state_values(rig),
+        **monitoring_facts.monitoring_state_values(rig),
     }
 
 
@@ -101,7 +101,7 @@ passwd = matching(r"[^:\x00-\x1f\x7f]*(:[^:\x00-\x1f\x7f]*){6}", "a line of pass
 SCHEMA: channel.Schema = {
     **basics.SCHEMA,
     **weight_sharing.SCHEMA,
-    **monitoring.SCHEMA,
+    **monitoring_facts.SCHEMA,
     "architecture": (word,),
     "systemd": (optional(number, 0),),
     "disk": (path, number, path),
@@ -187,7 +187,7 @@ def parse(output: Iterable[str]) -> HostFacts:
         containers_ours=told.one("containers_ours"),
         addresses=frozenset(told.all("address")),
         sharing=weight_sharing.read_sharing_facts(told),
-        monitoring=monitoring.read_monitoring_facts(told),
+        monitoring=monitoring_facts.read_monitoring_facts(told),
     )
 
 

@@ -8,8 +8,7 @@ from typing import cast
 
 from rigwright.containers.container_facts import ContainerFacts
 from rigwright.containers.container_plan import ContainerPlan
-from rigwright.delivery.tool_environments import ToolEnvironment
-from rigwright.delivery.tool_environments import host_tools as tools_of
+from rigwright.delivery.tool_environments import ToolEnvironment, host_tools
 from rigwright.engines import kinds
 from rigwright.engines.kind import InstallingKind
 from rigwright.envs.environment import plan_environment
@@ -56,7 +55,7 @@ def build_target_state(
         driver: As in `Desired`.
         containers: As in `Desired`.
     """
-    tools = tools_of(rig, facts)
+    tools = host_tools(rig, facts)
     made: dict[str, Installation] = {one.name: plan_environment(rig, one, facts) for one in rig.envs}
     for name, engine in rig.engines.items():
         kind = cast("InstallingKind", kinds()[engine.kind])

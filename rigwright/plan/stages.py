@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rigwright.containers.container_summary import describe_container_changes as containers_pending
+from rigwright.containers.container_summary import describe_container_changes
 from rigwright.envs import gc
 from rigwright.gateway.gateway_units import GATEWAY_PREFIX as GATEWAY_PREFIX
 from rigwright.model.rig import Rig
@@ -25,10 +25,10 @@ from rigwright.nvidia.packages.target import (
     find_missing_driver_parts,
     find_unheld_driver_packages,
     needs_transaction,
+    plan_driver_target,
 )
-from rigwright.nvidia.packages.target import plan_driver_target as driver_wanted
-from rigwright.patches.patch import describe_patches as named_patches
-from rigwright.plan.host_facts import find_missing_host_packages as missing_packages
+from rigwright.patches.patch import describe_patches
+from rigwright.plan.host_facts import find_missing_host_packages
 from rigwright.plan.orphans import find_removed_units, list_orphans
 from rigwright.plan.plan_inputs import TargetState
 from rigwright.problems import format_count
@@ -55,7 +55,7 @@ class DeployStep:
 
 
 def _base_steps(wanted: TargetState, found: ObservedServing) -> list[DeployStep]:
-    missing = missing_packages(wanted.rig, wanted.facts)
+    missing = find_missing_host_packages(wanted.rig, wanted.facts)
     whose = "in the bundle" if wanted.rig.bundle else "versions chosen by apt"
     steps = [DeployStep("base", f"packages {', '.join(missing)}", f"not installed; {whose}")] if missing else []
     if not wanted.facts.ledger_whole:
@@ -80,7 +80,7 @@ def _container_steps(wanted: TargetState, found: ObservedServing) -> list[Deploy
     if wanted.containers:
         return [
             DeployStep("container_toolkit", what, _abbreviate(list(why)))
-            for what, why in containers_pending(*wanted.containers)
+            for what, why in describe_container_changes(*wanted.containers)
         ]
     return [DeployStep("container_toolkit", "stop managing containers", "none are declared any more; packages stay")]
 
@@ -90,7 +90,7 @@ def _cuda_toolkit_steps(wanted: TargetState, found: ObservedServing) -> list[Dep
     if cuda is None or not cuda.folder or cuda.folder in found.folders:
         return []
     fetched = sum(wheel.size for wheel in wanted.rig.cuda)
-    title = f"CUDA toolkit {cuda.version}{named_patches(cuda.patches)}"
+    title = f"CUDA toolkit {cuda.version}{describe_patches(cuda.patches)}"
     return [DeployStep("cuda_toolkit", title, f"{cuda.folder} is missing", fetched)]
 
 
@@ -248,7 +248,7 @@ def applicable_stages(wanted: TargetState) -> tuple[DeployStage, ...]:
 
 
 def _driver_steps(rig: Rig, facts: DriverFacts, made: DriverPlan) -> list[DeployStep]:
-    one = driver_wanted(made, facts, find_locked_driver(rig, facts.system))
+    one = plan_driver_target(made, facts, find_locked_driver(rig, facts.system))
     missing = find_missing_driver_parts(one, facts) or ([] if facts.recorded else ["what is installed is not recorded"])
     there = find_installed_driver(rig, facts)
     steps = []

@@ -8,7 +8,7 @@ from typing import Literal
 
 from rigwright.host import channel
 from rigwright.host.channel import free_text, unit, word
-from rigwright.host.deploy_lock_state import parse_holder as holder_type
+from rigwright.host.deploy_lock_state import parse_holder
 from rigwright.host.locks import LOCKS
 from rigwright.model.rig import CACHES, WARM, Rig
 from rigwright.render import render
@@ -18,7 +18,7 @@ LifecycleVerb = Literal["start", "stop", "restart"]
 DOING: Mapping[LifecycleVerb, str] = {"start": "starting", "stop": "stopping", "restart": "restarting"}
 LOG_LINES = 12
 SCHEMA: channel.Schema = {
-    "held": (holder_type,),
+    "held": (parse_holder,),
     "busy": (free_text,),
     "missing": (unit,),
     "unstopped": (free_text,),

@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from rigwright.addresses import Port
-from rigwright.gateway.reservations import RESERVATION_UNIT as RESERVED
+from rigwright.gateway.reservations import RESERVATION_UNIT
 from rigwright.host.unit_states import SocketUnit, UnitState
 from rigwright.model.rig import Rig
 from rigwright.serving.instance_units import InstanceUnit
@@ -51,7 +51,7 @@ class _ManifestListener(BaseModel):
 
 class _GatewayUnit(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
-    unit: str = Field(pattern=rf"^(rigwright_(gateway|router)\.service|{RESERVED.pattern})$")
+    unit: str = Field(pattern=rf"^(rigwright_(gateway|router)\.service|{RESERVATION_UNIT.pattern})$")
     user: str
     started_from: str = Field(pattern=r"^[0-9a-f]{64}$")
     rereads: bool = False

@@ -25,7 +25,7 @@ from rigwright.model.rig import Rig
 from rigwright.nvidia.cards import smi
 from rigwright.nvidia.cards.card_processes import UNEXPLAINED_MIB
 from rigwright.render import render
-from rigwright.serving import observed as served
+from rigwright.serving import observed
 from rigwright.serving.activation import (
     Activation,
     ActivationGoal,
@@ -72,7 +72,7 @@ class ServingStateFact(FactBase[ObservedServing]):
     def process(self, output: list[str]) -> ObservedServing:
         """Read what it tells."""
         try:
-            return served.parse(output)
+            return observed.parse(output)
         except ValueError as error:
             raise FactProcessError(f"the state script: {error}") from error
 

@@ -9,8 +9,7 @@ from pyinfra.api import QuoteString, StringCommand, operation
 
 from rigwright.model.monitoring.service_facts import NO_MONITORING, MonitoringFacts, ServiceFacts
 from rigwright.model.rig import Rig
-from rigwright.monitoring import monitoring_facts as told
-from rigwright.monitoring import monitoring_units
+from rigwright.monitoring import monitoring_facts, monitoring_units
 from rigwright.render import render
 from roles.operations.channel_fact import ChannelFact
 
@@ -24,11 +23,11 @@ class MonitoringStateFact(ChannelFact[MonitoringFacts]):
 
     def command(self, rig: Rig) -> StringCommand:
         """templates/look/monitoring.sh.j2."""
-        return self.render_command("look/monitoring.sh.j2", **told.monitoring_state_values(rig))
+        return self.render_command("look/monitoring.sh.j2", **monitoring_facts.monitoring_state_values(rig))
 
     def read(self, output: list[str]) -> MonitoringFacts:
         """Read what it tells."""
-        return told.parse(output)
+        return monitoring_facts.parse(output)
 
 
 @operation()
@@ -38,7 +37,7 @@ def ensure_monitoring(rig: Rig) -> Generator[StringCommand, None, None]:
     + rig: the rig
     """
     found = host.get_fact(MonitoringStateFact, rig=rig)
-    pending, known = told.find_pending(found, rig), monitoring_units.secrets_by_path(rig)
+    pending, known = monitoring_facts.find_pending(found, rig), monitoring_units.secrets_by_path(rig)
     if not pending:
         host.noop("what watches is as declared")
         return
@@ -58,7 +57,7 @@ def ensure_monitoring(rig: Rig) -> Generator[StringCommand, None, None]:
     going = [name for name in pending if name not in declared]
     script = render(
         "monitoring/start.sh.j2",
-        **told.monitoring_release_values(rig, going),
+        **monitoring_facts.monitoring_release_values(rig, going),
         secrets=sorted(found.secrets - known.keys()),
         starting=starting,
         tries=TRIES,

@@ -9,8 +9,7 @@ from typing import Any
 import gevent
 from pyinfra import logger
 
-from rigwright.nvidia.cards.card_processes import ENDS, ForeignProcesses, parse_holders
-from rigwright.nvidia.cards.card_processes import render_holders_query as holders_script
+from rigwright.nvidia.cards.card_processes import ENDS, ForeignProcesses, parse_holders, render_holders_query
 from roles.operations.shell import HostLost, ReconnectingShell
 from roles.progress import progress
 
@@ -73,4 +72,4 @@ def reboot_host(host: Any, why: str, lent: Collection[int]) -> bool:
 
 
 def _read_card_holders(shell: ReconnectingShell, lent: Collection[int]) -> ForeignProcesses:
-    return parse_holders(shell.run(holders_script()), lent)
+    return parse_holders(shell.run(render_holders_query()), lent)

@@ -16,8 +16,7 @@ from rigwright.host import channel
 from rigwright.model.rig import Rig
 from rigwright.plan import tree_records
 from rigwright.plan.plan_inputs import TargetState
-from rigwright.weights.verification import PACKAGE
-from rigwright.weights.verification import weights_program_folder as programs_folder
+from rigwright.weights.verification import PACKAGE, weights_program_folder
 from roles import artefact_jobs
 from roles.operations.channel_fact import ChannelFact
 from roles.operations.jobs import run_job
@@ -81,7 +80,7 @@ def render_tree_program(main: str) -> str:
 def collect_program_texts(rig: Rig) -> dict[str, dict[str, bytes]]:
     """Trees that are programs of ours: path -> name -> content."""
     sources = {path.name: path.read_bytes() for path in artefact_jobs.PROGRAMS.glob("*.py")}
-    return {f"{programs_folder(rig)}/{PACKAGE}": sources}
+    return {f"{weights_program_folder(rig)}/{PACKAGE}": sources}
 
 
 def read_trees(rig: Rig) -> TreeFacts:

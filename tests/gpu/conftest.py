@@ -11,7 +11,7 @@ import pytest
 from lab.requirements import UnsupportedMachine
 from lab.throwaway_lab import ThrowawayLab
 from roles.survey import HostKeyUnavailable
-from tests.gpu import gpu_machine as machines
+from tests.gpu import gpu_machine
 from tests.gpu.gpu_machine import INVENTORY, GpuMachine
 from tests.gpu.gpu_requirements import missing_requirements
 from tests.hosts.support import PyinfraRun, run_deploy
@@ -62,23 +62,23 @@ def machine(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactor
         if not address:
             lab.down()
         found = (
-            machines.connect_machine(address)
+            gpu_machine.connect_machine(address)
             if address
-            else machines.boot_machine(lab, pytestconfig.getoption("--release"))
+            else gpu_machine.boot_machine(lab, pytestconfig.getoption("--release"))
         )
         # its bundle has packages of the gateway that some tests put before other instances
-        found.describe(also_build_for=more, gateway=machines.GATEWAY)
-        bundle = given or machines.make_bundle(found.system, tmp_path_factory.mktemp("bundle"))
-        machines.add_model(bundle)
+        found.describe(also_build_for=more, gateway=gpu_machine.GATEWAY)
+        bundle = given or gpu_machine.make_bundle(found.system, tmp_path_factory.mktemp("bundle"))
+        gpu_machine.add_model(bundle)
         found.describe(also_build_for=more, bundle=str(bundle))
         yield found
-        found.run(f"rm -rf {machines.SCRATCH}")
+        found.run(f"rm -rf {gpu_machine.SCRATCH}")
     except (UnsupportedMachine, HostKeyUnavailable, ValueError, RuntimeError, subprocess.CalledProcessError) as error:
         pytest.exit(str(error), 2)
     finally:
         if not address and not pytestconfig.getoption("--leave-up"):
             lab.down()
-            machines.RECORD.unlink(missing_ok=True)
+            gpu_machine.RECORD.unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="session")

@@ -6,9 +6,9 @@ from rigwright.delivery.tool_environments import host_tools
 from roles.base import base
 from roles.probe import probe_host
 from roles.rig import rig_of_host
-from roles.tools import tools as installed
+from roles.tools import tools
 
 rig = rig_of_host(host)
 if facts := probe_host(rig):
     base(rig, facts)
-    installed(rig, host_tools(rig, facts))
+    tools(rig, host_tools(rig, facts))

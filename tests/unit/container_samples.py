@@ -13,8 +13,7 @@ from rigwright.model.containers.entry import ContainersEntry
 from rigwright.model.debs.group import PackageGroup
 from rigwright.model.rig import Rig
 from rigwright.supply.lock import Artefact
-from tests.unit.samples import sample_artefact, sample_card
-from tests.unit.samples import sample_rig as plain
+from tests.unit.samples import sample_artefact, sample_card, sample_rig
 
 SYSTEM = "debian-13"
 FOUR = (
@@ -52,7 +51,7 @@ def container_rig(
     *groups: PackageGroup, cards: bool = True, mirrors: dict[str, Any] | None = None, **containers: Any
 ) -> Rig:
     """One with cards, and Docker unless it says otherwise."""
-    made = plain(cards=(sample_card("8.6"),) if cards else (), mirrors=mirrors or {})
+    made = sample_rig(cards=(sample_card("8.6"),) if cards else (), mirrors=mirrors or {})
     keys = ContainersEntry.model_validate({"engines": ("docker",), **containers})
     return replace(made, containers=keys, container_groups={one.name: one for one in groups or (toolkit_group(),)})
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from rigwright.containers import container_facts as containers_found
-from rigwright.containers import daemon, release
+from rigwright.containers import container_facts, daemon, release
 from rigwright.containers.container_facts import ContainerFacts
 from rigwright.delivery.network import job_network
 from rigwright.model.containers.entry import ContainersEntry
@@ -67,15 +66,15 @@ def bundle_values() -> dict[str, object]:
 
 
 CONTAINER_SCRIPTS: dict[str, Callable[[], str]] = {
-    "containers": lambda: containers_found.render_probe(CONTAINING),
+    "containers": lambda: container_facts.render_probe(CONTAINING),
     "look for locked packages": lambda: debs_job("look"),
     "locked packages": lambda: debs_job("install"),
     "locked packages from kept files": lambda: debs_job("install", kept=f"{STATE}/containers/kept/x/1"),
     "look for locked packages of a bundle": lambda: debs_job("look", **bundle_values()),
     "locked packages of a bundle": lambda: debs_job("install", kept=f"{STATE}/containers/kept/x/1", **bundle_values()),
-    "spec of the cards": lambda: render("containers/refresh.sh.j2", spec=containers_found.CDI_SPEC, patience=90),
+    "spec of the cards": lambda: render("containers/refresh.sh.j2", spec=container_facts.CDI_SPEC, patience=90),
     "options in force": lambda: render(
-        "containers/in_force.sh.j2", in_force=containers_found.IN_FORCE, daemon_json=daemon.PATH
+        "containers/in_force.sh.j2", in_force=container_facts.IN_FORCE, daemon_json=daemon.PATH
     ),
     "let go of containers": lambda: release_script(),
     "let go of containers on a host without a daemon.json before": lambda: release_script(absent=True),

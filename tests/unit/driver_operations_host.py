@@ -16,8 +16,7 @@ from roles.operations import drivers, package_run, shell
 from roles.operations.drivers import LOOK, _DriverRun
 from tests.unit.apt_simulation import simulation_lines
 from tests.unit.channel_records import channel_lines
-from tests.unit.managed_driver_samples import NAMES, NEW, OLD
-from tests.unit.managed_driver_samples import managed_rig as managed
+from tests.unit.managed_driver_samples import NAMES, NEW, OLD, managed_rig
 from tests.unit.rendered_scripts import write_stand_in
 from tests.unit.ssh_host import ShellHost
 
@@ -28,7 +27,9 @@ class DriverOperationsHost(_DriverRun):
     """A host whose jobs do nothing but leave what a test says, and whose driver is what a test says."""
 
     def __init__(self, root: Path, wanted: DriverTarget, *seen: DriverFacts, consent: bool = False) -> None:
-        made = replace(managed(), roots=Roots.model_construct(**Roots().model_dump() | {"state": str(root / "state")}))
+        made = replace(
+            managed_rig(), roots=Roots.model_construct(**Roots().model_dump() | {"state": str(root / "state")})
+        )
         super().__init__(None, ShellHost(), made, wanted, consent)
         self.seen, self.jobs_run, self.says, self.fails = list(seen), [], ["archive", *COMES], ""
 

@@ -29,7 +29,7 @@ from checks import runner
 from checks.catalogue import list_checks
 from checks.results import STATUS
 from cli import main as command
-from cli import plan as plan_verb
+from cli import plan
 from rigwright.containers import container_files as container_files
 from rigwright.monitoring.monitoring_units import monitoring_services
 from rigwright.nvidia.driver import driver_files as driver_files
@@ -104,21 +104,21 @@ def _ended(text: str) -> str:
 def planned(boxes: list[EmptyHost], *options: str) -> tuple[str, list[TargetState]]:
     """The output of `plan`, and the target state of each host."""
     made: list[TargetState] = []
-    real = plan_verb.build_target_state
+    real = plan.build_target_state
 
     def kept(*arguments: Any) -> TargetState:
         made.append(real(*arguments))
         return made[-1]
 
     with (
-        patch.object(plan_verb, "connect_inventory", lambda inventory, limit: (boxes, {})),
-        patch.object(plan_verb, "map_hosts", lambda found, look: [look(box) for box in found]),
-        patch.object(plan_verb, "build_target_state", kept),
-        patch.object(plan_verb, "time", SimpleNamespace(time=lambda: NOW)),
+        patch.object(plan, "connect_inventory", lambda inventory, limit: (boxes, {})),
+        patch.object(plan, "map_hosts", lambda found, look: [look(box) for box in found]),
+        patch.object(plan, "build_target_state", kept),
+        patch.object(plan, "time", SimpleNamespace(time=lambda: NOW)),
         captured_terminal() as printed,
         contextlib.suppress(SystemExit),
     ):
-        plan_verb.plan.main([__file__, *options], standalone_mode=False)
+        plan.plan.main([__file__, *options], standalone_mode=False)
     return printed(), made
 
 

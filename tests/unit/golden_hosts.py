@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 from lab import throwaway_lab
 from rigwright.containers.container_facts import ContainerFacts
-from rigwright.gateway.secrets_distribution import GatewaySecretFacts as GatewaySecrets
+from rigwright.gateway.secrets_distribution import GatewaySecretFacts
 from rigwright.inventory import load_rig
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.card_processes import ForeignProcesses
@@ -75,7 +75,7 @@ LOOKS: Mapping[str, Any] = {
     "driver_facts": lambda box: driverless_host("ubuntu-24.04", *box.pci_ids),
     "holders": lambda box: ForeignProcesses(),
     "containers": lambda box: ContainerFacts("ubuntu", "24.04"),
-    "gateway_secrets": lambda box: GatewaySecrets(),
+    "gateway_secrets": lambda box: GatewaySecretFacts(),
 }
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER, UNIT_FOLDER
-from rigwright.serving import observed as served
+from rigwright.serving import observed
 from rigwright.serving.activation import ActivationGoal, goal_of
 from rigwright.serving.generation import META, PROVEN, Generation
 from rigwright.serving.observed import ObservedServing, render_state_query
@@ -131,7 +131,7 @@ class HostFolder:
             )
         )
         assert done.returncode == 0, done.stderr
-        return served.parse(done.stdout.splitlines())
+        return observed.parse(done.stdout.splitlines())
 
     def generation_goal(self, number: int) -> ActivationGoal:
         """A generation that lies there, as a goal."""

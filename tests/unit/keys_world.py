@@ -11,11 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from checks.connections import ConnectedHost
-from cli import key_sync
-from cli import keys as verb
+from cli import key_sync, keys
 from rigwright.gateway.secrets_distribution import ROUTER
 from roles import root_shell
-from roles.gateway.host.router import keyring as router_keyring
+from roles.gateway.host.router import keyring
 from roles.gateway.host.router.settings import read_keys
 from tests.unit.gateway_host import GatewayFolderHost
 
@@ -61,7 +60,7 @@ def make_controller(hosts: dict[str, GatewayFolderHost], folder: Path, monkeypat
         monkeypatch.setattr(
             ConnectedHost, "_run", lambda box, script, stdin="": box.target.answer(box.target, script, stdin)
         )
-        done = CliRunner().invoke(verb.keys, [str(inventory), *words])
+        done = CliRunner().invoke(keys.keys, [str(inventory), *words])
         if "-" in done.stdout and done.stdout.startswith("rw-"):
             assert_key_hidden(done.stdout.strip(), folder, said)
         return done
@@ -79,5 +78,5 @@ def assert_key_hidden(clear: str, folder: Path, said: list[Any]) -> None:
 
 def accepts_key(host: GatewayFolderHost, clear: str) -> bool:
     """Whether the host's router, with the keys that it was given, lets a client in."""
-    ring = router_keyring.Keyring(read_keys(host.run / ROUTER / "keys.json"))
+    ring = keyring.Keyring(read_keys(host.run / ROUTER / "keys.json"))
     return ring.whose(f"Bearer {clear}") is not None

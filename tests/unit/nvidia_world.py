@@ -11,13 +11,10 @@ from unittest.mock import patch
 
 import pytest
 
-from checks import CheckDifference
-from checks import test_nvidia_cards as c
-from checks import test_nvidia_modules as m
-from checks import test_nvidia_packages as p
+from checks import CheckDifference, test_nvidia_cards, test_nvidia_modules, test_nvidia_packages
 from checks.survey.answers import SurveyAnswers
 from rigwright.model.rig import Rig
-from rigwright.nvidia.driver import driver_record as nvidia_record
+from rigwright.nvidia.driver import driver_record
 from rigwright.nvidia.driver.driver_facts import DriverFacts
 from rigwright.nvidia.driver.kernel_facts import KernelFacts
 from tests.unit.nvidia_host import DRIVER_FACTS, FACTS, MANAGED, STATE, NvidiaFolderHost
@@ -54,36 +51,41 @@ class NvidiaCheckFixture:
         rig = self.rig
         if survey is None:
             survey = self.make_survey()
-        record = nvidia_record.parse_driver_record(
-            (self.host.root / nvidia_record.driver_record_path(rig)[1:]).read_text()
+        record = driver_record.parse_driver_record(
+            (self.host.root / driver_record.driver_record_path(rig)[1:]).read_text()
         )
         checks: dict[str, Callable[[], None]] = {
-            "N08": lambda: m.test_flavour(survey, rig, FACTS),
-            "N09": lambda: m.test_next_boot(survey, rig, FACTS),
-            "N10": lambda: m.test_dkms(survey, rig),
-            "N11": lambda: m.test_signed(survey, rig, FACTS),
-            "N12": lambda: m.test_settings(survey, rig),
-            "N13": lambda: p.test_one_piece(survey, rig, FACTS),
-            "N14": lambda: p.test_locked(survey, rig, FACTS),
-            "N15": lambda: p.test_held(survey, rig, FACTS),
-            "N16": lambda: p.test_in_branch(survey, rig, FACTS),
-            "N17": lambda: p.test_archive(survey, rig, FACTS),
-            "N18": lambda: p.test_reboot(survey, rig),
-            "N19": lambda: p.test_security(survey, rig, FACTS),
-            "N20": lambda: p.test_drift(survey, rig, FACTS),
-            "N21": lambda: c.test_power(survey, rig, FACTS),
-            "N22": lambda: c.test_clocks(survey, rig, FACTS),
-            "N23": lambda: c.test_windows(survey, rig, FACTS),
-            "N24": lambda: c.test_bridges(survey, rig, FACTS),
-            "N25": lambda: c.test_peers(survey, rig),
-            "N26": lambda: c.test_kernel_log(survey, rig, FACTS),
-            "N27": lambda: c.test_vitals(survey, rig, FACTS),
-            "N28": lambda: p.test_settings_files(survey, rig, FACTS),
+            "N08": lambda: test_nvidia_modules.test_flavour(survey, rig, FACTS),
+            "N09": lambda: test_nvidia_modules.test_next_boot(survey, rig, FACTS),
+            "N10": lambda: test_nvidia_modules.test_dkms(survey, rig),
+            "N11": lambda: test_nvidia_modules.test_signed(survey, rig, FACTS),
+            "N12": lambda: test_nvidia_modules.test_settings(survey, rig),
+            "N13": lambda: test_nvidia_packages.test_one_piece(survey, rig, FACTS),
+            "N14": lambda: test_nvidia_packages.test_locked(survey, rig, FACTS),
+            "N15": lambda: test_nvidia_packages.test_held(survey, rig, FACTS),
+            "N16": lambda: test_nvidia_packages.test_in_branch(survey, rig, FACTS),
+            "N17": lambda: test_nvidia_packages.test_archive(survey, rig, FACTS),
+            "N18": lambda: test_nvidia_packages.test_reboot(survey, rig),
+            "N19": lambda: test_nvidia_packages.test_security(survey, rig, FACTS),
+            "N20": lambda: test_nvidia_packages.test_drift(survey, rig, FACTS),
+            "N21": lambda: test_nvidia_cards.test_power(survey, rig, FACTS),
+            "N22": lambda: test_nvidia_cards.test_clocks(survey, rig, FACTS),
+            "N23": lambda: test_nvidia_cards.test_windows(survey, rig, FACTS),
+            "N24": lambda: test_nvidia_cards.test_bridges(survey, rig, FACTS),
+            "N25": lambda: test_nvidia_cards.test_peers(survey, rig),
+            "N26": lambda: test_nvidia_cards.test_kernel_log(survey, rig, FACTS),
+            "N27": lambda: test_nvidia_cards.test_vitals(survey, rig, FACTS),
+            "N28": lambda: test_nvidia_packages.test_settings_files(survey, rig, FACTS),
         }
         found: dict[str, Callable[..., object]] = {"record": lambda _: record, "driver_facts": lambda *_: self.facts}
         found |= dict.fromkeys(("state", "kernels"), lambda _: self.state)
         with ExitStack() as stack:
-            for module, name_ in ((module, one) for module in (c, m, p) for one in found if hasattr(module, one)):
+            for module, name_ in (
+                (module, one)
+                for module in (test_nvidia_cards, test_nvidia_modules, test_nvidia_packages)
+                for one in found
+                if hasattr(module, one)
+            ):
                 stack.enter_context(patch.object(module, name_, found[name_]))
             checks[name]()
 

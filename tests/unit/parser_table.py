@@ -11,10 +11,21 @@ from unittest.mock import patch
 
 from checks.packets import iptables
 from checks.packets.nftables import Ruleset
-from checks.survey.host import apt, cards, common, containers, dpkg, firewall, health, kernel, manager, packages
-from checks.survey.host import sshd as login
-from checks.survey.host import weights as weight_files
-from cli.lock_resolver import isolated_apt as controller_apt
+from checks.survey.host import (
+    apt,
+    cards,
+    common,
+    containers,
+    dpkg,
+    firewall,
+    health,
+    kernel,
+    manager,
+    packages,
+    sshd,
+    weights,
+)
+from cli.lock_resolver import isolated_apt
 from cli.lock_resolver.distribution_packages import parse_addresses, source_suites
 from cli.lock_resolver.downloads import DownloadUnavailable
 from rigwright.debs import simulation
@@ -149,8 +160,8 @@ def controller_apt_parser(read: Callable[[str], Any]) -> Callable[[str, int], An
 
     def parse(text: str, status: int) -> Any:
         done = subprocess.CompletedProcess(["apt-get"], status, text, "")
-        with patch.object(controller_apt.subprocess, "run", lambda *_, **__: done):
-            return read(controller_apt.run_program(["apt-get"]))
+        with patch.object(isolated_apt.subprocess, "run", lambda *_, **__: done):
+            return read(isolated_apt.run_program(["apt-get"]))
 
     return parse
 
@@ -177,7 +188,7 @@ PARSERS: dict[str, ParserRow] = {
     "manager.read_properties: units of weights": ParserRow(
         "show-weights.txt",
         program_parser(
-            lambda: _parse_show(["tick.timer", "tick.service"], weight_files.PROPERTIES, "--timestamp=unix"),
+            lambda: _parse_show(["tick.timer", "tick.service"], weights.PROPERTIES, "--timestamp=unix"),
             "systemctl",
         ),
         moves="\n\n",
@@ -234,7 +245,7 @@ PARSERS: dict[str, ParserRow] = {
     ),
     "sshd.shut": ParserRow(
         "sshd-T.txt",
-        program_parser(lambda: [one.split() for one in login.shut("root", "192.0.2.1")], "sshd"),
+        program_parser(lambda: [one.split() for one in sshd.shut("root", "192.0.2.1")], "sshd"),
         allowed=frozenset({0, 1, 2, 124, KILLED}),
     ),
     "dpkg.packages": ParserRow("status.txt", text_parser(_parse_status), cut=(0,), moves="\n\n", noisy=False),

@@ -15,7 +15,7 @@ from rigwright.plan import host_facts as host_facts
 from rigwright.render import render
 from rigwright.serving import observed, resource_usage
 from tests.unit import short_programs
-from tests.unit.container_samples import container_rig as with_containers
+from tests.unit.container_samples import container_rig
 from tests.unit.parser_table import DATA, KILLED, ParserRow
 from tests.unit.rendered_scripts import write_stand_in
 from tests.unit.samples import sample_probe_values, sample_rig
@@ -97,7 +97,7 @@ PROBE = render(
 STATE = observed.render_state_query(
     "/nowhere/etc", "/nowhere/opt", "/nowhere/starts", "/nowhere/build", "/nowhere/owned"
 )
-DRIVER, CONTAINERS = driver_facts.render_probe(sample_rig()), container_facts.render_probe(with_containers())
+DRIVER, CONTAINERS = driver_facts.render_probe(sample_rig()), container_facts.render_probe(container_rig())
 OTHERS = {"apt_cache": "policy.txt", "dpkg_query": "dpkg-versions.txt"}
 APT = {"systemctl": "", "nvidia_smi": "", "modinfo": ""}
 

@@ -33,7 +33,7 @@ from roles.envs.host import lists
 from roles.gateway.host.router import http, settings
 from roles.weights.host import peers, simple
 from tests.unit import cuda_libraries, gguf_files
-from tests.unit.checkpoints import safetensors_bytes as safetensors_file
+from tests.unit.checkpoints import safetensors_bytes
 from tests.unit.test_gateway_router_settings import SETTINGS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -224,7 +224,7 @@ READERS: dict[str, ReaderRow] = {
     ),
     "rigwright/weights/safetensors.py": ReaderRow(
         lambda content, _: safetensors.check_header(content, len(content)),
-        (safetensors_file(200),),
+        (safetensors_bytes(200),),
         (safetensors.BrokenSafetensors,),
     ),
     "rigwright/weights/safetensors.py of shards": ReaderRow(

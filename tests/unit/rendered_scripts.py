@@ -11,7 +11,7 @@ from types import MappingProxyType
 from rigwright import nginx
 from rigwright.containers import release
 from rigwright.containers.container_facts import ContainerFacts
-from rigwright.delivery import tool_environments as tools_made
+from rigwright.delivery import tool_environments
 from rigwright.delivery.network import JobNetwork, job_network
 from rigwright.delivery.tool_environments import ToolEnvironment
 from rigwright.engines.image.install import render_patch_step
@@ -32,7 +32,7 @@ from rigwright.model.existing_service import ExistingService
 from rigwright.model.installation import InstallJob
 from rigwright.model.nvidia.toolkit import Toolkit
 from rigwright.model.rig import CACHES, COMPILED, CONTAINER_RUNTIME_FOLDER, WARM, Rig
-from rigwright.monitoring import monitoring_facts as watching
+from rigwright.monitoring import monitoring_facts
 from rigwright.monitoring.textfile import DEPLOY_STARTED
 from rigwright.nvidia.cards import card_facts, card_processes, topology
 from rigwright.nvidia.driver import driver_facts
@@ -59,15 +59,13 @@ from rigwright.weights.verification import (
     render_verified_test,
 )
 from roles.artefact_jobs import render_fetch_script
-from roles.engines import render_install_script as build_script
+from roles.engines import render_install_script
 from roles.tools import load_wheel_validators
 from roles.trees import render_tree_program
 from tests.unit.container_scripts import CONTAINER_SCRIPTS
-from tests.unit.env_samples import declared_env
-from tests.unit.env_samples import env_installation as made_env
-from tests.unit.image_samples import image_instance
+from tests.unit.env_samples import declared_env, env_installation
+from tests.unit.image_samples import image_instance, unpacked_image
 from tests.unit.image_samples import image_rig as image_rig
-from tests.unit.image_samples import unpacked_image as made_image
 from tests.unit.patch_samples import sample_patch
 from tests.unit.plugin_samples import instance_with_selftest, make_examination
 from tests.unit.samples import (
@@ -124,20 +122,20 @@ def rig_on_cards(*cards: int) -> Rig:
 
 def engine_build_script(*cards: int) -> str:
     """The build of an engine for these cards."""
-    return build_script(rig_on_cards(*cards), rig_build(rig_on_cards(*cards)), TOOLS, "rw-job-x")
+    return render_install_script(rig_on_cards(*cards), rig_build(rig_on_cards(*cards)), TOOLS, "rw-job-x")
 
 
 def environment_script(*patches: Patch) -> str:
     """The job that puts an environment together, and removes its packages."""
     env = replace(declared_env(), patches=patches)
-    one = made_env(env=env)
-    return build_script(sample_rig(envs=(env,)), one, TOOLS, "rw-job-x", one.artefacts)
+    one = env_installation(env=env)
+    return render_install_script(sample_rig(envs=(env,)), one, TOOLS, "rw-job-x", one.artefacts)
 
 
 def environment_step() -> str:
     """The step that installs and patches its wheels."""
     place = InstallJob("/opt/x/engines/env", "/var/w", "/var/l", "/opt/tools")
-    return render_step(made_env(env=replace(declared_env(), patches=(sample_patch(),))), "wheels", place)
+    return render_step(env_installation(env=replace(declared_env(), patches=(sample_patch(),))), "wheels", place)
 
 
 def generation_script(name: str) -> str:
@@ -148,19 +146,21 @@ def generation_script(name: str) -> str:
 def image_script(*patches: Patch) -> str:
     """The job that unpacks an image."""
     one = image_rig(image_instance(patches=patches))
-    return build_script(one, made_image(one), TOOLS, "rw-job-x")
+    return render_install_script(one, unpacked_image(one), TOOLS, "rw-job-x")
 
 
 def image_step() -> str:
     """The step that changes copies of its files."""
     place = InstallJob("/opt/x/engines/vllm-image", "/var/w", "/var/l", "/opt/tools")
-    return render_patch_step(made_image(image_rig(image_instance(patches=(sample_patch("vllm"),)))), place, "0" * 64)
+    return render_patch_step(
+        unpacked_image(image_rig(image_instance(patches=(sample_patch("vllm"),)))), place, "0" * 64
+    )
 
 
 def container_script() -> str:
     """What makes, and takes away, what a container needs."""
     one = image_rig(image_instance())
-    files = build_generation(one, {"vllm-image": made_image(one)}, TOOLS).files
+    files = build_generation(one, {"vllm-image": unpacked_image(one)}, TOOLS).files
     return next(text for name, text in files.items() if name.startswith("programs/container-"))
 
 
@@ -255,7 +255,7 @@ def removal_script(units: tuple[str, ...] = ("rigwright-chat.service",), keep_we
         theirs=takeover.takeover_folder(sample_rig()),
         **driver_release_values(sample_rig()),
         **weight_sharing.share_release_values(sample_rig()),
-        **watching.monitoring_release_values(sample_rig()),
+        **monitoring_facts.monitoring_release_values(sample_rig()),
         **release.container_release_values(sample_rig(), ContainerFacts("debian", "13")),
     )
 
@@ -276,7 +276,7 @@ def monitoring_script(restart: bool) -> str:
     """The start of what watches, and what of it goes."""
     one = {"unit": "rigwright_node.service", "package": "prometheus-node-exporter", "floor": "1.5.0"}
     one |= {"restart": restart, "listens": "src 10.0.0.5:9100", "endpoint": "10.0.0.5:9100"}
-    gone = watching.monitoring_release_values(sample_rig(), ["prometheus"] if restart else [])
+    gone = monitoring_facts.monitoring_release_values(sample_rig(), ["prometheus"] if restart else [])
     secrets = ["/etc/rigwright/credentials/monitoring-old.token"] if restart else []
     return render("monitoring/start.sh.j2", **gone, secrets=secrets, starting=[one], tries=2)
 
@@ -375,13 +375,15 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "image": image_script,
     "image that is patched": lambda: image_script(sample_patch("vllm")),
     "container": container_script,
-    "what an environment has": lambda: render_package_query(sample_rig(), made_env()),
+    "what an environment has": lambda: render_package_query(sample_rig(), env_installation()),
     "packages": lambda: packages_script(PLAIN),
     "packages with a service": lambda: packages_script(
         PLAIN, ("nginx",), masked={"nginx.service": nginx.LEFTOVER_FILES}
     ),
-    "what watches": lambda: render("look/monitoring.sh.j2", **watching.monitoring_state_values(sample_rig())),
-    "stop watching": lambda: render("monitoring/release.sh.j2", **watching.monitoring_release_values(sample_rig())),
+    "what watches": lambda: render("look/monitoring.sh.j2", **monitoring_facts.monitoring_state_values(sample_rig())),
+    "stop watching": lambda: render(
+        "monitoring/release.sh.j2", **monitoring_facts.monitoring_release_values(sample_rig())
+    ),
     "watch": lambda: monitoring_script(restart=True),
     "watch at boot": lambda: monitoring_script(restart=False),
     "packages with a user": lambda: packages_script(PLAIN, ("prometheus",), accounts={"prometheus": "prometheus"}),
@@ -401,7 +403,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "a job": lambda: render("look/job.sh.j2", unit="rw-job-x", grown="/srv/x", document="/srv/p", log="/run/x/log"),
     "the lease's holder": lambda: render("deploy_lock/holder.sh.j2", deploy_lock=DEPLOY_LOCK),
     "share": lambda: sharing_script(restart=True),
-    "packages of tools": lambda: tools_made.render_tool_query("/opt/rigwright/tools-0"),
+    "packages of tools": lambda: tool_environments.render_tool_query("/opt/rigwright/tools-0"),
     "share at boot": lambda: sharing_script(restart=False),
     **CONTAINER_SCRIPTS,
     "stop sharing": lambda: render("sharing/release.sh.j2", **weight_sharing.share_release_values(sample_rig())),

@@ -16,7 +16,7 @@ from rigwright.engines.llama_cpp.keys import LlamaEngine, LlamaVariant
 from rigwright.engines.llama_cpp.option_table import load_snapshot, snapshot_file_name
 from rigwright.inventory import HostGroup, hosts
 from rigwright.model.catalog import Card
-from rigwright.model.containers.archive_tables import load_container_tables as container_tables
+from rigwright.model.containers.archive_tables import load_container_tables
 from rigwright.model.entry import DriverEntry, Roots
 from rigwright.model.facts import HostFacts
 from rigwright.model.installation import Installation
@@ -217,7 +217,7 @@ def sample_rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: ob
         driver_packages={},
         driver_keys={},
         containers=None,
-        container_tables=container_tables(ROOT),
+        container_tables=load_container_tables(ROOT),
         container_groups={},
         instances=instances,
         roots=Roots(),

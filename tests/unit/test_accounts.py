@@ -15,7 +15,7 @@ import pytest
 from checks import CheckDifference, test_accounts, test_base
 from checks.survey.accounts import ACCOUNTS, Accounts
 from checks.survey.answers import SurveyAnswers
-from checks.survey.host import accounts as looking
+from checks.survey.host import accounts
 from checks.survey.section import SurveyScope
 from tests.unit import samples
 from tests.unit.check_runner import red_checks
@@ -54,7 +54,9 @@ class AccountsFixture:
 
     def check_messages(self) -> dict[str, object]:
         asked: Any = ACCOUNTS.asks(SurveyScope(RIG, None))  # type: ignore[arg-type]
-        return looking.look(asked | {"shell": str(self.folder / "usr/sbin/nologin"), "home": str(self.folder / "home")})
+        return accounts.look(
+            asked | {"shell": str(self.folder / "usr/sbin/nologin"), "home": str(self.folder / "home")}
+        )
 
     def red(self) -> dict[str, str]:
         survey = SurveyAnswers(
@@ -71,13 +73,13 @@ NOLOGIN = "/usr/sbin/nologin"
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AccountsFixture:
     made = AccountsFixture(tmp_path)
     for name in ("PROC", "ETC", "VAR", "RUN", "USR"):
-        monkeypatch.setattr(looking, name, tmp_path / name.lower())
+        monkeypatch.setattr(accounts, name, tmp_path / name.lower())
     (tmp_path / "proc/self").mkdir(parents=True)
     monkeypatch.setattr(pwd, "getpwall", lambda: [pwd.struct_passwd(one) for one in made.users])
     monkeypatch.setattr(grp, "getgrall", lambda: [grp.struct_group(one) for one in made.groups])
     monkeypatch.setattr(os, "getgrouplist", lambda name, gid: [gid, *made.beside])
     # the list names what lies in the folder
-    monkeypatch.setattr(looking, "_shell", lambda path, real=looking._shell: real(path) | {"listed": [_md5(path)]})
+    monkeypatch.setattr(accounts, "_shell", lambda path, real=accounts._shell: real(path) | {"listed": [_md5(path)]})
     return made
 
 
@@ -209,10 +211,10 @@ def test_what_is_harmless_is_no_reason_for_alarm(world: AccountsFixture, what: s
 
 def test_a_shell_is_what_its_package_says(world: AccountsFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    monkeypatch.setattr(looking, "VAR", world.folder / "var")
-    assert looking._shell("/usr/sbin/none") == {"found": "", "listed": []}
+    monkeypatch.setattr(accounts, "VAR", world.folder / "var")
+    assert accounts._shell("/usr/sbin/none") == {"found": "", "listed": []}
     world.write("var/lib/dpkg/info/login.md5sums", "aa  usr/sbin/nologin\nbb  usr/share/nologin\n")
-    assert looking._shell("/usr/sbin/nologin")["listed"] == ["aa"]
+    assert accounts._shell("/usr/sbin/nologin")["listed"] == ["aa"]
 
 
 def test_the_folders_of_an_instance_are_its_users(world: AccountsFixture) -> None:

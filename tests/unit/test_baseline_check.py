@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from checks import CheckDifference
-from checks import test_baseline as checks
+from checks import CheckDifference, test_baseline
 from checks.survey.answers import SurveyAnswers
 from checks.survey.cards import WORDS
 from rigwright.baseline import history
@@ -32,7 +31,7 @@ def box(tmp_path: Path) -> tuple[Rig, Instance, TargetState]:
 
 def print_of(box: tuple[Rig, Instance, TargetState], **changes: object) -> Fingerprint:
     made, one, there = box
-    return checks.now_there(SurveyAnswers({}), made, there, sample_facts(), one).model_copy(update=changes)
+    return test_baseline.now_there(SurveyAnswers({}), made, there, sample_facts(), one).model_copy(update=changes)
 
 
 def run(fingerprint: Fingerprint, rate: float, boot: str = "a", days: float = 3, **more: object) -> BaselineRun:
@@ -65,7 +64,7 @@ def check_notes(
 def box_notes(box: tuple[Rig, Instance, TargetState]) -> dict[str, object]:
     found: dict[str, object] = {}
     made, one, there = box
-    checks.test_speed(SurveyAnswers({}), made, there, sample_facts(), one, found.__setitem__)
+    test_baseline.test_speed(SurveyAnswers({}), made, there, sample_facts(), one, found.__setitem__)
     return found
 
 
@@ -131,10 +130,10 @@ def survey(**changes: str) -> SurveyAnswers:
 def test_a_fingerprint_has_what_the_cards_say_now(box: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     made, _, there = box
     one = sample_instance(cards=(0,))
-    monkeypatch.setattr(checks.enumeration, "answering_cards", lambda *given: list(enumerate(given[2])))
-    found = checks.now_there(survey(), made, there, sample_facts(), one)
+    monkeypatch.setattr(test_baseline.enumeration, "answering_cards", lambda *given: list(enumerate(given[2])))
+    found = test_baseline.now_there(survey(), made, there, sample_facts(), one)
     assert (found.driver, found.cards, found.power_w, found.lanes) == (
         *("580.95.05", ("NVIDIA GeForce RTX 3090",), (280.0,), (8,)),
     )
     with pytest.raises(CheckDifference, match="none from card 3"):
-        checks.now_there(survey(), made, there, sample_facts(), sample_instance(cards=(3,)))
+        test_baseline.now_there(survey(), made, there, sample_facts(), sample_instance(cards=(3,)))

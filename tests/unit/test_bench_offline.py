@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner, Result
 
-from bench import contest as contest_module
+from bench import contest
 from bench.contest import GUARD_UNIT, LOAD_UNIT, MeasurementFailed
 from bench.offline_job import offline_command, parse_result, transient_properties
 from checks.connections import ConnectedHost
@@ -172,8 +172,8 @@ Measuring = Callable[..., Result]
 def host(monkeypatch: pytest.MonkeyPatch) -> OfflineBenchHost:
     states = (UNIT.unit_state, build_listener(RIG, CHAT, OWNED_HEADER).unit_state)
     made = OfflineBenchHost(started_from={one.unit: one.started_from for one in states})
-    monkeypatch.setattr(contest_module, "RootShell", lambda target: made)
-    monkeypatch.setattr(contest_module, "DeployLock", lambda target, doing: made)
+    monkeypatch.setattr(contest, "RootShell", lambda target: made)
+    monkeypatch.setattr(contest, "DeployLock", lambda target, doing: made)
     return made
 
 

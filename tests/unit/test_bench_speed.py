@@ -30,8 +30,7 @@ from bench.speed_protocol import (
     protocol_parts,
 )
 from checks.connections import ConnectedHost
-from cli import bench_speed as verb
-from cli import main
+from cli import bench_speed, main
 from cli.instance_access import InterruptHandler
 from rigwright.baseline import history
 from rigwright.baseline.run import Series
@@ -172,10 +171,10 @@ def timing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Timing:
             ("look", look),
             ("Effort", lambda: SpeedEffort(1, 2, 1)),
         ):
-            monkeypatch.setattr(verb, name, value)
+            monkeypatch.setattr(bench_speed, name, value)
         with engine.running_at(tmp_path / f"socket{boot}") as at:
             place = ClientTarget("chat", at, "m", credential=str(tmp_path / "key"))
-            monkeypatch.setattr(verb, "instance_target", lambda *_: place)
+            monkeypatch.setattr(bench_speed, "instance_target", lambda *_: place)
             return CliRunner().invoke(main, ["bench", "speed", str(tmp_path / "rig.py"), *words])
 
     return run
@@ -407,7 +406,7 @@ def test_a_second_start_that_is_not_measured_leaves_the_first_one_in_the_file(
     def restart(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(verb, "_restart_instance", restart)
+    monkeypatch.setattr(bench_speed, "_restart_instance", restart)
     done = timing(quick(), "--boots=2", f"--json={tmp_path / 'f.json'}")
     assert done.exit_code == status, done.output
     assert said in done.output

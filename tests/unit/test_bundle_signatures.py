@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.lock_resolver import distribution_packages as bundling
+from cli.lock_resolver import distribution_packages
 from rigwright.supply.apt_archives import ArchiveSuite
 from rigwright.supply.bundle import Bundle, BundleRow
 from tests import forged_bundles
@@ -190,7 +190,9 @@ def test_a_bundle_outlives_what_its_archives_promise(
 ) -> None:
     archive.add_package("libcurl", "1.1", secure=True)
     archive.publish_suites(until="Sat, 08 Nov 2025 00:00:00 UTC")
-    monkeypatch.setattr(bundling, "APT_TIMEOUTS", {"Acquire::Check-Valid-Until": "false"})  # as on a day before that
+    monkeypatch.setattr(
+        distribution_packages, "APT_TIMEOUTS", {"Acquire::Check-Valid-Until": "false"}
+    )  # as on a day before that
     made = maker.make_bundle()
     done = host.run(made)
     assert done.returncode == 0, done.stdout + done.stderr

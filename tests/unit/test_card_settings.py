@@ -29,8 +29,7 @@ from rigwright.nvidia.driver.driver_facts import InstalledPackage
 from tests.unit.card_folder import CardFolder
 from tests.unit.channel_records import channel_lines
 from tests.unit.driver_samples import C3090, make_driver_plan
-from tests.unit.managed_driver_samples import CONVERGED_HOST, NEW
-from tests.unit.managed_driver_samples import managed_rig as locked_rig
+from tests.unit.managed_driver_samples import CONVERGED_HOST, NEW, managed_rig
 from tests.unit.nvidia_host import CAPTURED_OUTPUT
 from tests.unit.rendered_scripts import write_stand_in
 from tests.unit.samples import sample_rig
@@ -295,7 +294,7 @@ def test_the_record_has_the_driver_its_packages_and_where_the_cards_are() -> Non
     facts = replace(
         CONVERGED_HOST, packages=(*CONVERGED_HOST.packages, InstalledPackage("nvidia-settings", "510.47.03-0ubuntu4"))
     )
-    plan = make_driver_plan(locked_rig(), facts)
+    plan = make_driver_plan(managed_rig(), facts)
     text = render_driver_record(plan, facts, live())
     rows = json.loads(text)
     assert (rows["version"], rows["branch"], rows["flavour"], rows["source"]) == (NEW, 595, "open", "nvidia")

@@ -17,8 +17,7 @@ from click.testing import CliRunner, Result
 
 from bench.ladder_plan import QUESTIONS, WARM_UP, WORKLOADS, load_prompts
 from checks.connections import ConnectedHost
-from cli import instance_access, main
-from cli import load as verb
+from cli import instance_access, load, main
 from cli.instance_access import ClientAccess, InterruptHandler
 from cli.load_report import render_bars
 from rigwright.operate.client_target import ClientTarget
@@ -53,8 +52,8 @@ def loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loading:
         monkeypatch.setattr(
             instance_access, "connect_inventory", lambda _, __, judge: judge({"box1": made}) or (found, {})
         )
-        monkeypatch.setattr(verb, "hold_deploy_lock", lambda *_: nullcontext(lock or StandInDeployLock()))
-        monkeypatch.setattr(verb, "metrics_path", lambda *_: "/metrics")
+        monkeypatch.setattr(load, "hold_deploy_lock", lambda *_: nullcontext(lock or StandInDeployLock()))
+        monkeypatch.setattr(load, "metrics_path", lambda *_: "/metrics")
         with engine.running_at(tmp_path / "socket") as at:
             place = ClientTarget("chat", at, "m", credential=str(tmp_path / "key"))
             monkeypatch.setattr(ClientAccess, "resolve_endpoint", lambda *_: place)

@@ -17,8 +17,7 @@ from cli.lock_resolver.image_registry import ImageResolver, RegistryRepository
 from lab.oci_images import LayerEntry, OCIImage, build_image
 from rigwright.problems import Invalid
 from rigwright.supply import image_manifest
-from rigwright.supply.lock import Artefact, Lock
-from rigwright.supply.lock import render_lock as lock_text
+from rigwright.supply.lock import Artefact, Lock, render_lock
 from tests.unit import tls_certificates
 from tests.unit.file_server import FileServerHandler, LoopbackFileServer, complete_file, error_status, run_file_server
 from tests.unit.image_samples import image_rows
@@ -236,7 +235,7 @@ def test_a_lock_without_one_of_the_blobs_is_no_answer(world: ImageLockFixture, r
     LoopbackRegistry(world.files).push_image(SMALL, "v0.21.0")
     assert world.lock().exit_code == 0
     left = [one for one in world.rows() if one.name != row]
-    (world.folder / "locks/mine.lock.toml").write_text(lock_text(left, "catalog/mine.toml"))
+    (world.folder / "locks/mine.lock.toml").write_text(render_lock(left, "catalog/mine.toml"))
     assert "served is locked with other blobs than its manifest lists" in world.lock("--check").output
 
 

@@ -16,8 +16,7 @@ from tests.unit.cuda_libraries import cuda_library
 from tests.unit.env_samples import conda_row
 from tests.unit.file_server import complete_file, run_file_server
 from tests.unit.lock_world import LockFixture
-from tests.unit.test_cli_lock_patches import patched_wheel as package
-from tests.unit.test_cli_lock_patches import publish
+from tests.unit.test_cli_lock_patches import patched_wheel, publish
 
 CATALOG = f"""
 [inputs.pk]
@@ -62,7 +61,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LockFixtu
         (box.folder / "locks").mkdir(exist_ok=True)
         own = render_lock([conda_row()], "catalog/py.toml").partition("\n")[2]
         (box.folder / "locks/py.lock.toml").write_text(own)
-        publish(box, package())
+        publish(box, patched_wheel())
         yield box
 
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from checks.connections import ConnectedHost
-from cli import plan as verb
+from cli import plan
 from rigwright.model.entry import DriverEntry
 from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.driver_facts import DriverFacts
@@ -50,8 +50,8 @@ class PlanBox(ConnectedHost):
 
 
 def run_plan(monkeypatch: pytest.MonkeyPatch, box: ConnectedHost, *options: str) -> Any:
-    monkeypatch.setattr(verb, "connect_inventory", lambda inventory, limit: ([box], {}))
-    return CliRunner().invoke(verb.plan, [str(__file__), *options])
+    monkeypatch.setattr(plan, "connect_inventory", lambda inventory, limit: ([box], {}))
+    return CliRunner().invoke(plan.plan, [str(__file__), *options])
 
 
 def test_a_rig_with_cards_is_told_what_driver_a_managed_one_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,8 +131,8 @@ def test_an_instance_that_is_interrupted_is_told_by_what_and_for_how_long(monkey
     )
     monkeypatch.setattr(PlanBox, "read_resource_usage", lambda _: {unit.name: UnitUsage("", None, 8.2)})
     made = DeployPlan((), (unit.name, "rigwright-old.service"))
-    assert verb._describe_changes(box, aim, made) == [
+    assert plan._describe_changes(box, aim, made) == [
         "chat: settings of its unit (restart, about 8 s down)",
         "old: not declared any more (stop)",
     ]
-    assert verb._describe_changes(box, aim, DeployPlan((), ())) == []
+    assert plan._describe_changes(box, aim, DeployPlan((), ())) == []

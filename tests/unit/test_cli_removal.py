@@ -18,8 +18,7 @@ from rigwright.render import render
 from rigwright.serving.observed import ObservedServing
 from rigwright.serving.weight_inventory import StoredModel, WeightInventory
 from tests.unit.rendered_scripts import write_stand_in
-from tests.unit.samples import OperatorFolder as Folder
-from tests.unit.samples import sample_rig
+from tests.unit.samples import OperatorFolder, sample_rig
 
 RIG = 'from rigwright.inventory import hosts\n\nrigs = hosts({"box": {"ssh_hostname": "127.0.0.1"}})\n'
 
@@ -67,7 +66,7 @@ LINES = [
     ],
 )
 def test_what_goes_is_listed_before_it_is_asked_for(
-    box: Folder,
+    box: OperatorFolder,
     monkeypatch: pytest.MonkeyPatch,
     target: dict[str, Any],
     there: list[StoredModel],
@@ -91,7 +90,7 @@ TWO = RIG.replace('"}})', '"}, "away": {"ssh_hostname": "192.0.2.2"}})')
 
 @pytest.mark.parametrize("verbose", [[], ["-v"]])
 def test_nothing_is_asked_of_or_done_to_a_host_out_of_reach(
-    box: Folder, monkeypatch: pytest.MonkeyPatch, verbose: list[str]
+    box: OperatorFolder, monkeypatch: pytest.MonkeyPatch, verbose: list[str]
 ) -> None:
     box.write("rig.py", TWO)
     looked = RemovalBox("box", sample_rig(), SimpleNamespace(served={}, packages=()))
@@ -108,7 +107,7 @@ def test_nothing_is_asked_of_or_done_to_a_host_out_of_reach(
     assert "not reached, and left as they are: away" in after
 
 
-def test_nothing_is_asked_where_no_host_is_in_reach(box: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_asked_where_no_host_is_in_reach(box: OperatorFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     box.write("rig.py", RIG)
     monkeypatch.setattr(removal_preview, "connect_inventory", lambda *_: ([], {"box": "no answer"}))
     ended = CliRunner().invoke(main, ["remove", str(box.inventory)], input="y\n")
@@ -116,7 +115,7 @@ def test_nothing_is_asked_where_no_host_is_in_reach(box: Folder, monkeypatch: py
 
 
 @pytest.mark.parametrize("options", [["--yes"], ["--dry"]])
-def test_who_is_not_asked_is_not_told(box: Folder, monkeypatch: pytest.MonkeyPatch, options: list[str]) -> None:
+def test_who_is_not_asked_is_not_told(box: OperatorFolder, monkeypatch: pytest.MonkeyPatch, options: list[str]) -> None:
     box.write("rig.py", RIG)
     monkeypatch.setattr(removal_preview, "connect_inventory", lambda *_: pytest.fail("a host was asked"))
     monkeypatch.setattr(deploy_verbs, "run_pyinfra", lambda *_: 0)

@@ -17,7 +17,7 @@ import pytest
 from rigwright.engines.request import MODELS, ONE_TOKEN, STREAMED, InstanceRequest
 from rigwright.operate.client_target import ClientTarget
 from rigwright.operate.reply import NoChatMessage, parse_message
-from roles import client as clients
+from roles import client
 from roles.client import ClientJobFailed, ClientJobLost, HostClient, render_client_command
 from roles.client.host import http_exchange
 from tests.unit.client_host import ClientHost, make_client_host
@@ -226,7 +226,7 @@ def test_an_answer_of_another_shape_is_refused(host: ClientHost, place: ClientTa
 def test_a_line_without_end_is_not_kept(
     host: ClientHost, place: ClientTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clients, "LINE", 1000)
+    monkeypatch.setattr(client, "LINE", 1000)
     lie = tmp_path / "host" / "bin" / "systemd-run"
     lie.write_text("#!/bin/sh\necho '" + json.dumps({"id": 0, "told": {}}) + "'\nhead -c 100000 /dev/zero\ncat\n")
     with HostClient(host, place) as one, pytest.raises(ClientJobLost, match="more than it may"):

@@ -16,7 +16,7 @@ import pytest
 from bench import load_program
 from rigwright.engines.request import ONE_TOKEN
 from rigwright.operate.client_target import ClientTarget
-from roles import client as clients
+from roles import client
 from roles.client import ClientJobFailed, ClientJobLost, HostClient
 from roles.client.host import http_exchange
 from tests.unit.client_host import ClientHost, make_client_host
@@ -140,7 +140,7 @@ ORDERED = f"echo '{READY}'; read -r a; read -r b; read -r c; "
 def test_a_host_that_says_nothing_is_not_waited_for(
     lying: Callable[[str], HostClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clients, "BEGIN", 0.3)
+    monkeypatch.setattr(client, "BEGIN", 0.3)
     with pytest.raises(ClientJobLost, match="has said nothing for"), lying("cat >/dev/null"):
         pass
     with lying(f"{ORDERED} cat") as one, pytest.raises(ClientJobLost, match="has said nothing for"):
@@ -148,7 +148,7 @@ def test_a_host_that_says_nothing_is_not_waited_for(
 
 
 def test_what_nobody_takes_is_not_kept(lying: Callable[[str], HostClient], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clients, "KEPT", 1000)
+    monkeypatch.setattr(client, "KEPT", 1000)
     line = json.dumps({"id": 1, "told": "a" * 100})
     with lying(f"{ORDERED} while echo '{line}'; do :; done") as one:
         words = one.run_module("asking", {}, str, 5.0)

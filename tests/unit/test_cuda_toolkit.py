@@ -17,7 +17,7 @@ from checks.survey.programs import COMPILER as COMPILED_BY
 from checks.survey.programs import PROGRAMS
 from checks.survey.section import SurveyScope
 from checks.survey.trees import InstalledTree
-from checks.test_cuda_toolkit import test_compiler as check_compiler
+from checks.test_cuda_toolkit import test_compiler
 from cli import main
 from cli.lock_resolver.patch_validation import collect_patched
 from rigwright.engines.llama_cpp.build import Build, plan_build
@@ -118,12 +118,12 @@ def test_a_check_asks_the_compiler_that_is_there(said: str, found: str) -> None:
     survey = SurveyAnswers({"programs": {"told": {COMPILED_BY: {"status": 0, "text": said}}}})
     if found:
         with pytest.raises(CheckDifference, match=re.escape(found)):
-            check_compiler(survey, one, wanted)
+            test_compiler(survey, one, wanted)
     else:
-        check_compiler(survey, one, wanted)
+        test_compiler(survey, one, wanted)
     none = single_card_rig(cards=())
     with pytest.raises(pytest.skip.Exception, match="no instance uses a card"):
-        check_compiler(survey, none, build_target_state(none, sample_facts()))
+        test_compiler(survey, none, build_target_state(none, sample_facts()))
 
 
 def test_the_locks_compiler_is_held_to_the_same() -> None:
@@ -267,7 +267,7 @@ def test_it_is_refused_before_anything_is_fetched_and_a_check_finds_it_later() -
     said = "Cuda compilation tools, release 13.0, V13.0.88\n"
     survey = SurveyAnswers({"programs": {"told": {COMPILED_BY: {"status": 0, "text": said}}}})
     with pytest.raises(CheckDifference, match="compiles nothing with glibc"):
-        check_compiler(survey, one, build_target_state(one, host))
+        test_compiler(survey, one, build_target_state(one, host))
 
 
 def test_the_shipped_toolkit_compiles_with_every_c_library() -> None:

@@ -24,8 +24,7 @@ from tests.unit.driver_samples import (
     make_driver_plan,
     refusal_reasons,
 )
-from tests.unit.managed_driver_samples import NAMES, NEW, OTHER, managed_host
-from tests.unit.managed_driver_samples import managed_rig as managed
+from tests.unit.managed_driver_samples import NAMES, NEW, OTHER, managed_host, managed_rig
 
 KEY = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n"
 
@@ -180,7 +179,7 @@ def test_apt_is_held_to_the_locked_driver() -> None:
         f"Package: src:*nvidia*:any src:cuda-drivers:any src:cuda-compat:any\nPin: version {NEW}*\nPin-Priority: 990\n"
     )
     # also where it keeps another one for now
-    assert f"Pin: version {NEW}*\n" in make_driver_plan(managed(), managed_host()).pin
+    assert f"Pin: version {NEW}*\n" in make_driver_plan(managed_rig(), managed_host()).pin
     assert (
         "Pin: version 580.159.03*\n"
         in make_driver_plan(locking("ubuntu-24.04", "580.159.03", ""), driverless_host()).pin
@@ -188,9 +187,9 @@ def test_apt_is_held_to_the_locked_driver() -> None:
 
 
 def test_apt_is_held_to_the_branch_that_stays_while_another_one_is_locked() -> None:
-    stays = make_driver_plan(managed(OTHER), managed_host(NEW))
+    stays = make_driver_plan(managed_rig(OTHER), managed_host(NEW))
     assert (stays.action, "Pin: version 595.*\n" in stays.pin) == ("adopt", True)
-    moves = plan_driver(managed(OTHER), managed_host(NEW), upgrading=True)
+    moves = plan_driver(managed_rig(OTHER), managed_host(NEW), upgrading=True)
     assert isinstance(moves, DriverPlan)
     assert f"Pin: version {OTHER}*\n" in moves.pin
 
@@ -198,12 +197,12 @@ def test_apt_is_held_to_the_branch_that_stays_while_another_one_is_locked() -> N
 @pytest.mark.parametrize(
     ("one", "facts", "upgrading", "action", "removed", "why"),
     [
-        (managed(OTHER), managed_host(), False, "adopt", (), "it stays"),
-        (managed(OTHER), managed_host(), True, "migrate", (), f"{OTHER} of NVIDIA's archive is locked"),
-        (managed(OTHER, branch=610), managed_host(), False, "migrate", (), "driver.branch is 610"),
-        (managed(NEW), managed_host(), True, "adopt", (), "it stays"),
+        (managed_rig(OTHER), managed_host(), False, "adopt", (), "it stays"),
+        (managed_rig(OTHER), managed_host(), True, "migrate", (), f"{OTHER} of NVIDIA's archive is locked"),
+        (managed_rig(OTHER, branch=610), managed_host(), False, "migrate", (), "driver.branch is 610"),
+        (managed_rig(NEW), managed_host(), True, "adopt", (), "it stays"),
         (
-            managed(OTHER, *(name for name in NAMES if name != "firmware-nvidia-gsp")),
+            managed_rig(OTHER, *(name for name in NAMES if name != "firmware-nvidia-gsp")),
             managed_host(),
             True,
             "migrate",
@@ -211,7 +210,7 @@ def test_apt_is_held_to_the_branch_that_stays_while_another_one_is_locked() -> N
             "is locked",
         ),
         (
-            managed(OTHER, flavour="proprietary"),
+            managed_rig(OTHER, flavour="proprietary"),
             managed_host(),
             False,
             "migrate",
@@ -219,7 +218,7 @@ def test_apt_is_held_to_the_branch_that_stays_while_another_one_is_locked() -> N
             "requires proprietary modules",
         ),
         (
-            managed(NEW),
+            managed_rig(NEW),
             managed_host("550.163.01", "libcuda1", "nvidia-kernel-dkms", "nvidia-smi"),
             False,
             "migrate",

@@ -24,8 +24,8 @@ from tests.unit.managed_driver_samples import (
     OLD,
     driver_target,
     managed_host,
+    managed_rig,
 )
-from tests.unit.managed_driver_samples import managed_rig as managed
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_options_come_into_force_by_a_reboot_and_one_that_does_not_is_named(
     output_lines: list[str], reboots: list[str], tmp_path: Path
 ) -> None:
     before, after = (replace(CONVERGED_HOST, params=(("EnableResizableBar", value),)) for value in "01")
-    wanted = driver_target(managed(module_options={"NVreg_EnableResizableBar": 1}), CONVERGED_HOST)
+    wanted = driver_target(managed_rig(module_options={"NVreg_EnableResizableBar": 1}), CONVERGED_HOST)
     assert _load_driver(DriverOperationsHost(tmp_path, wanted, before, after, consent=True)) is True
     assert _load_driver(DriverOperationsHost(tmp_path, wanted, before, consent=True)) is False
     why = "the module is loaded with NVreg_EnableResizableBar=0, 1 is declared"
@@ -138,22 +138,22 @@ def test_a_host_that_has_it_is_left_alone(
 ) -> None:
     inner: Callable[..., Any] = getattr(drivers, operation)._inner
     wanted = replace(LOCKED, plan=replace(LOCKED.plan, options=(("NVreg_EnableResizableBar", 1),)))
-    steps = list(inner(rig=managed(), wanted=wanted, facts=facts, **more))
+    steps = list(inner(rig=managed_rig(), wanted=wanted, facts=facts, **more))
     assert (len(steps), len(noop)) == ((0, 1) if quiet else (1, 0))
 
 
 def test_an_upgrade_to_the_newest_is_always_looked_at(noop: list[str]) -> None:
-    newest = replace(driver_target(managed(), CONVERGED_HOST), newest=True)
-    assert len(list(drivers.install_driver._inner(rig=managed(), wanted=newest, facts=CONVERGED_HOST))) == 1  # type: ignore[attr-defined]
+    newest = replace(driver_target(managed_rig(), CONVERGED_HOST), newest=True)
+    assert len(list(drivers.install_driver._inner(rig=managed_rig(), wanted=newest, facts=CONVERGED_HOST))) == 1  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
     "facts", [LOOSE, replace(CONVERGED_HOST, old_initrds=(KERNEL,))], ids=["a hold", "an initial file system"]
 )
 def test_what_is_missing_beside_the_module_is_no_matter_of_the_modules(noop: list[str], facts: DriverFacts) -> None:
-    stays = driver_target(managed(), facts)
+    stays = driver_target(managed_rig(), facts)
     assert stays.version == ""
-    assert list(drivers.load_driver._inner(rig=managed(), wanted=stays, facts=facts, consent=False)) == []  # type: ignore[attr-defined]
+    assert list(drivers.load_driver._inner(rig=managed_rig(), wanted=stays, facts=facts, consent=False)) == []  # type: ignore[attr-defined]
     assert noop == [f"the module {NEW} is loaded"]
 
 
@@ -167,7 +167,7 @@ def test_cards_that_are_set_are_written_down_anew_where_the_driver_moves(
     monkeypatch.setattr(cards, "find_unset", lambda *_: {})
     monkeypatch.setattr(cards, "render_driver_record", lambda *_: "as it was")
     inner: Callable[..., Any] = cards.apply_card_settings._inner  # type: ignore[attr-defined]
-    steps = list(inner(rig=managed(), plan=LOCKED.plan, facts=CONVERGED_HOST, moving=moving))
+    steps = list(inner(rig=managed_rig(), plan=LOCKED.plan, facts=CONVERGED_HOST, moving=moving))
     assert (len(steps), lines) == ((1, []) if moving else (0, ["the cards are set"]))
 
 

@@ -32,9 +32,9 @@ from tests.unit.managed_driver_samples import (
     UBUNTU_HOST,
     driver_target,
     managed_host,
+    managed_rig,
     with_versions,
 )
-from tests.unit.managed_driver_samples import managed_rig as managed
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_what_is_there_and_was_never_ours_is_held_and_written_down_without_apt(
     output_lines: list[str], tmp_path: Path
 ) -> None:
     facts = replace(CONVERGED_HOST, recorded=())
-    one = DriverOperationsHost(tmp_path, driver_target(managed(), facts), facts)
+    one = DriverOperationsHost(tmp_path, driver_target(managed_rig(), facts), facts)
     assert _install_driver(one) is True
     assert one.jobs_run == []
     assert Path(one.store, "installed").read_text().count("\n") == len(NAMES)
@@ -160,7 +160,7 @@ def test_modules_alone_need_no_apt(output_lines: list[str], tmp_path: Path) -> N
 
 
 def test_an_upgrade_that_finds_nothing_newer_installs_nothing(output_lines: list[str], tmp_path: Path) -> None:
-    newest = replace(driver_target(managed(), CONVERGED_HOST), newest=True)
+    newest = replace(driver_target(managed_rig(), CONVERGED_HOST), newest=True)
     one = DriverOperationsHost(tmp_path, newest, CONVERGED_HOST)
     one.says = ["archive"]
     assert _install_driver(one) is True
@@ -188,7 +188,7 @@ def test_files_are_kept_of_a_whole_driver_alone(output_lines: list[str], tmp_pat
     assert "sha256sum -- *.deb > SHA256SUMS" in str(_render_installation(one, managed_host()))
     # one package that somebody had removed; the others are there already
     alone = with_versions(CONVERGED_HOST, nvidia_persistenced="")
-    part = DriverOperationsHost(tmp_path, driver_target(managed(), alone), alone)
+    part = DriverOperationsHost(tmp_path, driver_target(managed_rig(), alone), alone)
     part.says = ["archive", f"Inst nvidia-persistenced ({NEW}-1 NVIDIA CUDA [amd64])"]
     script = str(_render_installation(part, alone))
     assert "installing the driver" in script
@@ -271,7 +271,7 @@ def test_two_drivers_are_kept_the_one_before_among_them(
 def test_headers_that_are_missing_do_not_move_the_driver(output_lines: list[str], tmp_path: Path) -> None:
     """apt-get would take a name without a version for the newest one."""
     facts = replace(managed_host(OLD, recorded=OLD), headers=frozenset(), held=frozenset())
-    wanted = driver_target(managed(), facts)
+    wanted = driver_target(managed_rig(), facts)
     one = DriverOperationsHost(tmp_path, wanted, facts)
     one.says = ["archive"]
     script = _render_installation(one, facts)

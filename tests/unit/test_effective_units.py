@@ -7,9 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from checks import CheckDifference
-from checks import test_systemd as systemd
-from checks import test_units as t
+from checks import CheckDifference, test_systemd, test_units
 from checks.effective_units import ExpectedProperties, describe_difference, find_property_differences
 from checks.survey.answers import SurveyAnswers
 from checks.survey.section import SurveyScope
@@ -200,14 +198,14 @@ def red(found: UnitSurvey) -> dict[str, str]:
     """Check -> what it says, of those that are red."""
     survey = SurveyAnswers({}, _read={"units": found})
     checks: dict[str, Callable[[], None]] = {
-        "U01": lambda: t.test_files(survey, RIG, WANTED),
-        "U02": lambda: t.test_additions(survey, RIG, WANTED),
-        "U04": lambda: t.test_comes_back(survey, RIG, WANTED),
-        "U05": lambda: systemd.test_manager(survey, FACTS),
-        "U06": lambda: systemd.test_others(survey, RIG, WANTED),
-        "U07": lambda: systemd.test_shadows(survey, RIG, WANTED),
-        "U08": lambda: systemd.test_generators(survey),
-        "U09": lambda: t.test_up(survey, RIG, WANTED),
+        "U01": lambda: test_units.test_files(survey, RIG, WANTED),
+        "U02": lambda: test_units.test_additions(survey, RIG, WANTED),
+        "U04": lambda: test_units.test_comes_back(survey, RIG, WANTED),
+        "U05": lambda: test_systemd.test_manager(survey, FACTS),
+        "U06": lambda: test_systemd.test_others(survey, RIG, WANTED),
+        "U07": lambda: test_systemd.test_shadows(survey, RIG, WANTED),
+        "U08": lambda: test_systemd.test_generators(survey),
+        "U09": lambda: test_units.test_up(survey, RIG, WANTED),
     }
     told = {}
     for name, check in checks.items():
@@ -309,5 +307,5 @@ def test_a_slice_that_nothing_is_in_is_down() -> None:
     bare = sample_rig()
     wanted = build_target_state(bare, FACTS)
     found = with_(sound(), "rigwright.slice", ActiveState="inactive")
-    t.test_up(SurveyAnswers({}, _read={"units": found}), bare, wanted)
+    test_units.test_up(SurveyAnswers({}, _read={"units": found}), bare, wanted)
     assert list(red(found)) == ["U09"]

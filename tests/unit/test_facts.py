@@ -13,10 +13,9 @@ import pytest
 from rigwright.delivery.fetch_spec import fetch_unit_name
 from rigwright.host.basics import ListeningSocket
 from rigwright.model.facts import HostAccount, HostFacts
-from rigwright.model.monitoring.service_facts import MonitoringFacts
-from rigwright.model.monitoring.service_facts import ServiceFacts as Unit
+from rigwright.model.monitoring.service_facts import MonitoringFacts, ServiceFacts
 from rigwright.model.sharing import SharingFacts
-from rigwright.monitoring import monitoring_facts as watching
+from rigwright.monitoring import monitoring_facts
 from rigwright.plan.host_facts import PACKAGES, parse, probe_values
 from rigwright.plan.orphans import list_orphans
 from rigwright.render import render
@@ -150,7 +149,7 @@ def test_a_probes_lines_become_facts() -> None:
         addresses=frozenset({"127.0.0.1", "10.0.0.5", "fe80::1"}),
         sharing=SharingFacts(there=True, active="active", enabled="enabled", started_from="01" * 32),
         monitoring=MonitoringFacts(
-            {"node": Unit("active", "enabled", "02" * 32)},
+            {"node": ServiceFacts("active", "enabled", "02" * 32)},
             frozenset({"/etc/rigwright/credentials/monitoring-ops.token"}),
         ),
     )
@@ -321,7 +320,7 @@ def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
         "containers": "/var/lib/rigwright/containers",
         "undeclared": sorted(path for one in list_orphans(made) for path in one.paths),
         **weight_sharing.share_state_values(),
-        **watching.monitoring_state_values(made),
+        **monitoring_facts.monitoring_state_values(made),
     }
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from rigwright.engines import kind_of
 from rigwright.engines.api_paths import COMPLETIONS, MESSAGES
-from rigwright.engines.image import keys as image
+from rigwright.engines.image import keys
 from rigwright.gateway.served_models import resolve_models
 from rigwright.model.gateway.entry import Gateway
 from tests.unit.nginx_lua import NginxLua
@@ -252,7 +252,7 @@ def test_releases_of_vllm_have_the_paths_that_they_answer(release: str, paths: t
     packages = tuple(one.model_copy(update={"version": release}) for one in ENV.packages)
     one = vllm_instance()
     assert kind_of(one).paths(replace(one, artefacts=packages)) == paths
-    engine = image.ImageEngine(kind="image", image="vllm", serves="vllm", version=release)
+    engine = keys.ImageEngine(kind="image", image="vllm", serves="vllm", version=release)
     inside = replace(one, engine=engine)
     assert kind_of(inside).paths(inside) == paths
 

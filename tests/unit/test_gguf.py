@@ -10,7 +10,7 @@ import pytest
 from cli.lock_resolver import checkpoints
 from lab.tiny_model import write_model
 from rigwright.supply.gguf_metadata import GgufMetadata, KvCacheSize
-from rigwright.weights import gguf as under_test
+from rigwright.weights import gguf
 from rigwright.weights.gguf import ShortHeader, parse_header
 from rigwright.weights.safetensors import BrokenSafetensors
 from tests.unit.gguf_files import (
@@ -131,8 +131,8 @@ def test_a_header_that_lies_is_refused(case: str) -> None:
 
 def test_a_header_without_end_is_not_read_for_ever() -> None:
     begun = gguf_header([gguf_string("a") + struct.pack("<IIQ", ARRAY, STRING, 1 << 24)], [])
-    endless = begun + bytes(under_test.LONGEST)
-    assert broken(endless, 1 << 40) == f"has a header of more than {under_test.LONGEST} bytes"
+    endless = begun + bytes(gguf.LONGEST)
+    assert broken(endless, 1 << 40) == f"has a header of more than {gguf.LONGEST} bytes"
 
 
 def test_a_type_of_tensor_that_is_not_known_yet_is_no_mistake() -> None:

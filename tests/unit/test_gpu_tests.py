@@ -13,7 +13,7 @@ import pytest
 
 from lab import base_images, gpu_passthrough, requirements, tiny_model
 from rigwright.paths import ROOT
-from tests.gpu import gpu_machine as machines
+from tests.gpu import gpu_machine
 from tests.gpu.gpu_machine import check_here
 from tests.gpu.gpu_requirements import missing_requirements
 from tests.unit.rendered_scripts import write_stand_in
@@ -50,13 +50,13 @@ def test_a_bundle_that_has_come_without_its_model_gets_the_same_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tiny_model, "HEAVY", tiny_model.TINY)
-    files = [{"path": f"weights/x/{machines.MODEL}"}, {"path": "sources/other.gguf"}]
+    files = [{"path": f"weights/x/{gpu_machine.MODEL}"}, {"path": "sources/other.gguf"}]
     (tmp_path / "bundle.json").write_text(json.dumps({"files": files}))
-    machines.add_model(tmp_path)
+    gpu_machine.add_model(tmp_path)
     (made,) = (path for path in tmp_path.rglob("*.gguf"))
-    assert made == tmp_path / "weights/x" / machines.MODEL
+    assert made == tmp_path / "weights/x" / gpu_machine.MODEL
     before = made.stat()
-    machines.add_model(tmp_path)
+    gpu_machine.add_model(tmp_path)
     assert made.stat() == before
 
 

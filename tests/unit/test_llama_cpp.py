@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from checks.test_engines import _same as same_record
+from checks.test_engines import _same
 from rigwright.engines.llama_cpp.build import cuda_architectures, flash_attention_pairs, plan_build
 from rigwright.model import trees
 from rigwright.model.entry import Roots
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
-from roles.engines import render_install_script as build_script
-from roles.engines import render_installed_test as built_test
+from roles.engines import render_install_script, render_installed_test
 from tests.unit.rendered_scripts import TOOLS
 from tests.unit.samples import (
     SOURCE,
@@ -266,8 +265,8 @@ def test_a_record_of_what_is_wanted_is_the_same_whatever_more_it_says_of_the_sou
     """Earlier ones have the whole row of the lock in them, with the places that it can be fetched from."""
     wanted = json.loads(json.dumps(plan_build(CPU, "plain", sample_engine(options={"A": "1"}), sample_facts()).record))
     earlier = {**wanted, "source": SOURCE.model_dump(mode="json")}
-    assert same_record(wanted, wanted)
-    assert same_record(wanted, earlier)
+    assert _same(wanted, wanted)
+    assert _same(wanted, earlier)
     others = [
         {**earlier, "source": {**earlier["source"], "sha256": "c" * 64}},
         {**earlier, "options": {**wanted["options"], "B": "2"}},
@@ -276,7 +275,7 @@ def test_a_record_of_what_is_wanted_is_the_same_whatever_more_it_says_of_the_sou
         {key: value for key, value in earlier.items() if key != "digest"},
         "nothing is installed",
     ]
-    assert [same_record(wanted, other) for other in others] == [False] * len(others)
+    assert [_same(wanted, other) for other in others] == [False] * len(others)
 
 
 @pytest.mark.parametrize("modes", [(0o700, 0o755), (0o777, 0o755), (0o755, 0o600), (0o755, 0o775)])
@@ -297,10 +296,10 @@ def test_an_engine_that_is_there_gets_its_modes_back_and_is_not_compiled_again(
     recorded.write_text("{}")
 
     def built() -> bool:
-        return subprocess.run(["sh", "-c", built_test(made, sample_build())], check=False).returncode == 0
+        return subprocess.run(["sh", "-c", render_installed_test(made, sample_build())], check=False).returncode == 0
 
     assert not built()
-    script = build_script(made, sample_build(), TOOLS, "rw-job-x")
+    script = render_install_script(made, sample_build(), TOOLS, "rw-job-x")
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert built()
@@ -315,7 +314,7 @@ def test_an_engine_whose_lists_others_could_change_is_refused_where_root_has_no_
     folder.mkdir(parents=True)
     (folder / "build.json").write_text("{}")
     folder.chmod(0o777)
-    script = build_script(made, sample_build(), TOOLS, "rw-job-x")
+    script = render_install_script(made, sample_build(), TOOLS, "rw-job-x")
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert f"others could change the lists of files in {folder}: remove it" in done.stdout

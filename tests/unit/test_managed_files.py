@@ -17,10 +17,7 @@ import pytest
 from checks import test_base, test_ours
 from checks.survey.answers import SurveyAnswers
 from checks.survey.base_system import GROUND
-from checks.survey.host import base_system as ground_look
-from checks.survey.host import dpkg
-from checks.survey.host import jobs as jobs_look
-from checks.survey.host import managed_files as ours_look
+from checks.survey.host import base_system, dpkg, jobs, managed_files
 from checks.survey.managed_files import OURS
 from checks.survey.section import SurveyScope
 from rigwright.model.entry import Roots
@@ -95,7 +92,10 @@ class ManagedFilesFixture:
         scene = self.scene
         asked: Any = {"ours": OURS.asks(scene), "ground": GROUND.asks(scene)}
         asked["ground"] |= {"locks": str(self.path("locks"))}
-        told = {"ours": {"told": ours_look.look(asked["ours"])}, "ground": {"told": ground_look.look(asked["ground"])}}
+        told = {
+            "ours": {"told": managed_files.look(asked["ours"])},
+            "ground": {"told": base_system.look(asked["ground"])},
+        }
         survey = SurveyAnswers({**told, "accounts": {"failed": "x"}})
         found = red_checks(test_ours, survey, rig=self.rig) | red_checks(test_base, survey, rig=self.rig)
         del found["B01"]
@@ -108,16 +108,16 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ManagedFilesFixtur
     before = os.umask(0o022)
     made = ManagedFilesFixture(tmp_path)
     for name in ("ETC", "VAR", "RUN", "USR"):
-        for module in (ground_look, jobs_look):
+        for module in (base_system, jobs):
             monkeypatch.setattr(module, name, tmp_path / "host" / name.lower(), raising=False)
-    monkeypatch.setattr(jobs_look, "SYS", tmp_path / "sys")
-    monkeypatch.setattr(jobs_look, "TIMED", (tmp_path / "host" / "cron.d",))
-    monkeypatch.setattr(ground_look, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(jobs, "SYS", tmp_path / "sys")
+    monkeypatch.setattr(jobs, "TIMED", (tmp_path / "host" / "cron.d",))
+    monkeypatch.setattr(base_system, "PROC", tmp_path / "proc")
     monkeypatch.setattr(
-        jobs_look, "JOBS", (*(tmp_path / "host" / name for name in ("cron.d", "tmpfiles.d", "logrotate.d")),)
+        jobs, "JOBS", (*(tmp_path / "host" / name for name in ("cron.d", "tmpfiles.d", "logrotate.d")),)
     )
-    monkeypatch.setattr(ground_look.common, "run", made.run)  # type: ignore[attr-defined]
-    monkeypatch.setattr(ground_look.common, "ended", made.ended)  # type: ignore[attr-defined]
+    monkeypatch.setattr(base_system.common, "run", made.run)  # type: ignore[attr-defined]
+    monkeypatch.setattr(base_system.common, "ended", made.ended)  # type: ignore[attr-defined]
     monkeypatch.setattr(dpkg, "packages", made.packages)
     os.umask(before)
     return made
@@ -343,13 +343,13 @@ def test_mounts_are_told_with_what_a_boot_makes_of_them(world: ManagedFilesFixtu
     models = world.rig.roots.models
     lines = [f"2 1 0:2 /a\\040b {models}/x\\040y rw - ext4 /dev/b rw", "3 1 0:3 / /home rw - ext4 /dev/c rw"]
     world.write("proc/self/mountinfo", "".join(f"{line}\n" for line in lines))
-    (found,) = ground_look._mounts(models)
+    (found,) = base_system._mounts(models)
     assert found == {"point": f"{models}/x y", "kind": "ext4", "shown": "/a b", "boot": False}
     name = subprocess.run(
         ["systemd-escape", "--path", "--suffix=mount", f"{models}/x y"], capture_output=True, text=True, check=True
     ).stdout.strip()
     world.write(f"host/run/systemd/generator/{name}", "")
-    assert [one["boot"] for one in ground_look._mounts(models)] == [True]
+    assert [one["boot"] for one in base_system._mounts(models)] == [True]
 
 
 @pytest.mark.parametrize(
@@ -364,4 +364,4 @@ def test_mounts_are_told_with_what_a_boot_makes_of_them(world: ManagedFilesFixtu
     ],
 )
 def test_what_tmpfiles_are_about(line: str, seen: bool) -> None:
-    assert ground_look._cleans(line, ["/srv/models"]) is seen
+    assert base_system._cleans(line, ["/srv/models"]) is seen

@@ -10,11 +10,7 @@ from typing import Any
 
 import pytest
 
-from checks import CheckDifference
-from checks import test_machine as m
-from checks import test_nvidia_boot as b
-from checks import test_nvidia_files as f
-from checks import test_nvidia_units as u
+from checks import CheckDifference, test_machine, test_nvidia_boot, test_nvidia_files, test_nvidia_units
 from checks.survey.accounts import AccountFileLine
 from checks.survey.answers import SurveyAnswers
 from checks.survey.boot import Grub
@@ -44,42 +40,42 @@ from tests.unit.next_boot_host import (
 from tests.unit.nvidia_host import FACTS, MANAGED, VERSION
 
 CHECKS: dict[str, Callable[[SurveyAnswers], None]] = {
-    "N29": lambda s: f.test_files(s, MANAGED),
-    "N30": lambda s: b.test_loaded_is_on_disk(s, MANAGED),
-    "N31": lambda s: b.test_modules_closed(s, MANAGED),
-    "N32": lambda s: b.test_dkms_source(s, MANAGED),
-    "N33": lambda s: b.test_headers(s, MANAGED),
-    "N34": lambda s: b.test_modprobe(s, MANAGED),
-    "N35": lambda s: b.test_initrd(s, MANAGED),
-    "N36": lambda s: b.test_sysctl_at_boot(s, MANAGED),
-    "N37": lambda s: b.test_device_modes(s, MANAGED),
-    "N38": lambda s: b.test_udev(s, MANAGED),
-    "N39": lambda s: b.test_command_line(s, MANAGED),
-    "N40": lambda s: f.test_boot_files(s, MANAGED),
-    "N41": lambda s: f.test_diversions(s, MANAGED),
-    "N42": lambda s: f.test_loader(s, MANAGED),
-    "N43": lambda s: f.test_shadows(s, MANAGED),
-    "N44": lambda s: f.test_kept(s, MANAGED, FACTS),
-    "N45": lambda s: f.test_pins(s, MANAGED),
-    "N46": lambda s: f.test_program(s, MANAGED),
-    "N47": lambda s: u.test_power_unit(s, MANAGED),
-    "N48": lambda s: u.test_persistence_unit(s, MANAGED),
-    "N49": lambda s: u.test_setters(s, MANAGED),
-    "M01": lambda s: m.test_programs(s, MANAGED),
-    "M02": m.test_shadows,
-    "M03": m.test_signed,
-    "M04": m.test_hooks,
-    "M05": m.test_mounts,
-    "M06": m.test_table,
-    "M07": m.test_shutdown,
-    "M08": m.test_way_in,
-    "M09": m.test_tmpfiles,
-    "M10": m.test_boot_loader,
-    "M11": m.test_initrd,
-    "M12": m.test_boot_units,
-    "M13": m.test_libraries,
-    "M14": m.test_kernel_settings,
-    "M15": m.test_nobody_becomes_root,
+    "N29": lambda s: test_nvidia_files.test_files(s, MANAGED),
+    "N30": lambda s: test_nvidia_boot.test_loaded_is_on_disk(s, MANAGED),
+    "N31": lambda s: test_nvidia_boot.test_modules_closed(s, MANAGED),
+    "N32": lambda s: test_nvidia_boot.test_dkms_source(s, MANAGED),
+    "N33": lambda s: test_nvidia_boot.test_headers(s, MANAGED),
+    "N34": lambda s: test_nvidia_boot.test_modprobe(s, MANAGED),
+    "N35": lambda s: test_nvidia_boot.test_initrd(s, MANAGED),
+    "N36": lambda s: test_nvidia_boot.test_sysctl_at_boot(s, MANAGED),
+    "N37": lambda s: test_nvidia_boot.test_device_modes(s, MANAGED),
+    "N38": lambda s: test_nvidia_boot.test_udev(s, MANAGED),
+    "N39": lambda s: test_nvidia_boot.test_command_line(s, MANAGED),
+    "N40": lambda s: test_nvidia_files.test_boot_files(s, MANAGED),
+    "N41": lambda s: test_nvidia_files.test_diversions(s, MANAGED),
+    "N42": lambda s: test_nvidia_files.test_loader(s, MANAGED),
+    "N43": lambda s: test_nvidia_files.test_shadows(s, MANAGED),
+    "N44": lambda s: test_nvidia_files.test_kept(s, MANAGED, FACTS),
+    "N45": lambda s: test_nvidia_files.test_pins(s, MANAGED),
+    "N46": lambda s: test_nvidia_files.test_program(s, MANAGED),
+    "N47": lambda s: test_nvidia_units.test_power_unit(s, MANAGED),
+    "N48": lambda s: test_nvidia_units.test_persistence_unit(s, MANAGED),
+    "N49": lambda s: test_nvidia_units.test_setters(s, MANAGED),
+    "M01": lambda s: test_machine.test_programs(s, MANAGED),
+    "M02": test_machine.test_shadows,
+    "M03": test_machine.test_signed,
+    "M04": test_machine.test_hooks,
+    "M05": test_machine.test_mounts,
+    "M06": test_machine.test_table,
+    "M07": test_machine.test_shutdown,
+    "M08": test_machine.test_way_in,
+    "M09": test_machine.test_tmpfiles,
+    "M10": test_machine.test_boot_loader,
+    "M11": test_machine.test_initrd,
+    "M12": test_machine.test_boot_units,
+    "M13": test_machine.test_libraries,
+    "M14": test_machine.test_kernel_settings,
+    "M15": test_machine.test_nobody_becomes_root,
 }
 
 
@@ -330,4 +326,4 @@ def test_an_operators_own_initial_file_system_has_what_its_operator_packed(line:
     survey = SurveyAnswers({name: {"told": asdict(one)} for name, one in told.items()})
     own = replace(MANAGED, driver=MANAGED.driver.model_copy(update={"managed": False}))
     with pytest.raises(CheckDifference, match="has `blacklist nvidia`") if minds else nullcontext():
-        b.test_initrd(survey, own)
+        test_nvidia_boot.test_initrd(survey, own)

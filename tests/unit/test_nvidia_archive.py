@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.nvidia.package_state import find_archive_differences as judged
+from checks.nvidia.package_state import find_archive_differences
 from checks.survey.host.archive import look
 from tests.unit import short_programs
 from tests.unit.bundle_world import SignedAptArchive, archive_signing
@@ -34,7 +34,7 @@ def archive_verdict(path: Path) -> tuple[str, list[str]]:
     if shutil.which("apt-get") is None:
         pytest.skip("no apt-get here")
     said = look({"source": str(path), "authority": "", "proxy": "", "none": ""})
-    unknown, differences = judged(int(str(said["status"])), str(said["said"]))
+    unknown, differences = find_archive_differences(int(str(said["status"])), str(said["said"]))
     return unknown, [one.found for one in differences]
 
 
@@ -82,7 +82,7 @@ def test_an_archive_that_is_not_there_is_told_apart_from_one_out_of_reach(
     ],
 )
 def test_what_apt_says_is_a_verdict(status: int, said: str, unknown: str, found: list[str]) -> None:
-    reason, differences = judged(status, said)
+    reason, differences = find_archive_differences(status, said)
     assert unknown in reason
     assert bool(reason) == bool(unknown)
     assert [one.found for one in differences] == found

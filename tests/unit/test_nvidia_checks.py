@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 
-from checks import CheckDifference
-from checks import test_nvidia_driver as n
-from checks import test_serving as s
+from checks import CheckDifference, test_nvidia_driver, test_serving
 from checks.survey.answers import SurveyAnswers
 from checks.survey.cards import CARDS
 from tests.unit.nvidia_host import ADDRESSES, CAPTURED_OUTPUT, FACTS, GROUP, RIG, NvidiaFolderHost
@@ -31,14 +29,14 @@ def unit(survey: SurveyAnswers, group: str) -> Any:
 def run(name: str, survey: SurveyAnswers) -> None:
     """Run one check, with what its fixtures would give it."""
     checks: dict[str, Callable[[], None]] = {
-        "N01": lambda: n.test_cards_answer(survey, RIG, FACTS),
-        "N02": lambda: n.test_one_version(survey, RIG),
-        "N03": lambda: n.test_device_files(survey, RIG, FACTS),
-        "N04": lambda: n.test_cards_are_ours(survey, RIG, FACTS),
-        "N05": lambda: n.test_persistence(survey, RIG, FACTS),
-        "N06": lambda: n.test_no_trouble(survey, RIG, FACTS),
-        "N07": lambda: n.test_links(survey, RIG, FACTS),
-        "S08": lambda: s.test_sees_its_cards(survey, FACTS, RIG.instances[0], unit(survey, GROUP)),
+        "N01": lambda: test_nvidia_driver.test_cards_answer(survey, RIG, FACTS),
+        "N02": lambda: test_nvidia_driver.test_one_version(survey, RIG),
+        "N03": lambda: test_nvidia_driver.test_device_files(survey, RIG, FACTS),
+        "N04": lambda: test_nvidia_driver.test_cards_are_ours(survey, RIG, FACTS),
+        "N05": lambda: test_nvidia_driver.test_persistence(survey, RIG, FACTS),
+        "N06": lambda: test_nvidia_driver.test_no_trouble(survey, RIG, FACTS),
+        "N07": lambda: test_nvidia_driver.test_links(survey, RIG, FACTS),
+        "S08": lambda: test_serving.test_sees_its_cards(survey, FACTS, RIG.instances[0], unit(survey, GROUP)),
     }
     checks[name]()
 
@@ -241,7 +239,10 @@ def test_a_library_of_a_forged_name_is_one_more(host: NvidiaFolderHost) -> None:
 def test_a_rig_without_cards_is_not_asked(host: NvidiaFolderHost) -> None:
     bare = sample_rig()
     survey = host.run_survey(bare)
-    for check in (n.test_one_version, lambda *them: n.test_device_files(*them, FACTS)):
+    for check in (
+        test_nvidia_driver.test_one_version,
+        lambda *them: test_nvidia_driver.test_device_files(*them, FACTS),
+    ):
         with pytest.raises(pytest.skip.Exception, match="the rig declares no cards"):
             check(survey, bare)
     assert not (host.root / "says/asked").exists()
@@ -254,13 +255,13 @@ def test_cards_of_a_worker_in_a_slice_of_the_instances_own_are_its_cards(host: N
     assert r"\x2d" in group
     host.add_process(493, "python3", f"0::{group}\n")
     survey = host.run_survey(own)
-    s.test_sees_its_cards(survey, FACTS, own.instances[0], unit(survey, group))
-    n.test_cards_are_ours(host.run_survey(own), own, FACTS)
+    test_serving.test_sees_its_cards(survey, FACTS, own.instances[0], unit(survey, group))
+    test_nvidia_driver.test_cards_are_ours(host.run_survey(own), own, FACTS)
     host.add_process(493, "python3", f"0::{group}x\n")
     survey = host.run_survey(own)
     for check in (
-        lambda: s.test_sees_its_cards(survey, FACTS, own.instances[0], unit(survey, group)),
-        lambda: n.test_cards_are_ours(host.run_survey(own), own, FACTS),
+        lambda: test_serving.test_sees_its_cards(survey, FACTS, own.instances[0], unit(survey, group)),
+        lambda: test_nvidia_driver.test_cards_are_ours(host.run_survey(own), own, FACTS),
     ):
         with pytest.raises(CheckDifference):
             check()

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from checks import CheckDifference
-from checks import test_nvidia_packages as p
+from checks import CheckDifference, test_nvidia_packages
 from rigwright.nvidia.driver.driver_facts import DriverFacts, InstalledPackage
 from rigwright.nvidia.driver.kernel_facts import KernelModule
 from tests.unit.driver_samples import C3090, driver_rig, driverless_host, installed_facts
@@ -27,7 +26,7 @@ SECURITY = (("linux-image-generic", "6.8.0-90.91"),)
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvidiaCheckFixture:
     rows = {name: sample_artefact(kind="weight", name=name, version=PACKAGED) for name in PACKAGES}
     lock = SimpleNamespace(version=VERSION, packages=rows, key="")
-    monkeypatch.setattr(p, "find_locked_driver", lambda _rig, _system: lock)
+    monkeypatch.setattr(test_nvidia_packages, "find_locked_driver", lambda _rig, _system: lock)
     return NvidiaCheckFixture(tmp_path.resolve())
 
 
@@ -214,16 +213,16 @@ def test_what_does_not_apply_is_skipped_with_the_reason(
 
 
 def test_a_host_whose_driver_would_be_refused_is_not_what_its_rig_says(world: NvidiaCheckFixture) -> None:
-    assert p.expected_driver_plan(world.rig, world.facts).action == "adopt"
+    assert test_nvidia_packages.expected_driver_plan(world.rig, world.facts).action == "adopt"
     world.change_facts(nvidia_sources=(("debian12", "/etc/apt/sources.list.d/old.list"),))
     with pytest.raises(CheckDifference, match=r"found /etc/apt/sources\.list\.d/old\.list names"):
-        p.expected_driver_plan(world.rig, world.facts)
+        test_nvidia_packages.expected_driver_plan(world.rig, world.facts)
 
 
 def test_a_rig_whose_lock_has_no_driver_is_not_held_to_one(
     world: NvidiaCheckFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(p, "find_locked_driver", lambda _rig, _system: None)
+    monkeypatch.setattr(test_nvidia_packages, "find_locked_driver", lambda _rig, _system: None)
     with pytest.raises(pytest.skip.Exception, match="no driver is locked"):
         world.run_check("N14")
 

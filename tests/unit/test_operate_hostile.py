@@ -17,16 +17,14 @@ from checks import CheckDifference
 from checks.survey.answers import SurveyAnswers
 from checks.survey.health import HEALTH
 from checks.survey.host.common import masked
-from cli import evidence
-from cli import verdict_report as reports
+from cli import evidence, verdict_report
 from cli.health import describe_counters
 from rigwright.engines import kinds
 from rigwright.engines.metrics import EngineMetrics, MetricNames, parse_metrics
 from rigwright.operate.diagnose import HostEvidence, diagnose_host
 from rigwright.operate.instance_health import InstanceHealth, InstanceState
 from rigwright.operate.reply import DONE, NoChatMessage, Reply, parse_message
-from rigwright.operate.stress import StressProbe
-from rigwright.operate.stress import assess_probe as stressed
+from rigwright.operate.stress import StressProbe, assess_probe
 from rigwright.operate.verify import CHECKS, AnswerContext, ProbeFinding, assess_answer
 from tests.unit.rendered_scripts import write_stand_in
 from tests.unit.samples import sample_instance
@@ -77,7 +75,7 @@ def test_an_answer_of_any_shape_is_judged() -> None:
     for reply in replies(2000):
         for check in CHECKS:
             counted[assess_answer(check, reply, seen).verdict] += 1
-        assert stressed(StressProbe("a", "a"), reply, "word", None, None).verdict in ("ok", "fail")
+        assert assess_probe(StressProbe("a", "a"), reply, "word", None, None).verdict in ("ok", "fail")
     assert all(counted.values())
 
 
@@ -125,9 +123,11 @@ def test_a_look_with_what_is_no_number_is_refused(number: float) -> None:
 
 def test_a_report_as_json_has_nothing_for_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     finding = ProbeFinding("a", "a", "fail", "\ud800 \x9b2J \u202e \x1b[2J")
-    host = reports.HostVerdict("box", "not as declared", [reports.InstanceVerdict("chat", "a/b", checks=[finding])])
+    host = verdict_report.HostVerdict(
+        "box", "not as declared", [verdict_report.InstanceVerdict("chat", "a/b", checks=[finding])]
+    )
     with pytest.raises(SystemExit):
-        reports.finish_report("rig.py", [host], interrupted=False, as_json=True, junit=None, words=("a", "b"))
+        verdict_report.finish_report("rig.py", [host], interrupted=False, as_json=True, junit=None, words=("a", "b"))
     said = capsys.readouterr().out
     assert said.isascii()
     assert json.loads(said)["hosts"][0]["instances"][0]["checks"][0]["detail"] == finding.detail

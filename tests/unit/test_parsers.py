@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rigwright.host import channel, deploy_lock_state, ledger
 from rigwright.host.basics import unit_of
 from rigwright.host.channel import Schema
-from rigwright.monitoring import monitoring_facts as watching
+from rigwright.monitoring import monitoring_facts
 from rigwright.plan import host_facts
 from rigwright.serving import resource_usage, unit_diff, weight_inventory
 from rigwright.survey import box_survey
@@ -31,7 +31,7 @@ PARSERS: dict[str, tuple[Parser, Schema]] = {
     "survey": (box_survey.parse_survey, box_survey.SCHEMA),
     "weights": (lambda output: weight_inventory.parse_weight_inventory(RIG, output), weight_inventory.SCHEMA),
     "sharing": (weight_sharing.parse_sharing_facts, weight_sharing.SCHEMA),
-    "watching": (watching.parse, watching.SCHEMA),
+    "watching": (monitoring_facts.parse, monitoring_facts.SCHEMA),
     "removal": (removal.parse_removal, removal.SCHEMA),
     "deploy lock": (deploy_lock_state.describe_lock_refusal, deploy_lock_state.SCHEMA),
     "holder": (deploy_lock_state.parse_lock_holder, deploy_lock_state.SCHEMA),

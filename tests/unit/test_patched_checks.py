@@ -13,7 +13,7 @@ import pytest
 
 from checks import test_envs
 from checks.survey.answers import SurveyAnswers
-from checks.survey.host import patched as on_host
+from checks.survey.host import patched
 from checks.survey.patched import PATCHED, patched_file_digests
 from checks.survey.section import SurveyScope
 from rigwright.envs.environment import Environment
@@ -164,9 +164,9 @@ def test_when_processes_of_a_service_began(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "chat/container").mkdir(parents=True)
     (tmp_path / "chat/cgroup.procs").write_text(f"{os.getpid()}\n")
     (tmp_path / "chat/container/cgroup.procs").write_text("0\n")
-    monkeypatch.setattr(on_host, "GROUPS", str(tmp_path))
-    monkeypatch.setattr(on_host.manager, "properties", lambda units, name: {one: {name: "/chat"} for one in units})
-    told = on_host.look({"files": {}, "units": {"chat.service": ["/"]}})["units"]
+    monkeypatch.setattr(patched, "GROUPS", str(tmp_path))
+    monkeypatch.setattr(patched.manager, "properties", lambda units, name: {one: {name: "/chat"} for one in units})
+    told = patched.look({"files": {}, "units": {"chat.service": ["/"]}})["units"]
     assert isinstance(told, dict)
     (mine,) = told["chat.service"]
     assert mine["pid"] == os.getpid()

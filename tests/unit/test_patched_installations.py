@@ -20,8 +20,7 @@ from rigwright.model.installation import InstallJob
 from rigwright.model.rig import Rig
 from rigwright.patches.patch import Patch
 from tests.unit.env_samples import declared_env, env_installation
-from tests.unit.patch_samples import AFTER, BEFORE, text_sha256
-from tests.unit.patch_samples import read_patch as patch
+from tests.unit.patch_samples import AFTER, BEFORE, read_patch, text_sha256
 from tests.unit.samples import sample_engine, sample_facts, sample_instance, sample_rig
 
 JOB = InstallJob("/opt/x/engines/env", "/var/w", "/var/l", "/opt/tools", {"make": "", "judge": ""})
@@ -32,7 +31,7 @@ def env(*patches: Patch) -> Environment:
 
 
 def test_a_patched_environment_is_another_one_beside(tmp_path: Path) -> None:
-    plain, one = env_installation(), env(patch(tmp_path))
+    plain, one = env_installation(), env(read_patch(tmp_path))
     assert env().folder == plain.folder
     assert one.folder != plain.folder
     assert one.record["patches"] == {"demo/words.py": text_sha256(AFTER)}
@@ -42,14 +41,14 @@ def test_a_patched_environment_is_another_one_beside(tmp_path: Path) -> None:
 
 
 def test_what_it_is_called_and_why_is_no_input(tmp_path: Path) -> None:
-    same = patch(tmp_path, "other-name", why="another reason", until="never")
-    assert env(same).digest == env(patch(tmp_path)).digest
+    same = read_patch(tmp_path, "other-name", why="another reason", until="never")
+    assert env(same).digest == env(read_patch(tmp_path)).digest
     whole = {"path": "demo/words.py", "before": text_sha256(BEFORE), "after": text_sha256("x"), "file": "x.py"}
-    assert env(patch(tmp_path, files={"x.py": "x"}, diff=None, targets=[whole])).digest != env(same).digest
+    assert env(read_patch(tmp_path, files={"x.py": "x"}, diff=None, targets=[whole])).digest != env(same).digest
 
 
 def test_hosts_are_told_of_which_wheel_each_patch_is(tmp_path: Path) -> None:
-    one = patch(tmp_path)
+    one = read_patch(tmp_path)
     (told,) = json.loads(render_install_plan(sample_rig(), env(one), "/opt/x/engines/env"))["patches"]
     (shadowed,) = told.pop("shadows")
     assert shadowed == "demo/words.py"
@@ -58,7 +57,7 @@ def test_hosts_are_told_of_which_wheel_each_patch_is(tmp_path: Path) -> None:
 
 
 def test_wheels_are_judged_before_anything_is_unpacked_and_patched_before_anything_is_compiled(tmp_path: Path) -> None:
-    one = env(patch(tmp_path))
+    one = env(read_patch(tmp_path))
     script = ENVIRONMENTS.script(sample_rig(), one, JOB)
     assert script.index("judged patches\n") < script.index("part conda\n") < script.index("judged all\n")
     wheels, conda = render_step(one, "wheels", JOB), render_step(one, "conda", JOB)
@@ -79,7 +78,7 @@ def box(*patches: Patch) -> Rig:
 
 
 def test_a_patched_source_is_another_engine_beside(tmp_path: Path) -> None:
-    one = patch(tmp_path, of="llama.cpp")
+    one = read_patch(tmp_path, of="llama.cpp")
     plain, patched = (
         plan_build(box(), "plain", sample_engine(), sample_facts()),
         plan_build(box(one), "plain", sample_engine(), sample_facts()),
@@ -119,7 +118,7 @@ class Compilation:
 
 
 def test_a_source_is_patched_before_it_is_configured(tmp_path: Path) -> None:
-    made_ = Compilation(tmp_path, BEFORE, patch(tmp_path / "patches", of="llama.cpp"))
+    made_ = Compilation(tmp_path, BEFORE, read_patch(tmp_path / "patches", of="llama.cpp"))
     assert made_.done.returncode == 0, made_.done.stderr
     assert made_.source == AFTER
     said = made_.done.stdout
@@ -127,7 +126,7 @@ def test_a_source_is_patched_before_it_is_configured(tmp_path: Path) -> None:
 
 
 def test_another_source_than_the_patch_is_for_is_never_configured(tmp_path: Path) -> None:
-    made_ = Compilation(tmp_path, "WORDS = 'hi'\n", patch(tmp_path / "patches", of="llama.cpp"))
+    made_ = Compilation(tmp_path, "WORDS = 'hi'\n", read_patch(tmp_path / "patches", of="llama.cpp"))
     assert made_.done.returncode == 1
     assert f"patch louder: demo/words.py: expected {text_sha256(BEFORE)}, found " in made_.done.stdout
     assert "ran cmake" not in made_.done.stdout
@@ -135,6 +134,6 @@ def test_another_source_than_the_patch_is_for_is_never_configured(tmp_path: Path
 
 @pytest.mark.parametrize("subtree", ["", "vendor/llama.cpp"])
 def test_paths_are_from_the_top_of_its_source(tmp_path: Path, subtree: str) -> None:
-    made_ = plan_build(box(patch(tmp_path)), "plain", sample_engine(subtree=subtree), sample_facts())
+    made_ = plan_build(box(read_patch(tmp_path)), "plain", sample_engine(subtree=subtree), sample_facts())
     end = f"/{subtree}" if subtree else "''"
     assert f'patches.json "source/$top"{end}\n' in render_compile_step(made_)

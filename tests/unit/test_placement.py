@@ -17,7 +17,7 @@ from rigwright.render import render
 from tests.unit import short_programs
 from tests.unit.channel_records import channel_lines_of, decode_records
 from tests.unit.samples import sample_facts, sample_probe_values
-from tests.unit.test_driver_topology import topology_output as four_cards
+from tests.unit.test_driver_topology import topology_output
 from tests.unit.test_facts import RECORDS
 from tests.unit.test_survey import capture
 
@@ -120,7 +120,7 @@ def test_a_host_is_asked_with_the_rest(tmp_path: Path) -> None:
     assert (found.numa_nodes, nearest_node(found, (1,))) == (BOTH, 1)
 
 
-BRIDGED = topology.parse(four_cards())
+BRIDGED = topology.parse(topology_output())
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ BRIDGED = topology.parse(four_cards())
         (BRIDGED, (3,), set()),
         (BRIDGED, (), set()),
         # nvidia-smi numbers the cards that answer; slots stay
-        (topology.parse(four_cards(away=1)), (0, 1, 2, 3), {(2, 3)}),
+        (topology.parse(topology_output(away=1)), (0, 1, 2, 3), {(2, 3)}),
         (Topology((), (), "nvidia-smi did not answer"), (0, 1), set()),
         (Topology((), (CardPair((0, 1), "NV18", "OK"),)), (0, 1), {(0, 1)}),
         # a bridge whose memory the driver does not give, and a table that it did not print

@@ -21,8 +21,7 @@ from rigwright.plan.stages import STAGES, DeployStep, applicable_stages
 from rigwright.serving.observed import ObservedServing
 from rigwright.supply.bundle import Bundle
 from tests.unit import samples
-from tests.unit.driver_samples import C3090, LOADED, SERVER, UBUNTU, driverless_host, installed_facts
-from tests.unit.driver_samples import make_driver_plan as plan_of
+from tests.unit.driver_samples import C3090, LOADED, SERVER, UBUNTU, driverless_host, installed_facts, make_driver_plan
 from tests.unit.host_states import (
     CHAT,
     CODE,
@@ -357,7 +356,7 @@ def test_what_a_managed_driver_lacks_is_a_step_and_a_reboot_interrupts_everythin
     one = replace(
         RIG, cards=(C3090,), driver=DriverEntry.model_construct(**DriverEntry().model_dump() | {"managed": True} | keys)
     )
-    done = plan_for(one=one, generation=AIM, driver=(facts, plan_of(one, facts)))
+    done = plan_for(one=one, generation=AIM, driver=(facts, make_driver_plan(one, facts)))
     assert [(step.what, step.why) for step in done.steps if step.role == "nvidia_driver"] == steps
     assert done.interrupted == ((CHAT, CODE) if "reboot" in dict(steps) else ())
 

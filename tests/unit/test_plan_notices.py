@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from rigwright.plan.notices import describe_shared_memory
-from tests.unit.samples import GIB, sample_facts, sample_instance
-from tests.unit.samples import sample_rig as plain
+from tests.unit.samples import GIB, sample_facts, sample_instance, sample_rig
 from tests.unit.vllm_samples import vllm_instance, vllm_rig
 
 
@@ -16,4 +15,4 @@ def test_shared_memory_that_the_host_has_not_is_warned_of() -> None:
 
 
 def test_an_engine_without_any_is_not_counted() -> None:
-    assert describe_shared_memory(plain(sample_instance()), sample_facts(memory_kib=GIB)) == []
+    assert describe_shared_memory(sample_rig(sample_instance()), sample_facts(memory_kib=GIB)) == []

@@ -12,11 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from checks import CheckDifference
-from checks import test_code as c
-from checks import test_groups as g
-from checks import test_process as p
-from checks import test_serving as s
+from checks import CheckDifference, test_code, test_groups, test_process, test_serving
 from checks.survey.accounts import SurveyGroup, SurveyUser
 from checks.survey.answers import SurveyAnswers
 from checks.survey.host import processes
@@ -125,7 +121,7 @@ FIRST = KernelProcess(
     words=[],
     variables=[],
     status={"Cpus_allowed_list": "0-3", "Mems_allowed_list": "0"},
-    limits={limit: ["unlimited", "unlimited"] for limit in p.LIMITS},
+    limits={limit: ["unlimited", "unlimited"] for limit in test_process.LIMITS},
     group="/init.scope",
     spaces={space: f"{space}:[1]" for space in processes.SPACES},
     oom=0,
@@ -198,7 +194,8 @@ def red(found: Processes, notes: list[str] | None = None) -> dict[str, str]:
     accounts = SimpleNamespace(groups=[group], user=lambda name: user if name == user.name else None)
     made = replace(
         sound(),
-        manager={f"DefaultLimit{limit}": "infinity" for limit in p.LIMITS.values()} | {"DefaultLimitCORESoft": "0"},
+        manager={f"DefaultLimit{limit}": "infinity" for limit in test_process.LIMITS.values()}
+        | {"DefaultLimitCORESoft": "0"},
     )
     survey = SurveyAnswers({}, _read={"processes": found, "accounts": accounts, "units": made})
     one = RIG.instances[0]
@@ -208,17 +205,19 @@ def red(found: Processes, notes: list[str] | None = None) -> dict[str, str]:
             notes.append(str(text))
 
     checks: dict[str, Callable[[], None]] = {
-        "S12": lambda: s.test_process_is_the_declared_one(survey, RIG, WANTED, one, SERVICE, found.units[CHAT]),
-        "S16": lambda: p.test_limits(survey, RIG, WANTED),
-        "S17": lambda: p.test_scheduling(survey, RIG, WANTED),
-        "S18": lambda: p.test_privileges(survey, RIG, WANTED),
-        "S19": lambda: p.test_namespaces(survey, RIG, WANTED),
-        "S20": lambda: g.test_groups(survey, RIG, WANTED),
-        "S21": lambda: c.test_code(survey, RIG, WANTED, note),
-        "S25": lambda: c.test_words(survey, RIG, WANTED),
-        "S22": lambda: p.test_running(survey, RIG, WANTED),
-        "S23": lambda: p.test_preload(survey),
-        "S24": lambda: p.test_others(survey),
+        "S12": lambda: test_serving.test_process_is_the_declared_one(
+            survey, RIG, WANTED, one, SERVICE, found.units[CHAT]
+        ),
+        "S16": lambda: test_process.test_limits(survey, RIG, WANTED),
+        "S17": lambda: test_process.test_scheduling(survey, RIG, WANTED),
+        "S18": lambda: test_process.test_privileges(survey, RIG, WANTED),
+        "S19": lambda: test_process.test_namespaces(survey, RIG, WANTED),
+        "S20": lambda: test_groups.test_groups(survey, RIG, WANTED),
+        "S21": lambda: test_code.test_code(survey, RIG, WANTED, note),
+        "S25": lambda: test_code.test_words(survey, RIG, WANTED),
+        "S22": lambda: test_process.test_running(survey, RIG, WANTED),
+        "S23": lambda: test_process.test_preload(survey),
+        "S24": lambda: test_process.test_others(survey),
     }
     told = {}
     for name, check in checks.items():
@@ -321,8 +320,10 @@ def test_what_an_engine_compiles_while_it_runs_is_its_own(monkeypatch: pytest.Mo
     found = with_process(declared_host(), code=["unnamed", "deleted /tmp/x", "file /var/cache/rigwright/compiled/a.so"])
     assert set(red(found)) == {"S21"}
     text = OURS[CHAT].text.replace("MemoryDenyWriteExecute=yes\n", "")
-    monkeypatch.setattr(c, "running_services", lambda *_: {CHAT: (replace(OURS[CHAT], text=text), found.units[CHAT])})
-    c.test_code(SurveyAnswers({}, _read={"processes": found}), RIG, WANTED, lambda *_: None)
+    monkeypatch.setattr(
+        test_code, "running_services", lambda *_: {CHAT: (replace(OURS[CHAT], text=text), found.units[CHAT])}
+    )
+    test_code.test_code(SurveyAnswers({}, _read={"processes": found}), RIG, WANTED, lambda *_: None)
 
 
 @pytest.mark.parametrize(
@@ -348,7 +349,7 @@ def test_other_weights_in_its_view_are_told() -> None:
 def test_what_the_look_says_of_code_without_a_package_is_what_its_check_knows(tmp_path: Path) -> None:
     code = Code(())
     code.files = {str(tmp_path / "libcuda.so.1")}
-    assert code.find_problems() == {str(tmp_path / "libcuda.so.1"): c.UNKNOWN}
+    assert code.find_problems() == {str(tmp_path / "libcuda.so.1"): test_code.UNKNOWN}
 
 
 def test_what_users_of_ours_have_in_shared_memory_is_told_and_nobody_elses(

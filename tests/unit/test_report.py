@@ -17,13 +17,11 @@ from bench.speed_protocol import RATES, SpeedEffort, protocol_parts
 from checks.connections import ConnectedHost
 from checks.results import HostReport, Report
 from checks.results import Result as Checked
-from cli import evidence as gathering
-from cli import main
-from cli import report as verb
+from cli import evidence, main, report
 from rigwright.baseline import history
 from rigwright.baseline.run import Series
 from rigwright.engines.vllm import log_patterns
-from rigwright.operate import instance_health as judging
+from rigwright.operate import instance_health
 from rigwright.operate.instance_health import HealthFacts
 from rigwright.report import public_report
 from roles.root_shell import RootCommandResult
@@ -135,19 +133,21 @@ def report_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunReport:
 
     def tell(*words: str, told: Report = REPORT, gone: tuple[str, ...] = (), **more: Any) -> Result:
         done = subprocess.CompletedProcess([], 1, json.dumps(asdict(told)), CANARY)
-        monkeypatch.setattr(verb, "subprocess", type("P", (), {"run": lambda *_, **__: done}))
+        monkeypatch.setattr(report, "subprocess", type("P", (), {"run": lambda *_, **__: done}))
         monkeypatch.setattr(
-            verb, "connect_boxes", lambda *_: ([ConnectedHost("box1", made, None)], dict.fromkeys(gone, "gone"))
+            report, "connect_boxes", lambda *_: ([ConnectedHost("box1", made, None)], dict.fromkeys(gone, "gone"))
         )
         monkeypatch.setattr(
-            gathering,
+            evidence,
             "root",
             type(
                 "R", (), {"run": lambda *_, **__: RootCommandResult(0, "\n".join(lines).encode(), b""), "Gone": OSError}
             ),
         )
-        seen = HealthFacts({}, {}, {}, {}, judging.CommandResult(9, CANARY, CANARY), (CANARY,), CANARY, reboot=True)
-        monkeypatch.setattr(gathering, "read_health", lambda *_: seen)
+        seen = HealthFacts(
+            {}, {}, {}, {}, instance_health.CommandResult(9, CANARY, CANARY), (CANARY,), CANARY, reboot=True
+        )
+        monkeypatch.setattr(evidence, "read_health", lambda *_: seen)
         return CliRunner().invoke(main, ["report", str(inventory), *words], **more)
 
     return tell
@@ -187,7 +187,7 @@ def test_what_helps_is_on_the_page(report_of: RunReport) -> None:
 
 
 def test_what_we_ship_may_be_named() -> None:
-    shipped = verb.shipped_names()
+    shipped = report.shipped_names()
     made = public_report.ReportedBox(
         {}, "", None, ["NVIDIA GeForce RTX 3090"], [public_report.ReportedInstance("vllm", "0.21.0", "vllm/dual", 2)]
     )
@@ -260,7 +260,7 @@ def test_checks_that_do_not_run_are_refused_with_the_reason(
 ) -> None:
     report_of()
     done = subprocess.CompletedProcess([], status, "", complaint)
-    monkeypatch.setattr(verb, "subprocess", type("P", (), {"run": lambda *_, **__: done}))
+    monkeypatch.setattr(report, "subprocess", type("P", (), {"run": lambda *_, **__: done}))
     said = CliRunner().invoke(main, ["report", __file__])
     assert said.exit_code == 2
     more = f"`rigwright check {__file__}` says more"

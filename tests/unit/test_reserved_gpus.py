@@ -30,8 +30,7 @@ from tests.unit.driver_samples import C3090, driverless_host
 from tests.unit.host_states import host_generation
 from tests.unit.nvidia_host import ADDRESSES, CAPTURED_OUTPUT, FACTS, GROUP, MANAGED, RIG
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry, sample_rig
-from tests.unit.test_cli_plan import MANAGED_DRIVER_FACTS as BRINGS
-from tests.unit.test_cli_plan import PlanBox, run_plan
+from tests.unit.test_cli_plan import MANAGED_DRIVER_FACTS, PlanBox, run_plan
 from tests.unit.test_driver_holders import process, rows
 
 FOUR = ["ampere"] * 4
@@ -213,7 +212,7 @@ def test_a_plan_says_who_uses_lent_cards_and_what_ends_them(monkeypatch: pytest.
         def read_card_holders(self) -> ForeignProcesses:
             return ForeignProcesses(borrowers=("pid 7 (train) uses card 0, which is lent",))
 
-    box = Lending(sample_rig(cards=(C3090,), driver=BRINGS, lent=(0,)), driverless_host(nouveau=True))
+    box = Lending(sample_rig(cards=(C3090,), driver=MANAGED_DRIVER_FACTS, lent=(0,)), driverless_host(nouveau=True))
     said = run_plan(monkeypatch, box).output.splitlines()
     assert [line for line in said if line.startswith("box: lent: ")] == [
         "box: lent: card 0: no instance gets it",

@@ -13,7 +13,7 @@ from rigwright.engines.llama_cpp.command import server_command
 from rigwright.engines.llama_cpp.option_table import LlamaSnapshot
 from rigwright.model.entry import Roots
 from rigwright.model.rig import Instance, Rig
-from rigwright.serving import instance_units as serving
+from rigwright.serving import instance_units
 from tests.unit.samples import (
     COMMIT,
     HELP,
@@ -51,8 +51,8 @@ def two_cards() -> Instance:
     )
 
 
-def unit(one: Instance, made: Rig | None = None, folder: str = FOLDER) -> serving.InstanceUnit:
-    return serving.build_unit(made or sample_rig(one, cards=CARDS), one, sample_installation(folder))
+def unit(one: Instance, made: Rig | None = None, folder: str = FOLDER) -> instance_units.InstanceUnit:
+    return instance_units.build_unit(made or sample_rig(one, cards=CARDS), one, sample_installation(folder))
 
 
 def values(text: str, directive: str) -> list[str]:
@@ -202,7 +202,7 @@ def test_the_unit_may_have_as_much_as_is_declared() -> None:
 
 def test_the_unit_runs_as_a_user_of_its_own_after_its_file_systems_are_mounted() -> None:
     made = sample_rig(sample_instance(), service_user="svc", roots=Roots(models="/data/m", software="/data/s"))
-    text = serving.build_unit(made, made.instances[0], sample_installation()).text
+    text = instance_units.build_unit(made, made.instances[0], sample_installation()).text
     assert values(text, "User") == values(text, "Group") == ["svc-chat"]
     assert values(text, "RequiresMountsFor") == ["/data/m /data/s"]
 
@@ -213,7 +213,7 @@ def test_the_unit_is_ready_after_a_completion_within_its_own_time() -> None:
     (post,) = values(text, "ExecStartPost")
     key = "/etc/rigwright/credentials/chat.api-key"
     assert post.lstrip("+").split() == [
-        *serving.ON_HOST.split(),
+        *instance_units.ON_HOST.split(),
         *("/etc/rigwright/current/ready", "rigwright-chat.service", "rigwright-chat", key, "0"),
     ]
     (post,) = values(unit(two_cards()).text, "ExecStartPost")
@@ -231,9 +231,9 @@ def test_the_key_is_named_by_its_path_and_never_told(tmp_path: Any) -> None:
 
 def test_the_unit_tells_its_own_digest_to_its_process() -> None:
     made = unit(sample_instance())
-    assert f"{serving.DIGEST_VARIABLE}={made.digest}" in made.environment.splitlines()
+    assert f"{instance_units.DIGEST_VARIABLE}={made.digest}" in made.environment.splitlines()
     assert values(made.text, "EnvironmentFile") == ["/etc/rigwright/current/env/chat"]
-    assert made.text.startswith(serving.OWNED_HEADER + "\n")
+    assert made.text.startswith(instance_units.OWNED_HEADER + "\n")
     assert made.name == "rigwright-chat.service"
 
 

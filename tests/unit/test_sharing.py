@@ -15,7 +15,7 @@ from rigwright.model.sharing import NO_SHARING, SharingFacts
 from rigwright.nginx import PROOF
 from rigwright.plan import host_facts as host_facts
 from rigwright.render import render
-from rigwright.serving.instance_units import OWNED_HEADER as INSTANCES
+from rigwright.serving.instance_units import OWNED_HEADER
 from rigwright.weights.weight_sharing import (
     OWNED,
     allowed_networks,
@@ -85,7 +85,7 @@ def test_it_gives_the_folder_of_models_and_writes_only_where_it_is_told() -> Non
 
 
 def test_its_files_are_not_taken_for_an_instances() -> None:
-    assert OWNED != INSTANCES
+    assert OWNED != OWNED_HEADER
     assert [text.splitlines()[0] for text in (render_share_config(RIG, SHARE), render_share_unit(RIG, SHARE))] == [
         OWNED
     ] * 2

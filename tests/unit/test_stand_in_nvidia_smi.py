@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lab.nvidia import package_contents
-from rigwright.nvidia.cards import smi as nvidia_smi
+from rigwright.nvidia.cards import smi
 from tests.unit import short_programs
 
 VERSION = "580.159.03"
@@ -74,7 +74,7 @@ def test_shellcheck_finds_nothing(tmp_path: Path) -> None:
 def test_sound_cards_are_understood(box: SmiFolder) -> None:
     box.card("0000:02:00.0", uncorrected=3, name="NVIDIA GeForce RTX 3090")
     box.write("run/lab/cards/0000:02:00.0.apps", "493 1542\n494 8\n")
-    found = nvidia_smi.gpus(*box.ask(nvidia_smi.GPUS))
+    found = smi.gpus(*box.ask(smi.GPUS))
     assert [one.address for one in found] == list(CARDS)
     assert [one.capability for one in found] == ["7.5", "8.6", "12.0"]
     assert [one.total_mib for one in found] == [11264, 24576, 32607]
@@ -82,9 +82,9 @@ def test_sound_cards_are_understood(box: SmiFolder) -> None:
     assert [one.uncorrected for one in found] == [None, 3, None]
     assert {(one.driver, one.width, one.width_max) for one in found} == {(VERSION, 8, 16)}
     assert [one.used_mib for one in found] == [0, 1550, 0]
-    apps = nvidia_smi.apps(*box.ask(nvidia_smi.APPS))
+    apps = smi.apps(*box.ask(smi.APPS))
     assert [(one.pid, one.used_mib) for one in apps] == [(493, 1542), (494, 8)]
-    assert set(nvidia_smi.recovery(*box.ask(nvidia_smi.RECOVERY)).values()) == {"None"}
+    assert set(smi.recovery(*box.ask(smi.RECOVERY)).values()) == {"None"}
 
 
 def test_units_and_names_are_there_unless_asked_away(box: SmiFolder) -> None:
@@ -97,7 +97,7 @@ def test_units_and_names_are_there_unless_asked_away(box: SmiFolder) -> None:
 
 
 def test_an_unknown_field_fails_the_whole_question(box: SmiFolder) -> None:
-    status, text, _ = box.run("--query-gpu=index,no_such_field", nvidia_smi.FORMAT)
+    status, text, _ = box.run("--query-gpu=index,no_such_field", smi.FORMAT)
     assert (status, text) == (2, 'Field "no_such_field" is not a valid field to query.\n\n')
 
 
@@ -114,17 +114,17 @@ def test_settings_last_and_have_bounds(box: SmiFolder) -> None:
     assert box.run("-i", UUIDS[2], "-pl", "450")[0] == 0
     assert box.run("-i", UUIDS[1], "-pm", "1")[0] == 0
     assert box.run("-i", UUIDS[1], "-lgc", "210,1500")[0] == 0
-    _, text, _ = box.run("--query-gpu=power.limit,persistence_mode", nvidia_smi.FORMAT)
+    _, text, _ = box.run("--query-gpu=power.limit,persistence_mode", smi.FORMAT)
     assert text.splitlines() == ["250.00, Disabled", "350.00, Enabled", "450.00, Disabled"]
     assert (box.root / "run/lab/cards/0000:02:00.0.clocks").read_text() == "210,1500\n"
     box.card("0000:02:00.0", clock=1900)
-    clock = ("-i", UUIDS[1], "--query-gpu=clocks.current.graphics", nvidia_smi.FORMAT)
+    clock = ("-i", UUIDS[1], "--query-gpu=clocks.current.graphics", smi.FORMAT)
     assert box.run(*clock)[1] == "1500\n"
     assert box.run("-rgc")[0] == 0
     assert box.run(*clock)[1] == "1900\n"
     assert not (box.root / "run/lab/cards/0000:02:00.0.clocks").exists()
     shutil.rmtree(box.root / "run")  # as a reboot does
-    assert box.run("--query-gpu=power.limit", nvidia_smi.FORMAT)[1].splitlines()[2] == "575.00"
+    assert box.run("--query-gpu=power.limit", smi.FORMAT)[1].splitlines()[2] == "575.00"
 
 
 def test_links_and_memory_windows(box: SmiFolder) -> None:
@@ -148,7 +148,7 @@ def test_a_driver_that_is_not_there_or_another_one_is_said(box: SmiFolder) -> No
     said = (18, "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 580.159\n", "")
     assert box.run("-L") == said
     with pytest.raises(ValueError, match="version mismatch"):
-        nvidia_smi.gpus(*box.ask(nvidia_smi.GPUS))
+        smi.gpus(*box.ask(smi.GPUS))
     (box.root / "sys/module/nvidia/version").unlink()
     status, text, _ = box.run("-L")
     assert status == 9
@@ -157,17 +157,17 @@ def test_a_driver_that_is_not_there_or_another_one_is_said(box: SmiFolder) -> No
 
 def test_cards_that_the_driver_has_not_are_not_named(box: SmiFolder) -> None:
     shutil.rmtree(box.root / "proc/driver/nvidia/gpus/0000:02:00.0")
-    assert [one.address for one in nvidia_smi.gpus(*box.ask(nvidia_smi.GPUS))] == ["0000:01:00.0", "0000:c1:00.0"]
+    assert [one.address for one in smi.gpus(*box.ask(smi.GPUS))] == ["0000:01:00.0", "0000:c1:00.0"]
     shutil.rmtree(box.root / "proc")
     assert box.run("-L") == (6, "No devices were found\n", "")
 
 
 def test_a_lost_card_ends_the_answer(box: SmiFolder) -> None:
     box.card("0000:02:00.0", fault="Unknown Error")
-    status, text, _ = box.ask(nvidia_smi.GPUS)
+    status, text, _ = box.ask(smi.GPUS)
     assert status == 15
     assert text.startswith("0, 00000000:01:00.0")
-    cards, warning = nvidia_smi.those_that_answer(*box.ask(nvidia_smi.GPUS))
+    cards, warning = smi.those_that_answer(*box.ask(smi.GPUS))
     assert [one.address for one in cards] == ["0000:01:00.0"]
     assert "Unable to determine the device handle for GPU1" in warning
 

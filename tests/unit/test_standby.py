@@ -16,7 +16,7 @@ from rigwright.engines.vllm import Vllm
 from rigwright.host.unit_states import UnitState
 from rigwright.model.gateway.entry import Gateway
 from rigwright.model.rig import Instance, Rig
-from rigwright.serving import standby as deciding
+from rigwright.serving import standby
 from rigwright.serving.activation import Activation
 from rigwright.serving.instance_units import build_unit
 from rigwright.serving.standby import (
@@ -154,7 +154,7 @@ def test_what_room_there_is_comes_from_the_kernel_and_the_cards(tmp_path: Path) 
     script = render_memory_query(sample_instance()).replace("/proc/", f"{tmp_path}/proc/")
     environment = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"}
     done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=True)
-    found = deciding.parse_free_memory(done.stdout.splitlines())
+    found = standby.parse_free_memory(done.stdout.splitlines())
     assert found == FreeMemory(2 << 20, {0: (12000 * MIB, 4000 * MIB), 1: (500 * MIB, 50 * MIB)})
 
 
@@ -269,7 +269,7 @@ def test_one_that_is_stopped_lets_its_clients_end_and_the_old_one_be_asked(
 ) -> None:
     write_stand_in(tmp_path / "bin", "curl", CURL)
     environment = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin", "ASKED": str(tmp_path / "asked")}
-    script = deciding.render_standby_drain(replace(sized_instance(), beside=True), given)
+    script = standby.render_standby_drain(replace(sized_instance(), beside=True), given)
     done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
     assert done.stdout == f"==> 1 requests in progress: up to {most} s to finish\n"
     asked = (tmp_path / "asked").read_text().split()

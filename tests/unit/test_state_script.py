@@ -14,7 +14,7 @@ import pytest
 
 from rigwright.host.unit_states import UnitState
 from rigwright.model.rig import Rig
-from rigwright.serving import observed as served
+from rigwright.serving import observed
 from rigwright.serving.activation import goal_for
 from rigwright.serving.generation import META
 from rigwright.serving.instance_units import OWNED_HEADER
@@ -95,7 +95,7 @@ def test_the_goal_that_is_read_from_a_host_is_the_one_that_was_written(host: Hos
 
 
 def test_on_a_blank_host_nothing_is_found(host: HostFolder) -> None:
-    assert host.read_state() == served.ObservedServing()
+    assert host.read_state() == observed.ObservedServing()
 
 
 def test_links_and_files_of_ours_are_told_from_what_is_not(host: HostFolder) -> None:

@@ -21,8 +21,7 @@ from rigwright.operate.stress import (
     haystack_sizes,
     make_haystack,
 )
-from roles.client import HostClient
-from roles.client import stress_probes as running
+from roles.client import HostClient, stress_probes
 from roles.client.stress_probes import StressTarget
 from tests.unit.client_host import make_client_host
 from tests.unit.model_server import KEY, MODEL, NEEDLE, Fault, ScriptedModel, run_model_server
@@ -244,8 +243,8 @@ def test_turns_of_a_soak_have_room_in_a_short_context(stressing: Stressing, monk
 
 
 def soaking(monkeypatch: pytest.MonkeyPatch, sessions: tuple[int, int] = (2, 6)) -> None:
-    monkeypatch.setattr(running, "SESSIONS", sessions)
-    monkeypatch.setattr(running, "TURNS", (2, 2))
+    monkeypatch.setattr(stress_probes, "SESSIONS", sessions)
+    monkeypatch.setattr(stress_probes, "TURNS", (2, 2))
 
 
 @pytest.mark.parametrize(

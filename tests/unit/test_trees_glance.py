@@ -12,8 +12,7 @@ from tempfile import mkdtemp
 import pytest
 
 from checks.survey.host import trees
-from roles.trees.host import reconcile, tree_records
-from roles.trees.host import tree_fingerprint as glances
+from roles.trees.host import reconcile, tree_fingerprint, tree_records
 from roles.trees.host.tree_fingerprint import SHARES, fingerprint_tree, split_into_passes
 from tests.unit.test_survey_trees import changes
 from tests.unit.trees_host import TreesHost, make_trees_host
@@ -110,7 +109,7 @@ def test_what_find_complains_of_is_no_glance(tree: Path) -> None:
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TreesHost:
     made = make_trees_host(tmp_path / "host", monkeypatch)
     monkeypatch.setattr(reconcile, "MANY", 1)
-    monkeypatch.setattr(glances, "SHARES", 2)
+    monkeypatch.setattr(tree_fingerprint, "SHARES", 2)
     return made
 
 

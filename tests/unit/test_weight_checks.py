@@ -15,7 +15,7 @@ import pytest
 
 from checks import test_weights
 from checks.survey.answers import SurveyAnswers
-from checks.survey.host import weights as looking
+from checks.survey.host import weights
 from checks.survey.section import SurveyScope
 from checks.survey.weights import FEW, SERVICE, TIMER, WEIGHTS
 from roles.weights.host import records
@@ -63,7 +63,7 @@ class WeightCheckHost(WeightHost):
         """The survey of it."""
         rig = self.rig_with(sample_instance("i", parts=sample_parts(self.locked_row(self.small))))
         asked: Any = WEIGHTS.asks(SurveyScope(rig, None, self.deep_look))  # type: ignore[arg-type]
-        told = looking.look(asked | {"few": self.few})
+        told = weights.look(asked | {"few": self.few})
         return SurveyAnswers({"weights": {"told": told}, "ground": {"told": GROUND | {"mounts": self.mounts}}})
 
     def red(self) -> dict[str, str]:
@@ -83,8 +83,8 @@ def _day(ahead: float) -> str:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WeightCheckHost:
     made = WeightCheckHost(tmp_path)
-    monkeypatch.setattr(looking.manager, "read_properties", lambda *_: made.units)
-    monkeypatch.setattr(looking, "STAMPS", made.folder)
+    monkeypatch.setattr(weights.manager, "read_properties", lambda *_: made.units)
+    monkeypatch.setattr(weights, "STAMPS", made.folder)
     return made
 
 
@@ -290,7 +290,7 @@ def test_beside_a_model_that_is_read_whole_nothing_lies_that_an_engine_would_tak
 
 
 def test_many_bytes_are_read_at_once(place: WeightCheckHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looking, "MANY", 1)
+    monkeypatch.setattr(weights, "MANY", 1)
     place.deep_look = True
     assert place.red() == {}
 
@@ -300,7 +300,7 @@ def test_a_disk_that_does_not_answer_is_said(place: WeightCheckHost, monkeypatch
 
         signal.raise_signal(signal.SIGALRM)
 
-    monkeypatch.setattr(looking, "_mtime", hang)
+    monkeypatch.setattr(weights, "_mtime", hang)
     with pytest.raises(TimeoutError, match="a disk gives nothing for 30 s"):
         place.survey_weights()
 
@@ -308,6 +308,6 @@ def test_a_disk_that_does_not_answer_is_said(place: WeightCheckHost, monkeypatch
 def test_moments_of_units_are_of_no_zone(place: WeightCheckHost, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "America/New_York")
     monkeypatch.setattr(
-        looking.manager, "read_properties", lambda *words: {"TZ": {"said": os.environ["TZ"], "how": words[2]}}
+        weights.manager, "read_properties", lambda *words: {"TZ": {"said": os.environ["TZ"], "how": words[2]}}
     )
     assert place.survey_weights().read(WEIGHTS).units == {"TZ": {"said": "UTC", "how": "--timestamp=unix"}}

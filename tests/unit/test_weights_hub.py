@@ -30,8 +30,7 @@ from lab.hub.faults import (
     truncated_content,
 )
 from roles.weights.host.client import GIB, HubClient, xet_settings
-from roles.weights.host.spec import FileSource as Place
-from roles.weights.host.spec import TransferLimits
+from roles.weights.host.spec import FileSource, TransferLimits
 from tests.unit.file_server import complete_file
 from tests.unit.weights_world import (
     CONTENT,
@@ -260,7 +259,7 @@ def test_other_bytes_under_the_locked_commit_are_not_even_fetched(host: WeightsF
 
 
 def test_the_hub_s_own_address_comes_from_its_client() -> None:
-    place = Place("hub", repository=REPOSITORY, revision="c" * 40, file="sub dir/x.gguf")
+    place = FileSource("hub", repository=REPOSITORY, revision="c" * 40, file="sub dir/x.gguf")
     expected = f"{constants.ENDPOINT}/{REPOSITORY}/resolve/{'c' * 40}/sub%20dir/x.gguf"
     assert (
         HubClient(client_python(), TransferLimits(), "", user="nobody").resolve_address(place, wanted_file())
@@ -269,7 +268,7 @@ def test_the_hub_s_own_address_comes_from_its_client() -> None:
 
 
 def test_the_address_below_a_given_endpoint_is_the_client_s(host: WeightsFixture) -> None:
-    place = Place(**host.hub_source("c" * 40, "sub dir/ü#.gguf"))
+    place = FileSource(**host.hub_source("c" * 40, "sub dir/ü#.gguf"))
     expected = hf_hub_url(REPOSITORY, "sub dir/ü#.gguf", revision="c" * 40, endpoint=host.hub.url)
     assert HubClient("", TransferLimits(), "").resolve_address(place, wanted_file()) == expected
 

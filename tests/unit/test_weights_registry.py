@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.oci_images import LayerEntry as Entry
-from lab.oci_images import OCIImage, build_image
+from lab.oci_images import LayerEntry, OCIImage, build_image
 from roles.weights.host.records import LockedFile
 from tests.unit import tls_certificates
 from tests.unit.file_server import complete_file, error_status, redirect_to, run_file_server, truncated_file
@@ -19,7 +18,7 @@ from tests.unit.registry_server import REPOSITORY, TOKEN, LoopbackRegistry
 from tests.unit.weights_world import CONTENT, HALF, Source, WeightsFixture, make_weights_fixture
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")
-IMAGE = build_image({"lib/large": Entry(CONTENT)}, {"bin/two": Entry(b"two")})
+IMAGE = build_image({"lib/large": LayerEntry(CONTENT)}, {"bin/two": LayerEntry(b"two")})
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 from checks.connections import ConnectedHost
 from rigwright.model.entry import Roots
 from rigwright.model.rig import Rig
-from rigwright.serving import observed as served
-from rigwright.serving import weight_inventory
+from rigwright.serving import observed, weight_inventory
 from rigwright.serving.observed import ObservedServing, render_state_query
 from rigwright.serving.weight_inventory import WeightInventory
 from rigwright.supply.lock import Artefact
@@ -104,7 +103,7 @@ class WeightHost(WeightShelf):
         return weight_inventory.parse_weight_inventory(self.rig, done.stdout.splitlines())
 
     def read_serving(self) -> ObservedServing:
-        return served.parse(
+        return observed.parse(
             self.run_script(
                 render_state_query(
                     str(self.config),

@@ -20,7 +20,7 @@ from rigwright.engines.image.run import INSIDE, KEY, PYTHON
 from rigwright.engines.image.runtime import TEMPORARY
 from rigwright.engines.kind import ServiceSpec
 from rigwright.model.rig import Instance
-from rigwright.patches.patch import APPLY_PROGRAM_TEXT as APPLY
+from rigwright.patches.patch import APPLY_PROGRAM_TEXT
 
 # What the environment of compose has to say.
 USER = "${RW_USER:?the numeric user and group to run as, such as 990:990}"
@@ -91,7 +91,11 @@ def render_compose(
         patch = f"{instance.name}-patch"
         head.append(f"# Once, before it starts, to fill {CHANGED}: docker compose run --rm {patch}")
         services[patch] = contained | SMALL | _patch_service(made)
-        programs |= {ORIGINALS_PROGRAM: ORIGINALS, APPLY_PROGRAM: APPLY, PATCH_PLAN: render_patch_plan(made)}
+        programs |= {
+            ORIGINALS_PROGRAM: ORIGINALS,
+            APPLY_PROGRAM: APPLY_PROGRAM_TEXT,
+            PATCH_PLAN: render_patch_plan(made),
+        }
     document = {
         "name": container.name,
         "services": {

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from rigwright.engines.vllm.launch_request import CheckpointFacts, LaunchSpec, capability_number
 from rigwright.engines.vllm.option_snapshot import OptionSetting, VllmSnapshot
-from rigwright.engines.vllm.speculation import find_speculation_violations as speculation
+from rigwright.engines.vllm.speculation import find_speculation_violations
 from rigwright.problems import format_count
 
 # EngineArgs.get_batch_defaults (vllm/engine/arg_utils.py), of a server on cards of 70 GiB or more; smaller have less
@@ -263,4 +263,4 @@ def _option_dependencies(asked: LaunchSpec) -> Iterator[str]:
 
 def _speculation_violations(asked: LaunchSpec) -> Iterable[str]:
     declared = asked.table("speculative-config")
-    return speculation(asked, declared) if declared else ()
+    return find_speculation_violations(asked, declared) if declared else ()
