@@ -217,7 +217,9 @@ def describe_difference(one: PropertyDifference) -> str:
     """A difference, for people."""
     wanted, found = (set(text.replace("\n", " ").split()) for text in (one.wanted, one.found))
     if len(wanted | found) > 6 and wanted & found:
-        return f"{one.unit} has {one.prop} {_format_signed(found - wanted, '+')}{_format_signed(wanted - found, '-')}".rstrip()
+        return (
+            f"{one.unit} has {one.prop} {_format_signed(found - wanted, '+')}{_format_signed(wanted - found, '-')}"
+        ).rstrip()
     found_, wanted_ = (", ".join(text.split("\n")) or "empty" for text in (one.found, one.wanted))
     return f"{one.unit} has {one.prop} {found_}, not {wanted_}"
 

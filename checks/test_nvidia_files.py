@@ -147,7 +147,8 @@ def test_kept(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     expect_no_items(
         "stored packages as downloaded",
         wrong,
-        f"remove that directory in {store_folder(rig)}: installed packages stay, and the next upgrade stores its files again",
+        f"remove that directory in {store_folder(rig)}: installed packages stay, and the next upgrade stores "
+        f"its files again",
     )
 
 

@@ -27,7 +27,8 @@ def effective(settings: BootSettings, unit: str, fragments: set[str], drop_ins: 
         wrong.append("its files changed after systemd loaded them")
     if command not in settings.unit_property(unit, "ExecStart"):
         wrong.append(
-            f"it runs {settings.unit_property(unit, 'ExecStart').partition('argv[]=')[2].partition(' ;')[0] or 'nothing'}"
+            f"it runs "
+            f"{settings.unit_property(unit, 'ExecStart').partition('argv[]=')[2].partition(' ;')[0] or 'nothing'}"
         )
     return wrong
 

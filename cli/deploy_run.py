@@ -134,7 +134,10 @@ def _run_stages(
             raise click.ClickException(_describe_error(error)) from None
         return _describe_error(error)
     except UnexpectedExternalError as error:
-        return f"{type(error.exception).__name__}: {_describe_error(error.exception)}; with -v the same command shows where"
+        return (
+            f"{type(error.exception).__name__}: {_describe_error(error.exception)}; with -v the same "
+            f"command shows where"
+        )
     return ""
 
 

@@ -145,7 +145,8 @@ def init(
         raise InvalidRequest(f"{name} cannot become a rig, and no file was written: {'; '.join(reasons)}")
     if survey.record is not None:
         print_prose(
-            f"This box is a rig already{f', called {flatten_text(survey.record)}' if survey.record else ''}: go on with the "
+            f"This box is a rig already{f', called {flatten_text(survey.record)}' if survey.record else ''}: "
+            f"go on with the "
             "inventory that it was deployed from. A deploy of the one written here takes its place."
         )
     answers = OperatorAnswers(name, connection, None, port, listen)
@@ -255,13 +256,15 @@ def _confirm_host_key(target: str, connection: dict[str, object], fingerprint: s
         source = "--host-key" if fingerprint else "known_hosts"
         raise NotAsDeclared(
             f"{target} has another host key than {source} says: expected {wanted}, found {found.fingerprint} "
-            f"({found.kind}). Nothing was sent there. If the box was installed anew, `{found.comparison_command}` on its own "
+            f"({found.kind}). Nothing was sent there. If the box was installed anew, "
+            f"`{found.comparison_command}` on its own "
             "console prints what to give as --host-key"
         )
     print_prose(f"Host key of {target}: {found.fingerprint} ({found.kind})")
     if wanted is None:
         print_prose(
-            f"The host key is unverified. On the box's own console, this has to print the same: {found.comparison_command}"
+            f"The host key is unverified. On the box's own console, this has to print the same: "
+            f"{found.comparison_command}"
         )
         if contact.skipped:
             lines = ", ".join(contact.skipped[:3]) + (" and more" if len(contact.skipped) > 3 else "")

@@ -142,8 +142,8 @@ class Closeable(Protocol):
 
 
 class InterruptHandler:
-    """Ctrl-C: the first ends the jobs that run, and with them what waits for them (`roles.client.ClientJobLost`); what came
-    until then is kept. The second ends this process.
+    """Ctrl-C: the first ends the jobs that run, and with them what waits for them (`roles.client.ClientJobLost`); what
+    came until then is kept. The second ends this process.
     """
 
     def __init__(self) -> None:

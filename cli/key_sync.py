@@ -272,7 +272,8 @@ def _describe_sync(asked: KeyTargets, one: KeyDelivery) -> tuple[str, bool]:
         return "nothing is deployed yet: the first deploy brings the keys", True
     if one.newer:
         return (
-            f"the keys were not updated: {deployed_keys.describe_key_divergence(asked.file, asked.load_keyring(), one.newer)}",
+            f"the keys were not updated: "
+            f"{deployed_keys.describe_key_divergence(asked.file, asked.load_keyring(), one.newer)}",
             False,
         )
     if one.wrong:

@@ -134,7 +134,8 @@ def _describe_changes(box: ConnectedHost, wanted: TargetState, made: DeployPlan)
         found = describe_unit_changes(units[name], *written[name]) if name in written else []
         why = "; ".join(found) or ("reboot" if made.reboots else "same settings")
         said.append(
-            f"{_instance_label(name)}: {why} (restart, {describe_downtime_seconds(use[name].start_seconds if name in use else None)})"
+            f"{_instance_label(name)}: {why} (restart, "
+            f"{describe_downtime_seconds(use[name].start_seconds if name in use else None)})"
         )
     return said
 

@@ -173,10 +173,11 @@ def _render_symptoms() -> str:
         if not kind.container_engine:
             parts[name] = tuple(one for one in kind.causes if one not in COMMON_CAUSES)
     titles = ("The log says", "Likely cause, and what helps", "Check")
-    return "\n".join(
-        f"**{title}**\n\n{_render_markdown_table(titles, ((f'{_render_pattern(one.pattern)}', _describe_cause(one), one.check) for one in causes))}"
+    rows = {
+        title: ((_render_pattern(one.pattern), _describe_cause(one), one.check) for one in causes)
         for title, causes in parts.items()
-    )
+    }
+    return "\n".join(f"**{title}**\n\n{_render_markdown_table(titles, found)}" for title, found in rows.items())
 
 
 def _render_pattern(pattern: str) -> str:
@@ -285,7 +286,10 @@ def _describe_allowed(annotation: Any, rules: tuple[Any, ...], python: bool) -> 
     if origin is Annotated:
         return _describe_allowed(inner[0], (*inner[1:], *rules), python)
     if RISING in rules:
-        return f"{_describe_allowed(annotation, tuple(one for one in rules if one is not RISING), python)}, the lower one first"
+        return (
+            f"{_describe_allowed(annotation, tuple(one for one in rules if one is not RISING), python)}, "
+            f"the lower one first"
+        )
     if said := _validator_message(
         [rule.func for rule in rules if isinstance(rule, (AfterValidator, PlainValidator))], annotation
     ):

@@ -43,7 +43,8 @@ def serve_box(box: ServeRequest) -> None:
     What `verify` cannot pass is shown, and ends nothing: the box serves.
 
     Raises:
-        cli.exit_codes.NotAsDeclared: one of these ended otherwise; the text says which, and what to run once that is mended.
+        cli.exit_codes.NotAsDeclared: one of these ended otherwise; the text says which, and what to run once that is
+        mended.
     """
     reboot = ["--reboot"] if box.reboot else []
     for verb, *options in ([["lock"]] if box.lock else []) + [["validate"], ["deploy", *reboot]]:

@@ -134,13 +134,14 @@ one stage. Times are on two cores, with base images and engines in {CACHE}.
 `test gpu` deploys inventory/metal.py to a machine with an NVIDIA card and breaks it in every way that a check must
 notice: it stops and kills the service, hides device files, takes memory of the first card and leads the dynamic
 linker astray, and puts each right again. A container on a Debian 13 host, started by podman, is to compute on the
-card that its CDI spec names; what such a host needs of a network is a layer, which tests/gpu/container_layer.py makes. An
-instance on the first card and one on the processor are behind a gateway, and either is switched while clients ask
+card that its CDI spec names; what such a host needs of a network is a layer, which tests/gpu/container_layer.py makes.
+An instance on the first card and one on the processor are behind a gateway, and either is switched while clients ask
 both. Two cards serve by an instance on each behind a gateway, switch one while clients ask, and have one model on
-both. vLLM serves on a card where --vllm names what tests/gpu/vllm_bundle.py has made. It needs a driver, a CUDA toolkit in
-/usr/local/cuda and root here; or an idle machine that has them, as --host: the rig stays on that one,
+both. vLLM serves on a card where --vllm names what tests/gpu/vllm_bundle.py has made. It needs a driver, a CUDA
+toolkit in /usr/local/cuda and root here; or an idle machine that has them, as --host: the rig stays on that one,
 until `rigwright remove inventory/metal.py` takes it off. Without a card it says so and does nothing; whatever else is
-missing is named before a test begins. Without a network, --bundle is what tests/gpu/gpu_bundle.py makes where there is one.
+missing is named before a test begins. Without a network, --bundle is what tests/gpu/gpu_bundle.py makes where there is
+one.
 
 `test dkms` has the driver's role install Debian's own NVIDIA driver, which DKMS really compiles, and brings a kernel
 that it does not compile for.
@@ -265,7 +266,8 @@ def _print_budgets(record: DurationRecord) -> None:
         click.echo(f"==> {what}: {total / 60:.1f} of {budget / 60:g} min by recorded durations")
     if (added := record.added_seconds()) > test_durations.MAX_ADDED_SECONDS:
         click.echo(
-            f"==> `rigwright test` takes {added:.0f} s more than before; a change may add {test_durations.MAX_ADDED_SECONDS} s:"
+            f"==> `rigwright test` takes {added:.0f} s more than before; a change may add "
+            f"{test_durations.MAX_ADDED_SECONDS} s:"
         )
         for line in record.describe_growth(whole=False):
             click.echo(f"      {line}")

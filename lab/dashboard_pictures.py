@@ -1,4 +1,5 @@
-"""Pictures of the dashboards for docs, drawn here and not by Grafana: `python -m lab.dashboard_pictures URL [--minutes N]`.
+"""Pictures of the dashboards for docs, drawn here and not by Grafana: `python -m lab.dashboard_pictures URL [--minutes
+N]`.
 
 Each panel's own query is asked of a real Prometheus at URL, over the last minutes, and drawn as lines. A panel to which
 it has nothing to say is left empty, and says so.

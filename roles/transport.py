@@ -52,7 +52,8 @@ class HostKeyRejected(paramiko.SSHException):
             else f"is unknown: neither the inventory nor known_hosts has its host key, {found.fingerprint}"
         )
         super().__init__(
-            f"{hostname} {known} ({found.kind}). Nothing was sent there. `{found.comparison_command}` on the box's own console "
+            f"{hostname} {known} ({found.kind}). Nothing was sent there. `{found.comparison_command}` on the "
+            f"box's own console "
             f"prints its key's fingerprint; if it is the one found, `{accept}` prints what to declare"
         )
 
@@ -147,7 +148,8 @@ def _ask_host_key(self: AskPolicy, client: SSHClient, hostname: str, key: parami
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         client.close()
         raise paramiko.SSHException(
-            f"{unknown}. Nothing was sent there. `{found.comparison_command}` on its own console must print the same: then add "
+            f"{unknown}. Nothing was sent there. `{found.comparison_command}` on its own console must print "
+            f"the same: then add "
             f"it with `ssh {hostname}`"
         )
     question = f"{unknown}.\n`{found.comparison_command}` on its own console must print the same. Does it? [y/N] "

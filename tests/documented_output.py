@@ -1,8 +1,8 @@
 """What pages show of what a command prints.
 
 It stands in a fenced block without a language, between `<!-- output of NAME -->` and `<!-- end of NAME -->`: either
-`tests/unit/documented_outputs.py` knows how NAME is made, or `tests/hosts/test_documented_output.py` takes it from a host. Whatever else is
-fenced says what it is.
+`tests/unit/documented_outputs.py` knows how NAME is made, or `tests/hosts/test_documented_output.py` takes it from a
+host. Whatever else is fenced says what it is.
 """
 
 from __future__ import annotations

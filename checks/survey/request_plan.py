@@ -154,9 +154,8 @@ def router_requests(rig: Rig, listener: str, entry: ListenerEntry) -> Iterator[S
         asked = {"headers": known, "group": rig.gateway_user, "lane": "router"}
         yield SurveyRequest(f"{listener}: models of {owner}", ROUTER, "/models", **asked)  # type: ignore[arg-type]
         for name in offered_model_names(rig, entry, key):
-            made = SurveyRequest(
-                f"{listener}: model {name} of {owner}", ROUTER, "/route/chat/completions", "POST", **asked
-            )  # type: ignore[arg-type]
+            title = f"{listener}: model {name} of {owner}"
+            made = SurveyRequest(title, ROUTER, "/route/chat/completions", "POST", **asked)  # type: ignore[arg-type]
             yield replace(made, body=_question(name), told=("x-rw-group",))
 
 

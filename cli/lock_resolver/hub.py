@@ -204,7 +204,8 @@ class HubEndpoint:
         if isinstance(error, GatedRepoError):
             if code == 401:
                 return DownloadUnavailable(
-                    f"{repository} is gated: request access on its page, and provide your token with {self._describe_token_source}"
+                    f"{repository} is gated: request access on its page, and provide your token with "
+                    f"{self._describe_token_source}"
                 )
             return DownloadUnavailable(f"{repository} is gated and the token has no access: request it on its page")
         if isinstance(error, RepositoryNotFoundError):

@@ -165,7 +165,8 @@ def _podman(rig: Rig, facts: ContainerFacts, refuse: list[str]) -> list[str]:
         refuse.append(_describe_unavailable(rig, facts, PODMAN, "remove it from containers.engines"))
     elif not _is_at_least(version, least):
         refuse.append(
-            f"{_describe_outdated(PODMAN, version, least)}: remove it from containers.engines, or install a newer release of "
+            f"{_describe_outdated(PODMAN, version, least)}: remove it from containers.engines, or install a "
+            f"newer release of "
             "the distribution"
         )
     return [PODMAN]

@@ -54,7 +54,8 @@ def resolve_container_packages(
         if name == TOOLKIT_ARCHIVE and one is None and name not in catalog.inputs:
             refuse(
                 "containers",
-                f"no container toolkit is locked, which containers need to find cards: add [inputs.{TOOLKIT_ARCHIVE}] with "
+                f"no container toolkit is locked, which containers need to find cards: add "
+                f"[inputs.{TOOLKIT_ARCHIVE}] with "
                 f'kind = "deb", sources = ["{TOOLKIT_ARCHIVE}:stable/deb/amd64"] and the exact version, such as '
                 f'"1.20.0", into catalog/ next to the inventory, and run `rigwright lock {shlex.quote(file)}`',
             )

@@ -260,7 +260,8 @@ def _refuse_driver(entry: RigEntry, catalog: Catalog, known: DriverTables, prese
         if card and generation and driver.flavour and driver.flavour not in generation.flavours:
             refuse(
                 "driver.flavour",
-                f"{format_value(driver.flavour)} is refused for card {index}: {card.name} ({generation.name}) only works "
+                f"{format_value(driver.flavour)} is refused for card {index}: {card.name} ({generation.name}) "
+                f"only works "
                 f"with {' or '.join(generation.flavours) or 'no supported'} modules",
             )
     for index, (card, limit) in enumerate(zip(cards, driver.power_limits(present), strict=False)):

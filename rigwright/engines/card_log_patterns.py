@@ -231,7 +231,8 @@ CARD_FAULTS = (
     Cause(
         "cuda-other",
         r"\bCUDA error:|\bCUDA driver error:|\bCUBLAS_STATUS_[A-Z_]{1,80}|\bCUDNN_STATUS_(?!SUCCESS)[A-Z_]{1,80}",
-        f"{UNKNOWN_CAUSE}a call of CUDA failed, or a kernel before it: CUDA_LAUNCH_BLOCKING=1 shows which; {INSPECT_CARD}",
+        f"{UNKNOWN_CAUSE}a call of CUDA failed, or a kernel before it: CUDA_LAUNCH_BLOCKING=1 shows which; "
+        f"{INSPECT_CARD}",
         broad=True,
         names=r"((?:CUDA|CUBLAS|CUDNN)[ _](?:error: )?[\w ]{3,60})",
     ),

@@ -81,7 +81,10 @@ def memory_issues(memory: Callable[[PlacedInstance], MemoryNeed | None]) -> tupl
         room = sum(card.vram_mib for card in one.cards) * MIB
         if not one.cards or found is None or found.weights <= room:
             return ""
-        return f"its weights alone need {_format_gib(found.weights)} of {_format_gib(room)} GiB: use more cards, or a smaller model"
+        return (
+            f"its weights alone need {_format_gib(found.weights)} of {_format_gib(room)} GiB: use more "
+            f"cards, or a smaller model"
+        )
 
     def context(one: PlacedInstance) -> str:
         found = memory(one)

@@ -152,7 +152,8 @@ PACKAGES = (
         r"JSONDecodeError|Expecting (?:property name|value|',' delimiter|':' delimiter)|Unterminated string starting at"
         r"|Invalid control character at|Invalid JSON(?! (?:grammar|schema))|json\.exception\.parse_error"
         r"|error parsing JSON|Failed to parse JSON",
-        f"{UNKNOWN_CAUSE}a JSON text is malformed: of a request (the arguments of a tool call), of an option's value or of a "
+        f"{UNKNOWN_CAUSE}a JSON text is malformed: of a request (the arguments of a tool call), of an "
+        f"option's value or of a "
         "file of the model; the frames of the traceback have which",
         names=r"(line \d{1,20} column \d{1,20})",
     ),
@@ -210,7 +211,8 @@ FORMS = (
         "call-arguments",
         r"TypeError: .{0,120}(?:got an unexpected keyword argument|missing \d{1,20} required (?:positional|keyword)"
         r"|takes \d{1,20} positional arguments?|got multiple values for)",
-        f"{UNKNOWN_CAUSE}a function was called with arguments that it does not take: packages of versions that do not belong "
+        f"{UNKNOWN_CAUSE}a function was called with arguments that it does not take: packages of versions "
+        f"that do not belong "
         "together (often transformers and the engine), or a fault of this version with this model",
         broad=True,
     ),
@@ -236,7 +238,8 @@ FORMS = (
         r"|[Uu]nrecognized |Cannot (?:set|use)"
         r" both|[Pp]lease (?:specify|set|provide)|only be set|not found in|greater than|less than|smaller than"
         r"|[Ee]xpected )",
-        f"{UNKNOWN_CAUSE}the engine refuses a value (of an option, of the model's files, or of a request): the line has its "
+        f"{UNKNOWN_CAUSE}the engine refuses a value (of an option, of the model's files, or of a request): "
+        f"the line has its "
         f"words",
         broad=True,
     ),
@@ -251,7 +254,8 @@ FORMS = (
         "peer-silent",
         r"Connection refused|Connection reset by peer|ConnectionError|ConnectionRefusedError|Broken pipe"
         r"|[Cc]onnection timed out|No route to host|Network is unreachable",
-        f"{UNKNOWN_CAUSE}another process or host does not answer: its own log has the cause, else the network or a firewall",
+        f"{UNKNOWN_CAUSE}another process or host does not answer: its own log has the cause, else the network "
+        f"or a firewall",
         broad=True,
         names=r"host=?'?([\w.-]{2,60})|(\d{1,20}\.\d{1,20}\.\d{1,20}\.\d{1,20}:\d{1,20})",
     ),
@@ -263,7 +267,8 @@ FORMS = (
         r"|AttributeError: |RuntimeError: (?:[Ee]xpected|[Tt]ensor|index|Triton)"
         r"|TypeError: "
         r"(?:unsupported operand|'NoneType'|\S{1,80} object)|ValueError: not enough values)",
-        f"{UNKNOWN_CAUSE}the program's own code failed, which is most often a fault of this version with this model, these "
+        f"{UNKNOWN_CAUSE}the program's own code failed, which is most often a fault of this version with this "
+        f"model, these "
         f"options "
         "or this request: search for the line, and try another version",
         broad=True,

@@ -252,7 +252,7 @@ class Rig:
         return f"{self.roots.state}/starts"
 
     def program_path(self, name: str) -> str:
-        """The absolute path of a program of the current generation's (`rigwright.engines.kind.ServiceSpec.programs`)."""
+        """The absolute path of a program of the current generation's: one of `ServiceSpec.programs`."""
         return f"{self.roots.config}/current/programs/{name}"
 
     def cache_folder(self, instance: Instance) -> str:

@@ -110,7 +110,8 @@ def find_warnings(rig: Rig, facts: HostFacts) -> list[str]:
     held = {one.port for one in facts.listeners if _is_own_listener(one)}
     found += sorted(
         {
-            f"{place} is in use by {one.holder_text}: clients of the gateway that reach it send their keys there: stop it"
+            f"{place} is in use by {one.holder_text}: clients of the gateway that reach it send their keys "
+            f"there: stop it"
             for place, one in _find_at_reserved(rig, facts)
             if one.port in held
         }
@@ -273,7 +274,8 @@ def _gateway(rig: Rig, facts: HostFacts) -> list[str]:
         # a user of the host must not be able to keep the next deploy from a gateway that runs
         if one.port not in held and not any(str(one.port) in reason and one.holder_text in reason for reason in found):
             found.append(
-                f"{place} is in use by {one.holder_text}, and clients of the gateway that reach it would send their keys "
+                f"{place} is in use by {one.holder_text}, and clients of the gateway that reach it would send "
+                f"their keys "
                 "there: stop it, or choose another port"
             )
     for name, entry in listeners:

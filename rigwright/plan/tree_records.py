@@ -21,8 +21,8 @@ SCAN_SCHEMA: channel.Schema = {
         channel.text,
     ),
 }
-"""What roles/trees/host/tree_records.py tells: which trees are there, of a generation with the digest that it says it has;
-and what is to be done, of which tree, and the first place in it."""
+"""What roles/trees/host/tree_records.py tells: which trees are there, of a generation with the digest that it says it
+has; and what is to be done, of which tree, and the first place in it."""
 
 
 def declared_trees(wanted: TargetState) -> tuple[str, ...]:

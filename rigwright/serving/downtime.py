@@ -15,7 +15,8 @@ def describe_downtime(rig: Rig, instance: Instance, start_seconds: float | None,
         instance: The instance of it that changes.
         start_seconds: What the one that runs took from its start to its first answer; None where it is not known, or
             none runs.
-        refused: Why the new one cannot be started beside it (`rigwright.serving.standby.describe_standby_refusal`); empty where it can.
+        refused: Why the new one cannot be started beside it (`rigwright.serving.standby.describe_standby_refusal`);
+        empty where it can.
     """
     drained = f"what is under way has {rig.gateway.drain} s to end before that (gateway.drain)" if rig.gateway else ""
     if not refused:

@@ -265,7 +265,10 @@ def describe_takeover(
     holds += [f"card {one}" for one in sorted(found.cards & {*instance.cards})]
     what = " and ".join(holds) or f"what its {found.client} runs"
     yield f"{name} has {what}: it is stopped, and {instance.name} comes in its place; both cannot have that at once"
-    yield f"before that its connections have {drain_seconds(rig)} s to end; it goes on taking new ones until it is stopped"
+    yield (
+        f"before that its connections have {drain_seconds(rig)} s to end; it goes on taking new ones until "
+        f"it is stopped"
+    )
     how = "disabled" if found.named.is_unit else "kept from starting again (restart policy no)"
     yield f"it is {how}, and started again as it was found if {instance.name} does not serve"
     last = "nobody knows how long its start takes" if start_seconds is None else f"about {start_seconds:.0f} s"

@@ -40,4 +40,7 @@ def describe_digest_mismatch(found: str, expected: str) -> str:
     """
     if expected in ("", found):
         return ""
-    return f"lock and bundle have the digest {format_digest(found)}, but {format_digest(expected)} is expected: one of them was changed"
+    return (
+        f"lock and bundle have the digest {format_digest(found)}, but {format_digest(expected)} is "
+        f"expected: one of them was changed"
+    )

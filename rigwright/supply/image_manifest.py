@@ -143,7 +143,8 @@ def image_rows(name: str, wanted: InputKeys, content: bytes, media_type: str = "
     said = _parse_document(content)
     if _parse_media_type(said, media_type) not in MANIFESTS:
         raise UnlockableImage(
-            f"answers with {printable(_parse_media_type(said, media_type)[:100]) or 'something'}, which is not an image manifest"
+            f"answers with {printable(_parse_media_type(said, media_type)[:100]) or 'something'}, which is "
+            f"not an image manifest"
         )
     if len(content) > TEXT:
         raise UnlockableImage(f"has a manifest of {len(content)} bytes: at most {TEXT} can be locked")

@@ -174,7 +174,7 @@ class StressTarget:
             return ProbeResult(probe.name, probe.title, "n/a", f"a context of {context} tokens")
         self.say(probe.title)
         characters = int(min(2000, context // 16) * self.characters)
-        found, history = [], []  # type: list[Probed], list[dict[str, object]]
+        found, history = [], []  # type: list[ProbeResult], list[dict[str, object]]
         for number in range(stress.TURNS):
             request = stress.turn_request(
                 self.seed % 1000, number, history, characters, self._max_answer_tokens(stress.TURNS)

@@ -1,7 +1,7 @@
 """What a throwaway host of the containers' test has from elsewhere: podman, packages and tools that a rig needs.
 
-`.venv/bin/python -m tests.gpu.container_layer` makes it where there is a network, and says where: a folder to bring to a
-machine without one, to the same place, with the base image beside it.
+`.venv/bin/python -m tests.gpu.container_layer` makes it where there is a network, and says where: a folder to bring to
+a machine without one, to the same place, with the base image beside it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def make_layer(lab: ThrowawayLab) -> str:
             host.destroy()
             raise UnsupportedMachine(
                 "podman comes from Debian's archive and tools from a package index, which this machine does not reach "
-                f"({str(error)[-200:]}): run `.venv/bin/python -m tests.gpu.container_layer` where it reaches both, and "
+                f"({str(error)[-200:]}): run `.venv/bin/python -m tests.gpu.container_layer` where it reaches "
+                f"both, and "
                 f"bring {BASE}, {BASE}.complete and {PLACE} here"
             ) from None
         host.freeze_layer(PLACE)

@@ -1,7 +1,8 @@
 """vLLM for `./rig test gpu --vllm FOLDER`: its whole locked closure for cards, in a bundle beside catalogue and locks.
 
-`.venv/bin/python -m tests.gpu.vllm_bundle FOLDER` makes it where there is a network: 4 GB of wheels, which this machine keeps,
-and as much in FOLDER. The interpreter is one of this machine's, which lab.conda_python packs; the model's answers are fixed.
+`.venv/bin/python -m tests.gpu.vllm_bundle FOLDER` makes it where there is a network: 4 GB of wheels, which this machine
+keeps, and as much in FOLDER. The interpreter is one of this machine's, which lab.conda_python packs; the model's
+answers are fixed.
 """
 
 from __future__ import annotations

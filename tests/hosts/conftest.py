@@ -1,7 +1,7 @@
 """Hosts that the tests share: one blank host a Debian release is converged, and everything else boots from that.
 
-Engines come from those that are kept (lab.engine_cache), for they are named by all that they are compiled from. What hosts were
-converged to is not kept from run to run: it has Debian's packages of the day, which no digest of ours knows.
+Engines come from those that are kept (lab.engine_cache), for they are named by all that they are compiled from. What
+hosts were converged to is not kept from run to run: it has Debian's packages of the day, which no digest of ours knows.
 
 While working on tests, `pytest tests/hosts --layers FOLDER` keeps it all the same, and boots from it again.
 """

@@ -1,4 +1,5 @@
-"""`python -m tests.unit.documented_outputs`: writes what pages show of commands' output anew, as a terminal of 80 columns has it.
+"""`python -m tests.unit.documented_outputs`: writes what pages show of commands' output anew, as a terminal of 80
+columns has it.
 
 What is found on a host is given here; what is said of it is said by what says it to an operator.
 """

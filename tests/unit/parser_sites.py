@@ -63,8 +63,10 @@ CALLS = {
     "cli/diagnose:_collect_failed_checks": OURS,
     "cli/report:_run_checks": OURS,
     "cli/lock_resolver/conda:_run_solver": OURS,
-    "cli/lock_resolver/package_index:index_url": "one line of pip's, whose pattern is whole; without it pip's own default holds",
-    "cli/lock_resolver/wheel_environments:resolve_closure": "uv writes a file of hashed requirements, of which each line is parsed or refused",
+    "cli/lock_resolver/package_index:index_url": "one line of pip's, whose pattern is whole; without it "
+    "pip's own default holds",
+    "cli/lock_resolver/wheel_environments:resolve_closure": "uv writes a file of hashed requirements, of "
+    "which each line is parsed or refused",
     "cli/serve_after_init:_run_rigwright": NO_OUTPUT,
     "cli/test:_run_commands": NO_OUTPUT,
     "roles/envs/host/make:compile_library": NO_OUTPUT,

@@ -147,7 +147,10 @@ def test_a_disk_that_is_full_keeps_the_keys_that_were_there(host: GatewayFolderH
     lying = host.credentials / "gateway-keys.json"
     lying.write_text("before")
     # no file of more than these blocks can be written, as on a disk without any left
-    script = f"ulimit -f 0\ntrap '' XFSZ\n{secrets_distribution.render_secret_install(str(lying), keyring.keys_digest(KEYS))}"
+    script = (
+        f"ulimit -f 0\ntrap '' "
+        f"XFSZ\n{secrets_distribution.render_secret_install(str(lying), keyring.keys_digest(KEYS))}"
+    )
     done = host.run_script(script, KEYS)
     assert (done.returncode, lying.read_text(), list(host.credentials.iterdir())) == (1, "before", [lying])
 

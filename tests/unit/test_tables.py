@@ -63,7 +63,10 @@ def test_words_of_a_host_steer_no_terminal(capsys: pytest.CaptureFixture[str]) -
     assert printed_table(capsys, ("host", "why"), ("box", "\x1b[2Jx\ny"), width=80)[1] == "box   \\x1b[2Jx\\ny"
 
 
-PROGRAM = "from cli.tables import print_table; print_table(('host', 'empty', 'why'), [('box1', '', 'x' * {}), ('box2', '', 'y')])"
+PROGRAM = (
+    "from cli.tables import print_table; "
+    "print_table(('host', 'empty', 'why'), [('box1', '', 'x' * {}), ('box2', '', 'y')])"
+)
 
 
 @pytest.mark.parametrize(("length", "said"), [(74, "host  why"), (75, "box1\n  why")])

@@ -102,8 +102,8 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     """Make all requests.
 
     Args:
-        asked: The fields of checks.survey.requests.SurveyRequest, the parts of files that answers are compared with, and the
-            seconds within which all of it has to be done.
+        asked: The fields of checks.survey.requests.SurveyRequest, the parts of files that answers are compared with,
+            and the seconds within which all of it has to be done.
     """
     found: dict[str, object] = {}
     end = time.monotonic() + asked["within"]

@@ -1,7 +1,7 @@
 """Write what crun starts of an image: its root, of the store's layers, and config.json (OCI runtime specification).
 
 Root runs this on the host before each start, by the distribution's Python: `python3 -I bundle.py DECLARED`, where
-podman is too old to do it. DECLARED is a JSON file with the fields of `rigwright.engines.container_spec.ContainerSpec`, and
+podman is too old to do it. DECLARED is a JSON file with the fields of `rigwright.engines.container.Container`, and
 `temporary`, folders of its own that it may write to. In the container's folder lie its user's numbers, which system
 calls it may make (container.sh), and the spec of the cards, as NVIDIA's toolkit says it (Container Device Interface,
 SPEC.md, 0.7): what nothing is known of in that is refused.

@@ -116,7 +116,10 @@ class LlamaCpp(InstallingKind):
         self, instance: Instance, roots: Roots, folder: Path, capabilities: frozenset[str] = frozenset()
     ) -> list[str]:
         """What this llama-server would not start with, be it the variant's or what its keys become."""
-        variant, snapshot = cast("LlamaVariant", instance.variant), cast("flags.Snapshot | None", instance.known)
+        variant, snapshot = (
+            cast("LlamaVariant", instance.variant),
+            cast("option_table.LlamaSnapshot | None", instance.known),
+        )
         if snapshot is None:
             if variant.flags or variant.memory_lock or variant.thinking:
                 engine = cast("LlamaEngine", instance.engine)
@@ -136,7 +139,7 @@ class LlamaCpp(InstallingKind):
     def forbidden_keys(self, instance: Instance) -> dict[str, str]:
         """CMake options, and options of llama-server."""
         engine, variant = cast("LlamaEngine", instance.engine), cast("LlamaVariant", instance.variant)
-        snapshot = cast("flags.Snapshot | None", instance.known)
+        snapshot = cast("option_table.LlamaSnapshot | None", instance.known)
         found = {f"options.{name}": why for name, why in forbidden_keys.forbidden_cmake_options(engine.options).items()}
         if snapshot is not None:
             found |= {

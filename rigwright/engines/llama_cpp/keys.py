@@ -19,7 +19,8 @@ Share = Annotated[int, Field(ge=0, le=1000, strict=True)]
 CUDA_KV_TYPES = ("f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1")
 # Of llama-server's options (its --help): what an instance's command line sets, what would fetch something that no
 # lock knows or show a secret, what the readiness request could not pass, what would give a client a shell, and what
-# prints something and ends. Their other spellings are in the version's help: rigwright.engines.llama_cpp.option_table.find_flag_problems.
+# prints something and ends. Their other spellings are in the version's help:
+# rigwright.engines.llama_cpp.option_table.find_flag_problems.
 MANAGED_FLAGS = frozenset(
     (
         *("model", "model-url", "hf-repo", "hf-file", "alias", "host", "port", "ctx-size", "parallel"),

@@ -31,7 +31,8 @@ _MEANINGS = {
     "cuda-initialisation": "CUDA does not start in this process: the container lacks /dev/nvidia-uvm",
     "cards-not-shared": "cards cannot share memory or map it, as in WSL, virtual machines and some containers: use one "
     "card, or a build with GGML_CUDA_NO_VMM",
-    "launch-sizes": f"{UNKNOWN_CAUSE}CUDA refuses the arguments of a call, most often a fault of this build with this model "
+    "launch-sizes": f"{UNKNOWN_CAUSE}CUDA refuses the arguments of a call, most often a fault of this build "
+    "with this model "
     "or these options: try another build",
     "not-for-this-card": "a kernel does not exist for these cards with this quantisation or option: use another build, "
     "or the model in another quantisation",
@@ -272,7 +273,8 @@ CAUSES = (
     Cause(
         "ggml-assert",
         r"GGML_ASSERT\(|GGML_ABORT|ggml_abort\b|\.(?:cu|cuh|cpp|c|m|h):\d{1,20}: fatal error\s{0,20}$",
-        f"{UNKNOWN_CAUSE}llama.cpp stopped at its own assertion, most often a fault of this build with this model or these "
+        f"{UNKNOWN_CAUSE}llama.cpp stopped at its own assertion, most often a fault of this build with this "
+        f"model or these "
         f"options: "
         "search for the line",
         broad=True,

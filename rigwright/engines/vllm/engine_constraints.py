@@ -93,7 +93,9 @@ def _parallelism_violations(asked: LaunchSpec) -> Iterator[str]:
         return
     context = asked.size("prefill-context-parallel-size")
     if asked.cards and tensor * pipeline * data * context != asked.cards:
-        yield f"{tensor} x {pipeline} x {data} ranks (tensor, pipeline, data) are not {format_count(asked.cards, 'card')}"
+        yield (
+            f"{tensor} x {pipeline} x {data} ranks (tensor, pipeline, data) are not {format_count(asked.cards, 'card')}"
+        )
     if model.heads and model.heads % tensor:
         yield f"{format_count(model.heads, 'attention head')} cannot be divided by tensor-parallel-size {tensor}"
     # QKVParallelLinear in vllm/model_executor/layers/linear.py: each rank has whole ones, or each is on some
@@ -133,7 +135,9 @@ def _is_uneven_split(model: CheckpointFacts, tensor: int, decode: int) -> bool:
 def _dtype_violations(asked: LaunchSpec) -> Iterator[str]:
     said = asked.dtype
     if said == "bfloat16" and asked.least_capability and capability_number(asked.least_capability) < 80:
-        yield f'dtype bfloat16 needs compute capability 8.0, but a card has {asked.least_capability}: use dtype = "half"'
+        yield (
+            f'dtype bfloat16 needs compute capability 8.0, but a card has {asked.least_capability}: use dtype = "half"'
+        )
     if said == "float16" and (refusing := asked.model_types & asked.types_without_float16):
         yield f"dtype half: models of type {', '.join(sorted(refusing))} overflow in it: use bfloat16 or float32"
 

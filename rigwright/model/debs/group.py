@@ -57,7 +57,8 @@ def find_version_differences(one: PackageGroup, there: dict[str, str]) -> list[s
         there: Package -> the version that is installed.
     """
     return [
-        f"{name} is {upstream_version(there[name]) if name in there else 'not installed'}, not {upstream_version(row.version)}"
+        f"{name} is {upstream_version(there[name]) if name in there else 'not installed'}, not "
+        f"{upstream_version(row.version)}"
         for name, row in sorted(one.packages.items())
         if there.get(name) != row.version
     ]

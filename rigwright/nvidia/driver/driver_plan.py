@@ -189,7 +189,8 @@ def _find_obstacles(rig: Rig, facts: DriverFacts, known: DriverTables, cards: tu
         )
     if unsupported := [card for card in cards if not card.generation.flavours]:
         found.append(
-            f"{format_cards(unsupported)} has no supported driver: branch {known.minimum} and later do not know it; remove "
+            f"{format_cards(unsupported)} has no supported driver: branch {known.minimum} and later do not "
+            f"know it; remove "
             "the card from the inventory"
         )
     if maker := foreign_kernel_maker(facts):

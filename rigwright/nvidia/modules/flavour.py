@@ -79,7 +79,8 @@ def choose_flavour(rig: Rig, cards: tuple[DriverCard, ...], refuse: list[str]) -
         least = [card for card in cards if "open" not in card.generation.flavours]
         most = [card for card in cards if "proprietary" not in card.generation.flavours]
         refuse.append(
-            f"no kernel module supports all cards: {format_cards(least)} need proprietary modules, {format_cards(most)} open "
+            f"no kernel module supports all cards: {format_cards(least)} need proprietary modules, "
+            f"{format_cards(most)} open "
             "ones: move one of them to another host"
         )
         return asked or "open", ""
@@ -105,7 +106,8 @@ def choose_flavour(rig: Rig, cards: tuple[DriverCard, ...], refuse: list[str]) -
         if not rig.driver.open_despite_cards:
             way = ' set driver.flavour = "proprietary",' if "proprietary" in both else ""
             refuse.append(
-                f"{format_cards(delicate)} is known to fail with open modules, which it would get because {why}:{way} move "
+                f"{format_cards(delicate)} is known to fail with open modules, which it would get because "
+                f"{why}:{way} move "
                 "the card to another host, or try driver.open_despite_cards = True"
             )
         why += f"; driver.open_despite_cards accepts that {format_cards(delicate)} may be lost"

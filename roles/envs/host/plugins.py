@@ -269,11 +269,16 @@ def _find_format_problems(archive: zipfile.ZipFile, found: Iterable[str], info: 
 
 def _find_undescribed_names(modules: frozenset[str], commands: set[str], wanted: Mapping[str, Any]) -> Iterator[str]:
     for name in sorted({one.partition(".")[0] for one in wanted["imports"]} - modules):
-        yield f"imports: it has no module {name}; it has {', '.join(map(escape_word, sorted(modules)[:SHOWN])) or 'none'}"
+        yield (
+            f"imports: it has no module {name}; it has {', '.join(map(escape_word, sorted(modules)[:SHOWN])) or 'none'}"
+        )
     for name in sorted(commands - {*wanted["commands"]}):
         yield f"commands: it brings the program {escape_word(name)}, which its description does not name"
     for name in sorted({*wanted["commands"]} - commands):
-        yield f"commands: it has no program {name}; it has {', '.join(map(escape_word, sorted(commands)[:SHOWN])) or 'none'}"
+        yield (
+            f"commands: it has no program {name}; it has "
+            f"{', '.join(map(escape_word, sorted(commands)[:SHOWN])) or 'none'}"
+        )
 
 
 def _find_unlisted_members(archive: zipfile.ZipFile, found: Mapping[str, zipfile.ZipInfo], info: str) -> Iterator[str]:

@@ -159,7 +159,8 @@ class FetchRun:
 
     def _describe_full_disk(self) -> str:
         return (
-            f"the disk of {self.spec.root} is full, with {available_bytes(self.spec.root) / GB:.2f} GB left: make room and deploy "
+            f"the disk of {self.spec.root} is full, with {available_bytes(self.spec.root) / GB:.2f} GB left: "
+            f"make room and deploy "
             "again, and it goes on from what is there"
         )
 
