@@ -32,23 +32,27 @@ def work(place: Any, asked: dict[str, Any], say: Callable[[dict[str, object]], N
 
     Args:
         place: Who is asked.
-        asked: `load`, the members of bench/load_program.py's `Asked` but for where and by which key; `metrics`, the
+        asked: `load`, the members of bench/load_program.py's `LoadRequest` but for where and by which key; `metrics`, the
             path at which the server tells them, empty where it does not; `names`, those that are wanted.
         say: Says a value.
     """
-    load, talk = (importlib.import_module(f"roles.client.host.{name}") for name in ("load", "talk"))
-    wanted = load.Asked(at=place.at, key_file="", **asked["load"])
-    server = load.Server(partial(talk.Connection, place, whole=wanted.longest), place.key)
-    telling = load.Server(partial(talk.Connection, place), place.key)
+    names = ("load_program", "http_exchange")
+    load, exchange = (importlib.import_module(f"roles.client.host.{name}") for name in names)
+    wanted = load.LoadRequest(at=place.at, key_file="", **asked["load"])
+    server = load.LoadTarget(partial(exchange.TargetConnection, place, whole=wanted.longest), place.key)
+    telling = load.LoadTarget(partial(exchange.TargetConnection, place), place.key)
     over, started = threading.Event(), time.perf_counter()
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(load.run, wanted, server)
+        running = pool.submit(load.run_load, wanted, server)
         running.add_done_callback(lambda _: over.set())
         last, pause = not asked["metrics"], 0.0
         while not last:
             last, pause = over.wait(pause), PULSE
             told = b""
-            with suppress(OSError, HTTPException), telling.asked("GET", asked["metrics"], limit=ANSWER) as answer:
+            with (
+                suppress(OSError, HTTPException),
+                telling.open_request("GET", asked["metrics"], limit=ANSWER) as answer,
+            ):
                 told = answer.read(MOST)
             say({"second": time.perf_counter() - started, "told": lines(told, frozenset(asked["names"]))})
         say(running.result())

@@ -116,4 +116,4 @@ def _asks(scene: SurveyScope) -> object:
     }
 
 
-GROUND: Section[BaseSystem] = Section("ground", BaseSystem, _asks)
+GROUND: Section[BaseSystem] = Section("base_system", BaseSystem, _asks)

@@ -97,4 +97,4 @@ def _asks(scene: SurveyScope) -> object:
     }
 
 
-OURS: Section[ManagedFiles] = Section("ours", ManagedFiles, _asks)
+OURS: Section[ManagedFiles] = Section("managed_files", ManagedFiles, _asks)

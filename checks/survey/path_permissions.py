@@ -61,4 +61,4 @@ def roots_without_mounts(scene: SurveyScope) -> list[str]:
     return [roots.software, roots.config, roots.state, CACHES]
 
 
-WAYS: Section[PathPermissions] = Section("ways", PathPermissions, _asks)
+WAYS: Section[PathPermissions] = Section("path_permissions", PathPermissions, _asks)

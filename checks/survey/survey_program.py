@@ -18,9 +18,35 @@ from checks.survey.section import Section, SurveyScope
 
 HOST = Path(__file__).with_name("host")
 COMMON = (
-    *("common", "manager", "heard", "threads", "closures", "code", "net", "web", "asking", "tracing", "dpkg", "leads"),
-    *("doing", "jobs", "runas", "commands", "sshd", "pam", "bus", "apt", "keeping", "docker", "overlays", "imports"),
-    *("nextboot", "filters", "places", "scripts"),
+    *(
+        "common",
+        "manager",
+        "fs_responsiveness",
+        "threads",
+        "closures",
+        "code",
+        "net",
+        "web",
+        "asking",
+        "tracing",
+        "dpkg",
+        "shell_targets",
+    ),
+    *(
+        "command_effects",
+        "jobs",
+        "runas",
+        "commands",
+        "sshd",
+        "pam",
+        "bus",
+        "apt",
+        "keeping",
+        "docker",
+        "overlays",
+        "imports",
+    ),
+    *("nextboot", "filters", "program_paths", "scripts"),
 )
 """Modules of the program that its sections may import; each may import those before it."""
 IMPORTED = re.compile(r"^from checks[.]survey[.]host(?:[.](\w+))? import (.+)$", re.MULTILINE)
@@ -107,7 +133,7 @@ def _pack_modules(folder: Path, sections: tuple[str, ...]) -> tuple[bytes, Any]:
 
 def shared_modules(modules: Mapping[str, str], questions: Iterable[str]) -> tuple[str, ...]:
     """Those of COMMON that these sections import, or that those import: a host compiles no others."""
-    needed, left = {"common", "heard"}, list(questions)
+    needed, left = {"common", "fs_responsiveness"}, list(questions)
     while left:
         for module, named in IMPORTED.findall(modules[left.pop()]):
             names = {module or name.strip() for name in named.split(",")} & {*COMMON} - needed

@@ -35,7 +35,7 @@ from rigwright.system_calls import filter_lines
 from roles import root_shell
 
 HOST = Path(__file__).with_name("host")
-MODULES = ("talk", "asking", "main")
+MODULES = ("http_exchange", "single_request", "main")
 """Of the program, each after those that it imports; `main` is called with those before it."""
 MOST = 8 << 20  # bytes of an answer
 LINE = 64 << 20  # bytes of what the job says in one line
@@ -198,7 +198,7 @@ class HostClient:
         """
         body = None if request.body is None else {**({"model": self.place.model} if model else {}), **request.body}
         asked = {"path": request.path, "body": body, "limit": limit, "most": most, "again": list(again)}
-        with closing(self.run_module("asking", asked, Reply, limit)) as answers:
+        with closing(self.run_module("single_request", asked, Reply, limit)) as answers:
             reply: Reply | None = next(answers, None)
         if reply is None:
             raise ClientJobFailed("the job said nothing to what it was asked for")

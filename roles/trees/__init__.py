@@ -53,7 +53,7 @@ class TreesFact(ChannelFact[TreeFacts]):
 
     def command(self, asked: str) -> StringCommand:
         """templates/trees/look.sh.j2."""
-        return self.render_command("trees/look.sh.j2", program=render_tree_program("look"), asked=asked)
+        return self.render_command("trees/look.sh.j2", program=render_tree_program("tree_records"), asked=asked)
 
     def read(self, output: list[str]) -> TreeFacts:
         """Read what it tells."""
@@ -64,7 +64,7 @@ class TreesFact(ChannelFact[TreeFacts]):
 @cache
 def render_tree_program(main: str) -> str:
     """The text of a program of ours, for `python3 -c`: the modules that it needs, each before those that import it."""
-    names = ("entry", "glance", "look", "prove", "settle")
+    names = ("tree_entry", "tree_fingerprint", "tree_records", "package_manifests", "reconcile")
     texts = {name: (HOST / f"{name}.py").read_text() for name in names[: names.index(main) + 1]}
     return (
         "import sys, types\n"
@@ -120,6 +120,6 @@ def write_tree_records(rig: Rig, wanted: TargetState) -> Generator[FunctionComma
             logger.info(f"{host.print_prefix}{one.tree}: {channel.free_text(one.where) or 'itself'} is {one.what}")
     words = ["/usr/bin/python3", "-I", "-S", "-B", "-c"]
     spec = json.dumps({**asked, "sealed": wanted.generation.digest}, sort_keys=True)
-    script = f"exec {shlex.join([*words, render_tree_program('settle'), spec])}\n"
-    test = f'[ -z "$({shlex.join([*words, render_tree_program("look"), spec])})" ]'
+    script = f"exec {shlex.join([*words, render_tree_program('reconcile'), spec])}\n"
+    test = f'[ -z "$({shlex.join([*words, render_tree_program("tree_records"), spec])})" ]'
     yield FunctionCommand(run_job, (JOB, script, test, rig.jobs), {})

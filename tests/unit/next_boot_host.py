@@ -129,7 +129,7 @@ SOUND = {"kernel": KERNEL, "boot": BOOT, "settings": SETTINGS, "packages": PACKA
 SOUND |= {
     "rights": Rights([], [], [], [], []),
     "loader": Loader([], []),
-    "ground": BaseSystem([], [], [], [], [], Journal(True, [], {}, []), "", []),
+    "base_system": BaseSystem([], [], [], [], [], Journal(True, [], {}, []), "", []),
 }
 
 

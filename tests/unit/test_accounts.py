@@ -60,7 +60,11 @@ class AccountsFixture:
 
     def red(self) -> dict[str, str]:
         survey = SurveyAnswers(
-            {"accounts": {"told": self.check_messages()}, "ours": {"failed": "x"}, "ground": {"failed": "x"}}
+            {
+                "accounts": {"told": self.check_messages()},
+                "managed_files": {"failed": "x"},
+                "base_system": {"failed": "x"},
+            }
         )
         found = red_checks(test_accounts, survey, rig=RIG)
         return found | {name: said for name, said in red_checks(test_base, survey, rig=RIG).items() if name == "B01"}

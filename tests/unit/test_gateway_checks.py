@@ -68,7 +68,7 @@ def keys_at_rest(box: Rig, lying: Path) -> SurveyAnswers:
     told_files = {keys_path(box): managed_files._sha256(lying)}
     version = managed_files._keys_version(lying)
     own = ManagedFiles([], [], [], LedgerFile(entry, [], True), [], [], [], told_files, version, {})
-    return SurveyAnswers({"ours": {"told": asdict(own)}})
+    return SurveyAnswers({"managed_files": {"told": asdict(own)}})
 
 
 def test_keys_of_another_version_are_red_with_both_serials_and_what_helps(box: Rig, tmp_path: Path) -> None:

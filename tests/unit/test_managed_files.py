@@ -90,11 +90,11 @@ class ManagedFilesFixture:
 
     def red(self) -> dict[str, str]:
         scene = self.scene
-        asked: Any = {"ours": OURS.asks(scene), "ground": GROUND.asks(scene)}
-        asked["ground"] |= {"locks": str(self.path("locks"))}
+        asked: Any = {"managed_files": OURS.asks(scene), "base_system": GROUND.asks(scene)}
+        asked["base_system"] |= {"locks": str(self.path("locks"))}
         told = {
-            "ours": {"told": managed_files.look(asked["ours"])},
-            "ground": {"told": base_system.look(asked["ground"])},
+            "managed_files": {"told": managed_files.look(asked["managed_files"])},
+            "base_system": {"told": base_system.look(asked["base_system"])},
         }
         survey = SurveyAnswers({**told, "accounts": {"failed": "x"}})
         found = red_checks(test_ours, survey, rig=self.rig) | red_checks(test_base, survey, rig=self.rig)

@@ -187,7 +187,11 @@ SICK: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ("loader", {"put": ["/etc/environment: LD_PRELOAD=/x.so"]}, {"M13": "LD_PRELOAD=/x.so"}),
     ("rights", {"open": [AccountFileLine("/etc/pam.d/su", "auth sufficient")]}, {"M15": "/etc/pam.d/su: auth"}),
     ("rights", {"programs": [AccountFileLine("/tmp/sh", "mode 4755")]}, {"M15": "/tmp/sh: mode 4755"}),
-    ("ground", {"ends": [AccountFileLine("/etc/crontab", "0 3 * * * root poweroff")]}, {"M07": "/etc/crontab: 0 3"}),
+    (
+        "base_system",
+        {"ends": [AccountFileLine("/etc/crontab", "0 3 * * * root poweroff")]},
+        {"M07": "/etc/crontab: 0 3"},
+    ),
     ("settings", {"sshd": ["x line 1: Bad configuration option: y"]}, {"M08": "Bad configuration option"}),
     ("settings", {"risky": [["/etc/sysctl.d/x.conf", "kernel.pid_max=9"]]}, {"M14": "x.conf: kernel.pid_max=9"}),
     ("settings", settings_with_unit("dbus.socket", LoadState="masked"), {"M12": "dbus.socket is masked"}),

@@ -217,7 +217,7 @@ def test_mounts_that_matter_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(common, "read", lambda path, *_: texts.get(str(path)))
     monkeypatch.setattr(path_permissions, "UNITS", ())
     told = path_permissions.look({"roots": ["/opt/rw", "/srv/models"], "below": ["/opt/rw"]})
-    found = SurveyAnswers({"ways": {"told": told}}).read(WAYS)
+    found = SurveyAnswers({"path_permissions": {"told": told}}).read(WAYS)
     assert [(one.point, one.what) for one in found.mounts] == [
         ("/", "/"),
         ("/opt", "/"),

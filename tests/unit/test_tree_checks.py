@@ -76,7 +76,7 @@ def answers() -> Answers:
             "activating": False,
             "beside": ["current", "generations", "credentials", "share.conf", "ca.pem", "driver.json", "cards"],
         },
-        "ways": {
+        "path_permissions": {
             "folders": {
                 path: [folder("/"), folder(path)]
                 for path in (roots.software, roots.config, roots.state, roots.models, "/var/cache/rigwright/instances")
@@ -85,7 +85,7 @@ def answers() -> Answers:
             "waiting": [],
         },
         "python": {"foreign": [], "other": []},
-        "ours": {
+        "managed_files": {
             **{name: [] for name in ("loose", "ahead", "folders", "secrets", "needed", "config")},
             "certificates": {},
             "keys_version": "",
@@ -107,7 +107,7 @@ def tree_row(found: Answers, path: str) -> dict[str, Any]:
 
 def way(found: Answers, root: str) -> dict[str, Any]:
     """The row of a root."""
-    row: dict[str, Any] = found["ways"]["folders"][root][-1]
+    row: dict[str, Any] = found["path_permissions"]["folders"][root][-1]
     return row
 
 
@@ -147,7 +147,7 @@ def test_a_host_as_it_should_be_is_green() -> None:
 
 def test_a_generation_that_did_not_serve_may_be_looked_at() -> None:
     found = answers()
-    found["ours"]["ledger"]["lines"].append(f"dir {RIG.generations}")
+    found["managed_files"]["ledger"]["lines"].append(f"dir {RIG.generations}")
     found["trees"].update(beside=[f"{RIG.generations}/failed"])
     assert reds(found) == {}
 
@@ -172,19 +172,31 @@ CASES: dict[str, tuple[Callable[[Answers], object], set[str]]] = {
     "a folder nobody knows": (lambda a: tree_row(a, OLD).update(unrecorded="no record of it"), {"F10"}),
     "a file beside": (lambda a: a["trees"].update(beside=["/opt/rigwright/x"]), {"F10"}),
     "changed programs": (lambda a: tree_row(a, WEIGHTS).update(change("other")), {"F11"}),
-    "a writable parent": (lambda a: a["ways"]["folders"][RIG.roots.software][0].update(mode=0o777), {"F01"}),
+    "a writable parent": (
+        lambda a: a["path_permissions"]["folders"][RIG.roots.software][0].update(mode=0o777),
+        {"F01"},
+    ),
     "somebody's root": (lambda a: way(a, RIG.roots.config).update(uid=1000), {"F01"}),
     "an access list": (lambda a: way(a, RIG.roots.state).update(rights=["system.posix_acl_access"]), {"F01"}),
     "a root that is a link": (lambda a: way(a, RIG.roots.software).update(kind="link", mode=0o777), {"F01"}),
     "a closed root": (lambda a: way(a, RIG.roots.software).update(mode=0o750), {"F02"}),
-    "a bind mount below": (lambda a: a["ways"]["mounts"].append(mount(f"{ENGINE}/bin", what="/root")), {"F03"}),
-    "a bind mount of a root": (lambda a: a["ways"]["mounts"].append(mount("/opt", what="/tmp/opt")), {"F03"}),
-    "an empty file system": (
-        lambda a: a["ways"]["mounts"].append(mount("/opt/rigwright", kind="tmpfs")),
+    "a bind mount below": (
+        lambda a: a["path_permissions"]["mounts"].append(mount(f"{ENGINE}/bin", what="/root")),
         {"F03"},
     ),
-    "a mount that waits": (lambda a: a["ways"].update(waiting=["/opt"]), {"F05"}),
-    "a disk without programs": (lambda a: a["ways"]["mounts"].append(mount("/opt", options=["rw", "noexec"])), {"F06"}),
+    "a bind mount of a root": (
+        lambda a: a["path_permissions"]["mounts"].append(mount("/opt", what="/tmp/opt")),
+        {"F03"},
+    ),
+    "an empty file system": (
+        lambda a: a["path_permissions"]["mounts"].append(mount("/opt/rigwright", kind="tmpfs")),
+        {"F03"},
+    ),
+    "a mount that waits": (lambda a: a["path_permissions"].update(waiting=["/opt"]), {"F05"}),
+    "a disk without programs": (
+        lambda a: a["path_permissions"]["mounts"].append(mount("/opt", options=["rw", "noexec"])),
+        {"F06"},
+    ),
     "another current": (lambda a: a["generations"].update(current="generations/1"), {"G01"}),
     "no current": (lambda a: a["generations"].update(current=""), {"G01"}),
     "a changed file": (lambda a: a["generations"]["kept"][1]["files"].update(ready="0"), {"G01"}),
@@ -214,18 +226,18 @@ def test_each_cause_turns_its_own_check_red(what: str) -> None:
 
 
 GREEN: dict[str, Callable[[Answers], object]] = {
-    "a disk of its own": lambda a: a["ways"]["mounts"].append(mount("/opt/rigwright")),
-    "a sub-volume": lambda a: a["ways"]["mounts"].append(mount("/opt", kind="btrfs", what="/@opt")),
-    "a disk for a model": lambda a: a["ways"]["mounts"].append(mount("/srv/models")),
+    "a disk of its own": lambda a: a["path_permissions"]["mounts"].append(mount("/opt/rigwright")),
+    "a sub-volume": lambda a: a["path_permissions"]["mounts"].append(mount("/opt", kind="btrfs", what="/@opt")),
+    "a disk for a model": lambda a: a["path_permissions"]["mounts"].append(mount("/srv/models")),
     "an own disk's folder": lambda a: (
         a["trees"]["beside"].append("/opt/rigwright/lost+found"),
         a["generations"]["beside"].append("lost+found"),
     ),
     "no cache yet": lambda a: way(a, "/var/cache/rigwright/instances").update(kind="nothing", mode=0),
-    "a link above that is root's": lambda a: a["ways"]["folders"][RIG.roots.software].insert(
+    "a link above that is root's": lambda a: a["path_permissions"]["folders"][RIG.roots.software].insert(
         1, folder("/opt", kind="link", mode=0o777)
     ),
-    "noexec elsewhere": lambda a: a["ways"]["mounts"].append(mount("/var", options=["rw", "noexec"])),
+    "noexec elsewhere": lambda a: a["path_permissions"]["mounts"].append(mount("/var", options=["rw", "noexec"])),
 }
 
 
@@ -236,7 +248,7 @@ def test_what_is_its_operators_is_green(what: str) -> None:
     assert reds(found) == {}
 
 
-@pytest.mark.parametrize("section", ["trees", "ways", "generations", "programs"])
+@pytest.mark.parametrize("section", ["trees", "path_permissions", "generations", "programs"])
 def test_what_has_no_answer_is_red(section: str) -> None:
     found = answers()
     del found[section]

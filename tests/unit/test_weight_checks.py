@@ -64,7 +64,7 @@ class WeightCheckHost(WeightHost):
         rig = self.rig_with(sample_instance("i", parts=sample_parts(self.locked_row(self.small))))
         asked: Any = WEIGHTS.asks(SurveyScope(rig, None, self.deep_look))  # type: ignore[arg-type]
         told = weights.look(asked | {"few": self.few})
-        return SurveyAnswers({"weights": {"told": told}, "ground": {"told": GROUND | {"mounts": self.mounts}}})
+        return SurveyAnswers({"weights": {"told": told}, "base_system": {"told": GROUND | {"mounts": self.mounts}}})
 
     def red(self) -> dict[str, str]:
         """Check -> what it says, of those that are red."""

@@ -96,7 +96,7 @@ def parse_section_answer(said: bytes) -> dict[str, object]:
 
 def silent() -> list[str]:
     """Where a file system does not answer: what a section most likely has waited for."""
-    heard = sys.modules[f"{PACKAGE}.heard"]
+    heard = sys.modules[f"{PACKAGE}.fs_responsiveness"]
     found: list[str] = heard.silent(heard.mounted(), 1.0)
     return found
 

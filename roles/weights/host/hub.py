@@ -47,13 +47,13 @@ def main(request: dict[str, Any]) -> int:
         return 0
     # with the client's own 10 MiB, a slow line looks like one that stands still, and what is cut off is lost
     constants.DOWNLOAD_CHUNK_SIZE = 1 << 18
-    own = reach.origin(url)
+    own = reach.origin_of(url)
     declared = frozenset((own, *request["redirects"]))
 
     def judge(asked: httpx2.Request) -> None:
         """Hold a request, and each that a redirect makes of it, to where it may go, and the token to its own origin."""
-        reach.judged(str(asked.url), url, declared)
-        if reach.origin(str(asked.url)) != own or asked.url.scheme != "https":
+        reach.redirect_options(str(asked.url), url, declared)
+        if reach.origin_of(str(asked.url)) != own or asked.url.scheme != "https":
             asked.headers.pop("Authorization", None)
 
     # as its own, but for the judge: what it asks has its own time limits

@@ -15,7 +15,7 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from door import answering, harmful, hostile, leaving, limiting, messages, taken, talking, uploading
+from door import answering, drain_cases, harmful, hostile, limiting, messages, taken, talking, uploading
 from door.world import Case, World, until
 
 RESULTS = "results.json"
@@ -28,24 +28,24 @@ BUSY = {
 # those that wait longest first
 CASES: dict[str, Case] = {
     name: case
-    for module in (uploading, hostile, answering, limiting, leaving, talking, harmful, messages, taken)
+    for module in (uploading, hostile, answering, limiting, drain_cases, talking, harmful, messages, taken)
     for name, case in vars(module).items()
     if inspect.iscoroutinefunction(case) and case.__module__ == module.__name__ and name[:1] != "_" and name != "idle"
 }
 
 
-async def run_case(case: Case, folder: Path, port: int) -> str:
+async def one(case: Case, folder: Path, port: int) -> str:
     """What went wrong, or nothing."""
     world = World(folder, port)
     try:
         await world.start(**getattr(case, "given", {}))
         # the router's own, which it asks as it starts
-        await until(lambda: world.reached_count() == len(world.engines))
+        await until(lambda: world.reached() == len(world.engines))
         for engine in world.engines.values():
             engine.reached.clear()
         await asyncio.wait_for(case(world), 120)
     except Exception:
-        return f"{traceback.format_exc()}\nnginx: {world.read_stderr()[-4000:]}"
+        return f"{traceback.format_exc()}\nnginx: {world.stderr()[-4000:]}"
     finally:
         await world.stop()
     return ""
@@ -72,7 +72,7 @@ def main() -> int:
         if (result := world / RESULTS).exists():
             outcomes |= json.loads(result.read_text())
     for name in set(names) - set(together):
-        outcomes[name] = asyncio.run(run_case(CASES[name], worlds[0], port + 10 * int(worlds[0].name)))
+        outcomes[name] = asyncio.run(one(CASES[name], worlds[0], port + 10 * int(worlds[0].name)))
     print(json.dumps(outcomes))
     return 0
 
@@ -82,7 +82,7 @@ def run_cases(world: Path, port: int, names: list[str], cases: int) -> NoReturn:
     outcomes = {}
     while number := os.read(cases, 1):
         name = names[number[0]]
-        outcomes[name] = asyncio.run(run_case(CASES[name], world, port))
+        outcomes[name] = asyncio.run(one(CASES[name], world, port))
         (world / RESULTS).write_text(json.dumps(outcomes))
     os._exit(0)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 from door.clients import posting
-from door.world import ALICE, OFTEN, RULES, World, given
+from door.world import ALICE, OFTEN, RULES, World, with_model_settings
 
 PATHS = ["chat/completions", "completions", "responses", "embeddings", "rerank"]
 
 
-@given(paths=PATHS)
+@with_model_settings(paths=PATHS)
 async def no_harmful_field_arrives_at_an_engine(world: World) -> None:
     for one in RULES["refused"]:
         status, _, body = await world.post({"model": "tiny", **one["members"]}, path=f"/v1/{one['path']}")
@@ -18,14 +18,14 @@ async def no_harmful_field_arrives_at_an_engine(world: World) -> None:
         assert (status, error["type"]) == (400, "invalid_request_error"), (one, body)
         # by this rule, or an earlier one for the same field
         assert error["param"] and "allow_fields = [" in error["message"], error
-    assert world.reached_count() == 0
+    assert world.reached() == 0
     for one in RULES["passed"]:
         status, _, body = await world.post({"model": "tiny", **one["members"]}, path=f"/v1/{one['path']}")
         assert status == 200, (one, body)
-    assert world.reached_count() == len(RULES["passed"])
+    assert world.reached() == len(RULES["passed"])
 
 
-@given(allow_fields=["chat_template"])
+@with_model_settings(allow_fields=["chat_template"])
 async def a_field_that_is_allowed_arrives(world: World) -> None:
     status, _, _ = await world.post({"model": "tiny", "chat_template": "{{ 1 }}"})
     (reached,) = [one for engine in world.engines.values() for one in engine.reached]
@@ -33,7 +33,7 @@ async def a_field_that_is_allowed_arrives(world: World) -> None:
     assert (await world.post({"model": "tiny", "logits_processors": ["os.system"]}))[0] == 400
 
 
-def _engine_salts(world: World) -> list[str]:
+def _salts(world: World) -> list[str]:
     """Of all that arrived, in no order; each body has to be one in which every reader finds one salt."""
     found = []
     for engine in world.engines.values():
@@ -46,7 +46,7 @@ def _engine_salts(world: World) -> list[str]:
     return found
 
 
-@given(salted=True)
+@with_model_settings(salted=True)
 async def each_key_has_a_salt_of_its_own(world: World) -> None:
     def asking(key: str, **more: object) -> bytes:
         sent = json.dumps({**more, "model": "tiny", "messages": []}).encode()
@@ -57,12 +57,12 @@ async def each_key_has_a_salt_of_its_own(world: World) -> None:
         assert (await world.ask(asking(ALICE), world.port + 1))[0] == 200
     # in a file, where nginx keeps it
     assert (await world.ask(asking(ALICE, long="x" * 300_000), world.port + 1))[0] == 200
-    (alice,) = set(_engine_salts(world))
+    (alice,) = set(_salts(world))
     assert len(alice) == 64
     assert (await world.ask(asking(OFTEN), world.port + 1))[0] == 200
-    (often,) = set(_engine_salts(world))
+    (often,) = set(_salts(world))
     assert (await world.post({"model": "tiny"}))[0] == 200
-    (keyless,) = set(_engine_salts(world))
+    (keyless,) = set(_salts(world))
     assert len({alice, often, keyless}) == 3
     # at another instance, where the first does not listen
     for engine in world.engines.values():
@@ -70,8 +70,8 @@ async def each_key_has_a_salt_of_its_own(world: World) -> None:
         for _ in range(2):
             assert (await world.ask(asking(ALICE), world.port + 1))[0] == 200
         await engine.start()
-    assert set(_engine_salts(world)) == {alice}
+    assert set(_salts(world)) == {alice}
     for value in (alice, None):
         status, _, body = await world.ask(asking(ALICE, cache_salt=value), world.port + 1)
         assert (status, json.loads(body)["error"]["param"]) == (400, "cache_salt")
-    assert not world.reached_count()
+    assert not world.reached()

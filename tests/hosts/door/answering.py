@@ -11,16 +11,16 @@ import time
 from pathlib import Path
 
 from door.clients import Stream, posting
-from door.world import ALICE, World, given, until
+from door.world import ALICE, World, until, with_model_settings
 
-STREAM_BODY = {"model": "tiny", "stream": True}
-SLOW = STREAM_BODY | {"stand_in": {"every": 0.1, "chunks": 600}}
+ASKED = {"model": "tiny", "stream": True}
+SLOW = ASKED | {"stand_in": {"every": 0.1, "chunks": 600}}
 
 
-async def wait_until_idle(world: World) -> None:
+async def idle(world: World) -> None:
     """Wait until nothing is under way, by nginx's own account and by the engines'."""
     for _ in range(300):
-        state = await world.nginx_state()
+        state = await world.state()
         counts = {name: one["under_way"] for name, one in state["instances"].items()}
         if not any(counts.values()) and not state["keys"] and not any(one.open for one in world.engines.values()):
             return
@@ -33,47 +33,45 @@ async def words_come_as_they_are_said(world: World) -> None:
         for engine in world.engines.values():
             engine.sent = 0
         # without chunks, nothing but the connection's end ends it
-        async with Stream(
-            world.port, STREAM_BODY | {"stand_in": {"every": 0.1, "chunks": 600, "bare": bare}}
-        ) as stream:
-            await stream.read_until(b" 2 ")
+        async with Stream(world.port, ASKED | {"stand_in": {"every": 0.1, "chunks": 600, "bare": bare}}) as stream:
+            await stream.until(b" 2 ")
             assert sum(engine.sent for engine in world.engines.values()) <= 6
             assert sum((await world.under_way()).values()) == 1
-        await wait_until_idle(world)
+        await idle(world)
 
 
 async def a_client_that_goes_is_gone_for_the_engine(world: World) -> None:
     async with Stream(world.port, SLOW) as stream:
-        await stream.read_until(b" 1 ")
+        await stream.until(b" 1 ")
     await until(lambda: not any(engine.open for engine in world.engines.values()), 1)
-    await wait_until_idle(world)
-    assert world.log_lines()[-1]["first"] < 1
+    await idle(world)
+    assert world.lines()[-1]["first"] < 1
 
 
 async def a_client_that_goes_before_the_first_word_is_too(world: World) -> None:
     async with Stream(world.port, {"model": "tiny", "stand_in": {"waits": 60}}):
         await until(lambda: any(engine.open for engine in world.engines.values()))
     await until(lambda: not any(engine.open for engine in world.engines.values()), 1)
-    await wait_until_idle(world)
-    assert world.log_lines()[-1]["status"] == 499
+    await idle(world)
+    assert world.lines()[-1]["status"] == 499
 
 
 async def words_are_timed_by_a_clock_that_nobody_sets(world: World) -> None:
     async with Stream(world.port, SLOW) as stream:
-        name = await stream.engine_name()
-        instances = (await world.nginx_state())["instances"]
+        name = await stream.whose()
+        instances = (await world.state())["instances"]
         assert 0 <= time.monotonic() - instances[name]["progress"] < 5, instances
 
 
 async def an_engine_that_dies_ends_its_streams_alone(world: World) -> None:
     async with Stream(world.port, SLOW) as one, Stream(world.port, SLOW) as two:
-        first, second = await one.engine_name(), await two.engine_name()
+        first, second = await one.whose(), await two.whose()
         assert {first, second} == {"one", "two"}
         await world.engines[first].kill()
-        await one.read_to_end()
+        await one.end()
         assert not one.is_complete
-        await two.read_until(b" 5 ")
-    await wait_until_idle(world)
+        await two.until(b" 5 ")
+    await idle(world)
 
 
 async def a_request_that_ends_an_engine_reaches_no_other(world: World) -> None:
@@ -87,7 +85,7 @@ async def a_request_that_ends_an_engine_reaches_no_other(world: World) -> None:
         assert (status, reached) == (503, 1) and int(headers["retry-after"]) > 0, (status, headers)
         assert json.loads(body)["error"]["type"] == "server_error"
         assert "was not sent to another" in json.loads(body)["error"]["message"]
-    await wait_until_idle(world)
+    await idle(world)
 
 
 async def what_one_that_is_stopped_has_not_answered_is_asked_for_elsewhere_once(world: World) -> None:
@@ -106,37 +104,37 @@ async def what_one_that_is_stopped_has_not_answered_is_asked_for_elsewhere_once(
         engine.name: {json.loads(body)["model"] for *_, body in engine.reached} for engine in world.engines.values()
     }
     assert sent == {"one": {"tiny"}, "two": {"tiny-of-two.gguf"}}, sent
-    await wait_until_idle(world)
+    await idle(world)
 
 
 async def who_was_asked_in_vain_has_nothing_to_do(world: World) -> None:
     async with Stream(world.port, SLOW) as one, Stream(world.port, SLOW) as two:
         # one more than the other has: that has fewer, and does not listen
-        busy = await one.engine_name()
+        busy = await one.whose()
         await two.__aexit__()
         other = "two" if busy == "one" else "one"
         counts = {busy: 1, other: 0}
-        await world.wait_for_counts(**counts)
+        await world.counts(**counts)
         await world.engines[other].kill()
         async with Stream(world.port, SLOW | {"stand_in": {"every": 0.1, "chunks": 600}}) as third:
-            assert await third.engine_name() == busy
+            assert await third.whose() == busy
             assert await world.under_way() == {busy: 2, other: 0}
-    await wait_until_idle(world)
+    await idle(world)
 
 
 async def an_engines_own_answer_is_the_answer(world: World) -> None:
     for status in (400, 404, 429, 500, 502, 503, 504):
         got, _, body = await world.post({"model": "tiny", "stand_in": {"status": status}})
         assert got == status and b"from " in body, (got, body)
-    assert world.reached_count() == 7
-    await wait_until_idle(world)
+    assert world.reached() == 7
+    await idle(world)
 
 
 async def an_answer_that_is_none_is_not_passed_on(world: World) -> None:
     for raw in ("nonsense\r\n\r\n", "HTTP/1.1 200 OK\r\nX-A: " + "a" * 40000 + "\r\n\r\n", "HTTP/1.1 200 OK\r\n"):
         status, _, body = await world.post({"model": "tiny", "stand_in": {"raw": raw}})
         assert status in (0, 503) and b"nonsense" not in body, (status, body)
-    await wait_until_idle(world)
+    await idle(world)
 
 
 async def what_follows_an_answer_is_nobodys(world: World) -> None:
@@ -148,7 +146,7 @@ async def what_follows_an_answer_is_nobodys(world: World) -> None:
 
 
 async def an_instance_without_a_link_is_not_asked(world: World) -> None:
-    world.unlink_engine("one")
+    world.unlink("one")
     for _ in range(4):
         assert b"from two" in (await world.post({"model": "tiny"}))[2]
     (world.folder / "out/two").touch()
@@ -156,9 +154,9 @@ async def an_instance_without_a_link_is_not_asked(world: World) -> None:
     assert status == 503 and int(headers["retry-after"]) > 0
     (world.folder / "out/two").unlink()
     assert (await world.post({"model": "tiny"}))[0] == 200
-    world.link_engine("one")
+    world.link("one")
     assert {(await world.post({"model": "tiny"}))[2].count(b"from one") for _ in range(4)} == {0, 1}
-    assert world.read_stderr() == ""
+    assert world.stderr() == ""
 
 
 async def a_socket_that_nobody_listens_on_costs_no_request(world: World) -> None:
@@ -168,11 +166,11 @@ async def a_socket_that_nobody_listens_on_costs_no_request(world: World) -> None
     world.engines["two"].socket.unlink()
     status, headers, _ = await world.post({"model": "tiny"})
     assert status == 503 and int(headers["retry-after"]) > 0
-    await wait_until_idle(world)
+    await idle(world)
 
 
 async def a_body_is_passed_on_to_the_byte(world: World) -> None:
-    world.unlink_engine("one")  # the other one's engine has another name for the model
+    world.unlink("one")  # the other one's engine has another name for the model
     for size in (0, 1000, 60_000, 70_000, 3_000_000, 20_000_000):
         for before in (True, False):
             filler = '"filler": "' + "é" * (size // 2) + '"'
@@ -200,14 +198,14 @@ async def the_log_says_what_the_answer_says(world: World) -> None:
             asked = {"model": "tiny", "stream": stream, "stand_in": {"pieces": pieces, "chunks": 12}}
             status, _, body = await world.post(asked, f"Authorization: Bearer {ALICE}", port=world.port + 1)
             assert status == 200
-            line = await world.last_log_line()
+            line = await world.line()
             tokens = {key: line[key] for key in ("prompt_tokens", "completion_tokens")}
             assert tokens == {"prompt_tokens": 7, "completion_tokens": 12}, (pieces, line)
             assert 0 <= line["first"] <= line["duration"] and line["sent"] > len(body)
             assert (line["key"], line["model"], line["listener"], line["status"]) == ("alice", "tiny", "keyed", 200)
 
 
-@given(sticky="header:x-session-id")
+@with_model_settings(sticky="header:x-session-id")
 async def requests_of_one_session_stay_together(world: World) -> None:
     async def whose(session: int) -> bytes:
         return (await world.post({"model": "tiny"}, f"X-Session-Id: {session}"))[2].partition(b"from ")[2][:3]
@@ -215,71 +213,71 @@ async def requests_of_one_session_stay_together(world: World) -> None:
     first = {session: await whose(session) for session in range(30)}
     assert set(first.values()) == {b"one", b"two"}
     assert {session: await whose(session) for session in range(30)} == first
-    world.unlink_engine("one")
+    world.unlink("one")
     assert {await whose(session) for session in range(30)} == {b"two"}
-    world.link_engine("one")
+    world.link("one")
     assert {session: await whose(session) for session in range(30)} == first
 
 
 async def a_reload_loses_no_stream(world: World) -> None:
-    asked = STREAM_BODY | {"stand_in": {"every": 0.05, "chunks": 30}}
+    asked = ASKED | {"stand_in": {"every": 0.05, "chunks": 30}}
     streams = [Stream(world.port, asked) for _ in range(20)]
     for stream in streams:
         await stream.__aenter__()
     for stream in streams:
-        await stream.read_until(b" 1 ")
-    before = world.worker_pids()
+        await stream.until(b" 1 ")
+    before = world.workers()
     await world.reload("d2")
     assert sum((await world.under_way()).values()) == 20
     async with Stream(world.port, SLOW) as later:
-        await later.read_until(b" 1 ")
+        await later.until(b" 1 ")
         for stream in streams:
-            await stream.read_to_end()
+            await stream.end()
             assert stream.is_complete
         assert sum((await world.under_way()).values()) == 1
-    await wait_until_idle(world)
+    await idle(world)
     for stream in streams:
         await stream.__aexit__()
-    await until(lambda: not set(before) & set(world.worker_pids()))
+    await until(lambda: not set(before) & set(world.workers()))
 
 
 async def what_a_worker_counted_that_is_killed_is_forgotten(world: World) -> None:
     async with Stream(world.port, SLOW) as one, Stream(world.port, SLOW) as two:
-        await one.read_until(b" 1 ")
-        await two.read_until(b" 1 ")
-        before = world.worker_pids()
+        await one.until(b" 1 ")
+        await two.until(b" 1 ")
+        before = world.workers()
         for pid in before:
             os.kill(pid, signal.SIGKILL)
-        await one.read_to_end()
-        await two.read_to_end()
-        await until(lambda: len(set(world.worker_pids()) - set(before)) == len(before))
-    await wait_until_idle(world)
+        await one.end()
+        await two.end()
+        await until(lambda: len(set(world.workers()) - set(before)) == len(before))
+    await idle(world)
     assert (await world.post({"model": "tiny"}))[0] == 200
 
 
 async def four_hundred_streams_take_less_than_a_hundred_megabytes(world: World) -> None:
-    asked = STREAM_BODY | {"stand_in": {"every": 1, "chunks": 60}}
+    asked = ASKED | {"stand_in": {"every": 1, "chunks": 60}}
     for port in (world.port, world.port + 2):
-        streams = [Stream(port, asked, tls=world.tls_context(port)) for _ in range(400)]
+        streams = [Stream(port, asked, tls=world.trusted(port)) for _ in range(400)]
         for at in range(0, len(streams), 50):
             await asyncio.gather(*(one.__aenter__() for one in streams[at : at + 50]))
-            await asyncio.gather(*(one.read_until(b" 1 ") for one in streams[at : at + 50]))
+            await asyncio.gather(*(one.until(b" 1 ") for one in streams[at : at + 50]))
         assert sum((await world.under_way()).values()) == len(streams)
-        most = world.resident_bytes()
+        most = world.resident()
         print(f"400 streams, port {port - world.port}: {most / 1e6:.1f} MB", file=sys.stderr)
         assert most < 100e6
         for one in streams:
             await one.__aexit__()
-        await wait_until_idle(world)
+        await idle(world)
 
 
 async def memory_does_not_grow_with_a_stream(world: World) -> None:
     def resident() -> int:
-        pages = [int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in world.worker_pids()]
+        pages = [int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in world.workers()]
         return sum(pages) * os.sysconf("SC_PAGE_SIZE")
 
-    async with Stream(world.port, STREAM_BODY | {"stand_in": {"every": 0, "chunks": 30_000}}) as stream:
-        await stream.read_until(b" 3000 ")
+    async with Stream(world.port, ASKED | {"stand_in": {"every": 0, "chunks": 30_000}}) as stream:
+        await stream.until(b" 3000 ")
         before = resident()
-        await stream.read_until(b" 29000 ")
+        await stream.until(b" 29000 ")
         assert resident() - before < 2 << 20, (before, resident())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 @dataclass
-class StandInEngine:
+class Engine:
     """One of them. What it does with a request is in the request: `stand_in` of its body."""
 
     name: str
@@ -24,9 +24,7 @@ class StandInEngine:
 
     async def start(self) -> None:
         self.socket.unlink(missing_ok=True)
-        self.server = await asyncio.start_unix_server(
-            self._serve_connection, str(self.socket), limit=1 << 27, backlog=4096
-        )
+        self.server = await asyncio.start_unix_server(self._serve, str(self.socket), limit=1 << 27, backlog=4096)
         self.socket.chmod(0o666)
 
     async def kill(self) -> None:
@@ -36,7 +34,7 @@ class StandInEngine:
         for writer in list(self.writers):
             writer.transport.abort()
 
-    async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.open += 1
         self.writers.add(writer)
         try:
@@ -49,7 +47,7 @@ class StandInEngine:
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 8\r\n\r\nup{} 1\n\n")
                 await writer.drain()
                 return
-            await self._answer_request(json.loads(body), reader, writer)
+            await self._answer(json.loads(body), reader, writer)
         except (OSError, EOFError, ConnectionError):
             pass
         finally:
@@ -57,7 +55,7 @@ class StandInEngine:
             self.writers.discard(writer)
             writer.close()
 
-    async def _answer_request(
+    async def _answer(
         self, asked: dict[str, object], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         how = asked.get("stand_in") or {}

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from door.clients import posting, told
+from door.clients import posting, read_answer
 from door.engines import Engine
 
 ALICE = "rw-" + "a" * 43
@@ -56,10 +56,10 @@ SETTINGS: dict[str, object] = {
     "fields": RULES["fields"],
 }
 
-Case = Callable[["NginxFixture"], Awaitable[None]]
+Case = Callable[["World"], Awaitable[None]]
 
 
-async def wait_until(met: Callable[[], object], seconds: float = 10) -> None:
+async def until(met: Callable[[], object], seconds: float = 10) -> None:
     """Wait until something is so.
 
     Raises:
@@ -74,7 +74,7 @@ async def wait_until(met: Callable[[], object], seconds: float = 10) -> None:
 
 
 @dataclass
-class NginxFixture:
+class World:
     """All of it below one folder, which the configuration was written for."""
 
     folder: Path
@@ -94,12 +94,12 @@ class NginxFixture:
         # of bodies that nginx had not come to take away when the case before was over
         shutil.rmtree(self.folder / "run/body", ignore_errors=True)
         self.asked = 0
-        self.write_settings(**changed)
+        self.settle(**changed)
         (self.folder / "run/engine-keys.json").write_text(json.dumps({"one": "secret-of-one"}))
         for name in ("one", "two"):
             self.engines[name] = Engine(name, self.folder / f"engines/{name}.sock")
             await self.engines[name].start()
-            self.link_engine(name)
+            self.link(name)
         await self.start_nginx()
         # it asks instances by nginx, once here
         self.start_router()
@@ -109,7 +109,7 @@ class NginxFixture:
             ["/usr/sbin/nginx", "-p", f"{self.folder}/run/", "-c", f"{self.folder}/conf/{named}"],
             stderr=(self.folder / "stderr").open("wb"),
         )
-        await wait_until(self.is_answering)
+        await until(self.answers)
 
     def start_router(self) -> None:
         keys = [
@@ -134,7 +134,7 @@ class NginxFixture:
         for one in sockets:
             one.close()
 
-    def write_settings(self, digest: str = "d1", **changed: object) -> None:
+    def settle(self, digest: str = "d1", **changed: object) -> None:
         """Write the settings."""
         tiny = {**SETTINGS["models"]["tiny"], **changed}  # type: ignore[index]
         own = {"links": f"{self.folder}/links", "out": f"{self.folder}/out", "digest": digest}
@@ -142,14 +142,14 @@ class NginxFixture:
         text = json.dumps({**SETTINGS, **own, "models": {"tiny": tiny}})
         (self.folder / "conf/settings.json").write_text(text)
 
-    def link_engine(self, name: str) -> None:
+    def link(self, name: str) -> None:
         (self.folder / "links" / name).symlink_to(self.folder / f"engines/{name}.sock")
 
-    def unlink_engine(self, name: str) -> None:
+    def unlink(self, name: str) -> None:
         (self.folder / "links" / name).unlink()
 
-    def is_answering(self) -> bool:
-        assert self.nginx and self.nginx.poll() is None, self.read_stderr()
+    def answers(self) -> bool:
+        assert self.nginx and self.nginx.poll() is None, self.stderr()
         try:
             socket.create_connection(("127.0.0.1", self.port), 1).close()
         except OSError:
@@ -158,13 +158,13 @@ class NginxFixture:
 
     async def reload(self, digest: str, **changed: object) -> None:
         """Give nginx other settings, and wait until it has them."""
-        self.write_settings(digest, **changed)
+        self.settle(digest, **changed)
         self.hang_up()
         for _ in range(200):
-            if (await self.nginx_state())["digest"] == digest:
+            if (await self.state())["digest"] == digest:
                 return
             await asyncio.sleep(0.02)
-        raise TimeoutError(self.read_stderr())
+        raise TimeoutError(self.stderr())
 
     def hang_up(self) -> None:
         assert self.nginx
@@ -176,36 +176,36 @@ class NginxFixture:
                 process.terminate()
                 process.wait(10)
 
-    def worker_pids(self) -> list[int]:
+    def workers(self) -> list[int]:
         assert self.nginx
-        return [int(pid) for pid in _child_pids(self.nginx.pid)]
+        return [int(pid) for pid in _children(self.nginx.pid)]
 
-    def resident_bytes(self) -> int:
+    def resident(self) -> int:
         """Bytes of memory that all of nginx and the router have, pages that they share counted once."""
         assert self.nginx and self.router
         masters = (self.nginx.pid, self.router.pid)
-        pids = [*masters, *(int(one) for pid in masters for one in _child_pids(pid))]
+        pids = [*masters, *(int(one) for pid in masters for one in _children(pid))]
         texts = [Path(f"/proc/{pid}/smaps_rollup").read_text() for pid in pids]
         return sum(1024 * int(line.split()[1]) for text in texts for line in text.splitlines() if line[:4] == "Pss:")
 
-    def tls_context(self, port: int) -> ssl.SSLContext | None:
+    def trusted(self, port: int) -> ssl.SSLContext | None:
         """What it takes to ask at a port with TLS; nothing for one without."""
         tls = port == self.port + 2
         return ssl.create_default_context(cafile=str(self.folder / "run/tls/tls.crt")) if tls else None
 
-    def read_stderr(self) -> str:
+    def stderr(self) -> str:
         return (self.folder / "stderr").read_text(errors="replace")
 
-    def log_lines(self) -> list[dict[str, object]]:
+    def lines(self) -> list[dict[str, object]]:
         """The log, a request each."""
         return [json.loads(line) for line in (self.folder / "log").read_text().splitlines()]
 
-    async def last_log_line(self) -> dict[str, object]:
+    async def line(self) -> dict[str, object]:
         """The last line of it, once each that has asked has one: clients have their answers a moment before."""
-        await wait_until(lambda: len(self.log_lines()) >= self.asked)
-        return self.log_lines()[-1]
+        await until(lambda: len(self.lines()) >= self.asked)
+        return self.lines()[-1]
 
-    def reached_count(self) -> int:
+    def reached(self) -> int:
         """Requests that got as far as an engine."""
         return sum(len(engine.reached) for engine in self.engines.values())
 
@@ -213,16 +213,16 @@ class NginxFixture:
         """Of those requests."""
         return [body for engine in self.engines.values() for *_, body in engine.reached]
 
-    async def nginx_state(self) -> dict[str, object]:
+    async def state(self) -> dict[str, object]:
         return json.loads((await self.admin("GET /state"))[1])
 
     async def under_way(self) -> dict[str, int]:
         """Instance -> requests."""
-        state = await self.nginx_state()
+        state = await self.state()
         instances: Mapping[str, Mapping[str, int]] = state["instances"]  # type: ignore[assignment]
         return {name: one["under_way"] for name, one in instances.items()}
 
-    async def wait_for_counts(self, one: int, two: int) -> None:
+    async def counts(self, one: int, two: int) -> None:
         """Wait until that many requests of each instance are under way."""
         for _ in range(500):
             if (found := await self.under_way()) == {"one": one, "two": two}:
@@ -233,7 +233,7 @@ class NginxFixture:
     async def admin(self, line: str, body: bytes = b"") -> tuple[int, bytes]:
         head = f"{line} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
         reader, writer = await asyncio.open_unix_connection(f"{self.folder}/run/admin.sock")
-        status, _, said = await told(reader, writer, head.encode() + body)
+        status, _, said = await read_answer(reader, writer, head.encode() + body)
         return status, said
 
     async def ask(
@@ -242,10 +242,8 @@ class NginxFixture:
         """Send bytes; status, headers and body of what comes back until the other side closes. 0: it said nothing."""
         self.asked += 1
         own = (source, 0) if source else None
-        reader, writer = await asyncio.open_connection(
-            host, port or self.port, local_addr=own, ssl=self.tls_context(port)
-        )
-        status, head, body = await asyncio.wait_for(told(reader, writer, text), seconds)
+        reader, writer = await asyncio.open_connection(host, port or self.port, local_addr=own, ssl=self.trusted(port))
+        status, head, body = await asyncio.wait_for(read_answer(reader, writer, text), seconds)
         return status, head, body
 
     async def post(
@@ -255,7 +253,7 @@ class NginxFixture:
         return await self.ask(posting(text, *headers, path=path), port)
 
 
-def _child_pids(pid: int) -> list[str]:
+def _children(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 

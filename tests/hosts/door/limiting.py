@@ -10,14 +10,14 @@ import socket
 
 from door.answering import ASKED, SLOW, idle
 from door.clients import Stream, own_address, posting
-from door.world import ALICE, OFTEN, World, given, until
+from door.world import ALICE, OFTEN, World, until, with_model_settings
 
 ID = hashlib.sha256(ALICE.encode()).hexdigest()[:16]
 KEY = f"Authorization: Bearer {ALICE}"
 _CHUNKS = posting(b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
 
 
-def _error_object(body: bytes) -> dict[str, object]:
+def _error(body: bytes) -> dict[str, object]:
     error = json.loads(body)["error"]
     assert set(error) == {"message", "type", "param", "code"}
     return error  # type: ignore[no-any-return]
@@ -32,15 +32,15 @@ async def a_listener_with_keys_wants_one(world: World) -> None:
     ):
         status, got, body = await world.post({"model": "tiny"}, *headers, port=world.port + 1)
         assert (status, got["www-authenticate"]) == (401, "Bearer")
-        assert (_error_object(body)["type"], _error_object(body)["code"]) == ("authentication_error", "invalid_api_key")
-    assert world.reached_count() == 0
+        assert (_error(body)["type"], _error(body)["code"]) == ("authentication_error", "invalid_api_key")
+    assert world.reached() == 0
     assert (await world.post({"model": "tiny"}, KEY, port=world.port + 1))[0] == 200
 
 
 async def a_listener_without_keys_does_not_look_at_one(world: World) -> None:
     for sent in ("Bearer ", "Bearer ignored", "Basic x", "", "Bearer " + "a" * 5000):
         assert (await world.post({"model": "tiny"}, f"Authorization: {sent}"))[0] == 200
-    assert all(one["key"] is None for one in world.log_lines())
+    assert all(one["key"] is None for one in world.lines())
 
 
 async def nginx_without_keys_lets_nobody_past_a_router_with_keys(world: World) -> None:
@@ -54,7 +54,7 @@ async def nginx_without_keys_lets_nobody_past_a_router_with_keys(world: World) -
         status, _, body = await world.post({"model": "tiny"}, KEY, f"X-Rw-Key: {ID}")
         if status != 200:
             break
-    assert (status, _error_object(body)["code"]) == (401, "invalid_api_key")
+    assert (status, _error(body)["code"]) == (401, "invalid_api_key")
 
 
 async def nobody_names_himself(world: World) -> None:
@@ -66,7 +66,7 @@ async def nobody_names_himself(world: World) -> None:
         "X-Accel-Redirect: @serve",
     )
     assert (await world.post({"model": "tiny"}, *forged, port=world.port + 1))[0] == 401
-    assert world.reached_count() == 0
+    assert world.reached() == 0
 
 
 async def a_key_that_asks_too_often_is_told_when(world: World) -> None:
@@ -74,25 +74,25 @@ async def a_key_that_asks_too_often_is_told_when(world: World) -> None:
     assert (await world.post({"model": "tiny"}, often, port=world.port + 1))[0] == 200
     status, headers, body = await world.post({"model": "tiny"}, often, port=world.port + 1)
     assert status == 429 and 0 < int(headers["retry-after"]) <= 60
-    assert _error_object(body)["type"] == "rate_limit_error"
-    assert world.reached_count() == 1
+    assert _error(body)["type"] == "rate_limit_error"
+    assert world.reached() == 1
 
 
 async def a_key_has_its_streams_and_no_more(world: World) -> None:
     streams = [Stream(world.port + 1, SLOW, KEY) for _ in range(8)]
     for stream in streams:
         await stream.__aenter__()
-        await stream.read_until(b" 1 ")
-    assert (await world.nginx_state())["keys"] == {ID: 8}
+        await stream.until(b" 1 ")
+    assert (await world.state())["keys"] == {ID: 8}
     for _ in range(3):
         status, headers, body = await world.post({"model": "tiny"}, KEY, port=world.port + 1)
         assert status == 429 and int(headers["retry-after"]) > 0, body
-        assert _error_object(body)["type"] == "rate_limit_error"
-    assert (await world.nginx_state())["keys"] == {ID: 8}
+        assert _error(body)["type"] == "rate_limit_error"
+    assert (await world.state())["keys"] == {ID: 8}
     assert (await world.post({"model": "tiny"}))[0] == 200
     await streams[0].__aexit__()
     for _ in range(100):
-        if (await world.nginx_state())["keys"] == {ID: 7}:
+        if (await world.state())["keys"] == {ID: 7}:
             break
         await asyncio.sleep(0.01)
     assert (await world.post({"model": "tiny"}, KEY, port=world.port + 1))[0] == 200
@@ -101,21 +101,21 @@ async def a_key_has_its_streams_and_no_more(world: World) -> None:
     await idle(world)
 
 
-@given(slots=2, queue=3)
+@with_model_settings(slots=2, queue=3)
 async def who_comes_when_the_queue_is_full_is_told_to_come_later(world: World) -> None:
     streams = [Stream(world.port, SLOW) for _ in range(7)]
     for stream in streams:
         await stream.__aenter__()
-        await stream.read_until(b" 1 ")
+        await stream.until(b" 1 ")
     counts = await world.under_way()
     assert sorted(counts.values()) == [3, 4]
     for _ in range(3):
         status, headers, body = await world.post({"model": "tiny"})
         assert status == 429 and int(headers["retry-after"]) > 0
-        assert _error_object(body)["type"] == "rate_limit_error"
-    first = await streams[0].engine_name()
+        assert _error(body)["type"] == "rate_limit_error"
+    first = await streams[0].whose()
     await streams[0].__aexit__()
-    await world.wait_for_counts(**(counts | {first: counts[first] - 1}))
+    await world.counts(**(counts | {first: counts[first] - 1}))
     assert (await world.post({"model": "tiny"}))[0] == 200
     for stream in streams:
         await stream.__aexit__()
@@ -124,17 +124,17 @@ async def who_comes_when_the_queue_is_full_is_told_to_come_later(world: World) -
 
 async def streams_of_a_key_that_is_revoked_end_and_no_others(world: World) -> None:
     async with Stream(world.port + 1, SLOW, KEY) as his, Stream(world.port, SLOW) as other:
-        await his.read_until(b" 1 ")
-        await other.read_until(b" 1 ")
+        await his.until(b" 1 ")
+        await other.until(b" 1 ")
         assert (await world.admin(f"POST /gone/{ID}"))[0] == 204
-        await asyncio.wait_for(his.read_to_end(), 3)
+        await asyncio.wait_for(his.end(), 3)
         assert not his.is_complete
         status, _, body = await world.post({"model": "tiny"}, KEY, port=world.port + 1)
-        assert status == 401 and _error_object(body)["code"] == "invalid_api_key"
+        assert status == 401 and _error(body)["code"] == "invalid_api_key"
         assert (await world.admin(f"POST /back/{ID}"))[0] == 204
         assert (await world.post({"model": "tiny"}, KEY, port=world.port + 1))[0] == 200
         at = len(other.came)
-        await other._read_more()
+        await other._more()
         assert len(other.came) > at
     await idle(world)
 
@@ -143,7 +143,7 @@ async def fifty_who_come_at_once_are_counted_once_each(world: World) -> None:
     async def come_and_go(number: int) -> None:
         async with Stream(world.port, SLOW) as stream:
             if number % 3:
-                await stream.read_until(b" 1 ")
+                await stream.until(b" 1 ")
             elif number % 2:
                 await asyncio.sleep(number / 1000)
 
@@ -163,8 +163,8 @@ async def without_a_router_nobody_is_let_in(world: World) -> None:
     for port in (world.port, world.port + 1):
         status, headers, body = await world.post({"model": "tiny"}, KEY, port=port)
         assert status == 503 and int(headers["retry-after"]) > 0
-        assert _error_object(body)["type"] == "server_error"
-    assert world.reached_count() == 0
+        assert _error(body)["type"] == "server_error"
+    assert world.reached() == 0
     world.start_router()
     assert (await world.post({"model": "tiny"}))[0] == 200
 
@@ -191,14 +191,14 @@ async def who_is_refused_again_and_again_does_not_fill_the_disk(world: World) ->
     for _ in range(15):
         await refused(100)
     assert (await world.post({"model": "tiny"}))[0] == 200
-    await until(lambda: world.log_lines()[-1]["status"] == 200)
-    assert 600 <= sum(line["status"] == 404 for line in world.log_lines()) <= 1200
-    assert "in a minute: its others are in /metrics alone" in world.read_stderr()
+    await until(lambda: world.lines()[-1]["status"] == 200)
+    assert 600 <= sum(line["status"] == 404 for line in world.lines()) <= 1200
+    assert "in a minute: its others are in /metrics alone" in world.stderr()
     metrics = (await world.admin("GET /metrics"))[1]
     assert b'requests_total{status="404",instance="",model=""} 1500' in metrics
 
 
-async def _send_burst(host: str, port: int, text: bytes, times: int) -> tuple[int, int]:
+async def _burst(host: str, port: int, text: bytes, times: int) -> tuple[int, int]:
     """Send a request that often; the last answer's status, and the number of answers that can be read."""
     reader, writer = await asyncio.open_connection(host, port)
     came = b""
@@ -240,17 +240,17 @@ async def refusals_write_no_line_each_to_the_journal(world: World) -> None:
         port, host, text, times = kinds[kind]
         left = times // share
         while left > 0:
-            status, answers = await _send_burst(host, port, text, min(left, 50))
+            status, answers = await _burst(host, port, text, min(left, 50))
             assert status // 100 in (0, 4), (kind, status)
             left -= max(1, answers)
 
     for kind in kinds:
-        before = len(world.read_stderr())
+        before = len(world.stderr())
         await asyncio.gather(*(repeat(kind, 10) for _ in range(10)))
-        assert len(world.read_stderr()) - before < 8192, (kind, world.read_stderr()[before:][:1000])
-    assert len(world.read_stderr()) < 32 << 10
+        assert len(world.stderr()) - before < 8192, (kind, world.stderr()[before:][:1000])
+    assert len(world.stderr()) < 32 << 10
     # two minutes' share at most, whatever minute it is
-    assert len(world.log_lines()) <= 1200
+    assert len(world.lines()) <= 1200
 
 
 def _is_open(one: socket.socket) -> bool:
@@ -265,7 +265,7 @@ def _is_open(one: socket.socket) -> bool:
 async def half_heads_of_one_address_leave_places_for_others(world: World) -> None:
     """More than all processes have, of all addresses of loopback."""
     async with Stream(world.port, SLOW) as stream:
-        await stream.read_until(b" 1 ")
+        await stream.until(b" 1 ")
         open_ones = []
         try:
             for number in range(9000):
@@ -280,7 +280,7 @@ async def half_heads_of_one_address_leave_places_for_others(world: World) -> Non
                 assert (await world.ask(posting(b'{"model": "tiny"}'), host=own_address()))[0] == 200
                 assert (await world.post({"model": "tiny"}))[0] == 200
             at = len(stream.came)
-            await stream._read_more()
+            await stream._more()
             assert len(stream.came) > at
         finally:
             for one in open_ones:

@@ -7,7 +7,7 @@ import json
 import shutil
 import ssl
 
-from door.clients import posting, secured, told
+from door.clients import posting, read_answer, secured
 from door.world import ALICE, OFTEN, World, until
 
 PREFLIGHT = "OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: box\r\nConnection: close\r\n"
@@ -43,7 +43,7 @@ async def no_lua_is_compiled_as_it_runs(world: World) -> None:
     await world.reload("d2")
     assert (await world.post({"model": "tiny"}))[0] == 200
     assert (folder / "ran").read_text() == "xx"
-    assert {(folder / str(pid)).read_text() for pid in world.worker_pids()} == {"false"}
+    assert {(folder / str(pid)).read_text() for pid in world.workers()} == {"false"}
 
 
 async def engines_are_told_what_they_need_and_no_more(world: World) -> None:
@@ -56,9 +56,9 @@ async def engines_are_told_what_they_need_and_no_more(world: World) -> None:
         "TE: trailers",
         "Via: x",
     )
-    world.unlink_engine("two")
+    world.unlink("two")
     assert (await world.post({"model": "tiny"}, *sent))[0] == 100
-    await until(world.reached_count)
+    await until(world.reached)
     ((line, headers, body),) = world.engines["one"].reached
     assert line == "POST /v1/chat/completions HTTP/1.1"
     assert headers == {
@@ -69,8 +69,8 @@ async def engines_are_told_what_they_need_and_no_more(world: World) -> None:
         "content-length": str(len(body)),
         "accept": "text/event-stream",
     }
-    world.link_engine("two")
-    world.unlink_engine("one")
+    world.link("two")
+    world.unlink("one")
     assert (await world.post({"model": "tiny"}, "Authorization: Bearer ignored"))[0] == 200
     assert "authorization" not in world.engines["two"].reached[0][1]
     status, *_ = await world.post({"model": "tiny"}, path="/v1/chat/completions?api-version=1&x=%0d%0ay")
@@ -97,7 +97,7 @@ async def only_declared_origins_may_ask(world: World) -> None:
         for path, wanted in (("/v1/chat/completions", 200), ("/v1/none", 404)):
             status, headers, _ = await world.post({"model": "tiny"}, f"Origin: {origin}", path=path)
             assert (status, headers["access-control-allow-origin"]) == (wanted, origin)
-    reached = world.reached_count()
+    reached = world.reached()
     others = ("https://evil.example", "https://chat.example.evil", "null", "chrome-extension://abcdeg", "file://x")
     for origin in (*others, "app://obsidian.md.evil", "App://obsidian.md"):
         for text in (
@@ -106,7 +106,7 @@ async def only_declared_origins_may_ask(world: World) -> None:
         ):
             status, headers, _ = await world.ask(text)
             assert status == 403 and not [name for name in headers if name.startswith("access-control")]
-    assert world.reached_count() == reached
+    assert world.reached() == reached
     assert "access-control-allow-origin" not in (await world.post({"model": "tiny"}))[1]
 
 
@@ -126,9 +126,9 @@ async def models_and_health_are_the_gateways_own(world: World) -> None:
     status, _, body = await world.ask(get("/health"))
     assert (status, json.loads(body)["status"]) == (200, "ok")
     for name in ("one", "two"):
-        world.unlink_engine(name)
+        world.unlink(name)
     assert (await world.ask(get("/health")))[0] == 503
-    assert world.reached_count() == 0
+    assert world.reached() == 0
 
 
 async def head_is_answered_as_get_is_without_the_body(world: World) -> None:
@@ -154,7 +154,7 @@ async def head_is_answered_as_get_is_without_the_body(world: World) -> None:
         # of metrics, which count the requests, nginx does not know the length beforehand
         assert headers.get("content-length") == gets.get("content-length"), path
     for name in ("one", "two"):
-        world.unlink_engine(name)
+        world.unlink(name)
     for path in ("/health", "/metrics/one"):
         assert (await world.ask(f"HEAD {path} HTTP/1.1\r\nHost: box\r\nConnection: close\r\n\r\n".encode()))[0] == 503
     often = f"HEAD /v1/models HTTP/1.1\r\nHost: box\r\nConnection: close\r\nAuthorization: Bearer {OFTEN}\r\n\r\n"
@@ -183,7 +183,7 @@ async def a_wrong_path_is_answered_with_the_base_url(world: World) -> None:
     assert b"https://box/v1" in body
     status, _, body = await world.ask(b"GET / HTTP/1.1\r\nHost: box:8020\r\nConnection: close\r\n\r\n")
     assert (status, json.loads(body)["openai_base_url"]) == (200, "http://box:8020/v1")
-    assert world.reached_count() == 0 and world.read_stderr() == ""
+    assert world.reached() == 0 and world.stderr() == ""
 
 
 async def metrics_are_for_those_who_are_declared(world: World) -> None:
@@ -200,14 +200,14 @@ async def metrics_are_for_those_who_are_declared(world: World) -> None:
     status, _, body = await world.ask(text % b"/one")
     assert (status, body) == (200, b"up{} 1\n\n")
     assert world.engines["one"].reached[-1][1]["authorization"] == "Bearer secret-of-one"
-    reached = world.reached_count()
+    reached = world.reached()
     for path in (b"", b"/one"):
         # its address is not one of theirs
         status, _, body = await world.ask(text % path, world.port + 1, host="::1")
         assert (status, json.loads(body)["error"]["type"]) == (403, "permission_error")
-    world.unlink_engine("one")
+    world.unlink("one")
     assert (await world.ask(text % b"/one"))[0] == 503
-    assert world.reached_count() == reached
+    assert world.reached() == reached
 
 
 async def the_router_may_ask_who_is_out(world: World) -> None:
@@ -216,7 +216,7 @@ async def the_router_may_ask_who_is_out(world: World) -> None:
     assert status == 200 and b"from one" in body
     assert (await world.admin("POST /probe/three", b"{}"))[0] == 404
     assert (await world.admin("GET /probe/one"))[0] == 404
-    world.unlink_engine("one")
+    world.unlink("one")
     assert (await world.admin("POST /probe/one", b'{"model": "tiny"}'))[0] == 503
     assert (await world.admin("POST /gone/../one"))[0] == 404
     assert (await world.admin("GET /gone/00"))[0] == 404
@@ -244,7 +244,7 @@ async def what_is_left_of_a_refused_body_is_no_request(world: World) -> None:
             text + b"GET /v1/other HTTP/1.1\r\nHost: box\r\nConnection: close\r\n\r\n", port
         )
         assert status == 401 and body.count(b"HTTP/1.1 404 ") == body.count(b"HTTP/1.1 ") == 1, body
-    assert world.reached_count() == 0
+    assert world.reached() == 0
 
 
 async def nothing_that_is_asked_is_written_down(world: World) -> None:
@@ -254,7 +254,7 @@ async def nothing_that_is_asked_is_written_down(world: World) -> None:
         await world.post(
             body, f"Authorization: Bearer {ALICE}", path="/v1/chat/completions?" + secret.replace(" ", "+")
         )
-    text = (world.folder / "log").read_text() + world.read_stderr()
+    text = (world.folder / "log").read_text() + world.stderr()
     assert secret not in text and ALICE not in text and "secret-of-one" not in text
 
 
@@ -285,7 +285,7 @@ async def tls_is_of_this_time(world: World) -> None:
     else:
         raise AssertionError("TLS 1.1 is taken")
     reader, writer = await asyncio.open_connection("127.0.0.1", world.port + 2)
-    status, _, body = await told(reader, writer, posting(b'{"model":"tiny"}'))
+    status, _, body = await read_answer(reader, writer, posting(b'{"model":"tiny"}'))
     assert (status, json.loads(body)["error"]["message"]) == (400, "speak TLS to this port")
 
 
@@ -304,17 +304,17 @@ async def who_was_led_here_by_a_name_of_his_own_reads_nothing(world: World) -> N
             assert (await world.ask(asked))[0] == 200
     asked = posting(b'{"model":"tiny"}').replace(b"Host: box", b"Host: evil.example")
     assert (await world.ask(asked, world.port + 2))[0] == 421
-    assert not world.reached_count()
+    assert not world.reached()
 
 
 async def settings_that_cannot_be_read_change_nothing(world: World) -> None:
-    before = world.worker_pids()
+    before = world.workers()
     for text in ("", "{", '{"models": 3}', "[]"):
         (world.folder / "conf/settings.json").write_text(text)
-        said = len(world.read_stderr())
+        said = len(world.stderr())
         world.hang_up()
-        await until(lambda said=said: "init_by_lua" in world.read_stderr()[said:])
-        assert (await world.post({"model": "tiny"}))[0] == 200 and (await world.nginx_state())["digest"] == "d1"
-    assert world.worker_pids() == before
+        await until(lambda said=said: "init_by_lua" in world.stderr()[said:])
+        assert (await world.post({"model": "tiny"}))[0] == 200 and (await world.state())["digest"] == "d1"
+    assert world.workers() == before
     await world.reload("d2")
     assert (await world.post({"model": "tiny"}))[0] == 200

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class TlsAnswer:
+class Secured:
     """What came of a request by TLS."""
 
     status: int
@@ -21,7 +21,7 @@ class TlsAnswer:
     resumed: bool
 
 
-def post_bytes(text: bytes, *headers: str, path: str = "/v1/chat/completions") -> bytes:
+def posting(text: bytes, *headers: str, path: str = "/v1/chat/completions") -> bytes:
     """A request's bytes, after which the connection ends."""
     lines = [f"POST {path} HTTP/1.1", "Host: box", "Connection: close", "Content-Type: application/json"]
     lines += [f"Content-Length: {len(text)}", *headers]
@@ -54,12 +54,12 @@ async def read_answer(
     first, *rest = head.decode("latin-1").split("\r\n")
     headers = {line.partition(":")[0].lower(): line.partition(":")[2].strip() for line in rest}
     if headers.get("transfer-encoding") == "chunked":
-        body, whole = _join_chunks(body)
+        body, whole = _joined(body)
         headers["cut"] = "" if whole else "off"
     return int(first.split(" ")[1]), headers, body
 
 
-def _join_chunks(chunks: bytes) -> tuple[bytes, bool]:
+def _joined(chunks: bytes) -> tuple[bytes, bool]:
     """What chunks hold, and whether the last one came."""
     body = b""
     while chunks:
@@ -71,14 +71,14 @@ def _join_chunks(chunks: bytes) -> tuple[bytes, bool]:
     return body, False
 
 
-def ask_by_tls(port: int, text: bytes, context: ssl.SSLContext, before: ssl.SSLSession | None = None) -> TlsAnswer:
+def secured(port: int, text: bytes, context: ssl.SSLContext, before: ssl.SSLSession | None = None) -> Secured:
     """Send bytes by TLS, going on with a session of before if that is allowed."""
     plain = socket.create_connection(("127.0.0.1", port), 10)
     with context.wrap_socket(plain, server_hostname="127.0.0.1", session=before) as spoken:
         spoken.sendall(text)
         came = spoken.recv(1 << 16)
         protocol = spoken.selected_alpn_protocol()
-        return TlsAnswer(int(came.split(b" ")[1]), protocol, spoken.session, bool(spoken.session_reused))
+        return Secured(int(came.split(b" ")[1]), protocol, spoken.session, bool(spoken.session_reused))
 
 
 def own_address() -> str:
@@ -89,7 +89,7 @@ def own_address() -> str:
         return str(asking.getsockname()[0])
 
 
-class StreamingRequest:
+class Stream:
     """A request whose answer is read as it comes."""
 
     def __init__(
@@ -102,10 +102,10 @@ class StreamingRequest:
     ) -> None:
         self.port = port
         self.tls = tls
-        self.text = post_bytes(json.dumps(asked).encode(), *headers, path=path)
+        self.text = posting(json.dumps(asked).encode(), *headers, path=path)
         self.came = b""
 
-    async def __aenter__(self) -> StreamingRequest:
+    async def __aenter__(self) -> Stream:
         self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=self.tls)
         self.writer.write(self.text)
         return self
@@ -113,7 +113,7 @@ class StreamingRequest:
     async def __aexit__(self, *_: object) -> None:
         self.writer.transport.abort()
 
-    async def _read_more(self) -> bool:
+    async def _more(self) -> bool:
         try:
             part = await asyncio.wait_for(self.reader.read(1 << 16), 20)
         except ConnectionError:
@@ -121,19 +121,19 @@ class StreamingRequest:
         self.came += part
         return bool(part)
 
-    async def read_until(self, words: bytes) -> None:
+    async def until(self, words: bytes) -> None:
         """Read until these have come."""
         while words not in self.came:
-            assert await self._read_more(), f"it ended before {words!r}: {self.came!r}"
+            assert await self._more(), f"it ended before {words!r}: {self.came!r}"
 
-    async def read_to_end(self) -> None:
+    async def end(self) -> None:
         """Read until nothing more comes."""
-        while await self._read_more():
+        while await self._more():
             pass
 
-    async def engine_name(self) -> str:
+    async def whose(self) -> str:
         """Which engine answers."""
-        await self.read_until(b" 1 ")
+        await self.until(b" 1 ")
         return "one" if b'"one 1 ' in self.came else "two"
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from door.clients import Stream, posting
-from door.world import ALICE, OFTEN, World, given
+from door.world import ALICE, OFTEN, World, with_model_settings
 
 PATHS = ["chat/completions", "messages", "messages/count_tokens"]
 PATH = "/v1/messages?beta=true"
@@ -22,46 +22,43 @@ EVENTS = (
 )
 
 
-def _raw_turn(text: str, status: str = "200 OK", kind: str = "application/json") -> dict[str, object]:
+def _raw(text: str, status: str = "200 OK", kind: str = "application/json") -> dict[str, object]:
     """A turn that the engine answers with this."""
     head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(text)}\r\n\r\n"
     return {**TURN, "stand_in": {"raw": head + text}}
 
 
-@given(paths=PATHS)
+@with_model_settings(paths=PATHS)
 async def anthropics_clients_are_answered_with_a_key_in_either_header(world: World) -> None:
-    world.unlink_engine("two")
+    world.unlink("two")
     for number, key in enumerate((f"X-Api-Key: {ALICE}", f"Authorization: Bearer {ALICE}")):
-        body = _raw_turn(MESSAGE)
+        body = _raw(MESSAGE)
         status, _, text = await world.post(body, key, *VERSION, path=PATH, port=world.port + 1)
         assert (status, text.decode()) == (200, MESSAGE)
         line, headers, reached = world.engines["one"].reached[number]
         assert (line, json.loads(reached)) == ("POST /v1/messages HTTP/1.1", body)
         assert set(headers) == {"host", "connection", "authorization", "content-type", "content-length"}
         assert headers["authorization"] == "Bearer secret-of-one"
-        found = await world.last_log_line()
+        found = await world.line()
         assert (found["key"], found["model"], found["instance"]) == ("alice", "tiny", "one")
         assert (found["prompt_tokens"], found["completion_tokens"]) == (42, 3) and found["first"] is not None
-    status, _, text = await world.post(_raw_turn('{"input_tokens": 12}'), path="/v1/messages/count_tokens?beta=true")
+    status, _, text = await world.post(_raw('{"input_tokens": 12}'), path="/v1/messages/count_tokens?beta=true")
     assert (status, text) == (200, b'{"input_tokens": 12}')
     assert world.engines["one"].reached[2][0] == "POST /v1/messages/count_tokens HTTP/1.1"
     # none of them was computed
-    assert (await world.last_log_line())["prompt_tokens"] is None
+    assert (await world.line())["prompt_tokens"] is None
     models = b"GET /v1/models HTTP/1.1\r\nHost: box\r\nConnection: close\r\nX-Api-Key: %s\r\n\r\n" % ALICE.encode()
     assert (await world.ask(models, world.port + 1))[0] == 200
 
 
-@given(paths=PATHS)
+@with_model_settings(paths=PATHS)
 async def its_events_pass_to_the_byte(world: World) -> None:
-    status, headers, body = await world.post(_raw_turn(EVENTS, kind="text/event-stream"), *VERSION, path=PATH)
+    status, headers, body = await world.post(_raw(EVENTS, kind="text/event-stream"), *VERSION, path=PATH)
     assert (status, headers["content-type"], body.decode()) == (200, "text/event-stream", EVENTS)
-    assert ((await world.last_log_line())["prompt_tokens"], (await world.last_log_line())["completion_tokens"]) == (
-        42,
-        3,
-    )
+    assert ((await world.line())["prompt_tokens"], (await world.line())["completion_tokens"]) == (42, 3)
 
 
-def _error_shape(text: bytes) -> tuple[str, str]:
+def _shape(text: bytes) -> tuple[str, str]:
     """Type and message of an error that its clients can read."""
     found = json.loads(text)
     assert set(found) == {"type", "error"} and found["type"] == "error", text
@@ -69,7 +66,7 @@ def _error_shape(text: bytes) -> tuple[str, str]:
     return found["error"]["type"], found["error"]["message"]
 
 
-@given(paths=PATHS)
+@with_model_settings(paths=PATHS)
 async def refusals_have_its_shape(world: World) -> None:
     turn = json.dumps(TURN).encode()
     keyed, alice = world.port + 1, f"X-Api-Key: {ALICE}"
@@ -98,65 +95,65 @@ async def refusals_have_its_shape(world: World) -> None:
     }
     for what, (text, port, status, kind, words) in rows.items():
         found, _, body = await world.ask(text, port)
-        said, message = _error_shape(body)
+        said, message = _shape(body)
         assert (found, said) == (status, kind) and words in message, (what, found, body)
-    assert world.reached_count() == 0
+    assert world.reached() == 0
     assert (await world.post(TURN, f"X-Api-Key: {OFTEN}", path=PATH, port=keyed))[0] == 200
     status, headers, body = await world.post(TURN, f"X-Api-Key: {OFTEN}", path=PATH, port=keyed)
-    assert (status, _error_shape(body)[0]) == (429, "rate_limit_error") and int(headers["retry-after"]) > 0
+    assert (status, _shape(body)[0]) == (429, "rate_limit_error") and int(headers["retry-after"]) > 0
     for name in ("one", "two"):
-        world.unlink_engine(name)
+        world.unlink(name)
     status, headers, body = await world.post(TURN, path=PATH)
-    assert (status, _error_shape(body)[0]) == (503, "overloaded_error") and int(headers["retry-after"]) > 0
+    assert (status, _shape(body)[0]) == (503, "overloaded_error") and int(headers["retry-after"]) > 0
     assert world.router
     world.router.terminate()
     world.router.wait()
     status, headers, body = await world.post(TURN, path=PATH)
-    assert (status, _error_shape(body)[0]) == (503, "overloaded_error") and int(headers["retry-after"]) > 0
+    assert (status, _shape(body)[0]) == (503, "overloaded_error") and int(headers["retry-after"]) > 0
 
 
 async def a_model_without_its_paths_is_refused_in_its_shape(world: World) -> None:
     for path in ("/v1/messages", "/v1/messages/count_tokens?beta=true"):
         status, _, body = await world.post(TURN, path=path)
-        kind, message = _error_shape(body)
+        kind, message = _shape(body)
         assert (status, kind) == (404, "not_found_error")
         assert message == f"tiny does not serve {path.partition('?')[0]}; it has /v1/chat/completions"
-    assert world.reached_count() == 0
+    assert world.reached() == 0
 
 
-@given(paths=PATHS, queue=1, slots=0)
+@with_model_settings(paths=PATHS, queue=1, slots=0)
 async def limits_are_told_in_its_shape(world: World) -> None:
     async with Stream(world.port, SLOW) as stream:
-        await stream.read_until(b" 1 ")
+        await stream.until(b" 1 ")
         status, headers, body = await world.post(TURN, path=PATH)
-        assert (status, _error_shape(body)[0]) == (429, "rate_limit_error") and int(headers["retry-after"]) > 0
+        assert (status, _shape(body)[0]) == (429, "rate_limit_error") and int(headers["retry-after"]) > 0
 
 
-@given(paths=PATHS)
+@with_model_settings(paths=PATHS)
 async def errors_of_engines_get_its_shape(world: World) -> None:
     told = '{"error": {"code": 400, "message": "the prompt is too long", "type": "exceed_context_size_error"}}'
-    status, headers, body = await world.post(_raw_turn(told, "400 Bad Request"), path=PATH)
-    assert (status, _error_shape(body)) == (400, ("invalid_request_error", "the prompt is too long"))
+    status, headers, body = await world.post(_raw(told, "400 Bad Request"), path=PATH)
+    assert (status, _shape(body)) == (400, ("invalid_request_error", "the prompt is too long"))
     assert headers["content-type"] == "application/json"
-    status, _, body = await world.post(_raw_turn("x" * 200_000, "500 Oops", "text/plain"), path=PATH)
-    assert (status, _error_shape(body)[0]) == (500, "api_error")
+    status, _, body = await world.post(_raw("x" * 200_000, "500 Oops", "text/plain"), path=PATH)
+    assert (status, _shape(body)[0]) == (500, "api_error")
     status, headers, body = await world.post({**TURN, "stand_in": {"closes": True}}, path=PATH)
-    assert (status, _error_shape(body)[0]) == (503, "overloaded_error") and int(headers["retry-after"]) > 0
+    assert (status, _shape(body)[0]) == (503, "overloaded_error") and int(headers["retry-after"]) > 0
     # of OpenAI's paths they pass as they are
-    status, _, body = await world.post(_raw_turn(told, "400 Bad Request"))
+    status, _, body = await world.post(_raw(told, "400 Bad Request"))
     assert (status, body.decode()) == (400, told)
 
 
-@given(paths=PATHS)
+@with_model_settings(paths=PATHS)
 async def a_revoked_key_ends_its_stream_with_an_event_of_its_own(world: World) -> None:
     key = f"X-Api-Key: {ALICE}"
     async with Stream(world.port + 1, SLOW, key, path=PATH) as stream:
-        await stream.read_until(b" 1 ")
-        ((name, number),) = (await world.nginx_state())["keys"].items()  # type: ignore[attr-defined]
+        await stream.until(b" 1 ")
+        ((name, number),) = (await world.state())["keys"].items()  # type: ignore[attr-defined]
         assert number == 1
         assert (await world.admin(f"POST /gone/{name}"))[0] == 204
-        await stream.read_to_end()
+        await stream.end()
         event = stream.came.rpartition(b"event: error\ndata: ")[2].partition(b"\n\n")[0]
-        assert _error_shape(event) == ("authentication_error", "this key was revoked")
+        assert _shape(event) == ("authentication_error", "this key was revoked")
         assert not stream.is_complete
     assert (await world.admin(f"POST /back/{name}"))[0] == 204
