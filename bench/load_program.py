@@ -1,7 +1,7 @@
 """Asks a server for completions, some at a time, and times every token. Runs on the host: from standard input, or in
 roles/client's job (bench/load_sampler.py).
 
-Nothing but Python's own library, 3.10 or newer: `python3 -I - ASKED < load.py`, where ASKED is `Asked` as JSON.
+Nothing but Python's own library, 3.10 or newer: `python3 -I - ASKED < load_program.py`, where ASKED is `Asked` as JSON.
 
 Prints one line of JSON: `seconds`, from the first request to the last answer; `requests`, in the order of streams; and
 `processor_s`, that all of it has taken of this process. A request has `first_s`, to its first token; `gaps_s`, between

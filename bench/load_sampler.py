@@ -32,8 +32,8 @@ def work(place: Any, asked: dict[str, Any], say: Callable[[dict[str, object]], N
 
     Args:
         place: Who is asked.
-        asked: `load`, the members of bench/load_program.py's `LoadRequest` but for where and by which key; `metrics`, the
-            path at which the server tells them, empty where it does not; `names`, those that are wanted.
+        asked: `load`, the members of bench/load_program.py's `LoadRequest` but for where and by which key; `metrics`,
+            the path at which the server tells them, empty where it does not; `names`, those that are wanted.
         say: Says a value.
     """
     names = ("load_program", "http_exchange")

@@ -23,7 +23,7 @@ from bench.load_program import LoadRequest
 from checks.connections import ConnectedHost
 from rigwright.model.rig import Instance
 
-PROGRAM = Path(__file__).with_name("load.py")
+PROGRAM = Path(__file__).with_name("load_program.py")
 PROMPT = 200  # tokens of each request
 CARD = "timeout 20 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null || true"
 

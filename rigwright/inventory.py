@@ -107,7 +107,7 @@ def connection_data(file: str, name: str, connection: dict[str, object]) -> dict
 
 def _transport(sock: object, **options: object) -> object:
     """What pyinfra connects with, its `transport_factory`: found by name, so that an inventory needs nothing of it."""
-    return import_module("roles.transport").checked(sock, **options)
+    return import_module("roles.transport").pinned_transport(sock, **options)
 
 
 def _load_group(file: str, entries: object, shared: dict[str, object], earlier: HostGroup) -> HostGroup:

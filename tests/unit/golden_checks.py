@@ -51,5 +51,5 @@ backend.load_hosts = lambda _inventory, _limit: (None, {NAME: SimpleNamespace(na
 backend.connect_targets = lambda _state, _targets: {}
 backend.testinfra_host = lambda _target: SimpleNamespace(check_output=lambda *_: "", check="a host")
 inventory.load_rig = lambda _data: RIG
-host_facts.parse = lambda _lines: replace(LOOKS["facts"](EmptyHost(NAME, RIG)), clock=int(time.time()))
+host_facts.parse = lambda _lines: replace(LOOKS["read_facts"](EmptyHost(NAME, RIG)), clock=int(time.time()))
 collection.take_survey = lambda *_, **__: SurveyAnswers(ANSWERS)

@@ -34,7 +34,7 @@ METAL = sample_artefact(name="metal-rig", version="1", file="metal-rig.gguf", so
 LAB = SimpleNamespace(
     exists=True,
     shelf_url="http://10.87.0.1:8000",
-    hosts=[SimpleNamespace(name="demo-1", connection={"ssh_hostname": "10.87.0.2", "ssh_user": "root"})],
+    hosts=[SimpleNamespace(name="demo-1", inventory_keys={"ssh_hostname": "10.87.0.2", "ssh_user": "root"})],
 )
 TOOLKIT = """
 [inputs.container-toolkit]
@@ -55,12 +55,12 @@ class EmptyHost:
     def __getattr__(self, look: str) -> Any:
         return lambda: LOOKS[look](self)
 
-    def ahead(self, *looks: str) -> EmptyHost:
+    def prefetch(self, *looks: str) -> EmptyHost:
         return self
 
 
 LOOKS: Mapping[str, Any] = {
-    "facts": lambda box: sample_facts(
+    "read_facts": lambda box: sample_facts(
         os_id="ubuntu",
         os_version="24.04",
         kernel="6.8.0-40-generic",
@@ -71,11 +71,11 @@ LOOKS: Mapping[str, Any] = {
         addresses=frozenset({"127.0.0.1", "192.0.2.7"}),
         pci_cards=tuple((f"0000:{slot:02x}:00.0", pci_id) for slot, pci_id in enumerate(box.pci_ids, 1)),
     ),
-    "served": lambda box: ObservedServing(),
-    "driver_facts": lambda box: driverless_host("ubuntu-24.04", *box.pci_ids),
-    "holders": lambda box: ForeignProcesses(),
-    "containers": lambda box: ContainerFacts("ubuntu", "24.04"),
-    "gateway_secrets": lambda box: GatewaySecretFacts(),
+    "read_serving_state": lambda box: ObservedServing(),
+    "read_driver_facts": lambda box: driverless_host("ubuntu-24.04", *box.pci_ids),
+    "read_card_holders": lambda box: ForeignProcesses(),
+    "read_container_facts": lambda box: ContainerFacts("ubuntu", "24.04"),
+    "read_gateway_secrets": lambda box: GatewaySecretFacts(),
 }
 
 

@@ -43,7 +43,7 @@ class ContestHost:
             return f"{self.started_from[script.rpartition('/')[2]]}\n"
         return ""
 
-    def take(self) -> str:
+    def acquire(self) -> str:
         self.channel = SimpleNamespace(close=lambda: setattr(self, "released", True))
         return self.refused
 

@@ -1,9 +1,9 @@
 """The job on a host: takes orders as lines of JSON, carries out each in a thread, and says what came of it in lines.
 
-The first line says who is asked: the members of `http_exchange.RequestTarget`, and with `credential` that systemd has handed the key
-over. Each line after it is an order: `id`, `work` and `asked`. `work` is one of the program's modules, whose
-`work(place, asked, say)` is called; whatever it says is a line with that `id`, and the last of an order has `end`, why
-it failed, empty where it did not. The job ends with its standard input: with whoever gave the orders.
+The first line says who is asked: the members of `http_exchange.RequestTarget`, and with `credential` that systemd has
+handed the key over. Each line after it is an order: `id`, `work` and `asked`. `work` is one of the program's modules,
+whose `work(place, asked, say)` is called; whatever it says is a line with that `id`, and the last of an order has
+`end`, why it failed, empty where it did not. The job ends with its standard input: with whoever gave the orders.
 """
 
 from __future__ import annotations
