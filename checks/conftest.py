@@ -116,7 +116,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="session")
-def seen(pytestconfig: pytest.Config, target_name: str) -> SurveyedHost:
+def surveyed_host(pytestconfig: pytest.Config, target_name: str) -> SurveyedHost:
     """The host as it was looked at."""
     return pytestconfig.stash[LOOK].hosts[target_name]
 
@@ -127,39 +127,39 @@ def each_host(target_name: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def survey(seen: SurveyedHost) -> SurveyAnswers:
+def survey(surveyed_host: SurveyedHost) -> SurveyAnswers:
     """What the host is, all of it seen at one time."""
-    return seen.survey or SurveyAnswers({}, "the connection was lost")
+    return surveyed_host.survey or SurveyAnswers({}, "the connection was lost")
 
 
 @pytest.fixture(scope="session")
-def target(seen: SurveyedHost) -> Any:
+def target(surveyed_host: SurveyedHost) -> Any:
     """The connected pyinfra host."""
-    return seen.target
+    return surveyed_host.target
 
 
 @pytest.fixture(scope="session")
-def host(seen: SurveyedHost) -> Host:
+def host(surveyed_host: SurveyedHost) -> Host:
     """The testinfra host."""
-    return seen.host
+    return surveyed_host.host
 
 
 @pytest.fixture(scope="session")
-def rig(seen: SurveyedHost) -> Rig:
+def rig(surveyed_host: SurveyedHost) -> Rig:
     """What the host should be."""
-    return seen.rig
+    return surveyed_host.rig
 
 
 @pytest.fixture(scope="session")
-def facts(seen: SurveyedHost) -> HostFacts:
+def facts(surveyed_host: SurveyedHost) -> HostFacts:
     """What a probe finds on the host now."""
-    return seen.facts
+    return surveyed_host.facts
 
 
 @pytest.fixture(scope="session")
-def desired(seen: SurveyedHost) -> TargetState:
+def desired(surveyed_host: SurveyedHost) -> TargetState:
     """What the rig comes to on the host."""
-    return seen.desired
+    return surveyed_host.desired
 
 
 @pytest.fixture(scope="session")
@@ -181,6 +181,6 @@ def service(rig: Rig, desired: TargetState, instance: Instance) -> ServiceSpec:
 
 
 @pytest.fixture(scope="session")
-def wanted(desired: TargetState) -> Generation:
+def target_generation(desired: TargetState) -> Generation:
     """The generation that should be served."""
     return desired.generation

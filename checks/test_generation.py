@@ -27,18 +27,18 @@ from rigwright.weights.weight_sharing import config_path
     severity="high",
     why="the next start or boot serves something other than the inventory says",
 )
-def test_current(survey: SurveyAnswers, rig: Rig, wanted: Generation) -> None:
+def test_current(survey: SurveyAnswers, rig: Rig, target_generation: Generation) -> None:
     found = survey.read(GENERATIONS)
     current = next((kept for kept in found.kept if found.current == f"generations/{kept.number}"), None)
     if current is None:
         raise CheckDifference("a generation that `current` points to", found.current or "no link", DEPLOY)
-    declared = {path: f"{sha256(text)} {file_mode(text)}" for path, text in wanted.files.items()}
-    declared |= {path: f"-> {target}" for path, target in wanted.links.items()}
+    declared = {path: f"{sha256(text)} {file_mode(text)}" for path, text in target_generation.files.items()}
+    declared |= {path: f"-> {target}" for path, target in target_generation.links.items()}
     others = sorted(path for path in {**declared, **current.files} if declared.get(path) != current.files.get(path))
     said = ", ".join(f"{path} {_how(declared.get(path), current.files.get(path))}" for path in others[:3])
     more = f" and {len(others) - 3} more" if len(others) > 3 else ""
     expect(f"{said}{more}", f"the declared files in generation {current.number}", DEPLOY, holds=not others)
-    expect(current.sealed[:12], wanted.digest[:12], DEPLOY)
+    expect(current.sealed[:12], target_generation.digest[:12], DEPLOY)
     expect("an interrupted activation", "a completed activation", DEPLOY, holds=not found.activating)
 
 
@@ -48,11 +48,11 @@ def test_current(survey: SurveyAnswers, rig: Rig, wanted: Generation) -> None:
     severity="high",
     why="after a crash, systemd starts what it has loaded",
 )
-def test_systemd_has_read_it(survey: SurveyAnswers, wanted: Generation) -> None:
+def test_systemd_has_read_it(survey: SurveyAnswers, target_generation: Generation) -> None:
     units = survey.read(UNITS)
     read = units.property_value("rigwright.target", "Description").rpartition(" ")[2]
-    expect(read or "no generation", wanted.mark, DEPLOY)
-    stale = [name for name in wanted.unit_files if units.property_value(name, "NeedDaemonReload") == "yes"]
+    expect(read or "no generation", target_generation.mark, DEPLOY)
+    stale = [name for name in target_generation.unit_files if units.property_value(name, "NeedDaemonReload") == "yes"]
     expect_none((f"an older {name}" for name in stale), "all units as in their files", DEPLOY)
 
 
@@ -81,10 +81,10 @@ def test_way_back(survey: SurveyAnswers, rig: Rig) -> None:
     severity="low",
     why="a rollback would not start",
 )
-def test_way_back_leads_somewhere(survey: SurveyAnswers, rig: Rig, wanted: Generation) -> None:
+def test_way_back_leads_somewhere(survey: SurveyAnswers, rig: Rig, target_generation: Generation) -> None:
     found = survey.read(GENERATIONS)
     # what is to be there is put there by the next deploy, and other checks say so
-    declared = set(wanted.files["references"].splitlines())
+    declared = set(target_generation.files["references"].splitlines())
     gone = {kept.number: sorted({*kept.lost} - declared) for kept in found.kept}
     broken = {number: paths for number, paths in gone.items() if paths and found.current != f"generations/{number}"}
     lost = sorted({path for paths in broken.values() for path in paths})

@@ -57,9 +57,9 @@ def test_active_and_wanted(survey: SurveyAnswers, instance: Instance) -> None:
     severity="high",
     why="a unit changed by hand or by an interrupted deploy serves something else, now or after the next restart",
 )
-def test_process_is_current(survey: SurveyAnswers, wanted: Generation, instance: Instance) -> None:
+def test_process_is_current(survey: SurveyAnswers, target_generation: Generation, instance: Instance) -> None:
     found = survey.read(SERVING).started
-    for unit_state in wanted.unit_states:
+    for unit_state in target_generation.unit_states:
         if unit_state.unit in (instance.unit, listener_units(instance.port)[0]):
             started = found[unit_state.unit].lines[:1]
             expect(started[0][:12] if started else "no record of a start", unit_state.started_from[:12], DEPLOY)

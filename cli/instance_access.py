@@ -52,7 +52,7 @@ def connect_boxes(
         Refused: the inventory is, the limit or a name names nothing, or `judge` has said so.
     """
 
-    def judged(rigs: RigsByHost) -> None:
+    def refuse_instances(rigs: RigsByHost) -> None:
         there = {one.name for rig in rigs.values() for one in rig.instances}
         if wrong := [f"--instance: {describe_unknown('instance', name, there)}" for name in names if name not in there]:
             raise InvalidRequest("\n".join(wrong))
@@ -62,7 +62,7 @@ def connect_boxes(
                     judge(host, rig, one)
 
     try:
-        return connect_inventory(inventory, limit, judged)
+        return connect_inventory(inventory, limit, refuse_instances)
     except click.ClickException as error:
         raise InvalidRequest(error.message) from None
 

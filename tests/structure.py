@@ -127,19 +127,29 @@ def largest_cycle(graph: Graph) -> list[str]:
     return sorted(largest)
 
 
+def class_counts(tree: Tree) -> Counter[str]:
+    """How often the product defines each name of a class."""
+    product = {*tree.product}
+    return Counter(node.name for file, node in tree.definitions if file in product and isinstance(node, ast.ClassDef))
+
+
+def duplicate_classes(tree: Tree) -> list[str]:
+    """Names of classes that the product defines more than once."""
+    return sorted(name for name, count in class_counts(tree).items() if count > 1)
+
+
 def figures(tree: Tree) -> Iterator[tuple[str, str, list[str], int]]:
     """Name and goal of each figure, what it counts, and its value."""
     lines = {file: text.count("\n") for file, text in tree.texts.items()}
     product = {*tree.product}
-    defined = (node.name for file, node in tree.definitions if file in product and isinstance(node, ast.ClassDef))
-    times = Counter(defined)
+    times = class_counts(tree)
     importers = [file for file in product if any(one.name == "Rig" for _, one in tree.imports(file))]
     counted = {
         ("files in the largest import cycle", "1"): largest_cycle(tree.graph),
         ("folders in the largest import cycle", "1"): largest_cycle(tree.folders),
         ("files that import Rig", "< 90"): sorted(importers),
         ("imports under another name", "< 20"): sorted({*tree.aliases()}),
-        ("class names defined more than once", "0"): [name for name in times if times[name] > 1],
+        ("class names defined more than once", "0"): duplicate_classes(tree),
         ("class names defined four times or more", "0"): [name for name in times if times[name] > 3],
         ("banned names of modules, functions, classes", "0"): tree.banned(),
         (f"files of more than {LONGEST} lines", "0"): [file for file in lines if lines[file] > LONGEST],

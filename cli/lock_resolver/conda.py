@@ -50,11 +50,11 @@ class CondaResolver:
             Unavailable: there is no solution, a channel is not to be had, or says what cannot be.
         """
 
-        def found(places: list[tuple[str, str]]) -> list[Artefact]:
+        def lock_rows(places: list[tuple[str, str]]) -> list[Artefact]:
             told = _run_solver(name, wanted, wanted.requirements, preferred, places)
             return [_lock_row(name, wanted, record, places) for record in told["found"]]
 
-        return self._first_mirror(wanted, found)
+        return self._first_mirror(wanted, lock_rows)
 
     def present_packages(self, name: str, wanted: Input, rows: Sequence[Artefact]) -> frozenset[str]:
         """Of locked packages, the SHA-256 of those that their channels still have.

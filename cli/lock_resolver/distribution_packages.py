@@ -55,7 +55,7 @@ class DistributionArchive:
                 fails.
         """
 
-        def brought(apt: IsolatedApt) -> PartialMirror:
+        def fetch_group(apt: IsolatedApt) -> PartialMirror:
             known: dict[str, list[str]] = {}
             for one in wanted:
                 names = (*one.names, *(name for name in one.perhaps if apt.has_package(name)), *map(str, one.debs))
@@ -66,7 +66,7 @@ class DistributionArchive:
                 apt.run_apt_get("--download-only", *words)
             return build_mirror(apt, self.system, list(known.values()), folder)
 
-        return self._try_sources(COMPONENTS[self.distribution], brought, **APT_TIMEOUTS, **VERBATIM)
+        return self._try_sources(COMPONENTS[self.distribution], fetch_group, **APT_TIMEOUTS, **VERBATIM)
 
     def list_component(self, component: str) -> str:
         """All packages of one part of the archive, as the first place that has it describes them.

@@ -56,7 +56,7 @@ def stack_packages(
     def same(*names: str) -> tuple[str, ...]:
         return tuple(f"{name} (= {deb})" for name in names)
 
-    def alone(*names: str) -> dict[str, Any]:
+    def replaces_all(*names: str) -> dict[str, Any]:
         return {"provides": names, "conflicts": names, "replaces": names}
 
     compute = ("libcuda", "libnvidia-ml", "libnvidia-ptxjitcompiler", "libnvidia-nvvm")
@@ -64,11 +64,17 @@ def stack_packages(
     cfg_files, cfg_links = package_contents.driver_libraries(version, "libnvidia-cfg")
     ldconfig = "activate-noawait ldconfig"
     firmware = f"nvidia-firmware{b}-{version}"
-    libraries = alone("nvidia-opencl-icd")
+    libraries = replaces_all("nvidia-opencl-icd")
     libraries["provides"] += (f"libcuda1 (= {deb})", f"libnvidia-ml1 (= {deb})")
     found = [
         one(f"libnvidia-compute{b}", files=files, links=links, triggers=ldconfig, **libraries),
-        one(f"libnvidia-cfg1{b}", files=cfg_files, links=cfg_links, triggers=ldconfig, **alone("libnvidia-cfg1-any")),
+        one(
+            f"libnvidia-cfg1{b}",
+            files=cfg_files,
+            links=cfg_links,
+            triggers=ldconfig,
+            **replaces_all("libnvidia-cfg1-any"),
+        ),
         one(
             firmware,
             files=package_contents.firmware_files(version),
@@ -78,20 +84,20 @@ def stack_packages(
             f"nvidia-kernel-common{b}",
             *same(firmware),
             files={f"usr/lib/modprobe.d/nvidia-graphics-drivers{b}.conf": "blacklist nouveau\nalias nouveau off\n"},
-            **alone("nvidia-kernel-common"),
+            **replaces_all("nvidia-kernel-common"),
         ),
         one(
             f"nvidia-utils{b}",
             *same(f"libnvidia-compute{b}"),
             files={"usr/bin/nvidia-smi": package_contents.render_smi(version)},
-            **alone("nvidia-utils", "nvidia-smi"),
+            **replaces_all("nvidia-utils", "nvidia-smi"),
         ),
         one(
             f"nvidia-compute-utils{b}",
             *same(f"libnvidia-compute{b}"),
             files=package_contents.persistenced_files(version, package_contents.UBUNTU_UNIT),
             scripts={"postinst": package_contents.USER},
-            **alone("nvidia-compute-utils", "nvidia-persistenced"),
+            **replaces_all("nvidia-compute-utils", "nvidia-persistenced"),
         ),
     ]
     for flavour, suffix in FLAVOURS.items():

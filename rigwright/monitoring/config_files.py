@@ -39,10 +39,10 @@ def render_prometheus(server: MonitoringServer, folder: str, owned: str) -> str:
         owned: First line of files of ours.
     """
 
-    def own(name: str, port: int) -> dict[str, object]:
+    def own_job(name: str, port: int) -> dict[str, object]:
         return {"job_name": name, "static_configs": [{"targets": [f"{LOOPBACK}:{port}"]}]}
 
-    def told(name: str, **more: object) -> dict[str, object]:
+    def box_job(name: str, **more: object) -> dict[str, object]:
         # what is behind TLS is asked for no secret, and the prober tells when a certificate ends
         tls = {"tls_config": {"insecure_skip_verify": True}}
         files = {"file_sd_configs": [{"files": [f"{folder}/targets/{name}.json"]}]}
@@ -74,13 +74,13 @@ def render_prometheus(server: MonitoringServer, folder: str, owned: str) -> str:
                 "alertmanagers": [{"static_configs": [{"targets": [f"{LOOPBACK}:{server.alertmanager_port}"]}]}]
             },
             "scrape_configs": [
-                own("alertmanager", server.alertmanager_port),
-                own("blackbox", server.blackbox_port),
-                told("node"),
-                told("gpu"),
-                told("gateway", metric_relabel_configs=of_gateway),
-                told("engine", metric_relabel_configs=[{**by_name, "regex": OTHERS, "action": "drop"}]),
-                told("probe", metrics_path="/probe", params={"module": [PROBE]}, relabel_configs=probing),
+                own_job("alertmanager", server.alertmanager_port),
+                own_job("blackbox", server.blackbox_port),
+                box_job("node"),
+                box_job("gpu"),
+                box_job("gateway", metric_relabel_configs=of_gateway),
+                box_job("engine", metric_relabel_configs=[{**by_name, "regex": OTHERS, "action": "drop"}]),
+                box_job("probe", metrics_path="/probe", params={"module": [PROBE]}, relabel_configs=probing),
             ],
         },
     )

@@ -149,8 +149,8 @@ def test_drifts_of_a_box_with_containers(containers: DriftHostPool, number: int)
 @pytest.mark.all_only
 @one_release
 @pytest.mark.parametrize("number", range(len(BATCHES["watching"])))
-def test_drifts_of_a_box_that_is_watched(watching: DriftHostPool, number: int) -> None:
-    watching.have("watching", number)
+def test_drifts_of_a_box_that_is_watched(monitored_host: DriftHostPool, number: int) -> None:
+    monitored_host.have("watching", number)
 
 
 @pytest.mark.all_only

@@ -54,7 +54,7 @@ def _challenge_answer(challenge: str) -> AnswerHandler:
 
 
 def _require_login(answer: AnswerHandler, wanted: str) -> AnswerHandler:
-    def judged(handler: FileServerHandler, start: int) -> None:
+    def check_token(handler: FileServerHandler, start: int) -> None:
         (answer if handler.headers.get("Authorization") == wanted else error_status(401))(handler, start)
 
-    return judged
+    return check_token

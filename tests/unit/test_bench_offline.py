@@ -185,12 +185,12 @@ def measuring(host: OfflineBenchHost, monkeypatch: pytest.MonkeyPatch) -> Measur
         generation=SimpleNamespace(files={f"units/{CHAT.unit}": UNIT.text}),
     )
 
-    class Found(ConnectedHost):
+    class MeasuredHost(ConnectedHost):
         def resolve_desired(self) -> object:  # type: ignore[override]
             return desired
 
     def run(*words: str) -> Result:
-        found = [Found("box1", RIG, SimpleNamespace())]
+        found = [MeasuredHost("box1", RIG, SimpleNamespace())]
         monkeypatch.setattr(
             instance_access, "connect_inventory", lambda _, __, judge: judge({"box1": RIG}) or (found, {})
         )

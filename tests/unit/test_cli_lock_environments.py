@@ -70,11 +70,11 @@ def inspected_wheels(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     inner = wheel_machine_code.machine_code
 
-    def seen(wheel: Path) -> tuple[str, ...]:
+    def read_wheel(wheel: Path) -> tuple[str, ...]:
         names.append(wheel.name)
         return inner(wheel)
 
-    monkeypatch.setattr(wheel_machine_code, "machine_code", seen)
+    monkeypatch.setattr(wheel_machine_code, "machine_code", read_wheel)
     return names
 
 

@@ -13,7 +13,7 @@ from tests.documented_output import PAGES, all_outputs, compare_page, normalise_
 from tests.unit.documented_outputs import COLUMNS, OUTPUT_MAKERS
 from tests.unit.samples import sample_artefact, sample_deb
 
-HOSTS = ROOT / "tests" / "hosts" / "test_shown.py"
+HOSTS = ROOT / "tests" / "hosts" / "test_documented_output.py"
 
 
 @pytest.mark.parametrize("name", OUTPUT_MAKERS)

@@ -114,23 +114,23 @@ def noop(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize(
     ("operation", "facts", "more", "quiet"),
     [
-        ("brought", CONVERGED_HOST, {}, True),
-        ("brought", managed_host(), {}, False),
-        ("brought", replace(CONVERGED_HOST, recorded=()), {}, False),
-        ("brought", LOOSE, {}, True),
-        ("brought", CONVERGED_HOST, {"options": True}, False),
-        ("held", CONVERGED_HOST, {}, True),
-        ("held", LOOSE, {}, False),
+        ("install_driver", CONVERGED_HOST, {}, True),
+        ("install_driver", managed_host(), {}, False),
+        ("install_driver", replace(CONVERGED_HOST, recorded=()), {}, False),
+        ("install_driver", LOOSE, {}, True),
+        ("install_driver", CONVERGED_HOST, {"options": True}, False),
+        ("hold_driver", CONVERGED_HOST, {}, True),
+        ("hold_driver", LOOSE, {}, False),
         # with what is brought
-        ("held", replace(LOOSE, recorded=()), {}, True),
-        ("held", LOOSE, {"options": True}, True),
-        ("running", CONVERGED_HOST, {"consent": False}, True),
-        ("running", STUCK, {"consent": False}, False),
-        ("running", BARE, {"consent": False}, False),
-        ("running", replace(CONVERGED_HOST, devices=False), {"consent": False}, False),
-        ("running", replace(CONVERGED_HOST, params=(("EnableResizableBar", "0"),)), {"consent": False}, False),
+        ("hold_driver", replace(LOOSE, recorded=()), {}, True),
+        ("hold_driver", LOOSE, {"options": True}, True),
+        ("load_driver", CONVERGED_HOST, {"consent": False}, True),
+        ("load_driver", STUCK, {"consent": False}, False),
+        ("load_driver", BARE, {"consent": False}, False),
+        ("load_driver", replace(CONVERGED_HOST, devices=False), {"consent": False}, False),
+        ("load_driver", replace(CONVERGED_HOST, params=(("EnableResizableBar", "0"),)), {"consent": False}, False),
         # the driver that is about to come is not the one that runs
-        ("running", managed_host(), {"consent": False}, False),
+        ("load_driver", managed_host(), {"consent": False}, False),
     ],
 )
 def test_a_host_that_has_it_is_left_alone(

@@ -100,7 +100,7 @@ def on(monkeypatch: pytest.MonkeyPatch) -> Callable[[RebootingHost], RebootingHo
             monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: host.now))
             monkeypatch.setattr(module, "gevent", SimpleNamespace(sleep=host.sleep))
         monkeypatch.setattr(shell, "find_deploy_lock", lambda _: None)
-        monkeypatch.setattr(shell.root, "run_command", lambda target, text, *_: target.run(text))
+        monkeypatch.setattr(shell.root_shell, "run_command", lambda target, text, *_: target.run(text))
         return host
 
     return clocked

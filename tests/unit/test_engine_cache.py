@@ -64,7 +64,7 @@ def host(upper: Path, *engines: str) -> Any:
     for name in engines:
         (upper / engine_cache.ENGINES / name / "build.json").write_text("{}")
         (upper / engine_cache.ENGINES / "link").symlink_to(name)
-    return cast("Any", SimpleNamespace(upper=upper, spec=SimpleNamespace(release="debian-13")))
+    return cast("Any", SimpleNamespace(upper_folder=upper, spec=SimpleNamespace(release="debian-13")))
 
 
 def test_what_a_host_has_compiled_is_there_for_the_next_one(cache: Path, tmp_path: Path) -> None:

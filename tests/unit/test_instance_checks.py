@@ -28,19 +28,19 @@ def test_what_is_compiled_tells_whose_it_is(tmp_path: Path) -> None:
     for folder, mode in ((tmp_path, 0o755), (own.parent, 0o755), (own, 0o700)):
         folder.chmod(mode)
 
-    def said(user: str) -> list[str]:
+    def report_of(user: str) -> list[str]:
         parents = [str(tmp_path), str(own.parent)]
         script = render("look/compiled.sh.j2", own=str(own), user=user, parents=parents, warm=str(tmp_path / "warm"))
         return short_programs.run_program(["sh", "-c", script]).stdout.splitlines()
 
     me = tmp_path.owner()
-    assert said(me)[0] == f"{me} 700"
-    assert said("nobody")[1] == f"{me} has something in it"
+    assert report_of(me)[0] == f"{me} 700"
+    assert report_of("nobody")[1] == f"{me} has something in it"
     (tmp_path / "warm").mkdir()
     (tmp_path / "warm" / "loose").touch()
     (tmp_path / "warm" / "loose").chmod(0o666)
-    assert f"{me} 666 among what others begin with" in said(me)
+    assert f"{me} 666 among what others begin with" in report_of(me)
     own.parent.chmod(0o775)
-    assert f"{me} 775 {own.parent}" in said(me)
+    assert f"{me} 775 {own.parent}" in report_of(me)
     (tmp_path / "chat").rename(tmp_path / "gone")
-    assert f"{me} 700" not in said(me)
+    assert f"{me} 700" not in report_of(me)

@@ -156,11 +156,11 @@ def test_it_waits_for_an_answer_to_a_completion_of_one_token(start: StartingInst
 def test_it_asks_as_nobody_who_is_in_the_instances_group(start: StartingInstance) -> None:
     asked = []
 
-    def seen(handler: FileServerHandler, at: int) -> None:
+    def record_request(handler: FileServerHandler, at: int) -> None:
         asked.append(handler.connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         handler.send_head(200, 0)
 
-    start.server.serve(COMPLETIONS, seen)
+    start.server.serve(COMPLETIONS, record_request)
     assert start.ready(os.getpid()).returncode == 0
     (found,) = asked
     assert struct.unpack("3i", found)[1:] == (pwd.getpwnam("nobody").pw_uid, grp.getgrnam(GROUP).gr_gid)
@@ -177,11 +177,11 @@ def test_its_folder_is_closed_to_its_group_until_it_has_answered_and_its_cache_i
 ) -> None:
     asked, folder = [], start.socket.parent
 
-    def seen(handler: FileServerHandler, at: int) -> None:
+    def record_request(handler: FileServerHandler, at: int) -> None:
         asked.append(opened_to(folder))
         handler.send_head(200, 0)
 
-    start.server.serve(COMPLETIONS, error_status(503), seen, seen)
+    start.server.serve(COMPLETIONS, error_status(503), record_request, record_request)
     start.requests = (ONE_TOKEN, ONE_TOKEN)
     cache = start.folder / "caches" / "key"
     cache.mkdir(parents=True)

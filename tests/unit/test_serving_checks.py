@@ -112,11 +112,11 @@ def test_it_is_asked_by_nobody_wherever_its_sockets_name_may_lead(
 ) -> None:
     found = []
 
-    def seen(handler: FileServerHandler, start: int) -> None:
+    def record_request(handler: FileServerHandler, start: int) -> None:
         found.append(struct.unpack("3i", handler.connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1:])
         handler.send_head(200, 0)
 
-    server.serve(COMPLETIONS, seen)
+    server.serve(COMPLETIONS, record_request)
     ready(at, tmp_path)
     assert found == [(pwd.getpwnam("nobody").pw_uid, grp.getgrnam(GROUP).gr_gid)]
 

@@ -215,7 +215,7 @@ def test_requests_of_others_keep_it_out_and_are_counted(stressing: Stressing, tm
 def test_only_what_was_refused_is_known_to_have_taken_no_tokens(
     stressing: Stressing, tmp_path: Path, key: str, fault: Fault, unsure: bool
 ) -> None:
-    def asked(one: StressTarget) -> Iterator[ProbeResult]:
+    def run_probe(one: StressTarget) -> Iterator[ProbeResult]:
         one.calibrate()
         yield from ()
 
@@ -223,7 +223,7 @@ def test_only_what_was_refused_is_known_to_have_taken_no_tokens(
     model = ScriptedModel(fault)
     for name in ("prompt_tokens_total", "generation_tokens_total"):
         model.count_metric(name, 0)
-    assert stressing(model, asked)[1].unsure == unsure
+    assert stressing(model, run_probe)[1].unsure == unsure
 
 
 def test_a_short_context_has_room_for_what_is_asked_of_it(stressing: Stressing) -> None:

@@ -57,7 +57,7 @@ def _walked(
     loose: list[dict[str, object]] = []
     ahead: list[dict[str, object]] = []
 
-    def seen(path: str, there: os.stat_result) -> None:
+    def note_entry(path: str, there: os.stat_result) -> None:
         if not stat.S_ISLNK(there.st_mode) and (there.st_uid != 0 or there.st_mode & 0o022) and len(loose) < MOST:
             loose.append(_describe_entry(path, there))
         if there.st_mtime > now + 600 and not f"{path}/".startswith(f"{late}/") and len(ahead) < MOST:
@@ -66,7 +66,7 @@ def _walked(
     for root in roots:
         with suppress(FileNotFoundError):
             top = Path(root).lstat()
-            seen(root, top)
+            note_entry(root, top)
             waiting = [root] if stat.S_ISDIR(top.st_mode) else []
             while waiting:
                 with suppress(FileNotFoundError, NotADirectoryError), os.scandir(waiting.pop()) as entries:
@@ -75,7 +75,7 @@ def _walked(
                             continue
                         with suppress(FileNotFoundError):
                             there = entry.stat(follow_symlinks=False)
-                            seen(entry.path, there)
+                            note_entry(entry.path, there)
                             # nobody but root gets at what lies in a folder of root's alone, such as a build's
                             closed = there.st_uid == 0 and stat.S_IMODE(there.st_mode) == 0o700
                             if stat.S_ISDIR(there.st_mode) and not closed and there.st_dev == top.st_dev:

@@ -70,7 +70,7 @@ def digest_recorded_file(record: VerifiedRecord, load: SystemLoad | None) -> str
     """
     looked = 0
 
-    def seen(done: int) -> None:
+    def note_progress(done: int) -> None:
         nonlocal looked
         if load and done - looked >= STRETCH:
             looked = done
@@ -78,7 +78,7 @@ def digest_recorded_file(record: VerifiedRecord, load: SystemLoad | None) -> str
 
     return direct.digest_from_disk(
         record.path,
-        seen,
+        note_progress,
         around=not _has_verity(record.path),
         right=lambda found: records.format_file_state(found) == record.state,
     )

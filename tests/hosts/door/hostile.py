@@ -277,16 +277,16 @@ async def what_an_honest_client_may_say_is_taken_once(world: World) -> None:
 
 
 async def requests_one_behind_another_are_answered_in_turn(world: World) -> None:
-    def asked(model: str, closing: bool = False) -> bytes:
+    def chat_request(model: str, closing: bool = False) -> bytes:
         text = posting(json.dumps({"model": model}).encode())
         return text if closing else text.replace(b"Connection: close", b"Connection: keep-alive")
 
     text = (
-        asked("tiny")
-        + asked("none")
-        + asked("tiny")
+        chat_request("tiny")
+        + chat_request("none")
+        + chat_request("tiny")
         + b"GET /health HTTP/1.1\r\nHost: box\r\n\r\n"
-        + asked("tiny", True)
+        + chat_request("tiny", True)
     )
     _, _, body = await world.ask(text)
     # what follows the first one's head is the others', each whole
@@ -295,7 +295,7 @@ async def requests_one_behind_another_are_answered_in_turn(world: World) -> None
     assert world.reached() == 3
     # many, of which nobody waits for one: none is lost to its engine, or stays
     _, writer = await asyncio.open_connection("127.0.0.1", world.port)
-    writer.write(asked("tiny") * 200)
+    writer.write(chat_request("tiny") * 200)
     await writer.drain()
     writer.transport.abort()
     await asyncio.sleep(1)

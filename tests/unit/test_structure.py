@@ -1,4 +1,7 @@
-"""Imports of the product form one tree, of files and of folders; imports for types alone count."""
+"""The tree's structure: imports form one tree, of files and of folders, and names say what they name.
+
+Imports for types alone count.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from rigwright.paths import ROOT
-from tests.structure import Tree, largest_cycle
+from tests.structure import Tree, duplicate_classes, largest_cycle
+
+# A new text of these files is another generation, exporter or settings program on hosts.
+DIGESTED = ("roles/gateway/host/router/", "roles/monitoring/host/gpu.py", "roles/nvidia_cards/host/power.py")
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +27,15 @@ def test_no_files_of_the_product_import_each_other_in_a_circle(tree: Tree) -> No
 
 def test_no_folders_of_the_product_import_each_other_in_a_circle(tree: Tree) -> None:
     assert len(largest_cycle(tree.folders)) == 1, largest_cycle(tree.folders)
+
+
+def test_each_class_name_is_defined_once(tree: Tree) -> None:
+    assert duplicate_classes(tree) == []
+
+
+def test_no_module_function_or_class_has_a_name_that_says_nothing(tree: Tree) -> None:
+    named = [one for one in tree.banned() if not one.startswith(DIGESTED)]
+    assert named == []
 
 
 def test_a_circle_for_types_alone_is_reported(tmp_path: Path) -> None:
