@@ -110,7 +110,7 @@ class Box:
 
     def begin(self, asked: StreamRequest) -> Begun:
         """Start a load; `end` waits for it."""
-        program = [*self.inside, sys.executable, "-I", str(ROOT / "benchmarks" / "streams.py")]
+        program = [*self.inside, sys.executable, "-I", str(ROOT / "benchmarks" / "http_streams.py")]
         # not a pipe, which it would wait for while nobody reads
         said = TemporaryFile("w+")  # noqa: SIM115 # closed by whoever reads it
         process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=said, stderr=subprocess.PIPE, text=True)

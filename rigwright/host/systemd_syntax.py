@@ -23,7 +23,7 @@ class ExpandedWord(str):
 def quote_word(text: str) -> str:
     """One word of an ExecStart= (systemd.service(5), "Command lines"; systemd.syntax(7), "Quoting").
 
-    What systemd would expand, `%` and `$`, is doubled; in an `Expanded` word it is left to it.
+    What systemd would expand, `%` and `$`, is doubled; in an `ExpandedWord` it is left to it.
 
     Raises:
         ValueError: it has a NUL, which no argument can hold.

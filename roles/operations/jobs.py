@@ -144,7 +144,7 @@ def run_job(
 
 
 def _report_sent_bytes(task: Any, before: int, total: int, there: int) -> None:
-    task.at(before + there, total, "bytes")
+    task.report_done(before + there, total, "bytes")
 
 
 class LocalFileMismatch(Exception):
@@ -252,10 +252,10 @@ class _JobWatcher:
         since = "\n".join(log[begins[-1] :] if begins else log)
         built, percent = NINJA.findall(since), APT.findall(since)
         if steps:
-            task.label(free_text(steps[-1]))
+            task.start_step(free_text(steps[-1]))
         if percent:
-            task.at(number(percent[-1]), 100, "%")
+            task.report_done(number(percent[-1]), 100, "%")
         elif built:
-            task.at(number(built[-1][0]), number(built[-1][1]), "steps")
+            task.report_done(number(built[-1][0]), number(built[-1][1]), "steps")
         elif self.watch and size:
-            task.at(size, int(self.watch.partition(" ")[0]), "bytes")
+            task.report_done(size, int(self.watch.partition(" ")[0]), "bytes")

@@ -197,7 +197,7 @@ def check_litellm_sdk(server: ServerUnderTest) -> None:
         pytest.skip(f"LiteLLM is not available: {why}")
     told = {"BASE_URL": server.url, "API_KEY": server.key, "MODEL": server.model}
     told["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
-    command = [litellm.VENV / "bin" / "python", Path(__file__).with_name("litellm_ask.py")]
+    command = [litellm.VENV / "bin" / "python", Path(__file__).with_name("litellm_client.py")]
     done = subprocess.run(command, env=os.environ | told, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

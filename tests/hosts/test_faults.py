@@ -32,7 +32,7 @@ from tests.hosts.support import (
 from tests.lock_files import render_sealed_lock, reseal_text
 
 ENGINE = "/etc/rigwright/current/engines/llama.cpp"
-KILLING = Path(__file__).with_name("killing_deploy.py")
+KILLING = Path(__file__).with_name("interrupted_deploy.py")
 CHANGED = {"chat": {"variant": "llamacpp/demo", "port": PORT, "tasks_max": 1234}}
 
 

@@ -116,7 +116,7 @@ def test_anthropics_library_is_answered_and_refused_as_it_reads_it(box: GatewayB
         f"https://{box.address}:{TLS}": {"API_KEY": make_key(box, "claude"), "AUTHORITY": str(authority)},
     }
     for url, told in places.items():
-        command = [VENV / "bin/python", Path(__file__).with_name("anthropic_ask.py")]
+        command = [VENV / "bin/python", Path(__file__).with_name("anthropic_client.py")]
         environment = os.environ | told | {"BASE_URL": url, "MODEL": "claude-sonnet-4-5"}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr

@@ -75,7 +75,7 @@ def test_a_gateway_leads_to_it_by_its_models_name(box: ImageBox, inventory: Path
     assert run_deploy(box.declare()).status == 0
 
 
-KILLING = Path(__file__).with_name("killing_deploy.py")
+KILLING = Path(__file__).with_name("interrupted_deploy.py")
 # Seconds into an operation, beside its beginning: while layers come, are unpacked, and an instance starts.
 MOMENTS = {
     "Engines | Fetch layers of vllm-image": (0.0, 1.0),

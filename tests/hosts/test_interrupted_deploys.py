@@ -28,7 +28,7 @@ from tests.hosts.download_servers import make_certificate
 from tests.hosts.support import red_checks, run_deploy, run_plan, wait_until, write_inventory
 from tests.lock_files import render_sealed_lock
 
-KILLING = Path(__file__).with_name("killing_deploy.py")
+KILLING = Path(__file__).with_name("interrupted_deploy.py")
 COMMIT = "0c1e57098bba43ac29e6e3b677cdceebdd22334f"
 # The stand-in for a source: it "compiles" by taking what the real one was compiled to, in a second instead of minutes.
 CMAKE = """cmake_minimum_required(VERSION 3.18)

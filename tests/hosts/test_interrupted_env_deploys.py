@@ -18,7 +18,7 @@ from tests.hosts.support import red_checks, run_deploy, run_plan
 
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
 
-KILLING = Path(__file__).with_name("killing_deploy.py")
+KILLING = Path(__file__).with_name("interrupted_deploy.py")
 FETCH, INSTALL = "Fetch packages of small", "Install small"
 # Seconds into an operation: its beginning, and where a job of the host's is at work.
 MOMENTS = {f"Engines | {FETCH}": (0.0, 1.0), f"Engines | {INSTALL}": (0.0, 1.0, 4.0, 8.0)}

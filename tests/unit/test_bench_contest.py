@@ -153,7 +153,7 @@ def test_unit_and_port_are_the_same_process_asked_alternately(
     monkeypatch.setattr(Contest, "load", load)
     monkeypatch.setattr(serving, "_machine", lambda box, instance, found: None)
     installations = {CHAT.installed_as: sample_installation()}
-    box = SimpleNamespace(rig=MADE, target=None, desired=lambda: SimpleNamespace(installations=installations))
+    box = SimpleNamespace(rig=MADE, target=None, resolve_desired=lambda: SimpleNamespace(installations=installations))
     report = measure(box, CHAT, [3], 1, 2, 3, 2, lambda text: None)  # type: ignore[arg-type]
     places = DECLARED.places
     assert len(set(places.values())) == 3
@@ -192,7 +192,7 @@ def test_another_instance_takes_the_place_of_the_bare_process(
     monkeypatch.setattr(Contest, "load", load)
     monkeypatch.setattr(serving, "_machine", lambda box, instance, found: None)
     made = {CHAT.installed_as: sample_installation()}
-    box = SimpleNamespace(rig=both, target=None, desired=lambda: SimpleNamespace(installations=made))
+    box = SimpleNamespace(rig=both, target=None, resolve_desired=lambda: SimpleNamespace(installations=made))
     report = measure(box, CHAT, [3], 1, 2, 1, 1, lambda text: None, code)  # type: ignore[arg-type]
     assert {row.way: len(row.loads) for row in report.rows} == {"other": 1, "unit": 1, "port": 1}
     assert report.baseline_ways == {"unit": "other", "port": "unit"}
@@ -232,7 +232,7 @@ def test_both_processes_may_be_up_at_once_and_are_asked_load_by_load(
     monkeypatch.setattr(Contest, "load", load)
     monkeypatch.setattr(serving, "_machine", lambda box, instance, found: None)
     installations = {CHAT.installed_as: sample_installation()}
-    box = SimpleNamespace(rig=MADE, target=None, desired=lambda: SimpleNamespace(installations=installations))
+    box = SimpleNamespace(rig=MADE, target=None, resolve_desired=lambda: SimpleNamespace(installations=installations))
     measure(box, CHAT, [3], 1, 2, 2, 2, lambda text: None, together=True)  # type: ignore[arg-type]
     names = {at: way for way, at in DECLARED.places.items()}
     assert [names[at] for at in asked] == [

@@ -160,16 +160,16 @@ def timing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Timing:
 
         for name, value in (
             (
-                "reach",
+                "connect_boxes",
                 lambda *_: (
                     [ConnectedHost("box1", vllm_rig(vllm_instance(max_model_len=8192, max_num_seqs=4)), host)],
                     {},
                 ),
             ),
-            ("alone", lambda *_: nullcontext(StandInDeployLock())),
+            ("hold_deploy_lock", lambda *_: nullcontext(StandInDeployLock())),
             ("metrics_path", lambda *_: "/metrics"),
-            ("look", look),
-            ("Effort", lambda: SpeedEffort(1, 2, 1)),
+            ("read_conditions", look),
+            ("SpeedEffort", lambda: SpeedEffort(1, 2, 1)),
         ):
             monkeypatch.setattr(bench_speed, name, value)
         with engine.running_at(tmp_path / f"socket{boot}") as at:

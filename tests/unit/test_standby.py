@@ -99,7 +99,7 @@ def test_without_a_gateway_nobody_moves_clients() -> None:
 
 def test_an_engine_that_judges_names_is_not_asked_by_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Vllm.validates_model_name
-    monkeypatch.setattr(type(kind_of(sized_instance())), "judges_names", True)
+    monkeypatch.setattr(type(kind_of(sized_instance())), "validates_model_name", True)
     assert describe_standby_refusal(box(sized_instance()), sized_instance(), FreeMemory(2 * ONE), renamed=False) == ""
     assert "another model's name" in describe_standby_refusal(
         box(sized_instance()), sized_instance(), FreeMemory(2 * ONE), renamed=True
