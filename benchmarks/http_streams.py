@@ -1,8 +1,8 @@
 """Asks a server of OpenAI's interface for chat completions, many at a time, and times what comes.
 
 Nothing but Python's own library: `python3 -I http_streams.py < ASKED`, where ASKED is `Asked` as JSON: a key is in it,
-so it is in no argument. One process and one loop, which takes bytes as they come and reads them when all is over: what it
-costs itself is some 20 microseconds a token.
+so it is in no argument. One process and one loop, which takes bytes as they come and reads them when all is over:
+what it costs itself is some 20 microseconds a token.
 
 Prints one line of JSON: `seconds`, from the first request to the last answer, and `requests`, each with `first_s`, to
 its first token; `gaps_s`, from a token to the next; `total_s`, to the end of its answer; `tokens`. All in seconds.

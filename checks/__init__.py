@@ -32,7 +32,7 @@ def check(identifier: str, title: str, *, severity: Severity, why: str, blind: s
     return pytest.mark.check(identifier=identifier, title=title, severity=severity, why=why, blind=blind)
 
 
-class CheckDifference(AssertionError):
+class Drift(AssertionError):
     """A host is not what its rig says. In one line: names that somebody there has made up steer no terminal."""
 
     def __init__(self, expected: object, found: object, cure: str, since: str = "") -> None:
@@ -44,7 +44,7 @@ class CheckDifference(AssertionError):
         super().__init__(f"expected {self.expected}, found {self.found}{told}; {self.cure}")
 
     @classmethod
-    def combine(cls, drifts: Sequence[CheckDifference]) -> CheckDifference:
+    def combine(cls, drifts: Sequence[Drift]) -> Drift:
         """One for several, none of which hides another."""
         parts = (" and ".join(getattr(one, what) for one in drifts) for what in ("expected", "found", "cure"))
         made = cls(*parts)
@@ -71,7 +71,7 @@ def expect(found: object, expected: object, next_step: str, *, holds: bool | Non
     """
     __tracebackhide__ = True
     if not (found == expected if holds is None else holds):
-        raise CheckDifference(expected, found, next_step)
+        raise Drift(expected, found, next_step)
 
 
 DEPLOY = "re-run deploy to fix"

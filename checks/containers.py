@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 import pytest
 
-from checks import CheckDifference
+from checks import Drift
 from checks.survey.answers import SurveyAnswers
 from checks.survey.containers import CONTAINERS, DockerDaemon
 from rigwright.containers.container_facts import ContainerFacts
@@ -56,7 +56,7 @@ def expected_container_plan(survey: SurveyAnswers, rig: Rig) -> ContainerPlan:
     """
     found = plan_containers(rig, container_facts(survey))
     if isinstance(found, ContainerRefusal):
-        raise CheckDifference(
+        raise Drift(
             "containers as they are declared", "; ".join(found.reasons), "do what that says, then re-run deploy"
         )
     return found
@@ -70,9 +70,7 @@ def running_daemon(survey: SurveyAnswers) -> DockerDaemon:
     """
     found = survey.read(CONTAINERS).daemon
     if found is None:
-        raise CheckDifference(
-            "a running Docker daemon", "none", "see `journalctl -u docker.service`, then re-run deploy"
-        )
+        raise Drift("a running Docker daemon", "none", "see `journalctl -u docker.service`, then re-run deploy")
     if "ServerVersion" not in found.info:
-        raise CheckDifference("an answer from the Docker daemon", "none", RESTART)
+        raise Drift("an answer from the Docker daemon", "none", RESTART)
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from checks import CheckDifference
+from checks import Drift
 
 MOST = 3
 """That are told; the others are counted."""
@@ -18,4 +18,4 @@ def expect_none(found: Iterable[str], expected: str, cure: str) -> None:
     """
     if told := [*dict.fromkeys(found)]:
         more = f", and {len(told) - MOST} more" if len(told) > MOST else ""
-        raise CheckDifference(expected, "; ".join(told[:MOST]) + more, cure)
+        raise Drift(expected, "; ".join(told[:MOST]) + more, cure)

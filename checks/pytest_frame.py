@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import pytest
 
-from checks import SEVERITIES, CheckDifference, Severity, strip_control_characters
+from checks import SEVERITIES, Drift, Severity, strip_control_characters
 from checks.advisories import count_advisories
 from checks.result_metrics import write_check_metrics
 from checks.results import SCHEMA, STATUS, Conforms, HostReport, Report, Result, Verdict, worst_verdict
@@ -138,7 +138,7 @@ def build_result(mark: dict[str, Any], part: str, call: pytest.CallInfo[None], n
         return Result(**known, verdict="ok", note=note)
     if isinstance(error, pytest.skip.Exception):
         return Result(**known, verdict="skip", note=strip_control_characters(str(error.msg)))
-    if isinstance(error, CheckDifference):
+    if isinstance(error, Drift):
         return Result(
             **known, verdict="fail", expected=error.expected, found=error.found, since=error.since, cure=error.cure
         )
@@ -254,7 +254,7 @@ class ChecksPlugin:
         """Whether a generation is current on a host, as far as it has said."""
         try:
             return (self.look.hosts[target].survey or SurveyAnswers({})).read(ABOUT).generation is not None
-        except CheckDifference:
+        except Drift:
             return True
 
     def _write_metrics(self) -> None:
@@ -283,7 +283,7 @@ class ChecksPlugin:
     def _build_host_report(self, name: str, seen: SurveyedHost, found: list[Result]) -> HostReport:
         try:
             about = (seen.survey or SurveyAnswers({})).read(ABOUT)
-        except CheckDifference:
+        except Drift:
             about = About("", None, {})
         verdict: Conforms = "not as declared" if any(result.verdict == "fail" for result in found) else "as declared"
         versions = {

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from checks import DEPLOY, CheckDifference, check, expect
+from checks import DEPLOY, Drift, check, expect
 from checks.survey.answers import SurveyAnswers
 from checks.survey.gates import GATES
 from checks.survey.reach import REACH
@@ -70,7 +70,7 @@ def test_answers(survey: SurveyAnswers, instance: Instance) -> None:
         found = find_answer(requests, f"{instance.name}: {what}")
         if kind_of(instance).count_answer_tokens(found.body) != 1:
             step = f"see `journalctl -u {unit}`, then systemctl restart {unit}"
-            raise CheckDifference(f"one token from its {what}", describe_answer(found), step)
+            raise Drift(f"one token from its {what}", describe_answer(found), step)
 
 
 @check(
@@ -95,7 +95,7 @@ def test_serves_its_model_streamed(survey: SurveyAnswers, instance: Instance, se
     streamed = find_answer(requests, f"{instance.name}: streamed")
     events = [line for line in streamed.body.splitlines() if line]
     if not (events[-1:] == ["data: [DONE]"] and len(events) > 1):
-        raise CheckDifference("events ending in [DONE]", describe_answer(streamed), step)
+        raise Drift("events ending in [DONE]", describe_answer(streamed), step)
 
 
 def first_model_name(body: str) -> str | None:

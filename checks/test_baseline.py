@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from checks import CheckDifference, check
+from checks import Drift, check
 from checks.nvidia_smi import parse_smi_answer
 from checks.survey.answers import SurveyAnswers
 from rigwright.baseline import history
@@ -37,7 +37,7 @@ def now_there(
     gpus = parse_smi_answer(survey, "gpus", smi.gpus) if instance.cards else ()
     seen = dict(enumeration.answering_cards(rig, facts, gpus))
     if missing := [number for number in instance.cards if number not in seen]:
-        raise CheckDifference("cards that answer", f"none from card {missing[0]}", "N01 says more")
+        raise Drift("cards that answer", f"none from card {missing[0]}", "N01 says more")
     started_from = next(one.started_from for one in desired.generation.unit_states if one.unit == instance.unit)
     return Fingerprint.of_instance(rig, instance, started_from, [seen[number] for number in instance.cards])
 
@@ -60,9 +60,7 @@ def test_speed(
     try:
         page = history.load_history(history.history_path(rig.inventory, rig.name)).for_instance(instance.name)
     except history.UnreadableHistory as error:
-        raise CheckDifference(
-            "a book of runs that can be read", error, "give it back as it was, or remove it"
-        ) from None
+        raise Drift("a book of runs that can be read", error, "give it back as it was, or remove it") from None
     last = page.last_run
     if last is None:
         pytest.skip(f"nobody has measured it: {MEASURE}")
@@ -76,7 +74,7 @@ def test_speed(
     slower = [row.description for row in rows if row.verdict == "slower"]
     named = f"; since what was accepted this changed: {'; '.join(changes)}" if changes else ""
     if slower:
-        raise CheckDifference(
+        raise Drift(
             "rates that are not more than 5 % below what was accepted, nor below what starts differ by",
             f"{'; '.join(slower)}; {told}{named}",
             "look at power, temperatures and lanes (N07, N21, N27), then measure again; --accept takes it as it is",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from checks import DEPLOY, CheckDifference, check
+from checks import DEPLOY, Drift, check
 from checks.containers import (
     RESTART,
     installed_packages,
@@ -85,13 +85,11 @@ def test_options(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
     seen = survey.read(CONTAINERS)
     if seen.record and daemon.parse_record(seen.record) is None:
         cure = "remove it: all options in daemon.json then count as not managed"
-        raise CheckDifference(
-            f"{store_folder(rig)}/daemon.json, which lists the managed options", "an unreadable one", cure
-        )
+        raise Drift(f"{store_folder(rig)}/daemon.json, which lists the managed options", "an unreadable one", cure)
     try:
         there = daemon.parse_options(seen.options)
     except UnreadableDaemonConfig as error:
-        raise CheckDifference(f"options in {daemon.PATH}", str(error), "correct it, then re-run deploy") from None
+        raise Drift(f"options in {daemon.PATH}", str(error), "correct it, then re-run deploy") from None
     wrong = [f"{'.'.join(path)} is {USER.sub('...', json.dumps(found))}" for path, found in _other(wanted, there)]
     expect_no_items("each option as declared", wrong, DEPLOY)
 
@@ -151,9 +149,7 @@ def test_spec(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
     seen = survey.read(CONTAINERS)
     spec = next((one for one in seen.specs if one.path == CDI_SPEC), None)
     if spec is None or spec.kind != KIND:
-        raise CheckDifference(
-            f"a CDI spec of {KIND} at {CDI_SPEC}", spec.kind if spec and spec.kind else "none", REFRESH
-        )
+        raise Drift(f"a CDI spec of {KIND} at {CDI_SPEC}", spec.kind if spec and spec.kind else "none", REFRESH)
     wrong = [f"{path} is not there" for path in spec.missing]
     wrong += [
         f"{path} has version {found[1]}, the loaded driver {seen.loaded or 'none'}"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from checks import CheckDifference, check, expect
+from checks import Drift, check, expect
 from checks.containers import RESTART, running_daemon, skip_without_container_cards, skip_without_docker
 from checks.nvidia import expect_no_items
 from checks.packets.reachability import FilteredHost, listening_addresses
@@ -75,7 +75,7 @@ def _daemon_rows(survey: SurveyAnswers, what: str) -> list[list[str]]:
     found = survey.read(CONTAINERS).daemon
     rows: list[list[str]] | None = getattr(found, what) if found else []
     if rows is None:
-        raise CheckDifference("Docker's list of running containers", "none", RESTART)
+        raise Drift("Docker's list of running containers", "none", RESTART)
     return rows
 
 
@@ -94,7 +94,7 @@ def test_published(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
     try:
         closed = FilteredHost(rig, survey.read(FIREWALL)).find_default_drop()
     except ValueError as error:
-        raise CheckDifference("readable rules", str(error), "see `nft list ruleset`") from None
+        raise Drift("readable rules", str(error), "see `nft list ruleset`") from None
     if not closed:
         pytest.skip("no firewall protects this host")
     declared = {one.address for one in listening_addresses(rig)}

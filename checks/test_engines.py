@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from checks import DEPLOY, CheckDifference, check, expect
+from checks import DEPLOY, Drift, check, expect
 from checks.survey.answers import SurveyAnswers
 from checks.survey.programs import PROGRAMS, machine_code_question, version_question
 from checks.survey.trees import TREES
@@ -30,7 +30,7 @@ def test_build_record(survey: SurveyAnswers, rig: Rig, installation: Installatio
     except (ValueError, KeyError, TypeError, RecursionError):
         found = None
     if found is None:
-        raise CheckDifference(f"a build record of {installation.folder}", "none that is readable", cure)
+        raise Drift(f"a build record of {installation.folder}", "none that is readable", cure)
     wanted = json.loads(json.dumps(installation.record))
     differ = sorted(key for key in {**wanted, **found} if not _same({key: wanted.get(key)}, {key: found.get(key)}))
     expect(_some(found, differ), _some(wanted, differ), cure, holds=_same(wanted, found))

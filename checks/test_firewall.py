@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from checks import CheckDifference, check, expect
+from checks import Drift, check, expect
 from checks.packets.reachability import FilteredHost
 from checks.survey.answers import SurveyAnswers
 from checks.survey.firewall import FIREWALL
@@ -20,7 +20,7 @@ def _sceneries(survey: SurveyAnswers, rig: Rig) -> Iterator[tuple[str, FilteredH
             try:
                 yield when, FilteredHost(rig, firewall)
             except ValueError as error:
-                raise CheckDifference("readable rules", f"{error}{when}", "see `nft list ruleset`") from None
+                raise Drift("readable rules", f"{error}{when}", "see `nft list ruleset`") from None
 
 
 def _first(found: Iterator[str]) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks import DEPLOY, CheckDifference, check, expect
+from checks import DEPLOY, Drift, check, expect
 from checks.formatting import format_day
 from checks.listener_answers import LOG, READABLE, check_key_permissions, describe_refusal_mismatch, parse_model_names
 from checks.survey.answers import SurveyAnswers
@@ -163,7 +163,7 @@ def _shown(survey: SurveyAnswers, listener: Listener) -> "Certificate":
     try:
         return x509.load_der_x509_certificate(b64decode(first.certificate))
     except ValueError:
-        raise CheckDifference("a certificate", first.error or "none", f"{DEPLOY}, or {LOG}") from None
+        raise Drift("a certificate", first.error or "none", f"{DEPLOY}, or {LOG}") from None
 
 
 @check(
@@ -197,9 +197,7 @@ def test_certificate_is_ours(survey: SurveyAnswers, rig: Rig, listener: Listener
     try:
         shown.verify_directly_issued_by(above)
     except (ValueError, TypeError, InvalidSignature):
-        raise CheckDifference(
-            "a certificate of your own CA", f"one of {shown.issuer.rfc4514_string()[:80]}", step
-        ) from None
+        raise Drift("a certificate of your own CA", f"one of {shown.issuer.rfc4514_string()[:80]}", step) from None
     wanted = subject_alt_names(entry.names, [entry.address])
     expect(", ".join(certificate_names(shown)), ", ".join(sorted(wanted)), step)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import PurePosixPath
 
-from checks import DEPLOY, CheckDifference, check, expect
+from checks import DEPLOY, Drift, check, expect
 from checks.drift_listing import expect_none
 from checks.survey.answers import SurveyAnswers
 from checks.survey.generations import GENERATIONS
@@ -31,7 +31,7 @@ def test_current(survey: SurveyAnswers, rig: Rig, target_generation: Generation)
     found = survey.read(GENERATIONS)
     current = next((kept for kept in found.kept if found.current == f"generations/{kept.number}"), None)
     if current is None:
-        raise CheckDifference("a generation that `current` points to", found.current or "no link", DEPLOY)
+        raise Drift("a generation that `current` points to", found.current or "no link", DEPLOY)
     declared = {path: f"{sha256(text)} {file_mode(text)}" for path, text in target_generation.files.items()}
     declared |= {path: f"-> {target}" for path, target in target_generation.links.items()}
     others = sorted(path for path in {**declared, **current.files} if declared.get(path) != current.files.get(path))

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from checks import DEPLOY, CheckDifference, check, expect
+from checks import DEPLOY, Drift, check, expect
 from checks.drift_listing import expect_none
 from checks.survey.accounts import ACCOUNTS
 from checks.survey.answers import SurveyAnswers
@@ -52,7 +52,7 @@ def container_unit(survey: SurveyAnswers, contained: Instance, declared: Contain
     """Its container."""
     one = survey.read(IMAGES).units[contained.unit]
     if not one.first:
-        raise CheckDifference("a container", "none", DEPLOY)
+        raise Drift("a container", "none", DEPLOY)
     return one
 
 
@@ -128,7 +128,7 @@ def test_privileges(
 ) -> None:
     user = survey.read(ACCOUNTS).user(rig.user(contained))
     if user is None:
-        raise CheckDifference(f"the user {rig.user(contained)}", "none", DEPLOY)
+        raise Drift(f"the user {rig.user(contained)}", "none", DEPLOY)
     wrong = [f"process {one.pid} has {said}" for one in within for said in _privileged(one, user.uid, user.gid)]
     expect_none(wrong, f"user {user.uid} and its group, without privileges", restart)
 
@@ -221,7 +221,7 @@ def test_devices(survey: SurveyAnswers, contained: Instance, container_unit: Run
     wrong += [f"{path}, which is another device on the host" for path in container_unit.forged]
     expect_none(wrong, "the device files of its cards", f"{restart}, once `nvidia-ctk cdi list` has all cards")
     if len(own) != len(contained.cards):
-        raise CheckDifference(f"{len(contained.cards)} cards known to the driver", str(len(own)), DEPLOY)
+        raise Drift(f"{len(contained.cards)} cards known to the driver", str(len(own)), DEPLOY)
 
 
 @check(

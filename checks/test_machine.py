@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from checks import CheckDifference, check
+from checks import Drift, check
 from checks.nvidia import expect_no_items, kernel_state
 from checks.survey.answers import SurveyAnswers
 from checks.survey.base_system import GROUND
@@ -153,7 +153,7 @@ def test_way_in(survey: SurveyAnswers) -> None:
         pytest.skip("this host's SSH server is not OpenSSH")
     if not {"enabled", "enabled-runtime", "alias", "static"} & set(there.values()):
         said = ", ".join(f"{name} {word}" for name, word in there.items() if word)
-        raise CheckDifference("sshd to start at boot", said, "`systemctl enable ssh`")
+        raise Drift("sshd to start at boot", said, "`systemctl enable ssh`")
     expect_no_items("a valid sshd configuration", settings.sshd, "correct it, and test it with `sshd -t`")
     off = [name for name in NETWORK if settings.unit_property(name, "ActiveState") == "active" and _off(settings, name)]
     expect_no_items(

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from checks import CheckDifference, check
+from checks import Drift, check
 from checks.nvidia import (
     expect_no_items,
     find_main_module,
@@ -168,7 +168,7 @@ def test_headers(survey: SurveyAnswers, rig: Rig) -> None:
     newest = kernel_state(survey).newest.release
     there = [one.release for one in kernel.kernels if one.headers]
     if newest not in there:
-        raise CheckDifference(
+        raise Drift(
             f"headers of kernel {newest}, which boots next",
             "none",
             f"`apt-get install --reinstall linux-headers-{newest}`",

@@ -1,6 +1,6 @@
 """The NVIDIA driver and the cards, whoever has installed them."""
 
-from checks import CheckDifference, check
+from checks import Drift, check
 from checks.nvidia import card_health, driver_presence, expect_no_differences, skip_without_cards
 from checks.nvidia.driver_presence import CardHolder
 from checks.nvidia_smi import parse_smi_answer
@@ -27,7 +27,7 @@ def heard(log: KernelLog) -> list[str]:
     """
     if log.blind:
         cure = "have journald keep messages (Storage= in /etc/systemd/journald.conf) and restart systemd-journald"
-        raise CheckDifference("the kernel's log since boot", log.blind, cure)
+        raise Drift("the kernel's log since boot", log.blind, cure)
     return log.messages
 
 
@@ -53,7 +53,7 @@ def test_one_version(survey: SurveyAnswers, rig: Rig) -> None:
     libraries = [real for name, _, real, _ in kernel.libraries if name == "libcuda.so.1"]
     try:
         smi = ", ".join(sorted({gpu.driver for gpu in gpus(survey, rig)}))
-    except CheckDifference as drift:
+    except Drift as drift:
         smi = drift.found
     module = kernel.loaded.get("nvidia", [""])[0]
     expect_no_differences(driver_presence.find_version_differences(module, libraries, smi, rig.drivers.minimum))

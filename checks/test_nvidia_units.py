@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from checks import DEPLOY, CheckDifference, check
+from checks import DEPLOY, Drift, check
 from checks.nvidia import expect_no_items, skip_unless_managed, skip_without_cards
 from checks.survey.answers import SurveyAnswers
 from checks.survey.settings import SETTINGS, BootSettings
@@ -52,7 +52,7 @@ def test_power_unit(survey: SurveyAnswers, rig: Rig) -> None:
         f"{POWER_UNIT} as declared", wrong, f"remove what was added, run `systemctl daemon-reload`, then {DEPLOY}"
     )
     if settings.applied != power_digest(rig):
-        raise CheckDifference(
+        raise Drift(
             "all declared limits and clocks set since boot",
             "others, or none",
             f"`systemctl restart {POWER_UNIT}`",

@@ -2,7 +2,7 @@
 
 from ipaddress import ip_address
 
-from checks import CheckDifference, check, expect
+from checks import Drift, check, expect
 from checks.survey.answers import SurveyAnswers
 from checks.survey.reach import REACH, private_folders, socket_units
 from rigwright.gateway.secrets_distribution import ROUTER_SOCKET, ROUTER_UNIT
@@ -21,9 +21,9 @@ OTHERS = 0o007
 def test_no_other_listener(survey: SurveyAnswers, rig: Rig) -> None:
     leads = survey.read(REACH).leads
     if leads:
-        raise CheckDifference.combine(
+        raise Drift.combine(
             [
-                CheckDifference(
+                Drift(
                     "no other listener that leads to the models",
                     f"{one.program} on {one.at}: {one.how}",
                     "stop it, and disable what starts it (`systemctl disable --now UNIT`)",

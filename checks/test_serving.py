@@ -7,7 +7,7 @@ from itertools import zip_longest
 
 import pytest
 
-from checks import DEPLOY, CheckDifference, check, expect
+from checks import DEPLOY, Drift, check, expect
 from checks.drift_listing import expect_none
 from checks.nvidia_smi import parse_smi_answer
 from checks.services import CONTAINED
@@ -94,7 +94,7 @@ def test_exposure(survey: SurveyAnswers, instance: Instance, service: ServiceSpe
 def test_key_is_secret(survey: SurveyAnswers, instance: Instance) -> None:
     key = survey.read(SERVING).started[instance.unit].key
     if key is None or not key.mode:
-        raise CheckDifference("a file with its key", "none", DEPLOY)
+        raise Drift("a file with its key", "none", DEPLOY)
     expect(f"mode {key.mode} of user {key.owner}", "mode 600 of user 0", DEPLOY)
     expect_none(key.leaks, "the key only in its file", "change the key, and find out what put it there")
 
@@ -187,7 +187,7 @@ def test_process_is_the_declared_one(
         pytest.skip(CONTAINED)
     main = next((one for one in running.processes if one.pid == running.main), None)
     if main is None:
-        raise CheckDifference("a process", "none", DEPLOY)
+        raise Drift("a process", "none", DEPLOY)
     restart = f"`systemctl restart {instance.unit}`"
     folder = rig.installation_path(desired.installations[instance.installed_as].folder)
     # what systemd expands, it knows

@@ -3,7 +3,7 @@
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from checks import DEPLOY, CheckDifference, check, expect
+from checks import DEPLOY, Drift, check, expect
 from checks.survey.answers import SurveyAnswers
 from checks.survey.trees import TREES
 from checks.trees import expect_as_recorded
@@ -17,7 +17,7 @@ def test_tools_are_the_locked_ones(survey: SurveyAnswers, desired: TargetState) 
     folder = desired.tools.folder
     described = survey.read(TREES).distributions[folder]
     if not described:
-        raise CheckDifference(folder, "no working environment", DEPLOY)
+        raise Drift(folder, "no working environment", DEPLOY)
     rows = (name.removesuffix(".dist-info").rpartition("-") for name in described)
     found = {f"{canonicalize_name(name)}=={version}" for name, _, version in rows}
     lines = (line.rstrip(" \\") for line in desired.tools.requirements.splitlines())

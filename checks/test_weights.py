@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from checks import DEPLOY, CheckDifference, check, expect
+from checks import DEPLOY, Drift, check, expect
 from checks.formatting import format_day, format_first_lines
 from checks.survey.answers import SurveyAnswers
 from checks.survey.base_system import GROUND
@@ -37,7 +37,7 @@ def looked_at(survey: SurveyAnswers, path: str) -> WeightFileState:
     """
     found = survey.read(WEIGHTS).files.get(path)
     if found is None:
-        raise CheckDifference(f"an answer about {path}", "none", "find out on the host why there is no answer")
+        raise Drift(f"an answer about {path}", "none", "find out on the host why there is no answer")
     return found
 
 
@@ -66,7 +66,7 @@ def test_bytes(
     # what its record says is right is not looked at again before somebody touches it
     cure = f"`touch {path}`, then {DEPLOY}" if file.is_untouched else DEPLOY
     if file.read != weight.sha256:
-        raise CheckDifference(weight.sha256, file.read, cure, "" if file.is_untouched else format_day(file.changed))
+        raise Drift(weight.sha256, file.read, cure, "" if file.is_untouched else format_day(file.changed))
 
 
 @check(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from checks import DEPLOY, CheckDifference
+from checks import DEPLOY, Drift
 from checks.survey.trees import MISSING, OTHER, InstalledTree, TreeChange
 
 SHOWN = 3
@@ -22,11 +22,9 @@ def expect_as_recorded(tree: InstalledTree, again: str) -> None:
     """
     __tracebackhide__ = True
     if not tree.there:
-        raise CheckDifference(tree.path, "nothing there", again)
+        raise Drift(tree.path, "nothing there", again)
     if tree.unrecorded:
-        raise CheckDifference(
-            f"root's record of {tree.path}", tree.unrecorded, f"{DEPLOY}: it is verified and recorded"
-        )
+        raise Drift(f"root's record of {tree.path}", tree.unrecorded, f"{DEPLOY}: it is verified and recorded")
     expect_no_changes([(tree, change) for change in tree.changes if change.what in (OTHER, MISSING)], again)
 
 
@@ -46,4 +44,4 @@ def expect_no_changes(found: Iterable[tuple[InstalledTree, TreeChange]], cure: s
     expected = ", ".join(f"{path}: {change.expected}" for path, change in pairs)
     there = ", ".join(change.found for _, change in pairs)
     since = max(change.since for _, change in pairs)
-    raise CheckDifference(expected, f"{there}{more}", cure, since)
+    raise Drift(expected, f"{there}{more}", cure, since)

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from checks import CheckDifference
+from checks import Drift
 from checks.connections import ConnectedHost
 from checks.survey.health import read_health
 from rigwright.model.rig import Instance
@@ -50,7 +50,7 @@ def collect_evidence(
     facts, unseen = {}, []
     try:
         facts = _evidence_facts(box, read_health(box.target, box.rig), instances)
-    except (ValueError, CheckDifference, root_shell.ConnectionGone) as error:
+    except (ValueError, Drift, root_shell.ConnectionGone) as error:
         unseen.append(f"how its instances are: {printable(str(error))}")
     return HostEvidence(inventory, box.name, driver[:40], logs, kernel, red=red, **facts), unseen
 

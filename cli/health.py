@@ -11,7 +11,7 @@ from itertools import count
 
 import click
 
-from checks import CheckDifference
+from checks import Drift
 from checks.connections import ConnectedHost, map_hosts
 from checks.results import STATUS, Conforms, worst_verdict
 from checks.survey.health import read_health
@@ -58,7 +58,7 @@ def collect_health(box: ConnectedHost, names: set[str]) -> HostHealth:
     began = time.monotonic()
     try:
         found = read_health(box.target, box.rig)
-    except (ValueError, CheckDifference, root_shell.ConnectionGone) as error:
+    except (ValueError, Drift, root_shell.ConnectionGone) as error:
         return HostHealth(box.name, "not reached", printable(str(error)))
     instances = [instance_health.assess_health(found, one) for one in box.rig.instances if one.name in names]
     there, say = instance_health.parse_card_uses(found.cards)

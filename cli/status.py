@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from checks import CheckDifference
+from checks import Drift
 from checks.backend import UnknownHost, connect_targets, load_hosts
 from checks.connections import ConnectedHost, UnreachableHosts, map_hosts
 from checks.survey.health import read_health
@@ -135,7 +135,7 @@ def _observe_host(target: Any, rig: Rig | None) -> tuple[HealthFacts | None, str
     """What a look tells; else why it tells nothing."""
     try:
         return read_health(target, rig), ""
-    except (ValueError, CheckDifference, root_shell.ConnectionGone) as error:
+    except (ValueError, Drift, root_shell.ConnectionGone) as error:
         return None, printable(str(error))
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import click
 
-from checks import CheckDifference
+from checks import Drift
 from checks.connections import ConnectedHost, map_hosts
 from checks.survey.health import read_health
 from cli.exit_codes import InvalidRequest
@@ -135,7 +135,7 @@ def _with_described_figures(probed: ProbeResult) -> ProbeResult:
 def _observe_instance_host(box: ConnectedHost) -> instance_health.HealthFacts | None:
     try:
         return read_health(box.target, box.rig, ask=False)
-    except (ValueError, CheckDifference, root_shell.ConnectionGone):
+    except (ValueError, Drift, root_shell.ConnectionGone):
         return None
 
 

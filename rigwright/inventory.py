@@ -10,7 +10,7 @@
         },
     })
 
-Keys that start with `ssh_` or `_` are pyinfra's; all others are `rigwright.model.rig.RigEntry`'s fields.
+Keys that start with `ssh_` or `_` are pyinfra's; all others are `rigwright.model.entry.RigEntry`'s fields.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from checks import CheckDifference
+from checks import Drift
 from checks.survey.answers import SurveyAnswers
 from checks.survey.kernel import KERNEL, DkmsBuild, KernelThere, Module
 from checks.survey.packages import PACKAGES
@@ -36,7 +36,7 @@ def skip_unless_managed(rig: Rig) -> None:
         pytest.skip("the driver is not managed")
 
 
-def expect_no_differences(drifts: Sequence[CheckDifference]) -> None:
+def expect_no_differences(drifts: Sequence[Drift]) -> None:
     """Say every drift in one line.
 
     Raises:
@@ -44,7 +44,7 @@ def expect_no_differences(drifts: Sequence[CheckDifference]) -> None:
     """
     __tracebackhide__ = True
     if drifts:
-        raise CheckDifference.combine(drifts)
+        raise Drift.combine(drifts)
 
 
 def expect_no_items(expected: str, found: Sequence[str], cure: str) -> None:
@@ -56,7 +56,7 @@ def expect_no_items(expected: str, found: Sequence[str], cure: str) -> None:
     __tracebackhide__ = True
     if found:
         more = f", and {len(found) - 3} more" if len(found) > 3 else ""
-        raise CheckDifference(expected, "; ".join(found[:3]) + more, cure)
+        raise Drift(expected, "; ".join(found[:3]) + more, cure)
 
 
 def find_main_module(kernel: KernelThere) -> Module | None:
@@ -170,7 +170,7 @@ def expected_driver_plan(rig: Rig, facts: DriverFacts) -> DriverPlan:
     """
     made = plan_driver(rig, facts)
     if not isinstance(made, DriverPlan):
-        raise CheckDifference("a host that deploy accepts", "; ".join(made.reasons), "resolve each of these")
+        raise Drift("a host that deploy accepts", "; ".join(made.reasons), "resolve each of these")
     return made
 
 

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from checks import CheckDifference
+from checks import Drift
 from checks.nvidia.driver_presence import LOG
 from checks.survey.cards import COMPLAINTS
 from rigwright.model.facts import HostFacts
@@ -21,10 +21,10 @@ ENABLED = "AER: enabled with IRQ"
 PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
-def find_persistence_differences(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[CheckDifference]:
+def find_persistence_differences(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Drift]:
     """N05: the driver keeps each card ready while nobody uses it; who has a lent one decides that."""
     return [
-        CheckDifference(
+        Drift(
             f"persistence mode Enabled on card {number} at {gpu.address}",
             gpu.persistence,
             "start nvidia-persistenced with --persistence-mode, at boot too",
@@ -36,7 +36,7 @@ def find_persistence_differences(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]
 
 def find_card_faults(
     rig: Rig, facts: HostFacts, gpus: Sequence[Gpu], recovery: Mapping[str, str], log: Iterable[str], warning: str = ""
-) -> list[CheckDifference]:
+) -> list[Drift]:
     """N06: nothing says that a card is broken.
 
     Args:
@@ -47,11 +47,11 @@ def find_card_faults(
         log: What the driver has told the kernel's log since boot, as far as that can be read.
         warning: The line that nvidia-smi printed beside the cards' rows; empty if there was none.
     """
-    found = [CheckDifference("no warning of nvidia-smi", warning, f"{LOG}, then reboot")] if warning else []
+    found = [Drift("no warning of nvidia-smi", warning, f"{LOG}, then reboot")] if warning else []
     for number, gpu in answering_cards(rig, facts, gpus):
         if gpu.uncorrected:
             found.append(
-                CheckDifference(
+                Drift(
                     f"no uncorrected memory error on card {number} at {gpu.address}",
                     str(gpu.uncorrected),
                     f"{LOG}, stop the workload and reboot; if the errors return, replace the card",
@@ -60,9 +60,7 @@ def find_card_faults(
         action = recovery.get(gpu.address, "None")
         if action != "None":
             found.append(
-                CheckDifference(
-                    f"recovery action None of card {number} at {gpu.address}", action, f"{LOG}, then do what it says"
-                )
+                Drift(f"recovery action None of card {number} at {gpu.address}", action, f"{LOG}, then do what it says")
             )
     numbers = {address.rpartition(".")[0]: number for number, _, address in cards_on_bus(rig, facts)}
     xids = Counter[tuple[int, int]]()
@@ -74,7 +72,7 @@ def find_card_faults(
         if place in numbers and code in FATAL_XIDS and not (code == 154 and RECOVERED.search(matched[3])):
             xids[numbers[place], code] += 1
     found += [
-        CheckDifference(
+        Drift(
             f"no Xid {code} of card {number} since boot",
             f"{count}: {FATAL_XIDS[code]}",
             f"{LOG}; look up the code in NVIDIA's Xid catalogue",
@@ -84,7 +82,7 @@ def find_card_faults(
     return found
 
 
-def find_pcie_differences(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[CheckDifference]:
+def find_pcie_differences(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Drift]:
     """N07: each PCI link is as wide as declared, or else as card and slot together allow.
 
     A slot with fewer lanes than the card has is no difference: the maximum is the one of both
@@ -96,7 +94,7 @@ def find_pcie_differences(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> li
         if gpu.width is None or wanted is None or gpu.width == wanted:
             continue
         found.append(
-            CheckDifference(
+            Drift(
                 f"a PCIe link width of x{wanted} to card {number} at {gpu.address}",
                 str(gpu.width),
                 "reseat the card and its riser; check the firmware for a bifurcation or link width setting"
@@ -107,9 +105,7 @@ def find_pcie_differences(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> li
     return found
 
 
-def find_kernel_complaints(
-    rig: Rig, facts: HostFacts, paths: Mapping[str, str], log: Iterable[str]
-) -> list[CheckDifference]:
+def find_kernel_complaints(rig: Rig, facts: HostFacts, paths: Mapping[str, str], log: Iterable[str]) -> list[Drift]:
     """N26: the kernel complains about no card's bus, memory or start.
 
     Args:
@@ -128,7 +124,7 @@ def find_kernel_complaints(
         said = [line for line in lines if any(name in f"{line} ".lower() for name in names)]
         if said:
             found.append(
-                CheckDifference(
+                Drift(
                     f"no kernel error messages about card {number} at {address} since boot",
                     f"{len(said)}, the latest: {said[-1].strip()}",
                     "see `journalctl -k -b`; reseat card and riser, or set the slot to a lower PCIe generation",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from checks import CheckDifference
+from checks import Drift
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.card_facts import has_limit
@@ -19,7 +19,7 @@ SMALL_BAR = 256
 RESIZABLE_FROM = (8, 0)
 
 
-def find_power_differences(rig: Rig, facts: HostFacts, gpus: Mapping[str, Gpu]) -> list[CheckDifference]:
+def find_power_differences(rig: Rig, facts: HostFacts, gpus: Mapping[str, Gpu]) -> list[Drift]:
     """N21: each card's power limit is the declared one.
 
     Args:
@@ -33,7 +33,7 @@ def find_power_differences(rig: Rig, facts: HostFacts, gpus: Mapping[str, Gpu]) 
             continue
         there = gpus[address].limit_w
         found.append(
-            CheckDifference(
+            Drift(
                 f"a power limit of {wanted} W on card {index} at {address}",
                 "none" if there is None else f"{there:g} W",
                 "`systemctl restart rigwright-power`: a reset or another program changed it; if that does not help, "
@@ -43,7 +43,7 @@ def find_power_differences(rig: Rig, facts: HostFacts, gpus: Mapping[str, Gpu]) 
     return found
 
 
-def find_clock_differences(rig: Rig, facts: HostFacts, gpus: Mapping[str, Gpu]) -> list[CheckDifference]:
+def find_clock_differences(rig: Rig, facts: HostFacts, gpus: Mapping[str, Gpu]) -> list[Drift]:
     """N22: no card is clocked higher than declared.
 
     Which clocks a card is held to cannot be asked, and the lower one is no promise
@@ -53,7 +53,7 @@ def find_clock_differences(rig: Rig, facts: HostFacts, gpus: Mapping[str, Gpu]) 
         return []
     highest = rig.driver.clocks_mhz[1]
     return [
-        CheckDifference(
+        Drift(
             f"at most {highest} MHz on card {index} at {address}",
             f"{gpus[address].clock_mhz:g} MHz",
             "`systemctl restart rigwright-power`: a reset or another program changed it",
@@ -63,7 +63,7 @@ def find_clock_differences(rig: Rig, facts: HostFacts, gpus: Mapping[str, Gpu]) 
     ]
 
 
-def find_bar_differences(rig: Rig, facts: HostFacts, memory: Mapping[str, Mapping[str, str]]) -> list[CheckDifference]:
+def find_bar_differences(rig: Rig, facts: HostFacts, memory: Mapping[str, Mapping[str, str]]) -> list[Drift]:
     """N23: Resizable BAR is enabled on each card that supports it."""
     found = []
     for index, card, address in cards_on_bus(rig, facts):
@@ -73,7 +73,7 @@ def find_bar_differences(rig: Rig, facts: HostFacts, memory: Mapping[str, Mappin
         wanted, what = (card.vram_mib, "Resizable BAR enabled, with BAR1") if resizable else (SMALL_BAR, "BAR1")
         if there is not None and there < wanted:
             found.append(
-                CheckDifference(
+                Drift(
                     f"{what} of at least {wanted} MiB on card {index} at {address}",
                     said,
                     "enable Above 4G Decoding and Resizable BAR in the firmware, whose updates disable them; an RTX "

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from checks import CheckDifference
+from checks import Drift
 from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.kernel_facts import KernelFacts
 
 
 def find_bridge_differences(
     rig: Rig, numbers: Mapping[int, int], up: Mapping[int, tuple[int, int]], joined: Mapping[tuple[int, int], str]
-) -> list[CheckDifference]:
+) -> list[Drift]:
     """N24: each declared NVLink bridge joins its two cards, with all of their links.
 
     Args:
@@ -29,16 +29,16 @@ def find_bridge_differences(
         names = f"cards {pair[0]} and {pair[1]}"
         how = joined.get((one, other), "nothing")
         if not how.startswith("NV"):
-            found.append(CheckDifference(f"NVLink between {names}", how, step))
+            found.append(Drift(f"NVLink between {names}", how, step))
             continue
         counts = [up.get(number, (0, 0)) for number in (one, other)]
         if any(there < links or not links for there, links in counts):
             said = " and ".join(f"{there} of {links}" for there, links in counts)
-            found.append(CheckDifference(f"every link of {names} to be up", said, step))
+            found.append(Drift(f"every link of {names} to be up", said, step))
     return found
 
 
-def find_peer_differences(rig: Rig, state: KernelFacts) -> list[CheckDifference]:
+def find_peer_differences(rig: Rig, state: KernelFacts) -> list[Drift]:
     """N25: no server copies from card to card by itself, except over a declared bridge.
 
     llama.cpp looks whether GGML_CUDA_P2P is there, so that =0 switches it on; without a bridge copies can be lost
@@ -52,7 +52,7 @@ def find_peer_differences(rig: Rig, state: KernelFacts) -> list[CheckDifference]
         if all(frozenset((one, other)) in bridged for one in own for other in own if one < other) and len(own) > 1:
             continue
         found.append(
-            CheckDifference(
+            Drift(
                 f"no GGML_CUDA_P2P in the environment of instance {name}",
                 f"set in pid {pid}",
                 "remove it from the unit or from systemd's environment: its presence counts, not its value",

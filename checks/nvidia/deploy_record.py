@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from checks import CheckDifference
+from checks import Drift
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.enumeration import cards_on_bus
@@ -12,9 +12,7 @@ from rigwright.nvidia.cards.smi import Gpu, number
 from rigwright.nvidia.driver.driver_record import DriverRecord
 
 
-def find_driver_drift(
-    there: DriverRecord | None, kernel: str, module: str, packages: Mapping[str, str]
-) -> list[CheckDifference]:
+def find_driver_drift(there: DriverRecord | None, kernel: str, module: str, packages: Mapping[str, str]) -> list[Drift]:
     """N20: kernel and driver are those of the last deploy.
 
     Args:
@@ -25,7 +23,7 @@ def find_driver_drift(
     """
     step = "see `journalctl` and /var/log/apt/history.log for what changed it; check everything, then re-run deploy"
     if there is None:
-        return [CheckDifference("a record of the driver by the last deploy", "none", "re-run deploy")]
+        return [Drift("a record of the driver by the last deploy", "none", "re-run deploy")]
     changed = [
         f"{name} {packages.get(name, 'gone')}"
         for name, version in sorted(there.packages.items())
@@ -36,7 +34,7 @@ def find_driver_drift(
         (f"driver {there.version}", module or "none", module == there.version),
         ("the packages of the last deploy", ", ".join(changed), not changed),
     )
-    return [CheckDifference(expected, found, step) for expected, found, holds in rows if not holds]
+    return [Drift(expected, found, step) for expected, found, holds in rows if not holds]
 
 
 def find_vital_differences(
@@ -45,7 +43,7 @@ def find_vital_differences(
     gpus: Mapping[str, Gpu],
     temperature: Mapping[str, Mapping[str, str]],
     there: DriverRecord | None,
-) -> list[CheckDifference]:
+) -> list[Drift]:
     """N27: no card is as hot as where it slows itself down, and each has the VBIOS that it had.
 
     Newer drivers tell of some cards only how many degrees are left to that point.
@@ -69,19 +67,15 @@ def find_vital_differences(
         left, least = degrees("T.Limit Temp"), degrees("Slowdown T.Limit Temp")
         cool = "check fans, dust and airflow"
         if now is not None and limit is not None and now >= limit:
-            found.append(
-                CheckDifference(f"card {index} at {address} below {limit:g} C, where it throttles", f"{now:g} C", cool)
-            )
+            found.append(Drift(f"card {index} at {address} below {limit:g} C, where it throttles", f"{now:g} C", cool))
         elif left is not None and least is not None and left <= least:
             found.append(
-                CheckDifference(
-                    f"card {index} at {address} below its throttling temperature", f"{least - left:g} C above", cool
-                )
+                Drift(f"card {index} at {address} below its throttling temperature", f"{least - left:g} C above", cool)
             )
         vbios = gpus[address].vbios if address in gpus else ""
         if vbios and had.get(address, vbios) not in ("", vbios):
             found.append(
-                CheckDifference(
+                Drift(
                     f"VBIOS {had[address]} on card {index} at {address}",
                     vbios,
                     "if it was not updated, this is another card; re-run deploy to record it",

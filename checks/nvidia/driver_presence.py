@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from checks import CheckDifference
+from checks import Drift
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.card_processes import UNEXPLAINED_MIB
@@ -31,7 +31,7 @@ class CardHolder:
     """Its control group's path."""
 
 
-def find_unanswering_cards(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[CheckDifference]:
+def find_unanswering_cards(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Drift]:
     """N01: each declared card answers as the one that it is declared as.
 
     Instances get their cards by number, so each must be the same one in the inventory, on the bus and to CUDA.
@@ -40,7 +40,7 @@ def find_unanswering_cards(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> l
     away = len(rig.cards) - len(facts.pci_cards)
     if away > 0:
         found.append(
-            CheckDifference(
+            Drift(
                 f"{len(rig.cards)} cards on the PCI bus",
                 str(len(facts.pci_cards)),
                 "reboot; if it stays missing, check its power cables and reseat it",
@@ -50,7 +50,7 @@ def find_unanswering_cards(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> l
     for number, card, address in cards_on_bus(rig, facts):
         if address not in seen:
             found.append(
-                CheckDifference(
+                Drift(
                     f"card {number} at {address} to answer",
                     f"nvidia-smi lists {', '.join(sorted(seen))}",
                     f"{LOG}, then reboot; `lspci -k -s {address}` shows which driver holds it",
@@ -69,14 +69,14 @@ def find_unanswering_cards(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> l
             (enough, f"at least {least} MiB", total, f"{declare}, or check whether ECC uses the memory"),
         )
         found += [
-            CheckDifference(f"card {number} at {address} with {expected}", there, cure)
+            Drift(f"card {number} at {address} with {expected}", there, cure)
             for holds, expected, there, cure in rows
             if not holds
         ]
     return found
 
 
-def find_version_differences(module: str, libraries: Sequence[str], smi: str, minimum: int) -> list[CheckDifference]:
+def find_version_differences(module: str, libraries: Sequence[str], smi: str, minimum: int) -> list[Drift]:
     """N02: one version of the driver, and one that is new enough.
 
     Args:
@@ -86,12 +86,12 @@ def find_version_differences(module: str, libraries: Sequence[str], smi: str, mi
         minimum: The oldest branch that will do.
     """
     if not module:
-        return [CheckDifference("a loaded kernel module `nvidia`", "none", "install the driver, or reboot into it")]
+        return [Drift("a loaded kernel module `nvidia`", "none", "install the driver, or reboot into it")]
     found = []
     distinct = list(dict.fromkeys(libraries))
     if len(distinct) != 1:
         found.append(
-            CheckDifference(
+            Drift(
                 "one libcuda.so.1 in the loader's cache",
                 ", ".join(distinct) or "none",
                 "remove all others from /etc/ld.so.conf.d and run `ldconfig`"
@@ -104,23 +104,23 @@ def find_version_differences(module: str, libraries: Sequence[str], smi: str, mi
         library = matched[1] if matched else f"a file without a version, {distinct[0]}"
         if library != module:
             found.append(
-                CheckDifference(
+                Drift(
                     f"libcuda.so.1 of the loaded module's version {module}",
                     library,
                     "reboot if the driver was upgraded; otherwise find out what put the library there",
                 )
             )
     if smi != module:
-        found.append(CheckDifference(f"nvidia-smi to report {module}", smi, "reboot if the driver was upgraded"))
+        found.append(Drift(f"nvidia-smi to report {module}", smi, "reboot if the driver was upgraded"))
     branch = re.match(r"[0-9]+", module)
     if not branch or int(branch[0]) < minimum:
-        found.append(CheckDifference(f"branch {minimum} or later", module, "install a newer driver"))
+        found.append(Drift(f"branch {minimum} or later", module, "install a newer driver"))
     return found
 
 
 def find_device_differences(
     rig: Rig, facts: HostFacts, there: Collection[str], minors: Mapping[str, str], nouveau: bool
-) -> list[CheckDifference]:
+) -> list[Drift]:
     """N03: what programs reach the cards through is there, and nouveau is not.
 
     Args:
@@ -131,16 +131,14 @@ def find_device_differences(
         nouveau: Whether that is loaded.
     """
     found = [
-        CheckDifference(
-            f"the device {path}", "none", "run `nvidia-modprobe -u -c 0`, and find out why nothing does so at boot"
-        )
+        Drift(f"the device {path}", "none", "run `nvidia-modprobe -u -c 0`, and find out why nothing does so at boot")
         for path in CONTROL_FILES
         if path not in there
     ]
     for number, _, address in cards_on_bus(rig, facts):
         if address not in minors:
             found.append(
-                CheckDifference(
+                Drift(
                     f"the driver nvidia on card {number} at {address}",
                     "another driver, or none",
                     f"`lspci -k -s {address}` shows which driver holds it",
@@ -148,7 +146,7 @@ def find_device_differences(
             )
         elif f"/dev/nvidia{minors[address]}" not in there:
             found.append(
-                CheckDifference(
+                Drift(
                     f"the device /dev/nvidia{minors[address]} of card {number} at {address}",
                     "none",
                     f"run `nvidia-modprobe -c {minors[address]}`, and find out why nothing does so at boot",
@@ -156,7 +154,7 @@ def find_device_differences(
             )
     if nouveau:
         found.append(
-            CheckDifference(
+            Drift(
                 "no kernel module nouveau",
                 "it is loaded",
                 "blacklist it in /etc/modprobe.d, run `update-initramfs -u` and reboot",
@@ -167,7 +165,7 @@ def find_device_differences(
 
 def find_holder_differences(
     rig: Rig, facts: HostFacts, gpus: Sequence[Gpu], apps: Sequence[App], processes: Mapping[int, CardHolder]
-) -> list[CheckDifference]:
+) -> list[Drift]:
     """N04: the declared cards are the rig's own, and those that are lent are not.
 
     What a card has in use beside compute processes is judged only where nvidia-smi knows how much each of them has.
@@ -193,7 +191,7 @@ def find_holder_differences(
             size = "an unknown amount" if app.used_mib is None else f"{app.used_mib} MiB"
             where = f"card {number} at {address}"
             found.append(
-                CheckDifference(
+                Drift(
                     f"nothing of this rig on {where}, which is lent" if lent else f"only this rig on {where}",
                     f"pid {app.pid} ({holder.name or 'out of sight'}) with {size}"
                     f"{f' in {holder.cgroup}' if holder.cgroup else ''}",
@@ -209,7 +207,7 @@ def find_holder_differences(
         rest = total - sum(size for size in sizes if size is not None)
         if rest > UNEXPLAINED_MIB:
             found.append(
-                CheckDifference(
+                Drift(
                     f"at most {UNEXPLAINED_MIB} MiB of card {number} at {address} in use outside compute processes",
                     f"{rest} MiB",
                     "run `nvidia-smi`: processes of type G belong to a desktop, which should use another card",

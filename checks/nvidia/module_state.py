@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from checks import CheckDifference
+from checks import Drift
 from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.driver_facts import DriverFacts
 from rigwright.nvidia.driver.driver_plan import DriverPlan, plan_driver
@@ -33,14 +33,14 @@ def allowed_flavours(rig: Rig, facts: DriverFacts) -> tuple[Flavour, ...]:
     return asked or both
 
 
-def find_flavour_differences(rig: Rig, facts: DriverFacts, state: KernelFacts) -> list[CheckDifference]:
+def find_flavour_differences(rig: Rig, facts: DriverFacts, state: KernelFacts) -> list[Drift]:
     """N08: the loaded module, and those that lie there for this kernel and the next, are of a flavour that will do."""
     if not facts.module:
-        return [CheckDifference("a loaded kernel module `nvidia`", "none", "install the driver, or reboot into it")]
+        return [Drift("a loaded kernel module `nvidia`", "none", "install the driver, or reboot into it")]
     wanted = allowed_flavours(rig, facts)
     if not wanted:
         return [
-            CheckDifference(
+            Drift(
                 "cards that one kernel module supports",
                 "some that need open and some that need proprietary modules",
                 "move one kind to another host",
@@ -51,13 +51,13 @@ def find_flavour_differences(rig: Rig, facts: DriverFacts, state: KernelFacts) -
     found = []
     if loaded not in wanted:
         step = "re-run deploy" if rig.driver.managed else "install the packages of that flavour"
-        found.append(CheckDifference(f"the {words} kernel module", f"the {loaded} one is loaded", f"{step} and reboot"))
+        found.append(Drift(f"the {words} kernel module", f"the {loaded} one is loaded", f"{step} and reboot"))
     for release in dict.fromkeys((state.running, state.newest.release)):
         licence = state.module(release).license
         there: Flavour = "open" if licence == OPEN_LICENSE else "proprietary"
         if licence and there not in wanted:
             found.append(
-                CheckDifference(
+                Drift(
                     f"the {words} module for kernel {release}",
                     f"a module with the licence {licence}",
                     "remove the other flavour's module packages: the next boot loads it",
@@ -66,7 +66,7 @@ def find_flavour_differences(rig: Rig, facts: DriverFacts, state: KernelFacts) -
     return found
 
 
-def find_disk_differences(loaded: str, state: KernelFacts, installed: str = "") -> list[CheckDifference]:
+def find_disk_differences(loaded: str, state: KernelFacts, installed: str = "") -> list[Drift]:
     """N09: what is loaded lies there for this kernel, and for the one that boots next.
 
     Args:
@@ -78,7 +78,7 @@ def find_disk_differences(loaded: str, state: KernelFacts, installed: str = "") 
     here = state.module(state.running).version
     if not here or here != (loaded or here):
         found.append(
-            CheckDifference(
+            Drift(
                 f"module {loaded}, which is loaded, for kernel {state.running}"
                 if loaded
                 else f"a module nvidia for kernel {state.running}",
@@ -90,7 +90,7 @@ def find_disk_differences(loaded: str, state: KernelFacts, installed: str = "") 
     wanted = installed or here or loaded
     if newest.release != state.running and not (newest.version and newest.version == (wanted or newest.version)):
         found.append(
-            CheckDifference(
+            Drift(
                 f"module {wanted or 'nvidia'} for kernel {newest.release}, which boots next",
                 newest.version or "none",
                 f"before a reboot, install its module package, or its headers and run `dkms autoinstall -k "
@@ -100,10 +100,10 @@ def find_disk_differences(loaded: str, state: KernelFacts, installed: str = "") 
     return found
 
 
-def find_dkms_differences(state: KernelFacts) -> list[CheckDifference]:
+def find_dkms_differences(state: KernelFacts) -> list[Drift]:
     """N10: DKMS has the driver's module built and installed for this kernel and the next, and nothing half done."""
     found = [
-        CheckDifference(
+        Drift(
             f"DKMS to have nvidia {one.version} installed or not at all",
             one.state,
             f"see `dkms status`: `dkms remove --all` it, or install linux-headers-{state.running} and run `dkms "
@@ -121,7 +121,7 @@ def find_dkms_differences(state: KernelFacts) -> list[CheckDifference]:
             if whole and not wanted:
                 said += f", but there is no module below /lib/modules/{release}"
             found.append(
-                CheckDifference(
+                Drift(
                     f"DKMS to have {f'nvidia {wanted}' if wanted else 'nvidia'} installed for kernel {release}",
                     said or "nothing for it",
                     f"install linux-headers-{release} and run `dkms autoinstall -k {release}`; if that fails, see its "
@@ -129,7 +129,7 @@ def find_dkms_differences(state: KernelFacts) -> list[CheckDifference]:
                 )
             )
         found += [
-            CheckDifference(
+            Drift(
                 f"the module nvidia {one.version} that DKMS has built for kernel {release}",
                 f"another one {one.remark}",
                 f"it was overwritten: `dkms install --force -k {release}` what `dkms status` lists",
@@ -140,7 +140,7 @@ def find_dkms_differences(state: KernelFacts) -> list[CheckDifference]:
     return found
 
 
-def find_signature_differences(secure_boot: str, state: KernelFacts) -> list[CheckDifference]:
+def find_signature_differences(secure_boot: str, state: KernelFacts) -> list[Drift]:
     """N11: where the firmware asks for signatures, the module has one, now and at the next boot.
 
     Whether the firmware trusts the signer shows in the module being loaded (N02).
@@ -155,7 +155,7 @@ def find_signature_differences(secure_boot: str, state: KernelFacts) -> list[Che
     if state.newest.release != state.running:
         ones.append(state.newest)
     return [
-        CheckDifference(
+        Drift(
             f"a signed module for kernel {one.release}, since Secure Boot is on",
             "no signature",
             "use the distribution's prebuilt modules, enrol DKMS's key at the console, or disable Secure Boot",
@@ -165,11 +165,11 @@ def find_signature_differences(secure_boot: str, state: KernelFacts) -> list[Che
     ]
 
 
-def find_option_differences(rig: Rig, state: KernelFacts) -> list[CheckDifference]:
+def find_option_differences(rig: Rig, state: KernelFacts) -> list[Drift]:
     """N12: the module's options and the kernel's settings are the declared ones."""
     values = dict(state.sysctl)
     found = [
-        CheckDifference(
+        Drift(
             f"module option {one.name}={one.value}",
             one.loaded_text,
             "remove it from the inventory: this driver does not have it"
@@ -179,9 +179,7 @@ def find_option_differences(rig: Rig, state: KernelFacts) -> list[CheckDifferenc
         for one in find_differing_options(rig.driver.module_options.items(), state.params)
     ]
     found += [
-        CheckDifference(
-            f"sysctl {name} {value}", values.get(name) or "none", "re-run deploy: something else changed it"
-        )
+        Drift(f"sysctl {name} {value}", values.get(name) or "none", "re-run deploy: something else changed it")
         for name, value in sorted(rig.driver.sysctl.items())
         if values.get(name) != str(value)
     ]

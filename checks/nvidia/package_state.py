@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from checks import CheckDifference
+from checks import Drift
 from rigwright.host import channel
 from rigwright.nvidia.driver.driver_facts import DriverFacts, InstalledPackage
 from rigwright.nvidia.driver.kernel_facts import KernelFacts
@@ -47,7 +47,7 @@ def format_names(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))
 
 
-def find_mixed_packages(facts: DriverFacts) -> list[CheckDifference]:
+def find_mixed_packages(facts: DriverFacts) -> list[Drift]:
     """N13: all packages are of one driver version, of one stack, and what their names say.
 
     A driver that no package has brought has none to judge.
@@ -60,9 +60,7 @@ def find_mixed_packages(facts: DriverFacts) -> list[CheckDifference]:
     if len(versions) > 1:
         said = "; ".join(f"{version}: {format_names(names)}" for version, names in sorted(versions.items()))
         found.append(
-            CheckDifference(
-                "one driver version in all packages", said, "run `apt-get -s install -f`, then re-run deploy"
-            )
+            Drift("one driver version in all packages", said, "run `apt-get -s install -f`, then re-run deploy")
         )
     stacks: dict[bool, list[str]] = {}
     for one in ones:
@@ -70,7 +68,7 @@ def find_mixed_packages(facts: DriverFacts) -> list[CheckDifference]:
             stacks.setdefault(bool(matched[1]), []).append(one.name)
     if len(stacks) > 1:
         found.append(
-            CheckDifference(
+            Drift(
                 "packages of one kind, server or desktop",
                 f"{format_names(stacks[True])} beside {format_names(stacks[False])}",
                 "remove those that do not belong to the driver in use",
@@ -78,7 +76,7 @@ def find_mixed_packages(facts: DriverFacts) -> list[CheckDifference]:
         )
     empty = [one for one in ones if (named := NAMED_BRANCH.fullmatch(one.name)) and not is_of_branch(one, named[1])]
     found += [
-        CheckDifference(
+        Drift(
             f"a driver of the branch that {one.name} is named after",
             f"{one.driver}: it is a transitional package",
             f"`apt-get remove {one.name}`: the branch's own packages stay",
@@ -93,7 +91,7 @@ def is_of_branch(one: InstalledPackage, branch: str) -> bool:
     return one.driver.startswith(f"{branch}.")
 
 
-def find_lock_differences(facts: DriverFacts, version: str, packages: Mapping[str, str]) -> list[CheckDifference]:
+def find_lock_differences(facts: DriverFacts, version: str, packages: Mapping[str, str]) -> list[Drift]:
     """N14: what is installed is the locked driver.
 
     Args:
@@ -103,24 +101,22 @@ def find_lock_differences(facts: DriverFacts, version: str, packages: Mapping[st
     """
     library = facts.library
     if library is None:
-        return [CheckDifference(f"the packages of driver {version}", "none", "re-run deploy")]
+        return [Drift(f"the packages of driver {version}", "none", "re-run deploy")]
     there = {one.name: one.version for one in facts.packages}
     other = {name: there[name] for name in there.keys() & packages.keys() if there[name] != packages[name]}
     found = []
     if library.driver != version:
         found.append(
-            CheckDifference(
-                f"the locked driver {version}", library.driver, "run `rigwright upgrade`, or lock what you want"
-            )
+            Drift(f"the locked driver {version}", library.driver, "run `rigwright upgrade`, or lock what you want")
         )
     elif other:
         said = format_names(f"{name} {which}" for name, which in other.items())
         wanted = format_names(f"{name} {packages[name]}" for name in other)
-        found.append(CheckDifference(f"the locked {wanted}", said, MOVE))
+        found.append(Drift(f"the locked {wanted}", said, MOVE))
     return found
 
 
-def find_hold_differences(state: KernelFacts, facts: DriverFacts, holds: Iterable[str]) -> list[CheckDifference]:
+def find_hold_differences(state: KernelFacts, facts: DriverFacts, holds: Iterable[str]) -> list[Drift]:
     """N15: nobody upgrades the driver but a deploy.
 
     Args:
@@ -133,15 +129,13 @@ def find_hold_differences(state: KernelFacts, facts: DriverFacts, holds: Iterabl
     found = []
     if loose := wanted - state.holds:
         found.append(
-            CheckDifference(
-                f"a hold on {format_names(loose)}", "none", "re-run deploy: the next upgrade would replace them"
-            )
+            Drift(f"a hold on {format_names(loose)}", "none", "re-run deploy: the next upgrade would replace them")
         )
     if state.unattended:
         open_to = {name for name in wanted if not any(_matches(pattern, name) for pattern in state.blacklist)}
         if open_to:
             found.append(
-                CheckDifference(
+                Drift(
                     f"unattended-upgrades to leave {format_names(open_to)} alone",
                     "no matching blacklist entry",
                     "re-run deploy: unattended upgrades do not reboot",
@@ -158,7 +152,7 @@ def _matches(pattern: str, name: str) -> bool:
         return False
 
 
-def find_branch_differences(state: KernelFacts, facts: DriverFacts) -> list[CheckDifference]:
+def find_branch_differences(state: KernelFacts, facts: DriverFacts) -> list[Drift]:
     """N16: what apt would install is of the branch that is there."""
     library = facts.library
     if library is None:
@@ -175,7 +169,7 @@ def find_branch_differences(state: KernelFacts, facts: DriverFacts) -> list[Chec
     if not away:
         return []
     return [
-        CheckDifference(
+        Drift(
             f"apt to offer only branch {branch}",
             format_names(away),
             "re-run deploy, which writes apt's preferences; see `apt-cache policy` for the archive",
@@ -183,7 +177,7 @@ def find_branch_differences(state: KernelFacts, facts: DriverFacts) -> list[Chec
     ]
 
 
-def find_archive_differences(status: int, printed: str) -> tuple[str, list[CheckDifference]]:
+def find_archive_differences(status: int, printed: str) -> tuple[str, list[Drift]]:
     """N17: whether apt can verify NVIDIA's archive: why it cannot be told, if so, and what is wrong.
 
     Args:
@@ -194,7 +188,7 @@ def find_archive_differences(status: int, printed: str) -> tuple[str, list[Check
     bad = [line for line in lines if SIGNATURE.search(line)]
     if bad:
         return "", [
-            CheckDifference(
+            Drift(
                 "a signature by the locked key",
                 bad[0],
                 "check that the archive is the one for this system, and re-run deploy; nothing is installed from it",
@@ -206,14 +200,12 @@ def find_archive_differences(status: int, printed: str) -> tuple[str, list[Check
     wrong = [line for line in lines if line.startswith(("E:", "W:"))]
     if wrong or status != 0:
         return "", [
-            CheckDifference(
-                "apt to read NVIDIA's archive", wrong[0] if wrong else f"status {status}", "check its source file"
-            )
+            Drift("apt to read NVIDIA's archive", wrong[0] if wrong else f"status {status}", "check its source file")
         ]
     return "", []
 
 
-def find_pending_reboot(state: KernelFacts) -> list[CheckDifference]:
+def find_pending_reboot(state: KernelFacts) -> list[Drift]:
     """N18: what was installed is what runs."""
     newest = state.newest.release
     step = "reboot when convenient"
@@ -221,14 +213,14 @@ def find_pending_reboot(state: KernelFacts) -> list[CheckDifference]:
         step = f"do not reboot yet: kernel {newest}, which boots next, has no driver module; see N09 first"
     found = []
     if newest != state.running:
-        found.append(CheckDifference(f"kernel {newest}, the newest that is installed", state.running, step))
+        found.append(Drift(f"kernel {newest}, the newest that is installed", state.running, step))
     if state.reboot:
         said = f"for {format_names(state.reboot_for)}" if state.reboot_for else "one is pending"
-        found.append(CheckDifference("no reboot to be pending", said, step))
+        found.append(Drift("no reboot to be pending", said, step))
     return found
 
 
-def find_missed_security(state: KernelFacts, facts: DriverFacts, holds: Iterable[str]) -> list[CheckDifference]:
+def find_missed_security(state: KernelFacts, facts: DriverFacts, holds: Iterable[str]) -> list[Drift]:
     """N19: a kernel that is held for the driver's sake does not miss security updates for long.
 
     Since when one waits is not known on the host, so the age of the kernel that runs is taken for it (KERNEL_DAYS).
@@ -249,7 +241,7 @@ def find_missed_security(state: KernelFacts, facts: DriverFacts, holds: Iterable
         if name in held_kernel_images(facts) and name in state.holds
     }
     found = [
-        CheckDifference(
+        Drift(
             f"the security updates of {name}",
             f"{version} is available, and the running kernel was built {state.kernel_days} days ago",
             "upgrade the driver: kernel and modules go together"
@@ -261,7 +253,7 @@ def find_missed_security(state: KernelFacts, facts: DriverFacts, holds: Iterable
     # a kernel of the operator's own making has none beside those that are there
     if not facts.kernel_packages:
         found.append(
-            CheckDifference(
+            Drift(
                 "a metapackage for security updates",
                 f"none for {state.running}, which was built {state.kernel_days} days ago",
                 f"{later}: reinstall the metapackage linux-image-...",

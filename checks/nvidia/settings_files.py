@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from checks import CheckDifference
+from checks import Drift
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.card_facts import required_units
 from rigwright.nvidia.cards.card_files import SettingFile
@@ -37,7 +37,7 @@ class SettingsFacts:
     """Unit -> whether it starts at boot, in systemd's words."""
 
 
-def find_settings_differences(rig: Rig, files: Sequence[SettingFile], found: SettingsFacts) -> list[CheckDifference]:
+def find_settings_differences(rig: Rig, files: Sequence[SettingFile], found: SettingsFacts) -> list[Drift]:
     """N28: each of the driver's settings lies there as it is rendered, no other one does, and its units start at boot.
 
     Args:
@@ -55,15 +55,13 @@ def find_settings_differences(rig: Rig, files: Sequence[SettingFile], found: Set
             if not said and (there.mode, there.owner) != (one.mode, OWNER):
                 said = f"mode {there.mode} of {there.owner}"
         if said:
-            rows.append(CheckDifference(f"{one.path} as deployed", said, STEP))
+            rows.append(Drift(f"{one.path} as deployed", said, STEP))
     declared = {one.path for one in files}
     rows += [
-        CheckDifference(f"no {path}", "one", STEP)
-        for path in managed_paths(rig)
-        if path in found.files and path not in declared
+        Drift(f"no {path}", "one", STEP) for path in managed_paths(rig) if path in found.files and path not in declared
     ]
     rows += [
-        CheckDifference(f"{unit} to start at boot", state, STEP)
+        Drift(f"{unit} to start at boot", state, STEP)
         for unit in required_units(rig)
         if (state := found.enabled.get(unit, "nothing")) != "enabled"
     ]

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import ConfigDict, ValidationError
 
-from checks import CheckDifference
+from checks import Drift
 from checks.survey.section import Section
 
 T = TypeVar("T")
@@ -40,17 +40,17 @@ class SurveyAnswers:
         answer = self.answers.get(section.name, {"failed": self.reason or "it was not asked"})
         cure = "find out on the host why there is no answer"
         if "told" not in answer:
-            raise CheckDifference(f"an answer about {section.name}", str(answer.get("failed", "none")), cure)
+            raise Drift(f"an answer about {section.name}", str(answer.get("failed", "none")), cure)
         try:
             # from JSON, a list is a tuple and a set, too; nothing else is taken for something that it is not
             told = json.dumps(answer["told"], allow_nan=False)
             judged = section.validator.validate_json(told, strict=True)
         except RecursionError:
-            raise CheckDifference(f"an answer about {section.name}", "endlessly nested lists", cure) from None
+            raise Drift(f"an answer about {section.name}", "endlessly nested lists", cure) from None
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(map(str, first["loc"]))
-            raise CheckDifference(f"an answer about {section.name}", f"{where}: {first['msg']}", cure) from None
+            raise Drift(f"an answer about {section.name}", f"{where}: {first['msg']}", cure) from None
         except ValueError:  # of which ValidationError is one
-            raise CheckDifference(f"an answer about {section.name}", "a number that is none", cure) from None
+            raise Drift(f"an answer about {section.name}", "a number that is none", cure) from None
         return judged

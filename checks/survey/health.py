@@ -28,7 +28,7 @@ def read_health(target: Any, rig: Rig | None, *, ask: bool = True) -> instance_h
 
     Raises:
         ValueError: it does not answer what was asked; the text says what it has said instead.
-        checks.CheckDifference: its answer is of another shape.
+        checks.Drift: its answer is of another shape.
         roles.root_shell.ConnectionGone: the connection is gone.
     """
     asked = {HEALTH.name: (LIMIT / 2, instance_health.health_request(rig) | ({} if ask else {"asks": []}))}

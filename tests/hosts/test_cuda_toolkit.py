@@ -53,7 +53,7 @@ def record_trees(host: LabHost) -> None:
     places = {"software": "/opt/rigwright", "engines": "/opt/rigwright/engines"}
     places |= {"generations": "/etc/rigwright/generations", "records": "/var/lib/rigwright/trees"}
     asked = {**places, "ledger": "/var/lib/rigwright/owned", "wanted": [], "sealed": "", "texts": {}}
-    host.run(shlex.join(["/usr/bin/python3", "-I", "-S", "-c", render_tree_program("settle"), json.dumps(asked)]))
+    host.run(shlex.join(["/usr/bin/python3", "-I", "-S", "-c", render_tree_program("reconcile"), json.dumps(asked)]))
 
 
 def test_a_blank_host_compiles_for_cards_with_what_the_lock_names(

@@ -93,7 +93,7 @@ def serving(
 
 @pytest.fixture(scope="module")
 def cards(
-    driven_box: Callable[[], drift_boxes.drivers.DriverBox], with_cards: list[DriftHostPool]
+    driven_box: Callable[[], drift_boxes.driver_box.DriverBox], with_cards: list[DriftHostPool]
 ) -> Iterator[DriftHostPool]:
     """A host with a driver and two cards."""
     grounds = DriftHostPool(lambda: drift_boxes.driver_host(driven_box()), with_cards)

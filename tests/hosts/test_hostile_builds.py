@@ -120,7 +120,8 @@ sources = ["shelf:evil.tar.gz"]
     def limited(self, limits: str) -> Path:
         """A deploy whose steps have these limits."""
         file = self.folder / "limited.py"
-        lines = f"from rigwright.engines import apart\n\napart.LIMITS = apart.StepLimits({limits})\n"
+        lines = "from rigwright.engines import unprivileged\n\n"
+        lines += f"unprivileged.LIMITS = unprivileged.StepLimits({limits})\n"
         file.write_text(lines + FILE.read_text())
         return file
 

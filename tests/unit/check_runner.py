@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from checks import CheckDifference
+from checks import Drift
 from checks.survey import survey_program
 from checks.survey.answers import SurveyAnswers
 
@@ -26,7 +26,7 @@ def red_checks(module: ModuleType, survey: SurveyAnswers, **given: object) -> di
                 one(**{name: values[name] for name in names})
             except pytest.skip.Exception:  # it is about something that the rig has not
                 continue
-            except CheckDifference as drift:
+            except Drift as drift:
                 found[mark.kwargs["identifier"]] = str(drift)
     return found
 

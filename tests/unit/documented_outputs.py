@@ -21,7 +21,7 @@ import click
 import pytest
 from _pytest._io import TerminalWriter
 
-from checks import CheckDifference, pytest_frame, test_base
+from checks import Drift, pytest_frame, test_base
 from checks.report import ChecksReporter
 from checks.survey.accounts import SurveyUser
 from cli import bench_speed, generations_and_logs
@@ -115,7 +115,7 @@ def _render_check() -> str:
     (mark,) = (one for one in test_base.test_users.pytestmark if one.name == "check")
     found = SurveyUser(name, 990, 990, "/nonexistent", "/bin/bash")
     survey = SimpleNamespace(read=lambda section: SimpleNamespace(user=lambda asked: found))
-    with pytest.raises(CheckDifference) as drift:
+    with pytest.raises(Drift) as drift:
         test_base.test_users(survey, SimpleNamespace(users=(name,)))
     result = pytest_frame.build_result(mark.kwargs, "", SimpleNamespace(duration=0.0, excinfo=drift), "")  # type: ignore[arg-type]
     written = TerminalWriter(io.StringIO())

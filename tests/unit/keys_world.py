@@ -49,16 +49,17 @@ def make_controller(hosts: dict[str, GatewayFolderHost], folder: Path, monkeypat
             )
             for name, path in names.items()
         }
+        monkeypatch.setattr(key_sync, "offers_of", lambda rig: rig.offers)
         monkeypatch.setattr(key_sync, "load_hosts", lambda *_: {name: {"rig": name} for name in names})
         monkeypatch.setattr(key_sync, "load_host_rig", lambda name, _: rigs[name])
         found = [host.box(name) for name, host in hosts.items()]
         found.append(ConnectedHost("plain", found[0].rig, None))
         monkeypatch.setattr(key_sync, "connect_inventory", lambda *_: (found, dict.fromkeys((*gone, "plain too"), "")))
         monkeypatch.setattr(
-            root_shell, "run_command", lambda target, *rest: said.append(rest) or target.answer(target, *rest)
+            root_shell, "run_command", lambda target, *rest: said.append(rest) or target.answer_command(target, *rest)
         )
         monkeypatch.setattr(
-            ConnectedHost, "_run", lambda box, script, stdin="": box.target.answer(box.target, script, stdin)
+            ConnectedHost, "_run", lambda box, script, stdin="": box.target.answer_command(box.target, script, stdin)
         )
         done = CliRunner().invoke(keys.keys, [str(inventory), *words])
         if "-" in done.stdout and done.stdout.startswith("rw-"):

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import pytest
 
-from checks import CheckDifference, test_nvidia_cards, test_nvidia_modules, test_nvidia_packages
+from checks import Drift, test_nvidia_cards, test_nvidia_modules, test_nvidia_packages
 from checks.survey.answers import SurveyAnswers
 from rigwright.model.rig import Rig
 from rigwright.nvidia.driver import driver_record
@@ -77,8 +77,11 @@ class NvidiaCheckFixture:
             "N27": lambda: test_nvidia_cards.test_vitals(survey, rig, FACTS),
             "N28": lambda: test_nvidia_packages.test_settings_files(survey, rig, FACTS),
         }
-        found: dict[str, Callable[..., object]] = {"record": lambda _: record, "driver_facts": lambda *_: self.facts}
-        found |= dict.fromkeys(("state", "kernels"), lambda _: self.state)
+        found: dict[str, Callable[..., object]] = {
+            "read_driver_record": lambda _: record,
+            "collect_driver_facts": lambda *_: self.facts,
+        }
+        found |= dict.fromkeys(("driver_state", "kernel_state"), lambda _: self.state)
         with ExitStack() as stack:
             for module, name_ in (
                 (module, one)
@@ -95,7 +98,7 @@ class NvidiaCheckFixture:
         for name in ALL:
             try:
                 self.run_check(name, survey)
-            except CheckDifference as drift:
+            except Drift as drift:
                 said[name] = str(drift)
                 assert "\n" not in said[name]
                 assert said[name].startswith("expected ")

@@ -55,9 +55,9 @@ CALLS = {
     "checks/survey/host/trees:untouched": "it is compared by its digest",
     "checks/survey/host/units:_start": "manager.parse_call_groups",
     "checks/survey/host/units:look": "manager.parse_blocks",
-    "cli/apt:Apt.get": "packages.parse_addresses",
-    "cli/apt:Apt.has": "one name, which is compared with whole lines",
-    "cli/apt:run": "packages.places",
+    "cli/lock_resolver/isolated_apt:IsolatedApt.run_apt_get": "packages.parse_addresses",
+    "cli/lock_resolver/isolated_apt:IsolatedApt.has_package": "one name, which is compared with whole lines",
+    "cli/lock_resolver/isolated_apt:run_program": "packages.places",
     "cli/bundle_builder/builder:_channel_addresses": OURS,
     "cli/demo:_run_verb": NO_OUTPUT,
     "cli/diagnose:_collect_failed_checks": OURS,
@@ -143,7 +143,7 @@ def _starts_program(node: ast.AST) -> bool:
     """Whether a node is a call that starts a program, or is handed what does."""
     if not isinstance(node, ast.Call):
         return False
-    if isinstance(node.func, ast.Name) and node.func.id in ("run", "ended", "_start"):
+    if isinstance(node.func, ast.Name) and node.func.id in ("run", "run_program", "ended", "_start"):
         return True
     return any(
         isinstance(one, ast.Attribute)

@@ -361,7 +361,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "packages from a bundle": lambda: packages_script(BUNDLED),
     "cuda toolkit": lambda: cuda_toolkit(""),
     "cuda toolkit that is patched": lambda: cuda_toolkit(APPLY_PROGRAM_TEXT),
-    "trees": lambda: render("trees/look.sh.j2", program=render_tree_program("look"), asked='{"a": "b c"}'),
+    "trees": lambda: render("trees/look.sh.j2", program=render_tree_program("tree_records"), asked='{"a": "b c"}'),
     "tools": lambda: tools_script(job_network(PLAIN)),
     "hub's client": lambda: tools_script(
         job_network(PLAIN), title="the hub's client", alone="/opt/rigwright/hub-client-"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from checks import CheckDifference, test_accounts, test_base
+from checks import Drift, test_accounts, test_base
 from checks.survey.accounts import ACCOUNTS, Accounts
 from checks.survey.answers import SurveyAnswers
 from checks.survey.host import accounts
@@ -226,7 +226,7 @@ def test_the_folders_of_an_instance_are_its_users(world: AccountsFixture) -> Non
     (instance,) = RIG.instances
     told = SimpleNamespace(path=str(Path(instance.socket).parent), mode=0o750, uid=7, gid=UID)
     changed = Accounts(**{**vars(made), "folders": [told]})
-    with pytest.raises(CheckDifference, match="of user 7 and group"):
+    with pytest.raises(Drift, match="of user 7 and group"):
         test_accounts.test_folders(SimpleNamespace(read=lambda section: changed), RIG)  # type: ignore[arg-type]
     told.uid = UID
     test_accounts.test_folders(SimpleNamespace(read=lambda section: changed), RIG)  # type: ignore[arg-type]

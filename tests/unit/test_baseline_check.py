@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from checks import CheckDifference, test_baseline
+from checks import Drift, test_baseline
 from checks.survey.answers import SurveyAnswers
 from checks.survey.cards import WORDS
 from rigwright.baseline import history
@@ -80,7 +80,7 @@ def test_a_box_that_is_as_fast_as_it_was_says_when_that_was_seen(box: Any) -> No
 
 def test_a_slower_one_is_red_with_figures_age_and_what_changed(box: Any) -> None:
     now = print_of(box)
-    with pytest.raises(CheckDifference) as red:
+    with pytest.raises(Drift) as red:
         check_notes(box, two(print_of(box, driver="580.95.05")), [run(now, 80, boot="c")])
     assert red.value.found == (
         "narrative decode: 80.0 tokens/s, -20.4 % of 100.5 (noise \N{PLUS-MINUS SIGN}1.4); measured 3 days ago; since "
@@ -110,7 +110,7 @@ def test_a_book_that_cannot_be_read_is_red(box: Any) -> None:
     file = history.history_path(box[0].inventory, box[0].name)
     file.parent.mkdir()
     file.write_text("{")
-    with pytest.raises(CheckDifference, match="Invalid JSON"):
+    with pytest.raises(Drift, match="Invalid JSON"):
         box_notes(box)
 
 
@@ -135,5 +135,5 @@ def test_a_fingerprint_has_what_the_cards_say_now(box: Any, monkeypatch: pytest.
     assert (found.driver, found.cards, found.power_w, found.lanes) == (
         *("580.95.05", ("NVIDIA GeForce RTX 3090",), (280.0,), (8,)),
     )
-    with pytest.raises(CheckDifference, match="none from card 3"):
+    with pytest.raises(Drift, match="none from card 3"):
         test_baseline.now_there(survey(), made, there, sample_facts(), sample_instance(cards=(3,)))

@@ -452,7 +452,7 @@ def answers(monkeypatch: pytest.MonkeyPatch, **said: RootCommandResult) -> None:
     def run(_: object, script: str) -> RootCommandResult:
         return next(answer for word, answer in said.items() if word.replace("_", "-") in script)
 
-    monkeypatch.setattr(measurement_conditions.root, "run_command", run)
+    monkeypatch.setattr(measurement_conditions.root_shell, "run_command", run)
 
 
 def test_temperatures_are_of_the_cards_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from rigwright.paths import ROOT
 
 OWN = """
 import pytest
-from checks import CheckDifference, check, expect
+from checks import Drift, check, expect
 from checks.survey.accounts import ACCOUNTS
 
 @check("X01", "users are known", severity="critical", why="nobody knows them")
@@ -34,7 +34,7 @@ def test_plain(host, rig):
 
 @check("X03", "a disk is there", severity="high", why="nothing is kept", blind="disks that lie about themselves")
 def test_disk():
-    raise CheckDifference("two disks of 4 TB", "one\\x1b[2J", "`mount /data`", "2026-02-01")
+    raise Drift("two disks of 4 TB", "one\\x1b[2J", "`mount /data`", "2026-02-01")
 
 @check("X04", "it is left out", severity="high", why="there is none")
 def test_left_out(instance):

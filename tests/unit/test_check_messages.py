@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 from _pytest.fixtures import FixtureFunctionDefinition
 
-from checks import CheckDifference, catalogue, conftest, expect
+from checks import Drift, catalogue, conftest, expect
 from rigwright.delivery.tool_environments import parse_installed_tools, render_tool_query
 from tests.unit import short_programs
 from tests.unit.rendered_scripts import write_stand_in
@@ -19,7 +19,7 @@ FORGED = "x\x1b[2J\n  ok  box  S01  it runs\u2028\r"
 
 
 def test_what_was_found_stays_on_its_line() -> None:
-    with pytest.raises(CheckDifference) as drift:
+    with pytest.raises(Drift) as drift:
         expect(FORGED, "y", "deploy again")
     said = str(drift.value)
     assert said.isprintable()

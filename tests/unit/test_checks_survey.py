@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from checks import CheckDifference
+from checks import Drift
 from checks.survey import survey_program
 from checks.survey.accounts import ACCOUNTS
 from checks.survey.answers import SurveyAnswers
@@ -279,13 +279,13 @@ TOLD: Section[ScriptedAnswer] = Section("told", ScriptedAnswer, lambda scene: {}
     ],
 )
 def test_what_is_no_answer_conforms_to_nothing(answer: dict[str, object], said: str) -> None:
-    with pytest.raises(CheckDifference, match="expected an answer about told") as caught:
+    with pytest.raises(Drift, match="expected an answer about told") as caught:
         SurveyAnswers({"told": answer}).read(TOLD)
     assert said in str(caught.value)
 
 
 def test_a_host_that_was_not_asked_conforms_to_nothing() -> None:
-    with pytest.raises(CheckDifference, match="found the connection is gone"):
+    with pytest.raises(Drift, match="found the connection is gone"):
         SurveyAnswers({}, "the connection is gone").read(TOLD)
 
 

@@ -248,8 +248,8 @@ def test_a_run_that_was_killed_before_it_reached_a_host_is_finished_by_bring(
 
 def test_two_runs_at_once_lose_nothing(file: Path, tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from cli import keys; from cli.key_sync import Asked;"
-        "asked = Asked('rig.py', None, Path(sys.argv[1]), {});"
+        "import sys; from pathlib import Path; from cli import keys; from cli.key_sync import KeyTargets;"
+        "asked = KeyTargets('rig.py', None, Path(sys.argv[1]), {});"
         "[keys.make.callback.__wrapped__(asked, f'{sys.argv[2]}-{n}', None, None, None, True) for n in range(20)]"
     )
     runs = [

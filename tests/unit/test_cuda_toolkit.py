@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from checks import CheckDifference, test_cuda_toolkit
+from checks import Drift, test_cuda_toolkit
 from checks.survey.answers import SurveyAnswers
 from checks.survey.patched import PATCHED
 from checks.survey.programs import COMPILER as COMPILED_BY
 from checks.survey.programs import PROGRAMS
 from checks.survey.section import SurveyScope
 from checks.survey.trees import InstalledTree
-from checks.test_cuda_toolkit import test_compiler
 from cli import main
 from cli.lock_resolver.patch_validation import collect_patched
 from rigwright.engines.llama_cpp.build import Build, plan_build
@@ -117,13 +116,13 @@ def test_a_check_asks_the_compiler_that_is_there(said: str, found: str) -> None:
     assert isinstance(question, dict) and question[COMPILED_BY][-2:] == ["/opt/cuda/bin/nvcc", "--version"]
     survey = SurveyAnswers({"programs": {"told": {COMPILED_BY: {"status": 0, "text": said}}}})
     if found:
-        with pytest.raises(CheckDifference, match=re.escape(found)):
-            test_compiler(survey, one, wanted)
+        with pytest.raises(Drift, match=re.escape(found)):
+            test_cuda_toolkit.test_compiler(survey, one, wanted)
     else:
-        test_compiler(survey, one, wanted)
+        test_cuda_toolkit.test_compiler(survey, one, wanted)
     none = single_card_rig(cards=())
     with pytest.raises(pytest.skip.Exception, match="no instance uses a card"):
-        test_compiler(survey, none, build_target_state(none, sample_facts()))
+        test_cuda_toolkit.test_compiler(survey, none, build_target_state(none, sample_facts()))
 
 
 def test_the_locks_compiler_is_held_to_the_same() -> None:
@@ -266,8 +265,8 @@ def test_it_is_refused_before_anything_is_fetched_and_a_check_finds_it_later() -
     assert line.startswith("nvcc 13.0.88 at /opt/cuda compiles nothing with glibc 2.43: its crt/math_functions.h")
     said = "Cuda compilation tools, release 13.0, V13.0.88\n"
     survey = SurveyAnswers({"programs": {"told": {COMPILED_BY: {"status": 0, "text": said}}}})
-    with pytest.raises(CheckDifference, match="compiles nothing with glibc"):
-        test_compiler(survey, one, build_target_state(one, host))
+    with pytest.raises(Drift, match="compiles nothing with glibc"):
+        test_cuda_toolkit.test_compiler(survey, one, build_target_state(one, host))
 
 
 def test_the_shipped_toolkit_compiles_with_every_c_library() -> None:

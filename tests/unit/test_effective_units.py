@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from checks import CheckDifference, test_systemd, test_units
+from checks import Drift, test_systemd, test_units
 from checks.effective_units import ExpectedProperties, describe_difference, find_property_differences
 from checks.survey.answers import SurveyAnswers
 from checks.survey.section import SurveyScope
@@ -211,7 +211,7 @@ def red(found: UnitSurvey) -> dict[str, str]:
     for name, check in checks.items():
         try:
             check()
-        except CheckDifference as drift:
+        except Drift as drift:
             told[name] = str(drift)
     return told
 

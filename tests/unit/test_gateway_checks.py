@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from checks import DEPLOY, CheckDifference
+from checks import DEPLOY, Drift, test_gateway
 from checks.survey.answers import SurveyAnswers
 from checks.survey.gates import Gates, GateUnit, ShareProcess
 from checks.survey.host import managed_files
 from checks.survey.managed_files import LedgerFile, ManagedEntry, ManagedFiles
-from checks.test_gateway import test_keys_at_rest, test_log_is_rotated
 from rigwright.gateway import keyring
 from rigwright.gateway.gateway_units import ROTATION, render_logrotate
 from rigwright.gateway.keyring import ClientKey, ClientKeyring
@@ -44,7 +43,7 @@ def rotated_log_answers(box: Rig, rotated: int) -> SurveyAnswers:
 @pytest.mark.parametrize("rotated", [0, 1_800_000_000 - 10**9, -(10**18)])
 def test_a_log_that_was_rotated_on_a_day_that_has_been_is_green(box: Rig, rotated: int) -> None:
     assert box.gateway
-    test_log_is_rotated(rotated_log_answers(box, rotated), box, ("rigwright-gateway", box.gateway))
+    test_gateway.test_log_is_rotated(rotated_log_answers(box, rotated), box, ("rigwright-gateway", box.gateway))
 
 
 @pytest.mark.parametrize(
@@ -58,8 +57,8 @@ def test_a_log_that_was_rotated_on_a_day_that_has_been_is_green(box: Rig, rotate
 )
 def test_a_day_that_is_still_to_come_is_red_however_far_away_it_is(box: Rig, rotated: int, said: str) -> None:
     assert box.gateway
-    with pytest.raises(CheckDifference, match=said):
-        test_log_is_rotated(rotated_log_answers(box, rotated), box, ("rigwright-gateway", box.gateway))
+    with pytest.raises(Drift, match=said):
+        test_gateway.test_log_is_rotated(rotated_log_answers(box, rotated), box, ("rigwright-gateway", box.gateway))
 
 
 def keys_at_rest(box: Rig, lying: Path) -> SurveyAnswers:
@@ -79,19 +78,19 @@ def test_keys_of_another_version_are_red_with_both_serials_and_what_helps(box: R
     first = ClientKeyring(keys={"alice": ClientKey(sha256="a" * 64, made="2026-11-22")})
     keyring.dump(file, first)
     lying.write_text(keyring.keys_json(keyring.load_keyring(file)))
-    test_keys_at_rest(keys_at_rest(box, lying), box, part)
+    test_gateway.test_keys_at_rest(keys_at_rest(box, lying), box, part)
     # the file has changed since: a deploy brings it
     keyring.dump(file, keyring.load_keyring(file).with_key("bob", ClientKey(sha256="b" * 64, made="2026-11-22")))
-    with pytest.raises(CheckDifference) as drift:
-        test_keys_at_rest(keys_at_rest(box, lying), box, part)
+    with pytest.raises(Drift) as drift:
+        test_gateway.test_keys_at_rest(keys_at_rest(box, lying), box, part)
     assert ("serial 1" in drift.value.found, "serial 2, of gateway-keys.toml" in drift.value.expected) == (True, True)
     assert drift.value.cure == DEPLOY
     # the host has what this file was not made into
     lying.write_text(keyring.keys_json(keyring.load_keyring(file)))
     keyring.dump(file, first)
-    with pytest.raises(CheckDifference) as drift:
-        test_keys_at_rest(keys_at_rest(box, lying), box, part)
+    with pytest.raises(Drift) as drift:
+        test_gateway.test_keys_at_rest(keys_at_rest(box, lying), box, part)
     assert ("serial 2" in drift.value.found, drift.value.cure.startswith("Take the newer file")) == (True, True)
     lying.write_text('{"keys":[]}')
-    with pytest.raises(CheckDifference, match="serial none"):
-        test_keys_at_rest(keys_at_rest(box, lying), box, part)
+    with pytest.raises(Drift, match="serial none"):
+        test_gateway.test_keys_at_rest(keys_at_rest(box, lying), box, part)

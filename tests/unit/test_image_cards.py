@@ -34,7 +34,7 @@ def test_cards_without_what_brings_their_spec_are_refused_with_the_cure() -> Non
 
 
 def test_it_is_refused_while_the_inventory_loads(box: OperatorFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(kinds()["llama.cpp"]), "contained_by", "podman")
+    monkeypatch.setattr(type(kinds()["llama.cpp"]), "container_engine", "podman")
     (line,) = box.refusal_lines()
     assert line.startswith(f"{box.inventory}: box.instances.")
     assert '"containers": {"engines": ["podman"]}' in line

@@ -102,7 +102,7 @@ def image_red_checks(
         "accounts": SimpleNamespace(user=lambda name: SimpleNamespace(uid=UID, gid=UID)),
     }
     survey = cast("SurveyAnswers", SimpleNamespace(read=lambda section: seen[section.name]))
-    given = {"rig": BOX, "contained": INSTANCE, "declared": DECLARED, "found": found, "within": [engine]}
+    given = {"rig": BOX, "contained": INSTANCE, "declared": DECLARED, "container_unit": found, "within": [engine]}
     return red_checks(test_images, survey, restart="restart it", **given)
 
 

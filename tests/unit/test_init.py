@@ -56,7 +56,7 @@ def init(box: OperatorFolder, monkeypatch: pytest.MonkeyPatch) -> Init:
     monkeypatch.chdir(box.folder)
 
     def run(*words: str, answer: str | None = None) -> Result:
-        monkeypatch.setattr(init_module, "_asks", lambda: answer is not None)
+        monkeypatch.setattr(init_module, "_is_interactive", lambda: answer is not None)
         return CliRunner().invoke(main, ["init", *words], input=answer, env={"COLUMNS": "200"})
 
     return run
@@ -189,7 +189,7 @@ def test_an_answer_that_is_broken_off_writes_nothing(init: Init, box: OperatorFo
 @pytest.mark.usefixtures("surveyed_connections")
 def test_what_is_written_is_loaded_before_it_is_called_valid(init: Init, monkeypatch: pytest.MonkeyPatch) -> None:
     text = 'from rigwright.inventory import hosts\n\nrigs = hosts({"box": {"crads": []}})\n'
-    monkeypatch.setattr(init_module, "inventory_text", lambda *given: text)
+    monkeypatch.setattr(init_module, "render_inventory", lambda *given: text)
     done = init("root@box")
     assert done.exit_code == 2
     assert "Error: box.py is written, but it does not load: " in done.output
@@ -201,7 +201,7 @@ def test_what_is_written_is_loaded_before_it_is_called_valid(init: Init, monkeyp
 def test_a_file_that_appears_in_the_meantime_is_not_overwritten(
     init: Init, box: OperatorFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(init_module, "_show", lambda *given: box.write("box.py", "mine"))
+    monkeypatch.setattr(init_module, "_print_survey", lambda *given: box.write("box.py", "mine"))
     done = init("root@box")
     assert (done.exit_code, done.stderr) == (2, "Error: cannot write box.py: File exists\n")
     assert (box.folder / "box.py").read_text() == "mine"
@@ -273,7 +273,7 @@ def test_next_commands_are_verbs_that_there_are(init: Init, surveyed_connections
     shown = init("root@box").output.partition("Read it; then\n")[2].splitlines()
     verbs = [line.split()[1] for line in shown]
     # what is served is locked first, where it is not yet
-    assert ["lock", *verbs[1:]] == [words.split()[0] for words, _ in init_module.NEXT]
+    assert ["lock", *verbs[1:]] == [words.split()[0] for words, _ in init_module.NEXT_STEPS]
     assert set(verbs) <= set(main.commands)
     assert {"deploy", "check"} <= set(verbs)
     assert main.commands["init"] is init_verb

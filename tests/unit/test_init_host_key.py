@@ -43,7 +43,7 @@ def init(
 ) -> Result:
     """Run it where the host has KEY, and known_hosts what is expected."""
     monkeypatch.chdir(box.folder)
-    monkeypatch.setattr(init_module, "_asks", lambda: answer is not None)
+    monkeypatch.setattr(init_module, "_is_interactive", lambda: answer is not None)
     monkeypatch.setattr(roles.host_key_probe, "probe_host_key", lambda name, data: ProbedHostKey(KEY, expected))
     return CliRunner().invoke(main, ["init", "root@box", *words], input=answer, env={"COLUMNS": "200"})
 

@@ -59,7 +59,7 @@ LACKS: dict[str, tuple[object, str, object]] = {
     "need Linux": (sys, "platform", "darwin"),
     "need root": (os, "geteuid", lambda: 1000),
     "no time namespaces": (Path, "exists", lambda path: path != Path("/proc/self/ns/time")),
-    "no overlayfs": (requirements, "_overlayfs", lambda: False),
+    "no overlayfs": (requirements, "_has_overlayfs", lambda: False),
     "no writable cgroup hierarchy": (requirements, "cgroup_hierarchies", list),
 }
 
@@ -133,9 +133,9 @@ def test_a_verb_without_them_says_so_and_does_nothing(verb: list[str], tmp_path:
     program = tmp_path / "without.py"
     program.write_text(
         "from importlib import metadata\n"
-        "from lab import machine\n"
+        "from lab import requirements\n"
         "def gone(name): raise metadata.PackageNotFoundError(name)\n"
-        "machine.distribution = gone\n"
+        "requirements.distribution = gone\n"
         "from cli import main\n"
         "main()\n"
     )

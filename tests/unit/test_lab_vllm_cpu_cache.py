@@ -33,7 +33,7 @@ def host(folder: Path, *built: str) -> LabHost:
         (folder / ENGINES / name / "env/lib/a b.py").write_text("1")
         (folder / ENGINES / name / "env/python").symlink_to("lib")
         (folder / ENGINES / name / "build.json").write_text("{}")
-    return cast("LabHost", SimpleNamespace(upper=folder))
+    return cast("LabHost", SimpleNamespace(upper_folder=folder))
 
 
 def test_what_is_whole_is_kept(tmp_path: Path, cache: Path) -> None:

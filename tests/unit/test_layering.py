@@ -60,7 +60,7 @@ def test_the_domain_starts_no_program_and_opens_no_connection(path: Path) -> Non
     assert not imported(path) & {*FORBIDDEN, "subprocess", "socket", "urllib3", "httpx2"}
 
 
-@pytest.mark.parametrize("module", ["model.rig", "engines.llama_cpp.build", "serving.units", "plan.preflight"])
+@pytest.mark.parametrize("module", ["model.rig", "engines.llama_cpp.build", "serving.instance_units", "plan.preflight"])
 def test_a_module_that_decides_can_be_imported_on_its_own(module: str) -> None:
     assert run(f"rigwright.{module}") == ""
 
@@ -102,7 +102,7 @@ def test_no_verb_loads_ssl_or_what_waits_for_threads_before_pyinfras_gevent(modu
 def test_a_check_takes_nothing_of_a_role_but_how_a_host_is_reached(path: Path) -> None:
     named = set(re.findall(r"^\s*(?:from|import) (roles\b.*)$", path.read_text(), re.MULTILINE))
     assert named <= {
-        "roles import root",
-        "roles.connection_failures import away",
-        "roles.connection_failures import Unreached, quiet",
+        "roles import root_shell",
+        "roles.connection_failures import describe_unreachable_host",
+        "roles.connection_failures import ConnectFailureRecorder, silence_pyinfra_log",
     }

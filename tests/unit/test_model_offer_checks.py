@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from checks import CheckDifference
+from checks import Drift
 from checks.listener_answers import check_key_permissions, describe_refusal_mismatch
 from checks.survey.request_plan import ROUTER, TRIED, gateway_requests
 from checks.survey.requests import RequestAnswers, SurveyAnswer
@@ -112,7 +112,7 @@ def offer_problems(box: Rig, **changed: SurveyAnswer) -> str:
     assert gateway
     try:
         check_key_permissions(RequestAnswers(told | changed, {}), box, "office", gateway.listeners["office"])
-    except CheckDifference as drift:
+    except Drift as drift:
         return str(drift)
     return ""
 

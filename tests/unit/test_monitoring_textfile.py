@@ -61,7 +61,7 @@ def left(monkeypatch: pytest.MonkeyPatch, folder: Path) -> str:
         done = subprocess.run(["sh", "-c", command], input=stdin.encode(), capture_output=True, check=False)
         return root_shell.RootCommandResult(done.returncode, done.stdout, done.stderr)
 
-    monkeypatch.setattr(result_metrics.root, "run_command", run)
+    monkeypatch.setattr(result_metrics.root_shell, "run_command", run)
     monkeypatch.setattr(result_metrics, "check_textfile", lambda _: str(folder / "check.prom"))
     red = Result("S01", "t", "high", "w", "chat", "fail", 0.1)
     report = HostReport("box", "not as declared", "", 3, "", {}, [red])

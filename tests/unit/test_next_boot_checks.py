@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from checks import CheckDifference, test_machine, test_nvidia_boot, test_nvidia_files, test_nvidia_units
+from checks import Drift, test_machine, test_nvidia_boot, test_nvidia_files, test_nvidia_units
 from checks.survey.accounts import AccountFileLine
 from checks.survey.answers import SurveyAnswers
 from checks.survey.boot import Grub
@@ -85,7 +85,7 @@ def red(told: dict[str, Any]) -> dict[str, str]:
     for name, run in CHECKS.items():
         try:
             run(survey)
-        except CheckDifference as drift:
+        except Drift as drift:
             said[name] = str(drift)
             assert "\n" not in said[name]
             assert "True" not in said[name]
@@ -329,5 +329,5 @@ def test_an_operators_own_initial_file_system_has_what_its_operator_packed(line:
     told["boot"] = replace(BOOT, initrds=[replace(image, lines=[*image.lines, [OURS, line]])])
     survey = SurveyAnswers({name: {"told": asdict(one)} for name, one in told.items()})
     own = replace(MANAGED, driver=MANAGED.driver.model_copy(update={"managed": False}))
-    with pytest.raises(CheckDifference, match="has `blacklist nvidia`") if minds else nullcontext():
+    with pytest.raises(Drift, match="has `blacklist nvidia`") if minds else nullcontext():
         test_nvidia_boot.test_initrd(survey, own)

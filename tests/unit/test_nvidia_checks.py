@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from checks import CheckDifference, test_nvidia_driver, test_serving
+from checks import Drift, test_nvidia_driver, test_serving
 from checks.survey.answers import SurveyAnswers
 from checks.survey.cards import CARDS
 from tests.unit.nvidia_host import ADDRESSES, CAPTURED_OUTPUT, FACTS, GROUP, RIG, NvidiaFolderHost
@@ -55,7 +55,7 @@ def red(host: NvidiaFolderHost) -> dict[str, str]:
     for name in ALL:
         try:
             run(name, survey)
-        except CheckDifference as drift:
+        except Drift as drift:
             said[name] = str(drift)
             assert "\n" not in said[name]
             assert said[name].startswith("expected ")
@@ -263,5 +263,5 @@ def test_cards_of_a_worker_in_a_slice_of_the_instances_own_are_its_cards(host: N
         lambda: test_serving.test_sees_its_cards(survey, FACTS, own.instances[0], unit(survey, group)),
         lambda: test_nvidia_driver.test_cards_are_ours(host.run_survey(own), own, FACTS),
     ):
-        with pytest.raises(CheckDifference):
+        with pytest.raises(Drift):
             check()

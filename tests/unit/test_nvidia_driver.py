@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from checks import CheckDifference
+from checks import Drift
 from checks.nvidia.card_health import find_card_faults, find_pcie_differences, find_persistence_differences
 from checks.nvidia.driver_presence import (
     CardHolder,
@@ -36,7 +36,7 @@ def driver_answers(said: list[str]) -> tuple[set[str], dict[str, str], bool]:
     return files, {row[1]: row[2] for row in rows if row[0] == "minor"}, "nouveau" in said
 
 
-def difference_pairs(differences: list[CheckDifference]) -> list[tuple[str, str]]:
+def difference_pairs(differences: list[Drift]) -> list[tuple[str, str]]:
     """What was expected and what was found; each says what to do."""
     assert all(one.cure for one in differences)
     return [(one.expected, one.found) for one in differences]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from checks import CheckDifference
+from checks import Drift
 from checks.nvidia.card_health import find_kernel_complaints, find_pcie_differences
 from checks.survey.cards import COMPLAINTS
 from rigwright.model.entry import DriverEntry
@@ -22,7 +22,7 @@ THERE = sample_facts(pci_cards=((CARD, "10de:2204"),))
 WAY = {CARD: f"/sys/devices/pci0000:00/0000:00:01.1/{CARD}"}
 
 
-def difference_pairs(differences: list[CheckDifference]) -> list[tuple[str, str]]:
+def difference_pairs(differences: list[Drift]) -> list[tuple[str, str]]:
     """What was expected and what was found; each says what to do."""
     assert all(one.cure for one in differences)
     return [(one.expected, one.found) for one in differences]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from checks import CheckDifference, test_nvidia_packages
+from checks import Drift, test_nvidia_packages
 from rigwright.nvidia.driver.driver_facts import DriverFacts, InstalledPackage
 from rigwright.nvidia.driver.kernel_facts import KernelModule
 from tests.unit.driver_samples import C3090, driver_rig, driverless_host, installed_facts
@@ -215,7 +215,7 @@ def test_what_does_not_apply_is_skipped_with_the_reason(
 def test_a_host_whose_driver_would_be_refused_is_not_what_its_rig_says(world: NvidiaCheckFixture) -> None:
     assert test_nvidia_packages.expected_driver_plan(world.rig, world.facts).action == "adopt"
     world.change_facts(nvidia_sources=(("debian12", "/etc/apt/sources.list.d/old.list"),))
-    with pytest.raises(CheckDifference, match=r"found /etc/apt/sources\.list\.d/old\.list names"):
+    with pytest.raises(Drift, match=r"found /etc/apt/sources\.list\.d/old\.list names"):
         test_nvidia_packages.expected_driver_plan(world.rig, world.facts)
 
 
@@ -255,7 +255,7 @@ def test_nvidias_archive_is_asked_where_the_driver_is_from_there(
         with pytest.raises(pytest.skip.Exception, match="cannot reach"):
             world.run_check("N17")
     elif verdict:
-        with pytest.raises(CheckDifference, match=verdict.partition(",")[0]):
+        with pytest.raises(Drift, match=verdict.partition(",")[0]):
             world.run_check("N17")
     else:
         world.run_check("N17")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from checks import CheckDifference
+from checks import Drift
 from checks.nvidia.module_state import (
     allowed_flavours,
     find_disk_differences,
@@ -43,7 +43,7 @@ NVIDIA = {"module": VERSION, "module_open": False}
 PACKAGED = installed_facts("Ubuntu", UBUNTU, *SERVER)
 
 
-def difference_pairs(differences: list[CheckDifference]) -> list[tuple[str, str]]:
+def difference_pairs(differences: list[Drift]) -> list[tuple[str, str]]:
     """What was expected and what was found; each says what to do."""
     assert all(one.cure for one in differences)
     return [(one.expected, one.found) for one in differences]

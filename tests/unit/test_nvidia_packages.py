@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from checks import CheckDifference
+from checks import Drift
 from checks.nvidia.package_state import (
     KERNEL_DAYS,
     find_branch_differences,
@@ -36,7 +36,7 @@ STATE = KernelFacts(
 LOCKED = dict.fromkeys(SERVER, UBUNTU) | {"libnvidia-gl-580-server": UBUNTU}
 
 
-def difference_pairs(differences: list[CheckDifference]) -> list[tuple[str, str]]:
+def difference_pairs(differences: list[Drift]) -> list[tuple[str, str]]:
     """What was expected and what was found; each says what to do."""
     assert all(one.cure for one in differences)
     return [(one.expected, one.found) for one in differences]

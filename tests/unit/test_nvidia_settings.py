@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from checks import CheckDifference
+from checks import Drift
 from checks.nvidia.card_limits import find_bar_differences, find_clock_differences, find_power_differences
 from checks.nvidia.card_links import find_bridge_differences, find_peer_differences
 from checks.nvidia.deploy_record import find_driver_drift, find_vital_differences
@@ -49,7 +49,7 @@ NVML: Unable to retrieve NVLink information as all links are inActive
 JOINED = {(0, 1): "NV4", (1, 0): "NV4"}
 
 
-def difference_pairs(differences: list[CheckDifference]) -> list[tuple[str, str]]:
+def difference_pairs(differences: list[Drift]) -> list[tuple[str, str]]:
     """What was expected and what was found; each says what to do."""
     assert all(one.cure for one in differences)
     return [(one.expected, one.found) for one in differences]

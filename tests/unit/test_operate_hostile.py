@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from checks import CheckDifference
+from checks import Drift
 from checks.survey.answers import SurveyAnswers
 from checks.survey.health import HEALTH
 from checks.survey.host.common import masked
@@ -117,7 +117,7 @@ def test_a_look_with_what_is_no_number_is_refused(number: float) -> None:
     cards = {"status": 0, "out": "", "err": ""}
     told = {"units": {"a.service": unit}, "engines": {}, "said": {}, "out": {}, "cards": cards, "partial": []}
     answer = {"told": {**told, "jobs": [], "holder": "", "reboot": False}}
-    with pytest.raises(CheckDifference):
+    with pytest.raises(Drift):
         SurveyAnswers({"health": answer}).read(HEALTH)
 
 

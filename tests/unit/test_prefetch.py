@@ -83,7 +83,7 @@ def asking_operation(
 def test_a_command_that_does_not_end_is_given_up(
     monkeypatch: pytest.MonkeyPatch, command: StringCommand, bound: str
 ) -> None:
-    monkeypatch.setattr(prefetch if bound == "ASKING" else prefetch.root, bound, 0.1)
+    monkeypatch.setattr(prefetch if bound == "ASKING" else prefetch.root_shell, bound, 0.1)
     endless = SimpleNamespace(run_shell_command=lambda *_, **__: gevent.sleep(20))
     with pytest.raises(HostTooSlow, match=r"^`(sh -c|rm -f) .*` has not ended within 0 s, given up"):
         PrefetchConnector(endless).run_shell_command(command)

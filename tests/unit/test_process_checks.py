@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from checks import CheckDifference, test_code, test_groups, test_process, test_serving
+from checks import Drift, test_code, test_groups, test_process, test_serving
 from checks.survey.accounts import SurveyGroup, SurveyUser
 from checks.survey.answers import SurveyAnswers
 from checks.survey.host import processes
@@ -223,7 +223,7 @@ def red(found: Processes, notes: list[str] | None = None) -> dict[str, str]:
     for name, check in checks.items():
         try:
             check()
-        except CheckDifference as drift:
+        except Drift as drift:
             told[name] = str(drift)
     return told
 

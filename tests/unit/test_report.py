@@ -139,9 +139,14 @@ def report_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunReport:
         )
         monkeypatch.setattr(
             evidence,
-            "root",
+            "root_shell",
             type(
-                "R", (), {"run": lambda *_, **__: RootCommandResult(0, "\n".join(lines).encode(), b""), "Gone": OSError}
+                "R",
+                (),
+                {
+                    "run_command": lambda *_, **__: RootCommandResult(0, "\n".join(lines).encode(), b""),
+                    "ConnectionGone": OSError,
+                },
             ),
         )
         seen = HealthFacts(

@@ -212,7 +212,9 @@ def test_a_plan_says_who_uses_lent_cards_and_what_ends_them(monkeypatch: pytest.
         def read_card_holders(self) -> ForeignProcesses:
             return ForeignProcesses(borrowers=("pid 7 (train) uses card 0, which is lent",))
 
-    box = Lending(sample_rig(cards=(C3090,), driver=MANAGED_DRIVER_FACTS, lent=(0,)), driverless_host(nouveau=True))
+    box = Lending(
+        sample_rig(cards=(C3090,), driver=MANAGED_DRIVER_FACTS, reserved_gpus=(0,)), driverless_host(nouveau=True)
+    )
     said = run_plan(monkeypatch, box).output.splitlines()
     assert [line for line in said if line.startswith("box: lent: ")] == [
         "box: lent: card 0: no instance gets it",
@@ -220,5 +222,5 @@ def test_a_plan_says_who_uses_lent_cards_and_what_ends_them(monkeypatch: pytest.
     ]
     (row,) = json.loads(run_plan(monkeypatch, box, "--json").output)
     assert row["lent"] == [line.removeprefix("box: lent: ") for line in said if line.startswith("box: lent: ")]
-    quiet = Lending(sample_rig(cards=(C3090,), lent=(0,)), driverless_host())
+    quiet = Lending(sample_rig(cards=(C3090,), reserved_gpus=(0,)), driverless_host())
     assert "box: lent: pid 7 (train) uses card 0, which is lent" in run_plan(monkeypatch, quiet).output.splitlines()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from checks import CheckDifference, test_serving
+from checks import Drift, test_serving
 from checks.survey.answers import SurveyAnswers
 from checks.survey.serving import InstanceKeyFile, ServingSurvey, StartRecord
 from tests.unit.test_process_checks import CHAT, RIG, WANTED
@@ -38,7 +38,7 @@ ONE = RIG.instances[0]
 )
 def test_a_start_from_something_else_is_told(changed: dict[str, object]) -> None:
     test_serving.test_process_is_current(started(), WANTED.generation, ONE)
-    with pytest.raises(CheckDifference):
+    with pytest.raises(Drift):
         test_serving.test_process_is_current(started(**changed), WANTED.generation, ONE)
 
 
@@ -53,5 +53,5 @@ def test_a_start_from_something_else_is_told(changed: dict[str, object]) -> None
 )
 def test_a_key_that_others_may_read_is_told(key: InstanceKeyFile) -> None:
     test_serving.test_key_is_secret(started(), ONE)
-    with pytest.raises(CheckDifference):
+    with pytest.raises(Drift):
         test_serving.test_key_is_secret(started(key=key), ONE)

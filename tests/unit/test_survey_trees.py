@@ -150,10 +150,13 @@ def test_a_link_in_the_place_of_a_tree_is_none(host: TreesHost) -> None:
 @pytest.mark.parametrize(
     ("forge", "said"),
     [
-        (lambda host: host.record(host.engine).unlink(), "no record of it"),
-        (lambda host: host.record(host.engine).write_text("{}"), "a record that the ledger does not know"),
+        (lambda host: host.record_path(host.engine_tree).unlink(), "no record of it"),
+        (lambda host: host.record_path(host.engine_tree).write_text("{}"), "a record that the ledger does not know"),
         (lambda host: host.ledger.write_text("\xff\nrecord\n"), "a record that the ledger does not know"),
-        (lambda host: shutil.copy(host.record(host.tools), host.record(host.engine)), "a record that the ledger"),
+        (
+            lambda host: shutil.copy(host.record_path(host.tools_tree), host.record_path(host.engine_tree)),
+            "a record that the ledger",
+        ),
     ],
 )
 def test_without_a_record_of_roots_nobody_knows(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from checks import CheckDifference, test_cuda_toolkit, test_engines, test_generation, test_tools, test_trees
+from checks import Drift, test_cuda_toolkit, test_engines, test_generation, test_tools, test_trees
 from checks.survey.answers import SurveyAnswers
 from rigwright.plan import tree_records
 from rigwright.plan.plan_inputs import build_target_state
@@ -111,10 +111,10 @@ def way(found: Answers, root: str) -> dict[str, Any]:
     return row
 
 
-def reds(found: Answers) -> dict[str, CheckDifference]:
+def reds(found: Answers) -> dict[str, Drift]:
     """What is red, by its id."""
     survey = SurveyAnswers({name: {"told": told} for name, told in found.items()})
-    given: dict[str, Any] = {"survey": survey, "rig": RIG, "desired": DESIRED, "wanted": DESIRED.generation}
+    given: dict[str, Any] = {"survey": survey, "rig": RIG, "desired": DESIRED, "target_generation": DESIRED.generation}
     given |= {"installation": MADE, "record_property": lambda *_: None, "pytestconfig": PytestOptions()}
     red = {}
     for module in MODULES:
@@ -126,7 +126,7 @@ def reds(found: Answers) -> dict[str, CheckDifference]:
                 continue
             try:
                 function(**{one: given[one] for one in inspect.signature(function).parameters})
-            except CheckDifference as drift:
+            except Drift as drift:
                 red[mark.kwargs["identifier"]] = drift
             except pytest.skip.Exception:
                 continue

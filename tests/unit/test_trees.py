@@ -114,13 +114,13 @@ def test_a_folder_that_lets_others_in_by_a_list_has_no_glance(tmp_path: Path, mo
 
 
 def test_the_programs_run_alone_as_a_host_gets_them(host: TreesHost) -> None:
-    assert host.run("look").stdout == ""
+    assert host.run("tree_records").stdout == ""
     (host.engine_tree / "bin/liba.so.1").write_bytes(b"x")
-    told = host.run("look")
+    told = host.run("tree_records")
     assert told.stdout.split("\0")[:5] == ["4", "pending", "changed", str(host.engine_tree), "bin/liba.so.1"], (
         told.stderr
     )
-    done = host.run("settle")
+    done = host.run("reconcile")
     assert done.returncode == 1
     assert f"{host.engine_tree} is not what was installed (bin/liba.so.1): remove it" in done.stdout
 
@@ -301,7 +301,7 @@ def test_records_of_what_is_gone_go(host: TreesHost) -> None:
 
 
 def test_what_is_there_is_told_and_what_is_missing_is_known(host: TreesHost) -> None:
-    words = host.run("look", "there").stdout.split("\0")
+    words = host.run("tree_records", "there").stdout.split("\0")
     there = {words[at + 1]: words[at + 2] for at, word in enumerate(words) if word == "there"}
     assert there[str(host.engine_tree)] == ""
     assert there[str(host.current_generation)] == host.asked["sealed"]

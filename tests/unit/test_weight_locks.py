@@ -23,8 +23,8 @@ from tests.unit.test_deploy_lock import UNFIT
 from tests.unit.weight_shelf import WeightShelf, is_fresh
 from tests.unit.weights_world import CONTENT, make_weights_fixture, wanted_file
 
-HOLD = "import sys, time; from pathlib import Path; from roles.weights.host.locks import held\n"
-HOLD += "with held(Path(sys.argv[1]), sys.argv[2]): print('held', flush=True); time.sleep(600)"
+HOLD = "import sys, time; from pathlib import Path; from roles.weights.host.locks import hold_lock\n"
+HOLD += "with hold_lock(Path(sys.argv[1]), sys.argv[2]): print('held', flush=True); time.sleep(600)"
 WHO = r"[^\n]+ \(process {}\) since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
 
 
