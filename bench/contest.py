@@ -74,8 +74,8 @@ class Deployed:
         """The unit's command line for another socket, and with the key where it lies.
 
         Raises:
-            NotMeasured: it does not name the unit's socket, so the process would take it, or it starts a container,
-                which belongs into the unit's own control group.
+            MeasurementFailed: it does not name the unit's socket, so the process would take it, or it starts a
+                container, which belongs into the unit's own control group.
         """
         if self._service.container:
             raise MeasurementFailed(
@@ -169,7 +169,7 @@ class Contest:
             alone: Whether what serves already is stopped before.
 
         Raises:
-            NotMeasured: it does not come up, or the deploy lock is lost.
+            MeasurementFailed: it does not come up, or the deploy lock is lost.
         """
         if self.deploy_lock.lost:
             raise MeasurementFailed(f"the deploy lock is gone: {self.deploy_lock.lost}")
@@ -200,7 +200,7 @@ class Contest:
         """Start an instance's unit, which takes until it has answered.
 
         Raises:
-            NotMeasured: it does not.
+            MeasurementFailed: it does not.
         """
         unit = one.instance.unit
         # starts by hand count for StartLimitBurst= too
@@ -212,7 +212,7 @@ class Contest:
         """Run the load program on the host; returns what it printed.
 
         Raises:
-            NotMeasured: it failed.
+            MeasurementFailed: it failed.
         """
         # a unit, for it would go on when the connection does not
         options = f"--quiet --collect --pipe --wait --service-type=exec --unit={LOAD_UNIT}"
@@ -222,7 +222,7 @@ class Contest:
         """Run a command in place of the processes that serve; returns what it printed.
 
         Raises:
-            NotMeasured: it failed, or the deploy lock is lost.
+            MeasurementFailed: it failed, or the deploy lock is lost.
         """
         if self.deploy_lock.lost:
             raise MeasurementFailed(f"the deploy lock is gone: {self.deploy_lock.lost}")
@@ -262,7 +262,7 @@ def contest(
         other: Another one that runs, to take the place of the bare process.
 
     Raises:
-        NotMeasured: one does not run, it is another one's turn at this host, or a unit does not come up again.
+        MeasurementFailed: one does not run, it is another one's turn at this host, or a unit does not come up again.
     """
     remote = RootShell(target)
     deploy_lock = DeployLock(target, doing)

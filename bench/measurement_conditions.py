@@ -39,7 +39,7 @@ def read_conditions(box: ConnectedHost, instance: Instance) -> MeasurementCondit
     """Look at a host.
 
     Raises:
-        Unfit: the instance does not run as it is declared, or its cards do not answer.
+        InvalidConditions: the instance does not run as it is declared, or its cards do not answer.
         roles.root_shell.ConnectionGone: the connection is gone.
     """
     wanted = next(one for one in box.resolve_desired().generation.unit_states if one.unit == instance.unit)

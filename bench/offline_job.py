@@ -126,8 +126,8 @@ def measure_offline(
         until: What may close the job while it runs.
 
     Raises:
-        NotMeasured: its engine has no such bench, the instance does not run or does not come up again, or the bench
-            fails.
+        MeasurementFailed: its engine has no such bench, the instance does not run or does not come up again, or the
+            bench fails.
     """
     made = box.resolve_desired()
     installation = made.installations[instance.installed_as]
@@ -150,7 +150,7 @@ def parse_result(what: str, said: str, marker: str) -> ThroughputResult | Latenc
     """What a bench has said at its end.
 
     Raises:
-        NotMeasured: something else.
+        MeasurementFailed: something else.
     """
     lines: Iterator[str] = (line for line in reversed(said.splitlines()) if line.startswith(marker))
     try:

@@ -57,7 +57,7 @@ def measure(
             minute and not in the next is on both sides. Its memory has to hold both.
 
     Raises:
-        NotMeasured: an instance does not run or does not come up, or answers something else than was asked for.
+        MeasurementFailed: an instance does not run or does not come up, or answers something else than was asked for.
     """
     slots = min(_slots(one, tokens) for one in (instance, other) if one)
     doing = f"bench serving {instance.name} of {box.rig.inventory}"

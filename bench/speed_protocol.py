@@ -174,7 +174,7 @@ def measure_protocol(
         say: Told what is under way.
 
     Raises:
-        NoAnswer: a request is not answered; a long prompt may be refused as too long.
+        ProtocolUnanswered: a request is not answered; a long prompt may be refused as too long.
     """
     say("counting tokens")
     counted = [ask(part_request(SENTENCE * sentences, ANSWER)) for sentences in SAMPLES]

@@ -59,7 +59,7 @@ def list_user_checks(inventory: Path) -> list[CheckDescription]:
     """A user's own, beside an inventory.
 
     Raises:
-        Unknown: one of their files cannot be imported.
+        UnknownCheck: one of their files cannot be imported.
     """
     found: list[CheckDescription] = []
     for path in sorted((inventory.absolute().parent / OWN).glob("test_*.py")):
@@ -82,7 +82,7 @@ def explain_check(identifier: str, inventory: Path | None) -> str:
     """All that is known of a check.
 
     Raises:
-        Unknown: there is none of that id, or one of the user's files cannot be imported.
+        UnknownCheck: there is none of that id, or one of the user's files cannot be imported.
     """
     known = {one.id: one for one in [*list_checks(), *(list_user_checks(inventory) if inventory else [])]}
     if identifier not in known:

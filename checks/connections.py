@@ -93,7 +93,7 @@ class ConnectedHost:
         """The same box, with some looks of SCRIPTS taken, in one command.
 
         Raises:
-            Lost: the connection is gone.
+            HostConnectionLost: the connection is gone.
         """
         scripts = [SCRIPTS[look](self.rig) for look in looks]
         answer = self._run("sh", parallel.render_parallel(scripts))
@@ -150,7 +150,7 @@ class ConnectedHost:
         """What a script tells, parsed.
 
         Raises:
-            Unseen: it is not what was asked for, or the connection is gone.
+            HostReadFailed: it is not what was asked for, or the connection is gone.
         """
         if script in self.told:
             answer = root_shell.RootCommandResult(0, "\n".join(self.told[script]).encode(), b"")

@@ -90,7 +90,7 @@ def run_checks(inventory: str, *options: str, limit: str | None = None, deep: bo
         deep: Whether every byte is read of weights and environments.
 
     Raises:
-        Refused: no host is looked at.
+        ChecksRejected: no host is looked at.
     """
     try:
         words = pytest_arguments(inventory, *options, *(["--deep"] if deep else []))

@@ -156,7 +156,7 @@ def _restart_instance(box: ConnectedHost, instance: Instance) -> None:
 
     Raises:
         click.ClickException: it does not come up.
-        Gone: the connection is gone.
+        ConnectionGone: the connection is gone.
     """
     print_progress(f"{box.name}: {instance.name}: starting it anew")
     name = shlex.quote(instance.unit)

@@ -91,7 +91,7 @@ def _refuse_unknown(inventory: str, only: tuple[str, ...]) -> None:
     """Refuse ids that no check has before a host is reached; pytest itself would know only after.
 
     Raises:
-        Refused: there is one.
+        InvalidRequest: there is one.
     """
     from checks.catalogue import list_checks
     from checks.pytest_frame import IDENTIFIER, parse_identifiers

@@ -53,8 +53,8 @@ def run_deploy(
 
     Raises:
         click.ClickException: the run is refused.
-        Failed: something failed on a host.
-        Unreached: a host was not reached.
+        NotAsDeclared: something failed on a host.
+        HostUnreached: a host was not reached.
     """
     output = DeployOutput(rigs)
     _redirect_output(output)
@@ -178,8 +178,8 @@ def _raise_failures(
     """Say what failed on which host, what is served there, and what to do.
 
     Raises:
-        Failed: on a host that was reached.
-        Unreached: a host was not.
+        NotAsDeclared: on a host that was reached.
+        HostUnreached: a host was not.
     """
     bad = {name: one for name, one in sorted(hosts.items()) if name not in fine}
     if not bad:

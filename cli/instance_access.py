@@ -49,7 +49,7 @@ def connect_boxes(
         judge: Is told each of them before any host is reached, and raises where that is no good.
 
     Raises:
-        Refused: the inventory is, the limit or a name names nothing, or `judge` has said so.
+        InvalidRequest: the inventory is, the limit or a name names nothing, or `judge` has said so.
     """
 
     def refuse_instances(rigs: RigsByHost) -> None:
@@ -79,7 +79,7 @@ class ClientAccess:
         """Where an instance of a host is asked.
 
         Raises:
-            Refused: there is no such place, or no key for it.
+            InvalidRequest: there is no such place, or no key for it.
         """
         if not self.gateway:
             return instance_target(rig, instance)
@@ -122,7 +122,7 @@ def hold_deploy_lock(box: ConnectedHost, doing: str) -> Iterator[DeployLock]:
     """Hold the deploy lock of a box while the block runs: nobody deploys there meanwhile.
 
     Raises:
-        Refused: somebody else holds it.
+        InvalidRequest: somebody else holds it.
     """
     lock = DeployLock(box.target, doing)
     if refused := lock.acquire():

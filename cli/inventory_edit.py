@@ -82,7 +82,7 @@ def restore_file(path: Path, content: bytes, text: bytes, said: str) -> None:
     """Put back what was edited.
 
     Raises:
-        Failed: somebody has changed it meanwhile.
+        NotAsDeclared: somebody has changed it meanwhile.
     """
     if path.read_bytes() != text:
         raise NotAsDeclared(f"{said}. {path} was changed meanwhile, and is left as it is: edit it by hand")

@@ -225,7 +225,7 @@ def refuse_vanished(asked: KeyTargets, reach: GatewayHosts) -> None:
 
     Raises:
         click.ClickException: it is not there, and a host has keys.
-        Unreached: it is not there, and a host cannot be asked.
+        HostUnreached: it is not there, and a host cannot be asked.
     """
     if asked.file.exists() or asked.file.is_symlink():
         return

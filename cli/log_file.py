@@ -36,7 +36,7 @@ def read_log(path: Path) -> tuple[list[str], int]:
     """The last lines of a log, without secrets, and the number of bytes before them that were left out.
 
     Raises:
-        Refused: the file cannot be read, is not text, or unpacks to more than 1 GiB.
+        InvalidRequest: the file cannot be read, is not text, or unpacks to more than 1 GiB.
     """
     try:
         with path.open("rb") as opened:
@@ -77,7 +77,7 @@ def _decode_log(path: Path, data: bytes, *, cut: bool) -> str:
     """Text of a log, by its byte order mark or by where its zero bytes are.
 
     Raises:
-        Refused: it is not text.
+        InvalidRequest: it is not text.
     """
     sample = data[:SAMPLE]
     encoding = next((name for mark, name in _ENCODINGS.items() if data.startswith(mark)), "")

@@ -29,7 +29,7 @@ def refuse_busy(box: ConnectedHost, instance: Instance, client: HostClient, metr
     """Refuse what is somebody else's server, and without consent an instance that others are using.
 
     Raises:
-        Refused: it is one of those.
+        InvalidRequest: it is one of those.
         roles.client.ClientJobFailed: as `ours`.
         roles.client.ClientJobLost: as `ours`.
     """
@@ -52,7 +52,7 @@ def refuse_foreign_server(box: ConnectedHost, instance: Instance, client: HostCl
     """Refuse what is somebody else's server.
 
     Raises:
-        Refused: it is.
+        InvalidRequest: it is.
         roles.client.ClientJobFailed: it does not name its model.
         roles.client.ClientJobLost: the job or the connection is gone.
     """

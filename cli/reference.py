@@ -113,7 +113,7 @@ def render_pages(folder: Path = ROOT / "docs") -> Iterator[tuple[Path, str]]:
 
     Raises:
         KeyError: a page asks for a table that there is not.
-        Undescribed: the model of a table has a key that nobody described.
+        MissingDescription: the model of a table has a key that nobody described.
     """
     for path in sorted(folder.glob("*.md")):
         text = path.read_text()
@@ -127,7 +127,7 @@ def render_table(name: str) -> str:
 
     Raises:
         KeyError: there is none of that name.
-        Undescribed: a key of its model has no description.
+        MissingDescription: a key of its model has no description.
     """
     if name in TABLE_RENDERERS:
         return TABLE_RENDERERS[name]()

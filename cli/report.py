@@ -72,7 +72,7 @@ def _run_checks(inventory: str, limit: str | None) -> Report:
     """What the checks find.
 
     Raises:
-        Refused: they do not run.
+        InvalidRequest: they do not run.
     """
     limits = [f"--limit={limit}"] if limit else []
     command = [sys.executable, "-m", "cli", "check", inventory, "--json", *limits]

@@ -76,7 +76,7 @@ def _environment_command(
     """What runs a command in an environment.
 
     Raises:
-        Failed: it is not installed.
+        NotAsDeclared: it is not installed.
     """
     facts, made = box.read_facts(), box.resolve_desired().installations[name]
     if made.folder not in facts.built_engines:
@@ -90,7 +90,7 @@ def _instance_command(
     """What runs a command as an instance.
 
     Raises:
-        Failed: it runs in a container, or the host serves something else.
+        NotAsDeclared: it runs in a container, or the host serves something else.
     """
     if kind_of(instance).container_engine:
         raise NotAsDeclared(f"{box.name}: {instance.name} runs in a container, which no shell of ours enters")

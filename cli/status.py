@@ -183,7 +183,7 @@ def connect_hosts(
     """Hosts whose declaration can be read, those whose cannot, those out of reach, and what is wrong.
 
     Raises:
-        Refused: it is not even known which hosts there are, or how they are reached.
+        InvalidRequest: it is not even known which hosts there are, or how they are reached.
     """
     boxes, faulty, problems = [], [], []
     with tolerate_problems() as wrong:

@@ -169,7 +169,7 @@ def _verify_switched(box: ConnectedHost, names: Sequence[str]) -> str:
     """What of all that they declare instances cannot do; empty where they can do it all.
 
     Raises:
-        Failed: not all could be judged, which does not count as passed, and is no reason to go back.
+        NotAsDeclared: not all could be judged, which does not count as passed, and is no reason to go back.
     """
     instances = [one for one in box.rig.instances if one.name in names]
     unproven = ""

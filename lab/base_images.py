@@ -42,7 +42,7 @@ def build_base(release: DebianRelease) -> Path:
     A marker beside the tree, written last, says that it is whole.
 
     Raises:
-        Unsupported: debootstrap fails.
+        UnsupportedMachine: debootstrap fails.
     """
     tree = tree_path(release)
     marker = tree.with_suffix(".complete")

@@ -45,7 +45,7 @@ def require_gpu() -> None:
     """Check that this machine has a card that works, and a toolkit.
 
     Raises:
-        Unsupported: it has not; the text is one line.
+        UnsupportedMachine: it has not; the text is one line.
     """
     if found := missing_requirements():
         raise UnsupportedMachine("; ".join(found))
@@ -55,7 +55,7 @@ def boot_options(upper: Path) -> list[str]:
     """Write what the host needs beside them into its own files; returns systemd-nspawn's options that lend the cards.
 
     Raises:
-        Unsupported: as `require`.
+        UnsupportedMachine: as `require`.
     """
     require_gpu()
     devices = [path for path in sorted(DEVICES.glob("nvidia*")) if stat.S_ISCHR(path.stat().st_mode)]

@@ -24,7 +24,7 @@ def free_subnet() -> ipaddress.IPv4Network:
     """The first /24 of SUPERNET that no interface or route of this machine uses.
 
     Raises:
-        Unsupported: all 256 are taken.
+        UnsupportedMachine: all 256 are taken.
     """
     routes = json.loads(run_program("ip", "-json", "route", "show", "table", "all") or "[]")
     destinations = [str(route.get("dst", "default")) for route in routes]

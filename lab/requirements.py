@@ -58,7 +58,7 @@ def require_lab() -> None:
     """Check this machine and install the programs it lacks.
 
     Raises:
-        Unsupported: something is missing that is not installed from here; the text is one line.
+        UnsupportedMachine: something is missing that is not installed from here; the text is one line.
     """
     if found := missing_requirements():
         raise UnsupportedMachine("; ".join(found))
@@ -69,7 +69,7 @@ def require_packages() -> None:
     """Check that the Python packages are there which no other verb needs: the project's extra `lab`.
 
     Raises:
-        Unsupported: some are not.
+        UnsupportedMachine: some are not.
     """
     missing = [
         one.name
@@ -103,7 +103,7 @@ def install_programs(programs: dict[str, str]) -> None:
     """Install the packages of the programs that are not on the PATH.
 
     Raises:
-        Unsupported: there is no apt-get, or it fails.
+        UnsupportedMachine: there is no apt-get, or it fails.
     """
     missing = missing_packages(programs)
     if not missing:

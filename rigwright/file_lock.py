@@ -45,7 +45,7 @@ def file_lock(
         notify: Receives one line that names the holder, once, after `NOTICE` seconds of waiting.
 
     Raises:
-        LockHeld: another process held it all the time.
+        FileLockHeld: another process held it all the time.
         OSError: the file cannot be opened, is a link, or belongs to another user.
     """
     handle = _open_lock(path)

@@ -51,7 +51,7 @@ def probe_host_key(name: str, data: Mapping[str, object]) -> ProbedHostKey:
         data: Its host data, as `rigwright.inventory.connection_data` makes it.
 
     Raises:
-        Unreachable: there is no connection.
+        HostKeyUnavailable: there is no connection.
     """
     seen = _HostKeyOnlyAuth()
     # a key's passphrase would be asked for, for nothing

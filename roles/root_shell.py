@@ -58,7 +58,7 @@ class TransferAllowance:
         """Count bytes that have gone either way.
 
         Raises:
-            Slow: the time for them is over.
+            HostTooSlow: the time for them is over.
         """
         self.size += size
         took = time.monotonic() - self.began
@@ -132,7 +132,7 @@ def start_command(
         terminal: What the command sees as its own; none without one.
 
     Raises:
-        Gone: there is no connection.
+        ConnectionGone: there is no connection.
     """
     sudo = "sudo -n " if target.data.get("_sudo") else ""
     try:
@@ -193,9 +193,9 @@ def run_command(
         heard: Gets each line that it prints after that, as soon as it is whole.
 
     Raises:
-        NoRoot: sudo refuses.
-        Slow: it does not come to an end in that time.
-        Gone: there is no connection, or none any more, or it is silent.
+        RootDenied: sudo refuses.
+        HostTooSlow: it does not come to an end in that time.
+        ConnectionGone: there is no connection, or none any more, or it is silent.
     """
     allowed = TransferAllowance(limit, whole)
     with closing(start_command(target, command, limit)) as channel:
@@ -249,7 +249,7 @@ def stream_lines(target: Any, command: str) -> Iterator[str]:
     """Run a shell command; yields the lines of both its outputs as they come, for as long as it takes.
 
     Raises:
-        Gone: there is no connection, or none any more.
+        ConnectionGone: there is no connection, or none any more.
     """
     with closing(start_command(target, command, together=True)) as channel:
         channel.settimeout(None)
@@ -275,7 +275,7 @@ def send_bytes(channel: Channel, data: bytes, allowed: TransferAllowance) -> Non
     """Send all of it.
 
     Raises:
-        Slow: the host takes it slower than it may.
+        HostTooSlow: the host takes it slower than it may.
         OSError: the connection is gone.
     """
     done = 0
@@ -297,7 +297,7 @@ def send_stdin(channel: Channel, stdin: bytes, allowed: TransferAllowance, *, la
         last: Whether that is all.
 
     Raises:
-        Slow: the host takes it slower than it may.
+        HostTooSlow: the host takes it slower than it may.
         OSError: the connection is gone.
     """
     try:
@@ -335,7 +335,7 @@ def _receive_output(
     """Add all that comes on standard output, or only what comes with its first line.
 
     Raises:
-        Slow: it has no end in that time.
+        HostTooSlow: it has no end in that time.
         OSError: it is more than so many bytes.
     """
     begun = 0
@@ -373,8 +373,8 @@ class RootShell:
         """Run a shell command; returns what it printed on standard output.
 
         Raises:
-            Failed: its exit status is not 0.
-            Gone: as `run`.
+            RootCommandFailed: its exit status is not 0.
+            ConnectionGone: as `run`.
         """
         answer = run_command(self.target, command, stdin)
         printed = answer.out.decode(errors="replace")

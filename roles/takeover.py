@@ -39,7 +39,7 @@ def read_existing_service(rig: Rig, named: ExistingService) -> ExistingServiceFa
     """What the host of the running deploy tells of it.
 
     Raises:
-        Unanswered: that is not known.
+        FactUnavailable: that is not known.
     """
     found: ExistingServiceFacts | None = host.get_fact(ExistingServiceFact, script=render_takeover_query(rig, named))
     if found is None:

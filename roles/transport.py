@@ -71,7 +71,7 @@ class PinnedTransport(paramiko.Transport):
         """Agree on keys for the connection, and see whose it is.
 
         Raises:
-            Refused: the host's key is not the declared one.
+            HostKeyRejected: the host's key is not the declared one.
         """
         if self.expected:
             # a host has a key of each kind, and shows the one that is asked for first

@@ -133,7 +133,7 @@ class _ChainEvaluation:
         """What is in registers.
 
         Raises:
-            Unknown: that is not known.
+            UnknownPacketField: that is not known.
         """
         first = (register - 1) * 4 if register < 8 else register - 8
         words = [self.registers.get(first + number) for number in range((length + 3) // 4)]

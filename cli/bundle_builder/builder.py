@@ -64,7 +64,7 @@ class BundleBuilder:
         """Read what is needed.
 
         Raises:
-            Unusable: the inventory is refused, has no rigs, or names no folder.
+            NothingToLock: the inventory is refused, has no rigs, or names no folder.
         """
         self.inventory = inventory
         self.rigs = load_rigs(inventory, "bundle")
@@ -98,7 +98,7 @@ class BundleBuilder:
 
         Raises:
             Invalid: with everything that is not to be had.
-            Unusable: somebody else is at it.
+            NothingToLock: somebody else is at it.
             OSError: the folder cannot be written.
         """
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -69,7 +69,7 @@ class ArchiveContents:
         """Every package that a rig has of an archive: of one version those that have it, the others in their newest.
 
         Raises:
-            Unavailable: it lacks one.
+            DownloadUnavailable: it lacks one.
         """
         chosen = []
         for name in known.packages:
@@ -85,7 +85,7 @@ class ArchiveContents:
         """Every package of a driver, and what holds apt to it, each in its newest version.
 
         Raises:
-            Unavailable: it has no such driver.
+            DownloadUnavailable: it has no such driver.
         """
         if driver not in self.driver_versions:
             branch = driver.partition(".")[0]
@@ -131,7 +131,7 @@ def read_nvidia_archive(session: requests.Session, base: str, known: NvidiaArchi
         known: What the tables say of it.
 
     Raises:
-        Unavailable: as of `signed`.
+        DownloadUnavailable: as of `signed`.
     """
     return read_signed_archive(session, base, f"{base}/{known.key}", known.fingerprint, "the tables of drivers")
 
@@ -150,7 +150,8 @@ def read_signed_archive(
         suite: Its suite and components, as a line of apt's sources has them; one that is flat has a slash.
 
     Raises:
-        Unavailable: it is not to be had, its key is not the one that the tables know, or apt does not verify it.
+        DownloadUnavailable: it is not to be had, its key is not the one that the tables know, or apt does not verify
+        it.
     """
     with progress.task("lock", f"reading {base}"):
         key = _fetch_archive_key(session, key_url, fingerprint, whose)
@@ -199,7 +200,7 @@ def parse_packages(listed: str, place: str) -> tuple[ArchivePackage, ...]:
         place: Whose list it is, for messages.
 
     Raises:
-        Unavailable: a package that is asked for has no file, hash or size.
+        DownloadUnavailable: a package that is asked for has no file, hash or size.
     """
     found = []
     for stanza in re.split(r"\n\s*\n", listed):

@@ -30,7 +30,7 @@ class ArchiveResolver(ABC):
         """An input's rows, and its archive's armoured key.
 
         Raises:
-            Unavailable: it is not to be had; the text says why.
+            DownloadUnavailable: it is not to be had; the text says why.
         """
         failed: list[DownloadUnavailable] = []
         return first_complete(
@@ -41,7 +41,7 @@ class ArchiveResolver(ABC):
         """What the archive of an input has, at the first address that can be read.
 
         Raises:
-            Unavailable: there is none, or it is not the one that the tables name.
+            DownloadUnavailable: there is none, or it is not the one that the tables name.
         """
         failed: list[DownloadUnavailable] = []
         for contents in self._readable_archives(wanted, failed):
@@ -53,7 +53,7 @@ class ArchiveResolver(ABC):
         """An input's rows of what an archive has.
 
         Raises:
-            Unavailable: it has not all of them.
+            DownloadUnavailable: it has not all of them.
         """
 
     @abstractmethod
@@ -74,7 +74,7 @@ def first_complete(
         failed: Why those before it would not do.
 
     Raises:
-        Unavailable: there is none.
+        DownloadUnavailable: there is none.
     """
     for contents in readable:
         try:

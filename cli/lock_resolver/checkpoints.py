@@ -57,7 +57,7 @@ class LockedCheckpoint:
         """Its rows, that of config.json with the text, and those of GGUF files with what their headers say.
 
         Raises:
-            Unavailable: a file is no model or not whole, or something of it is not to be had.
+            DownloadUnavailable: a file is no model or not whole, or something of it is not to be had.
         """
         headers = self._validate_files()
         text = self._read_config()
@@ -165,7 +165,7 @@ def parse_header(path: str, size: int, beginning: Callable[[int], bytes]) -> Ggu
         beginning: As many of its first bytes as it is asked for.
 
     Raises:
-        Broken: it is not what its name says, or not whole.
+        BrokenSafetensors: it is not what its name says, or not whole.
     """
     count = min(size, HEADER_BYTES)
     if path.endswith(GGUF):

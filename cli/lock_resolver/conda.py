@@ -47,7 +47,7 @@ class CondaResolver:
             preferred: Packages that stay where they can.
 
         Raises:
-            Unavailable: there is no solution, a channel is not to be had, or says what cannot be.
+            DownloadUnavailable: there is no solution, a channel is not to be had, or says what cannot be.
         """
 
         def lock_rows(places: list[tuple[str, str]]) -> list[Artefact]:
@@ -60,7 +60,7 @@ class CondaResolver:
         """Of locked packages, the SHA-256 of those that their channels still have.
 
         Raises:
-            Unavailable: a channel is not to be had.
+            DownloadUnavailable: a channel is not to be had.
         """
         return self._first_mirror(
             wanted, lambda places: frozenset(_run_solver(name, wanted, (), rows, places)["known"])

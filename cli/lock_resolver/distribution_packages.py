@@ -51,8 +51,8 @@ class DistributionArchive:
         What one transaction needs, another may have no place for. The places are tried in order.
 
         Raises:
-            Unavailable: there is no apt here, no key or no archive of this distribution, one that has expired, or apt
-                fails.
+            DownloadUnavailable: there is no apt here, no key or no archive of this distribution, one that has expired,
+                or apt fails.
         """
 
         def fetch_group(apt: IsolatedApt) -> PartialMirror:
@@ -72,7 +72,7 @@ class DistributionArchive:
         """All packages of one part of the archive, as the first place that has it describes them.
 
         Raises:
-            Unavailable: as above.
+            DownloadUnavailable: as above.
         """
         return self._try_sources(component, IsolatedApt.read_package_lists)
 

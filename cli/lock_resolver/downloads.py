@@ -125,7 +125,7 @@ def read_file_facts(session: requests.Session, url: str) -> RemoteFileFacts:
     """Ask a server for a file's size and hash, without its bytes.
 
     Raises:
-        Unavailable: it does not have the file, or does not answer.
+        DownloadUnavailable: it does not have the file, or does not answer.
     """
     try:
         with session.head(url, allow_redirects=True, headers=UNCOMPRESSED, timeout=TIMEOUT) as answer:
@@ -158,7 +158,7 @@ def hash_file(path: Path, report: ProgressReport) -> FileContent:
     """Hash a file of this machine.
 
     Raises:
-        Unavailable: it cannot be read, or is empty.
+        DownloadUnavailable: it cannot be read, or is empty.
     """
     digest, done = hashlib.sha256(), 0
     try:
@@ -188,7 +188,7 @@ def fetch_file(
         most: Bytes that it may have.
 
     Raises:
-        Unavailable: the server does not have it or has more, or does not answer several times in a row.
+        DownloadUnavailable: the server does not have it or has more, or does not answer several times in a row.
     """
     transfer = _Transfer(session, url, report, into, most)
     failed = 0
@@ -213,7 +213,7 @@ def read_body(answer: requests.Response, most: int) -> bytes:
     """An answer's bytes, of one that was asked for as a stream.
 
     Raises:
-        Unavailable: they are more.
+        DownloadUnavailable: they are more.
         requests.RequestException: they break off.
     """
     found = bytearray()
@@ -235,7 +235,7 @@ def fetch_beginning(session: requests.Session, url: str, count: int) -> bytes:
         count: How many, above 0.
 
     Raises:
-        Unavailable: the server does not have it or has fewer, or does not answer several times in a row.
+        DownloadUnavailable: the server does not have it or has fewer, or does not answer several times in a row.
     """
     asked = UNCOMPRESSED | {"Range": f"bytes=0-{count - 1}"}
     for pause in (*PAUSES, None):

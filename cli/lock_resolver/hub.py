@@ -141,7 +141,7 @@ class HubEndpoint:
         """What a repository has.
 
         Raises:
-            Unavailable: it is not there, not for this token, or the hub does not answer.
+            DownloadUnavailable: it is not there, not for this token, or the hub does not answer.
         """
         api = HfApi(endpoint=self.endpoint or None, token=self._client_token)
         timeout = downloads.TIMEOUT[1]
@@ -167,7 +167,7 @@ class HubEndpoint:
         """See whether a file of a gated repository would be given.
 
         Raises:
-            Unavailable: not with this token, or the hub does not answer.
+            DownloadUnavailable: not with this token, or the hub does not answer.
         """
         url = self.file_url(repository, commit, path)
         try:

@@ -45,7 +45,7 @@ class ModelResolver:
         """The rows of a repository, a file each.
 
         Raises:
-            Unavailable: it is not to be had, or has a file that cannot be locked; the text says what to do.
+            DownloadUnavailable: it is not to be had, or has a file that cannot be locked; the text says what to do.
         """
         return self._first_endpoint(lambda place: _repository_rows(place, wanted))
 
@@ -53,7 +53,7 @@ class ModelResolver:
         """What a repository has at a revision, the input's own without one; nothing of it is fetched.
 
         Raises:
-            Unavailable: it is not to be had.
+            DownloadUnavailable: it is not to be had.
         """
         repository, asked = str(wanted.input.repository), revision or input_revision(wanted)
         return self._first_endpoint(lambda place: place.read_listing(repository, asked))
@@ -152,7 +152,7 @@ def file_row(
     """The row of one file.
 
     Raises:
-        Unavailable: something of it cannot stand in a lock.
+        DownloadUnavailable: something of it cannot stand in a lock.
     """
     folder, _, file = path.rpartition("/")
     try:
@@ -188,7 +188,7 @@ def refuse_selection(paths: Sequence[str], there: Sequence[str], where: str) -> 
         where: Whose files they are, for messages.
 
     Raises:
-        Unavailable: with every such name, and what to do.
+        DownloadUnavailable: with every such name, and what to do.
     """
     if not paths:
         few = ", ".join(sorted(there)[:MAX_NAMED_PATHS]) + (" and others" if len(there) > MAX_NAMED_PATHS else "")

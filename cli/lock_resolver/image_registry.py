@@ -66,7 +66,7 @@ class ImageResolver:
         """The rows of what an image's tag is now, from its first source that has it.
 
         Raises:
-            Unavailable: none has it, or it is no image for our hosts.
+            DownloadUnavailable: none has it, or it is no image for our hosts.
         """
         failed, gone = [], True
         for source in wanted.input.sources:
@@ -165,7 +165,7 @@ def describe_image_changes(registries: ImageResolver, wanted: LockInput, rows: S
     """What of a locked image is another one now, a line each.
 
     Raises:
-        Unavailable: no registry has it, or none answers.
+        DownloadUnavailable: no registry has it, or none answers.
     """
     locked = {row.sha256 for row in rows if row.name == MANIFEST}
     now = image_manifest.manifest_row(registries.resolve_rows(wanted))

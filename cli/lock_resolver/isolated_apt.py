@@ -27,7 +27,7 @@ class IsolatedApt:
             settings: More of apt's own, in place of this machine's.
 
         Raises:
-            Unavailable: there is no apt here, or it cannot read or verify one of them.
+            DownloadUnavailable: there is no apt here, or it cannot read or verify one of them.
         """
         self.work = work
         for name in ("lists/partial", "archives/partial", "state", "cache", "parts"):
@@ -61,7 +61,7 @@ class IsolatedApt:
         """Run apt-get.
 
         Raises:
-            Unavailable: it failed.
+            DownloadUnavailable: it failed.
         """
         return run_program(["apt-get", "-qq", *self.options, *arguments])
 
@@ -69,7 +69,7 @@ class IsolatedApt:
         """Whether its sources have a package.
 
         Raises:
-            Unavailable: it cannot be asked.
+            DownloadUnavailable: it cannot be asked.
         """
         return name in run_program(["apt-cache", *self.options, "pkgnames", name]).splitlines()
 
@@ -87,7 +87,7 @@ def run_program(command: list[str]) -> str:
     """Run a program of a Debian system and give what it prints.
 
     Raises:
-        Unavailable: it is not here, or failed.
+        DownloadUnavailable: it is not here, or failed.
     """
     try:
         done = subprocess.run(

@@ -42,7 +42,7 @@ def local_rows(wanted: LockInput, folder: Path) -> list[Artefact]:
         folder: Where they lie.
 
     Raises:
-        Unavailable: there is none, or one that cannot be locked.
+        DownloadUnavailable: there is none, or one that cannot be locked.
     """
     there = _list_files(wanted, folder)
     paths = [path for path in there if is_selected(wanted.input, path)]

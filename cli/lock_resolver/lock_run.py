@@ -58,7 +58,7 @@ def write_locks(inventory: Path | None, from_dir: Path | None, refresh: bool) ->
         refresh: Whether what is locked already is found again too.
 
     Raises:
-        Unusable: there is nothing to lock, or what there is cannot be read.
+        NothingToLock: there is nothing to lock, or what there is cannot be read.
         Invalid: with everything that could not be resolved.
         OSError: a lock could not be written.
     """
@@ -93,7 +93,7 @@ def print_upstream_changes(inventory: Path | None) -> int:
     """Print what moved upstream; returns 0 if nothing did, 1 if something did, 3 if something could not be looked at.
 
     Raises:
-        Unusable: there is no inventory to look for, or what there is cannot be read.
+        NothingToLock: there is no inventory to look for, or what there is cannot be read.
     """
     folders, resolver, rigs = _load_inputs(inventory)
     with only_public(declared_origins(rigs, resolver.index.url)):
@@ -221,7 +221,7 @@ def load_rigs(inventory: Path | None, what: LoadPurpose) -> list[Rig]:
         what: What of them is only being made.
 
     Raises:
-        Unusable: the inventory is refused, or ends with an error.
+        NothingToLock: the inventory is refused, or ends with an error.
     """
     if inventory is None:
         return []

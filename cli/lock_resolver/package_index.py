@@ -62,7 +62,7 @@ class PackageIndex:
         """What the index has of a project; asked once.
 
         Raises:
-            Unavailable: it has no such project, or does not answer.
+            DownloadUnavailable: it has no such project, or does not answer.
         """
         if project not in self._pages:
             self._pages[project] = self._fetch_page(project)
@@ -88,7 +88,7 @@ class PackageIndex:
         """The source distribution of a version.
 
         Raises:
-            Unavailable: there is none, it was withdrawn, or the index does not answer.
+            DownloadUnavailable: there is none, it was withdrawn, or the index does not answer.
         """
         found = [
             one
@@ -110,7 +110,7 @@ class PackageIndex:
         """The wheels of a version, withdrawn ones too.
 
         Raises:
-            Unavailable: the index has no such project, or does not answer.
+            DownloadUnavailable: the index has no such project, or does not answer.
         """
         return [
             one
@@ -122,7 +122,7 @@ class PackageIndex:
         """A file's hash and size: the index's own, or where it says none, its server's or that of its bytes.
 
         Raises:
-            Unavailable: its server does not have it, or does not answer.
+            DownloadUnavailable: its server does not have it, or does not answer.
         """
         digest = package.digests.get("sha256")
         try:

@@ -65,7 +65,7 @@ def build_mirror(apt: IsolatedApt, system: str, addresses: list[list[str]], fold
         folder: Where they go: a folder an archive.
 
     Raises:
-        Unavailable: an archive does not say in what it signs what there is.
+        DownloadUnavailable: an archive does not say in what it signs what there is.
     """
     lists = _collect_lists(apt)
     bases = list(dict.fromkeys(one.base for one in lists))

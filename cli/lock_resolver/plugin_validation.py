@@ -153,7 +153,7 @@ def _plugin_file(resolver: LockResolver, row: Artefact, folder: Path) -> Path:
     """The locked file, on this machine.
 
     Raises:
-        Unavailable: it is not to be had, or is another one.
+        DownloadUnavailable: it is not to be had, or is another one.
     """
     given = resolver.from_dir / row.file if resolver.from_dir else None
     if given and given.is_file() and downloads.hash_file(given, lambda *_: None).sha256 == row.sha256:

@@ -71,8 +71,8 @@ class RemoteFile(io.RawIOBase):
         """Read as much as fits, or is left.
 
         Raises:
-            Unavailable: its server does not answer.
-            WithoutRanges: it answers with the whole file.
+            DownloadUnavailable: its server does not answer.
+            RangesUnsupported: it answers with the whole file.
         """
         count = min(len(buffer), self.size - self.at)
         if count <= 0:
@@ -102,7 +102,7 @@ def open_remote(session: requests.Session, url: str, size: int, report: download
         report: Is told how far it is, where its server gives it whole alone.
 
     Raises:
-        Unavailable: it is not to be had.
+        DownloadUnavailable: it is not to be had.
     """
     remote = RemoteFile(session, url, size)
     try:
@@ -123,7 +123,7 @@ def open_wheel(file: BinaryIO | Path) -> Iterator[tuple[Read, dict[str, str]]]:
     """What reads files of a wheel that it lists, by where they are installed, and that list: path -> SHA-256.
 
     Raises:
-        Unavailable: it is no wheel; what reads raises it, too.
+        DownloadUnavailable: it is no wheel; what reads raises it, too.
     """
     with ExitStack() as stack:
         with _translate_errors("wheel"):
@@ -160,7 +160,7 @@ def open_source_archive(path: Path, subtree: str) -> Iterator[Read]:
     """What reads plain files of a source archive, by their paths below a folder inside its top folder.
 
     Raises:
-        Unavailable: it is no such archive; what reads raises it, too.
+        DownloadUnavailable: it is no such archive; what reads raises it, too.
     """
     with ExitStack() as stack:
         with _translate_errors("source archive"):

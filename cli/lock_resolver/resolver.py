@@ -107,7 +107,7 @@ class LockResolver:
             folders: Its rows so far, and what else is asked for.
 
         Raises:
-            Unavailable: it is not to be had; the text says why and what to do.
+            DownloadUnavailable: it is not to be had; the text says why and what to do.
         """
         locked = folders.rows_of(wanted)
         if wanted.input.kind == "wheel":
@@ -219,7 +219,7 @@ class LockResolver:
         """The wheels of an environment: one a package for one Python, else all that hosts of any distribution need.
 
         Raises:
-            Unavailable: it has no solution, or a package has no wheel for one of them.
+            DownloadUnavailable: it has no solution, or a package has no wheel for one of them.
         """
         _refuse_future(wanted.as_of)
         with progress.task("lock", f"resolving {group}"), ThreadPoolExecutor(MAX_WORKERS) as pool:
@@ -293,7 +293,7 @@ def _with_content(row: Artefact, content: FileContent, beginning: Callable[[int]
         beginning: Its first bytes, by how many.
 
     Raises:
-        Unavailable: it is no weights, though its name says so.
+        DownloadUnavailable: it is no weights, though its name says so.
     """
     update: dict[str, object] = {"sha256": content.sha256, "size": content.size}
     if beginning and row.kind == "weight":

@@ -22,7 +22,7 @@ def describe_model_changes(models: ModelResolver, wanted: LockInput, rows: list[
         rows: Its rows.
 
     Raises:
-        Unavailable: the hub does not answer, or has no such repository.
+        DownloadUnavailable: the hub does not answer, or has no such repository.
     """
     if rows[0].repository != wanted.input.repository:
         return []  # the lock does not answer the input, and that is said already

@@ -67,7 +67,7 @@ def resolve_closure(
         as_of: Only what was published before this day is looked at.
 
     Raises:
-        Unavailable: they cannot be had together, or the index does not answer.
+        DownloadUnavailable: they cannot be had together, or the index does not answer.
     """
     with tempfile.TemporaryDirectory() as folder:
         asked, made = Path(folder, "asked.in"), Path(folder, "made.txt")

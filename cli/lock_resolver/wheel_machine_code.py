@@ -46,7 +46,7 @@ class WheelInspector:
         """Rows with what the machine code of each wheel is for; of wheels for no platform, without.
 
         Raises:
-            Unavailable: a wheel is not to be had, is another one, or cannot be read.
+            DownloadUnavailable: a wheel is not to be had, is another one, or cannot be read.
         """
         wanted = [row for row in rows if _has_libraries(row)]
         unknown = [row for row in wanted if row.sha256 not in self.known]
@@ -96,7 +96,7 @@ def machine_code(wheel: Path) -> tuple[str, ...]:
     """The files of a wheel with machine code for cards and what that is for, as rows have it.
 
     Raises:
-        Unreadable: it is no wheel, or a library in it is broken.
+        UnreadableLibrary: it is no wheel, or a library in it is broken.
     """
     found = []
     try:

@@ -61,7 +61,7 @@ def build_layer(release: str, releases: Sequence[str]) -> str:
         releases: Of the kernels, the oldest first, such as 6.1.0-40-amd64; the metapackage brings the last one.
 
     Raises:
-        Unsupported: a package cannot be installed; the text names the log.
+        UnsupportedMachine: a package cannot be installed; the text names the log.
     """
     base = base_images.build_base(base_images.RELEASES[release])
     debs = [UNAME, *(deb for deb in kernel_packages(releases, METAPACKAGE) if deb.name.startswith("linux-image-"))]

@@ -95,7 +95,7 @@ def load_history(file: Path) -> BaselineHistory:
     """The book in a file; an empty one where there is none.
 
     Raises:
-        Unreadable: it is none.
+        UnreadableHistory: it is none.
     """
     try:
         if not file.exists():

@@ -82,7 +82,7 @@ def parse_options(text: str | None) -> Options:
     """The options of a daemon.json; none without a file, or in an empty one.
 
     Raises:
-        Unreadable: it has none; the text says why.
+        UnreadableDaemonConfig: it has none; the text says why.
     """
     # dockerd takes a byte order mark, too
     plain = (text or "").removeprefix("\ufeff")
@@ -98,7 +98,7 @@ def _parse_json(text: str) -> Any:
     """JSON as dockerd has it: none of what Python takes beside it, and nothing that is lost by being written again.
 
     Raises:
-        Unreadable: it is none.
+        UnreadableDaemonConfig: it is none.
     """
     try:
         found = json.loads(text, object_pairs_hook=_table, parse_constant=_number, parse_float=_number)

@@ -64,7 +64,7 @@ class Authority:
             now: From when on it is valid, for 90 days, or until the authority ends.
 
         Raises:
-            Broken: the authority itself ends before the leaf would have to be renewed.
+            BrokenAuthority: the authority itself ends before the leaf would have to be renewed.
             ValueError: there is no name, or none that a certificate can have.
         """
         if not sans or any(one.startswith(".") for one in sans):
@@ -122,7 +122,7 @@ def ensure_authority(folder: Path, now: datetime) -> Authority:
     """The one whose files lie in a folder; a new one where there is none.
 
     Raises:
-        Broken: what lies there cannot be used.
+        BrokenAuthority: what lies there cannot be used.
         OSError: it cannot be written.
     """
     key, certificate = folder / KEY, folder / CERTIFICATE
@@ -150,7 +150,7 @@ def load_authority(folder: Path, now: datetime) -> Authority | None:
     """The one whose files lie in a folder; None where there is none, or where making it was cut off.
 
     Raises:
-        Broken: as `authority`.
+        BrokenAuthority: as `authority`.
     """
     return ensure_authority(folder, now) if (folder / CERTIFICATE).exists() else None
 

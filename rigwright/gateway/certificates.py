@@ -101,7 +101,7 @@ def load_pair(cert_file: str, key_file: str, wanted: Sequence[str], now: datetim
         now: The moment at which it has to be valid.
 
     Raises:
-        Unfit: they cannot be used; the text never repeats what they hold.
+        UnusableCertificate: they cannot be used; the text never repeats what they hold.
     """
     certificates = _load_certificates(cert_file)
     key = _load_key(key_file)

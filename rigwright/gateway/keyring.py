@@ -141,7 +141,7 @@ def lock_keys_file(path: Path, doing: str) -> AbstractContextManager[None]:
         doing: The command, which a waiting process names.
 
     Raises:
-        LockHeld: another process holds it for `PATIENCE` seconds.
+        FileLockHeld: another process holds it for `PATIENCE` seconds.
         OSError: the lock file cannot be used.
     """
     real = path.resolve()
@@ -165,7 +165,7 @@ def write_version(path: Path, doing: str, *, advance: bool = False) -> ClientKey
 
     Raises:
         Invalid: the file is refused.
-        LockHeld: as `lock_file`.
+        FileLockHeld: as `lock_file`.
         OSError: it cannot be written.
     """
     found = read_keys_file(path)

@@ -30,7 +30,7 @@ class FileCandidates:
         """The file with a path.
 
         Raises:
-            Missing: it is not locked.
+            MissingModelFile: it is not locked.
         """
         if path not in self.by_path:
             raise MissingModelFile(f"{self.name}: {describe_unknown('locked file', path, self.by_path)}")
@@ -53,7 +53,7 @@ class ModelSelection:
         """The files that `INPUT` or `INPUT:PATH` may mean.
 
         Raises:
-            Missing: there is no such input, or it is not locked.
+            MissingModelFile: there is no such input, or it is not locked.
         """
         name, _, path = reference.partition(":")
         rows = self._rows(name)
@@ -65,7 +65,7 @@ class ModelSelection:
         """All files of an input, config.json first; while the lock is being made, any that stands for them.
 
         Raises:
-            Missing: there is no such input, it is not locked, or is one file.
+            MissingModelFile: there is no such input, it is not locked, or is one file.
         """
         rows = self._rows(name)
         if not rows[0].group:
@@ -78,7 +78,7 @@ class ModelSelection:
         """What an input is locked as.
 
         Raises:
-            Missing: it is not, or there is none of that name.
+            MissingModelFile: it is not, or there is none of that name.
         """
         if wrong := describe_uncovered(name, "weight", self.inputs, self.lock, self.inventory):
             raise MissingModelFile(wrong)

@@ -68,7 +68,7 @@ def gateway_target(
         key_file: The operator's file whose only line is a client's key.
 
     Raises:
-        NoPlace: there is no gateway, no such listener, or no key where one is needed.
+        NoClientTarget: there is no gateway, no such listener, or no key where one is needed.
     """
     gateway = rig.gateway
     offer = next((one for one in offers_of(rig) if instance in one.instances), None)
@@ -108,7 +108,7 @@ def load_key_line(path: str) -> str:
     """The key in a file of the operator's.
 
     Raises:
-        NoPlace: it cannot be read, or is not one line of printable ASCII.
+        NoClientTarget: it cannot be read, or is not one line of printable ASCII.
     """
     try:
         found = Path(path).expanduser().read_text().strip("\n")

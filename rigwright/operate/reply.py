@@ -75,7 +75,7 @@ def parse_message(reply: Reply) -> ChatMessage:
     """What an answer of the chat API says.
 
     Raises:
-        NoMessage: it is another status than 200, an error, not whole, or of another shape.
+        NoChatMessage: it is another status than 200, an error, not whole, or of another shape.
     """
     if reply.status != 200 or reply.error:
         raise NoChatMessage(reply.description or "nothing came")

@@ -208,7 +208,7 @@ def measure_accept_length(found: ChatMessage, seen: AnswerContext) -> tuple[floa
     """Tokens a step where some were guessed ahead, and how many were guessed each time.
 
     Raises:
-        Unjudged: the engine does not say it.
+        UnjudgedAnswer: the engine does not say it.
     """
     if seen.before and seen.after and (length := seen.after.accept_length(seen.before)) is not None:
         drafts = (seen.after.drafts or 0) - (seen.before.drafts or 0)

@@ -72,8 +72,8 @@ def parse(diff: bytes) -> dict[str, tuple[Hunk, ...]]:
     """Read a unified diff: path -> the places that it changes there, in order.
 
     Raises:
-        Refused: it is none, or has what is not applied exactly: names that differ, modes, binaries, hunks that change
-            nothing, overlap or are cut.
+        PatchRefused: it is none, or has what is not applied exactly: names that differ, modes, binaries, hunks that
+            change nothing, overlap or are cut.
     """
     if wrong := content_refusal(diff):
         raise PatchRefused(wrong)
@@ -164,7 +164,7 @@ def applied(content: bytes, hunks: tuple[Hunk, ...]) -> bytes:
     """What a file becomes.
 
     Raises:
-        Refused: a hunk's lines are not exactly where it says.
+        PatchRefused: a hunk's lines are not exactly where it says.
     """
     lines = content.splitlines(keepends=True)
     made: list[bytes] = []
@@ -207,7 +207,7 @@ def outcome(patch: Mapping[str, Any], read: Read) -> dict[str, bytes]:
         read: What is there before it.
 
     Raises:
-        Refused: with every file that is not what it is to be, before or after.
+        PatchRefused: with every file that is not what it is to be, before or after.
     """
     made: dict[str, bytes] = {}
     wrong = []
@@ -248,7 +248,7 @@ def on_disk(top: Path, path: str) -> bytes | None:
     """What lies at a path below a folder; no link is followed.
 
     Raises:
-        Refused: it is no plain file, or a folder above it is none.
+        PatchRefused: it is no plain file, or a folder above it is none.
     """
     place = top / path
     try:

@@ -63,7 +63,7 @@ def verdict(plan: Mapping[str, Any], content: bytes, status: int, seconds: int) 
     """Name -> what was found, of each line that its description names.
 
     Raises:
-        Refused: with every reason why it may not be served.
+        SelftestRefused: with every reason why it may not be served.
     """
     if seconds >= plan["seconds"]:
         raise SelftestRefused(f"it did not finish within {plan['seconds']} seconds")

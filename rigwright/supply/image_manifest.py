@@ -114,7 +114,7 @@ def select_manifest(content: bytes, media_type: str) -> Blob | None:
         media_type: What it calls that.
 
     Raises:
-        Unfit: an index names none, or is none that can be read.
+        UnlockableImage: an index names none, or is none that can be read.
     """
     said = _parse_document(content)
     if _parse_media_type(said, media_type) not in INDEXES:
@@ -138,7 +138,7 @@ def image_rows(name: str, wanted: InputKeys, content: bytes, media_type: str = "
         media_type: What the registry calls it, where it does not say so itself.
 
     Raises:
-        Unfit: it is no manifest of an image that podman would run.
+        UnlockableImage: it is no manifest of an image that podman would run.
     """
     said = _parse_document(content)
     if _parse_media_type(said, media_type) not in MANIFESTS:
@@ -175,7 +175,7 @@ def parse_manifest_blobs(content: bytes) -> tuple[Blob, tuple[Blob, ...]]:
     """A manifest's configuration and layers, the lowest first.
 
     Raises:
-        Unfit: it has others than can be fetched and run.
+        UnlockableImage: it has others than can be fetched and run.
     """
     said = _parse_document(content)
     layers = said.get("layers")

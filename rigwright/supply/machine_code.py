@@ -86,7 +86,7 @@ def find_targets(library: IO[bytes]) -> tuple[str, ...]:
         In order and once each; none where it has no machine code for cards, or is no 64-bit library of this byte order.
 
     Raises:
-        Unreadable: it was cut, or contradicts itself.
+        UnreadableLibrary: it was cut, or contradicts itself.
     """
     reader, found = _LibraryReader(library), set[str]()
     size = library.seek(0, io.SEEK_END)

@@ -101,7 +101,7 @@ def parse_checkpoint(rows: Sequence[Artefact], *, tokenizer: bool = True) -> Che
         tokenizer: Whether one has to be among them; a draft model does with that of its big one.
 
     Raises:
-        Missing: it is no whole checkpoint; a line for each thing that is not there.
+        MissingModelFile: it is no whole checkpoint; a line for each thing that is not there.
     """
     by_path = {row.path: row for row in rows}
     name = rows[0].name if rows else "the model"

@@ -127,8 +127,8 @@ def parse_header(beginning: bytes, size: int) -> GgufMetadata:
         size: All of its bytes.
 
     Raises:
-        Broken: it is no GGUF, or not whole.
-        Short: that is not known by so few of its bytes; `LONGEST` are enough.
+        BrokenSafetensors: it is no GGUF, or not whole.
+        ShortHeader: that is not known by so few of its bytes; `LONGEST` are enough.
     """
     if not (beginning.startswith(MAGIC) or MAGIC.startswith(beginning)):
         raise BrokenSafetensors("has no GGUF header")

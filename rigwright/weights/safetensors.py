@@ -32,7 +32,7 @@ def header_end(beginning: bytes, size: int) -> int:
         size: All of its bytes.
 
     Raises:
-        Broken: no header of that length can be there.
+        BrokenSafetensors: no header of that length can be there.
     """
     if len(beginning) < LENGTH:
         raise BrokenSafetensors(f"has no safetensors header: it ends after {len(beginning)} bytes")
@@ -52,7 +52,7 @@ def check_header(beginning: bytes, size: int) -> None:
         size: All of its bytes.
 
     Raises:
-        Broken: it is another size, or what stands there is no header.
+        BrokenSafetensors: it is another size, or what stands there is no header.
     """
     end = header_end(beginning, size)
     try:
@@ -82,7 +82,7 @@ def parse_shards(index: bytes) -> set[str]:
     """The files that an index of weights names.
 
     Raises:
-        Broken: it is none.
+        BrokenSafetensors: it is none.
     """
     try:
         found = json.loads(index.decode())

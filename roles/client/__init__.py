@@ -141,7 +141,7 @@ class HostClient:
         """Start the job.
 
         Raises:
-            Lost: it does not begin.
+            ClientJobLost: it does not begin.
         """
         first = asdict(self.place)
         told = {key: first[key] for key in ("at", "key", "authority", "tls_name")}
@@ -193,8 +193,8 @@ class HostClient:
             model: Whether the model is named.
 
         Raises:
-            Lost: the job or the connection is gone.
-            Failed: the job could not.
+            ClientJobLost: the job or the connection is gone.
+            ClientJobFailed: the job could not.
         """
         body = None if request.body is None else {**({"model": self.place.model} if model else {}), **request.body}
         asked = {"path": request.path, "body": body, "limit": limit, "most": most, "again": list(again)}
@@ -210,8 +210,8 @@ class HostClient:
         """Make several requests at once; returns their answers in the same order.
 
         Raises:
-            Lost: as `ask`.
-            Failed: as `ask`.
+            ClientJobLost: as `ask`.
+            ClientJobFailed: as `ask`.
         """
         answers: list[Reply | BaseException] = [ClientJobLost("it was not asked")] * len(requests)
 
@@ -245,8 +245,8 @@ class HostClient:
             limit: Seconds for each word of it.
 
         Raises:
-            Lost: the job or the connection is gone, or silent.
-            Failed: it failed, or said something else.
+            ClientJobLost: the job or the connection is gone, or silent.
+            ClientJobFailed: it failed, or said something else.
         """
         adapter = TypeAdapter(shape)
         with self._writing:

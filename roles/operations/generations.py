@@ -96,7 +96,7 @@ def read_serving_state(rig: Rig) -> ObservedServing:
     """What the host of the running deploy serves now.
 
     Raises:
-        Unanswered: that is not known.
+        FactUnavailable: that is not known.
     """
     found: ObservedServing | None = host.get_fact(
         ServingStateFact,

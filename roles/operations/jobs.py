@@ -181,7 +181,7 @@ class _JobWatcher:
         """Bring files that are not there yet, or not whole.
 
         Raises:
-            Unfit: one of them is not what it is to be, on this machine.
+            LocalFileMismatch: one of them is not what it is to be, on this machine.
         """
         folder, total, done = f"{self.folder}/files", sum(file.size for file in files), 0
         # apt reads them as a user of its own, whatever the login's umask is

@@ -57,7 +57,7 @@ class PrefetchConnector:
         """Run a command, or give the answer that is known; returns whether it succeeded, and its output.
 
         Raises:
-            Unanswered: questions are gathered, and this is none.
+            FactUnavailable: questions are gathered, and this is none.
         """
         if not isinstance(command, ReadOnlyScript):
             self._forget_if_changing()
@@ -112,7 +112,7 @@ class PrefetchConnector:
         """Run a command; pyinfra itself waits as long as something comes, and for an exit status without end.
 
         Raises:
-            Slow: it has not ended within `limit` seconds.
+            HostTooSlow: it has not ended within `limit` seconds.
         """
         began = str(command).strip().splitlines()[0][:60]
         late = root_shell.HostTooSlow(f"`{began}` has not ended within {limit:.0f} s, given up")

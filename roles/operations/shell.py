@@ -44,7 +44,7 @@ class ReconnectingShell:
         """Run a command, reconnecting as long as patience lasts; returns its output's lines.
 
         Raises:
-            Lost: the host stays away, or the command fails.
+            HostLost: the host stays away, or the command fails.
         """
         given_up = time.monotonic() + self.patience
         while True:
@@ -69,7 +69,7 @@ class ReconnectingShell:
         """What a template's script tells.
 
         Raises:
-            Lost: the host stays away, the command fails, or it tells something else.
+            HostLost: the host stays away, the command fails, or it tells something else.
         """
         try:
             return channel.parse_output(self.run(render(template, **values)), schema)
@@ -85,7 +85,7 @@ class ReconnectingShell:
             report: Is told how many bytes are there.
 
         Raises:
-            Lost: the host stays away for too long, or cannot write.
+            HostLost: the host stays away for too long, or cannot write.
         """
         whole, before, given_up = source.stat().st_size, -1, 0.0
         while (there := int(self.run(f"stat -c %s {shlex.quote(target)} 2>/dev/null || echo 0")[0])) != whole:

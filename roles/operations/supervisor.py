@@ -116,7 +116,7 @@ def unlinked_kib(processes: Iterable[str], folders: Iterable[str], until: float)
         until: Seconds of the monotonic clock, after which there is no more to be looked at.
 
     Raises:
-        Uncountable: they have more files open than can be looked at until then.
+        TooManyFiles: they have more files open than can be looked at until then.
     """
     devices, sizes = set(), {}
     for folder in folders:

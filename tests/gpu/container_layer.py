@@ -40,7 +40,7 @@ def make_layer(lab: ThrowawayLab) -> str:
     """The layer for such hosts, made where it is not there yet.
 
     Raises:
-        Unsupported: it is not there, and the distribution's archive is out of reach.
+        UnsupportedMachine: it is not there, and the distribution's archive is out of reach.
     """
     if not PLACE.exists():
         (host,) = lab.up([HostSpec("layer", RELEASE)])

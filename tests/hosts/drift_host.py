@@ -50,7 +50,7 @@ class DriftHost:
         """Deploy, with whatever reboot that needs.
 
         Raises:
-            Differs: it fails.
+            UnexpectedDrift: it fails.
         """
         if said := self.deploy_error():
             raise UnexpectedDrift(f"a deploy fails: {said}")
@@ -59,7 +59,7 @@ class DriftHost:
         """Have a generation before the current one that differs from it in a port.
 
         Raises:
-            Differs: a deploy fails.
+            UnexpectedDrift: a deploy fails.
         """
         other = self.inventory.with_name("other.py")
         other.write_text(self.inventory.read_text().replace(f"'port': {SECOND}", f"'port': {SECOND + 10}"))
@@ -83,7 +83,7 @@ class DriftHost:
         """Assert that checks are red for these drifts, and no others.
 
         Raises:
-            Differs: others are, or fewer.
+            UnexpectedDrift: others are, or fewer.
         """
         self.wait_until_settled()
         found, wanted = red_check_lines(self.inventory), {one for row in rows for one in row.red}
@@ -100,7 +100,7 @@ class DriftHost:
         """Assert that a deploy has healed none of some drifts whole, and brought nothing of its own.
 
         Raises:
-            Differs: it is otherwise.
+            UnexpectedDrift: it is otherwise.
         """
         self.wait_until_settled()
         found = red_check_lines(self.inventory)
@@ -114,7 +114,7 @@ class DriftHost:
         """Have drifts, see them red, and cured by what cures each.
 
         Raises:
-            Differs: something of it is not so; the drifts may still be there.
+            UnexpectedDrift: something of it is not so; the drifts may still be there.
         """
         if any(row.earlier for row in rows):
             self.add_earlier_generation()
@@ -138,7 +138,7 @@ class DriftHost:
         """Put a host right of which something was not as it should be.
 
         Raises:
-            Spoilt: it cannot be.
+            HostDamaged: it cannot be.
         """
         for row in rows:
             try:
@@ -158,7 +158,7 @@ class DriftHost:
             What has happened -> what is not as it should be.
 
         Raises:
-            Spoilt: the host is as declared no more.
+            HostDamaged: the host is as declared no more.
         """
         failed = self.run_drifts([*batch.values()])
         if not failed or len(batch) == 1:
@@ -174,7 +174,7 @@ class DriftHost:
         """Have drifts; what is not as it should be.
 
         Raises:
-            Spoilt: the host is as declared no more.
+            HostDamaged: the host is as declared no more.
         """
         try:
             self.apply_and_cure(rows)

@@ -191,9 +191,9 @@ def look(asked):
 
 
 def test_a_section_that_waits_for_a_dead_server_says_where_one_is(sections) -> None:  # type: ignore[no-untyped-def]
-    heard = (survey_program.HOST / "heard.py").read_text()
+    heard = (survey_program.HOST / "fs_responsiveness.py").read_text()
     sections(
-        heard=f"{heard}\ndef mounted():\n    return ['/', '/home']\n"
+        fs_responsiveness=f"{heard}\ndef mounted():\n    return ['/', '/home']\n"
         "def _answered(folders, limit):\n    return folders.index('/home') if '/home' in folders else len(folders)\n",
         hangs="import time\ndef look(asked):\n    time.sleep(60)\n",
         answers="def look(asked):\n    return asked\n",
@@ -312,8 +312,21 @@ def test_a_host_is_sent_what_its_sections_import_and_no_more() -> None:
         name: (survey_program.HOST / f"{name}.py").read_text()
         for name in (*survey_program.COMMON, "reach", "about", "rights")
     }
-    assert survey_program.shared_modules(modules, ["about"]) == ("common", "heard")
-    rights = ("common", "heard", "dpkg", "leads", "doing", "jobs", "runas", "commands", "sshd", "pam", "bus", "places")
+    assert survey_program.shared_modules(modules, ["about"]) == ("common", "fs_responsiveness")
+    rights = (
+        "common",
+        "fs_responsiveness",
+        "dpkg",
+        "shell_targets",
+        "command_effects",
+        "jobs",
+        "runas",
+        "commands",
+        "sshd",
+        "pam",
+        "bus",
+        "program_paths",
+    )
     assert survey_program.shared_modules(modules, ["rights"]) == rights
     assert {"net", "web", "asking", "tracing"} <= {*survey_program.shared_modules(modules, ["reach"])}
 

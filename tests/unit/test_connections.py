@@ -38,7 +38,7 @@ def test_a_host_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     assert box(monkeypatch, OUTPUT).read_serving_state().current == 10
 
 
-@pytest.mark.parametrize("look", ["facts", "stored", "holder", "use"])
+@pytest.mark.parametrize("look", ["read_facts", "read_weight_inventory", "read_lock_holder", "read_resource_usage"])
 @pytest.mark.parametrize(
     ("complaint", "end"),
     [

@@ -24,7 +24,7 @@ def find_gguf_parts(model: ModelKeys, selection: ModelSelection) -> tuple[ModelP
     """What a model is made of, its own weights first.
 
     Raises:
-        Missing: with every key that stands for nothing, a line each.
+        MissingModelFile: with every key that stands for nothing, a line each.
     """
     if model.folder is not None:
         raise MissingModelFile(
@@ -51,7 +51,7 @@ def find_files(key: str, among: FileCandidates) -> tuple[Artefact, ...]:
     """The files that one key of a model stands for, the one that the engine is told first.
 
     Raises:
-        Missing: it stands for nothing, or not for one thing.
+        MissingModelFile: it stands for nothing, or not for one thing.
     """
     path = among.path or _find_only_path(key, among.name, among.by_path)
     chosen = among.find(path)

@@ -16,7 +16,7 @@ def find_checkpoint_parts(model: ModelKeys, selection: ModelSelection) -> tuple[
     """What a model is made of, its own weights first.
 
     Raises:
-        Missing: with every key that stands for nothing, a line each.
+        MissingModelFile: with every key that stands for nothing, a line each.
     """
     if model.folder is None:
         raise MissingModelFile(

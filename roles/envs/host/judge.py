@@ -61,7 +61,7 @@ def validate_environment(
         said: Is told how far it is, in per cent.
 
     Raises:
-        Refused: with all that is wrong with it.
+        EnvironmentRejected: with all that is wrong with it.
     """
     tree = walk_folder(top)
     if tree.wrong:
@@ -103,7 +103,7 @@ def validate_patched_wheels(plan: Mapping[str, Any]) -> None:
     """Have every wheel that is patched list what its patches are for.
 
     Raises:
-        Refused: with every file of which one has another.
+        EnvironmentRejected: with every file of which one has another.
     """
     wheels = {Path(one["path"]).name: Path(one["path"]) for one in plan["wheels"]}
     wrong = []
@@ -128,7 +128,7 @@ def reject_surplus_packages(top: Path, plan: Mapping[str, Any]) -> None:
         plan: What it is put together from; `requests` is None of what no input of the catalogue asks for.
 
     Raises:
-        Refused: with every one that nothing requires.
+        EnvironmentRejected: with every one that nothing requires.
     """
     wrong: list[str] = []
     if (asked := plan["requests"]["conda"]) is not None:

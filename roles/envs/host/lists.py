@@ -37,7 +37,7 @@ def list_wheel_files(path: Path, site: str) -> Iterator[tuple[str, str]]:
         site: Where its modules go, from the environment's top.
 
     Raises:
-        Refused: it is none, or its list cannot be read.
+        EnvironmentRejected: it is none, or its list cannot be read.
     """
     try:
         with zipfile.ZipFile(path) as wheel:
@@ -73,7 +73,7 @@ def list_distribution_files(top: Path, tree: FolderTree, wanted: Mapping[str, st
     """Path and SHA-256 of every file that the distributions that are there list; "" where one lists none.
 
     Raises:
-        Refused: other distributions are there than those wanted, or one's list cannot be read.
+        EnvironmentRejected: other distributions are there than those wanted, or one's list cannot be read.
     """
     found: dict[str, str] = {}
     for relative in sorted(tree.files):
@@ -90,7 +90,7 @@ def parse_record_rows(content: str, name: str) -> list[tuple[str, str]]:
     """The rows of a RECORD (packaging.python.org, "Recording installed projects"): path, and SHA-256 or "".
 
     Raises:
-        Refused: it cannot be read.
+        EnvironmentRejected: it cannot be read.
     """
     found = []
     try:
@@ -123,7 +123,7 @@ def list_conda_files(top: Path, plan: Mapping[str, Any]) -> dict[str, str]:
     """Path -> SHA-256 of every file that conda packages list, as it is in this prefix; LINK of links.
 
     Raises:
-        Refused: other packages are there than those of the plan, or one's list cannot be read.
+        EnvironmentRejected: other packages are there than those of the plan, or one's list cannot be read.
     """
     tree = walk_folder(top)
     if tree.wrong:

@@ -66,7 +66,7 @@ def extract_plugin_wheels(plan: Mapping[str, Any], conda: Iterable[str], into: P
     """Put the wheel of every plugin into a folder, and write down there which those are.
 
     Raises:
-        Refused: with all that is wrong with one.
+        EnvironmentRejected: with all that is wrong with one.
     """
     found = []
     others = (
@@ -104,7 +104,7 @@ def list_wheel_names(wheel: Path) -> tuple[frozenset[str], frozenset[str]]:
     """The modules and programs of a wheel that is no plugin.
 
     Raises:
-        Refused: it cannot be read.
+        EnvironmentRejected: it cannot be read.
     """
     listed = [path for path, _ in list_wheel_files(wheel, "")]
     with _open_archive(wheel) as archive:
@@ -125,7 +125,7 @@ def extract_wheel(file: Path, into: Path) -> Path:
     """The wheel of an operator's file, in a folder: a copy of it, or of the one in a zip's `dist/`.
 
     Raises:
-        Refused: it is no zip, has a name that leads out of it, a link, no wheel or several.
+        EnvironmentRejected: it is no zip, has a name that leads out of it, a link, no wheel or several.
     """
     if file.suffix == ".whl":
         return Path(shutil.copyfile(file, into / file.name))
@@ -144,7 +144,8 @@ def list_archive_members(archive: zipfile.ZipFile, file: Path) -> dict[str, zipf
     """The files of an archive by their paths.
 
     Raises:
-        Refused: one's name leads out of it, is there twice or is no name; one is a link; or there is too much of it.
+        EnvironmentRejected: one's name leads out of it, is there twice or is no name; one is a link; or there is too
+        much of it.
     """
     found: dict[str, zipfile.ZipInfo] = {}
     wrong = []
@@ -194,8 +195,8 @@ def inspect_wheel(wheel: Path, wanted: Mapping[str, Any]) -> PluginWheel:
         wanted: `name` and `version` of its distribution; of a plugin also `imports` and `commands`.
 
     Raises:
-        Refused: it is another one, has other bytes than its own list says, is run by every Python, or brings what its
-            description does not name.
+        EnvironmentRejected: it is another one, has other bytes than its own list says, is run by every Python, or
+            brings what its description does not name.
     """
     with _open_archive(wheel) as archive:
         found = list_archive_members(archive, wheel)

@@ -78,7 +78,7 @@ def make_root_owned(top: Path) -> None:
     What is hashed afterwards stays as it is: a change would be seen by its time, which nobody but the kernel sets.
 
     Raises:
-        Refused: with what no environment has.
+        EnvironmentRejected: with what no environment has.
     """
     tree = walk_folder(top)
     if tree.wrong:
@@ -107,7 +107,7 @@ def read_tree_text(top: Path, relative: str) -> str:
     """A file of the tree, of a likely size.
 
     Raises:
-        Refused: it is larger, or no text.
+        EnvironmentRejected: it is larger, or no text.
     """
     handle = os.open(top / relative, os.O_RDONLY | os.O_NOFOLLOW)
     with os.fdopen(handle, "rb") as file:
@@ -141,7 +141,7 @@ def hash_unchanged_file(path: str | Path, buffer: bytearray | None = None) -> Ha
     """Hash a file's bytes.
 
     Raises:
-        Refused: it was changed meanwhile.
+        EnvironmentRejected: it was changed meanwhile.
     """
     room = buffer if buffer is not None else bytearray(PART)
     digest, view = hashlib.sha256(), memoryview(room)
@@ -177,7 +177,7 @@ def hash_tree_files(top: Path, files: Mapping[str, int], said: Any) -> dict[str,
     """Path -> what it is, by as many threads as there are processors.
 
     Raises:
-        Refused: one was changed meanwhile.
+        EnvironmentRejected: one was changed meanwhile.
     """
     total = sum(files.values()) or 1
     found: dict[str, HashedFile] = {}

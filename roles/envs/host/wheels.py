@@ -90,7 +90,7 @@ def parse_requires(path: Path) -> tuple[str, ...]:
     """The requirements of a wheel, as its METADATA writes them.
 
     Raises:
-        Refused: it cannot be read.
+        EnvironmentRejected: it cannot be read.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -140,7 +140,7 @@ def validate_wheels(folder: Path, venv: Path | None, requirements: Collection[st
     """Judge the wheels of a folder.
 
     Raises:
-        Refused: with all that is wrong with one.
+        EnvironmentRejected: with all that is wrong with one.
     """
     files = sorted(folder.iterdir())
     needs: dict[str, tuple[str, ...]] = {}

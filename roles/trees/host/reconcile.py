@@ -29,7 +29,7 @@ def reconcile_tree(host: TreesOnHost, tree: Path, kind: str) -> None:
     """Have a tree as it was recorded, and recorded as it is.
 
     Raises:
-        Unfit: it has other bytes than were installed.
+        TreeModified: it has other bytes than were installed.
     """
     loose, text = LOOSE.get(kind, ()), host.read_record(tree)
     if matches_fingerprint(tree, kind, text):

@@ -27,7 +27,7 @@ class ClientAccount:
     """A system user.
 
     Raises:
-        Refused: there is no such user, or it is root.
+        FetchRefused: there is no such user, or it is root.
     """
 
     def __init__(self, name: str) -> None:
@@ -56,7 +56,7 @@ class ClientAccount:
             path: From there; the last part may be `*` and an ending.
 
         Raises:
-            Refused: there is a link on the way, it is no regular file, or it is not this user's.
+            FetchRefused: there is a link on the way, it is no regular file, or it is not this user's.
             OSError: it is not there.
         """
         folder = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -99,7 +99,7 @@ def take_over(path: Path) -> None:
     """Make a file root's, whose name is in a folder of root's, so that nothing writes to it any more.
 
     Raises:
-        Refused: a process has it open to write; it was removed.
+        FetchRefused: a process has it open to write; it was removed.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:

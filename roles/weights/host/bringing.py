@@ -58,7 +58,7 @@ def adopt_existing(means: RunResources, file: LockedFile) -> bool:
     """Whether a file that was placed, or touched, is the locked one; a wrong one makes room.
 
     Raises:
-        Refused: its place cannot be used.
+        FetchRefused: its place cannot be used.
         OSError: it cannot be read.
     """
     path = means.place.file_path(file)
@@ -130,7 +130,7 @@ class Download:
         """Have it from one source after the other.
 
         Raises:
-            Refused: none has it; the message has each one's reason.
+            FetchRefused: none has it; the message has each one's reason.
             DiskFull: there is no room.
         """
         self.means.place.claim_paths(self.path)
@@ -269,7 +269,7 @@ class Download:
                 no proof against it.
 
         Raises:
-            Wrong: it is not, and was removed.
+            HashMismatch: it is not, and was removed.
         """
         file, size = self.file, file_size(self.part)
         self._report_state(VERIFYING)

@@ -95,7 +95,7 @@ class HubClient:
         """Where plain HTTP begins. The hub's own address is known to its client only.
 
         Raises:
-            Refused: the client does not say.
+            FetchRefused: the client does not say.
         """
         if source.endpoint:
             return f"{source.endpoint}/{source.repository}/resolve/{quote(source.revision)}/{quote(source.file)}"
@@ -141,8 +141,8 @@ class HubClient:
             last: there is no other source.
 
         Raises:
-            Passed: the client did not bring it; what is in the part is the file's beginning.
-            Elsewhere: the hub does not have it.
+            ClientGaveUp: the client did not bring it; what is in the part is the file's beginning.
+            NotOnHub: the hub does not have it.
         """
         settings = xet_settings(self.memory, self.cpus, file.size) if source.xet else {"HF_HUB_DISABLE_XET": "1"}
         least = self.pace.least if last else self.pace.slowest

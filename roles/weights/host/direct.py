@@ -62,7 +62,7 @@ def read_direct(handle: int, size: int, direct: bool, take: Callable[[memoryview
 
     Raises:
         OSError: the disk does not give them; REFUSED before the first byte where the file system cannot do O_DIRECT.
-        Changed: there are fewer.
+        FileTruncated: there are fewer.
     """
     if not direct:
         # read ahead would bring in pages beyond the chunk, which would then seem to have been there before

@@ -30,7 +30,7 @@ def drop_files(spec: FetchSpec) -> None:
     """Remove the files of a run that are ours, what was fetched of them so far, and all that is known of them.
 
     Raises:
-        Refused: another run brings files, and does not end; or something else lies in the way to one.
+        FetchRefused: another run brings files, and does not end; or something else lies in the way to one.
         OSError: a file cannot be removed.
     """
     place = ModelsRoot(spec)

@@ -35,7 +35,7 @@ def hold_run_lock(spec: FetchSpec) -> Iterator[None]:
     """One run at a time, for all of them write below one root.
 
     Raises:
-        Refused: another one does not end.
+        FetchRefused: another one does not end.
     """
     turn = spec.pace.turn
 

@@ -31,8 +31,8 @@ class FileLease:
     """A file that is not written to, until the end of the block.
 
     Raises:
-        Refused: somebody has it open to write to it.
-        Unknown: nobody can tell.
+        FetchRefused: somebody has it open to write to it.
+        LeaseUnsupported: nobody can tell.
         OSError: it cannot be opened.
     """
 
@@ -58,7 +58,7 @@ class FileLease:
         """See that it is what has this name now, and that nobody has opened it to write to it since.
 
         Raises:
-            Refused: somebody has, or waits to, or has put another file there.
+            FetchRefused: somebody has, or waits to, or has put another file there.
         """
         kept = fcntl.fcntl(self.handle, fcntl.F_GETLEASE) == fcntl.F_RDLCK
         if not kept or not os.path.samestat(os.fstat(self.handle), path.lstat()):
@@ -74,7 +74,7 @@ def copy_file(source: Path, target: Path, reserve: int) -> None:
         reserve: Bytes that are to stay free there.
 
     Raises:
-        Refused: the room is not there.
+        FetchRefused: the room is not there.
     """
     target.unlink(missing_ok=True)
     with source.open("rb") as old, target.open("xb") as new:

@@ -97,7 +97,7 @@ def get_document(
         login: `USER:PASSWORD` for the address's own origin, and no other.
 
     Raises:
-        Refused: the address leads to where it must not.
+        FetchRefused: the address leads to where it must not.
     """
     usual = [f"max-time = {max(5, pace.connect)}", f"connect-timeout = {pace.connect}"]
     return follow_redirects(FileAddress(url, login=login), [*usual, *options], most, body=True, redirects=redirects)
@@ -134,7 +134,7 @@ def download_part(
         how many answers the bytes came from.
 
     Raises:
-        Refused: the source does not bring it.
+        FetchRefused: the source does not bring it.
         DiskFull: there is no room.
     """
     address = url if isinstance(url, FileAddress) else FileAddress(url)
@@ -209,7 +209,7 @@ def follow_redirects(
     """Ask an address, and wherever it leads; curl itself would go anywhere, and look every name up anew.
 
     Raises:
-        Refused: it leads to where it must not.
+        FetchRefused: it leads to where it must not.
     """
     url, before = address.url, address.led_from
     own = origin_of(before or url)

@@ -36,8 +36,8 @@ def hold_lock(
         behind: Told once, before it is waited for, who that is.
 
     Raises:
-        Held: another process had it all the time.
-        Refused: others could open the folder, or it is a link.
+        LockHeldElsewhere: another process had it all the time.
+        FetchRefused: others could open the folder, or it is a link.
     """
     handle = _open_lock_file(folder, name)
     try:

@@ -44,7 +44,7 @@ class PackageSources:
             file: the locked one.
 
         Raises:
-            Refused: nobody says where, or the index has another file of this name.
+            FetchRefused: nobody says where, or the index has another file of this name.
         """
         if source.kind == "channel":
             bases = [source.base] if source.base else self._host_defaults("channel", source.channel)
@@ -79,7 +79,7 @@ class PackageSources:
         """The files of a project that this run wants.
 
         Raises:
-            Refused: the index does not answer, or with something else.
+            FetchRefused: the index does not answer, or with something else.
         """
         pace = self.pace
         rest = (f"max-time = {LONGEST}", f"speed-limit = {pace.least}", f"speed-time = {pace.longest}")
@@ -124,7 +124,7 @@ class PackageSources:
         """Find something out once a run; whoever else wants to know waits for that.
 
         Raises:
-            Refused: what it was refused with, each time.
+            FetchRefused: what it was refused with, each time.
         """
         with self.lock:
             turn = self.turns.setdefault(key, threading.Lock())

@@ -48,7 +48,7 @@ class PeerBox:
         """Have a first look. One that does not answer is asked for nothing more in this run.
 
         Raises:
-            Refused: nobody is there.
+            FetchRefused: nobody is there.
         """
         self._refresh_progress()
         if self._gone:
@@ -63,7 +63,7 @@ class PeerBox:
             last: there is no other source.
 
         Raises:
-            Refused: it does not get on with it.
+            FetchRefused: it does not get on with it.
         """
         waited = False
         self._until = self._until or time.monotonic() + self.pace.peer
@@ -91,7 +91,7 @@ class PeerBox:
         While the box hashes, or waits for another box itself, a progress file that changes is all that it has to show.
 
         Raises:
-            Refused: it is slower, or has been waited for too long.
+            FetchRefused: it is slower, or has been waited for too long.
         """
         now, stall = time.monotonic(), self.pace.stall
         if self._until is not None and now >= self._until:

@@ -29,7 +29,7 @@ class ModelsRoot:
         """A file's absolute path.
 
         Raises:
-            Refused: on its way lies a link, something else that is no folder, or a folder that others can write.
+            FetchRefused: on its way lies a link, something else that is no folder, or a folder that others can write.
         """
         path = self.root
         for part in file.path.split("/")[:-1]:

@@ -60,7 +60,7 @@ def redirect_options(url: str, before: str, declared: frozenset[str]) -> list[st
         declared: Origins that the operator has named, wherever they are.
 
     Raises:
-        Unsafe: it is not followed.
+        UnsafeRedirect: it is not followed.
     """
     found = _PLAIN.fullmatch(url)
     if not found:

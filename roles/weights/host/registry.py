@@ -68,7 +68,7 @@ class RegistryClient:
             how many answers the bytes came from.
 
         Raises:
-            Refused: the registry does not bring it, or lets nobody in.
+            FetchRefused: the registry does not bring it, or lets nobody in.
             DiskFull: there is no room.
         """
         url = f"{source.base}/v2/{source.repository}/blobs/sha256:{file.sha256}"

@@ -66,7 +66,7 @@ def digest_recorded_file(record: VerifiedRecord, load: SystemLoad | None) -> str
 
     Raises:
         OSError: it cannot be read.
-        Busy: the box has become busy, and stays so.
+        BoxBusy: the box has become busy, and stays so.
     """
     looked = 0
 
@@ -106,7 +106,7 @@ def rehash_record(folder: Path, record: VerifiedRecord, load: SystemLoad | None)
     """Hash one file, note what was found, and say what is not right; returns False when its bytes are wrong.
 
     Raises:
-        Busy: as `digest`.
+        BoxBusy: as `digest`.
     """
     wrong = verity.describe_verity_violation(folder, record.name, record.path)
     try:
@@ -133,7 +133,7 @@ def _recheck_touched(folder: Path, record: VerifiedRecord, load: SystemLoad | No
     """What becomes of a record whose file is not as it says.
 
     Raises:
-        Busy: as `digest`.
+        BoxBusy: as `digest`.
     """
     state = records.file_state(record.path)
     current = {one.name for one in records.list_records(folder) if one.path == record.path and one.state == state}

@@ -46,7 +46,7 @@ def parse_index_page(content_type: str, body: bytes, url: str, names: Collection
         names: Of the files that are sought.
 
     Raises:
-        Refused: it is no page of an index.
+        FetchRefused: it is no page of an index.
     """
     kind, text = _decode_page(content_type, body)
     found: dict[str, list[IndexFile]] = {}

@@ -126,7 +126,7 @@ def load_spec(path: Path) -> FetchSpec:
     """Read a run's file.
 
     Raises:
-        Refused: a path in it leads, or could lead, out of the models' root.
+        FetchRefused: a path in it leads, or could lead, out of the models' root.
     """
     given = json.loads(path.read_text())
     files = []
@@ -159,8 +159,8 @@ def check_relative_path(relative: str) -> None:
     """Refuse a path that is not plainly one of a file below a folder.
 
     Raises:
-        Refused: it is absolute, has `..` or empty components, control characters, or a name that the program itself
-            gives.
+        FetchRefused: it is absolute, has `..` or empty components, control characters, or a name that the program
+            itself gives.
     """
     parts = relative.split("/")
     if (
