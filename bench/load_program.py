@@ -1,5 +1,5 @@
 """Asks a server for completions, some at a time, and times every token. Runs on the host: from standard input, or in
-roles/client's job (bench/load_sampler.py).
+roles/client's job (bench/load_with_metrics.py).
 
 Nothing but Python's own library, 3.10 or newer: `python3 -I - ASKED < load_program.py`, where ASKED is `Asked` as JSON.
 

@@ -12,7 +12,7 @@ from checks.connections import ConnectedHost
 from rigwright.baseline.run import Fingerprint
 from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER
 from rigwright.model.rig import Instance
-from rigwright.nvidia.cards import enumeration, smi
+from rigwright.nvidia.cards import declared_cards_on_bus, smi
 from rigwright.nvidia.cards.smi import Gpu
 from roles import root_shell
 
@@ -70,7 +70,9 @@ def _instance_cards(box: ConnectedHost, instance: Instance) -> Sequence[Gpu]:
         return ()
     said = _query_smi(box, smi.GPUS)
     try:
-        seen = dict(enumeration.answering_cards(box.rig, box.read_facts(), smi.gpus(said.status, *_answer_text(said))))
+        seen = dict(
+            declared_cards_on_bus.answering_cards(box.rig, box.read_facts(), smi.gpus(said.status, *_answer_text(said)))
+        )
     except ValueError as error:
         raise InvalidConditions(str(error)) from None
     if missing := [number for number in instance.cards if number not in seen]:

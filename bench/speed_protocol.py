@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+from bench.ladder_figures import LadderStep
 from bench.load_figures import RequestTimes
-from bench.load_ladder import LadderStep
 from bench.load_program import CHAT, LoadRequest
 
 SAMPLING = {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "min_p": 0}

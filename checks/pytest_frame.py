@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pytest
 
 from checks import SEVERITIES, Drift, Severity, strip_control_characters
-from checks.advisories import count_advisories
+from checks.advisory_counts import count_advisories
 from checks.result_metrics import write_check_metrics
 from checks.results import SCHEMA, STATUS, Conforms, HostReport, Report, Result, Verdict, worst_verdict
 from checks.survey.about import ABOUT, About

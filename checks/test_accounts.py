@@ -3,7 +3,7 @@
 from collections import Counter
 
 from checks import check, expect
-from checks.formatting import format_first_lines
+from checks.drift_text import format_first_lines
 from checks.survey.accounts import ACCOUNTS, NO_LOGIN, socket_folder
 from checks.survey.answers import SurveyAnswers
 from checks.survey.section import TRY

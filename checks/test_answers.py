@@ -7,9 +7,9 @@ import pytest
 from checks import DEPLOY, Drift, check, expect
 from checks.survey.answers import SurveyAnswers
 from checks.survey.gates import GATES
-from checks.survey.reach import REACH
 from checks.survey.request_plan import REQUESTS, find_answer
 from checks.survey.requests import SurveyAnswer
+from checks.survey.service_exposure import REACH
 from rigwright.engines import kind_of
 from rigwright.engines.kind import ServiceSpec
 from rigwright.model.rig import Instance

@@ -1,7 +1,7 @@
 """Users, folders and packages."""
 
 from checks import DEPLOY, check, expect
-from checks.formatting import format_first_lines
+from checks.drift_text import format_first_lines
 from checks.survey.accounts import ACCOUNTS, NO_LOGIN
 from checks.survey.answers import SurveyAnswers
 from checks.survey.base_system import GROUND

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from checks import DEPLOY, Drift, check
-from checks.containers import (
+from checks.container_expectations import (
     RESTART,
     installed_packages,
     running_daemon,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from checks import Drift, check, expect
-from checks.containers import RESTART, running_daemon, skip_without_container_cards, skip_without_docker
+from checks.container_expectations import RESTART, running_daemon, skip_without_container_cards, skip_without_docker
 from checks.nvidia import expect_no_items
 from checks.packets.reachability import FilteredHost, listening_addresses
 from checks.survey.answers import SurveyAnswers

@@ -11,13 +11,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from checks import DEPLOY, Drift, check, expect
-from checks.formatting import format_day
-from checks.listener_answers import LOG, READABLE, check_key_permissions, describe_refusal_mismatch, parse_model_names
+from checks.drift_text import format_day
+from checks.gateway_key_answers import (
+    LOG,
+    READABLE,
+    check_key_permissions,
+    describe_refusal_mismatch,
+    parse_model_names,
+)
 from checks.survey.answers import SurveyAnswers
 from checks.survey.gates import GATES
 from checks.survey.managed_files import OURS
-from checks.survey.reach import REACH
 from checks.survey.request_plan import KEYLESS, REQUESTS, closed_paths, find_answer, offered_model_names
+from checks.survey.service_exposure import REACH
 from rigwright.gateway import keyring
 from rigwright.gateway.deployed_keys import REMEDY, keys_file_path
 from rigwright.gateway.gateway_units import GATEWAY_PREFIX, ROTATION, render_gateway, render_logrotate

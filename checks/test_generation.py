@@ -6,7 +6,7 @@ import hashlib
 from pathlib import PurePosixPath
 
 from checks import DEPLOY, Drift, check, expect
-from checks.drift_listing import expect_none
+from checks.expect_none import expect_none
 from checks.survey.answers import SurveyAnswers
 from checks.survey.generations import GENERATIONS
 from checks.survey.trees import MISSING, OTHER, TREES
@@ -15,7 +15,7 @@ from rigwright.containers.container_files import spec_program_path
 from rigwright.delivery.network import authority_path
 from rigwright.model.rig import Rig
 from rigwright.monitoring.monitoring_units import monitoring_folder as monitoring_folder
-from rigwright.nvidia.cards.card_files import program_folder, record_path
+from rigwright.nvidia.cards.card_setting_files import program_folder, record_path
 from rigwright.serving.generation import ACTIVATING, Generation, file_mode
 from rigwright.serving.instance_units import STOPPED
 from rigwright.weights.weight_sharing import config_path

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from checks import DEPLOY, Drift, check, expect
-from checks.drift_listing import expect_none
+from checks.expect_none import expect_none
 from checks.survey.accounts import ACCOUNTS
 from checks.survey.answers import SurveyAnswers
 from checks.survey.images import IMAGES, ObservedMount, RunningContainer

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from checks import DEPLOY, check, expect
-from checks.formatting import format_first_lines
+from checks.drift_text import format_first_lines
 from checks.survey.answers import SurveyAnswers
 from checks.survey.gates import GATES
-from checks.survey.reach import REACH
 from checks.survey.request_plan import HEARD, REQUESTS, find_answer
+from checks.survey.service_exposure import REACH
 from rigwright.model.rig import Rig
 from rigwright.monitoring.monitoring_units import (
     PACKAGED_PROGRAMS,

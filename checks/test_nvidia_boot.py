@@ -16,12 +16,12 @@ from checks.nvidia import (
     skip_without_cards,
 )
 from checks.survey.answers import SurveyAnswers
-from checks.survey.boot import BOOT
 from checks.survey.kernel import KERNEL
+from checks.survey.next_boot import BOOT
 from checks.survey.settings import SETTINGS, SettingLine
 from rigwright.containers.container_files import UDEV
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cards.card_files import SYSCTL
+from rigwright.nvidia.cards.card_setting_files import SYSCTL
 from rigwright.nvidia.driver.driver_facts import MODPROBE
 
 # Modes and owners of device files, as the module makes them without options (NVIDIA, README, "device files")

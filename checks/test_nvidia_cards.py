@@ -22,9 +22,9 @@ from checks.survey.kernel import KERNEL
 from checks.test_nvidia_driver import gpus, heard
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cards.enumeration import answering_cards
+from rigwright.nvidia.cards.declared_cards_on_bus import answering_cards
 from rigwright.nvidia.cards.smi import Gpu
-from rigwright.nvidia.cards.smi_reports import parse_nvlinks, parse_sections, parse_topology_matrix
+from rigwright.nvidia.cards.smi_text_reports import parse_nvlinks, parse_sections, parse_topology_matrix
 
 
 def answering(survey: SurveyAnswers, rig: Rig) -> Mapping[str, Gpu]:

@@ -17,7 +17,7 @@ from checks.survey.settings import SETTINGS
 from rigwright.containers import container_files
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cards.card_files import managed_paths, program_folder, render_card_settings
+from rigwright.nvidia.cards.card_setting_files import managed_paths, program_folder, render_card_settings
 from rigwright.nvidia.driver.driver_facts import OF_A_DRIVER
 from rigwright.nvidia.driver.driver_files import PREFERENCES, store_folder
 from rigwright.nvidia.packages.locked_driver import find_locked_driver

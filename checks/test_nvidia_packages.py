@@ -28,7 +28,7 @@ from checks.survey.packages import ARCHIVE
 from checks.survey.settings import SETTINGS
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cards.card_files import render_card_settings
+from rigwright.nvidia.cards.card_setting_files import render_card_settings
 from rigwright.nvidia.driver.driver_facts import SOURCE
 from rigwright.nvidia.driver.driver_files import render_locked_settings, store_folder
 from rigwright.nvidia.packages.locked_driver import find_locked_driver

@@ -5,7 +5,7 @@ import re
 from pathlib import PurePosixPath
 
 from checks import DEPLOY, check, expect
-from checks.formatting import format_day, format_first_lines
+from checks.drift_text import format_day, format_first_lines
 from checks.survey.answers import SurveyAnswers
 from checks.survey.base_system import GROUND, required_space
 from checks.survey.managed_files import OURS, declared_folders

@@ -4,7 +4,7 @@ from ipaddress import ip_address
 
 from checks import Drift, check, expect
 from checks.survey.answers import SurveyAnswers
-from checks.survey.reach import REACH, private_folders, socket_units
+from checks.survey.service_exposure import REACH, private_folders, socket_units
 from rigwright.gateway.secrets_distribution import ROUTER_SOCKET, ROUTER_UNIT
 from rigwright.model.rig import Instance, Rig
 from rigwright.monitoring.monitoring_units import monitoring_services

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from checks import DEPLOY, check
-from checks.drift_listing import expect_none
+from checks.expect_none import expect_none
 from checks.services import CONTAINED
 from checks.survey.answers import SurveyAnswers
 from checks.survey.escapes import ESCAPES, EscapeResult

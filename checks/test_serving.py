@@ -8,7 +8,7 @@ from itertools import zip_longest
 import pytest
 
 from checks import DEPLOY, Drift, check, expect
-from checks.drift_listing import expect_none
+from checks.expect_none import expect_none
 from checks.nvidia_smi import parse_smi_answer
 from checks.services import CONTAINED
 from checks.survey.answers import SurveyAnswers

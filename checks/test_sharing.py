@@ -5,8 +5,8 @@ import pytest
 from checks import DEPLOY, check, expect
 from checks.survey.answers import SurveyAnswers
 from checks.survey.gates import GATES
-from checks.survey.reach import REACH
 from checks.survey.request_plan import REQUESTS, UNGIVEN, compared_pieces, disallowed_address, find_answer
+from checks.survey.service_exposure import REACH
 from rigwright.model.entry import ShareEntry
 from rigwright.model.rig import Rig
 from rigwright.weights.weight_sharing import SHARE_UNIT, config_path, render_share_config, share_digest, share_endpoint

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 
 from checks import check
-from checks.drift_listing import expect_none
 from checks.effective_units import PULLS, RELOAD, TOLD, describe_difference, find_property_differences
+from checks.expect_none import expect_none
 from checks.survey.answers import SurveyAnswers
 from checks.survey.section import SurveyScope
 from checks.survey.units import PARENTS, UNITS, ExpectedUnit, UnitSurvey, expected_units

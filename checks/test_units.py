@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from checks import DEPLOY, check
-from checks.drift_listing import expect_none
 from checks.effective_units import PULLS, RELOAD, describe_difference, find_missing_relations, find_property_differences
+from checks.expect_none import expect_none
 from checks.survey.answers import SurveyAnswers
 from checks.survey.section import SurveyScope
 from checks.survey.units import BOOT, UNITS, ExpectedUnit, UnitSurvey, expected_units

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from checks import DEPLOY, Drift, check, expect
-from checks.formatting import format_day, format_first_lines
+from checks.drift_text import format_day, format_first_lines
 from checks.survey.answers import SurveyAnswers
 from checks.survey.base_system import GROUND
 from checks.survey.weights import SERVICE, TIMER, WEIGHTS, WeightFileState, WeightFolder

@@ -11,7 +11,7 @@ from typing import Any, cast
 import click
 from click.shell_completion import CompletionItem
 
-from cli import safe_output, startup
+from cli import import_speedups, safe_output
 from cli.exit_codes import EXIT_STATUS_HELP, ExitStatusGroup
 from cli.prog_name import LONGEST, NAME, localise_help, prog_name, with_prog_name, with_typed_inventory
 
@@ -77,7 +77,7 @@ class LazyCommands(Mapping[str, click.Command]):
 
     def __getitem__(self, name: str) -> click.Command:
         module, _, command = self.places[name].partition(":")
-        startup.speed_up_imports()
+        import_speedups.speed_up_imports()
         found = localise_help(cast("click.Command", getattr(import_module(f"cli.{module}"), command)))
         if "Exit status" not in (found.help or ""):
             found.epilog = EXIT_STATUS_HELP

@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from bench.ladder_plan import PROGRAMS, load_endpoint
-from bench.load_ladder import LadderStep
+from bench.ladder_figures import LadderStep
+from bench.ladder_run import PROGRAMS, load_endpoint
 from bench.load_program import LoadRequest
 from bench.measurement_conditions import InvalidConditions, MeasurementConditions, read_conditions
 from bench.speed_protocol import QUICK, STEADY, MeasuredPart, ProtocolUnanswered, SpeedEffort, measure_protocol

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from checks import SEVERITIES
-from cli import shell_completion, startup
+from cli import import_speedups, shell_completion
 from cli.exit_codes import InvalidRequest
 from cli.inventory_loading import InventoryPath, SuggestingChoice
 from cli.shell_completion import LIMIT_OPTION
@@ -77,7 +77,7 @@ def check(
     options += ["--json"] if as_json else []
     options += [f"--junitxml={junit}"] if junit else []
     options += ["-v"] if verbose else []
-    with startup.without_module_locks():
+    with import_speedups.without_module_locks():
         import pyinfra_cli  # noqa: F401 (it patches the standard library: before anything else of it is imported)
 
     from checks.runner import run_checks

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from cli import signals, startup
+from cli import import_speedups, signals
 from cli.exit_codes import HostUnreached, NotAsDeclared
 from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rig, load_hosts, require_complete_bundle
 from cli.shell_completion import LIMIT_OPTION
@@ -50,7 +50,7 @@ def run_pyinfra(inventory: str, *options: str) -> int:
     What its own main() does, but that an interrupt is no success and ends it wherever it is, and that Python keeps what
     it compiled of the roles.
     """
-    startup.speed_up_operations()
+    import_speedups.speed_up_operations()
     import pyinfra
     from pyinfra.api.output import set_echo, set_formatter
     from pyinfra_cli.cli import cli
@@ -122,7 +122,7 @@ def run_request(wanted: RunRequest, question: str = "") -> None:
         cli.exit_codes.NotAsDeclared: something failed on a host.
         cli.exit_codes.HostUnreached: a host was not reached.
     """
-    with startup.without_module_locks():
+    with import_speedups.without_module_locks():
         import pyinfra_cli  # noqa: F401 (it patches the standard library: before an inventory imports anything)
 
     found = load_hosts(wanted.inventory, wanted.limit)
@@ -158,7 +158,7 @@ def _run_on_hosts(wanted: RunRequest, rigs: dict[str, Rig], some: bool) -> None:
             reached = {host.name for host in ctx_state.get().activated_hosts}
             raise (NotAsDeclared if reached >= {*rigs} else HostUnreached)(f"{wanted.verb} failed, as said above")
         return
-    startup.speed_up_operations()
+    import_speedups.speed_up_operations()
     from cli.deploy_run import run_deploy
 
     run_deploy(wanted.inventory, wanted.verb, rigs, wanted.pyinfra_data, dry=wanted.dry, diff=wanted.diff)

@@ -25,7 +25,7 @@ from rigwright.engines import kind_of, kinds
 from rigwright.engines.log_causes import Cause
 from rigwright.engines.log_patterns import COMMON_CAUSES
 from rigwright.operate.diagnose import diagnose_host
-from rigwright.operate.evidence import Diagnosis, FailedCheck, HostEvidence
+from rigwright.operate.diagnosis_types import Diagnosis, FailedCheck, HostEvidence
 from rigwright.problems import printable
 from roles import root_shell
 from roles.connection_failures import describe_unreachable_host

@@ -11,7 +11,7 @@ from checks.connections import ConnectedHost
 from checks.survey.health import read_health
 from rigwright.model.rig import Instance
 from rigwright.operate.diagnose import KERNEL
-from rigwright.operate.evidence import FailedCheck, HostEvidence
+from rigwright.operate.diagnosis_types import FailedCheck, HostEvidence
 from rigwright.operate.instance_health import HealthFacts, assess_health, parse_card_uses
 from rigwright.problems import printable
 from rigwright.safe_text import mask_secrets

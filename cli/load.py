@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from bench.ladder_plan import (
+from bench.ladder_run import (
     CHAT_TOKENS,
     PROGRAMS,
     WORKLOADS,

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from bench.ladder_plan import LadderPlan, LadderSubject
-from bench.load_ladder import LadderStep, render_csv
+from bench.ladder_figures import LadderStep, render_csv
+from bench.ladder_run import LadderPlan, LadderSubject
 from cli.output_file import write_output
 from cli.tables import print_paragraph, print_prose, print_table
 from rigwright.problems import format_count

@@ -31,7 +31,7 @@ from rigwright.engines import kind_of, kinds
 from rigwright.engines.log_causes import find_cause_lines
 from rigwright.model.rig import Instance, Rig
 from rigwright.operate.diagnose import diagnose_host, symptom_names
-from rigwright.operate.evidence import HostEvidence
+from rigwright.operate.diagnosis_types import HostEvidence
 from rigwright.paths import ROOT
 from rigwright.report import public_report
 from roles import root_shell

@@ -34,7 +34,7 @@ from rigwright.declaration import host_key
 from rigwright.declaration.catalog import load_catalog
 from rigwright.declaration.connection import KEYS, describe_wrong_value, find_connection_problems
 from rigwright.declaration.entry_validation import validate_entry
-from rigwright.declaration.instances import LoadPurpose
+from rigwright.declaration.instance_resolution import LoadPurpose
 from rigwright.declaration.resolve import resolve_rig
 from rigwright.model.catalog import Catalog
 from rigwright.model.entry import RigEntry

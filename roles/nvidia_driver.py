@@ -10,7 +10,7 @@ from pyinfra.api import deploy
 from pyinfra.facts.files import FileContents
 
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cards.card_files import managed_folders
+from rigwright.nvidia.cards.card_setting_files import managed_folders
 from rigwright.nvidia.driver.driver_facts import MODPROBE, DriverFacts
 from rigwright.nvidia.driver.driver_files import PERSISTENCED, managed_paths, render_locked_settings, store_folder
 from rigwright.nvidia.driver.driver_plan import DriverPlan, DriverRefusal, plan_driver

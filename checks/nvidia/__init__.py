@@ -18,7 +18,7 @@ from rigwright.nvidia.driver.driver_facts import MODULE_NAMES, PERSISTENCE_UNIT,
 from rigwright.nvidia.driver.driver_plan import DriverPlan, plan_driver
 from rigwright.nvidia.driver.driver_record import DriverRecord, parse_driver_record
 from rigwright.nvidia.driver.kernel_facts import DRIVER, DkmsEntry, KernelFacts, KernelModule
-from rigwright.nvidia.modules.module_options import parse_parameters
+from rigwright.nvidia.modules.module_option_drift import parse_parameters
 
 CONTROL = {"/dev/nvidiactl", "/dev/nvidia-uvm"}
 

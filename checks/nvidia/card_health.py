@@ -11,7 +11,7 @@ from checks.nvidia.driver_presence import LOG
 from checks.survey.cards import COMPLAINTS
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cards.enumeration import answering_cards, cards_on_bus
+from rigwright.nvidia.cards.declared_cards_on_bus import answering_cards, cards_on_bus
 from rigwright.nvidia.cards.smi import Gpu, bus_address
 from rigwright.nvidia.cards.xids import FATAL_XIDS, RECOVERED, XID
 

@@ -8,9 +8,9 @@ from checks import Drift
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.card_facts import has_limit
-from rigwright.nvidia.cards.enumeration import cards_on_bus
+from rigwright.nvidia.cards.declared_cards_on_bus import cards_on_bus
 from rigwright.nvidia.cards.smi import Gpu, number
-from rigwright.nvidia.cards.smi_reports import BAR1
+from rigwright.nvidia.cards.smi_text_reports import BAR1
 
 # MHz between two clocks that a card can have; a limit goes to the nearest (nvidia-smi -q, supported clocks of an H200)
 CLOCK_STEP = 15

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from checks import Drift
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cards.enumeration import cards_on_bus
+from rigwright.nvidia.cards.declared_cards_on_bus import cards_on_bus
 from rigwright.nvidia.cards.smi import Gpu, number
 from rigwright.nvidia.driver.driver_record import DriverRecord
 

@@ -10,7 +10,7 @@ from checks import Drift
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.card_processes import UNEXPLAINED_MIB
-from rigwright.nvidia.cards.enumeration import cards_on_bus
+from rigwright.nvidia.cards.declared_cards_on_bus import cards_on_bus
 from rigwright.nvidia.cards.smi import App, Gpu
 
 # Of the declared memory. ECC in the ordinary memory of a card takes a 16th of it, and that must be seen

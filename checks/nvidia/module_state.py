@@ -8,7 +8,7 @@ from rigwright.nvidia.driver.driver_facts import DriverFacts
 from rigwright.nvidia.driver.driver_plan import DriverPlan, plan_driver
 from rigwright.nvidia.driver.kernel_facts import KernelFacts, KernelModule
 from rigwright.nvidia.modules.flavour import list_driver_cards, possible_flavours
-from rigwright.nvidia.modules.module_options import find_differing_options
+from rigwright.nvidia.modules.module_option_drift import find_differing_options
 from rigwright.types import Flavour
 
 # modinfo's word for the open module (NVIDIA, open-gpu-kernel-modules, MODULE_LICENSE)

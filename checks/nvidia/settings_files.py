@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from checks import Drift
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.card_facts import required_units
-from rigwright.nvidia.cards.card_files import SettingFile
+from rigwright.nvidia.cards.card_setting_files import SettingFile
 from rigwright.nvidia.driver.driver_files import managed_paths
 
 OWNER = "root:root"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 
-from checks.packets.nftables import IPV4, IPV6
+from checks.packets.ruleset_decoding import IPV4, IPV6
 
 TCP = 6
 NEW, ESTABLISHED = 8, 2  # bits of a connection's state (linux/netfilter/nf_conntrack_common.h)

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_interface
 
-from checks.packets import iptables
-from checks.packets.nftables import Expression, Ruleset, decode_ruleset
+from checks.packets import iptables_save
 from checks.packets.packet import Packet
+from checks.packets.ruleset_decoding import Expression, Ruleset, decode_ruleset
 from checks.packets.ruleset_walk import PacketOutcome, RulesetWalk
 from checks.survey.firewall import Firewall, InterfaceAddress, first_address, share_client_addresses
-from checks.survey.reach import service_ports
+from checks.survey.service_exposure import service_ports
 from rigwright.model.rig import Rig
 from rigwright.monitoring.monitoring_units import monitoring_services
 from rigwright.serving.listeners import LOOPBACK
@@ -61,7 +61,7 @@ class FilteredHost:
             ValueError: they cannot be read.
         """
         self.rules = decode_ruleset(firewall)
-        iptables.add_saved_rules(self.rules, firewall.legacy)
+        iptables_save.add_saved_rules(self.rules, firewall.legacy)
         self.places, self.ports = listening_addresses(rig), service_ports(rig)
         self.interfaces = [one for one in firewall.interfaces if one.name != "lo"]
         outside = [one for one in self.interfaces if one.name in firewall.ways]

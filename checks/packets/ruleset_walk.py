@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 
-from checks.packets import xtables
-from checks.packets.nftables import (
+from checks.packets import xt_extensions
+from checks.packets.packet import Packet
+from checks.packets.ruleset_decoding import (
     ACCEPT,
     DROP,
     INGRESS,
@@ -22,7 +23,6 @@ from checks.packets.nftables import (
     Ruleset,
     find_element,
 )
-from checks.packets.packet import Packet
 
 CONTINUE, BREAK, JUMP, GOTO, RETURN = -1, -2, -3, -4, -5
 DEEP = 32  # chains that lead to each other: the kernel takes 16
@@ -160,8 +160,8 @@ class _ChainEvaluation:
         if one.name in ("match", "target"):
             local = self.walk.own(self.packet.target)
             if one.name == "match":
-                return xtables.evaluate_match(one, self.packet, local)
-            led = xtables.nat_target(one, self.packet.family)
+                return xt_extensions.evaluate_match(one, self.packet, local)
+            led = xt_extensions.nat_target(one, self.packet.family)
             ends = {b"REJECT": (DROP, ""), b"MASQUERADE": (ACCEPT, ""), b"SNAT": (ACCEPT, "")}
             return led if led else ends.get(one.values.get(1, b"").rstrip(b"\0"), True)
         return True

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from checks.survey.section import Section
 from rigwright.nvidia.cards.smi import APPS, GPUS, RECOVERY, TIMEOUT
-from rigwright.nvidia.cards.smi_reports import MEMORY, NVLINKS, TEMPERATURE, TOPOLOGY
+from rigwright.nvidia.cards.smi_text_reports import MEMORY, NVLINKS, TEMPERATURE, TOPOLOGY
 
 # What the kernel says of errors on the PCI bus (Documentation/PCI/pcieaer-howto.rst), of memory that the IOMMU does not
 # let a card have, and the driver of a card that does not start

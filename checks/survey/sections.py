@@ -7,7 +7,6 @@ from typing import Any
 from checks.survey.about import ABOUT
 from checks.survey.accounts import ACCOUNTS
 from checks.survey.base_system import GROUND
-from checks.survey.boot import BOOT
 from checks.survey.cards import CARDS
 from checks.survey.compiled import COMPILED
 from checks.survey.containers import CONTAINER_ARCHIVES, CONTAINERS
@@ -19,16 +18,17 @@ from checks.survey.images import IMAGES
 from checks.survey.kernel import KERNEL
 from checks.survey.loader import LOADER
 from checks.survey.managed_files import OURS
+from checks.survey.next_boot import BOOT
 from checks.survey.packages import ARCHIVE, FILES, PACKAGES
 from checks.survey.patched import PATCHED
 from checks.survey.path_permissions import WAYS
 from checks.survey.processes import PROCESSES
 from checks.survey.programs import PROGRAMS
 from checks.survey.python import PYTHON
-from checks.survey.reach import REACH
 from checks.survey.request_plan import REQUESTS
 from checks.survey.rights import RIGHTS
 from checks.survey.section import Section
+from checks.survey.service_exposure import REACH
 from checks.survey.serving import SERVING
 from checks.survey.settings import SETTINGS
 from checks.survey.trees import TREES

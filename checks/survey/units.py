@@ -10,7 +10,7 @@ from functools import cached_property
 from checks.survey.section import TRY, Section, SurveyScope
 from rigwright.host.systemd_syntax import UNIT_FOLDER
 from rigwright.monitoring.monitoring_units import monitoring_services
-from rigwright.nvidia.cards.card_files import render_card_settings
+from rigwright.nvidia.cards.card_setting_files import render_card_settings
 from rigwright.weights import weight_sharing
 from rigwright.weights.verification import render_rehash_units
 

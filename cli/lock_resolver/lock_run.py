@@ -25,7 +25,7 @@ from cli.lock_resolver.resolver import LockResolver
 from cli.lock_resolver.wheel_machine_code import WheelInspector
 from cli.prog_name import with_prog_name
 from cli.tables import print_prose
-from rigwright.declaration.instances import LoadPurpose
+from rigwright.declaration.instance_resolution import LoadPurpose
 from rigwright.inventory import layer_folders, load_for, load_rig
 from rigwright.model import api_keys, registries
 from rigwright.model.containers.archive_tables import load_container_tables

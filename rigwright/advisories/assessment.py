@@ -9,7 +9,7 @@ from typing import Literal
 
 from rigwright.advisories.bindings import DRIVER, LLAMA_CPP, AdvisoryKeys, BulletinKeys, MaintainedData
 from rigwright.advisories.components import Component, Gap
-from rigwright.advisories.osv import (
+from rigwright.advisories.osv_export import (
     AdvisoryExport,
     AffectedPackage,
     OsvRecord,

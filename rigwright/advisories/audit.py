@@ -8,9 +8,9 @@ from pathlib import Path
 from rigwright.advisories.assessment import Assessment, assess, packages_of
 from rigwright.advisories.bindings import DRIVER, MaintainedData, load_maintained
 from rigwright.advisories.components import Component, Gap, HostPackage, collect_components, collect_host_components
-from rigwright.advisories.osv import AdvisoryExport, UnreadableExport, read_export
+from rigwright.advisories.debian_tracker import read_tracker
+from rigwright.advisories.osv_export import AdvisoryExport, UnreadableExport, read_export
 from rigwright.advisories.rendering import render_scene
-from rigwright.advisories.tracker import read_tracker
 from rigwright.inventory import layer_folders
 from rigwright.model.rig import Rig
 from rigwright.paths import ROOT

@@ -7,7 +7,7 @@ from rigwright.containers.container_plan import ContainerPlan
 from rigwright.model.containers.archive_tables import DOCKER_ARCHIVE, TOOLKIT_ARCHIVE, KnownArchive
 from rigwright.model.debs.group import PackageGroup
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cards.card_files import SettingFile
+from rigwright.nvidia.cards.card_setting_files import SettingFile
 from rigwright.nvidia.packages.pins import PRIORITY
 from rigwright.render import render
 

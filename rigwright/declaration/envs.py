@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from packaging.utils import canonicalize_name
 
-from rigwright.declaration.instances import Refuse
+from rigwright.declaration.instance_resolution import Refuse
 from rigwright.model.catalog import Catalog
 from rigwright.model.entry import RigEntry
 from rigwright.model.lock_coverage import describe_uncovered

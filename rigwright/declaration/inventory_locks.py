@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from rigwright.declaration.catalog import DRIVER
-from rigwright.declaration.instances import Refuse
+from rigwright.declaration.instance_resolution import Refuse
 from rigwright.model.containers.archive_tables import DOCKER_ARCHIVE, TOOLKIT_ARCHIVE
 from rigwright.problems import suggestion
 from rigwright.supply.lock import Lock

@@ -12,7 +12,7 @@ from rigwright.declaration.catalog import DRIVER
 from rigwright.declaration.container_packages import groups_for, refuse_without_cdi, resolve_container_packages
 from rigwright.declaration.entry_validation import validate_entry
 from rigwright.declaration.envs import resolve_envs
-from rigwright.declaration.instances import (
+from rigwright.declaration.instance_resolution import (
     LoadPurpose,
     Refuse,
     refuse_engine_keys,

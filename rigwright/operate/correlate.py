@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rigwright.engines.log_causes import Cause
-from rigwright.operate.evidence import Diagnosis, HostEvidence, shorten_line
+from rigwright.operate.diagnosis_types import Diagnosis, HostEvidence, shorten_line
 
 TAKEN = 1024  # MiB of a card that nobody who does not run has (club-3090's preflight warns as of 1 GiB)
 FULL = 0.95  # of a KV cache

@@ -18,7 +18,7 @@ from rigwright.engines.log_causes import UNKNOWN_CAUSE as UNKNOWN_CAUSE
 from rigwright.nvidia.cards.xids import RECOVERED, XID
 from rigwright.operate import kernel_messages
 from rigwright.operate.correlate import correlate_evidence, weigh_by_state
-from rigwright.operate.evidence import Diagnosis, FailedCheck, HostEvidence, excerpt_line, shorten_line
+from rigwright.operate.diagnosis_types import Diagnosis, FailedCheck, HostEvidence, excerpt_line, shorten_line
 from rigwright.operate.failing_part import failing_frame, failing_part
 from rigwright.operate.instance_health import InstanceHealth
 from rigwright.operate.last_error import find_last_error, is_exception, marked_severity, messages_at

@@ -30,7 +30,7 @@ from rigwright.model.facts import NOWHERE, HostAccount, HostFacts
 from rigwright.model.rig import Rig
 from rigwright.monitoring import monitoring_facts
 from rigwright.monitoring.monitoring_units import PACKAGED_PROGRAMS
-from rigwright.nvidia.cards.card_files import POWER, SYSCTL
+from rigwright.nvidia.cards.card_setting_files import POWER, SYSCTL
 from rigwright.nvidia.cuda.toolkit_validation import SPECIFIED_SINCE
 from rigwright.nvidia.values import numa_node_list, numa_node_number
 from rigwright.plan.orphans import list_orphans

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rigwright.delivery.network import authority_path
 from rigwright.gateway.gateway_units import ROTATION
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cards.card_files import declared_paths, managed_paths, record_path
+from rigwright.nvidia.cards.card_setting_files import declared_paths, managed_paths, record_path
 from rigwright.serving.generation import Generation
 from rigwright.serving.observed import ObservedServing
 from rigwright.weights.verification import REHASH_STAMP, render_rehash_units

@@ -14,7 +14,7 @@ from rigwright.gateway.gateway_units import GATEWAY_PREFIX as GATEWAY_PREFIX
 from rigwright.model.rig import Rig
 from rigwright.monitoring.monitoring_facts import find_pending
 from rigwright.monitoring.monitoring_units import monitoring_services
-from rigwright.nvidia.cards.card_files import render_card_settings
+from rigwright.nvidia.cards.card_setting_files import render_card_settings
 from rigwright.nvidia.driver.driver_facts import DriverFacts
 from rigwright.nvidia.driver.driver_plan import DriverPlan
 from rigwright.nvidia.driver.driver_summary import describe_driver

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cards.card_files import managed_folders, managed_paths, record_path, render_card_settings
+from rigwright.nvidia.cards.card_setting_files import managed_folders, managed_paths, record_path, render_card_settings
 from roles.operations.cards import apply_card_settings, remove_card_settings
 from roles.operations.files import TextFile, make_directories, write_text_files
 

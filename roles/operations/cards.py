@@ -19,7 +19,7 @@ from rigwright.nvidia.cards.card_facts import (
     render_cards_record,
     render_driver_record,
 )
-from rigwright.nvidia.cards.card_files import POWER, SYSCTL, record_path
+from rigwright.nvidia.cards.card_setting_files import POWER, SYSCTL, record_path
 from rigwright.nvidia.driver import driver_facts as driver_facts
 from rigwright.nvidia.driver.driver_facts import DriverFacts
 from rigwright.nvidia.driver.driver_plan import DriverPlan

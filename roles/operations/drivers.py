@@ -13,11 +13,11 @@ from pyinfra.api.exceptions import FactProcessError
 
 from rigwright.delivery.network import job_network
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cards.card_files import declared_paths
+from rigwright.nvidia.cards.card_setting_files import declared_paths
 from rigwright.nvidia.driver import driver_facts as driver_facts
 from rigwright.nvidia.driver.driver_facts import MODPROBE, SOURCE, DriverFacts
 from rigwright.nvidia.driver.driver_files import COMPONENT, driver_release_values, store_folder
-from rigwright.nvidia.modules.module_options import describe_pending_reboot
+from rigwright.nvidia.modules.module_option_drift import describe_pending_reboot
 from rigwright.nvidia.packages import driver_simulation
 from rigwright.nvidia.packages.target import (
     DriverTarget,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bench.load_ladder import LadderStep, LoadResult
+from bench.ladder_figures import LadderStep, LoadResult
 from bench.load_program import CHAT
 from lab.hosts import LabHost
 from rigwright.baseline import history

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards import topology
-from rigwright.nvidia.cards.card_files import render_power_program
+from rigwright.nvidia.cards.card_setting_files import render_power_program
 from rigwright.nvidia.cards.topology import Topology
 from tests.unit import short_programs
 from tests.unit.rendered_scripts import write_stand_in

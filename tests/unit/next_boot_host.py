@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 from checks.survey.base_system import BaseSystem, Journal
-from checks.survey.boot import Grub, Initrd, NextBoot, SeparateMount
 from checks.survey.kernel import Device, DkmsBuild, Kernels, KernelThere, Module
 from checks.survey.loader import Loader
+from checks.survey.next_boot import Grub, Initrd, NextBoot, SeparateMount
 from checks.survey.packages import AptPin, KeptFile, PackageFiles, PackageSurvey, StoredDriver
 from checks.survey.rights import Rights
 from checks.survey.settings import BootSettings, SettingLine
 from rigwright.model.rig import POWER_UNIT
-from rigwright.nvidia.cards.card_files import POWER, power_digest, program_folder
+from rigwright.nvidia.cards.card_setting_files import POWER, power_digest, program_folder
 from rigwright.nvidia.driver.driver_facts import PERSISTENCE_UNIT
 from rigwright.nvidia.driver.driver_files import PERSISTENCED
 from tests.unit.nvidia_host import MANAGED, VERSION

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from checks.packets import iptables
-from checks.packets.nftables import Ruleset
+from checks.packets import iptables_save
+from checks.packets.ruleset_decoding import Ruleset
 from checks.survey.host import (
     apt,
     cards,
@@ -29,7 +29,7 @@ from cli.lock_resolver import isolated_apt
 from cli.lock_resolver.distribution_packages import parse_addresses, source_suites
 from cli.lock_resolver.downloads import DownloadUnavailable
 from rigwright.debs import simulation
-from rigwright.nvidia.cards import smi, smi_reports
+from rigwright.nvidia.cards import smi, smi_text_reports
 
 DATA = Path(__file__).with_name("data") / "parsers"
 KILLED = -9
@@ -111,7 +111,7 @@ def _chain_rules(text: str | None) -> dict[tuple[Any, ...], object]:
     if text is None:
         raise RuntimeError("its rules cannot be read")
     rules = Ruleset({}, {})
-    iptables.add_saved_rules(rules, {"iptables": text})
+    iptables_save.add_saved_rules(rules, {"iptables": text})
     return {key: (one.policy, [repr(rule) for rule in one.rules]) for key, one in rules.chains.items()}
 
 
@@ -151,7 +151,7 @@ NAMES = ["curl", "libc6", "podman", "nginx"]
 
 def _parse_links(status: int, text: str, complaint: str) -> dict[int, tuple[list[int], list[int]]]:
     """Links that are up, and all: the last of a card may be lost."""
-    found = smi_reports.parse_nvlinks(status, text, complaint)
+    found = smi_text_reports.parse_nvlinks(status, text, complaint)
     return {card: ([*range(up)], [*range(links)]) for card, (up, links) in found.items()}
 
 
@@ -269,11 +269,11 @@ PARSERS: dict[str, ParserRow] = {
     "smi.recovery": ParserRow("smi-recovery.txt", _smi_parser(smi.recovery), ValueError, cut=(KILLED,)),
     "smi.apps": ParserRow("smi-apps.txt", _smi_parser(smi.apps), ValueError, cut=(KILLED,)),
     "reports.sections": ParserRow(
-        "smi-memory.txt", _smi_parser(smi_reports.parse_sections), ValueError, cut=(KILLED,), moves=None
+        "smi-memory.txt", _smi_parser(smi_text_reports.parse_sections), ValueError, cut=(KILLED,), moves=None
     ),
     "reports.links_up": ParserRow("smi-nvlink.txt", _smi_parser(_parse_links), ValueError, cut=(KILLED,), moves=None),
     "reports.joined": ParserRow(
-        "smi-topology.txt", _smi_parser(smi_reports.parse_topology_matrix), ValueError, cut=(KILLED,), moves=None
+        "smi-topology.txt", _smi_parser(smi_text_reports.parse_topology_matrix), ValueError, cut=(KILLED,), moves=None
     ),
     "packages.places": ParserRow(
         "indextargets-places.txt",

@@ -17,9 +17,9 @@ from rigwright.engines.llama_cpp import option_table
 from rigwright.engines.vllm import option_snapshot
 from rigwright.host import deploy_lock_state
 from rigwright.model import registries
-from rigwright.nvidia.cards import smi, smi_reports
+from rigwright.nvidia.cards import smi, smi_text_reports
 from rigwright.nvidia.driver import driver_record, openpgp
-from rigwright.nvidia.modules import module_options
+from rigwright.nvidia.modules import module_option_drift
 from rigwright.operate import reply
 from rigwright.patches import apply
 from rigwright.plugins import verdict
@@ -167,12 +167,12 @@ READERS: dict[str, ReaderRow] = {
     "rigwright/nvidia/cards/smi.py of processes": ReaderRow(
         text_reader(lambda said: smi.apps(0, said)), (b"123, 00000000:01:00.0, 512\n",)
     ),
-    "rigwright/nvidia/cards/smi_reports.py": ReaderRow(
-        text_reader(lambda said: smi_reports.parse_sections(0, said)),
+    "rigwright/nvidia/cards/smi_text_reports.py": ReaderRow(
+        text_reader(lambda said: smi_text_reports.parse_sections(0, said)),
         (SMI_CAPTURES["memory"], SMI_CAPTURES["temperature"]),
     ),
-    "rigwright/nvidia/cards/smi_reports.py of a topology": ReaderRow(
-        text_reader(lambda said: smi_reports.parse_topology_matrix(0, said)), (SMI_CAPTURES["topology"],)
+    "rigwright/nvidia/cards/smi_text_reports.py of a topology": ReaderRow(
+        text_reader(lambda said: smi_text_reports.parse_topology_matrix(0, said)), (SMI_CAPTURES["topology"],)
     ),
     "rigwright/nvidia/driver/openpgp.py": ReaderRow(text_reader(openpgp.parse_openpgp_key), (ARMOUR,), taken=False),
     "rigwright/nvidia/driver/driver_record.py": ReaderRow(
@@ -180,8 +180,8 @@ READERS: dict[str, ReaderRow] = {
         (json_bytes({"kernel": "6", "module": "580", "packages": {"a": "1"}, "cards": []}),),
         (),
     ),
-    "rigwright/nvidia/modules/module_options.py": ReaderRow(
-        text_reader(module_options.parse_parameters), (b"NVreg_A: 1\nB: 2\n",)
+    "rigwright/nvidia/modules/module_option_drift.py": ReaderRow(
+        text_reader(module_option_drift.parse_parameters), (b"NVreg_A: 1\nB: 2\n",)
     ),
     "rigwright/operate/reply.py": ReaderRow(
         lambda content, _: reply.parse_message(engine_reply(content)), (json_bytes(CHAT),)

@@ -16,7 +16,7 @@ from rigwright.advisories import gateway_fields, predicates
 from rigwright.advisories.assessment import Assessment, DataSource, assess
 from rigwright.advisories.bindings import AdvisoryKeys, BulletinKeys, MaintainedData, PredicateKeys, load_maintained
 from rigwright.advisories.components import Component, collect_components, collect_host_components, parse_packages
-from rigwright.advisories.osv import EXPORT_FROM, AdvisoryExport, AffectedPackage, OsvRecord
+from rigwright.advisories.osv_export import EXPORT_FROM, AdvisoryExport, AffectedPackage, OsvRecord
 from rigwright.advisories.predicates import AccessPath, PredicateScene, access_paths, evaluate
 from rigwright.advisories.rendering import render_scene
 from rigwright.advisories.versions import Event, VersionRange

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from bench.ladder_figures import LadderStep, LoadResult, describe_queues, find_saturation, percentile, render_csv
 from bench.load_figures import RequestTimes
-from bench.load_ladder import LadderStep, LoadResult, describe_queues, find_saturation, percentile, render_csv
 from bench.load_program import CHAT, GIVE_UP, LoadRequest, SentRequest
-from bench.load_sampler import lines
+from bench.load_with_metrics import lines
 from bench.serving import PROGRAM
 from rigwright.engines.metrics import EngineMetrics, parse_metrics
 from rigwright.engines.vllm.startup_log import METRIC_NAMES

@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bench import measurement_conditions
+from bench.ladder_figures import LadderStep
 from bench.load_figures import RequestTimes
-from bench.load_ladder import LadderStep
 from bench.load_program import LoadRequest
 from bench.measurement_conditions import InvalidConditions, MeasurementConditions
 from bench.speed_protocol import (

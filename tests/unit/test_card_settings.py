@@ -22,7 +22,7 @@ from rigwright.nvidia.cards.card_facts import (
     render_driver_record,
     required_units,
 )
-from rigwright.nvidia.cards.card_files import APPLIED, power_digest, record_path
+from rigwright.nvidia.cards.card_setting_files import APPLIED, power_digest, record_path
 from rigwright.nvidia.cards.smi import TIMEOUT, Gpu, gpus
 from rigwright.nvidia.cards.topology import DEVICES, CardPair, CardPlace, Topology
 from rigwright.nvidia.driver.driver_facts import InstalledPackage

@@ -17,11 +17,11 @@ from _pytest._io import TerminalWriter
 from click.testing import CliRunner, Result
 from sarif_pydantic import Sarif
 
-from checks import advisories as counting
+from checks import advisory_counts as counting
 from checks.report import ChecksReporter
 from cli import advisories as verb
 from cli import main
-from rigwright.advisories import osv
+from rigwright.advisories import osv_export
 from rigwright.advisories.assessment import STATES
 from rigwright.advisories.audit import bundled_files
 from rigwright.paths import ROOT
@@ -88,7 +88,7 @@ def test_what_fails(open_: int, unknown: int, gaps: tuple[str, ...], status: tup
 def test_an_export_is_searched_and_its_unreadable_records_are_named(
     export: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(osv, "EXPORT_FROM", 1)
+    monkeypatch.setattr(osv_export, "EXPORT_FROM", 1)
     done = run_verb("--limit", "rig3090", "--db", export)
     assert done.exit_code == 0, done.output
     assert "PYSEC-2026-1  PyPI:torch 2.11.0" in done.stdout

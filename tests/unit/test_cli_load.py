@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from bench.ladder_plan import QUESTIONS, WARM_UP, WORKLOADS, load_prompts
+from bench.ladder_run import QUESTIONS, WARM_UP, WORKLOADS, load_prompts
 from checks.connections import ConnectedHost
 from cli import instance_access, load, main
 from cli.instance_access import ClientAccess, InterruptHandler

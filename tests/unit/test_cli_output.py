@@ -20,8 +20,8 @@ from tests.unit.ssh_server import StandInSshd, run_sshd
 PROGRAM = """
 import sys
 from pathlib import Path
-from cli import main, startup
-startup.speed_up_imports()
+from cli import main, import_speedups
+import_speedups.speed_up_imports()
 import pyinfra_cli
 from cli import deploy_run
 deploy_run.DEPLOY = Path(sys.argv[1])

@@ -16,7 +16,7 @@ from rigwright.engines import kinds
 from rigwright.engines.metrics import EngineMetrics
 from rigwright.nvidia.cards.xids import FATAL_XIDS
 from rigwright.operate.diagnose import KERNEL, diagnose_host, diagnose_kernel, diagnose_log, load_xids, symptom_names
-from rigwright.operate.evidence import Diagnosis, FailedCheck, HostEvidence
+from rigwright.operate.diagnosis_types import Diagnosis, FailedCheck, HostEvidence
 from rigwright.operate.instance_health import CardUse, InstanceHealth
 from rigwright.paths import ROOT
 

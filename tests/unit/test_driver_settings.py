@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rigwright.model.entry import Roots
-from rigwright.nvidia.cards import card_files
-from rigwright.nvidia.cards.card_files import POWER, SYSCTL
+from rigwright.nvidia.cards import card_setting_files
+from rigwright.nvidia.cards.card_setting_files import POWER, SYSCTL
 from rigwright.nvidia.driver.driver_facts import MODPROBE, SOURCE
 from rigwright.nvidia.driver.driver_files import (
     PATHS,
@@ -86,10 +86,10 @@ def test_the_program_lies_below_the_rigs_own_folder() -> None:
     program = "/usr/bin/python3 -I -B /etc/mine/cards"
     assert f"ExecStart={program} set\nExecStop={program} reset\n" in found[POWER].text
     assert {one.mode for one in found.values()} == {"644"}
-    assert set(managed_paths(moved)) == {*PATHS, *card_files.managed_paths(moved)}
+    assert set(managed_paths(moved)) == {*PATHS, *card_setting_files.managed_paths(moved)}
     # a folder that is missing would fail the first file in it
     assert {path.rpartition("/")[0] for path in found if path.startswith("/etc/mine")} <= set(
-        card_files.managed_folders(moved)
+        card_setting_files.managed_folders(moved)
     )
 
 
@@ -104,12 +104,12 @@ def test_the_program_lies_below_the_rigs_own_folder() -> None:
 )
 def test_an_operators_own_driver_has_its_cards_settings_alone(keys: dict[str, Any], expected: set[str]) -> None:
     one = driver_rig(C3090, managed=False, **keys)
-    assert {setting.path for setting in card_files.render_card_settings(one)} == expected
+    assert {setting.path for setting in card_setting_files.render_card_settings(one)} == expected
 
 
 def test_what_is_declared_beside_an_operators_driver_stays_where_ours_is_let_go() -> None:
     one = driver_rig(C3090, managed=False, power_w=280)
-    kept = driver_release_values(one, keep=card_files.declared_paths(one))
+    kept = driver_release_values(one, keep=card_setting_files.declared_paths(one))
     assert (kept["power"], kept["driver_records"]) == ("", [])
     assert POWER not in kept["driver_files"]  # type: ignore[operator]
     assert SYSCTL in kept["driver_files"]  # type: ignore[operator]

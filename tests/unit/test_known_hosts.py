@@ -10,8 +10,8 @@ import paramiko
 import pytest
 from pyinfra.connectors.sshuserclient.client import AcceptNewPolicy, AskPolicy, StrictPolicy, WarningPolicy
 
-from roles import known_hosts, transport
-from roles.known_hosts import KnownHosts, matches_pattern
+from roles import known_hosts_reader, transport
+from roles.known_hosts_reader import KnownHosts, matches_pattern
 
 KEY, OTHER = (paramiko.RSAKey.generate(1024) for _ in range(2))
 LINE, REST = f"box1 ssh-rsa {KEY.get_base64()}", f"ssh-rsa {OTHER.get_base64()}"
@@ -110,9 +110,9 @@ def test_a_revocation_that_cannot_be_read_has_no_key_relied_on(tmp_path: Path, l
 
 
 def test_the_systems_own_files_are_read_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_hosts, "SYSTEM_FILES", (str(tmp_path / "system"), str(tmp_path / "absent")))
+    monkeypatch.setattr(known_hosts_reader, "SYSTEM_FILES", (str(tmp_path / "system"), str(tmp_path / "absent")))
     (tmp_path / "system").write_text(f"{LINE}\n@revoked * {REST}\n")
-    hosts = known_hosts.load_known_hosts([str(tmp_path / "mine")])
+    hosts = known_hosts_reader.load_known_hosts([str(tmp_path / "mine")])
     assert hosts.lookup("box1")["ssh-rsa"] == KEY
     assert hosts.is_revoked(OTHER)
-    assert known_hosts.load_known_hosts(["/dev/null"]).lookup("box1") is None
+    assert known_hosts_reader.load_known_hosts(["/dev/null"]).lookup("box1") is None

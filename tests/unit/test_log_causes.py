@@ -24,7 +24,7 @@ from rigwright.engines.log_causes import LONGEST, Cause, find_cause, find_cause_
 from rigwright.engines.python_log_patterns import FORMS
 from rigwright.operate import kernel_messages, last_error
 from rigwright.operate.diagnose import KERNEL, diagnose_host
-from rigwright.operate.evidence import HostEvidence
+from rigwright.operate.diagnosis_types import HostEvidence
 from tests.unit.adversarial_lines import adversarial_lines, is_unbounded
 from tests.unit.log_samples import SAMPLES
 

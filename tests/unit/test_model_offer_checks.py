@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from checks import Drift
-from checks.listener_answers import check_key_permissions, describe_refusal_mismatch
+from checks.gateway_key_answers import check_key_permissions, describe_refusal_mismatch
 from checks.survey.request_plan import ROUTER, TRIED, gateway_requests
 from checks.survey.requests import RequestAnswers, SurveyAnswer
 from rigwright.gateway.keyring import FILE, ClientKey, ClientKeyring, dump

@@ -13,12 +13,12 @@ import pytest
 from checks import Drift, test_machine, test_nvidia_boot, test_nvidia_files, test_nvidia_units
 from checks.survey.accounts import AccountFileLine
 from checks.survey.answers import SurveyAnswers
-from checks.survey.boot import Grub
 from checks.survey.kernel import Module
+from checks.survey.next_boot import Grub
 from checks.survey.packages import AptPin, KeptFile, PackageFileFinding
 from checks.survey.settings import SettingsFile
 from rigwright.model.rig import POWER_UNIT
-from rigwright.nvidia.cards.card_files import program_folder
+from rigwright.nvidia.cards.card_setting_files import program_folder
 from rigwright.nvidia.driver.driver_facts import PERSISTENCE_UNIT
 from rigwright.nvidia.driver.driver_files import PERSISTENCED
 from tests.unit.next_boot_host import (

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from checks.nvidia.settings_files import SettingFileFacts, SettingsFacts, find_settings_differences
-from rigwright.nvidia.cards.card_files import SettingFile
+from rigwright.nvidia.cards.card_setting_files import SettingFile
 from tests.unit.driver_samples import C3090, driver_rig
 
 RIG = driver_rig(C3090, managed=True, power_w=280)

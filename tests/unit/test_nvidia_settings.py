@@ -15,7 +15,7 @@ from checks.nvidia.deploy_record import find_driver_drift, find_vital_difference
 from rigwright.model.entry import DriverEntry
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.smi import gpus
-from rigwright.nvidia.cards.smi_reports import parse_nvlinks, parse_sections, parse_topology_matrix
+from rigwright.nvidia.cards.smi_text_reports import parse_nvlinks, parse_sections, parse_topology_matrix
 from rigwright.nvidia.driver.driver_record import DriverRecord, RecordedCard, driver_record_path, parse_driver_record
 from rigwright.nvidia.driver.kernel_facts import KernelFacts
 from tests.unit.nvidia_host import ADDRESSES, CAPTURED_OUTPUT, FACTS, RIG

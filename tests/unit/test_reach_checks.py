@@ -19,7 +19,7 @@ from checks.survey.answers import SurveyAnswers
 from checks.survey.firewall import FIREWALL, Firewall, NextBootRules
 from checks.survey.gates import Gates, GateUnit, ShareProcess
 from checks.survey.host import net, reach, tracing
-from checks.survey.reach import ForeignLead, PathFacts, ReachSurvey, TcpListener, Tunnel
+from checks.survey.service_exposure import ForeignLead, PathFacts, ReachSurvey, TcpListener, Tunnel
 from rigwright.model.rig import Rig
 from rigwright.serving.listeners import listener_units
 from tests.unit.check_runner import red_checks

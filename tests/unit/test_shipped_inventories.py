@@ -17,7 +17,7 @@ from rigwright.engines import kind_of
 from rigwright.envs.environment import plan_environment
 from rigwright.gateway.served_models import offers_of
 from rigwright.inventory import load_for, load_rig
-from rigwright.nvidia.cards.card_files import POWER
+from rigwright.nvidia.cards.card_setting_files import POWER
 from rigwright.nvidia.driver.driver_files import render_driver_settings
 from rigwright.nvidia.driver.driver_plan import DriverPlan, plan_driver
 from rigwright.operate.stress import haystack_sizes

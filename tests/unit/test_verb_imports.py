@@ -61,8 +61,8 @@ def test_a_deploy_that_has_nothing_to_report_draws_no_bars() -> None:
 REACHING = """
 import gc, sys
 from importlib import import_module
-from cli import startup
-startup.speed_up_imports()
+from cli import import_speedups
+import_speedups.speed_up_imports()
 looks = gc.get_stats()[0]["collections"]
 import pyinfra.connectors.ssh, rigwright.engines
 for name in sys.argv[1:]:

@@ -120,7 +120,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     """All of it.
 
     Args:
-        asked: As checks.survey.reach has it.
+        asked: As checks.survey.service_exposure has it.
     """
     asked["own"] = ["::1", *addresses()]
     processes = tracing.processes(asked["units"])

@@ -155,7 +155,7 @@ def leads(
     """Listeners of others that lead to us: where they listen, who has them, and what shows it.
 
     Args:
-        asked: As checks.survey.reach has it.
+        asked: As checks.survey.service_exposure has it.
         there: All processes.
         rows: Listeners, each with its processes.
     """

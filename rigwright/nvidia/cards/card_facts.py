@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rigwright.host.channel import Schema, free_text, optional, parse_output, sha256, unit, word, yes_or_no
 from rigwright.model.rig import POWER_UNIT, Rig
 from rigwright.nvidia.cards import topology
-from rigwright.nvidia.cards.card_files import APPLIED, power_digest, record_path
+from rigwright.nvidia.cards.card_setting_files import APPLIED, power_digest, record_path
 from rigwright.nvidia.cards.smi import Gpu
 from rigwright.nvidia.cards.topology import Topology
 from rigwright.nvidia.driver.driver_facts import PERSISTENCE_UNIT, DriverFacts

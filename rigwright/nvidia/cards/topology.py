@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from rigwright.host.channel import HostOutput, Schema, number, optional, parse_output
 from rigwright.nvidia.cards.smi import GPUS, TIMEOUT, Gpu, those_that_answer
-from rigwright.nvidia.cards.smi_reports import BAR1, MEMORY, PEERS, TOPOLOGY, parse_sections, parse_topology_matrix
+from rigwright.nvidia.cards.smi_text_reports import BAR1, MEMORY, PEERS, TOPOLOGY, parse_sections, parse_topology_matrix
 from rigwright.nvidia.values import address, cpus, numa_node_number, pcie_lanes, tool_output
 from rigwright.render import render
 

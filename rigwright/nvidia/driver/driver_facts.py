@@ -21,7 +21,7 @@ from rigwright.host.channel import (
 from rigwright.model.facts import NOWHERE
 from rigwright.model.nvidia.versions import driver_version_of
 from rigwright.model.rig import Rig
-from rigwright.nvidia.modules.module_options import parse_parameters
+from rigwright.nvidia.modules.module_option_drift import parse_parameters
 from rigwright.nvidia.values import address, mask_state, maybe, package, pci_id, secure_boot_state, tool_output, version
 from rigwright.render import render
 from rigwright.types import Flavour

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from rigwright.model.rig import POWER_UNIT, Rig
-from rigwright.nvidia.cards import card_files
-from rigwright.nvidia.cards.card_files import OWNED, POWER, SettingFile, record_path
+from rigwright.nvidia.cards import card_setting_files
+from rigwright.nvidia.cards.card_setting_files import OWNED, POWER, SettingFile, record_path
 from rigwright.nvidia.driver.driver_facts import MODPROBE, SOURCE, DriverFacts
 from rigwright.nvidia.driver.driver_plan import DriverPlan
 from rigwright.nvidia.packages.locked_driver import archive_addresses, find_locked_driver
@@ -39,7 +39,7 @@ KERNEL_PATTERNS = ("linux-(image|headers|modules|generic)",)
 
 def managed_paths(rig: Rig) -> tuple[str, ...]:
     """Every file of the driver's that may be ours; one that `settings` does not name is removed."""
-    return (*PATHS, *card_files.managed_paths(rig))
+    return (*PATHS, *card_setting_files.managed_paths(rig))
 
 
 def driver_release_values(rig: Rig, keep: Collection[str] = ()) -> dict[str, object]:
@@ -102,7 +102,7 @@ def render_driver_settings(
     if plan.source == "nvidia" and key:
         files[SOURCE] = render("nvidia_driver/archive.sources.j2", owned=OWNED, archive=archive, key=key)
     own = (SettingFile(path, text) for path, text in files.items())
-    return tuple(sorted((*own, *card_files.render_card_settings(rig)), key=lambda one: one.path))
+    return tuple(sorted((*own, *card_setting_files.render_card_settings(rig)), key=lambda one: one.path))
 
 
 def upgrade_exclusions(plan: DriverPlan) -> tuple[str, ...]:

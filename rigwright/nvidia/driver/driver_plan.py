@@ -24,7 +24,7 @@ from rigwright.nvidia.modules.flavour import (
     list_drivable_cards,
     list_driver_cards,
 )
-from rigwright.nvidia.modules.module_options import describe_pending_reboot
+from rigwright.nvidia.modules.module_option_drift import describe_pending_reboot
 from rigwright.nvidia.packages.kernel_packages import (
     expand_names,
     held_kernel_images,

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from rigwright.nvidia.driver.driver_facts import DriverFacts, InstalledPackage, flavour_of, release_key
 from rigwright.nvidia.driver.driver_plan import DriverPlan
-from rigwright.nvidia.modules.module_options import describe_pending_reboot
+from rigwright.nvidia.modules.module_option_drift import describe_pending_reboot
 from rigwright.nvidia.packages.locked_driver import LockedDriver
 
 # Modules that are made for each kernel have the kernel's version before the driver's.

@@ -8,7 +8,14 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.load_ladder import LadderStep, LoadResult, MetricsSample, SaturationPoint, describe_queues, find_saturation
+from bench.ladder_figures import (
+    LadderStep,
+    LoadResult,
+    MetricsSample,
+    SaturationPoint,
+    describe_queues,
+    find_saturation,
+)
 from bench.load_program import CHAT, LoadRequest
 from rigwright.engines import kind_of
 from rigwright.engines.metrics import EngineMetrics, MetricNames, parse_metrics
@@ -17,7 +24,7 @@ from rigwright.model.rig import Instance
 if TYPE_CHECKING:
     from roles.client import HostClient
 
-PROGRAMS = tuple(Path(__file__).with_name(name) for name in ("load_program.py", "load_sampler.py"))
+PROGRAMS = tuple(Path(__file__).with_name(name) for name in ("load_program.py", "load_with_metrics.py"))
 """For the client's job, each after those that it needs."""
 WARM_UP = 30  # requests before the first step
 LATE = 600.0  # seconds that an answer may take beyond a step's own
@@ -160,7 +167,9 @@ def load_endpoint(client: HostClient, asked: LoadRequest, metrics: str, counts: 
     order = {"load": told | {"model": client.place.model}, "metrics": metrics, "names": names}
     samples: list[EngineMetrics] = []
     made: LoadResult | None = None
-    for said in client.run_module("load_sampler", order, MetricsSample | LoadResult, asked.seconds + asked.longest):
+    for said in client.run_module(
+        "load_with_metrics", order, MetricsSample | LoadResult, asked.seconds + asked.longest
+    ):
         if isinstance(said, LoadResult):
             made = said
         else:

@@ -8,7 +8,13 @@ from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from rigwright.advisories.osv import AdvisoryExport, AffectedPackage, OsvRecord, UnreadableExport, note_unreadable
+from rigwright.advisories.osv_export import (
+    AdvisoryExport,
+    AffectedPackage,
+    OsvRecord,
+    UnreadableExport,
+    note_unreadable,
+)
 from rigwright.advisories.versions import Event, VersionRange
 from rigwright.files import read_content
 from rigwright.problems import printable

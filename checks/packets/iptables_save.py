@@ -7,7 +7,8 @@ import struct
 from collections.abc import Callable
 from ipaddress import ip_address, ip_network
 
-from checks.packets.nftables import (
+from checks.packets.packet import ESTABLISHED, NEW
+from checks.packets.ruleset_decoding import (
     ACCEPT,
     DROP,
     INPUT,
@@ -20,8 +21,7 @@ from checks.packets.nftables import (
     Expression,
     Ruleset,
 )
-from checks.packets.packet import ESTABLISHED, NEW
-from checks.packets.xtables import MAPS_ADDRESS, MAPS_PORT
+from checks.packets.xt_extensions import MAPS_ADDRESS, MAPS_PORT
 
 HOOKS = {"PREROUTING": PREROUTING, "INPUT": INPUT, "OUTPUT": OUTPUT, "POSTROUTING": POSTROUTING}
 # Where a table's chains stand among others (linux/netfilter_ipv4.h).

@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from ipaddress import ip_address
 
-from checks.packets.nftables import IPV6, Expression
 from checks.packets.packet import Packet
+from checks.packets.ruleset_decoding import IPV6, Expression
 
 MAPS_ADDRESS, MAPS_PORT = 1, 2
 INVERTED_SOURCE, INVERTED_TARGET = 1, 2
