@@ -184,7 +184,7 @@ def _known_system_calls(units: UnitSurvey, calls: str) -> str:
 
 
 class ExpectedProperties:
-    """What the properties of a unit are to be, each as `settings.canonical` has it."""
+    """What the properties of a unit are to be, each as `settings.canonical_value` has it."""
 
     def __init__(self, units: UnitSurvey, one: ExpectedUnit) -> None:
         made = unit_settings.declared_properties(one.text, units.groups)

@@ -128,7 +128,7 @@ class IoUring:
         return bool(probe[at + 2] & IO_URING_OP_SUPPORTED)
 
     def refuses_family(self, family: int) -> bool:
-        """Whether it refuses sockets of a family, as `is_refused` says it of socket(2).
+        """Whether it refuses sockets of a family, as `is_family_refused` says it of socket(2).
 
         Raises:
             OSError: it takes no requests.

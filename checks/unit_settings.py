@@ -137,7 +137,7 @@ def property_of_setting(name: str) -> str:
 
 
 def declared_properties(text: str, calls: Mapping[str, frozenset[str]]) -> dict[str, str]:
-    """Property -> its value, of all that a text sets, in the form that `canonical` gives what is found.
+    """Property -> its value, of all that a text sets, in the form that `canonical_value` gives what is found.
 
     Args:
         text: The unit's.

@@ -90,7 +90,7 @@ class ClientAccess:
 
 
 def access_options(verb: DecoratedCommand) -> DecoratedCommand:
-    """The options of a `Door`, which `door_of` makes of them."""
+    """The options of a `Door`, which `parse_access` makes of them."""
     for option in (
         click.option("--key-file", metavar="FILE", help="With --gateway: a file whose only line is a client's key."),
         click.option("--listener", metavar="NAME", help="With --gateway: the listener to use."),

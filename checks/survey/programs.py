@@ -22,7 +22,7 @@ class ProgramOutput:
 
 
 Programs = Mapping[str, ProgramOutput]
-"""By the words that `version_of` and the like give."""
+"""By the words that `version_question` and the like give."""
 
 
 def version_question(name: str) -> str:

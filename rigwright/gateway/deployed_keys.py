@@ -164,7 +164,7 @@ DELIVERY_SCHEMA: channel.Schema = {
 def render_key_delivery(
     rig: Rig, wanted: str, version: KeyVersion, holder: str, patience: int, replaced: HostVersion | None = None
 ) -> str:
-    """What takes a host's deploy lock, and does what `bring` and `give_keys` do.
+    """What takes a host's deploy lock, and does what `bring` and `render_keys_reload` do.
 
     Args:
         rig: The rig.

@@ -160,12 +160,12 @@ def write_version(path: Path, doing: str, *, advance: bool = False) -> ClientKey
 
     Args:
         path: The keys file; where there is none, none is written.
-        doing: As in `lock_file`.
+        doing: As in `lock_keys_file`.
         advance: Make the keys their file's next version, as they replace some that were not made from it.
 
     Raises:
         Invalid: the file is refused.
-        FileLockHeld: as `lock_file`.
+        FileLockHeld: as `lock_keys_file`.
         OSError: it cannot be written.
     """
     found = read_keys_file(path)

@@ -52,8 +52,8 @@ def build_target_state(
     Args:
         rig: What the host is to be.
         facts: The host.
-        driver: As in `Desired`.
-        containers: As in `Desired`.
+        driver: As in `TargetState`.
+        containers: As in `TargetState`.
     """
     tools = host_tools(rig, facts)
     made: dict[str, Installation] = {one.name: plan_environment(rig, one, facts) for one in rig.envs}

@@ -22,7 +22,7 @@ from rigwright.paths import ROOT
 
 
 def command(verb: str, *words: str) -> str:
-    """A command line as `diagnosed` makes it for a host."""
+    """A command line as `diagnose_host` makes it for a host."""
     return " ".join(["rigwright", verb, "rig.py", *words])
 
 

@@ -47,7 +47,7 @@ def find_option_problems(
     Args:
         snapshot: The version that is served with.
         flags: Option without its dashes -> value, or True for a bare one.
-        own: Options, by any of their names, that are not for flags: of `OWN_FLAGS`, and those that other keys set.
+        own: Options, by any of their names, that are not for flags: of `MANAGED_FLAGS`, and those that other keys set.
     """
     taken = {
         option.dest: MANAGED_FLAGS.get(option.name, "other keys set it")

@@ -40,7 +40,7 @@ class ForeignProcesses:
 
 
 def render_holders_query() -> str:
-    """The script that asks a host; what it prints is for `holders_of`."""
+    """The script that asks a host; what it prints is for `parse_holders`."""
     return render("nvidia_driver/holders.sh.j2", devices=DEVICES)
 
 

@@ -57,7 +57,7 @@ def validate_environment(
     Args:
         top: The environment, wherever it lies for now.
         plan: What it was to be put together from.
-        conda: What conda packages have listed (`of_conda`).
+        conda: What conda packages have listed (`list_conda_files`).
         said: Is told how far it is, in per cent.
 
     Raises:

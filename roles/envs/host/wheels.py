@@ -62,7 +62,7 @@ def find_surplus(requirements: Collection[str], wheels: Mapping[str, Iterable[st
 
     Args:
         requirements: What is asked for.
-        wheels: As `needed_by` takes them.
+        wheels: As `required_distributions` takes them.
     """
     for name in sorted({*wheels} - required_distributions(requirements, wheels)):
         yield f"{escape_word(name)} is locked, and nothing that is asked for requires it"

@@ -118,7 +118,7 @@ class ModelsRoot:
         Args:
             file: the locked one.
             path: its name.
-            still: as for `adopt`.
+            still: as for `adopt_file`.
             brought: whether it is ours to remove.
         """
         part = self.part_path(path)
