@@ -1,4 +1,4 @@
-"""What the loads of `rigwright bench gateway` come to: each way in terms of the instance's own port."""
+"""What the loads of `python -m benchmarks gateway` come to: each way in terms of the instance's own port."""
 
 from __future__ import annotations
 

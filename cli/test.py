@@ -123,8 +123,8 @@ def stage_rows() -> list[tuple[str, str, str, str]]:
 _ROWS = "\n".join(
     line
     for name, what, long, needs in stage_rows()
-    for text, lead in ((what, f"{name:5}  "), (f"{long}; needs {needs}", " " * 7))
-    for line in wrap(text, 78, initial_indent=lead, subsequent_indent=" " * 7)  # the help indents them by two
+    for text, lead in ((what, f"{name:8}  "), (f"{long}; needs {needs}", " " * 10))
+    for line in wrap(text, 78, initial_indent=lead, subsequent_indent=" " * 10)  # the help indents them by two
 )
 HELP = f"""Run the project's own tests: lint, types, unit, programs and hosts, or the stages that are named.
 

@@ -127,15 +127,15 @@ def largest_cycle(graph: Graph) -> list[str]:
     return sorted(largest)
 
 
-def class_counts(tree: Tree) -> Counter[str]:
-    """How often the product defines each name of a class."""
-    product = {*tree.product}
+def class_counts(tree: Tree, but: tuple[str, ...] = ()) -> Counter[str]:
+    """How often the product defines each name of a class, without files whose paths begin so."""
+    product = {file for file in tree.product if not file.startswith(but)}
     return Counter(node.name for file, node in tree.definitions if file in product and isinstance(node, ast.ClassDef))
 
 
-def duplicate_classes(tree: Tree) -> list[str]:
-    """Names of classes that the product defines more than once."""
-    return sorted(name for name, count in class_counts(tree).items() if count > 1)
+def duplicate_classes(tree: Tree, but: tuple[str, ...] = ()) -> list[str]:
+    """Names of classes that the product defines more than once, without files whose paths begin so."""
+    return sorted(name for name, count in class_counts(tree, but).items() if count > 1)
 
 
 def figures(tree: Tree) -> Iterator[tuple[str, str, list[str], int]]:

@@ -128,7 +128,7 @@ def _find_variant_literal(tree: ast.Module, rig: str, instance: str) -> ast.Cons
     """Where the variant is written.
 
     Raises:
-        _Elsewhere: nowhere as a literal, or not once.
+        _NotALiteral: nowhere as a literal, or not once.
     """
     names = _collect_names(tree)
     variant = _resolve_name(_find_instance_table(tree, names, rig, instance).entry("variant"), names)
@@ -141,7 +141,7 @@ def _find_cards_literal(tree: ast.Module, rig: str, instance: str) -> ast.expr:
     """Where the instance's cards are written.
 
     Raises:
-        _Elsewhere: as `_literal` does.
+        _NotALiteral: as `_find_variant_literal` does.
     """
     names = _collect_names(tree)
     return _resolve_name(_find_instance_table(tree, names, rig, instance).entry("cards"), names)
@@ -151,7 +151,7 @@ def _find_instance_table(tree: ast.Module, names: dict[str, ast.expr], rig: str,
     """The table of an instance's keys.
 
     Raises:
-        _Elsewhere: as `_literal` does.
+        _NotALiteral: as `_find_variant_literal` does.
     """
     calls = [
         node for node in ast.walk(tree) if isinstance(node, ast.Call) and _callee_name(node) == "hosts" and node.args
@@ -175,7 +175,7 @@ class _TableNode:
         """The value of a key: the last one counts, as it does to Python.
 
         Raises:
-            _Elsewhere: it is in none, or another one may be in its place.
+            _NotALiteral: it is in none, or another one may be in its place.
         """
         for name, value in zip(reversed(self.node.keys), reversed(self.node.values), strict=True):
             if name is None:

@@ -39,7 +39,7 @@ SHOWN = 8
 """Lines that fail, and that are of nothing that is named."""
 
 
-class SelftestRefused(Exception):
+class Refused(Exception):
     """A doctor that has not found all well; a line a reason."""
 
 
@@ -63,12 +63,12 @@ def verdict(plan: Mapping[str, Any], content: bytes, status: int, seconds: int) 
     """Name -> what was found, of each line that its description names.
 
     Raises:
-        SelftestRefused: with every reason why it may not be served.
+        Refused: with every reason why it may not be served.
     """
     if seconds >= plan["seconds"]:
-        raise SelftestRefused(f"it did not finish within {plan['seconds']} seconds")
+        raise Refused(f"it did not finish within {plan['seconds']} seconds")
     if len(content) > plan["largest"]:
-        raise SelftestRefused(f"it prints more than {plan['largest']:,} bytes")
+        raise Refused(f"it prints more than {plan['largest']:,} bytes")
     lines = plain(content)
     # what its maker has it say beside what is asked of it counts as much
     failing = [line for line in lines if FAILS.search(line)] or [
@@ -77,7 +77,7 @@ def verdict(plan: Mapping[str, Any], content: bytes, status: int, seconds: int) 
     named: set[str] = set()
     found, wrong = {}, []
     for name, wanted in plan["lines"].items():
-        says = whole_words(wanted["says"], re.IGNORECASE)
+        says = whole(wanted["says"], re.IGNORECASE)
         own = [line for line in lines if says.search(line)]
         if not own:
             wrong.append(f"it reports nothing for {name}")
@@ -92,11 +92,11 @@ def verdict(plan: Mapping[str, Any], content: bytes, status: int, seconds: int) 
     if status:
         wrong.append(f"it exited with status {status}")
     if wrong:
-        raise SelftestRefused("\n".join(wrong))
+        raise Refused("\n".join(wrong))
     return found
 
 
-def whole_words(words: str, flags: int = 0) -> re.Pattern[str]:
+def whole(words: str, flags: int = 0) -> re.Pattern[str]:
     """What finds words that no other letter or digit touches."""
     return re.compile(rf"(?<![A-Za-z0-9]){re.escape(words)}(?![A-Za-z0-9])", flags)
 
@@ -117,7 +117,7 @@ def _number(lines: Sequence[str], says: re.Pattern[str], wanted: Mapping[str, An
 
 def _text(lines: Sequence[str], says: re.Pattern[str], wanted: Mapping[str, Any]) -> tuple[str, str, str]:
     """Whether a line contains a text, and none its contrary."""
-    holds = whole_words(wanted["holds"])
+    holds = whole(wanted["holds"])
     clauses = {line: holds.split(line) for line in lines if holds.search(line)}
     denied = [line for line, beside in clauses.items() if any(map(DENIES.search, _near(beside)))]
     if clauses and not denied:
@@ -140,7 +140,7 @@ def main() -> int:
     plan = json.loads(Path(sys.argv[1]).read_text())
     try:
         found = verdict(plan, Path(sys.argv[2]).read_bytes(), int(sys.argv[3]), int(sys.argv[4]))
-    except SelftestRefused as error:
+    except Refused as error:
         sys.stdout.write("".join(f"{plan['doctor']}: {line}\n" for line in str(error).splitlines()))
         return 1
     sys.stdout.write(f"note: {plan['doctor']}: {', '.join(f'{name} {value}' for name, value in found.items())}\n")

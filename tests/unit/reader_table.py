@@ -190,7 +190,7 @@ READERS: dict[str, ReaderRow] = {
     "rigwright/plugins/verdict.py": ReaderRow(
         lambda content, _: verdict.verdict(PLAN, content, 0, 3),
         (b"\x1b[32mPython 3.10: PASS\x1b[0m\n",),
-        (verdict.SelftestRefused,),
+        (verdict.Refused,),
     ),
     "rigwright/serving/manifest.py": ReaderRow(
         text_reader(lambda said: manifest.parse_manifest(said, {})), (json_bytes({"instances": {}}),)

@@ -45,8 +45,8 @@ def made(words="true"):
 
 def _called(state, host):
     with progress.task(host.name, "rw-job-x", detached=True) as task:
-        task.label("compiling")
-        task.at(1, 2, "steps")
+        task.start_step("compiling")
+        task.report_done(1, 2, "steps")
         gevent.sleep({sleep})
     logger.info(f"{{host.print_prefix}}past the job")
     {called}

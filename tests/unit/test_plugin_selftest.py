@@ -15,7 +15,7 @@ from rigwright.engines import kind_of
 from rigwright.model.rig import COMPILED
 from rigwright.paths import ROOT
 from rigwright.plugins.keys import Doctor, PluginKeys
-from rigwright.plugins.verdict import SHOWN, SelftestRefused, plain, verdict
+from rigwright.plugins.verdict import SHOWN, Refused, plain, verdict
 from rigwright.serving.instance_units import build_unit
 from rigwright.serving.plugin_selftest import LARGEST, plan_selftests
 from rigwright.supply.inputs import Input
@@ -62,7 +62,7 @@ def test_all_is_well_where_every_line_says_so() -> None:
     ],
 )
 def test_what_is_not_well_is_named(said: str | bytes, status: int, seconds: int, reason: str) -> None:
-    with pytest.raises(SelftestRefused) as error:
+    with pytest.raises(Refused) as error:
         parse_verdict(said, status, seconds)
     assert str(error.value).startswith(reason)
 
@@ -87,14 +87,14 @@ def test_what_is_not_well_is_named(said: str | bytes, status: int, seconds: int,
     ],
 )
 def test_a_line_of_any_kind_that_fails_is_shown(line: str, by: str, reason: str) -> None:
-    with pytest.raises(SelftestRefused) as error:
+    with pytest.raises(Refused) as error:
         parse_verdict(WELL.replace(line, by))
     (only,) = str(error.value).splitlines()
     assert only.startswith(reason)
 
 
 def test_what_fails_is_told_in_a_few_lines() -> None:
-    with pytest.raises(SelftestRefused) as error:
+    with pytest.raises(Refused) as error:
         parse_verdict(WELL + "".join(f"{number}: FAIL\n" for number in range(1000)))
     assert len(str(error.value).splitlines()) == SHOWN
 
@@ -277,5 +277,5 @@ def test_the_documented_plugin_is_valid_and_its_doctors_lines_are_read() -> None
     lines = {name: one.model_dump() for name, one in keys.doctor.lines.items()}
     found = verdict(plan(lines=lines), CHINESE.encode(), 0, 3)
     assert found == {"python": "PASS", "vllm": "PASS", "gdn": "PASS", "topology": "SM75"}
-    with pytest.raises(SelftestRefused, match="topology: not SM75"):
+    with pytest.raises(Refused, match="topology: not SM75"):
         verdict(plan(lines=lines), CHINESE.replace("x SM75", "x SM86").encode(), 0, 3)

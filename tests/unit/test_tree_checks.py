@@ -209,6 +209,7 @@ CASES: dict[str, tuple[Callable[[Answers], object], set[str]]] = {
     "a module that comes first": (lambda a: a["python"]["foreign"].append("/usr/lib/python3.zip"), {"F12"}),
     "a module that was compiled from another text": (lambda a: a["python"]["other"].append("/usr/lib/x.pyc"), {"F12"}),
     "an unknown setting": (lambda a: a["generations"]["beside"].append("override.conf"), {"G05"}),
+    "a record of a stop, while all instances run": (lambda a: a["generations"]["beside"].append("stopped"), {"G05"}),
 }
 
 
