@@ -161,7 +161,7 @@ def test_what_a_kept_generation_needs_stays_and_the_rest_goes(
 TRACES = re.compile(
     r"/var/(log|cache|lib/(apt|dpkg|systemd|ucf|pam|python))/.*|/etc/(passwd|group|shadow|gshadow|subuid|subgid)-?"
     r"|/etc/(\.pwd\.lock|ld\.so\.cache|machine-id|resolv\.conf|hosts|hostname|ssh/ssh_host_ed25519_key(\.pub)?)|/root/.*|/var/tmp/.*|/usr/local/share/.*"
-    r"|/etc/ssl/certs/ca-certificates\.crt|/(etc|var)/\.updated"
+    r"|/etc/ssl/certs/ca-certificates\.crt|/(etc|var)/\.updated|/etc/dpkg/dpkg\.cfg\.d/lab"
 )
 
 
