@@ -130,7 +130,9 @@ def survey(**changes: str) -> SurveyAnswers:
 def test_a_fingerprint_has_what_the_cards_say_now(box: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     made, _, there = box
     one = sample_instance(cards=(0,))
-    monkeypatch.setattr(test_baseline.enumeration, "answering_cards", lambda *given: list(enumerate(given[2])))
+    monkeypatch.setattr(
+        test_baseline.declared_cards_on_bus, "answering_cards", lambda *given: list(enumerate(given[2]))
+    )
     found = test_baseline.now_there(survey(), made, there, sample_facts(), one)
     assert (found.driver, found.cards, found.power_w, found.lanes) == (
         *("580.95.05", ("NVIDIA GeForce RTX 3090",), (280.0,), (8,)),

@@ -289,7 +289,9 @@ def test_a_literal_that_says_more_than_that_is_not_edited(operator: SwitchOperat
 def planless(operator: SwitchOperator, monkeypatch: pytest.MonkeyPatch) -> SwitchOperator:
     """Nothing is asked of the stand-in for a host, whose cards are not there."""
     monkeypatch.setattr(
-        verb, "_preview_switch", lambda box, order, declared, found: verb.reverse_switch(order, declared, box.served())
+        verb,
+        "_preview_switch",
+        lambda box, order, declared, found: verb.reverse_switch(order, declared, box.read_serving_state()),
     )
     return operator
 

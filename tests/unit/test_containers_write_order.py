@@ -32,12 +32,12 @@ class WriteRecorder:
         self.done.append(what)
         return len(self.done) <= self.ends
 
-    def texts(self, name: str, files: list[TextFile]) -> None:
+    def write_text_files(self, name: str, files: list[TextFile]) -> None:
         for file in files:
             if self.does(f"write {file.path}"):
                 self.files[file.path] = file
 
-    def absent(self, name: str, paths: list[str]) -> None:
+    def remove_files(self, name: str, paths: list[str]) -> None:
         for path in paths:
             if self.does(f"remove {path}"):
                 self.files.pop(path, None)
@@ -53,9 +53,9 @@ def deploy(monkeypatch: pytest.MonkeyPatch) -> Callable[..., WriteRecorder]:
     """Brings Docker's options of a rig without cards to a disk."""
 
     def run(disk: WriteRecorder, **options: Any) -> WriteRecorder:
-        for name in ("texts", "absent"):
+        for name in ("write_text_files", "remove_files"):
             monkeypatch.setattr(container_toolkit, name, getattr(disk, name))
-        for name in ("kept_aside", "in_force"):
+        for name in ("keep_original_file", "apply_running_options"):
             monkeypatch.setattr(container_toolkit, name, lambda **_: None)
         one, facts = container_rig(cards=False, daemon=options), disk.facts()
         plan = plan_for_host(one, facts)

@@ -20,8 +20,8 @@ def test_what_a_match_exec_needs_is_imported_where_there_is_one(tmp_path: Path) 
     config.write_text('Match exec "true"\n  User somebody\n')
     said = python(
         "import sys\n"
-        "from cli import startup\n"
-        "startup.speed_up_imports()\n"
+        "from cli import import_speedups\n"
+        "import_speedups.speed_up_imports()\n"
         "import paramiko\n"
         "print('invoke.runners' in sys.modules)\n"
         f"print(paramiko.SSHConfig.from_path({str(config)!r}).lookup('box')['user'])\n"
@@ -37,7 +37,7 @@ def test_operations_have_the_order_that_pyinfra_gives_them(tmp_path: Path) -> No
         "from types import SimpleNamespace\n"
         "import pyinfra\n"
         "from pyinfra.api import util\n"
-        "from cli import startup\n"
+        "from cli import import_speedups\n"
         "pyinfra.is_cli = True\n"
         "found = []\n"
         f"path = {str(deploy)!r}\n"
@@ -45,7 +45,7 @@ def test_operations_have_the_order_that_pyinfra_gives_them(tmp_path: Path) -> No
         "def run():\n"
         "    order = lambda: util.get_operation_order_from_stack(state)\n"
         "    exec(compile(open(path).read(), path, 'exec'), {'found': found, 'order': order})\n"
-        "for before in (lambda: None, startup.speed_up_operations):\n"
+        "for before in (lambda: None, import_speedups.speed_up_operations):\n"
         "    before()\n"
         "    run()\n"
         "print(found[0] == found[1], len(found[0]), util.stack.keywords)\n"
@@ -57,8 +57,8 @@ def test_operations_have_the_order_that_pyinfra_gives_them(tmp_path: Path) -> No
 def test_installed_packages_are_looked_through_once_and_tell_what_they_always_do() -> None:
     said = python(
         "import sys\n"
-        "from cli import startup\n"
-        "startup.speed_up_imports()\n"
+        "from cli import import_speedups\n"
+        "import_speedups.speed_up_imports()\n"
         "import pydantic\n"
         "print('email' in sys.modules)\n"
         "from importlib import metadata\n"
@@ -75,8 +75,8 @@ def test_installed_packages_are_looked_through_once_and_tell_what_they_always_do
 
 def test_installed_packages_are_found_by_whoever_imports_what_finds_them_by_its_whole_name() -> None:
     said = python(
-        "from cli import startup\n"
-        "startup.speed_up_imports()\n"
+        "from cli import import_speedups\n"
+        "import_speedups.speed_up_imports()\n"
         "import importlib.metadata\n"
         "print(importlib.metadata.version('click').count('.'))\n"
         "import sys\n"
@@ -88,8 +88,8 @@ def test_installed_packages_are_found_by_whoever_imports_what_finds_them_by_its_
 def test_an_operation_that_is_named_on_pyinfras_command_line_is_imported_then() -> None:
     said = python(
         "import sys\n"
-        "from cli import startup\n"
-        "startup.speed_up_imports()\n"
+        "from cli import import_speedups\n"
+        "import_speedups.speed_up_imports()\n"
         "import pyinfra_cli.cli\n"
         "print('pyinfra.facts.hardware' in sys.modules, 'pyinfra.facts.server' in sys.modules)\n"
         "from pyinfra.operations import server\n"
@@ -101,10 +101,10 @@ def test_an_operation_that_is_named_on_pyinfras_command_line_is_imported_then() 
 def test_operations_know_the_arguments_that_pyinfra_knows() -> None:
     said = python(
         "import pyinfra_cli\n"
-        "from cli import startup\n"
+        "from cli import import_speedups\n"
         "from pyinfra.api import arguments, facts\n"
         "before = arguments.all_global_arguments()\n"
-        "startup.speed_up_operations()\n"
+        "import_speedups.speed_up_operations()\n"
         "print(before == arguments.all_global_arguments() == facts.all_global_arguments())\n"
     )
     assert said == "True\n"
@@ -158,17 +158,19 @@ for _ in range(2):
 
 
 def test_dataclasses_whose_methods_are_compiled_when_they_are_called_are_what_they_always_are() -> None:
-    assert python(f"from cli import startup\nstartup.speed_up_imports()\n{DATACLASSES}") == python(DATACLASSES)
+    assert python(f"from cli import import_speedups\nimport_speedups.speed_up_imports()\n{DATACLASSES}") == python(
+        DATACLASSES
+    )
 
 
 def test_a_dataclass_that_nobody_makes_is_not_compiled() -> None:
     said = python(
         "import dataclasses\n"
-        "from cli import startup\n"
-        "compiled, names = getattr(dataclasses, startup.COMPILE, None), []\n"
+        "from cli import import_speedups\n"
+        "compiled, names = getattr(dataclasses, import_speedups.COMPILE, None), []\n"
         "if compiled:\n"
-        "    setattr(dataclasses, startup.COMPILE, lambda *a, **o: names.append(a[0]) or compiled(*a, **o))\n"
-        "startup.speed_up_imports()\n"
+        "    setattr(dataclasses, import_speedups.COMPILE, lambda *a, **o: names.append(a[0]) or compiled(*a, **o))\n"
+        "import_speedups.speed_up_imports()\n"
         "@dataclasses.dataclass(frozen=True)\n"
         "class Made:\n"
         "    first: int\n"
