@@ -56,7 +56,7 @@ def client_at_instance(host: ClientHost, place: ClientTarget, tmp_path: Path) ->
 def test_an_answer_comes_whole_with_its_times(client_at_instance: OpenClient) -> None:
     model = ScriptedModel(gap_s=0.01)
     with client_at_instance(model) as one:
-        reply = one.ask(ESSAY, SOON)
+        reply = one.send_request(ESSAY, SOON)
     said = parse_message(reply)
     assert (reply.status, reply.error, said.finish) == (200, "", "stop")
     assert said.content == model.answer_chat({**dict(ESSAY.body or {})})["content"]
@@ -70,7 +70,7 @@ def test_an_answer_comes_whole_with_its_times(client_at_instance: OpenClient) ->
 
 def test_the_key_comes_from_systemd_and_is_in_no_argument(client_at_instance: OpenClient, tmp_path: Path) -> None:
     with client_at_instance(ScriptedModel()) as one:
-        assert one.ask(MODELS, SOON).status == 200
+        assert one.send_request(MODELS, SOON).status == 200
     options = (tmp_path / "host" / "options").read_text()
     assert f"--property=LoadCredential=api-key:{tmp_path / 'key'}" in options
     assert "--property=SupplementaryGroups=one two" in options
@@ -85,14 +85,14 @@ def test_a_key_of_the_operators_goes_over_standard_input(
     assert KEY not in render_client_command(mine, "unit")
     assert KEY not in repr(mine)
     with client_at_instance(ScriptedModel(), mine) as one:
-        assert one.ask(MODELS, SOON).status == 200
+        assert one.send_request(MODELS, SOON).status == 200
     assert "LoadCredential" not in (tmp_path / "host" / "options").read_text()
 
 
 def test_a_wrong_key_is_said_and_never_shown(client_at_instance: OpenClient, tmp_path: Path) -> None:
     (tmp_path / "key").write_text("not-the-key\n")
     with client_at_instance(ScriptedModel()) as one:
-        reply = one.ask(ONE_TOKEN, SOON)
+        reply = one.send_request(ONE_TOKEN, SOON)
     assert reply.status == 401
     assert "not-the-key" not in reply.said
 
@@ -101,7 +101,7 @@ def test_several_are_asked_at_once(client_at_instance: OpenClient) -> None:
     model = ScriptedModel(gap_s=0.2)
     with client_at_instance(model) as one:
         began = time.monotonic()
-        replies = one.together([ONE_TOKEN] * 4, SOON)
+        replies = one.send_requests([ONE_TOKEN] * 4, SOON)
         took = time.monotonic() - began
     assert [reply.status for reply in replies] == [200] * 4
     assert took < 4 * 0.2 + min(reply.total_s for reply in replies)
@@ -118,7 +118,7 @@ def test_several_are_asked_at_once(client_at_instance: OpenClient) -> None:
 )
 def test_what_is_no_answer_is_none(client_at_instance: OpenClient, fault: Fault, words: str) -> None:
     with client_at_instance(ScriptedModel(fault)) as one:
-        reply = one.ask(STREAMED, SOON)
+        reply = one.send_request(STREAMED, SOON)
     with pytest.raises(NoChatMessage, match=words):
         parse_message(reply)
 
@@ -127,14 +127,14 @@ def test_what_is_no_answer_is_none(client_at_instance: OpenClient, fault: Fault,
 READ_WHOLE = """
 import sys
 sys.path.insert(0, sys.argv[1])
-import talk
-connection = talk.Connection(talk.Place(sys.argv[2]), 20)
+import http_exchange
+connection = http_exchange.TargetConnection(http_exchange.RequestTarget(sys.argv[2]), 20)
 connection.request("GET", "/metrics")
 answer = connection.getresponse()
 # http.client lets go of it where the server will; as of Python 3.13 it closes it with the last byte
 connection.sock.close()
 assert answer.read()
-print(talk.receive(answer))
+print(http_exchange.receive_piece(answer))
 """
 
 
@@ -147,14 +147,14 @@ def test_an_answer_that_was_read_whole_has_ended(tmp_path: Path) -> None:
 
 def test_nobody_is_waited_for_longer_than_that(client_at_instance: OpenClient) -> None:
     with client_at_instance(ScriptedModel("wedged")) as one:
-        reply = one.ask(ONE_TOKEN, 0.3)
+        reply = one.send_request(ONE_TOKEN, 0.3)
     assert (reply.status, reply.error) == (0, "no answer in time")
     assert 0.3 <= reply.total_s < 5
 
 
 def test_an_answer_without_end_is_cut(client_at_instance: OpenClient) -> None:
     with client_at_instance(ScriptedModel("endless")) as one:
-        reply = one.ask(ESSAY, SOON, most=50_000)
+        reply = one.send_request(ESSAY, SOON, most=50_000)
     assert reply.error == "an answer of more than 50000 bytes"
     assert sum(len(text) for _, text in reply.events) < 200_000
 
@@ -170,15 +170,15 @@ def test_what_is_waited_for_ends_with_the_job(client_at_instance: OpenClient) ->
         ended = threading.Timer(0.3, one.close)
         ended.start()
         with pytest.raises(ClientJobLost):
-            one.ask(ONE_TOKEN, SOON)
+            one.send_request(ONE_TOKEN, SOON)
         ended.join()
         with pytest.raises(ClientJobLost, match="the job was ended"):
-            one.ask(ONE_TOKEN, SOON)
+            one.send_request(ONE_TOKEN, SOON)
 
 
 def test_the_job_ends_with_the_block_by_its_name(client_at_instance: OpenClient, tmp_path: Path) -> None:
     with client_at_instance(ScriptedModel()) as one:
-        one.ask(MODELS, SOON)
+        one.send_request(MODELS, SOON)
     assert f"stop {one.unit}" in (tmp_path / "host" / "systemctl").read_text()
     assert one.unit.startswith("rw-client-chat-")
 
