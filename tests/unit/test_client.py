@@ -94,7 +94,7 @@ def test_a_wrong_key_is_said_and_never_shown(client_at_instance: OpenClient, tmp
     with client_at_instance(ScriptedModel()) as one:
         reply = one.send_request(ONE_TOKEN, SOON)
     assert reply.status == 401
-    assert "not-the-key" not in reply.said
+    assert "not-the-key" not in reply.description
 
 
 def test_several_are_asked_at_once(client_at_instance: OpenClient) -> None:
