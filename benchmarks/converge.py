@@ -123,7 +123,7 @@ def measure(release: str, layers: tuple[str, ...], runs: int, say: Callable[[str
         folder = Path(name)
         say("converging")
         converge(lab, folder, release, layers, HOSTS)
-        ansible = peer.Peer(folder / "ansible", lab.hosts, _told(lab, folder))
+        ansible = peer.Peer(folder / "ansible", lab.hosts, _ansible_variables(lab, folder))
         try:
             return _measure(lab, folder, ansible, release, runs, say)
         finally:
@@ -164,7 +164,7 @@ def converge(lab: ThrowawayLab, folder: Path, release: str, layers: tuple[str, .
     sessions.prepare(lab.hosts)
 
 
-def _told(lab: ThrowawayLab, folder: Path) -> dict[str, dict[str, object]]:
+def _ansible_variables(lab: ThrowawayLab, folder: Path) -> dict[str, dict[str, object]]:
     told = {}
     for name, data in runpy.run_path(inventory_of(folder, lab, lab.hosts))["rigs"]:
         rig, host = load_rig(data["rig"]), lab.host(name)

@@ -108,7 +108,7 @@ class Box:
             return ServerAddress(f"127.0.0.1:{PLAIN_PORT}")
         return ServerAddress(f"127.0.0.1:{TLS_PORT}", self.key, self.authority, NAME)
 
-    def begin(self, asked: StreamRequest) -> Begun:
+    def begin(self, asked: StreamRequest) -> RunningLoad:
         """Start a load; `end` waits for it."""
         program = [*self.inside, sys.executable, "-I", str(ROOT / "benchmarks" / "http_streams.py")]
         # not a pipe, which it would wait for while nobody reads
@@ -118,7 +118,7 @@ class Box:
         process.stdin.write(json.dumps(asdict(asked)))
         process.stdin.close()
         process.stdin = None
-        return Begun(process, said)
+        return RunningLoad(process, said)
 
     def connections(self, instance: str) -> int:
         """That an instance has, with what it listens on and has for itself."""
@@ -143,7 +143,7 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Begun:
+class RunningLoad:
     """A load that is under way."""
 
     process: subprocess.Popen[str]

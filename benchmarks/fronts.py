@@ -132,7 +132,7 @@ class Report:
     rendering_s: list[float]
     """Of a gateway's files for eight boxes, the first of a process and more."""
 
-    def beside(self, row: Row, way: str = PORT) -> Row:
+    def same_load(self, row: Row, way: str = PORT) -> Row:
         """Another way under the same load."""
         return next(one for one in self.rows if (one.load, one.way) == (row.load, way))
 
@@ -140,12 +140,12 @@ class Report:
         """A line a row, with what it is in terms of the instance's own port."""
         told: list[tuple[str, ...]] = []
         for row in self.rows:
-            port = self.beside(row)
+            port = self.same_load(row)
             later = [one - other for one, other in zip(row.firsts(99), port.firsts(99), strict=True)]
             ratio = median(self._ratios(row))
             told.append(
                 (
-                    *(row.engine, _said(row), row.way, str(row.requests)),
+                    *(row.engine, _describe_load(row), row.way, str(row.requests)),
                     *(f"{row.rate:.1f}", f"{1000 * row.first_s(50):.2f}", f"{1000 * row.first_s(99):.2f}"),
                     *(f"{1000 * row.gap_s(99):.2f}", f"{1000 * (row.first_s(50) - port.first_s(50)):+.2f}"),
                     *(f"{1000 * (row.first_s(99) - port.first_s(99)):+.2f}", _span(later, 1000, "+.2f")),
@@ -155,7 +155,7 @@ class Report:
         return told
 
     def _ratios(self, row: Row) -> list[float]:
-        return [one / other for one, other in zip(row.rates, self.beside(row).rates, strict=True)]
+        return [one / other for one, other in zip(row.rates, self.same_load(row).rates, strict=True)]
 
     def goals(self) -> list[str]:
         """What was promised, beside what was seen."""
@@ -167,7 +167,9 @@ class Report:
                 if (row.engine, row.way, row.together) == (PACED, way, False) and row.streams <= JUDGED
             ]
             last = max(judged, key=lambda row: row.streams)
-            over = {other: 1000 * (last.first_s(99) - self.beside(last, other).first_s(99)) for other in (PORT, SOCKET)}
+            over = {
+                other: 1000 * (last.first_s(99) - self.same_load(last, other).first_s(99)) for other in (PORT, SOCKET)
+            }
             said.append(
                 f"{way}: TTFT P99 with {last.streams} streams {over[PORT]:+.2f} ms beside the port, "
                 f"{over[SOCKET]:+.2f} beside the socket; goal: at most {1000 * MOST_LATER_S:.0f} ms later"
@@ -217,7 +219,7 @@ class Report:
         return json.dumps(asdict(self), indent=1) + "\n"
 
 
-def _said(row: Row) -> str:
+def _describe_load(row: Row) -> str:
     return f"{row.streams}{' at once' if row.together else ''}{'' if row.kept else ', new connections'}"
 
 

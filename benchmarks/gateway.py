@@ -69,7 +69,7 @@ class Front:
         """Those that there are."""
         return WAYS if self.proxy else tuple(way for way in WAYS if way != LITELLM)
 
-    def asked(self, way: str, engine: str, streams: int, kept: bool = True) -> StreamRequest:
+    def stream_request(self, way: str, engine: str, streams: int, kept: bool = True) -> StreamRequest:
         """A load, one stream after the other."""
         place = self.box.place(way, engine, self.proxy)
         wanted = StreamRequest(place, engine, streams, self.effort.seconds, WORDS[engine], kept=kept, more=MORE[engine])
@@ -132,16 +132,16 @@ def _turns(front: Front, say: Callable[[str], None]) -> tuple[list[Row], dict[st
     short: dict[str, list[float]] = {way: [] for way in front.ways}
     for engine in PORTS:
         for way in front.ways:
-            front.load(replace(front.asked(way, engine, 4), seconds=0))
+            front.load(replace(front.stream_request(way, engine, 4), seconds=0))
     for number in range(front.effort.rounds):
         for kind in kinds:
             say(f"round {number + 1} of {front.effort.rounds}: {kind[0]}, {kind[1]} streams")
             for row in _in_turn([row for row in rows if row.load == kind], number):
-                asked = front.asked(row.way, row.engine, row.streams, row.kept)
+                asked = front.stream_request(row.way, row.engine, row.streams, row.kept)
                 row.loads.append(front.load(replace(asked, spread=0.0) if row.together else asked))
         say(f"round {number + 1} of {front.effort.rounds}: short answers")
         for way in _in_turn(front.ways, number):
-            load = front.load(replace(front.asked(way, PACED, 16), stream=False, tokens=1, spread=0.0))
+            load = front.load(replace(front.stream_request(way, PACED, 16), stream=False, tokens=1, spread=0.0))
             short[way].append(len(load.requests) / load.seconds)
     return rows, short
 
@@ -163,7 +163,9 @@ def _crowd(front: Front, way: str, say: Callable[[str], None]) -> Crowd:
     idle = most = look()
     own = connections = front.box.connections(PACED)
     more = '{"interval_ms": 2000}'
-    begun = front.box.begin(replace(front.asked(way, PACED, count), seconds=0, tokens=6, spread=3.0, more=more))
+    begun = front.box.begin(
+        replace(front.stream_request(way, PACED, count), seconds=0, tokens=6, spread=3.0, more=more)
+    )
     while begun.process.poll() is None:
         most = max(most, look())
         connections = max(connections, front.box.connections(PACED))
@@ -174,13 +176,13 @@ def _crowd(front: Front, way: str, say: Callable[[str], None]) -> Crowd:
 def _large(front: Front, way: str, say: Callable[[str], None]) -> Large:
     """Sixteen streams, with somebody beside them who sends one large body after the other, and without."""
     say(f"large bodies: {way}")
-    one = replace(front.asked(way, PACED, 1), stream=False, tokens=1, prompt=LARGE, pause=0.5, spread=0.0)
+    one = replace(front.stream_request(way, PACED, 1), stream=False, tokens=1, prompt=LARGE, pause=0.5, spread=0.0)
     found = {name: Row(PACED, 16, False, way) for name in ("beside", "without")}
     bodies = []
     for number in range(front.effort.rounds):
         for name in _in_turn(list(found), number):
             sender = front.box.begin(one) if name == "beside" else None
-            found[name].loads.append(front.load(front.asked(way, PACED, 16)))
+            found[name].loads.append(front.load(front.stream_request(way, PACED, 16)))
             if sender:
                 bodies += [request.total_s for request in _load(sender.end()).requests]
     return Large(way, len(bodies), median(bodies), **found)

@@ -47,7 +47,7 @@ def end(tokens: int) -> bytes:
     return events + b"%x\r\n%s\r\n" % (len(done), done) + LAST
 
 
-def whole(tokens: int) -> bytes:
+def complete_answer(tokens: int) -> bytes:
     """An answer that is not streamed."""
     message = b'"message":{"role":"assistant","content":"' + b" word" * tokens + b'"}'
     made = b'{"id":"paced","object":"chat.completion","created":1,"model":"paced",'
@@ -96,7 +96,7 @@ class Engine(asyncio.Protocol):
         asked = {name: found[1] for name, pattern in OPTION.items() if (found := pattern.search(body))}
         tokens = int(asked.get("max_tokens", b"1"))
         if asked.get("stream") != b"true":
-            self._transport.write(whole(tokens))
+            self._transport.write(complete_answer(tokens))
             return self._end()
         interval = int(asked["interval_ms"]) / 1000 if "interval_ms" in asked else INTERVAL
         self._transport.write(STREAM)

@@ -125,13 +125,13 @@ class ConnectedHost:
         return self.run_and_parse(container_facts.parse, SCRIPTS["containers"](self.rig))
 
     def read_card_holders(self) -> ForeignProcesses:
-        """Who holds its cards beside us."""
+        """The processes of others that use its cards."""
         return self.run_and_parse(
             lambda lines: card_processes.parse_holders(lines, self.rig.reserved_gpus), SCRIPTS["holders"](self.rig)
         )
 
     def read_lock_holder(self) -> LockHolder | None:
-        """Who holds its deploy lock."""
+        """The holder of its deploy lock; None if it is free."""
         return self.run_and_parse(deploy_lock_state.parse_lock_holder, SCRIPTS["holder"](self.rig))
 
     def read_written_files(self) -> WrittenUnits:

@@ -1,4 +1,4 @@
-"""Whether the NVIDIA driver is there for a rig's cards, and for nobody else: checks N01 to N04."""
+"""The NVIDIA driver serves the cards of its rig only: checks N01 to N04."""
 
 from __future__ import annotations
 
