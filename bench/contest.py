@@ -123,10 +123,10 @@ def start_bare(found: Deployed) -> str:
     if found.cache:
         # its environment leads to where the unit has it: without that it would begin with nothing compiled
         properties.append(f"--property=BindPaths={found.cache}:{COMPILED}")
-        # what root has compiled there would be nobody else's to compile anew
-        whole = found.rig.cache_folder(found.instance)
-        again = shlex.join(("/bin/chown", "-Rh", f"--reference={whole}", whole))
-        properties.append(f"--property=ExecStopPost={again}")
+        # the instance must be able to replace what root has compiled there; the folder above it is root's
+        owner = found.rig.user(found.instance)
+        restore_owner = shlex.join(("/bin/chown", "-Rh", f"{owner}:{owner}", found.cache))
+        properties.append(f"--property=ExecStopPost={restore_owner}")
     # systemd expands variables in what it is given, in a program's name none
     program, *words = found.bare
     return shlex.join(

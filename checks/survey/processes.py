@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
+from itertools import dropwhile
 
 from checks.survey.section import TRY, Section, SurveyScope
 from checks.survey.units import expected_units
 from checks.unit_settings import parse_unit_settings, split_quoted_words
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT
 from rigwright.model.rig import COMPILED
+from rigwright.serving.instance_units import ENV
 from rigwright.weights import weight_sharing
 
 TRIES = f"{TRY}{secrets.token_hex(4)}-"
@@ -96,6 +98,14 @@ def split_command(text: str) -> list[str]:
     return next((split_quoted_words(value) for name, value in parse_unit_settings(text) if name == "ExecStart"), [])
 
 
+def executed_command(text: str) -> list[str]:
+    """The words of what a service's process is in the end: `env NAME=VALUE ... PROGRAM` executes PROGRAM in its place."""
+    words = split_command(text)
+    if words[:1] != [ENV]:
+        return words
+    return list(dropwhile(lambda word: "=" in word, words[1:]))
+
+
 def _asks(scene: SurveyScope) -> object:
     rig, desired = scene.rig, scene.desired
     units: dict[str, list[str]] = {}
@@ -103,7 +113,7 @@ def _asks(scene: SurveyScope) -> object:
         if one.kind == "service" and any(
             line == ("Type", kind) for line in parse_unit_settings(one.text) for kind in ("exec", "forking", "notify")
         ):
-            units[one.name] = split_command(one.text)[:1]
+            units[one.name] = executed_command(one.text)[:1]
     for made, instance in zip(desired.generation.units, rig.instances, strict=True):
         folder = rig.installation_path(desired.installations[instance.installed_as].folder)
         units[made.name] += [folder, *(rig.weight_path(artefact) for artefact in instance.weights)]

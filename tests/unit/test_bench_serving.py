@@ -82,7 +82,9 @@ def test_what_the_bare_process_compiles_stays_the_units(monkeypatch: pytest.Monk
     made = ServiceSpec((found.program, one.socket), {}, Sandbox(0, 0), cache=f"{cache}/some")
     monkeypatch.setattr(type(kind_of(one)), "service", lambda *_: made)
     words = shlex.split(start_bare(found))
-    assert f"--property=ExecStopPost=/bin/chown -Rh --reference={cache} {cache}" in words
+    # systemd makes the instance's folder root's, and the one below it the instance's
+    user = found.rig.user(one)
+    assert f"--property=ExecStopPost=/bin/chown -Rh {user}:{user} {cache}/some" in words
     # its environment leads there, as in the unit: elsewhere it would compile anew, and leave that behind
     assert f"--property=BindPaths={cache}/some:{COMPILED}" in words
 

@@ -17,7 +17,14 @@ from checks.survey.accounts import SurveyGroup, SurveyUser
 from checks.survey.answers import SurveyAnswers
 from checks.survey.host import processes
 from checks.survey.host.code import Code
-from checks.survey.processes import ForeignProcess, KernelProcess, Processes, ServiceProcesses, split_command
+from checks.survey.processes import (
+    ForeignProcess,
+    KernelProcess,
+    Processes,
+    ServiceProcesses,
+    executed_command,
+    split_command,
+)
 from checks.survey.section import SurveyScope
 from checks.survey.units import expected_units
 from rigwright.engines import kind_of
@@ -50,6 +57,21 @@ def test_a_process_is_seen_as_it_is(child: int) -> None:
     assert told.environment["PATH"] == os.environ["PATH"]
     assert all(len(thread.split()) == 3 for thread in told.threads)
     assert f"file {os.path.realpath(sys.executable)}" in told.code
+
+
+@pytest.mark.parametrize(
+    ("command", "executed"),
+    [
+        ("/opt/e/bin/python -I start.py --set a=b", "/opt/e/bin/python -I start.py --set a=b"),
+        (
+            '/usr/bin/env A=1 "B=two words" /opt/e/bin/python -I start.py --set=a',
+            "/opt/e/bin/python -I start.py --set=a",
+        ),
+        ("/usr/bin/env A=1", ""),
+    ],
+)
+def test_a_program_after_env_is_what_a_service_runs(command: str, executed: str) -> None:
+    assert " ".join(executed_command(f"[Service]\nExecStart={command}\n")) == executed
 
 
 def test_a_host_without_services_is_asked_for_none() -> None:
