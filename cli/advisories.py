@@ -22,6 +22,7 @@ from rigwright.advisories.assessment import STATES, AdvisoryFinding, Assessment,
 from rigwright.advisories.audit import UnreadableData, audit
 from rigwright.advisories.components import QUERY, HostPackage, parse_packages
 from rigwright.advisories.osv_export import FEW
+from rigwright.host.systems import SYSTEMS
 from rigwright.inventory import load_for
 from rigwright.model.lock_coverage import UNLOCKED
 from rigwright.model.rig import Rig
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 PACKAGE_LIST_SCRIPT = f". /etc/os-release && echo \"$ID-$VERSION_ID\" && dpkg-query --show --showformat='{QUERY}'"
 MAX_OUTPUT_BYTES = 16 << 20
 LIMIT_SECONDS = 60.0
-RELEASES = ("debian-12", "debian-13", "ubuntu-22.04", "ubuntu-24.04", "ubuntu-26.04")
 
 
 @click.command()
@@ -141,7 +141,7 @@ def _read_packages(box: ConnectedHost) -> tuple[str, tuple[HostPackage, ...]] | 
         return None
     first, _, rest = answer.out.decode(errors="replace").partition("\n")
     packages, unreadable = parse_packages(rest)
-    if answer.status or first not in RELEASES or not packages or unreadable:
+    if answer.status or first not in SYSTEMS or not packages or unreadable:
         what = (
             f"{format_count(unreadable, 'line')} of dpkg-query cannot be read" if unreadable else "no list of packages"
         )

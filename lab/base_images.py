@@ -12,6 +12,7 @@ from pathlib import Path
 
 from lab.requirements import CACHE, UnsupportedMachine
 from rigwright.file_lock import file_lock
+from rigwright.host.systems import CODENAMES
 
 # What a freshly installed server has that debootstrap's minbase lacks, and no more: roles must bring the rest.
 PACKAGES = ("systemd", "systemd-sysv", "dbus", "openssh-server", "sudo", "iproute2", "ca-certificates")
@@ -25,9 +26,7 @@ class DebianRelease:
     codename: str
 
 
-RELEASES = {
-    release.name: release for release in (DebianRelease("debian-12", "bookworm"), DebianRelease("debian-13", "trixie"))
-}
+RELEASES = {name: DebianRelease(name, CODENAMES[name]) for name in ("debian-12", "debian-13")}
 
 
 def tree_path(release: DebianRelease) -> Path:

@@ -20,10 +20,10 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from pypi_simple import DistributionPackage
 
 from cli.lock_resolver.downloads import DownloadUnavailable
+from rigwright.host.systems import SYSTEM_RELEASES
 
-# Of the distributions that preflight supports: Ubuntu 22.04, Debian 12, Ubuntu 24.04, Debian 13, Ubuntu 26.04.
-PYTHONS = ((3, 10), (3, 11), (3, 12), (3, 13), (3, 14))
-# The oldest C library among them is Ubuntu 22.04's 2.35; manylinux begins with 2.5 (PEP 600).
+PYTHONS = tuple(sorted({one.python for one in SYSTEM_RELEASES.values()}))
+# The oldest C library among their systems is Ubuntu 22.04's 2.35; manylinux begins with 2.5 (PEP 600).
 GLIBC = range(35, 4, -1)
 ALIASES = {17: "manylinux2014_x86_64", 12: "manylinux2010_x86_64", 5: "manylinux1_x86_64"}
 HOST = {

@@ -17,12 +17,15 @@ from rigwright.advisories.osv_export import (
 )
 from rigwright.advisories.versions import Event, VersionRange
 from rigwright.files import read_content
+from rigwright.host.systems import CODENAMES
 from rigwright.problems import printable
 
 # Bytes of the file; that of 2025 has some 70 MB.
 LARGEST = 512 << 20
 # Release -> its name, as the tracker has it (the archive's suites).
-RELEASES = {"Debian:12": "bookworm", "Debian:13": "trixie"}
+RELEASES = {
+    name.replace("debian-", "Debian:"): codename for name, codename in CODENAMES.items() if name.startswith("debian-")
+}
 ADDRESS = "https://security-tracker.debian.org/tracker"
 
 
@@ -38,7 +41,7 @@ def read_tracker(path: Path, packages: Iterable[tuple[str, str]]) -> AdvisoryExp
 
     Args:
         path: The file. The tracker writes no date into it, so its time of modification counts.
-        packages: (`Debian:12` or `Debian:13`, source package) of each package in question.
+        packages: (key of RELEASES, source package) of each package in question.
 
     Raises:
         UnreadableExport: it cannot be read, is larger than LARGEST, or has too many unreadable entries.

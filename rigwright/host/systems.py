@@ -1,25 +1,30 @@
-"""The systems that a rig can run, and what their archives are called."""
+"""The systems that a rig can run: the one table of distribution releases."""
 
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
-SUPPORTED = {
-    ("debian", "12"),
-    ("debian", "13"),
-    ("ubuntu", "22.04"),
-    ("ubuntu", "24.04"),
-    ("ubuntu", "26.04"),
+
+class SystemRelease(NamedTuple):
+    """A supported release of a distribution."""
+
+    codename: str
+    """The archive's name for it (wiki.debian.org/DebianReleases, wiki.ubuntu.com/Releases)."""
+    python: tuple[int, int]
+    """The version of its `python3`, for which the lock has wheels."""
+
+
+SYSTEM_RELEASES = {
+    "debian-12": SystemRelease("bookworm", (3, 11)),
+    "debian-13": SystemRelease("trixie", (3, 13)),
+    "ubuntu-22.04": SystemRelease("jammy", (3, 10)),
+    "ubuntu-24.04": SystemRelease("noble", (3, 12)),
+    "ubuntu-26.04": SystemRelease("resolute", (3, 14)),
 }
-SYSTEMS = tuple(sorted(f"{distribution}-{release}" for distribution, release in SUPPORTED))
-# What their archives call them (wiki.debian.org/DebianReleases, wiki.ubuntu.com/Releases).
-CODENAMES = {
-    "debian-12": "bookworm",
-    "debian-13": "trixie",
-    "ubuntu-22.04": "jammy",
-    "ubuntu-24.04": "noble",
-    "ubuntu-26.04": "resolute",
-}
+SYSTEMS = tuple(sorted(SYSTEM_RELEASES))
+SUPPORTED = {(distribution, release) for distribution, _, release in (name.partition("-") for name in SYSTEMS)}
+CODENAMES = {name: one.codename for name, one in SYSTEM_RELEASES.items()}
 # The Windows Subsystem for Linux, where Windows drives the cards: systemd tells it by these words of the kernel's name
 # (src/basic/virt.c).
 WSL = re.compile(r"Microsoft|WSL")
