@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from checks.survey.base_system import BaseSystem, Journal
+from pydantic import TypeAdapter
+
+from checks.survey.base_system import BaseSystem
 from checks.survey.kernel import Device, DkmsBuild, Kernels, KernelThere, Module
 from checks.survey.loader import Loader
 from checks.survey.next_boot import Grub, Initrd, NextBoot, SeparateMount
@@ -17,6 +19,7 @@ from rigwright.nvidia.cards.card_setting_files import POWER, power_digest, progr
 from rigwright.nvidia.driver.driver_facts import PERSISTENCE_UNIT
 from rigwright.nvidia.driver.driver_files import PERSISTENCED
 from tests.unit.nvidia_host import MANAGED, VERSION
+from tests.unit.survey_samples import empty_answer
 
 RELEASE = "6.1-amd64"
 UPDATES = f"/lib/modules/{RELEASE}/updates/dkms"
@@ -129,7 +132,7 @@ SOUND = {"kernel": KERNEL, "boot": BOOT, "settings": SETTINGS, "packages": PACKA
 SOUND |= {
     "rights": Rights([], [], [], [], []),
     "loader": Loader([], []),
-    "base_system": BaseSystem([], [], [], [], [], Journal(True, [], {}, []), "", []),
+    "base_system": TypeAdapter(BaseSystem).validate_python(empty_answer(BaseSystem)),
 }
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from checks import test_weights
 from checks.survey.answers import SurveyAnswers
+from checks.survey.base_system import BaseSystem
 from checks.survey.host import weights
 from checks.survey.section import SurveyScope
 from checks.survey.weights import FEW, SERVICE, TIMER, WEIGHTS
@@ -22,21 +23,11 @@ from roles.weights.host import records
 from roles.weights.host.records import LockedFile
 from tests.unit.check_runner import red_checks
 from tests.unit.samples import COMMIT, sample_instance, sample_parts
+from tests.unit.survey_samples import empty_answer
 from tests.unit.weight_host import WeightHost
 from tests.unit.weight_shelf import DAY, NOW
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="weights are root's")
-
-GROUND: dict[str, Any] = {
-    "held": [],
-    "jobs": [],
-    "ends": [],
-    "disks": [],
-    "mounts": [],
-    "journal": {"runs": True, "files": [], "settings": {}, "masked": []},
-    "audit": "",
-    "missing": [],
-}
 
 
 class WeightCheckHost(WeightHost):
@@ -64,7 +55,9 @@ class WeightCheckHost(WeightHost):
         rig = self.rig_with(sample_instance("i", parts=sample_parts(self.locked_row(self.small))))
         asked: Any = WEIGHTS.asks(SurveyScope(rig, None, self.deep_look))  # type: ignore[arg-type]
         told = weights.look(asked | {"few": self.few})
-        return SurveyAnswers({"weights": {"told": told}, "base_system": {"told": GROUND | {"mounts": self.mounts}}})
+        return SurveyAnswers(
+            {"weights": {"told": told}, "base_system": {"told": empty_answer(BaseSystem) | {"mounts": self.mounts}}}
+        )
 
     def red(self) -> dict[str, str]:
         """Check -> what it says, of those that are red."""
