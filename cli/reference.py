@@ -177,7 +177,9 @@ def _render_symptoms() -> str:
         title: ((_render_pattern(one.pattern), _describe_cause(one), one.check) for one in causes)
         for title, causes in parts.items()
     }
-    return "\n".join(f"**{title}**\n\n{_render_markdown_table(titles, found)}" for title, found in rows.items())
+    return "\n".join(
+        f"**{title}**\n\n{_render_markdown_table(titles, found)}" for title, found in rows.items() if parts[title]
+    )
 
 
 def _render_pattern(pattern: str) -> str:
