@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 
+from rigwright.host.systems import SYSTEMS
 from rigwright.paths import ROOT
 
 RECORD_FILE = ROOT / "tests" / "durations.json"
@@ -189,7 +190,7 @@ def mean_seconds(took: Mapping[str, RecordedDuration]) -> float:
 def group_name(name: str) -> str:
     """What is not shared out any finer: tests of one file on one release, which have fixtures in common."""
     file, _, test = name.removesuffix(ALL_SUFFIX).partition("::")
-    release = next((one for one in ("debian-12", "debian-13") if one in test), "")
+    release = next((one for one in SYSTEMS if one.startswith("debian-") and one in test), "")
     return f"{file} {release}"
 
 
