@@ -15,57 +15,28 @@ from cli import import_speedups, safe_output
 from cli.exit_codes import EXIT_STATUS_HELP, ExitStatusGroup
 from cli.prog_name import LONGEST, NAME, localise_help, prog_name, with_prog_name, with_typed_inventory
 
-# verb -> where it is in this package
+# Section of the help -> its verbs. A verb is a function of that name, in the module of that name or in VERB_MODULES
 COMMAND_SECTIONS = {
-    "Before": {
-        "variants": "variants:variants",
-        "init": "init:init",
-        "host-key": "host_key:host_key",
-        "new": "new:new",
-        "lock": "lock:lock",
-        "bundle": "bundle:bundle",
-        "validate": "validate:validate",
-        "plan": "plan:plan",
-        "render": "render:render",
-        "patches": "patches:patches",
-        "advisories": "advisories:advisories",
-        "ca": "ca:ca",
-        "doctor": "doctor:doctor",
-    },
-    "Change": {
-        "deploy": "deploy_verbs:deploy",
-        "switch": "switch:switch",
-        "upgrade": "deploy_verbs:upgrade",
-        "rollback": "deploy_verbs:rollback",
-        "remove": "deploy_verbs:remove",
-        "keys": "keys:keys",
-        "start": "lifecycle:start",
-        "stop": "lifecycle:stop",
-        "restart": "lifecycle:restart",
-    },
-    "Use": {
-        "url": "url:url",
-        "chat": "chat:chat",
-        "tunnel": "remote_access:tunnel",
-        "ssh": "remote_access:ssh",
-        "run": "remote_access:run",
-        "shell": "shell:shell",
-    },
-    "Look": {
-        "check": "check:check",
-        "verify": "verify:verify",
-        "health": "health:health",
-        "diagnose": "diagnose:diagnose",
-        "stress": "stress:stress",
-        "status": "status:status",
-        "logs": "generations_and_logs:logs",
-        "generations": "generations_and_logs:generations",
-        "load": "load:load",
-        "report": "report:report",
-        "models": "models:models",
-    },
-    "Try": {"demo": "demo:demo", "lab": "lab:lab", "test": "test:test", "bench": "bench:bench"},
-    "The command itself": {"install": "install:install", "completion": "install:completion"},
+    "Before": (
+        *("variants", "init", "host-key", "new", "lock", "bundle", "validate", "plan", "render", "patches"),
+        *("advisories", "ca", "doctor"),
+    ),
+    "Change": ("deploy", "switch", "upgrade", "rollback", "remove", "keys", "start", "stop", "restart"),
+    "Use": ("url", "chat", "tunnel", "ssh", "run", "shell"),
+    "Look": (
+        *("check", "verify", "health", "diagnose", "stress", "status", "logs", "generations", "load", "report"),
+        "models",
+    ),
+    "Try": ("demo", "lab", "test", "bench"),
+    "The command itself": ("install", "completion"),
+}
+# modules of several verbs
+VERB_MODULES = {
+    **dict.fromkeys(("deploy", "upgrade", "rollback", "remove"), "deploy_verbs"),
+    **dict.fromkeys(("start", "stop", "restart"), "lifecycle"),
+    **dict.fromkeys(("tunnel", "ssh", "run"), "remote_access"),
+    **dict.fromkeys(("logs", "generations"), "generations_and_logs"),
+    "completion": "install",
 }
 
 
@@ -73,10 +44,12 @@ class LazyCommands(Mapping[str, click.Command]):
     """Commands that are imported when they are asked for: all together take longer than a deploy's own work."""
 
     def __init__(self) -> None:
-        self.places = {name: place for part in COMMAND_SECTIONS.values() for name, place in part.items()}
+        names = [(verb, verb.replace("-", "_")) for verbs in COMMAND_SECTIONS.values() for verb in verbs]
+        self.places = {verb: (VERB_MODULES.get(verb, function), function) for verb, function in names}
+        """Verb -> its module in this package, and its function there."""
 
     def __getitem__(self, name: str) -> click.Command:
-        module, _, command = self.places[name].partition(":")
+        module, command = self.places[name]
         import_speedups.speed_up_imports()
         found = localise_help(cast("click.Command", getattr(import_module(f"cli.{module}"), command)))
         if "Exit status" not in (found.help or ""):
@@ -95,7 +68,7 @@ COMMANDS = LazyCommands()
 
 def _read_summary(name: str) -> str:
     """A verb's first sentence, read from its source: importing them all takes longer than the rest of a help."""
-    module, _, command = COMMANDS.places[name].partition(":")
+    module, command = COMMANDS.places[name]
     for node in ast.parse(Path(__file__).with_name(f"{module}.py").read_text()).body:
         if isinstance(node, ast.FunctionDef) and node.name == command:
             return click.Command(name, help=ast.get_docstring(node)).get_short_help_str(LONGEST)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cli import COMMAND_SECTIONS
+from cli import COMMANDS
 from rigwright.paths import ROOT
 
 DOMAIN = sorted(
@@ -89,9 +89,7 @@ sys.exit('ssl' in sys.modules and 'gevent' not in sys.modules)
 """
 
 
-@pytest.mark.parametrize(
-    "module", sorted({place.split(":")[0] for part in COMMAND_SECTIONS.values() for place in part.values()})
-)
+@pytest.mark.parametrize("module", sorted({module for module, _ in COMMANDS.places.values()}))
 def test_no_verb_loads_ssl_or_what_waits_for_threads_before_pyinfras_gevent(module: str) -> None:
     command = [sys.executable, "-c", FIRST.format(module)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
