@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from lab.hosts import HostSpec, LabHost
+from lab.hosts import LabHost
 from lab.nvidia import apt_archive, kernel_packages, nvidia_driver_packages
 from lab.nvidia.debian_packages import StandInDeb
+from lab.nvidia.kernel_layer import prepare_kernel_host
 from lab.nvidia.signing_keys import SigningKey
 from lab.throwaway_lab import ThrowawayLab
 from rigwright.model.nvidia.driver_tables import SHIPPED, load_driver_tables
@@ -46,7 +47,7 @@ def boot_driver_box(
 ) -> DriverBox:
     """A host with kernels and cards. Its name is always the same, and with it the cards' numbers: one at a time."""
     folder.mkdir(parents=True)
-    (host,) = lab.up([HostSpec("driven", release, layers, cards, kernels=KERNELS[release], disks=disks)])
+    (host,) = lab.up([prepare_kernel_host("driven", release, KERNELS[release], cards, layers, disks)])
     return DriverBox(lab, host, folder, key)
 
 

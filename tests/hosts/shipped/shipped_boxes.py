@@ -18,10 +18,11 @@ import pytest
 
 from lab import card_faults, conda_python, tiny_model, tiny_projector, wheel_cache
 from lab.environment_source import LAB_PACKAGES, is_for_interpreter
-from lab.hosts import HostSpec, LabHost
+from lab.hosts import LabHost
 from lab.hub import StandInHub
 from lab.nvidia import apt_archive, kernel_packages, nvidia_driver_packages
 from lab.nvidia.card_models import bus_addresses
+from lab.nvidia.kernel_layer import prepare_kernel_host
 from lab.nvidia.signing_keys import SigningKey
 from lab.package_servers import StandInCondaChannel, StandInIndex
 from lab.throwaway_lab import ThrowawayLab
@@ -170,8 +171,8 @@ class ShippedBoxes:
             group: Any = runpy.run_path(str(ROOT / "inventory" / f"{self.name}.py"))["rigs"]
             rigs = {name: (load_rig(data["rig"]), str(data["ssh_hostname"])) for name, data in group}
         specs = [
-            HostSpec(
-                f"s{number}", RELEASE, layers, tuple(card.pci_ids[0] for card in rig.cards), kernels=KERNELS[RELEASE]
+            prepare_kernel_host(
+                f"s{number}", RELEASE, KERNELS[RELEASE], tuple(card.pci_ids[0] for card in rig.cards), layers
             )
             for number, (rig, _) in enumerate(rigs.values())
         ]
