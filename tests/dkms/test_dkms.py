@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from lab import card_faults
 from lab.hosts import LabHost
-from lab.nvidia.kernel_layer import prepare_kernel_host
 from lab.throwaway_lab import ThrowawayLab
 from tests.dkms import debian_driver
 from tests.hosts.support import check_verdicts, run_deploy
+from tests.stand_ins import card_faults
+from tests.stand_ins.nvidia.kernel_layer import prepare_kernel_host
 
 
 class DkmsBox:

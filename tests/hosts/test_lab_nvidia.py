@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from lab import card_faults
 from lab.hosts import LabHost
-from lab.nvidia.kernel_layer import prepare_kernel_host
 from lab.throwaway_lab import ThrowawayLab
+from tests.stand_ins import card_faults
+from tests.stand_ins.nvidia.kernel_layer import prepare_kernel_host
 
 KERNELS = {
     "debian-12": ("6.1.0-40-amd64", "6.1.0-41-amd64"),

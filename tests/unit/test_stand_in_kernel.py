@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from lab.hosts import HostSpec
-from lab.nvidia import card_models, kernel_layer
 from lab.throwaway_lab import ThrowawayLab
+from tests.stand_ins.nvidia import card_models, kernel_layer
 from tests.unit import short_programs
 
 SHELLCHECK = shutil.which("shellcheck", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))

@@ -1,4 +1,4 @@
-"""The cards that a throwaway host can have, as files in it: lab/nvidia/inside/kernel says how it reads them."""
+"""The cards that a throwaway host can have, as files in it: inside/kernel says how it reads them."""
 
 from __future__ import annotations
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from lab import base_images, network, requirements
 from lab.hosts import HostSpec
-from lab.nvidia.card_models import render_card_files
-from lab.nvidia.debian_packages import StandInDeb
-from lab.nvidia.kernel_packages import kernel_packages
 from lab.requirements import CACHE, UnsupportedMachine
 from rigwright.file_lock import file_lock
+from tests.stand_ins.nvidia.card_models import render_card_files
+from tests.stand_ins.nvidia.debian_packages import StandInDeb
+from tests.stand_ins.nvidia.kernel_packages import kernel_packages
 
 INSIDE = Path(__file__).resolve().parent / "inside"
 # Where each stand-in lies in a host. /usr/local is first on the PATH of users and services, but apt leaves it out of
