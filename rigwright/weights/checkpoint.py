@@ -78,11 +78,6 @@ class Checkpoint:
         return self.files[0].weight_folder
 
     @property
-    def wants_remote_code(self) -> bool:
-        """Whether its config names classes that the engine has to import from Python files of the model's."""
-        return bool(self.config.get("auto_map"))
-
-    @property
     def foreign_code(self) -> tuple[str, ...]:
         """The repositories, other than its own, that it would have those files from: no lock knows them."""
         named = self.config.get("auto_map")

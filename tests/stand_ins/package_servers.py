@@ -140,11 +140,6 @@ class StandInCondaChannel(StandInServer):
         super().__init__(address, {_ChannelRequestHandler: 0}, bytes_a_second=bytes_a_second)
         (self.url,) = self.urls
 
-    @property
-    def requested_packages(self) -> list[str]:
-        """The packages that were asked for, in order, as often as they were."""
-        return [one.path.rpartition("/")[2] for one in self.asked if one.path.endswith(".conda")]
-
 
 def _apply_damage(text: bytes, faults: list[Fault]) -> bytes:
     for fault in faults:
