@@ -202,10 +202,9 @@ def test_code_that_a_checkpoint_brings_or_has_fetched_from_elsewhere() -> None:
     made = parse_checkpoint(
         checkpoint_rows((*CHECKPOINT_PATHS, "modeling_deepseek.py", "sub/x.py"), checkpoints.DEEPSEEK)
     )
-    assert made.remote_code == ("modeling_deepseek.py", "sub/x.py")
     assert made.foreign_code == ()
     plain = parse_checkpoint(checkpoint_rows())
-    assert (plain.remote_code, plain.foreign_code) == ((), ())
+    assert plain.foreign_code == ()
     elsewhere = {
         "auto_map": {"AutoConfig": "a/b--configuration.C", "AutoTokenizer": ["c/d--x.Y", None], "AutoModel": 3}
     }
