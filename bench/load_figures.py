@@ -52,6 +52,25 @@ class LoadTimes:
         return median(request.first_s for request in self.requests)
 
 
+def parse_load_times(said: str) -> LoadTimes:
+    """Read what bench/load_program.py or benchmarks/http_streams.py prints.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    try:
+        found = json.loads(said)
+        made = tuple(
+            RequestTimes(
+                float(one["first_s"]), tuple(map(float, one["gaps_s"])), float(one["total_s"]), int(one["tokens"])
+            )
+            for one in found["requests"]
+        )
+        return LoadTimes(float(found["seconds"]), made)
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f"the load program printed {said[:500]!r}") from None
+
+
 def parse_load(said: str, requests: int, tokens: int) -> LoadTimes:
     """Read what bench/load_program.py prints.
 
@@ -63,20 +82,10 @@ def parse_load(said: str, requests: int, tokens: int) -> LoadTimes:
     Raises:
         ValueError: it is something else, or the server answered less than it was asked for.
     """
-    try:
-        found = json.loads(said)
-        made = tuple(
-            RequestTimes(
-                float(one["first_s"]), tuple(map(float, one["gaps_s"])), float(one["total_s"]), int(one["tokens"])
-            )
-            for one in found["requests"]
-        )
-        load = LoadTimes(float(found["seconds"]), made)
-    except (ValueError, KeyError, TypeError):
-        raise ValueError(f"the load program printed {said[:500]!r}") from None
-    if len(made) != requests:
-        raise ValueError(f"{len(made)} answers to {requests} requests")
-    if short := [one.tokens for one in made if one.tokens != tokens]:
+    load = parse_load_times(said)
+    if len(load.requests) != requests:
+        raise ValueError(f"{len(load.requests)} answers to {requests} requests")
+    if short := [one.tokens for one in load.requests if one.tokens != tokens]:
         raise ValueError(f"an answer of {short[0]} tokens where {tokens} were asked for")
     return load
 

@@ -73,7 +73,7 @@ def converge(release: str, runs: int, layers: tuple[str, ...], file: str | None)
         write_output(file, report.as_json())
     rows: list[tuple[str, ...]] = [
         (
-            *(row.run, str(row.hosts), f"{row.median:.2f}", f"{min(row.seconds):.2f}-{max(row.seconds):.2f}"),
+            *(row.verb, str(row.hosts), f"{row.median:.2f}", f"{min(row.seconds):.2f}-{max(row.seconds):.2f}"),
             *(str(row.sessions), f"{report.ratio(row):.1f} x"),
         )
         for row in report.rows
@@ -105,7 +105,7 @@ def start(release: str, runs: int, numbers: list[int], layers: tuple[str, ...], 
         write_output(file, report.as_json())
     rows: list[tuple[str, ...]] = [
         (
-            *(row.verb, str(row.hosts or ""), f"{median(row.seconds):.2f}", f"{median(row.processor):.2f}", row.goal),
+            *(row.verb, str(row.hosts or ""), f"{row.median:.2f}", f"{median(row.processor):.2f}", row.goal),
             *(f"{median(row.hosts_processor):.2f}", str(row.sessions or ""), format_size(row.peak_bytes)),
         )
         for row in report.rows

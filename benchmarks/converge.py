@@ -5,25 +5,22 @@ What runs, runs in turns: a machine that is busy with something else is busy for
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import runpy
 import shlex
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from datetime import datetime, timezone
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 
-from benchmarks import BenchmarkFailed, peer, sessions
+from benchmarks import peer, sessions
+from benchmarks.timed_verbs import Report, Row, Verb, timed
 from lab import engine_cache
 from lab.hosts import HostSpec, LabHost
 from lab.throwaway_lab import ThrowawayLab
@@ -38,72 +35,23 @@ PYINFRA = str(Path(sys.executable).with_name("pyinfra"))
 PEER = "ansible-playbook"
 
 
-@dataclass
-class Row:
-    """One kind of run on so many hosts."""
-
-    run: str
-    hosts: int
-    sessions: int = 0
-    """That it opened on all hosts."""
-    seconds: list[float] = field(default_factory=list)
-
-    @property
-    def median(self) -> float:
-        """The middle of its times."""
-        return median(self.seconds)
-
-
 @dataclass(frozen=True)
-class Report:
-    """What was measured, and on what."""
+class PeerReport(Report):
+    """What was measured beside ansible, and of which versions."""
 
-    date: str
-    release: str
-    cpus: int
     versions: dict[str, str]
-    load: tuple[float, float]
-    """Of one minute, at the beginning and the end of the timed runs."""
-    rows: list[Row]
 
     def ratio(self, row: Row) -> float:
         """How often a run fits into ansible's on as many hosts."""
-        theirs = next(one for one in self.rows if (one.run, one.hosts) == (PEER, row.hosts))
+        theirs = next(one for one in self.rows if (one.verb, one.hosts) == (PEER, row.hosts))
         return theirs.median / row.median
 
-    def as_json(self) -> str:
-        """For programs."""
-        rows = [asdict(row) | {"median": row.median, "ratio": self.ratio(row)} for row in self.rows]
-        return json.dumps(asdict(self) | {"rows": rows}, indent=2) + "\n"
+    def row_figures(self, row: Row) -> dict[str, object]:
+        """A row's figures, for programs."""
+        return super().row_figures(row) | {"ratio": self.ratio(row)}
 
 
-@dataclass(frozen=True)
-class Contestant:
-    """One command line, and how its output tells that nothing was changed."""
-
-    row: Row
-    hosts: Sequence[LabHost]
-    command: list[str]
-    environment: dict[str, str]
-    unchanged: Callable[[str], bool]
-
-    def run(self) -> float:
-        """Run it to its end; returns the seconds.
-
-        Raises:
-            BenchmarkFailed: it failed, or changed something.
-        """
-        started = time.perf_counter()
-        done = subprocess.run(
-            self.command, env=self.environment, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True
-        )
-        seconds = time.perf_counter() - started
-        if done.returncode or not self.unchanged(done.stdout + done.stderr):
-            raise BenchmarkFailed(f"{self.row.run} on {self.row.hosts} hosts:\n{(done.stdout + done.stderr)[-3000:]}")
-        return seconds
-
-
-def measure(release: str, layers: tuple[str, ...], runs: int, say: Callable[[str], None]) -> Report:
+def measure(release: str, layers: tuple[str, ...], runs: int, say: Callable[[str], None]) -> PeerReport:
     """Boot hosts, converge them, and time what changes nothing.
 
     Args:
@@ -177,33 +125,26 @@ def _ansible_variables(lab: ThrowawayLab, folder: Path) -> dict[str, dict[str, o
 
 def _measure(
     lab: ThrowawayLab, folder: Path, ansible: peer.Peer, release: str, runs: int, say: Callable[[str], None]
-) -> Report:
-    contestants = [one for count in (1, HOSTS) for one in _contestants(lab.hosts[:count], folder, lab, ansible)]
-    say("each once, to warm up and to count remote commands")
-    for one in contestants:
-        with sessions.counted(one.hosts) as count:
-            one.run()
-        one.row.sessions = count.total
-    before = os.getloadavg()[0]
-    for number in range(runs):
-        say(f"timing, {number + 1} of {runs}")
-        for one in contestants:
-            one.row.seconds.append(one.run())
+) -> PeerReport:
+    verbs = [one for count in (1, HOSTS) for one in _verbs(lab.hosts[:count], folder, lab, ansible)]
+    report = timed(verbs, release, runs, say)
     versions = {name: version(name) for name in ("pyinfra", "paramiko", "gevent")}
     versions |= {"ansible-core": peer.installed_version(), "python": sys.version.split()[0]}
-    now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-    load_average = (before, os.getloadavg()[0])
-    return Report(now, release, os.cpu_count() or 0, versions, load_average, [one.row for one in contestants])
+    return PeerReport(report.date, release, report.cpus, report.load, report.rows, versions)
 
 
-def _contestants(hosts: Sequence[LabHost], folder: Path, lab: ThrowawayLab, ansible: peer.Peer) -> list[Contestant]:
+def _verbs(hosts: Sequence[LabHost], folder: Path, lab: ThrowawayLab, ansible: peer.Peer) -> list[Verb]:
     """What is compared on some hosts: ours after ansible, so that each sees what the other has left."""
     deploy = [str(ROOT / "rig"), "deploy", inventory_of(folder, lab, hosts)]
     return [
-        Contestant(Row(PEER, len(hosts)), hosts, ansible.command(hosts), ansible.environment, no_task_changed),
-        Contestant(
-            Row("rig deploy", len(hosts)), hosts, deploy, dict(os.environ), partial(no_step_changed, len(hosts))
+        Verb(
+            Row(PEER, len(hosts)),
+            ansible.command(hosts),
+            hosts,
+            environment=ansible.environment,
+            unchanged=no_task_changed,
         ),
+        Verb(Row("rig deploy", len(hosts)), deploy, hosts, unchanged=partial(no_step_changed, len(hosts))),
     ]
 
 

@@ -26,13 +26,13 @@ from checks.connections import connect_inventory
 from checks.survey.section import SurveyScope
 from checks.survey.survey_program import COMMAND, collect_questions, parse_answers, render_survey_program
 from checks.survey.trees import TREES
-from lab import conda_python
-from lab.environment_source import EnvironmentSource, LabEnvironment, write_declaration
 from lab.hosts import HostSpec, LabHost
 from lab.throwaway_lab import ThrowawayLab
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Artefact, Lock
 from roles import root_shell
+from tests.stand_ins import conda_python
+from tests.stand_ins.environment_source import EnvironmentSource, LabEnvironment, write_declaration
 
 FLEET = 4
 PORT = 8090

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
 
-from bench.load_figures import LoadTimes, RequestTimes, percentile
+from bench.load_figures import LoadTimes, percentile
 from benchmarks.fronted import LITELLM, PACED, PLAIN, PORT, SOCKET, TLS
 
 WAYS = (SOCKET, PORT, PLAIN, TLS, LITELLM)
@@ -15,25 +15,6 @@ OURS = (PLAIN, TLS)
 MOST_LATER_S, LEAST_RATIO, MOST_RESIDENT, MOST_RENDERING_S = 0.005, 0.99, 100e6, 0.1
 JUDGED = 64
 """Streams under which the first token's goal is held."""
-
-
-def parse(said: str) -> LoadTimes:
-    """Read what benchmarks/http_streams.py prints.
-
-    Raises:
-        ValueError: it is something else.
-    """
-    try:
-        found = json.loads(said)
-        made = tuple(
-            RequestTimes(
-                float(one["first_s"]), tuple(map(float, one["gaps_s"])), float(one["total_s"]), int(one["tokens"])
-            )
-            for one in found["requests"]
-        )
-        return LoadTimes(float(found["seconds"]), made)
-    except (ValueError, KeyError, TypeError):
-        raise ValueError(f"the load program printed {said[:500]!r}") from None
 
 
 @dataclass

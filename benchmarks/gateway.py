@@ -21,10 +21,10 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
-from bench.load_figures import LoadTimes
+from bench.load_figures import LoadTimes, parse_load_times
 from benchmarks import BenchmarkFailed, litellm
 from benchmarks.fronted import LITELLM, PACED, PLAIN, PORT, PORTS, REAL, TLS, Box, deployed, gateway
-from benchmarks.fronts import WAYS, Crowd, Large, Report, Row, parse
+from benchmarks.fronts import WAYS, Crowd, Large, Report, Row
 from benchmarks.http_streams import StreamRequest
 from rigwright.gateway.gateway_units import render_gateway
 from rigwright.inventory import load_rig
@@ -190,7 +190,7 @@ def _large(front: Front, way: str, say: Callable[[str], None]) -> Large:
 
 def _load(said: str) -> LoadTimes:
     try:
-        return parse(said)
+        return parse_load_times(said)
     except ValueError as error:
         raise BenchmarkFailed(str(error)) from None
 

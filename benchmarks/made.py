@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import BenchmarkFailed
-from lab.hub import StandInHub
 from rigwright.paths import ROOT
 from rigwright.weights.verification import PACKAGE
+from tests.stand_ins.hub import StandInHub
 
 REPOSITORY = "bench/weights"
 

@@ -20,8 +20,8 @@ from statistics import median
 
 from benchmarks.made import REPOSITORY, World, end, shared, start, timed
 from benchmarks.rows import Row
-from lab.hub import StandInHub
 from rigwright.weights.verification import RecordedFile, render_verified_test
+from tests.stand_ins.hub import StandInHub
 
 SHARDS = 8
 MIB = 1 << 20

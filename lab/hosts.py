@@ -10,12 +10,11 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from lab import base_images, cgroups, gpu_passthrough, network, stand_in_pci
-from lab.nvidia import card_models, kernel_layer
 
 BOOT_LIMIT = 60  # seconds until sshd must answer; a boot takes about one
 PATIENCE = 20  # seconds; of a busy machine the shortest connection takes one now and then
@@ -37,8 +36,8 @@ class HostSpec:
     cards: tuple[str, ...] = ()
     gpus: bool = False
     """Whether the host gets this machine's own cards, in place of stand-ins."""
-    kernels: tuple[str, ...] = ()
-    """Releases of installed kernels, the oldest first: the host boots one of them, with its modules."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Path below the host's root, such as etc/motd -> text of a file that the host has before it boots."""
     disks: tuple[str, ...] = ()
     """Folders that lie on a disk rather than on an overlay, such as /var/lib/docker: a container's files can be laid
     over what is there on a disk alone."""
@@ -179,10 +178,8 @@ class LabHost:
         record = {"spec": asdict(self.spec), "namespace": self.namespace, "address": self.address}
         (self.folder / "host.json").write_text(json.dumps(record | {"boot_options": options}))
         self._write_identity()
-        kernels = [kernel_layer.build_layer(self.spec.release, self.spec.kernels)] if self.spec.kernels else []
-        if kernels:
-            card_models.write_cards(self.upper_folder, self.name, self.spec.cards)
-        lower = ":".join([*self.spec.layers, *kernels, str(base)])
+        self._write_files(self.spec.files)
+        lower = ":".join([*self.spec.layers, str(base)])
         layers = f"lowerdir={lower},upperdir={self.upper_folder},workdir={self.folder / 'work'}"
         network.run_program("mount", "-t", "overlay", self.namespace, "-o", layers, str(self.folder / "root"))
         network.create_namespace(bridge, self.namespace, f"{self.address}/{subnet.prefixlen}", str(subnet[1]))
@@ -221,10 +218,7 @@ class LabHost:
             # no power cut of a lab loses what this machine's kernel has: dpkg need not wait for its disk
             "etc/dpkg/dpkg.cfg.d/lab": "force-unsafe-io\n",
         }
-        for path, text in files.items():
-            target = self.upper_folder / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text)
+        self._write_files(files)
         for source in (*TRUSTED.parent.glob(TRUSTED.name), *OWN_CERTIFICATES.glob("*.crt")):
             target = self.upper_folder / source.relative_to("/")
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -235,6 +229,12 @@ class LabHost:
         own.parent.mkdir(parents=True, exist_ok=True)
         network.run_program("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(own))
         self.known_hosts.write_text(f"{self.address} {own.with_suffix('.pub').read_text().strip()}\n")
+
+    def _write_files(self, files: Mapping[str, str]) -> None:
+        for path, text in files.items():
+            target = self.upper_folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text)
 
     def kill(self) -> None:
         """End every process of this host at once, as a power cut would; its files stay."""

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from lab import base_images, cgroups, file_shelf, network, requirements
 from lab.hosts import HostSpec, LabHost
@@ -77,9 +78,12 @@ class ThrowawayLab:
         found = []
         for record in sorted(self.folder.glob("hosts/*/host.json")):
             data = json.loads(record.read_text())
-            declared = data["spec"]
-            # JSON has no tuples
-            declared |= {key: tuple(value) for key, value in declared.items() if isinstance(value, list)}
+            # JSON has no tuples; the lab of another checkout may have keys of another version
+            declared: dict[str, Any] = {
+                key: tuple(value) if isinstance(value, list) else value
+                for key, value in data["spec"].items()
+                if key in HostSpec.__dataclass_fields__
+            }
             spec = HostSpec(**declared)
             found.append(LabHost(spec, record.parent, data["namespace"], data["address"], self.key))
         return found

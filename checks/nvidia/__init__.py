@@ -9,7 +9,7 @@ import pytest
 
 from checks import Drift
 from checks.survey.answers import SurveyAnswers
-from checks.survey.kernel import KERNEL, DkmsBuild, KernelThere, Module
+from checks.survey.kernel import KERNEL, KernelThere, Module
 from checks.survey.packages import PACKAGES
 from checks.survey.settings import SETTINGS
 from rigwright.model.facts import HostFacts
@@ -142,12 +142,6 @@ def driver_state(survey: SurveyAnswers) -> KernelFacts:
         reboot=packages.reboot,
         reboot_for=tuple(packages.reboot_for),
     )
-
-
-def _describe_build(one: DkmsBuild) -> str:
-    if one.missing:
-        return f"({', '.join(one.missing)} missing)"
-    return f"(Differences: {', '.join(one.differs)})" if one.differs else ""
 
 
 def _as_kernel(one: KernelThere) -> KernelModule:

@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from pydantic import ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from checks import Drift
 from checks.survey.section import Section
 
 T = TypeVar("T")
-STRICT = ConfigDict(strict=True, extra="forbid")
 
 
 @dataclass(frozen=True)

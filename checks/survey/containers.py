@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from checks.survey.packages import StoredDriver
 from checks.survey.path_facts import PathFacts
 from checks.survey.section import Section, SurveyScope
+from checks.survey.settings import SettingsFile
 from rigwright.containers import daemon
 from rigwright.containers.container_facts import (
     COMMAND,
@@ -60,18 +61,6 @@ class DockerDaemon:
 
 
 @dataclass(frozen=True)
-class ContainerConfigFile:
-    """What lies at one of our paths."""
-
-    path: str
-    kind: str
-    mode: str
-    uid: int
-    gid: int
-    sha256: str
-
-
-@dataclass(frozen=True)
 class ContainerSurvey:
     """All of it."""
 
@@ -91,7 +80,7 @@ class ContainerSurvey:
     options: str | None
     record: str
     daemon: DockerDaemon | None
-    files: list[ContainerConfigFile]
+    files: list[SettingsFile]
     specs: list[CdiSpec]
     loaded: str
     """The driver that is loaded, in the kernel's own words."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from checks.survey.processes import TRIES
@@ -19,10 +18,6 @@ class ProgramOutput:
     """Its exit status; -1 where it was ended."""
     text: str
     """The end of both its outputs."""
-
-
-Programs = Mapping[str, ProgramOutput]
-"""By the words that `version_question` and the like give."""
 
 
 def version_question(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -15,6 +15,8 @@ import requests
 from urllib3 import Retry
 
 from cli.lock_resolver.minimum_throughput import MIN_BYTES_PER_SECOND, MeasuringAdapter
+from rigwright.supply.artefact import Artefact
+from roles.progress import progress
 from roles.weights.host import reach
 
 # what the system trusts, a network's own authority too; requests brings a list of its own
@@ -207,6 +209,51 @@ def fetch_file(
             if lasting or not transfer.answered or failed > len(PAUSES):
                 raise describe_failure(error) from None
             time.sleep(PAUSES[failed - 1])
+
+
+def find_local_file(folder: Path | None, row: Artefact) -> Path | None:
+    """A row's file in a folder of this machine; None where it is not there or has other bytes.
+
+    Raises:
+        DownloadUnavailable: it cannot be read, or is empty.
+    """
+    path = folder / row.file if folder else None
+    return path if path and path.is_file() and hash_file(path, lambda *_: None).sha256 == row.sha256 else None
+
+
+def fetch_locked_file(
+    session: requests.Session,
+    row: Artefact,
+    urls: Mapping[str, str],
+    path: Path,
+    purpose: str,
+    missing: Iterable[str] = (),
+) -> Path:
+    """Fetch a row's file from the first address that has its bytes.
+
+    Args:
+        session: As `session` makes it.
+        row: The file's.
+        urls: Addresses, each by what messages call it, in order.
+        path: Where the file goes.
+        purpose: What the file is, for the row of progress.
+        missing: Why further addresses are not known.
+
+    Raises:
+        DownloadUnavailable: no address has it.
+    """
+    failed = list(missing)
+    for name, url in urls.items():
+        try:
+            with progress.task("lock", f"fetching {row.file}, which is {purpose}") as task, path.open("wb") as into:
+                got = fetch_file(session, url, lambda at, of: task.report_done(at, of, "bytes"), into, row.size)
+        except DownloadUnavailable as error:
+            failed.append(f"{name} {error}")
+            continue
+        if got.sha256 == row.sha256:
+            return path
+        failed.append(f"{name} has a different file of that name")
+    raise DownloadUnavailable("; ".join(failed) or "has no address here")
 
 
 def read_body(answer: requests.Response, most: int) -> bytes:

@@ -77,11 +77,6 @@ class IsolatedApt:
         """All packages of its sources, as their archives describe them; apt has verified that they do."""
         return "\n\n".join(path.read_text("utf-8") for path in sorted((self.work / "lists").glob("*_Packages")))
 
-    @property
-    def fetched_debs(self) -> list[Path]:
-        """The packages that it has fetched."""
-        return sorted((self.work / "archives").glob("*.deb"))
-
 
 def run_program(command: list[str]) -> str:
     """Run a program of a Debian system and give what it prints.

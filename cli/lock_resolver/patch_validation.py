@@ -117,9 +117,7 @@ class PatchValidator:
 
     @contextmanager
     def _open_locked(self, one: PatchedInput, row: Artefact) -> Iterator[tuple[Read, Mapping[str, str]]]:
-        given = self.resolver.from_dir / row.file if self.resolver.from_dir else None
-        if not (given and given.is_file() and downloads.hash_file(given, lambda *_: None).sha256 == row.sha256):
-            given = None
+        given = downloads.find_local_file(self.resolver.from_dir, row)
         if row.kind == "wheel":
             if given:
                 with range_requests.open_wheel(given) as found:
@@ -155,28 +153,16 @@ class PatchValidator:
     def _fetch_source(self, row: Artefact, path: Path) -> Path:
         # by what each is called: the index's own addresses can hold a password
         urls = {url: url for url in self.resolver.addresses(row)}
-        failed = ["has no address here"]
+        missing = []
         for source in row.sources:
             if source.startswith("index:"):
                 try:
                     found = self.resolver.index.source_distribution(source.removeprefix("index:"), row.version)
                 except DownloadUnavailable as error:
-                    failed.append(str(error))
+                    missing.append(str(error))
                 else:
                     urls["the index"] = found.url
-        for said, url in urls.items():
-            try:
-                with progress.task("lock", f"fetching {row.file}, which is patched") as task, path.open("wb") as into:
-                    got = downloads.fetch_file(
-                        self.resolver.session, url, lambda at, of: task.report_done(at, of, "bytes"), into, row.size
-                    )
-            except DownloadUnavailable as error:
-                failed.append(f"{said} {error}")
-                continue
-            if got.sha256 == row.sha256:
-                return path
-            failed.append(f"{said} has a different file of that name")
-        raise DownloadUnavailable("; ".join(failed[1:] or failed))
+        return downloads.fetch_locked_file(self.resolver.session, row, urls, path, "patched", missing)
 
     def collect_newer(self, patched: Iterable[PatchedInput]) -> tuple[list[str], list[str]]:
         """What newer versions mean for patches, a line each, and what could not be looked at."""

@@ -26,7 +26,6 @@ from rigwright.supply.lock import Artefact
 from rigwright.supply.machine_code import UnreadableLibrary
 from roles.envs.host import plugins
 from roles.envs.host.tree import EnvironmentRejected
-from roles.progress import progress
 
 
 @dataclass
@@ -155,23 +154,10 @@ def _plugin_file(resolver: LockResolver, row: Artefact, folder: Path) -> Path:
     Raises:
         DownloadUnavailable: it is not to be had, or is another one.
     """
-    given = resolver.from_dir / row.file if resolver.from_dir else None
-    if given and given.is_file() and downloads.hash_file(given, lambda *_: None).sha256 == row.sha256:
+    if given := downloads.find_local_file(resolver.from_dir, row):
         return given
-    path, failed = folder / row.file, ["has no address here"]
-    for url in resolver.addresses(row):
-        try:
-            with progress.task("lock", f"fetching {row.file}, which is a plugin") as task, path.open("wb") as into:
-                got = downloads.fetch_file(
-                    resolver.session, url, lambda at, of: task.report_done(at, of, "bytes"), into, row.size
-                )
-        except DownloadUnavailable as error:
-            failed.append(f"{url} {error}")
-            continue
-        if got.sha256 == row.sha256:
-            return path
-        failed.append(f"{url} has another file of that name")
-    raise DownloadUnavailable("; ".join(failed[1:] or failed))
+    urls = {url: url for url in resolver.addresses(row)}
+    return downloads.fetch_locked_file(resolver.session, row, urls, folder / row.file, "a plugin")
 
 
 def missing_requirements(

@@ -61,18 +61,13 @@ class WheelInspector:
 
     def _read_targets(self, row: Artefact, task: ProgressTask, done: int, total: int) -> tuple[str, ...]:
         with tempfile.TemporaryDirectory() as folder:
-            path = self._local_file(row) or self._fetch_wheel(
+            path = downloads.find_local_file(self.from_dir, row) or self._fetch_wheel(
                 row, Path(folder), lambda at, _: task.report_done(done + at, total, "bytes")
             )
             try:
                 return machine_code(path)
             except UnreadableLibrary as error:
                 raise DownloadUnavailable(f"{row.file} cannot be judged: {error}") from None
-
-    def _local_file(self, row: Artefact) -> Path | None:
-        path = self.from_dir / row.file if self.from_dir else None
-        same = path and path.is_file() and downloads.hash_file(path, lambda *_: None).sha256 == row.sha256
-        return path if same else None
 
     def _fetch_wheel(self, row: Artefact, folder: Path, report: downloads.ProgressReport) -> Path:
         package = next(one for one in self.index.version_wheels(row.name, row.version) if one.filename == row.file)

@@ -7,12 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from packaging.utils import canonicalize_name
-
-from rigwright.host import channel
-from rigwright.host.channel import matching, tolerant
 from rigwright.model.rig import Rig
-from rigwright.render import render
 from rigwright.supply.lock import Artefact
 from rigwright.supply.root_programs import HUB_CLIENT, INSTALLERS, LOCKED_GROUPS, TOOLS
 
@@ -32,30 +27,6 @@ class ToolEnvironment:
     def marker(self) -> str:
         """Written last: the environment is whole."""
         return f"{self.folder}/.complete"
-
-
-TOOL_SCHEMA: channel.Schema = {
-    "package": (
-        tolerant(matching(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,99}[A-Za-z0-9])?", "a package's name")),
-        tolerant(matching(r"[A-Za-z0-9.!+_-]{1,100}", "a version")),
-    ),
-}
-"""What templates/tools/installed.sh.j2 tells."""
-
-
-def render_tool_query(folder: str) -> str:
-    """What asks a host for `installed`."""
-    return render("tools/installed.sh.j2", folder=folder)
-
-
-def parse_installed_tools(output: Iterable[str]) -> set[str]:
-    """`name==version` of each package of an environment, names as an index spells them; none where there is no Python.
-
-    Raises:
-        ValueError: that is not what was asked for.
-    """
-    rows = channel.parse_output(output, TOOL_SCHEMA).many("package")
-    return {f"{canonicalize_name(name)}=={version}" for name, version in rows if name and version}
 
 
 def render_requirements(wheels: Iterable[Artefact]) -> str:

@@ -58,17 +58,6 @@ class WeightInventory:
     starts: Mapping[str, str] = field(default_factory=dict)
     """Instance of the current generation -> the command that starts it."""
 
-    def verification_state(self, file: RecordedFile) -> str:
-        """`verified`, or why a locked file is not."""
-        entry = self.entries.get(file.absolute)
-        if entry is None:
-            return "no file"
-        if file.record not in self.records:
-            return "no record of verification"
-        if self.records[file.record] != f"{entry.state} {file.absolute}":
-            return "changed since verification"
-        return "verified"
-
     @cached_property
     def verified_paths(self) -> Mapping[str, str]:
         """Path of every file that is as it was when its bytes were verified -> its record's name."""

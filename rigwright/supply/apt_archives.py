@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import timezone
 from typing import Annotated
 
 from pydantic import Field
@@ -116,16 +116,6 @@ def _parse_time(value: str) -> str:
         return when.astimezone(timezone.utc).strftime(TIME)
     except (ValueError, OverflowError):
         raise ValueError("has an unreadable date") from None
-
-
-def is_expired(until: str | None, now: float) -> bool:
-    """Whether a time, as `Release` and `Suite` have it, has passed.
-
-    Args:
-        until: The time; None is never over.
-        now: Seconds since 1970.
-    """
-    return until is not None and until < datetime.fromtimestamp(now, timezone.utc).strftime(TIME)
 
 
 def find_suite_faults(

@@ -69,18 +69,11 @@ class Checkpoint:
     """All of its rows, config.json first."""
     size: int
     """Of the weights that are loaded, bytes."""
-    remote_code: tuple[str, ...]
-    """Paths of the Python files in it."""
 
     @property
     def folder(self) -> str:
         """Where it lies in the folder of all models, on hosts, in bundles and on peers."""
         return self.files[0].weight_folder
-
-    @property
-    def wants_remote_code(self) -> bool:
-        """Whether its config names classes that the engine has to import from Python files of the model's."""
-        return bool(self.config.get("auto_map"))
 
     @property
     def foreign_code(self) -> tuple[str, ...]:
@@ -145,7 +138,6 @@ def parse_checkpoint(rows: Sequence[Artefact], *, tokenizer: bool = True) -> Che
         experts=_find_number(text, "num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts"),
         files=tuple(sorted(rows, key=lambda row: (row.path != CONFIG, row.order))),
         size=sum(by_path[path].size for path in weights),
-        remote_code=tuple(sorted(path for path in by_path if path.endswith(".py"))),
     )
 
 

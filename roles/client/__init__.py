@@ -204,35 +204,6 @@ class HostClient:
             raise ClientJobFailed("the job said nothing to what it was asked for")
         return reply
 
-    def send_requests(
-        self, requests: Sequence[InstanceRequest], limit: float, *, again: Sequence[int] = ()
-    ) -> list[Reply]:
-        """Make several requests at once; returns their answers in the same order.
-
-        Raises:
-            ClientJobLost: as `ask`.
-            ClientJobFailed: as `ask`.
-        """
-        answers: list[Reply | BaseException] = [ClientJobLost("it was not asked")] * len(requests)
-
-        def one(number: int, request: InstanceRequest) -> None:
-            try:
-                answers[number] = self.send_request(request, limit, again=again)
-            except (ClientJobLost, ClientJobFailed) as error:
-                answers[number] = error
-
-        threads = [threading.Thread(target=one, args=each, daemon=True) for each in enumerate(requests)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        found = []
-        for answer in answers:
-            if isinstance(answer, BaseException):
-                raise answer
-            found.append(answer)
-        return found
-
     def run_module(
         self, work: str, asked: Mapping[str, object], shape: Any, limit: float
     ) -> Generator[Any, None, None]:

@@ -14,7 +14,7 @@ def test_a_deploy_that_changes_nothing_is_timed_beside_the_peer(tmp_path: Path) 
     said = benchmark("converge", "--release", RELEASE, "--runs", "1", "--json", file)
     assert "ansible takes" in said
     rows = json.loads(file.read_text())["rows"]
-    assert {(row["run"], row["hosts"]) for row in rows} == {
-        (run, hosts) for run in ("ansible-playbook", "rig deploy") for hosts in (1, 4)
+    assert {(row["verb"], row["hosts"]) for row in rows} == {
+        (verb, hosts) for verb in ("ansible-playbook", "rig deploy") for hosts in (1, 4)
     }
     assert all(row["ratio"] > 0 and row["sessions"] > 0 for row in rows)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lab import conda_python
 from tests.bench.bench_command import benchmark
+from tests.stand_ins import conda_python
 
 
 def test_environments_are_timed_beside_uv_and_drawn_once(tmp_path: Path) -> None:

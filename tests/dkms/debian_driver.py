@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from lab.hosts import LabHost
-from lab.nvidia import kernel_packages
-from lab.nvidia.debian_packages import StandInDeb
 from rigwright.model.nvidia.driver_tables import SHIPPED
+from tests.stand_ins.nvidia import kernel_packages
+from tests.stand_ins.nvidia.debian_packages import StandInDeb
 
 
 @dataclass(frozen=True)

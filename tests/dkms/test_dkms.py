@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from lab import card_faults
-from lab.hosts import HostSpec, LabHost
+from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
 from tests.dkms import debian_driver
 from tests.hosts.support import check_verdicts, run_deploy
+from tests.stand_ins import card_faults
+from tests.stand_ins.nvidia.kernel_layer import prepare_kernel_host
 
 
 class DkmsBox:
@@ -45,7 +46,7 @@ def box(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DkmsBox]:
     lab = ThrowawayLab(f"k{os.getpid() % 100_000}")
     lab.down()
     release = str(request.param)
-    (host,) = lab.up([HostSpec("h1", release, (), ("10de:2204",), kernels=debian_driver.kernels_of(release))])
+    (host,) = lab.up([prepare_kernel_host("h1", release, debian_driver.kernels_of(release), ("10de:2204",))])
     debian_driver.prepare_host(host)
     yield DkmsBox(host, tmp_path)
     lab.down()

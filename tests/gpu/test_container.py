@@ -1,7 +1,8 @@
 """A container on this machine's own card, by CDI: an instance of a small image, on a host that reaches nothing beyond.
 
-podman is Debian's; NVIDIA's container toolkit is a stand-in over the card's own driver (lab/nvidia/nvidia-ctk), for its
-archive is out of reach. By itself: `.venv/bin/pytest -s -v tests/gpu/test_container.py`.
+podman is Debian's; NVIDIA's container toolkit is a stand-in over the card's own driver
+(tests/stand_ins/nvidia/nvidia-ctk), for its archive is out of reach. By itself:
+`.venv/bin/pytest -s -v tests/gpu/test_container.py`.
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ import pytest
 
 from lab import gpu_passthrough
 from lab.hosts import HostSpec
-from lab.nvidia.signing_keys import SigningKey
-from lab.oci_images import OCIImage
 from lab.requirements import UnsupportedMachine
 from lab.throwaway_lab import ThrowawayLab
 from roles import survey
@@ -26,6 +25,8 @@ from tests.gpu.gpu_machine import USED, GpuMachine
 from tests.hosts.hub_models import run_rigwright
 from tests.hosts.image import REPOSITORY, SHARED_DISK_CHECKS, ImageBox, make_server_image
 from tests.hosts.support import is_serving, isolate_host, main_pid, red_checks, run_deploy, wait_until
+from tests.stand_ins.nvidia.signing_keys import SigningKey
+from tests.stand_ins.oci_images import OCIImage
 from tests.unit.file_server import LoopbackFileServer, run_file_server
 from tests.unit.registry_server import LoopbackRegistry
 

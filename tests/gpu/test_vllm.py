@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 import requests
 
-from lab.vllm_model import ANSWER
 from tests.gpu.gateway_instances import (
     BUSES,
     SLACK,
@@ -29,6 +28,7 @@ from tests.gpu.gpu_machine import INVENTORY, GpuMachine
 from tests.gpu.vllm_bundle import ONE, TWO, write_inventory
 from tests.hosts.hub_models import run_rigwright
 from tests.hosts.support import red_check_lines, red_checks, run_deploy, run_plan, wait_until
+from tests.stand_ins.vllm_model import ANSWER
 
 pytestmark = pytest.mark.skipif(
     "not config.getoption('--vllm')",

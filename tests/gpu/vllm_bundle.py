@@ -1,8 +1,8 @@
 """vLLM for `./rig test gpu --vllm FOLDER`: its whole locked closure for cards, in a bundle beside catalogue and locks.
 
 `.venv/bin/python -m tests.gpu.vllm_bundle FOLDER` makes it where there is a network: 4 GB of wheels, which this machine
-keeps, and as much in FOLDER. The interpreter is one of this machine's, which lab.conda_python packs; the model's
-answers are fixed.
+keeps, and as much in FOLDER. The interpreter is one of this machine's, which tests.stand_ins.conda_python packs; the
+model's answers are fixed.
 """
 
 from __future__ import annotations
@@ -17,16 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lab import base_images, conda_python, vllm_cpu, vllm_cpu_cache, vllm_model
-from lab.environment_source import (
-    LAB_PACKAGES,
-    PACKAGES,
-    LabEnvironment,
-    is_for_interpreter,
-    package_row,
-    write_declaration,
-)
-from lab.wheel_cache import CachedWheel, fetch_wheels
+from lab import base_images
 from rigwright.paths import ROOT
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, Lock, render_lock
@@ -34,6 +25,16 @@ from rigwright.toml import tomllib
 from tests.gpu.gpu_bundle import CARD
 from tests.gpu.gpu_machine import GATEWAY
 from tests.hosts.vllm_box import INPUT, MODEL, weight_row
+from tests.stand_ins import conda_python, vllm_cpu, vllm_cpu_cache, vllm_model
+from tests.stand_ins.environment_source import (
+    LAB_PACKAGES,
+    PACKAGES,
+    LabEnvironment,
+    is_for_interpreter,
+    package_row,
+    write_declaration,
+)
+from tests.stand_ins.wheel_cache import CachedWheel, fetch_wheels
 
 INVENTORY = """from rigwright.inventory import hosts
 

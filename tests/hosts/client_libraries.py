@@ -17,8 +17,8 @@ from openai import APIStatusError, BadRequestError, OpenAI
 
 from benchmarks import litellm
 from lab.requirements import CACHE
-from lab.vllm_model import ANSWER, THOUGHT
 from tests.hosts.vllm_box import POSITIONS
+from tests.stand_ins.vllm_model import ANSWER, THOUGHT
 
 NODE = Path(__file__).with_name("node")
 """A program beside the lock of the client that it uses, which needs no other package."""

@@ -23,7 +23,6 @@ import pytest
 
 from lab import engine_cache
 from lab.hosts import HostSpec, LabHost
-from lab.nvidia.signing_keys import SigningKey
 from lab.throwaway_lab import ThrowawayLab
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Lock
@@ -39,6 +38,7 @@ from tests.hosts.host_layers import (
     install_engine,
 )
 from tests.hosts.support import deploy_command, is_serving, run_deploy, run_plan, wait_until, write_inventory
+from tests.stand_ins.nvidia.signing_keys import SigningKey
 
 BASE = Path(__file__).with_name("base_deploy.py")
 _host_numbers = itertools.count(1)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from lab.nvidia import container_packages
-from lab.nvidia.signing_keys import SigningKey
 from lab.throwaway_lab import ThrowawayLab
 from rigwright.model.containers import archive_tables
 from tests.hosts import driver_box
 from tests.hosts.driver_box import OLD, DriverBox
+from tests.stand_ins.nvidia import container_packages
+from tests.stand_ins.nvidia.signing_keys import SigningKey
 
 TOOLKIT, NEWER = "1.19.1", "1.20.0"
 FOUR = {

@@ -7,7 +7,6 @@ import sys
 import time
 from pathlib import Path
 
-from lab import card_faults
 from lab.hosts import HostSpec, LabHost
 from lab.throwaway_lab import ThrowawayLab, list_labs
 from rigwright.gateway.keyring import FILE, ClientKey, ClientKeyring, dump
@@ -20,6 +19,7 @@ from tests.hosts.gateway_box import DEMO, GatewayBox
 from tests.hosts.monitoring_box import TOKEN, AlertWebhook, host_entry
 from tests.hosts.nvidia_drifts import ANOTHER, DECLARED, ONE, OTHER, SOURCE, publish_archive
 from tests.hosts.support import run_deploy, write_inventory
+from tests.stand_ins import card_faults
 
 
 def boot_serving(lab: ThrowawayLab, release: str, folder: Path, layer: str) -> DriftHost:

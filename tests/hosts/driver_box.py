@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 
-from lab.hosts import HostSpec, LabHost
-from lab.nvidia import apt_archive, kernel_packages, nvidia_driver_packages
-from lab.nvidia.debian_packages import StandInDeb
-from lab.nvidia.signing_keys import SigningKey
+from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
 from rigwright.model.nvidia.driver_tables import SHIPPED, load_driver_tables
 from rigwright.paths import ROOT
 from tests.hosts.support import deploy_command, red_checks, run_deploy, run_plan, wait_until
+from tests.stand_ins.nvidia import apt_archive, kernel_packages, nvidia_driver_packages
+from tests.stand_ins.nvidia.debian_packages import StandInDeb
+from tests.stand_ins.nvidia.kernel_layer import prepare_kernel_host
+from tests.stand_ins.nvidia.signing_keys import SigningKey
 
 KERNELS = {
     "debian-12": ("6.1.0-40-amd64", "6.1.0-41-amd64"),
@@ -46,7 +47,7 @@ def boot_driver_box(
 ) -> DriverBox:
     """A host with kernels and cards. Its name is always the same, and with it the cards' numbers: one at a time."""
     folder.mkdir(parents=True)
-    (host,) = lab.up([HostSpec("driven", release, layers, cards, kernels=KERNELS[release], disks=disks)])
+    (host,) = lab.up([prepare_kernel_host("driven", release, KERNELS[release], cards, layers, disks)])
     return DriverBox(lab, host, folder, key)
 
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab import conda_python
-from lab.environment_source import EnvironmentSource, LabEnvironment, write_declaration
 from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Artefact, Lock
 from tests.hosts.support import write_inventory
+from tests.stand_ins import conda_python
+from tests.stand_ins.environment_source import EnvironmentSource, LabEnvironment, write_declaration
 
 # pure Python from one locked group, machine code for this very Python from another
 PURE, NATIVE = ("packaging", "pathspec"), "pyyaml"

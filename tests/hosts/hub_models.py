@@ -13,9 +13,9 @@ from typing import Any
 
 from lab.file_shelf import MODEL
 from lab.hosts import LabHost
-from lab.hub import StandInHub
 from lab.throwaway_lab import ThrowawayLab
 from tests.hosts.support import PORT, write_inventory
+from tests.stand_ins.hub import StandInHub
 
 REPOSITORY = "lab/tiny-GGUF"
 TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"

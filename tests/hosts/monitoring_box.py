@@ -13,9 +13,9 @@ from typing import Any
 
 import requests
 
-from lab.dashboards import PAGES
 from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
+from tests.dashboards import PAGES
 from tests.hosts.support import wait_until
 
 TOKEN = "0123456789abcdef-watched"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lab import card_faults
-from lab.nvidia import kernel_packages
-from lab.nvidia.card_models import bus_addresses
-from lab.nvidia.debian_packages import StandInDeb
-from lab.nvidia.signing_keys import SigningKey
 from tests.hosts.driver_box import C3090, KERNELS, NEW, OLD, DriverBox
+from tests.stand_ins import card_faults
+from tests.stand_ins.nvidia import kernel_packages
+from tests.stand_ins.nvidia.card_models import bus_addresses
+from tests.stand_ins.nvidia.debian_packages import StandInDeb
+from tests.stand_ins.nvidia.signing_keys import SigningKey
 
 ONE, OTHER = bus_addresses([C3090, C3090])
 DECLARED = {

@@ -8,8 +8,8 @@ import json
 import zipfile
 from pathlib import Path
 
-from lab.wheel_cache import CACHE
 from rigwright.supply.lock import Artefact
+from tests.stand_ins.wheel_cache import CACHE
 
 HEAD = """\
 of = {of}

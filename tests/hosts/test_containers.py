@@ -13,12 +13,12 @@ import pytest
 
 from cli.lock_resolver.distribution_packages import DistributionArchive, PackageTransaction
 from lab.hosts import HostSpec
-from lab.nvidia import container_packages
 from lab.throwaway_lab import ThrowawayLab
 from tests.forged_bundles import TRACE, forge_package, rewrite_index
 from tests.hosts.containers_box import BOTH, BUNDLE, DEVICES, DISKS, FOUR, IMAGE, NEWER, TOOLKIT, ContainersBox
 from tests.hosts.driver_box import NEW, OLD, single_release_mark
 from tests.hosts.support import isolate_host, red_checks, run_deploy, run_plan, wait_until
+from tests.stand_ins.nvidia import container_packages
 
 OWN_DOCKER = "28.5.1"
 NVIDIA = {"runtimes": {"nvidia": {"path": "nvidia-container-runtime", "args": []}}, "features": {"cdi": True}}

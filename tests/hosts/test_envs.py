@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from lab.hub.faults import EndlessAnswer, flipped_byte, truncated_content
 from lab.throwaway_lab import ThrowawayLab
 from tests.hosts import env_box
 from tests.hosts.conftest import BootHost
 from tests.hosts.env_box import EnvironmentServers
 from tests.hosts.support import deploy_command, red_checks, run_deploy, run_plan, wait_until
+from tests.stand_ins.hub.faults import EndlessAnswer, flipped_byte, truncated_content
 
 # neither Python nor what installs packages is the release's own
 pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from lab.nvidia.card_models import bus_addresses
-from lab.nvidia.signing_keys import SigningKey
 from lab.throwaway_lab import ThrowawayLab
 from tests.hosts import driver_box
 from tests.hosts.hub_models import run_rigwright
 from tests.hosts.image import SHARED_DISK_CHECKS, ImageBox, make_server_image
 from tests.hosts.support import is_serving, red_checks, run_deploy, wait_until
+from tests.stand_ins.nvidia.card_models import bus_addresses
+from tests.stand_ins.nvidia.signing_keys import SigningKey
 
 # tests/gpu/test_container.py shows the same with a real card
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]

@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 from openai import OpenAI
 
-from lab import base_images, oci_images
+from lab import base_images
 from lab.hosts import HostSpec
 from lab.ssh_tunnel import forward_port
 from lab.throwaway_lab import ThrowawayLab
-from lab.vllm_model import ANSWER
 from tests.hosts import vllm_box
 from tests.hosts.hub_models import run_rigwright
 from tests.hosts.image import REPOSITORY, SHARED_DISK_CHECKS, ImageBox
 from tests.hosts.support import PORT, api_key, check_verdicts, main_pid, red_checks, run_deploy
 from tests.hosts.vllm_box import VllmServers
+from tests.stand_ins import oci_images
+from tests.stand_ins.vllm_model import ANSWER
 
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
 IMAGE = "vllm-image"

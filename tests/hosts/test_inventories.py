@@ -13,13 +13,13 @@ import pytest
 import requests
 
 from lab.hosts import LabHost
-from lab.nvidia.signing_keys import SigningKey
 from lab.throwaway_lab import ThrowawayLab
 from rigwright.engines import kind_of
 from rigwright.model.gateway.entry import ListenerEntry
 from rigwright.model.rig import Instance, Rig
 from tests.hosts.shipped.shipped_boxes import RELEASE, ShippedBoxes, ShippedServers, serve_shipped
 from tests.hosts.support import api_key, red_check_lines, run_deploy
+from tests.stand_ins.nvidia.signing_keys import SigningKey
 
 pytestmark = pytest.mark.parametrize("release", [RELEASE], indirect=True)
 SAID = {"llama.cpp": "The rig is alive", "vllm": "alive"}

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from lab import card_faults
-from lab.hosts import HostSpec, LabHost
+from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
+from tests.stand_ins import card_faults
+from tests.stand_ins.nvidia.kernel_layer import prepare_kernel_host
 
 KERNELS = {
     "debian-12": ("6.1.0-40-amd64", "6.1.0-41-amd64"),
@@ -37,7 +38,7 @@ def own_lab() -> Iterator[ThrowawayLab]:
 @pytest.fixture(params=[pytest.param("debian-12", marks=pytest.mark.all_only), "debian-13"])
 def boot(own_lab: ThrowawayLab, request: pytest.FixtureRequest) -> Iterator[Boot]:
     def up(*cards: str, layers: tuple[str, ...] = ()) -> LabHost:
-        (host,) = own_lab.up([HostSpec("h1", request.param, layers, cards, kernels=KERNELS[request.param])])
+        (host,) = own_lab.up([prepare_kernel_host("h1", request.param, KERNELS[request.param], cards, layers)])
         return host
 
     yield up
@@ -63,7 +64,7 @@ def devices(host: LabHost) -> set[str]:
 
 def test_the_newest_kernel_is_booted_or_the_one_that_is_asked_for(boot: Boot) -> None:
     host = boot("10de:2204")
-    older, newer = host.spec.kernels
+    older, newer = KERNELS[host.spec.release]
     assert host.run("uname -r").strip() == newer
     assert host.run("uname -m").strip() == "x86_64"
     assert f" {newer} " in host.run("uname -a")
@@ -94,7 +95,7 @@ def test_a_setting_of_the_kernels_is_each_hosts_own_and_comes_again_with_a_boot(
 
 def test_nouveau_has_the_cards_until_a_blacklist_is_packed(boot: Boot) -> None:
     host = boot("10de:2204")
-    kernel = host.spec.kernels[-1]
+    kernel = KERNELS[host.spec.release][-1]
     assert drivers(host) == ["nouveau"]
     card_faults.install_module(host, VERSION, kernel)
     host.reboot()  # nouveau is first
@@ -117,7 +118,7 @@ def test_nouveau_has_the_cards_until_a_blacklist_is_packed(boot: Boot) -> None:
 def ready(boot: Boot, *cards: str, version: str = VERSION, flavour: str = "open") -> LabHost:
     """A host with a module for its newest kernel, booted with it."""
     host = boot(*cards)
-    card_faults.install_module(host, version, host.spec.kernels[-1], flavour)
+    card_faults.install_module(host, version, KERNELS[host.spec.release][-1], flavour)
     host.run(f"{BLACKLIST}; update-initramfs -u -k all")
     host.reboot()
     return host
@@ -125,7 +126,7 @@ def ready(boot: Boot, *cards: str, version: str = VERSION, flavour: str = "open"
 
 def test_a_kernel_without_a_module_has_none(boot: Boot) -> None:
     host = ready(boot, "10de:2204")
-    older, newer = host.spec.kernels
+    older, newer = KERNELS[host.spec.release]
     assert loaded(host) == VERSION
     card_faults.boot_with(host, older)
     host.reboot()
@@ -138,7 +139,7 @@ def test_a_kernel_without_a_module_has_none(boot: Boot) -> None:
 
 def test_modules_are_loaded_and_unloaded_by_hand_with_their_options(boot: Boot) -> None:
     host = boot("10de:2204")
-    card_faults.install_module(host, VERSION, host.spec.kernels[-1])
+    card_faults.install_module(host, VERSION, KERNELS[host.spec.release][-1])
     assert "could not insert 'nvidia': No such device" in host.run("modprobe nvidia 2>&1", check=False)
     host.run("modprobe -r nouveau")
     host.run("echo options nvidia NVreg_EnableResizableBar=1 > /etc/modprobe.d/mine.conf; modprobe nvidia-uvm")

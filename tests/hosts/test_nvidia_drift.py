@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from lab import card_faults
 from tests.hosts.driver_box import DriverBox
 from tests.hosts.nvidia_drifts import DECLARED, ONE, OTHER, ROUNDS, SOURCE, publish_archive, run_action
 from tests.hosts.support import run_deploy
+from tests.stand_ins import card_faults
 
 # Of the drifts, those whose signs depend on what the release has: apt's way to verify, and DKMS
 DIFFER = {"an archive that another key signs", "a module that DKMS never built", "a next kernel without the module"}

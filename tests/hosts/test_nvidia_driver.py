@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lab import card_faults
 from tests.hosts.driver_box import KERNELS, NEW, OLD, DriverBox, single_release_mark
 from tests.hosts.support import run_deploy, run_plan, wait_until
+from tests.stand_ins import card_faults
 
 
 def test_a_host_comes_out_with_its_driver_held_and_running(undriven: DriverBox) -> None:

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from lab import card_faults
-from lab.nvidia import kernel_packages
-from lab.nvidia.debian_packages import StandInDeb
-from lab.nvidia.package_contents import REFUSES
-from lab.nvidia.signing_keys import SigningKey
 from rigwright.model.nvidia.driver_tables import load_driver_tables
 from rigwright.paths import ROOT
 from tests.hosts.driver_box import KERNELS, NEW, OLD, DriverBox, single_release_mark
 from tests.hosts.support import deploy_command, run_plan, wait_until
 from tests.lock_files import reseal_text
+from tests.stand_ins import card_faults
+from tests.stand_ins.nvidia import kernel_packages
+from tests.stand_ins.nvidia.debian_packages import StandInDeb
+from tests.stand_ins.nvidia.package_contents import REFUSES
+from tests.stand_ins.nvidia.signing_keys import SigningKey
 
 SOURCE = "/etc/apt/sources.list.d/rigwright-nvidia.sources"
 LOWER, HIDDEN = "595.45.04", "610.43.02"

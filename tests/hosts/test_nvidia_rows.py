@@ -1,6 +1,7 @@
 """The table of drivers on hosts: each way in which an archive brings one, and what becomes of a driver that is there.
 
-Hosts that run Ubuntu are stand-ins (lab.stand_in_ubuntu). What differs in a name alone is left to the plan's own tests.
+Hosts that run Ubuntu are stand-ins (tests.stand_ins.stand_in_ubuntu). What differs in a name alone is left to the
+plan's own tests.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from lab import card_faults, stand_in_ubuntu
-from lab.nvidia import apt_archive, kernel_packages, nvidia_driver_packages, ubuntu_driver_packages
-from lab.nvidia.debian_packages import StandInDeb
-from lab.nvidia.package_contents import render_smi
-from lab.nvidia.served_archives import ServedArchives
-from lab.nvidia.signing_keys import SigningKey
 from lab.throwaway_lab import ThrowawayLab
 from tests.hosts import driver_box, ubuntu_box
 from tests.hosts.driver_box import C22G, C2080, C3090, C5090, OLD, DriverBox
 from tests.hosts.support import run_deploy
 from tests.hosts.ubuntu_box import LTS, PRODUCTION, UbuntuBox
+from tests.stand_ins import card_faults, stand_in_ubuntu
+from tests.stand_ins.nvidia import apt_archive, kernel_packages, nvidia_driver_packages, ubuntu_driver_packages
+from tests.stand_ins.nvidia.debian_packages import StandInDeb
+from tests.stand_ins.nvidia.package_contents import render_smi
+from tests.stand_ins.nvidia.served_archives import ServedArchives
+from tests.stand_ins.nvidia.signing_keys import SigningKey
 
 ALL = "main restricted universe multiverse"
 MINE = "/etc/apt/sources.list.d/cuda.list"

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from lab import environment_source
-from lab.environment_source import LabEnvironment
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Lock, render_lock
 from tests import sample_plugins
@@ -16,6 +14,8 @@ from tests.hosts import env_box
 from tests.hosts.driver_box import DriverBox, single_release_mark
 from tests.hosts.test_patches import rigwright_output
 from tests.hosts.test_plugins import NAME, TABLE, shelved
+from tests.stand_ins import environment_source
+from tests.stand_ins.environment_source import LabEnvironment
 
 pytestmark = [pytest.mark.all_only, single_release_mark("debian-13")]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from lab.package_servers import StandInIndex
 from lab.throwaway_lab import ThrowawayLab
-from lab.wheel_cache import CachedWheel
 from rigwright.supply.lock import render_lock
 from tests.hosts.conftest import BootHost
 from tests.hosts.support import run_deploy, write_inventory
+from tests.stand_ins.package_servers import StandInIndex
+from tests.stand_ins.wheel_cache import CachedWheel
 from tests.unit.samples import sample_wheel
 from tests.unit.wheel_files import write_wheel
 

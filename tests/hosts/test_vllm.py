@@ -12,7 +12,6 @@ from openai import OpenAI
 
 from lab.hosts import LabHost
 from lab.ssh_tunnel import forward_port
-from lab.vllm_model import ANSWER
 from rigwright.toml import tomllib
 from tests.hosts import vllm_box
 from tests.hosts.conftest import BootHost, ConvergedLayers
@@ -32,6 +31,7 @@ from tests.hosts.test_faults import KILLING
 from tests.hosts.test_first_deploy import NOT_RUN, left_out
 from tests.hosts.test_generations import current, rigwright
 from tests.hosts.vllm_box import VllmServers
+from tests.stand_ins.vllm_model import ANSWER
 
 SAID = "".join(ANSWER)
 newest = pytest.mark.parametrize("release", ["debian-13"], indirect=True)

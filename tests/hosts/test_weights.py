@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from lab.hosts import LabHost
-from lab.hub.faults import StalledAnswer
 from lab.throwaway_lab import ThrowawayLab
 from tests.hosts.conftest import BootHost, ConvergedLayers
 from tests.hosts.download_servers import DyingPeer, make_certificate
 from tests.hosts.hub_models import REPOSITORY, HubModels, run_lock, run_rigwright, serve_models
 from tests.hosts.support import deploy_command, is_serving, red_checks, run_deploy, run_plan, wait_until
+from tests.stand_ins.hub.faults import StalledAnswer
 
 RECORDS, LOCKS = "/var/lib/rigwright/weights", "/run/rigwright/locks"
 REHASH = f"PYTHONPATH=/opt/rigwright/weights python3 -m rigwright_weights.rehash {RECORDS} {LOCKS} --now"

@@ -1,4 +1,4 @@
-"""Hosts that stand in for Ubuntu (lab.stand_in_ubuntu), with the stand-ins for its archive and NVIDIA's."""
+"""Hosts that stand in for Ubuntu (tests.stand_ins.stand_in_ubuntu), with the stand-ins for its archive and NVIDIA's."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab import stand_in_ubuntu
-from lab.nvidia import apt_archive, kernel_packages, ubuntu_driver_packages
-from lab.nvidia.debian_packages import StandInDeb
-from lab.nvidia.served_archives import ServedArchives, nvidia_packages, ubuntu_packages
-from lab.nvidia.signing_keys import SigningKey
 from lab.throwaway_lab import ThrowawayLab
 from rigwright.model.nvidia.driver_tables import load_driver_tables
 from rigwright.paths import ROOT
 from tests.hosts import driver_box
 from tests.hosts.driver_box import DriverBox
 from tests.hosts.host_layers import exclusive_layer
+from tests.stand_ins import stand_in_ubuntu
+from tests.stand_ins.nvidia import apt_archive, kernel_packages, ubuntu_driver_packages
+from tests.stand_ins.nvidia.debian_packages import StandInDeb
+from tests.stand_ins.nvidia.served_archives import ServedArchives, nvidia_packages, ubuntu_packages
+from tests.stand_ins.nvidia.signing_keys import SigningKey
 
 LTS, PRODUCTION = "580.178.04", "595.71.05"
 

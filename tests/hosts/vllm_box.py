@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from lab import conda_python, vllm_cpu, vllm_cpu_cache, vllm_model
-from lab.environment_source import EnvironmentSource, write_declaration
 from lab.hosts import HostSpec, LabHost
 from lab.throwaway_lab import ThrowawayLab
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, render_lock
 from tests.hosts.host_layers import exclusive_layer
 from tests.hosts.support import PORT, PyinfraRun, run_deploy, write_inventory
+from tests.stand_ins import conda_python, vllm_cpu, vllm_cpu_cache, vllm_model
+from tests.stand_ins.environment_source import EnvironmentSource, write_declaration
 
 MODEL = vllm_model.NAME
 INPUT = Input(kind="weight", version="1", sources=(f"shelf:{MODEL}",), include=("*",))

@@ -14,8 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from lab import wheel_cache
-from lab.wheel_cache import CachedWheel
 from rigwright.delivery.tool_environments import render_requirements
 from rigwright.model.nvidia.toolkit import Toolkit
 from rigwright.patches.patch import APPLY_PROGRAM_TEXT, load_patches
@@ -23,6 +21,8 @@ from rigwright.paths import ROOT
 from rigwright.render import render
 from rigwright.supply.lock import Artefact, Lock
 from tests.nvcc.system_root import NVCC, PATCH, SITE, TOOLKIT, SystemRoot
+from tests.stand_ins import wheel_cache
+from tests.stand_ins.wheel_cache import CachedWheel
 
 # nvcc 13.0 refuses a newer g++ than this, and Ubuntu 26.04 has this one
 COMPILER = "15"

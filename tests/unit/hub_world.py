@@ -13,8 +13,8 @@ from huggingface_hub import close_session
 
 from cli import main
 from cli.lock_resolver import downloads
-from lab.hub import StandInHub
 from rigwright.supply.lock import Artefact, Lock
+from tests.stand_ins.hub import StandInHub
 from tests.unit import tls_certificates
 from tests.unit.gguf_files import gguf_file
 

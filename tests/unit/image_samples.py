@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from lab.oci_images import LayerEntry, OCIImage, build_image
 from rigwright.engines.image import install
 from rigwright.engines.image.install import UnpackedImage
 from rigwright.engines.image.keys import ImageEngine, VllmVariant
@@ -11,6 +10,7 @@ from rigwright.patches.patch import Patch
 from rigwright.supply import image_manifest
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact
+from tests.stand_ins.oci_images import LayerEntry, OCIImage, build_image
 from tests.unit import samples, vllm_samples
 from tests.unit.samples import sample_card
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from lab.oci_images import OCIImage
+from tests.stand_ins.oci_images import OCIImage
 from tests.unit.file_server import AnswerHandler, FileServerHandler, LoopbackFileServer, complete_file, error_status
 
 TOKEN = "anybodys.token"  # given to everybody

@@ -11,7 +11,6 @@ from types import MappingProxyType
 from rigwright import nginx
 from rigwright.containers import release
 from rigwright.containers.container_facts import ContainerFacts
-from rigwright.delivery import tool_environments
 from rigwright.delivery.network import JobNetwork, job_network
 from rigwright.delivery.tool_environments import ToolEnvironment
 from rigwright.engines.image.install import render_patch_step
@@ -19,7 +18,6 @@ from rigwright.engines.installer import render_step
 from rigwright.engines.llama_cpp.build import Build, plan_build, render_compile_step
 from rigwright.engines.log_causes import select_faults
 from rigwright.engines.vllm.log_patterns import CAUSES
-from rigwright.envs.installed_packages import render_package_query
 from rigwright.gateway import deployed_keys, secrets_distribution
 from rigwright.gateway.gateway_units import ADMIN, ROUTER_RUNTIME, RUNTIME
 from rigwright.gateway.key_version import version_for
@@ -375,7 +373,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "image": image_script,
     "image that is patched": lambda: image_script(sample_patch("vllm")),
     "container": container_script,
-    "what an environment has": lambda: render_package_query(sample_rig(), env_installation()),
     "packages": lambda: packages_script(PLAIN),
     "packages with a service": lambda: packages_script(
         PLAIN, ("nginx",), masked={"nginx.service": nginx.LEFTOVER_FILES}
@@ -389,9 +386,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "packages with a user": lambda: packages_script(PLAIN, ("prometheus",), accounts={"prometheus": "prometheus"}),
     "what is shared": lambda: render("look/sharing.sh.j2", **weight_sharing.share_state_values()),
     "entries": lambda: render("look/entries.sh.j2", paths=["/srv/a b", "/etc/c"]),
-    "what is compiled": lambda: render(
-        "look/compiled.sh.j2", own="/var/cache/a b/c", user="svc", parents=["/var/cache"], warm="/var/cache/warm"
-    ),
     "a unit": lambda: render("look/unit.sh.j2", unit="x.timer", read=["x.timer", "x.service"]),
     "users": lambda: render("look/passwd.sh.j2", users=["svc", "a b"]),
     "use": lambda: render("look/use.sh.j2"),
@@ -403,7 +397,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "a job": lambda: render("look/job.sh.j2", unit="rw-job-x", grown="/srv/x", document="/srv/p", log="/run/x/log"),
     "the lease's holder": lambda: render("deploy_lock/holder.sh.j2", deploy_lock=DEPLOY_LOCK),
     "share": lambda: sharing_script(restart=True),
-    "packages of tools": lambda: tool_environments.render_tool_query("/opt/rigwright/tools-0"),
     "share at boot": lambda: sharing_script(restart=False),
     **CONTAINER_SCRIPTS,
     "stop sharing": lambda: render("sharing/release.sh.j2", **weight_sharing.share_release_values(sample_rig())),

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from lab.nvidia.debian_packages import StandInDeb
+from tests.stand_ins.nvidia.debian_packages import StandInDeb
 from tests.unit import short_programs
 
 CHANGE = re.compile(r"^(Inst|Remv) (\S+)(?: \[\S+\])?(?: \((\S+) )?", re.MULTILINE)

@@ -8,7 +8,8 @@ import pytest
 
 from benchmarks import BenchmarkFailed, converge, peer
 from benchmarks.__main__ import main
-from benchmarks.converge import Contestant, Report, Row
+from benchmarks.converge import PeerReport
+from benchmarks.timed_verbs import Row, Verb
 from rigwright.inventory import ROOT
 from rigwright.weights.verification import render_rehash_units, weights_program_folder
 from tests.unit.samples import sample_facts, sample_instance, sample_rig
@@ -54,19 +55,19 @@ def test_a_playbook_that_fails_ends_the_bench(said: str) -> None:
 
 @pytest.mark.parametrize(("command", "unchanged"), [("false", True), ("true", False)])
 def test_a_run_that_fails_or_changes_something_is_not_timed(command: str, unchanged: bool) -> None:
-    contestant = Contestant(Row("it", 4), [], [command], {"PATH": "/usr/bin:/bin"}, lambda said: unchanged)
-    with pytest.raises(BenchmarkFailed, match="it on 4 hosts"):
-        contestant.run()
+    verb = Verb(Row("it", 4), [command], [], environment={"PATH": "/usr/bin:/bin"}, unchanged=lambda said: unchanged)
+    with pytest.raises(BenchmarkFailed, match=command):
+        verb.run()
 
 
 def test_ratios_are_of_medians_on_as_many_hosts() -> None:
     rows = [
-        Row(converge.PEER, 1, 75, [9.0, 10.0, 30.0]),
-        Row(converge.PEER, 4, 300, [40.0]),
-        Row("rig deploy", 1, 11, [0.4, 0.5, 0.6]),
-        Row("rig deploy", 4, 44, [1.0]),
+        Row(converge.PEER, 1, seconds=[9.0, 10.0, 30.0]),
+        Row(converge.PEER, 4, seconds=[40.0]),
+        Row("rig deploy", 1, seconds=[0.4, 0.5, 0.6]),
+        Row("rig deploy", 4, seconds=[1.0]),
     ]
-    report = Report("2026-11-21 13:00 UTC", "debian-12", 2, {}, (0.1, 0.2), rows)
+    report = PeerReport("2026-11-21 13:00 UTC", "debian-12", 2, (0.1, 0.2), rows, {})
     assert [report.ratio(row) for row in rows] == [1, 1, 20, 40]
     said = json.loads(report.as_json())
     assert [row["ratio"] for row in said["rows"]] == [1, 1, 20, 40]

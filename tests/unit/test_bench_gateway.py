@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.load_figures import LoadTimes, RequestTimes
+from bench.load_figures import LoadTimes, RequestTimes, parse_load_times
 from benchmarks import litellm, locked
 from benchmarks.fronted import LITELLM, PACED, PLAIN, PORT, REAL, SOCKET, TLS
-from benchmarks.fronts import Crowd, Large, Report, Row, parse
+from benchmarks.fronts import Crowd, Large, Report, Row
 from benchmarks.http_streams import MESSAGE, ServerAddress, StreamRequest, render_body
 from rigwright.paths import ROOT
 from tests.unit.weights_world import wait_until
@@ -40,7 +40,7 @@ def put_on(asked: StreamRequest) -> subprocess.CompletedProcess[str]:
 
 def test_the_stand_in_keeps_its_pace_and_the_client_sees_it(engine: StreamRequest) -> None:
     for asked in (engine, replace(engine, kept=False), replace(engine, seconds=0.3)):
-        load = parse(put_on(asked).stdout)
+        load = parse_load_times(put_on(asked).stdout)
         assert len(load.requests) == 2 if not asked.seconds else len(load.requests) > 2
         for one in load.requests:
             assert one.tokens == 4
@@ -70,11 +70,11 @@ def test_a_kept_connection_that_a_server_ends_after_its_answer_is_made_again(tmp
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         done = put_on(StreamRequest(ServerAddress(str(path)), REAL, streams=2, seconds=0.3, tokens=1))
         server.shutdown()
-    assert len(parse(done.stdout).requests) > 2, done.stderr
+    assert len(parse_load_times(done.stdout).requests) > 2, done.stderr
 
 
 def test_what_is_not_streamed_comes_at_once_and_large_bodies_are_read(engine: StreamRequest) -> None:
-    load = parse(put_on(replace(engine, stream=False, prompt=3_000_000)).stdout)
+    load = parse_load_times(put_on(replace(engine, stream=False, prompt=3_000_000)).stdout)
     assert [one.tokens for one in load.requests] == [4, 4]
     assert [one.gaps_s for one in load.requests] == [(), ()]
 
@@ -100,7 +100,7 @@ def test_a_large_body_is_a_conversation_that_no_other_one_begins_with() -> None:
 @pytest.mark.parametrize("said", ["", "[]", '{"seconds": 1}', '{"seconds": 1, "requests": [{"first_s": 1}]}'])
 def test_what_is_no_figure_is_not_taken_for_one(said: str) -> None:
     with pytest.raises(ValueError, match="the load program printed"):
-        parse(said)
+        parse_load_times(said)
 
 
 def load(first_s: float, total_s: float = 1.0) -> LoadTimes:

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from benchmarks import BenchmarkFailed
-from benchmarks.start import Row, Verb
+from benchmarks.timed_verbs import Row, Verb
 
 
 def verb(program: str) -> Verb:

@@ -80,7 +80,7 @@ NONSENSE: list[dict[str, Any]] = [
 def test_what_a_config_cannot_mean_is_not_said(config: dict[str, Any]) -> None:
     made = parse_checkpoint(checkpoint_rows(config=config))
     assert (made.heads, made.head_size, made.max_positions) == (0, 0, 0)
-    assert (made.dtype, made.quantization, made.architectures, made.wants_remote_code) == ("", "", (), False)
+    assert (made.dtype, made.quantization, made.architectures) == ("", "", ())
 
 
 def test_positions_that_each_type_of_layer_has_its_own_embedding_for() -> None:
@@ -202,10 +202,9 @@ def test_code_that_a_checkpoint_brings_or_has_fetched_from_elsewhere() -> None:
     made = parse_checkpoint(
         checkpoint_rows((*CHECKPOINT_PATHS, "modeling_deepseek.py", "sub/x.py"), checkpoints.DEEPSEEK)
     )
-    assert (made.remote_code, made.wants_remote_code) == (("modeling_deepseek.py", "sub/x.py"), True)
     assert made.foreign_code == ()
     plain = parse_checkpoint(checkpoint_rows())
-    assert (plain.remote_code, plain.wants_remote_code, plain.foreign_code) == ((), False, ())
+    assert plain.foreign_code == ()
     elsewhere = {
         "auto_map": {"AutoConfig": "a/b--configuration.C", "AutoTokenizer": ["c/d--x.Y", None], "AutoModel": 3}
     }

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 from huggingface_hub import close_session, constants
 
-from lab.hub import StandInHub
 from rigwright.supply.inputs import Input
 from tests.lock_files import render_sealed_lock
+from tests.stand_ins.hub import StandInHub
 from tests.unit import tls_certificates
 from tests.unit.bundle_world import BundleFixture
 from tests.unit.sample_texts import CATALOG

@@ -12,7 +12,7 @@ import pytest
 from cli.bundle_builder.builder import BundleBuilder
 from cli.lock_resolver.downloads import DownloadUnavailable
 from cli.lock_resolver.image_registry import RegistryRepository
-from lab.oci_images import LayerEntry, build_image
+from tests.stand_ins.oci_images import LayerEntry, build_image
 from tests.unit.bundle_world import BundleFixture
 from tests.unit.file_server import FileServerHandler, complete_file, error_status
 from tests.unit.image_samples import image_rows

@@ -12,7 +12,9 @@ import pytest
 
 from cli.lock_resolver import checkpoints
 from cli.lock_resolver.downloads import FileContent
-from lab.hub.faults import (
+from rigwright.supply.gguf_metadata import GgufMetadata, KvCacheSize
+from rigwright.weights.checkpoint import parse_checkpoint
+from tests.stand_ins.hub.faults import (
     ConnectionCut,
     EndlessAnswer,
     ErrorStatus,
@@ -21,8 +23,6 @@ from lab.hub.faults import (
     too_many_requests,
     truncated_content,
 )
-from rigwright.supply.gguf_metadata import GgufMetadata, KvCacheSize
-from rigwright.weights.checkpoint import parse_checkpoint
 from tests.unit.checkpoints import QWEN3, safetensors_bytes
 from tests.unit.gguf_files import gguf_file
 from tests.unit.hub_world import CATALOG, NAME, HubLockFixture, make_hub_fixture

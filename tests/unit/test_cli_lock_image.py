@@ -14,10 +14,10 @@ from click.testing import CliRunner, Result
 from cli import main
 from cli.lock_resolver import downloads
 from cli.lock_resolver.image_registry import ImageResolver, RegistryRepository
-from lab.oci_images import LayerEntry, OCIImage, build_image
 from rigwright.problems import Invalid
 from rigwright.supply import image_manifest
 from rigwright.supply.lock import Artefact, Lock, render_lock
+from tests.stand_ins.oci_images import LayerEntry, OCIImage, build_image
 from tests.unit import tls_certificates
 from tests.unit.file_server import FileServerHandler, LoopbackFileServer, complete_file, error_status, run_file_server
 from tests.unit.image_samples import image_rows

@@ -15,7 +15,7 @@ import pytest
 from huggingface_hub import constants
 
 from cli.lock_resolver import downloads, hub_models
-from lab.hub.faults import ErrorStatus, replaced_text, too_many_requests
+from tests.stand_ins.hub.faults import ErrorStatus, replaced_text, too_many_requests
 from tests.unit.file_server import LoopbackFileServer, complete_file
 from tests.unit.hub_world import CONFIG, NAME, HubLockFixture, make_hub_fixture
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from cli.lock_resolver import checkpoints
-from lab.hub import StandInHub
-from lab.hub.faults import BrokenXet, ErrorStatus
 from rigwright.paths import ROOT
+from tests.stand_ins.hub import StandInHub
+from tests.stand_ins.hub.faults import BrokenXet, ErrorStatus
 from tests.unit import tls_certificates
 from tests.unit.gguf_files import gguf_file
 from tests.unit.hub_world import CONFIG, FILES, GGUF, NAME, TOKEN, HubLockFixture, make_hub_fixture

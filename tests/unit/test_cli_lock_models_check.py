@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.hub.faults import ErrorStatus
+from tests.stand_ins.hub.faults import ErrorStatus
 from tests.unit.gguf_files import gguf_file
 from tests.unit.hub_world import FILES, GGUF, NAME, TOKEN, HubLockFixture, make_hub_fixture
 

@@ -13,13 +13,13 @@ from click.testing import CliRunner, Result
 
 from cli import main
 from cli.lock_resolver import lock_run
-from lab.hub import StandInHub
 from rigwright import inventory
 from rigwright.declaration.instance_resolution import LoadPurpose
 from rigwright.inventory import load_for, load_rig
 from rigwright.paths import ROOT
 from rigwright.supply.lock import LOCK_HEADER, Lock
 from tests.lock_files import render_sealed_lock
+from tests.stand_ins.hub import StandInHub
 from tests.unit.conda_channel import LoopbackCondaChannel
 from tests.unit.file_server import run_file_server
 from tests.unit.gguf_files import gguf_file

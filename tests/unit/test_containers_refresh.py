@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from checks.survey.host import containers
-from lab.nvidia import container_packages
 from rigwright.engines.image.bundle import edits
 from rigwright.render import render
+from tests.stand_ins.nvidia import container_packages
 from tests.unit import short_programs
 from tests.unit.rendered_scripts import write_stand_in
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from bench.contest import Deployed, MeasurementFailed
-from lab.oci_images import LayerEntry, build_image
 from rigwright import toml
 from rigwright.engines.image import KIND
 from rigwright.engines.log_causes import find_cause
@@ -17,6 +16,7 @@ from rigwright.model.entry import Roots
 from rigwright.plan.plan_inputs import build_target_state
 from rigwright.plan.preflight import find_refusals
 from rigwright.serving.instance_units import build_unit
+from tests.stand_ins.oci_images import LayerEntry, build_image
 from tests.unit.image_samples import IMAGE, image_instance, image_rig, image_rows, unpacked_image
 from tests.unit.samples import sample_facts
 

@@ -6,10 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from lab.conda_python import Interpreter
-from lab.environment_source import INTERPRETER, PACKAGES, LabEnvironment, is_for_interpreter, write_declaration
 from rigwright.declaration.catalog import load_catalog
 from rigwright.supply.lock import Lock
+from tests.stand_ins.conda_python import Interpreter
+from tests.stand_ins.environment_source import (
+    INTERPRETER,
+    PACKAGES,
+    LabEnvironment,
+    is_for_interpreter,
+    write_declaration,
+)
 from tests.unit.samples import sample_wheel
 
 OLD = Interpreter(Path("/usr/bin/python3.10"), "3.10.13", Path("/usr"))

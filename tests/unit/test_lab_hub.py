@@ -19,7 +19,7 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.hf_api import RepoFile
 
-from lab.hub import StandInHub
+from tests.stand_ins.hub import StandInHub
 
 NAME = "org/name"
 LARGE = bytes(range(256)) * 4000

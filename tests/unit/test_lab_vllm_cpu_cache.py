@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from lab import vllm_cpu_cache
 from lab.engine_cache import ENGINES
 from lab.hosts import LabHost
-from lab.vllm_cpu_cache import NAME, cache_path, prune_cache, save_environment
 from rigwright.supply.lock import Artefact
+from tests.stand_ins import vllm_cpu_cache
+from tests.stand_ins.vllm_cpu_cache import NAME, cache_path, prune_cache, save_environment
 from tests.unit.samples import sample_wheel
 
 

@@ -1,4 +1,4 @@
-"""Dashboards that are shipped: what was made is what `lab.dashboards` says, and every figure is one that is known."""
+"""Dashboards that are shipped: what was made is what `tests.dashboards` says, and every figure is one that is known."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from lab.dashboards import FOLDER, PAGES
 from rigwright.model.monitoring.entry import AlertThresholds
 from rigwright.monitoring.alert_rules import RECORDING_RULES, build_alerts
+from tests.dashboards import FOLDER, PAGES
 
 
 def panels(name: str) -> list[dict[str, object]]:

@@ -9,15 +9,12 @@ from types import MappingProxyType
 import pytest
 
 from rigwright.model.facts import HostFacts
-from rigwright.nvidia.cards import topology
-from rigwright.nvidia.cards.placement import nearest_node, peer_access
-from rigwright.nvidia.cards.topology import CardPair, Topology
+from rigwright.nvidia.cards.placement import nearest_node
 from rigwright.plan.host_facts import parse
 from rigwright.render import render
 from tests.unit import short_programs
 from tests.unit.channel_records import channel_lines_of, decode_records
 from tests.unit.samples import sample_facts, sample_probe_values
-from tests.unit.test_driver_topology import topology_output
 from tests.unit.test_facts import RECORDS
 from tests.unit.test_survey import capture
 
@@ -118,28 +115,3 @@ def test_a_host_is_asked_with_the_rest(tmp_path: Path) -> None:
     assert [one[1:] for one in records if one[0] == "card_node"] == [(FOUR[0], "0"), (FOUR[1], "1"), (FOUR[2], "-1")]
     found = parse(done.stdout.splitlines())
     assert (found.numa_nodes, nearest_node(found, (1,))) == (BOTH, 1)
-
-
-BRIDGED = topology.parse(topology_output())
-
-
-@pytest.mark.parametrize(
-    ("where", "cards", "pairs"),
-    [
-        (BRIDGED, (0, 1, 2, 3), {(2, 3)}),
-        (BRIDGED, (3, 2), {(2, 3)}),
-        (BRIDGED, (1, 2), set()),
-        (BRIDGED, (3,), set()),
-        (BRIDGED, (), set()),
-        # nvidia-smi numbers the cards that answer; slots stay
-        (topology.parse(topology_output(away=1)), (0, 1, 2, 3), {(2, 3)}),
-        (Topology((), (), "nvidia-smi did not answer"), (0, 1), set()),
-        (Topology((), (CardPair((0, 1), "NV18", "OK"),)), (0, 1), {(0, 1)}),
-        # a bridge whose memory the driver does not give, and a table that it did not print
-        (Topology((), (CardPair((0, 1), "NV4", "NS"), CardPair((0, 2), "PIX", ""))), (0, 1, 2), set()),
-    ],
-)
-def test_cards_that_read_each_other_are_told_by_their_slots(
-    where: Topology, cards: tuple[int, ...], pairs: set[tuple[int, int]]
-) -> None:
-    assert peer_access(where, cards) == pairs

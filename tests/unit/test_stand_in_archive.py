@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from lab.nvidia import elf, kernel_packages, ubuntu_driver_packages
-from lab.nvidia.debian_packages import StandInDeb, debs_by_name
-from lab.nvidia.nvidia_driver_packages import nvidia_debian_debs, nvidia_ubuntu_debs, pinning_packages
-from lab.nvidia.served_archives import ServedArchives, nvidia_packages, ubuntu_packages
-from lab.nvidia.signing_keys import SigningKey
 from rigwright.model.nvidia.driver_tables import load_driver_tables
 from rigwright.paths import ROOT
+from tests.stand_ins.nvidia import elf, kernel_packages, ubuntu_driver_packages
+from tests.stand_ins.nvidia.debian_packages import StandInDeb, debs_by_name
+from tests.stand_ins.nvidia.nvidia_driver_packages import nvidia_debian_debs, nvidia_ubuntu_debs, pinning_packages
+from tests.stand_ins.nvidia.served_archives import ServedArchives, nvidia_packages, ubuntu_packages
+from tests.stand_ins.nvidia.signing_keys import SigningKey
 from tests.unit import short_programs
 from tests.unit.driver_samples import C3090, KERNELS, driver_rig, driverless_host, make_driver_plan
 from tests.unit.stand_in_apt import FolderApt

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.nvidia import package_contents
 from rigwright.nvidia.cards import smi
+from tests.stand_ins.nvidia import package_contents
 from tests.unit import short_programs
 
 VERSION = "580.159.03"

@@ -7,7 +7,7 @@ from pathlib import Path
 from gguf import GGUFReader
 
 from lab.tiny_model import TINY
-from lab.tiny_projector import IMAGE, PATCH, WIDTH, write_projector
+from tests.stand_ins.tiny_projector import IMAGE, PATCH, WIDTH, write_projector
 
 
 def test_it_makes_what_the_model_reads(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from rigwright.serving import weight_inventory
 from rigwright.serving.weight_inventory import StoredModel, WeightInventory, list_models, model_of_path
-from rigwright.weights.verification import RecordedFile, recorded_file
+from rigwright.weights.verification import recorded_file
 from roles.weights.host import records
 from tests.unit import samples
 from tests.unit.channel_records import channel_lines_of, encode_records
@@ -24,8 +24,8 @@ def host(tmp_path: Path) -> WeightHost:
     return WeightHost(tmp_path)
 
 
-def as_recorded(host: WeightHost, file: records.LockedFile) -> RecordedFile:
-    return RecordedFile(str(host.root), file.path, file.sha256)
+def is_verified(host: WeightHost, file: records.LockedFile) -> bool:
+    return str(host.root / file.path) in host.read_inventory().verified_paths
 
 
 def read_inventory(host: WeightHost) -> dict[str, StoredModel]:
@@ -36,24 +36,24 @@ def read_inventory(host: WeightHost) -> dict[str, StoredModel]:
 
 def test_a_verified_file_is_known_and_one_that_was_touched_is_not(host: WeightHost) -> None:
     file = host.add_fetched_file(HUB)
-    assert host.read_inventory().verification_state(as_recorded(host, file)) == "verified"
+    assert is_verified(host, file)
     os.utime(host.root / HUB, (1, 1))
-    assert "changed since" in host.read_inventory().verification_state(as_recorded(host, file))
+    assert not is_verified(host, file)
     (host.records / records.record_name(file)).unlink()
-    assert "no record" in host.read_inventory().verification_state(as_recorded(host, file))
+    assert not is_verified(host, file)
     (host.root / HUB).unlink()
-    assert host.read_inventory().verification_state(as_recorded(host, file)) == "no file"
+    assert not is_verified(host, file)
 
 
 def test_an_empty_record_is_none(host: WeightHost) -> None:
     file = host.add_fetched_file(HUB)
     (host.records / records.record_name(file)).write_text("")
-    assert "no record" in host.read_inventory().verification_state(as_recorded(host, file))
+    assert not is_verified(host, file)
 
 
 def test_names_with_blanks_and_quotes_are_read(host: WeightHost) -> None:
     file = host.add_fetched_file(f'org/name/{COMMIT}/it\'s a "file" /x  y:abc-def:.gguf')
-    assert host.read_inventory().verification_state(as_recorded(host, file)) == "verified"
+    assert is_verified(host, file)
 
 
 def test_a_name_with_a_line_break_is_left_out(host: WeightHost) -> None:
@@ -67,7 +67,7 @@ def test_a_name_with_a_line_break_is_left_out(host: WeightHost) -> None:
 @pytest.mark.parametrize("name", ["a\\nb", "a\\0b", "%s", "-n", "$(id)", "a;b", "\u00e9"])
 def test_a_name_is_told_as_it_is(host: WeightHost, name: str) -> None:
     file = host.add_fetched_file(f"org/name/{COMMIT}/{name}")
-    assert host.read_inventory().verification_state(as_recorded(host, file)) == "verified"
+    assert is_verified(host, file)
 
 
 def test_on_a_blank_host_there_is_nothing(host: WeightHost) -> None:

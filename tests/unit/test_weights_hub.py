@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from huggingface_hub import constants, hf_hub_url
 
-from lab.hub.faults import (
+from roles.weights.host.client import GIB, HubClient, xet_settings
+from roles.weights.host.spec import FileSource, TransferLimits
+from tests.stand_ins.hub.faults import (
     BrokenXet,
     ChangedContent,
     ConnectionCut,
@@ -29,8 +31,6 @@ from lab.hub.faults import (
     too_many_requests,
     truncated_content,
 )
-from roles.weights.host.client import GIB, HubClient, xet_settings
-from roles.weights.host.spec import FileSource, TransferLimits
 from tests.unit.file_server import complete_file
 from tests.unit.weights_world import (
     CONTENT,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.hub.faults import StalledAnswer
+from tests.stand_ins.hub.faults import StalledAnswer
 from tests.unit.file_server import complete_file, redirect_to
 from tests.unit.weights_world import (
     CONTENT,

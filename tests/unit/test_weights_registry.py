@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.oci_images import LayerEntry, OCIImage, build_image
 from roles.weights.host.records import LockedFile
+from tests.stand_ins.oci_images import LayerEntry, OCIImage, build_image
 from tests.unit import tls_certificates
 from tests.unit.file_server import complete_file, error_status, redirect_to, run_file_server, truncated_file
 from tests.unit.registry_server import REPOSITORY, TOKEN, LoopbackRegistry

@@ -20,9 +20,9 @@ from tempfile import mkdtemp
 from typing import Any
 
 import roles
-from lab.hub import StandInHub
 from roles.weights.host import records
 from roles.weights.host.records import LockedFile
+from tests.stand_ins.hub import StandInHub
 from tests.unit import tls_certificates
 from tests.unit.file_server import LoopbackFileServer, run_file_server
 

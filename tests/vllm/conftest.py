@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import conda_python
+from tests.stand_ins import conda_python
 from tests.vllm.environment import environments_folder, make_environment
 
 

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lab import conda_python, wheel_cache
-from lab.environment_source import is_for_interpreter
-from lab.wheel_cache import CachedWheel
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Lock
+from tests.stand_ins import conda_python, wheel_cache
+from tests.stand_ins.environment_source import is_for_interpreter
+from tests.stand_ins.wheel_cache import CachedWheel
 
 # on the disk: a closure is installed in 8 GB
 FOLDERS = "/var/tmp"

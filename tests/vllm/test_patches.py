@@ -10,12 +10,12 @@ import pytest
 from packaging.utils import canonicalize_name
 
 from cli.lock_resolver.range_requests import open_wheel
-from lab import wheel_cache
-from lab.wheel_cache import CachedWheel
 from rigwright.patches.apply import outcome
 from rigwright.patches.patch import Patch, load_patches
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Lock
+from tests.stand_ins import wheel_cache
+from tests.stand_ins.wheel_cache import CachedWheel
 from tests.vllm.environment import program_output, start_program
 
 PATCHES = [one for one in load_patches([ROOT / "patches"]).values() if one.keys.verdict == "needed"]

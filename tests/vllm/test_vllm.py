@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from lab import conda_python
-from lab.environment_source import EnvironmentSource, LabEnvironment, write_declaration
 from lab.hosts import HostSpec, LabHost
 from lab.throwaway_lab import ThrowawayLab
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Artefact, Lock
 from tests.hosts.support import check_verdicts, run_deploy, run_plan, write_inventory
+from tests.stand_ins import conda_python
+from tests.stand_ins.environment_source import EnvironmentSource, LabEnvironment, write_declaration
 from tests.vllm.resource_peak import measure_peak
 
 GROUP = "vllm-0.21.0"

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from rigwright.engines.log_causes import Cause
 
-_ERROR = r"(?:ValueError|NotImplementedError|AssertionError|RuntimeError|TypeError|Value error,)"
-
 _FULL = r"(?:CUDA|HIP|XPU) out of memory|CUDA error: out of memory|torch\.(?:cuda\.)?OutOfMemoryError"
 
 _PAGE_SIZE = (

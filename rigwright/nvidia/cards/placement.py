@@ -1,14 +1,10 @@
-"""What the places of some cards come to: the node to bind to, and which of them read each other's memory."""
+"""The NUMA node of some cards, by their places on the bus."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
 from rigwright.model.facts import HostFacts
-from rigwright.nvidia.cards.topology import Topology
-
-CAN = "OK"
-"""nvidia-smi's word for two cards of which one may read the other's memory."""
 
 
 def nearest_node(facts: HostFacts, cards: Collection[int]) -> int | None:
@@ -28,16 +24,3 @@ def nearest_node(facts: HostFacts, cards: Collection[int]) -> int | None:
     nodes = {facts.card_nodes.get(place) for place in places}
     node = nodes.pop() if len(nodes) == 1 else None
     return node if node in facts.numa_nodes else None
-
-
-def peer_access(topology: Topology, cards: Collection[int]) -> frozenset[tuple[int, int]]:
-    """The pairs of some cards, by GPU index and the lower first, that the driver lets read each other's memory.
-
-    The driver's word is no proof: behind an IOMMU copies can be lost all the same. Without an answer of the driver's
-    there is no pair.
-
-    Args:
-        topology: Of the host.
-        cards: Their GPU indexes.
-    """
-    return frozenset(pair.cards for pair in topology.pairs if pair.p2p == CAN and set(pair.cards) <= set(cards))

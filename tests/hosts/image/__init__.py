@@ -19,17 +19,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab import oci_images, vllm_model
 from lab.hosts import HostSpec, LabHost
-from lab.nvidia import container_packages
-from lab.nvidia.signing_keys import SigningKey
-from lab.oci_images import LayerEntry, OCIImage
 from lab.throwaway_lab import ThrowawayLab
 from rigwright.model.containers import archive_tables
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, render_lock
 from tests.hosts.hub_models import run_rigwright
 from tests.hosts.support import PORT, api_key, run_deploy, run_plan, write_inventory
+from tests.stand_ins import oci_images, vllm_model
+from tests.stand_ins.nvidia import container_packages
+from tests.stand_ins.nvidia.signing_keys import SigningKey
+from tests.stand_ins.oci_images import LayerEntry, OCIImage
 
 SERVER = Path(__file__).with_name("server.py")
 REGISTRY_PORT = 5000

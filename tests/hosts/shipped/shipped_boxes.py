@@ -16,16 +16,9 @@ from typing import Any
 
 import pytest
 
-from lab import card_faults, conda_python, tiny_model, tiny_projector, wheel_cache
-from lab.environment_source import LAB_PACKAGES, is_for_interpreter
-from lab.hosts import HostSpec, LabHost
-from lab.hub import StandInHub
-from lab.nvidia import apt_archive, kernel_packages, nvidia_driver_packages
-from lab.nvidia.card_models import bus_addresses
-from lab.nvidia.signing_keys import SigningKey
-from lab.package_servers import StandInCondaChannel, StandInIndex
+from lab import tiny_model
+from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
-from lab.wheel_cache import CachedWheel
 from rigwright.declaration.catalog import load_catalog
 from rigwright.engines.llama_cpp.build import Build
 from rigwright.inventory import load_for, load_rig
@@ -37,6 +30,15 @@ from rigwright.supply.lock import Lock, render_lock
 from tests.hosts.driver_box import KERNELS, OLD
 from tests.hosts.shipped import stand_in_engine
 from tests.hosts.shipped.stand_in_wheels import stand_in_rows, wheels_of_rows
+from tests.stand_ins import card_faults, conda_python, tiny_projector, wheel_cache
+from tests.stand_ins.environment_source import LAB_PACKAGES, is_for_interpreter
+from tests.stand_ins.hub import StandInHub
+from tests.stand_ins.nvidia import apt_archive, kernel_packages, nvidia_driver_packages
+from tests.stand_ins.nvidia.card_models import bus_addresses
+from tests.stand_ins.nvidia.kernel_layer import prepare_kernel_host
+from tests.stand_ins.nvidia.signing_keys import SigningKey
+from tests.stand_ins.package_servers import StandInCondaChannel, StandInIndex
+from tests.stand_ins.wheel_cache import CachedWheel
 from tests.unit.checkpoints import CHECKPOINT_PATHS, safetensors_bytes
 from tests.unit.samples import sample_facts
 from tests.unit.shipped_inventories import CHECKPOINTS, FILES
@@ -170,8 +172,8 @@ class ShippedBoxes:
             group: Any = runpy.run_path(str(ROOT / "inventory" / f"{self.name}.py"))["rigs"]
             rigs = {name: (load_rig(data["rig"]), str(data["ssh_hostname"])) for name, data in group}
         specs = [
-            HostSpec(
-                f"s{number}", RELEASE, layers, tuple(card.pci_ids[0] for card in rig.cards), kernels=KERNELS[RELEASE]
+            prepare_kernel_host(
+                f"s{number}", RELEASE, KERNELS[RELEASE], tuple(card.pci_ids[0] for card in rig.cards), layers
             )
             for number, (rig, _) in enumerate(rigs.values())
         ]

@@ -8,13 +8,13 @@ import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from lab import vllm_cpu, wheel_cache
-from lab.vllm_cpu_repack import write_dist_info, write_member
-from lab.wheel_cache import CACHE, CachedWheel
 from rigwright.declaration.catalog import load_catalog
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Artefact
 from tests.hosts.image import SERVER
+from tests.stand_ins import vllm_cpu, wheel_cache
+from tests.stand_ins.vllm_cpu_repack import write_dist_info, write_member
+from tests.stand_ins.wheel_cache import CACHE, CachedWheel
 
 TOOLKIT = "nvidia/cu13"
 """Where NVIDIA's wheels put it."""

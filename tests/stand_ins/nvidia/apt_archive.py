@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.nvidia.debian_packages import StandInDeb, write_file
-from lab.nvidia.signing_keys import SigningKey
+from tests.stand_ins.nvidia.debian_packages import StandInDeb, write_file
+from tests.stand_ins.nvidia.signing_keys import SigningKey
 
 CORES = 2
 

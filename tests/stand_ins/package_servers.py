@@ -16,11 +16,11 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.utils import canonicalize_name
 
-from lab.hub.faults import DamagedContent, Fault
-from lab.hub.file_handler import FileRequestHandler
-from lab.hub.repositories import StoredFile
-from lab.hub.stand_in_server import StandInServer
-from lab.wheel_cache import CachedWheel
+from tests.stand_ins.hub.faults import DamagedContent, Fault
+from tests.stand_ins.hub.file_handler import FileRequestHandler
+from tests.stand_ins.hub.repositories import StoredFile
+from tests.stand_ins.hub.stand_in_server import StandInServer
+from tests.stand_ins.wheel_cache import CachedWheel
 
 JSON = "application/vnd.pypi.simple.v1+json"
 HTML = "text/html"
@@ -69,7 +69,7 @@ class _IndexRequestHandler(FileRequestHandler):
 
 
 class StandInIndex(StandInServer):
-    """A package index of kept wheels (lab.wheel_cache), in a mirror's layout: `url/PROJECT/`.
+    """A package index of kept wheels (tests.stand_ins.wheel_cache), in a mirror's layout: `url/PROJECT/`.
 
     Faults are named by project and file; of the part "api" it is a project's page that suffers.
 
@@ -131,7 +131,7 @@ class StandInCondaChannel(StandInServer):
 
     Args:
         address: Of this machine, to listen on.
-        folder: What it has (lab.conda_python.write_channel).
+        folder: What it has (tests.stand_ins.conda_python.write_channel).
         bytes_a_second: How fast it is; None for as fast as it can.
     """
 
@@ -139,11 +139,6 @@ class StandInCondaChannel(StandInServer):
         self.folder = folder
         super().__init__(address, {_ChannelRequestHandler: 0}, bytes_a_second=bytes_a_second)
         (self.url,) = self.urls
-
-    @property
-    def requested_packages(self) -> list[str]:
-        """The packages that were asked for, in order, as often as they were."""
-        return [one.path.rpartition("/")[2] for one in self.asked if one.path.endswith(".conda")]
 
 
 def _apply_damage(text: bytes, faults: list[Fault]) -> bytes:

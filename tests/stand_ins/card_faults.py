@@ -1,6 +1,6 @@
 """What a throwaway host's cards are, and ways to break them, its kernel and its modules.
 
-The cards of a host are files in it (lab/nvidia/inside/kernel says which); the stand-ins for the kernel and nvidia-smi
+The cards of a host are files in it (nvidia/inside/kernel says which); the stand-ins for the kernel and nvidia-smi
 read them. A test that wants something else writes into those files and, where it matters to the bus, reboots.
 """
 
@@ -11,8 +11,8 @@ import shlex
 from pathlib import Path
 
 from lab.hosts import LabHost
-from lab.nvidia import package_contents
-from lab.nvidia.card_models import CARDS
+from tests.stand_ins.nvidia import package_contents
+from tests.stand_ins.nvidia.card_models import CARDS
 
 BOOT_KERNEL = Path("var/lib/lab/boot-kernel")
 NO_DEVICE_FILES = Path("var/lib/lab/no-device-files")

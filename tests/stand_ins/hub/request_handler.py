@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from lab.hub.faults import BrokenXet, ExpiredSignature
-from lab.hub.file_handler import FileRequestHandler
-from lab.hub.repositories import StandInRepository, StoredFile
-from lab.hub.stand_in_server import StandInServer
+from tests.stand_ins.hub.faults import BrokenXet, ExpiredSignature
+from tests.stand_ins.hub.file_handler import FileRequestHandler
+from tests.stand_ins.hub.repositories import StandInRepository, StoredFile
+from tests.stand_ins.hub.stand_in_server import StandInServer
 
 _NAME = r"(?P<name>[^/]+/[^/]+)"
 _API = re.compile(rf"/api/models/{_NAME}(?:/(?P<what>revision|tree)/(?P<revision>[^/]+))?")

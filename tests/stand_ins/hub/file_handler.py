@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import BinaryIO
 
-from lab.hub.faults import (
+from tests.stand_ins.hub.faults import (
     ChangedContent,
     ConnectionCut,
     DamagedContent,
@@ -23,8 +23,8 @@ from lab.hub.faults import (
     StalledAnswer,
     WrongLength,
 )
-from lab.hub.repositories import PART, StoredFile, open_content, read_range
-from lab.hub.stand_in_server import StandInServer
+from tests.stand_ins.hub.repositories import PART, StoredFile, open_content, read_range
+from tests.stand_ins.hub.stand_in_server import StandInServer
 
 # of a rate, so that a slow server sends evenly
 PARTS_PER_SECOND = 20
@@ -36,7 +36,7 @@ class FileRequestHandler(BaseHTTPRequestHandler):
     serving: StandInServer
     protocol_version = "HTTP/1.1"
 
-    def do_GET(self) -> None:  # noqa: D102 - http.server's name
+    def do_GET(self) -> None:
         bearer = self.headers.get("Authorization", "")
         self.serving.record_request(RecordedRequest(self.command, self.path, self.headers.get("Range"), bool(bearer)))
         self.answer_request()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab import requirements
-from lab.nvidia.debian_packages import write_file
+from tests.stand_ins.nvidia.debian_packages import write_file
 
 # gpg needs its agent for whatever has a secret in it
 PROGRAMS = {"gpg": "gnupg", "gpg-agent": "gpg-agent", "gpgconf": "gnupg", "dpkg-deb": "dpkg"}

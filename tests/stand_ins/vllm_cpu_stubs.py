@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab import requirements
-from lab.vllm_cpu_repack import write_dist_info, write_member
+from tests.stand_ins.vllm_cpu_repack import write_dist_info, write_member
 
 PROGRAMS = {"gcc": "gcc", "readelf": "binutils"}
 NUMA = "libnuma.so.1"

@@ -1,5 +1,6 @@
-"""Pictures of the dashboards for docs, drawn here and not by Grafana: `python -m lab.dashboard_pictures URL [--minutes
-N]`.
+"""Pictures of the dashboards for docs, drawn here and not by Grafana.
+
+`python -m tests.dashboard_pictures URL [--minutes N]` draws them.
 
 Each panel's own query is asked of a real Prometheus at URL, over the last minutes, and drawn as lines. A panel to which
 it has nothing to say is left empty, and says so.
@@ -20,7 +21,7 @@ from urllib.parse import urlencode
 from urllib.request import urlopen
 from xml.sax.saxutils import escape
 
-from lab.dashboards import PAGES, DashboardPanel
+from tests.dashboards import PAGES, DashboardPanel
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "pictures"
 POINTS = 120  # of a line
@@ -148,7 +149,7 @@ def render_picture(name: str, lines: Sequence[Sequence[PlotLine]], began: float,
         f'<rect width="{wide}" height="{high}" fill="#f4f5f5"/>',
         render_text(GAP, 28, title, weight="bold", size="17"),
         render_text(
-            GAP, 46, "Drawn by lab/dashboard_pictures.py from a real Prometheus, and not by Grafana.", fill="#555"
+            GAP, 46, "Drawn by tests/dashboard_pictures.py from a real Prometheus, and not by Grafana.", fill="#555"
         ),
     ]
     for number, (graph, found) in enumerate(zip(graphs, lines, strict=True)):

@@ -24,13 +24,13 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from lab import conda_python, vllm_cpu_repack, vllm_cpu_stubs, wheel_cache
-from lab.environment_source import PACKAGES, LabEnvironment
-from lab.vllm_cpu_repack import parse_requirements, read_metadata, repack_wheel
-from lab.wheel_cache import CACHE, CachedWheel
 from rigwright.file_lock import file_lock
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Artefact, Lock
+from tests.stand_ins import conda_python, vllm_cpu_repack, vllm_cpu_stubs, wheel_cache
+from tests.stand_ins.environment_source import PACKAGES, LabEnvironment
+from tests.stand_ins.vllm_cpu_repack import parse_requirements, read_metadata, repack_wheel
+from tests.stand_ins.wheel_cache import CACHE, CachedWheel
 
 GROUP = "vllm-0.21.0"
 """The packages that are locked for cards."""

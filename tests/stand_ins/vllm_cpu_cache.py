@@ -1,4 +1,4 @@
-"""What was put together of lab.vllm_cpu, kept for the next host: a layer over the base image with nothing else.
+"""What was put together of vllm_cpu, kept for the next host: a layer over the base image with nothing else.
 
 It is for any release, for an environment brings all that it stands on.
 """
@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from lab import conda_python
 from lab.engine_cache import ENGINES
 from lab.hosts import LabHost
 from lab.network import run_program
@@ -20,6 +19,7 @@ from lab.throwaway_lab import list_labs
 from rigwright.file_lock import file_lock
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Artefact
+from tests.stand_ins import conda_python
 
 # What decides how it is put together and what is written down of it, beside the packages.
 SOURCES = (

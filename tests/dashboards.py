@@ -1,4 +1,4 @@
-"""Dashboards for a Grafana of the operator's, as JSON: `ENVIRONMENT/bin/python -m lab.dashboards`.
+"""Dashboards for a Grafana of the operator's, as JSON: `ENVIRONMENT/bin/python -m tests.dashboards`.
 
 Made with grafana-foundation-sdk (1769699998!10.1.0, which wants Python 3.11), in an environment that has it: what it
 makes is committed in templates/monitoring/dashboards, and Grafana reads it from a folder or by its API.

@@ -1,4 +1,4 @@
-"""The cards that a throwaway host can have, as files in it: lab/nvidia/inside/kernel says how it reads them."""
+"""The cards that a throwaway host can have, as files in it: inside/kernel says how it reads them."""
 
 from __future__ import annotations
 
@@ -27,16 +27,14 @@ def bus_addresses(pci_ids: Sequence[str]) -> list[str]:
     return [f"0000:{gpu_index:02x}:00.0" for gpu_index in range(1, len(pci_ids) + 1)]
 
 
-def write_cards(upper: Path, name: str, pci_ids: Sequence[str]) -> None:
-    """Write a host's cards into its files; each has a UUID of its own, the same in every lab.
+def render_card_files(name: str, pci_ids: Sequence[str]) -> dict[str, str]:
+    """Path below a host's root -> text of the file of each of its cards. A card has the same UUID in every lab.
 
     Args:
-        upper: The host's files.
         name: The host's.
         pci_ids: `vendor:device` of each card.
     """
-    folder = upper / CARDS
-    folder.mkdir(parents=True, exist_ok=True)
+    files = {}
     for address, pci_id in zip(bus_addresses(pci_ids), pci_ids, strict=True):
         vendor, device = pci_id.split(":")
         words, vbios, flavours, first, last = MODELS.get(pci_id, UNKNOWN)
@@ -50,4 +48,5 @@ def write_cards(upper: Path, name: str, pci_ids: Sequence[str]) -> None:
             "first_branch": first,
             "last_branch": last,
         }
-        (folder / address).write_text("".join(f"{key}={value}\n" for key, value in rows.items()))
+        files[str(CARDS / address)] = "".join(f"{key}={value}\n" for key, value in rows.items())
+    return files

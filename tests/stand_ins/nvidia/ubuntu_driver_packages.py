@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from lab.nvidia import package_contents
-from lab.nvidia.debian_packages import StandInDeb
-from lab.nvidia.kernel_packages import package_version
-from lab.nvidia.nvidia_driver_packages import FLAVOURS, driver_branch, exclusive_relations
+from tests.stand_ins.nvidia import package_contents
+from tests.stand_ins.nvidia.debian_packages import StandInDeb
+from tests.stand_ins.nvidia.kernel_packages import package_version
+from tests.stand_ins.nvidia.nvidia_driver_packages import FLAVOURS, driver_branch, exclusive_relations
 
 SERVER = "-server"
 DESKTOP = ""

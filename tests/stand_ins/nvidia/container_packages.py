@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lab.nvidia import apt_archive
-from lab.nvidia.debian_packages import StandInDeb
-from lab.nvidia.signing_keys import SigningKey
+from tests.stand_ins.nvidia import apt_archive
+from tests.stand_ins.nvidia.debian_packages import StandInDeb
+from tests.stand_ins.nvidia.signing_keys import SigningKey
 
 HERE = Path(__file__).resolve().parent
 TOOLKIT, DOCKER = "toolkit", "docker"

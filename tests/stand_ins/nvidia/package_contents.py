@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lab.nvidia import elf
+from tests.stand_ins.nvidia import elf
 
 HERE = Path(__file__).resolve().parent
 LIBRARIES = "usr/lib/x86_64-linux-gnu"

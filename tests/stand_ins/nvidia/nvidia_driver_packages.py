@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from lab.nvidia import package_contents
-from lab.nvidia.debian_packages import StandInDeb
+from tests.stand_ins.nvidia import package_contents
+from tests.stand_ins.nvidia.debian_packages import StandInDeb
 
 LAST_WITH_BRANCH = 580
 LAST_PROPRIETARY = 610

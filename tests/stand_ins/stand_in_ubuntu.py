@@ -1,7 +1,7 @@
 """Stand-ins for Ubuntu: a Debian tree that calls itself Ubuntu and boots kernels named as Ubuntu's are.
 
 There is no archive of Ubuntu's here. What such a host has of it, kernels and drivers, comes from a stand-in
-(lab.nvidia.served_archives); everything else, dkms and kmod among it, is Debian's own and comes from Debian's archive,
+(nvidia/served_archives.py); everything else, dkms and kmod among it, is Debian's own and comes from Debian's archive,
 which calls itself Debian. So what is seen on it says something of apt, dpkg, DKMS and systemd, and of Ubuntu's names
 and layouts; it says nothing of Ubuntu's own builds of those programs.
 """
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.hosts import LabHost
-from lab.nvidia.debian_packages import StandInDeb
-from lab.nvidia.kernel_packages import kernel_packages
-from lab.nvidia.served_archives import ServedArchives
 from rigwright.host.systems import CODENAMES, KEYRING
+from tests.stand_ins.nvidia.debian_packages import StandInDeb
+from tests.stand_ins.nvidia.kernel_packages import kernel_packages
+from tests.stand_ins.nvidia.served_archives import ServedArchives
 
 # apt tells by the name that a key is armoured
 ARMOURED = KEYRING.format("ubuntu").replace(".gpg", ".asc")

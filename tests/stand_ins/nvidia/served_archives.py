@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.nvidia import apt_archive, nvidia_driver_packages, ubuntu_driver_packages
-from lab.nvidia.debian_packages import StandInDeb
-from lab.nvidia.signing_keys import SigningKey
 from rigwright.host.systems import CODENAMES
 from rigwright.model.nvidia.driver_tables import SHIPPED, load_driver_tables
 from rigwright.paths import ROOT
+from tests.stand_ins.nvidia import apt_archive, nvidia_driver_packages, ubuntu_driver_packages
+from tests.stand_ins.nvidia.debian_packages import StandInDeb
+from tests.stand_ins.nvidia.signing_keys import SigningKey
 
 NVIDIA = "cuda"
 """Folder below which NVIDIA's archives lie as they do at its place."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from lab.hub.faults import Fault, FaultRule, FaultRules, RecordedRequest
+from tests.stand_ins.hub.faults import Fault, FaultRule, FaultRules, RecordedRequest
 
 ServerSelf = TypeVar("ServerSelf", bound="StandInServer")
 
@@ -119,7 +119,7 @@ class StandInServer:
         """Let answers suffer from a fault: those of a file, a repository or, without names, all of its part.
 
         Args:
-            fault: One of `lab.hub.faults`.
+            fault: One of `tests.stand_ins.hub.faults`.
             repository: Whose: a hub's repository, an index's project, a channel's folder.
             path: Of which file.
             skip: So many answers are right first.

@@ -10,11 +10,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab import base_images, network
-from lab.nvidia.debian_packages import StandInDeb
-from lab.nvidia.kernel_packages import kernel_packages
+from lab import base_images, network, requirements
+from lab.hosts import HostSpec
 from lab.requirements import CACHE, UnsupportedMachine
 from rigwright.file_lock import file_lock
+from tests.stand_ins.nvidia.card_models import render_card_files
+from tests.stand_ins.nvidia.debian_packages import StandInDeb
+from tests.stand_ins.nvidia.kernel_packages import kernel_packages
 
 INSIDE = Path(__file__).resolve().parent / "inside"
 # Where each stand-in lies in a host. /usr/local is first on the PATH of users and services, but apt leaves it out of
@@ -51,6 +53,32 @@ UNAME = StandInDeb(
     },
 )
 """The stand-in for uname."""
+
+
+def prepare_kernel_host(
+    name: str,
+    release: str,
+    kernels: Sequence[str],
+    cards: tuple[str, ...],
+    layers: tuple[str, ...] = (),
+    disks: tuple[str, ...] = (),
+) -> HostSpec:
+    """Describe a host that boots one of these kernels, with its modules, and has cards; the layer is built if missing.
+
+    Args:
+        name: The host's.
+        release: Of Debian, such as debian-12.
+        kernels: Releases of installed kernels, the oldest first.
+        cards: `vendor:device` of each card.
+        layers: As HostSpec has them; they lie over that of the kernels.
+        disks: As HostSpec has them.
+
+    Raises:
+        UnsupportedMachine: this machine cannot run a lab, or a package cannot be installed.
+    """
+    requirements.require_lab()
+    layer = build_layer(release, kernels)
+    return HostSpec(name, release, (*layers, layer), cards, files=render_card_files(name, cards), disks=disks)
 
 
 def build_layer(release: str, releases: Sequence[str]) -> str:

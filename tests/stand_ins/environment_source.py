@@ -18,11 +18,11 @@ from packaging.markers import Marker
 from packaging.tags import compatible_tags, cpython_tags
 from packaging.utils import parse_wheel_filename
 
-from lab import conda_python, wheel_cache
-from lab.package_servers import StandInCondaChannel, StandInIndex
-from lab.wheel_cache import PLATFORMS, CachedWheel
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Artefact, Lock, render_lock
+from tests.stand_ins import conda_python, wheel_cache
+from tests.stand_ins.package_servers import StandInCondaChannel, StandInIndex
+from tests.stand_ins.wheel_cache import PLATFORMS, CachedWheel
 
 CHANNEL = "lab"
 """What the mirrors of the channel are called."""

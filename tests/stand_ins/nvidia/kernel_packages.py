@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from lab.nvidia import elf
-from lab.nvidia.debian_packages import StandInDeb
+from tests.stand_ins.nvidia import elf
+from tests.stand_ins.nvidia.debian_packages import StandInDeb
 
 CONFIG = "CONFIG_MODULES=y\nCONFIG_RD_GZIP=y\nCONFIG_RD_ZSTD=y\n"  # what mkinitramfs asks a kernel for
 IMAGE_POSTINST = """\

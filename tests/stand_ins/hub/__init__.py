@@ -11,4 +11,4 @@ leads there by a signed address that runs out.
 
 from __future__ import annotations
 
-from lab.hub.request_handler import StandInHub as StandInHub
+from tests.stand_ins.hub.request_handler import StandInHub as StandInHub
