@@ -7,9 +7,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from rigwright.declaration import ca_certificates
-from rigwright.declaration.instance_resolution import refuse_reserved_gpus, refuse_shared_resources
+from rigwright.delivery import ca_certificates
 from rigwright.deprecated_keys import rename_deprecated_keys
+from rigwright.engines.instance_resolution import refuse_reserved_gpus, refuse_shared_resources
 from rigwright.model import api_keys
 from rigwright.model.api_keys import resolve_inventory_path
 from rigwright.model.entry import RigEntry

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from rigwright.declaration.catalog import DRIVER
-from rigwright.declaration.instance_resolution import Refuse
 from rigwright.model.containers.archive_tables import DOCKER_ARCHIVE, TOOLKIT_ARCHIVE
+from rigwright.model.nvidia.driver_tables import DRIVER
+from rigwright.model.resolution import Refuse
 from rigwright.problems import suggestion
 from rigwright.supply.lock import Lock
 from rigwright.supply.root_programs import LOCKED_GROUPS, is_run_as_root

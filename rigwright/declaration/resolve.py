@@ -8,26 +8,25 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from rigwright.declaration.catalog import DRIVER
-from rigwright.declaration.container_packages import groups_for, refuse_without_cdi, resolve_container_packages
+from rigwright.containers.container_packages import groups_for, resolve_container_packages
 from rigwright.declaration.entry_validation import validate_entry
-from rigwright.declaration.envs import resolve_envs
-from rigwright.declaration.instance_resolution import (
-    LoadPurpose,
-    Refuse,
+from rigwright.declaration.inventory_locks import refuse_inventory_locks
+from rigwright.engines.instance_resolution import (
     refuse_engine_keys,
     refuse_forbidden_keys,
+    refuse_without_cdi,
     resolve_instance,
 )
-from rigwright.declaration.inventory_locks import refuse_inventory_locks
+from rigwright.envs.env_resolution import resolve_envs
 from rigwright.gateway.served_models import refuse_gateway
 from rigwright.model.catalog import Catalog
 from rigwright.model.containers import archive_tables
 from rigwright.model.entry import RigEntry
 from rigwright.model.lock_coverage import describe_uncovered
 from rigwright.model.monitoring.scrape_targets import ScrapeTarget
-from rigwright.model.nvidia.driver_tables import DriverTables, load_driver_tables
+from rigwright.model.nvidia.driver_tables import DRIVER, DriverTables, load_driver_tables
 from rigwright.model.origins import token_origin
+from rigwright.model.resolution import LoadPurpose, Refuse
 from rigwright.model.rig import PATCHED_TOOLKIT, Rig, artefact_urls, needs_toolkit
 from rigwright.monitoring.validation import refuse_monitoring
 from rigwright.patches.patch import Patch, select_patches

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from packaging.utils import canonicalize_name
 
-from rigwright.declaration.instance_resolution import Refuse
 from rigwright.model.catalog import Catalog
 from rigwright.model.entry import RigEntry
 from rigwright.model.lock_coverage import describe_uncovered
+from rigwright.model.resolution import Refuse
 from rigwright.model.rig import EnvSpec
 from rigwright.patches.patch import select_patches
 from rigwright.plugins.plugin import Plugin, find_mismatches, find_plugin_conflicts

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
-from rigwright.engines import kind_of
 from rigwright.model.catalog import Catalog
 from rigwright.model.containers.archive_tables import (
     DOCKER_ARCHIVE,
@@ -17,7 +15,6 @@ from rigwright.model.containers.archive_tables import (
 )
 from rigwright.model.debs.group import PackageGroup, locked_group
 from rigwright.model.entry import RigEntry
-from rigwright.model.instance import Instance
 from rigwright.model.lock_coverage import describe_uncovered
 from rigwright.supply.inputs import is_stand_in
 from rigwright.supply.lock import Lock
@@ -79,24 +76,6 @@ def _find_surplus_packages(lock: Lock, one: PackageGroup, archive: KnownArchive)
 
 def _archive(known: ContainerTables, group_name: str) -> KnownArchive:
     return known.toolkit if group_name == TOOLKIT_ARCHIVE else known.docker
-
-
-def refuse_without_cdi(instances: Iterable[Instance], entry: RigEntry, refuse: Callable[[str, str], None]) -> None:
-    """Refuse instances whose containers would not find their cards: nothing brings the spec that names those.
-
-    Args:
-        instances: All of the entry's.
-        entry: The entry.
-        refuse: Is told a key and what is wrong with it.
-    """
-    for one in instances:
-        if one.cards and kind_of(one).container_engine and not entry.containers:
-            refuse(
-                f"instances.{one.name}.variant",
-                f"{one.variant_name}: runs in a container, which needs the container toolkit to find its cards: "
-                f'declare "containers": {json.dumps({"engines": [kind_of(one).container_engine]})}, or "docker" if the '
-                "release's podman is older than 5.1",
-            )
 
 
 def groups_for(groups: Mapping[str, PackageGroup], system: str) -> tuple[PackageGroup, ...]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 from rigwright.engines import kind_of, kinds
 from rigwright.engines.kind import InstallingKind, Kind
@@ -17,17 +17,13 @@ from rigwright.model.entry import RigEntry
 from rigwright.model.instance_entry import InstanceEntry
 from rigwright.model.lock_coverage import describe_uncovered
 from rigwright.model.models import MissingModelFile, ModelSelection
+from rigwright.model.resolution import LoadPurpose, Refuse
 from rigwright.model.rig import POWER_UNIT, EnvSpec, Instance, ModelPart
 from rigwright.patches.patch import Patch, select_patches
 from rigwright.plugins.plugin import select_plugins
 from rigwright.problems import Invalid, describe_unknown, format_count, format_value, suggestion
 from rigwright.supply import lock as locks
 from rigwright.supply.lock import Lock
-
-Refuse = Callable[[str, str], None]
-"""Is told a key of the rig and what is wrong with it."""
-LoadPurpose = Literal["", "lock", "bundle", "audit"]
-"""What of a rig is only being made while it is loaded."""
 
 
 def resolve_instance(
@@ -133,6 +129,24 @@ def _resolve_inputs(
         refuse(f"{key}.variant", said + describe_unknown("environment", env, catalog.envs))
         return {}
     return {keys_.packages: "wheel"}
+
+
+def refuse_without_cdi(instances: Iterable[Instance], entry: RigEntry, refuse: Refuse) -> None:
+    """Refuse instances whose containers would not find their cards: nothing brings the spec that names those.
+
+    Args:
+        instances: All of the entry's.
+        entry: The entry.
+        refuse: Is told a key and what is wrong with it.
+    """
+    for one in instances:
+        if one.cards and kind_of(one).container_engine and not entry.containers:
+            refuse(
+                f"instances.{one.name}.variant",
+                f"{one.variant_name}: runs in a container, which needs the container toolkit to find its cards: "
+                f'declare "containers": {json.dumps({"engines": [kind_of(one).container_engine]})}, or "docker" if the '
+                "release's podman is older than 5.1",
+            )
 
 
 def refuse_engine_keys(
