@@ -1,0 +1,83 @@
+"""The ways to a host of everything that an inventory's entry needs: mirrors, proxy, registries, tools and bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from rigwright.delivery.ca_certificates import load_ca_certificates
+from rigwright.model.registries import refuse_logins
+from rigwright.model.resolution import EntryDraft, Feature, Fields, RigDraft
+from rigwright.model.rig import artefact_urls
+from rigwright.problems import Invalid, Problem
+from rigwright.supply import bundle as bundles
+from rigwright.supply.bundle import Bundle
+from rigwright.supply.inputs import HUB
+from rigwright.supply.lock import Artefact
+from rigwright.supply.root_programs import TOOLS
+
+
+def _validate_downloads(draft: EntryDraft) -> Fields:
+    entry, certificates = draft.entry, ""
+    if entry.ca_file is not None:
+        try:
+            certificates = load_ca_certificates(draft.resolve_path(entry.ca_file))
+        except ValueError as error:
+            draft.refuse("ca_file", f"{entry.ca_file} {error}")
+    return {
+        "mirrors": entry.mirrors,
+        "proxy": entry.proxy,
+        "no_proxy": entry.no_proxy,
+        "redirects": entry.redirects,
+        "ca_certificates": certificates,
+        "registry_logins": refuse_logins(entry.registries, entry.mirrors, draft.resolve_path, draft.refuse),
+    }
+
+
+def _resolve_downloads(draft: RigDraft) -> Fields:
+    tools = draft.select_wheels(TOOLS, "tools")
+    draft.artefacts += tools
+    return {"tools": tools}
+
+
+def _resolve_bundle(draft: RigDraft) -> Fields:
+    """The bundle of an entry that has one, and its faults; without one, refuse artefacts that have no address."""
+    path = draft.entry.bundle
+    folder = None if path is None else draft.resolve_path(path)
+    bundle, faults = None, list[Problem]()
+    if folder is not None and not draft.purpose:
+        try:
+            bundle = bundles.load_bundle(Path(folder))
+            rows = (row for system in bundle.systems for rows in draft.release_artefacts for row in rows(system))
+            faults = _find_unbundled(draft, bundle, [*draft.artefacts, *dict.fromkeys(rows)])
+        except Invalid as error:
+            faults = error.problems
+    elif folder is None and draft.purpose != "bundle":
+        _refuse_unreachable(draft)
+    return {"bundle_folder": folder, "bundle": bundle, "bundle_faults": tuple(faults)}
+
+
+def _find_unbundled(draft: RigDraft, bundle: Bundle, artefacts: Iterable[Artefact]) -> list[Problem]:
+    return [
+        Problem(draft.file, f"{draft.name}.bundle", f"{bundle.folder} lacks {one} ({one.file}): {bundles.AGAIN}")
+        for one in artefacts
+        if bundle.find(one) is None
+    ]
+
+
+def _refuse_unreachable(draft: RigDraft) -> None:
+    for artefact in draft.addressed:
+        if artefact.is_written:
+            continue
+        known = {"source": "index:", "weight": f"{HUB}:"}.get(artefact.kind, "")
+        if not any(known and source.startswith(known) for source in artefact.sources) and not artefact_urls(
+            artefact, draft.entry.mirrors
+        ):
+            lacking = dict.fromkeys(source.partition(":")[0] for source in artefact.sources if source[:6] != "index:")
+            said = f"{artefact} of the lock has no address: its sources are {', '.join(artefact.sources)}"
+            draft.refuse("mirrors", f"{said}; add a mirror named {' or '.join(lacking)}")
+
+
+DOWNLOADS = Feature("downloads", _validate_downloads, _resolve_downloads)
+# after all features that need artefacts
+BUNDLE = Feature("bundle", resolve=_resolve_bundle)
