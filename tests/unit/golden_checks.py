@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from checks import backend
 from checks.survey import collection
 from checks.survey.answers import SurveyAnswers
-from checks.survey.sections import SECTIONS
+from checks.survey.sections import list_sections
 from rigwright import inventory
 from rigwright.plan import host_facts as host_facts
 from tests.unit.golden_hosts import LOOKS, EmptyHost, rigs
@@ -46,7 +46,7 @@ def least(shape: Any) -> Any:
 
 
 DATA = {"rig": {"name": NAME, "inventory": "rig.py", "entry": {}}}
-ANSWERS = json.loads(json.dumps({section.name: {"told": least(section.shape)} for section in SECTIONS}))
+ANSWERS = json.loads(json.dumps({section.name: {"told": least(section.shape)} for section in list_sections()}))
 backend.load_hosts = lambda _inventory, _limit: (None, {NAME: SimpleNamespace(name=NAME, data=DATA)})
 backend.connect_targets = lambda _state, _targets: {}
 backend.testinfra_host = lambda _target: SimpleNamespace(check_output=lambda *_: "", check="a host")
