@@ -48,7 +48,7 @@ class Section(Generic[T]):
     """Seconds that it may take, after which it has no answer; where it reads bytes, as many as there may be.
     On a host that is busy with something else, what takes half a second takes twenty."""
     blind: str = field(kw_only=True)
-    """What it cannot see: a green check says nothing about it."""
+    """Its limits, on which a passing check proves nothing."""
     phase: Phase = "early"
     start_order: int = 100
     """Its place among those of its phase: those that take longest start first."""

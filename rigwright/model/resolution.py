@@ -16,9 +16,9 @@ from rigwright.problems import Problem
 from rigwright.supply.lock import Artefact, Lock
 
 Refuse = Callable[[str, str], None]
-"""Is told a key of the rig and what is wrong with it."""
+"""Adds a problem: a key of the rig, and a text."""
 LoadPurpose = Literal["", "lock", "bundle", "audit"]
-"""What of a rig is only being made while it is loaded."""
+"""The part of a rig that is only being made while it is loaded."""
 Fields = Mapping[str, object]
 """Field of `rigwright.model.rig.Rig` -> its value."""
 RELEASE = "SYSTEM"
@@ -75,11 +75,11 @@ class RigDraft(EntryDraft):
     scrape_targets: tuple[ScrapeTarget, ...] = ()
     """The boxes of its inventory that it asks."""
     artefacts: list[Artefact] = field(default_factory=list)
-    """What its bundle must contain."""
+    """All artefacts that its bundle must contain."""
     addressed: list[Artefact] = field(default_factory=list)
-    """Those of which a source or a mirror must have the address, without a bundle."""
+    """Artefacts of which a source or a mirror must have the address, where there is no bundle."""
     release_artefacts: list[Callable[[str], Iterable[Artefact]]] = field(default_factory=list)
-    """For a release, such as debian-13, what its bundle must contain for hosts with that release."""
+    """Functions of a release, such as debian-13: the artefacts that its bundle must contain for hosts with that release."""
     package_groups: list[str] = field(default_factory=list)
     """Groups of the lock whose packages root installs on its host."""
 
