@@ -79,7 +79,7 @@ class RigDraft(EntryDraft):
     addressed: list[Artefact] = field(default_factory=list)
     """Artefacts of which a source or a mirror must have the address, where there is no bundle."""
     release_artefacts: list[Callable[[str], Iterable[Artefact]]] = field(default_factory=list)
-    """Functions of a release, such as debian-13: the artefacts that its bundle must contain for hosts with that release."""
+    """Functions of a release, such as debian-13: artefacts that its bundle must contain for hosts with it."""
     package_groups: list[str] = field(default_factory=list)
     """Groups of the lock whose packages root installs on its host."""
 
