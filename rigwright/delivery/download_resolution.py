@@ -1,4 +1,4 @@
-"""The ways to a host of everything that an inventory's entry needs: mirrors, proxy, registries, tools and bundle."""
+"""The ways to a host of all that an inventory's entry needs: mirrors, proxy, logins, tools and bundle."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rigwright.delivery.ca_certificates import load_ca_certificates
+from rigwright.model.api_keys import load_api_key
+from rigwright.model.origins import refuse_token, token_origin
 from rigwright.model.registries import refuse_logins
 from rigwright.model.resolution import EntryDraft, Feature, Fields, RigDraft
 from rigwright.model.rig import artefact_urls
@@ -18,18 +20,28 @@ from rigwright.supply.root_programs import TOOLS
 
 
 def _validate_downloads(draft: EntryDraft) -> Fields:
-    entry, certificates = draft.entry, ""
+    entry, certificates, token_file = draft.entry, "", None
     if entry.ca_file is not None:
         try:
             certificates = load_ca_certificates(draft.resolve_path(entry.ca_file))
         except ValueError as error:
             draft.refuse("ca_file", f"{entry.ca_file} {error}")
+    if entry.hub_token_file is not None:
+        token_file = draft.resolve_path(entry.hub_token_file)
+        try:
+            load_api_key(token_file, "token")
+        except ValueError as error:
+            draft.refuse("hub_token_file", f"{token_file} {error}")
+    refuse_token(entry.hub_token_file, entry.hub_token_for, entry.mirrors, draft.refuse)
     return {
         "mirrors": entry.mirrors,
+        "peers": entry.peers,
         "proxy": entry.proxy,
         "no_proxy": entry.no_proxy,
         "redirects": entry.redirects,
         "ca_certificates": certificates,
+        "hub_token_file": token_file,
+        "hub_token_origin": token_origin(entry.hub_token_for) if token_file else None,
         "registry_logins": refuse_logins(entry.registries, entry.mirrors, draft.resolve_path, draft.refuse),
     }
 
