@@ -4,7 +4,6 @@ from roles.base import base
 from roles.container_toolkit import container_toolkit
 from roles.cuda_toolkit import cuda_toolkit
 from roles.engines import engines
-from roles.host_run import start_run
 from roles.monitoring import monitoring
 from roles.network import network
 from roles.nvidia_cards import nvidia_cards
@@ -12,6 +11,7 @@ from roles.nvidia_driver import nvidia_driver
 from roles.operations.prefetch import prefetch_operations
 from roles.preflight import preflight
 from roles.removal import removal
+from roles.rig import start_run
 from roles.rollback import rollback
 from roles.serving import serving
 from roles.sharing import sharing

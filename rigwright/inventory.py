@@ -37,7 +37,7 @@ from rigwright.declaration.entry_validation import validate_entry
 from rigwright.declaration.resolve import resolve_rig
 from rigwright.model.catalog import Catalog
 from rigwright.model.entry import RigEntry
-from rigwright.model.resolution import LoadPurpose
+from rigwright.model.feature import LoadPurpose
 from rigwright.model.rig import Rig
 from rigwright.monitoring.scrape_targets import parse_scrape_targets, scrape_target_of
 from rigwright.monitoring.validation import find_unreachable_boxes

@@ -8,10 +8,10 @@ from rigwright.monitoring.monitoring_units import PACKAGED_PROGRAMS, PACKAGED_US
 from rigwright.plan.host_facts import required_packages
 from rigwright.plan.preflight import HOME
 from rigwright.weights.verification import records_folder
-from roles.host_run import DeployContext, role
 from roles.operations.files import make_directories, repair_last_line
 from roles.operations.packages import install_distribution_packages
 from roles.operations.users import ensure_service_users
+from roles.rig import DeployContext, role
 
 
 @role("Base")

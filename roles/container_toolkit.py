@@ -24,7 +24,6 @@ from rigwright.model.containers.archive_tables import TOOLKIT_ARCHIVE
 from rigwright.model.rig import Rig
 from rigwright.render import render
 from rigwright.supply.bundle import BundledPackages
-from roles.host_run import DeployContext, role
 from roles.operations.containers import (
     apply_running_options,
     hold_container_packages,
@@ -45,6 +44,7 @@ from roles.operations.files import (
     write_text_files,
 )
 from roles.operations.packages import install_distribution_packages
+from roles.rig import DeployContext, role
 
 DOCKER = daemon.PATH.rpartition("/")[0]
 PROOF = "dockerd --validate --config-file"

@@ -13,8 +13,8 @@ from rigwright.patches.patch import APPLY_PROGRAM_TEXT
 from rigwright.render import render
 from rigwright.supply.root_programs import CUDA
 from roles.artefact_jobs import job_wheels_folder, render_wheel_values
-from roles.host_run import DeployContext, role
 from roles.operations.jobs import ensure_job
+from roles.rig import DeployContext, role
 from roles.tools import load_wheel_validators
 
 

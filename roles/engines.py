@@ -19,8 +19,8 @@ from rigwright.supply.lock import Artefact
 from rigwright.supply.root_programs import INSTALLERS
 from rigwright.weights.verification import PACKAGE, weights_program_folder
 from roles.artefact_jobs import drop_artefacts, ensure_fetched
-from roles.host_run import DeployContext, role
 from roles.operations.jobs import ensure_job
+from roles.rig import DeployContext, role
 from roles.tools import install_environment
 
 SUPERVISOR = Path(__file__).with_name("operations") / "supervisor.py"

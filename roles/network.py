@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rigwright.delivery.network import authority_path
-from roles.host_run import DeployContext, role
 from roles.operations.files import TextFile, remove_files, write_text_files
+from roles.rig import DeployContext, role
 
 
 @role("Network")

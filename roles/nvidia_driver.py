@@ -22,7 +22,6 @@ from rigwright.nvidia.packages.target import (
     plan_driver_rollback,
     plan_driver_target,
 )
-from roles.host_run import DeployContext, role
 from roles.operations.cards import apply_card_settings, remove_card_settings
 from roles.operations.drivers import (
     hold_driver,
@@ -33,6 +32,7 @@ from roles.operations.drivers import (
     release_driver,
 )
 from roles.operations.files import TextFile, make_directories, texts_differ, write_text_files
+from roles.rig import DeployContext, role
 
 
 @dataclass(frozen=True)

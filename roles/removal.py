@@ -20,10 +20,10 @@ from rigwright.serving.generation import ACTIVATING
 from rigwright.serving.instance_units import STOPPED
 from rigwright.weights.verification import REHASH_STAMP, REHASH_UNITS, records_folder, weights_program_folder
 from rigwright.weights.weight_sharing import share_release_values
-from roles.host_run import HostRun
 from roles.operations.containers import read_container_facts
 from roles.operations.generations import read_serving_state
 from roles.operations.jobs import ensure_job
+from roles.rig import HostRun
 
 
 @deploy("Removal")

@@ -11,9 +11,9 @@ from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.card_processes import format_card_list
 from rigwright.serving.manifest import UNIT
 from rigwright.serving.observed import ObservedServing
-from roles.host_run import HostRun
 from roles.nvidia_driver import restore_previous_driver
 from roles.operations.generations import TIMEOUT, read_serving_state, return_to_generation
+from roles.rig import HostRun
 from roles.takeover import restore_previous_service
 
 

@@ -13,11 +13,11 @@ from rigwright.serving.observed import JOB
 from rigwright.serving.plugin_selftest import plan_selftests
 from rigwright.serving.standby import StandbyInstance, plan_standby
 from rigwright.serving.takeover import Takeover
-from roles.host_run import DeployContext, role
 from roles.operations.credentials import install_credentials
 from roles.operations.files import TextFile, remove_files, write_text_files
 from roles.operations.generations import activate_generation, prune_generations, write_generation
 from roles.operations.jobs import ensure_job
+from roles.rig import DeployContext, role
 from roles.trees import write_tree_records
 
 STOPPING = 60  # seconds that an old process may take to end before the new one starts

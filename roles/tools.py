@@ -12,8 +12,8 @@ from rigwright.model.rig import Rig
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
 from roles.artefact_jobs import install_fetch_programs, job_wheels_folder, render_wheel_values
-from roles.host_run import DeployContext, role
 from roles.operations.jobs import ensure_job
+from roles.rig import DeployContext, role
 
 # What judges wheels on hosts before one is installed.
 _PROGRAMS = Path(__file__).with_name("envs") / "host"

@@ -28,10 +28,10 @@ from cli.tables import print_prose
 from rigwright.inventory import layer_folders, load_for, load_rig
 from rigwright.model import api_keys, registries
 from rigwright.model.containers.archive_tables import load_container_tables
+from rigwright.model.feature import LoadPurpose
 from rigwright.model.lock_coverage import describe_mismatch
 from rigwright.model.nvidia.driver_tables import load_driver_tables
 from rigwright.model.origins import HUB_ORIGIN, origin_of
-from rigwright.model.resolution import LoadPurpose
 from rigwright.model.rig import Rig, artefact_urls
 from rigwright.paths import ROOT
 from rigwright.problems import Invalid, Problem

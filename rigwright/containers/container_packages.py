@@ -14,8 +14,8 @@ from rigwright.model.containers.archive_tables import (
     load_container_tables,
 )
 from rigwright.model.debs.group import PackageGroup, locked_group
+from rigwright.model.feature import RELEASE, Feature, Fields, RigDraft
 from rigwright.model.lock_coverage import describe_uncovered
-from rigwright.model.resolution import RELEASE, Feature, Fields, RigDraft
 from rigwright.supply.inputs import is_stand_in
 from rigwright.supply.lock import Lock
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from rigwright.declaration.features import FEATURES
 from rigwright.deprecated_keys import rename_deprecated_keys
 from rigwright.model.entry import RigEntry
-from rigwright.model.resolution import EntryDraft, Feature
+from rigwright.model.feature import EntryDraft, Feature
 from rigwright.problems import Problem, translate_validation
 
 

@@ -6,12 +6,11 @@ from rigwright.containers.container_packages import CONTAINERS
 from rigwright.delivery.download_resolution import BUNDLE, DOWNLOADS
 from rigwright.engines.instance_resolution import ENGINE_KEYS, INSTANCES
 from rigwright.envs.env_resolution import ENV_PACKAGES, ENVS, INSTALLER_WHEELS
-from rigwright.gateway.gateway_resolution import GATEWAY
-from rigwright.monitoring.monitoring_resolution import MONITORING
+from rigwright.gateway.served_models import GATEWAY
+from rigwright.monitoring.validation import MONITORING
 from rigwright.nvidia.cards.card_resolution import CARDS
-from rigwright.nvidia.cuda.toolkit_resolution import CUDA_TOOLKIT
+from rigwright.nvidia.cuda.toolkit import CUDA_TOOLKIT
 from rigwright.nvidia.driver.driver_resolution import NVIDIA_DRIVER
-from rigwright.weights.weight_resolution import WEIGHTS
 
 FEATURES = (
     CARDS,
@@ -26,6 +25,5 @@ FEATURES = (
     NVIDIA_DRIVER,
     CONTAINERS,
     ENGINE_KEYS,
-    WEIGHTS,
     BUNDLE,
 )

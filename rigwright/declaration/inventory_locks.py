@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rigwright.model.resolution import RELEASE, Feature, RigDraft
+from rigwright.model.feature import RELEASE, Feature, RigDraft
 from rigwright.problems import suggestion
 from rigwright.supply.root_programs import LOCKED_GROUPS, is_run_as_root
 

@@ -8,8 +8,8 @@ from rigwright.declaration.entry_validation import validate_entry
 from rigwright.declaration.features import FEATURES
 from rigwright.declaration.inventory_locks import refuse_inventory_locks
 from rigwright.model.catalog import Catalog
+from rigwright.model.feature import Feature, LoadPurpose, RigDraft
 from rigwright.model.monitoring.scrape_targets import ScrapeTarget
-from rigwright.model.resolution import Feature, LoadPurpose, RigDraft
 from rigwright.model.rig import Rig
 from rigwright.problems import Invalid
 from rigwright.supply.lock import Lock

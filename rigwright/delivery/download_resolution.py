@@ -1,4 +1,4 @@
-"""The ways to a host of all that an inventory's entry needs: mirrors, proxy, logins, tools and bundle."""
+"""The ways to a host of all that an inventory's entry needs: mirrors, peers, logins, tools and bundle."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from pathlib import Path
 
 from rigwright.delivery.ca_certificates import load_ca_certificates
 from rigwright.model.api_keys import load_api_key
+from rigwright.model.feature import EntryDraft, Feature, Fields, RigDraft
 from rigwright.model.origins import refuse_token, token_origin
 from rigwright.model.registries import refuse_logins
-from rigwright.model.resolution import EntryDraft, Feature, Fields, RigDraft
 from rigwright.model.rig import artefact_urls
 from rigwright.problems import Invalid, Problem
 from rigwright.supply import bundle as bundles
 from rigwright.supply.bundle import Bundle
 from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact
-from rigwright.supply.root_programs import TOOLS
+from rigwright.supply.root_programs import HUB_CLIENT, TOOLS
 
 
 def _validate_downloads(draft: EntryDraft) -> Fields:
@@ -36,6 +36,8 @@ def _validate_downloads(draft: EntryDraft) -> Fields:
     return {
         "mirrors": entry.mirrors,
         "peers": entry.peers,
+        "share": entry.share,
+        "fs_verity": entry.fs_verity,
         "proxy": entry.proxy,
         "no_proxy": entry.no_proxy,
         "redirects": entry.redirects,
@@ -49,7 +51,13 @@ def _validate_downloads(draft: EntryDraft) -> Fields:
 def _resolve_downloads(draft: RigDraft) -> Fields:
     tools = draft.select_wheels(TOOLS, "tools")
     draft.artefacts += tools
-    return {"tools": tools}
+    rows = [row for one in draft.fields["instances"] for row in one.weights]
+    client: tuple[Artefact, ...] = ()
+    if draft.entry.bundle is None and any(source.startswith(f"{HUB}:") for row in rows for source in row.sources):
+        client = draft.select_wheels(
+            HUB_CLIENT, "instances", "some weights come from the hub, and its client cannot be used: "
+        )
+    return {"tools": tools, "hub_client": client}
 
 
 def _resolve_bundle(draft: RigDraft) -> Fields:

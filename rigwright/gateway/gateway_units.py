@@ -16,7 +16,7 @@ from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_SOCKET, 
 from rigwright.gateway.served_models import offers_of
 from rigwright.host.systemd_syntax import LINKS, STARTED_FROM_FOLDER
 from rigwright.host.unit_states import UNIX, SocketUnit, UnitState
-from rigwright.model.fact_source import FactSource
+from rigwright.model.feature import FactSource
 from rigwright.render import render
 
 if TYPE_CHECKING:

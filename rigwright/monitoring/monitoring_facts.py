@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rigwright.host import channel
 from rigwright.host.channel import HostOutput, optional, tolerant, word, yes_or_no
 from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER, UNIT_FOLDER
-from rigwright.model.fact_source import FactSource
+from rigwright.model.feature import FactSource
 from rigwright.model.monitoring.service_facts import MonitoringFacts, ServiceFacts
 from rigwright.monitoring.monitoring_units import (
     PACKAGED_PROGRAMS,

@@ -6,21 +6,21 @@ from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Any
 
-from rigwright.containers.container_probe import CONTAINER_FACTS
-from rigwright.engines.engine_probe import ENGINE_FACTS
+from rigwright.containers.container_facts import CONTAINER_FACTS
+from rigwright.engines.installer import ENGINE_FACTS
 from rigwright.gateway.gateway_units import GATEWAY_FACTS
 from rigwright.host import basics, channel
 from rigwright.host.channel import HostOutput, free_text, matching, number, octal, optional, path, word, yes_or_no
 from rigwright.host.systemd_syntax import UNIT_FOLDER
-from rigwright.model.fact_source import FactSource
 from rigwright.model.facts import HostAccount, HostFacts
+from rigwright.model.feature import FactSource
 from rigwright.model.rig import Rig
 from rigwright.monitoring.monitoring_facts import MONITORING_FACTS
-from rigwright.nvidia.cards.card_probe import CARD_FACTS
-from rigwright.nvidia.cuda.toolkit_probe import TOOLKIT_FACTS
-from rigwright.nvidia.driver.driver_probe import DRIVER_FACTS
+from rigwright.nvidia.cards.placement import CARD_FACTS
+from rigwright.nvidia.cuda.toolkit_validation import TOOLKIT_FACTS
+from rigwright.nvidia.driver.driver_facts import DRIVER_FACTS
 from rigwright.plan.orphans import ORPHAN_FACTS
-from rigwright.weights.weight_probe import WEIGHT_FACTS
+from rigwright.weights.verification import WEIGHT_FACTS
 from rigwright.weights.weight_sharing import SHARING_FACTS
 
 # in the order in which apt is given their packages

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rigwright.delivery.network import authority_path
 from rigwright.gateway.gateway_units import ROTATION
 from rigwright.host.channel import path
-from rigwright.model.fact_source import FactSource
+from rigwright.model.feature import FactSource
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.card_setting_files import declared_paths, managed_paths, record_path
 from rigwright.serving.generation import Generation

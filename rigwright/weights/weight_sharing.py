@@ -10,7 +10,7 @@ from rigwright.host import channel
 from rigwright.host.channel import HostOutput, optional, tolerant, word, yes_or_no
 from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER, UNIT_FOLDER
 from rigwright.model.entry import ShareEntry
-from rigwright.model.fact_source import FactSource
+from rigwright.model.feature import FactSource
 from rigwright.model.rig import Rig
 from rigwright.model.sharing import SharingFacts
 from rigwright.nginx import PACKAGE, PROGRAM

@@ -14,10 +14,10 @@ from rigwright.monitoring.monitoring_units import (
 )
 from rigwright.monitoring.textfile import textfile_folder
 from rigwright.supply.root_programs import GPU_EXPORTER
-from roles.host_run import DeployContext, role
 from roles.operations.credentials import install_credentials
 from roles.operations.files import TextFile, make_directories, write_text_files
 from roles.operations.monitoring import ensure_monitoring
+from roles.rig import DeployContext, role
 from roles.tools import install_environment
 
 

@@ -17,9 +17,9 @@ from rigwright.weights.verification import (
     render_rehash_units,
 )
 from roles import artefact_jobs
-from roles.host_run import DeployContext, role
 from roles.operations.files import TextFile
 from roles.operations.units import ensure_unit_running, remove_units
+from roles.rig import DeployContext, role
 from roles.tools import install_environment
 from roles.weights.host.records import WRONG
 

@@ -4,9 +4,8 @@ from pyinfra import host
 
 from rigwright.plan.plan_inputs import build_target_state
 from roles.base import base
-from roles.host_run import DeployContext
 from roles.probe import probe_host
-from roles.rig import rig_of_host
+from roles.rig import DeployContext, rig_of_host
 from roles.tools import tools
 
 rig = rig_of_host(host)

@@ -16,7 +16,7 @@ from cli.lock_resolver import lock_run
 from lab.hub import StandInHub
 from rigwright import inventory
 from rigwright.inventory import load_for, load_rig
-from rigwright.model.resolution import LoadPurpose
+from rigwright.model.feature import LoadPurpose
 from rigwright.paths import ROOT
 from rigwright.supply.lock import LOCK_HEADER, Lock
 from tests.lock_files import render_sealed_lock

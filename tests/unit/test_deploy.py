@@ -15,8 +15,7 @@ import pytest
 
 from rigwright.paths import ROOT
 from rigwright.plan.stages import STAGES, DeployStage, stage_of
-from roles import host_run
-from roles.host_run import DeployContext
+from roles.rig import DeployContext, role
 from tests.unit.samples import OperatorFolder
 
 GOOD = '"ssh_hostname": "127.0.0.1", "ssh_port": PORT, "ssh_user": "nobody", "ssh_connect_retries": 0'
@@ -112,10 +111,10 @@ def test_a_role_adds_its_operations_where_its_stage_applies(monkeypatch: pytest.
     def sharing(context: DeployContext) -> None:
         contexts.append(context)
 
-    monkeypatch.setattr(host_run, "deploy", lambda title: lambda function: function)
-    monkeypatch.setattr(host_run, "stage_of", {"sharing": DeployStage("sharing", Mock(), lambda _: applies)}.get)
+    monkeypatch.setattr("roles.rig.deploy", lambda title: lambda function: function)
+    monkeypatch.setattr("roles.rig.stage_of", {"sharing": DeployStage("sharing", Mock(), lambda _: applies)}.get)
     context = DeployContext(Mock())
-    host_run.role("Sharing")(sharing)(context)
+    role("Sharing")(sharing)(context)
     assert contexts == [context] * applies
 
 

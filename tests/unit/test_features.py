@@ -10,7 +10,7 @@ import pytest
 from rigwright.declaration.features import FEATURES
 from rigwright.declaration.resolve import resolve_rig
 from rigwright.model.catalog import Catalog
-from rigwright.model.resolution import RELEASE, EntryDraft, Feature, Fields, RigDraft
+from rigwright.model.feature import RELEASE, EntryDraft, Feature, Fields, RigDraft
 from rigwright.model.rig import Rig
 from rigwright.paths import ROOT
 from rigwright.problems import Invalid

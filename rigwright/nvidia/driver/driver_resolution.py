@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from rigwright.model.feature import RELEASE, Feature, Fields, RigDraft
 from rigwright.model.lock_coverage import describe_uncovered
 from rigwright.model.nvidia.driver_tables import DRIVER, DriverTables, load_driver_tables
-from rigwright.model.resolution import RELEASE, Feature, Fields, RigDraft
 from rigwright.problems import format_count, format_value
 
 

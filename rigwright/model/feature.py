@@ -1,4 +1,4 @@
-"""An inventory's entry on its way to a rig, and the part of it that each feature registers."""
+"""The parts that each feature registers: of an inventory's entry on its way to a rig, and of a host's probe."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from rigwright.host.channel import HostOutput, Schema
 from rigwright.model.api_keys import resolve_inventory_path
 from rigwright.model.catalog import Catalog
 from rigwright.model.entry import RigEntry
 from rigwright.model.lock_coverage import describe_uncovered
 from rigwright.model.monitoring.scrape_targets import ScrapeTarget
+from rigwright.model.rig import Rig
 from rigwright.problems import Problem
 from rigwright.supply.lock import Artefact, Lock
 
@@ -116,3 +118,32 @@ class Feature:
     """Refuses names that catalogue or lock does not have; it may read fields of features before it in the list."""
     root_groups: Sequence[str] = ()
     """Groups of the lock that a package manager installs as root; `RELEASE` at the end stands for each release."""
+
+
+def _no_values(rig: Rig) -> Mapping[str, object]:
+    return {}
+
+
+def _no_facts(output: HostOutput) -> Mapping[str, object]:
+    return {}
+
+
+def _no_packages(rig: Rig, system: str) -> Iterable[str]:
+    return ()
+
+
+@dataclass(frozen=True)
+class FactSource:
+    """The facts of one feature, and the packages that it needs; rigwright.plan.host_facts lists all sources."""
+
+    name: str
+    template: str = ""
+    """The script in templates/ that reports its facts; empty without any."""
+    values: Callable[[Rig], Mapping[str, object]] = _no_values
+    """The values of that template."""
+    schema: Schema = field(default_factory=dict)
+    """Key that the script reports -> types of its values."""
+    read: Callable[[HostOutput], Mapping[str, object]] = _no_facts
+    """Field of `rigwright.model.facts.HostFacts` -> its value, from what the script has reported."""
+    packages: Callable[[Rig, str], Iterable[str]] = _no_packages
+    """The distribution's packages that a rig needs for it on a release; `""` for those of all releases."""
