@@ -14,7 +14,6 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from checks.pytest_frame import ORDER
-from checks.survey.limitations import BLIND
 from checks.survey.section import Section
 from rigwright.problems import describe_exception, describe_unknown
 
@@ -45,7 +44,7 @@ class CheckDescription:
     @property
     def limitations(self) -> list[str]:
         """What it cannot see: of itself, and because of what it reads."""
-        return [text for text in (self.blind, *(BLIND[section.name] for section in self.sections)) if text]
+        return [text for text in (self.blind, *(section.blind for section in self.sections)) if text]
 
 
 def list_checks() -> list[CheckDescription]:

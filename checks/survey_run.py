@@ -146,9 +146,9 @@ class SurveyRun:
 
     def prepare_validators(self) -> None:
         """Make what judges answers, until one is there: it would come before a first verdict."""
-        from checks.survey.sections import SECTIONS
+        from checks.survey.sections import list_sections
 
-        for section in SECTIONS:
+        for section in list_sections():
             if self.asked.done() and any(one.done() for one in self.asked.result().values()):
                 return
             _ = section.validator

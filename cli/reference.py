@@ -155,10 +155,9 @@ def _render_checks() -> str:
 def _render_sections() -> str:
     """The parts of the survey."""
     from checks import catalogue
-    from checks.survey.limitations import BLIND
-    from checks.survey.sections import SECTIONS
+    from checks.survey.sections import list_sections
 
-    rows = ((f"`{one.name}`", catalogue.describe_section(one), BLIND[one.name]) for one in SECTIONS)
+    rows = ((f"`{one.name}`", catalogue.describe_section(one), one.blind) for one in list_sections())
     return _render_markdown_table(("Part", "What it looks at", "What it cannot see"), rows)
 
 

@@ -34,10 +34,10 @@ from rigwright.declaration import host_key
 from rigwright.declaration.catalog import load_catalog
 from rigwright.declaration.connection import KEYS, describe_wrong_value, find_connection_problems
 from rigwright.declaration.entry_validation import validate_entry
-from rigwright.declaration.instance_resolution import LoadPurpose
 from rigwright.declaration.resolve import resolve_rig
 from rigwright.model.catalog import Catalog
 from rigwright.model.entry import RigEntry
+from rigwright.model.feature import LoadPurpose
 from rigwright.model.rig import Rig
 from rigwright.monitoring.scrape_targets import parse_scrape_targets, scrape_target_of
 from rigwright.monitoring.validation import find_unreachable_boxes

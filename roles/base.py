@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from pyinfra.api import deploy
-
 from rigwright import nginx
 from rigwright.model import trees
-from rigwright.model.facts import HostFacts
-from rigwright.model.rig import Rig
 from rigwright.monitoring.monitoring_units import PACKAGED_PROGRAMS, PACKAGED_USER
 from rigwright.plan.host_facts import required_packages
 from rigwright.plan.preflight import HOME
@@ -15,11 +11,13 @@ from rigwright.weights.verification import records_folder
 from roles.operations.files import make_directories, repair_last_line
 from roles.operations.packages import install_distribution_packages
 from roles.operations.users import ensure_service_users
+from roles.rig import DeployContext, role
 
 
-@deploy("Base")
-def base(rig: Rig, facts: HostFacts) -> None:
+@role("Base")
+def base(context: DeployContext) -> None:
     """Bring folders, users and packages to their state. Roots that were there before us stay as they are."""
+    rig, facts = context.rig, context.facts
     roots = rig.roots
     ours = ("755", "root", "root")
     foreign = {path for path, _, _ in facts.foreign_roots}

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 
 from pyinfra import host, logger
-from pyinfra.api import StringCommand, deploy, operation
+from pyinfra.api import StringCommand, operation
 
 from rigwright.containers import daemon
 from rigwright.containers.container_facts import ContainerFacts, source_path, store_folder
@@ -22,7 +22,6 @@ from rigwright.containers.release import container_release_values, describe_rele
 from rigwright.model.containers.archive_tables import DOCKER_ARCHIVE as DOCKER_ARCHIVE
 from rigwright.model.containers.archive_tables import TOOLKIT_ARCHIVE
 from rigwright.model.rig import Rig
-from rigwright.plan.plan_inputs import TargetState
 from rigwright.render import render
 from rigwright.supply.bundle import BundledPackages
 from roles.operations.containers import (
@@ -45,6 +44,7 @@ from roles.operations.files import (
     write_text_files,
 )
 from roles.operations.packages import install_distribution_packages
+from roles.rig import DeployContext, role
 
 DOCKER = daemon.PATH.rpartition("/")[0]
 PROOF = "dockerd --validate --config-file"
@@ -70,16 +70,17 @@ def packages_for_containers(chosen: ContainerChoice) -> tuple[ContainerFacts, Co
     return (chosen.facts, chosen.plan) if chosen.facts and isinstance(chosen.plan, ContainerPlan) else None
 
 
-@deploy("Container toolkit")
-def container_toolkit(desired: TargetState) -> None:
+@role("Container toolkit")
+def container_toolkit(context: DeployContext) -> None:
     """Bring packages, Docker's options and the cards' specs to their state; stop managing what is not declared."""
-    if desired.containers:
-        _install_container_toolkit(desired.rig, *desired.containers, system=desired.facts.system)
-    elif not desired.rig.containers:
-        facts = read_container_facts(desired.rig)
-        for note in describe_release(desired.rig, facts) if facts else []:
+    rig = context.rig
+    if context.target.containers:
+        _install_container_toolkit(rig, *context.target.containers, system=context.facts.system)
+    elif not rig.containers:
+        facts = read_container_facts(rig)
+        for note in describe_release(rig, facts) if facts else []:
             logger.warning(f"{host.print_prefix}{note}")
-        release_container_toolkit(name="Stop managing containers", rig=desired.rig)
+        release_container_toolkit(name="Stop managing containers", rig=rig)
 
 
 def _install_container_toolkit(rig: Rig, facts: ContainerFacts, plan: ContainerPlan, system: str) -> None:

@@ -5,26 +5,25 @@ from __future__ import annotations
 import json
 import shlex
 
-from pyinfra.api import deploy
-
 from rigwright.delivery.tool_environments import ToolEnvironment
 from rigwright.model import trees
 from rigwright.model.nvidia.toolkit import Toolkit
 from rigwright.model.rig import Rig
 from rigwright.patches.patch import APPLY_PROGRAM_TEXT
-from rigwright.plan.plan_inputs import TargetState
 from rigwright.render import render
 from rigwright.supply.root_programs import CUDA
 from roles.artefact_jobs import job_wheels_folder, render_wheel_values
 from roles.operations.jobs import ensure_job
+from roles.rig import DeployContext, role
 from roles.tools import load_wheel_validators
 
 
-@deploy("CUDA toolkit")
-def cuda_toolkit(wanted: TargetState) -> None:
+@role("CUDA toolkit")
+def cuda_toolkit(context: DeployContext) -> None:
     """Install ours beside older ones. Where the operator has a toolkit, that is used as it is."""
-    if wanted.toolkit and wanted.toolkit.folder:
-        _install_cuda_toolkit(wanted.rig, wanted.toolkit, wanted.tools)
+    target = context.target
+    if target.toolkit and target.toolkit.folder:
+        _install_cuda_toolkit(target.rig, target.toolkit, target.tools)
 
 
 def _install_cuda_toolkit(rig: Rig, wanted: Toolkit, tools: ToolEnvironment) -> None:

@@ -6,8 +6,6 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from pyinfra.api import deploy
-
 from rigwright.delivery.fetch_spec import render_fetch_spec
 from rigwright.delivery.tool_environments import ToolEnvironment, installer_tools
 from rigwright.engines import unprivileged
@@ -16,13 +14,13 @@ from rigwright.envs import gc
 from rigwright.model import trees
 from rigwright.model.installation import MARKER, Installation, InstallJob
 from rigwright.model.rig import Rig
-from rigwright.plan.plan_inputs import TargetState
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
 from rigwright.supply.root_programs import INSTALLERS
 from rigwright.weights.verification import PACKAGE, weights_program_folder
 from roles.artefact_jobs import drop_artefacts, ensure_fetched
 from roles.operations.jobs import ensure_job
+from roles.rig import DeployContext, role
 from roles.tools import install_environment
 
 SUPERVISOR = Path(__file__).with_name("operations") / "supervisor.py"
@@ -32,15 +30,15 @@ SUPERVISOR = Path(__file__).with_name("operations") / "supervisor.py"
 PROGRAMS = Path(__file__).with_name("envs") / "host"
 
 
-@deploy("Engines")
-def engines(wanted: TargetState) -> None:
+@role("Engines")
+def engines(context: DeployContext) -> None:
     """Install each in a folder named by the digest of all inputs, beside older ones."""
-    rig, facts = wanted.rig, wanted.facts
+    rig, facts, target = context.rig, context.facts, context.target
     tools = installer_tools(rig, facts)
-    declared = list(wanted.installations.values())
+    declared = list(target.installations.values())
     missing = [made for made in declared if made.folder not in facts.built_engines]
     for made in declared:
-        by = tools if find_installer(rig, made).by_installers else wanted.tools
+        by = tools if find_installer(rig, made).by_installers else target.tools
         if made in missing:
             if by is tools:
                 install_environment(rig, tools, rig.installers, "environment installer", alone=f"{INSTALLERS}-")

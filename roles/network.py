@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from pyinfra.api import deploy
-
 from rigwright.delivery.network import authority_path
-from rigwright.model.rig import Rig
 from roles.operations.files import TextFile, remove_files, write_text_files
+from roles.rig import DeployContext, role
 
 
-@deploy("Network")
-def network(rig: Rig) -> None:
+@role("Network")
+def network(context: DeployContext) -> None:
     """Write the rig's own authorities, or take them away. What uses them is a job's own affair, not the system's."""
+    rig = context.rig
     path = authority_path(rig)
     if rig.ca_certificates:
         write_text_files(name="CA certificates", files=[TextFile(path, rig.ca_certificates)])

@@ -22,7 +22,6 @@ from rigwright.nvidia.packages.target import (
     plan_driver_rollback,
     plan_driver_target,
 )
-from rigwright.plan.plan_inputs import TargetState
 from roles.operations.cards import apply_card_settings, remove_card_settings
 from roles.operations.drivers import (
     hold_driver,
@@ -33,6 +32,7 @@ from roles.operations.drivers import (
     release_driver,
 )
 from roles.operations.files import TextFile, make_directories, texts_differ, write_text_files
+from roles.rig import DeployContext, role
 
 
 @dataclass(frozen=True)
@@ -54,15 +54,17 @@ def packages_for_driver(driver: DriverSelection) -> tuple[DriverFacts, DriverPla
     return (driver.facts, driver.plan) if driver.facts and isinstance(driver.plan, DriverPlan) else None
 
 
-@deploy("NVIDIA driver")
-def nvidia_driver(desired: TargetState, upgrading: bool, reboot: bool) -> None:
+@role("NVIDIA driver")
+def nvidia_driver(context: DeployContext) -> None:
     """Bring settings, packages, the running module and the cards' own settings to their state; stop managing a
     driver that the rig does not declare any more.
     """
-    if desired.driver:
-        _install_nvidia_driver(desired.rig, *desired.driver, upgrading=upgrading, reboot=reboot)
-    elif not desired.rig.driver.managed:
-        release_driver(name="Stop managing the driver", rig=desired.rig)
+    rig, options = context.rig, context.options
+    if context.target.driver:
+        upgrading = options.verb == "upgrade"
+        _install_nvidia_driver(rig, *context.target.driver, upgrading=upgrading, reboot=options.reboot)
+    elif not rig.driver.managed:
+        release_driver(name="Stop managing the driver", rig=rig)
 
 
 def _install_nvidia_driver(rig: Rig, facts: DriverFacts, plan: DriverPlan, upgrading: bool, reboot: bool) -> None:

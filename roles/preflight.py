@@ -3,49 +3,78 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from functools import partial
 
 from pyinfra import host, logger, state
 
-from rigwright.containers import container_plan
+from rigwright.containers.container_plan import ContainerRefusal
 from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.driver_plan import DriverRefusal
-from rigwright.plan.plan_inputs import TargetState
+from rigwright.plan.plan_inputs import build_target_state
 from rigwright.plan.preflight import describe_variant_evidence, find_refusals, find_warnings
-from roles import container_toolkit
-from roles.nvidia_driver import DriverSelection
-from roles.trees import describe_changed_trees
+from rigwright.serving.takeover import find_takeover_refusals, without_ports_of
+from roles.container_toolkit import ContainerChoice, choose_containers, packages_for_containers
+from roles.nvidia_driver import DriverSelection, choose_driver, packages_for_driver
+from roles.operations.prefetch import prefetch_facts
+from roles.probe import probe_host
+from roles.rig import DeployContext, HostRun
+from roles.takeover import read_existing_service
+from roles.trees import describe_changed_trees, read_trees
+from roles.weights import weights_verified
 
 
-def preflight(
-    wanted: TargetState,
-    driver: DriverSelection,
-    containers: container_toolkit.ContainerChoice,
-    unfit: Sequence[str] = (),
-) -> bool:
-    """Compare the probed host with what the rig asks of it; False after failing this host, and only this one.
+def preflight(run: HostRun) -> DeployContext | None:
+    """Probe the host of the running deploy and compare it with what the rig asks of it.
 
     No operation: a plan must say the same, and end the same way, as a run.
 
+    Returns:
+        What its roles need; None after failing this host, and only this one.
+    """
+    rig, options = run.rig, run.options
+    upgrading = options.verb == "upgrade"
+    # every fact that the decisions below depend on, in one command
+    prefetch_facts(
+        partial(probe_host, rig),
+        partial(choose_driver, rig, upgrading),
+        partial(choose_containers, rig),
+        partial(weights_verified, rig),
+        partial(read_trees, rig),
+        partial(client_key_problems, rig),
+    )
+    facts = probe_host(rig)
+    if not facts:
+        return None
+    existing = read_existing_service(rig, options.theirs) if options.theirs else None
+    facts = without_ports_of(facts, existing) if existing else facts
+    driver, containers = choose_driver(rig, upgrading), choose_containers(rig)
+    target = build_target_state(rig, facts, packages_for_driver(driver), packages_for_containers(containers))
+    context = DeployContext(target, options, existing)
+    return context if _accept_host(context, driver, containers) else None
+
+
+def _accept_host(context: DeployContext, driver: DriverSelection, containers: ContainerChoice) -> bool:
+    """Log evidence, warnings and refusals; False after failing this host.
+
     Args:
-        wanted: What the host is to be.
+        context: The host and what it is to be.
         driver: What was chosen of a driver.
         containers: What was chosen for containers.
-        unfit: Why what is to be taken over cannot be.
     """
-    for known in describe_variant_evidence(wanted.rig):
+    rig, switch, existing = context.rig, context.options.switch, context.existing
+    for known in describe_variant_evidence(rig):
         logger.info(f"{host.print_prefix}{known}")
-    for warning in find_warnings(wanted.rig, wanted.facts):
+    for warning in find_warnings(rig, context.facts):
         logger.warning(f"{host.print_prefix}{warning}")
     reasons = [
-        *unfit,
-        *find_refusals(wanted, time.time()),
-        *describe_changed_trees(wanted.rig),
-        *client_key_problems(wanted.rig),
+        *(find_takeover_refusals(rig, switch.instance, existing) if switch and existing else []),
+        *find_refusals(context.target, time.time()),
+        *describe_changed_trees(rig),
+        *client_key_problems(rig),
     ]
     if isinstance(driver.plan, DriverRefusal):
         reasons += driver.plan.reasons
-    if isinstance(containers.plan, container_plan.ContainerRefusal):
+    if isinstance(containers.plan, ContainerRefusal):
         reasons += containers.plan.reasons
     elif containers.plan:
         for note in containers.plan.notes:

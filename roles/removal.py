@@ -11,7 +11,7 @@ from rigwright.delivery.network import authority_path
 from rigwright.gateway.gateway_units import LOGS, ROTATION, ROUTER_RUNTIME, RUNTIME
 from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER, UNIT_FOLDER
 from rigwright.model import trees
-from rigwright.model.rig import CACHES, COMPILED, CONTAINER_RUNTIME_FOLDER, WARM, Rig
+from rigwright.model.rig import CACHES, COMPILED, CONTAINER_RUNTIME_FOLDER, WARM
 from rigwright.monitoring.monitoring_facts import monitoring_release_values
 from rigwright.nvidia.driver.driver_files import driver_release_values
 from rigwright.render import render
@@ -23,14 +23,16 @@ from rigwright.weights.weight_sharing import share_release_values
 from roles.operations.containers import read_container_facts
 from roles.operations.generations import read_serving_state
 from roles.operations.jobs import ensure_job
+from roles.rig import HostRun
 
 
 @deploy("Removal")
-def removal(rig: Rig, keep_weights: bool) -> None:
+def removal(run: HostRun) -> None:
     """Stop our services and remove what the ledger lists, or all but the weights.
 
     A host that is served from another configuration fails, untouched.
     """
+    rig, keep_weights = run.rig, run.options.keep_weights
     found = read_serving_state(rig)
     if found.elsewhere:
         logger.error(

@@ -1,4 +1,4 @@
-"""Rollback: back to an earlier generation that lies on the host, without its inventory."""
+"""Rollback: back to an earlier generation, driver or service that lies on the host, without its inventory."""
 
 from __future__ import annotations
 
@@ -11,13 +11,25 @@ from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.card_processes import format_card_list
 from rigwright.serving.manifest import UNIT
 from rigwright.serving.observed import ObservedServing
-from roles.operations.generations import read_serving_state, return_to_generation
+from roles.nvidia_driver import restore_previous_driver
+from roles.operations.generations import TIMEOUT, read_serving_state, return_to_generation
+from roles.rig import HostRun
+from roles.takeover import restore_previous_service
 
-TIMEOUT = 1800  # seconds for instances that are loading already; how long a start may take is in its unit
+
+def rollback(run: HostRun) -> None:
+    """Bring back the previous driver, the service that was taken over, or a generation, as the options say."""
+    options = run.options
+    if options.driver:
+        restore_previous_driver(rig=run.rig, reboot=options.reboot)
+    elif options.theirs:
+        restore_previous_service(rig=run.rig, named=options.theirs)
+    else:
+        restore_generation(rig=run.rig, to=options.to)
 
 
 @deploy("Rollback")
-def rollback(rig: Rig, to: int | None) -> None:
+def restore_generation(rig: Rig, to: int | None) -> None:
     """Serve generation `to`, or the newest one before the current."""
     found = read_serving_state(rig)
     number = to if to is not None else find_rollback_target(found)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pyinfra.api import deploy
-
 from rigwright.declaration.variant_edit import VariantSwitch
 from rigwright.engines import kind_of
 from rigwright.gateway.gateway_units import ROTATION, render_logrotate
@@ -14,27 +12,24 @@ from rigwright.serving.instance_units import OWNED_HEADER, credential_path
 from rigwright.serving.observed import JOB
 from rigwright.serving.plugin_selftest import plan_selftests
 from rigwright.serving.standby import StandbyInstance, plan_standby
-from rigwright.serving.takeover import ExistingServiceFacts, Takeover
+from rigwright.serving.takeover import Takeover
 from roles.operations.credentials import install_credentials
 from roles.operations.files import TextFile, remove_files, write_text_files
 from roles.operations.generations import activate_generation, prune_generations, write_generation
 from roles.operations.jobs import ensure_job
+from roles.rig import DeployContext, role
 from roles.trees import write_tree_records
 
 STOPPING = 60  # seconds that an old process may take to end before the new one starts
 
 
-@deploy("Serving")
-def serving(
-    desired: TargetState, switch: VariantSwitch | None = None, theirs: ExistingServiceFacts | None = None
-) -> None:
+@role("Serving")
+def serving(context: DeployContext) -> None:
     """Bring keys, units and running processes to their state; what is not declared any more goes.
 
-    Args:
-        desired: What the rig comes to.
-        switch: The instance that is switched, whose clients notice as little as can be.
-        theirs: What served before us, in whose place that instance comes.
+    Clients of an instance that is switched notice as little as can be. It takes the place of the existing service.
     """
+    desired, switch, existing = context.target, context.options.switch, context.existing
     rig, wanted = desired.rig, desired.generation
     install_credentials(
         name="API keys",
@@ -57,7 +52,7 @@ def serving(
         wanted=wanted,
         timeout=max((i.variant.ready_timeout for i in rig.instances), default=0) + STOPPING,
         beside=_collect_standby(desired, switch),
-        taking=Takeover(theirs, _switched_unit(rig, switch)) if switch and theirs else None,
+        taking=Takeover(existing, _switched_unit(rig, switch)) if switch and existing else None,
     )
     if rig.gateway:
         from roles.gateway import reload_gateway

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from pyinfra.api import deploy
-
-from rigwright.model.rig import Rig
 from rigwright.nginx import PROOF
 from rigwright.weights.weight_sharing import PATH, config_path, render_share_config, render_share_unit, share_endpoint
 from roles.operations.files import TextFile, write_text_files
 from roles.operations.sharing import ensure_share, remove_share
+from roles.rig import DeployContext, role
 
 
-@deploy("Sharing")
-def sharing(rig: Rig) -> None:
+@role("Sharing")
+def sharing(context: DeployContext) -> None:
     """Bring nginx's settings, its unit and its process to their state; what is not declared any more goes.
 
     Its package is among those of the role base.
     """
+    rig = context.rig
     if rig.share is None:
         remove_share(name="Stop sharing weights", rig=rig)
         return

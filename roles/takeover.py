@@ -17,10 +17,9 @@ from rigwright.serving.takeover import (
     takeover_folder,
 )
 from roles.operations.channel_fact import ChannelFact
-from roles.operations.generations import read_serving_state, return_to_generation
+from roles.operations.generations import TIMEOUT, read_serving_state, return_to_generation
 from roles.operations.jobs import ensure_job
 from roles.operations.prefetch import FactUnavailable, ReadOnlyScript
-from roles.rollback import TIMEOUT
 
 
 class ExistingServiceFact(ChannelFact[ExistingServiceFacts]):

@@ -6,8 +6,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pyinfra.api import deploy
-
 from rigwright.delivery.tool_environments import ToolEnvironment
 from rigwright.model import trees
 from rigwright.model.rig import Rig
@@ -15,6 +13,7 @@ from rigwright.render import render
 from rigwright.supply.lock import Artefact
 from roles.artefact_jobs import install_fetch_programs, job_wheels_folder, render_wheel_values
 from roles.operations.jobs import ensure_job
+from roles.rig import DeployContext, role
 
 # What judges wheels on hosts before one is installed.
 _PROGRAMS = Path(__file__).with_name("envs") / "host"
@@ -26,11 +25,11 @@ def load_wheel_validators() -> Mapping[str, str]:
     return {name: (_PROGRAMS / f"{name}.py").read_text() for name in _JUDGING}
 
 
-@deploy("Tools")
-def tools(rig: Rig, wanted: ToolEnvironment) -> None:
+@role("Tools")
+def tools(context: DeployContext) -> None:
     """Install the host's tools beside older ones."""
-    install_fetch_programs(rig)
-    install_environment(rig, wanted, rig.tools, "host tools")
+    install_fetch_programs(context.rig)
+    install_environment(context.rig, context.target.tools, context.rig.tools, "host tools")
 
 
 def install_environment(

@@ -19,4 +19,10 @@ class About:
     """What it runs."""
 
 
-ABOUT: Section[About] = Section("about", About, lambda scene: {"config": scene.rig.roots.config})
+ABOUT: Section[About] = Section(
+    "about",
+    About,
+    lambda scene: {"config": scene.rig.roots.config},
+    blind="a clock that is wrong in the same way as this machine's",
+    start_order=21,
+)

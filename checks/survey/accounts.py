@@ -129,4 +129,10 @@ def _asks(scene: SurveyScope) -> object:
     return {"users": list(rig.users), "home": HOME, "shell": NO_LOGIN, "folders": folders}
 
 
-ACCOUNTS: Section[Accounts] = Section("accounts", Accounts, _asks)
+ACCOUNTS: Section[Accounts] = Section(
+    "accounts",
+    Accounts,
+    _asks,
+    blind="accounts in a directory service that does not list them (LDAP, or SSSD without enumeration)",
+    start_order=15,
+)

@@ -116,4 +116,11 @@ def _asks(scene: SurveyScope) -> object:
     }
 
 
-GROUND: Section[BaseSystem] = Section("base_system", BaseSystem, _asks)
+GROUND: Section[BaseSystem] = Section(
+    "base_system",
+    BaseSystem,
+    _asks,
+    blind="journal entries that have been truncated since; disks that hide their errors",
+    phase="probed",
+    start_order=8,
+)

@@ -72,4 +72,6 @@ CARDS: Section[CardsNow] = Section(
         else None
     ),
     limit=2.0 * TIMEOUT + 5,
+    blind="faults that a card does not report, and anything older than the kernel's log",
+    start_order=1,
 )

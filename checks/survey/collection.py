@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from checks.survey.answers import SurveyAnswers
 from checks.survey.section import SurveyScope
-from checks.survey.sections import EARLY, PROBED, SECTIONS
+from checks.survey.sections import list_sections
 from checks.survey.survey_program import (
     COMMAND,
     MOST,
@@ -46,18 +46,19 @@ def take_survey(
         ValueError: the survey was not run to its end; its text says what the host has said instead.
         roles.root_shell.ConnectionGone: the connection is gone.
     """
-    # EARLY have nothing of what the rig comes to
+    # sections that are asked at once know nothing of the target state
     early = SurveyScope(rig, cast("TargetState", None), deep)
-    limit = max(section.time_limit(early) for section in SECTIONS)
-    begin = render_survey_program(collect_questions(early, EARLY), probe, (section.name for section in PROBED))
+    limit = max(section.time_limit(early) for section in list_sections())
+    begin = render_survey_program(
+        collect_questions(early, list_sections("early")), probe, (section.name for section in list_sections("probed"))
+    )
 
     def rest(line: bytes) -> str | None:
         found = parse_probe_line(line)
-        return (
-            None
-            if found is None
-            else render_further_questions(collect_questions(SurveyScope(rig, desired(found), deep), PROBED))
-        )
+        if found is None:
+            return None
+        scope = SurveyScope(rig, desired(found), deep)
+        return render_further_questions(collect_questions(scope, list_sections("probed")))
 
     def hear(line: bytes) -> None:
         if names := parse_waiting_line(line):

@@ -38,4 +38,6 @@ def _asks(scene: SurveyScope) -> dict[str, list[str]] | None:
     return {"own": own, "above": [CACHES, *above], "warm": [WARM]} if own else None
 
 
-COMPILED: Section[CompileCaches] = Section("compiled", CompileCaches, _asks)
+COMPILED: Section[CompileCaches] = Section(
+    "compiled", CompileCaches, _asks, blind="what an engine has compiled in memory only", phase="probed", start_order=10
+)

@@ -132,7 +132,19 @@ def archive_questions(scene: SurveyScope) -> dict[str, object] | None:
     return {"sources": sources, "authority": net.authority, "proxy": net.proxy, "none": net.no_proxy}
 
 
-CONTAINERS: Section[ContainerSurvey] = Section("containers", ContainerSurvey, container_questions, limit=60.0)
+CONTAINERS: Section[ContainerSurvey] = Section(
+    "containers",
+    ContainerSurvey,
+    container_questions,
+    limit=60.0,
+    blind="what a container does with a card that it was given",
+    start_order=13,
+)
 CONTAINER_ARCHIVES: Section[ContainerArchives] = Section(
-    "container_archives", ContainerArchives, archive_questions, limit=130.0
+    "container_archives",
+    ContainerArchives,
+    archive_questions,
+    limit=130.0,
+    blind="an archive's signer who signs packages that he should not",
+    start_order=3,
 )

@@ -67,5 +67,13 @@ def _asks(scene: SurveyScope) -> object:
     }
 
 
-ESCAPES: Section[dict[str, EscapeResult]] = Section("escapes", dict[str, EscapeResult], _asks, limit=60.0)
+ESCAPES: Section[dict[str, EscapeResult]] = Section(
+    "escapes",
+    dict[str, EscapeResult],
+    _asks,
+    limit=60.0,
+    blind="escapes that are not among those tried: a sandbox is tested, not proven",
+    phase="probed",
+    start_order=2,
+)
 """By instance's service."""

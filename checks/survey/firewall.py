@@ -97,4 +97,10 @@ def _questions(scene: SurveyScope) -> object:
     return {"clients": declared_client_addresses(scene.rig)}
 
 
-FIREWALL: Section[Firewall] = Section("firewall", Firewall, _questions)
+FIREWALL: Section[Firewall] = Section(
+    "firewall",
+    Firewall,
+    _questions,
+    blind="filters on other machines, those of BPF programs and tc, and what ufw or firewalld load at a boot",
+    start_order=18,
+)

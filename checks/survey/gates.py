@@ -104,4 +104,4 @@ def _questions(scene: SurveyScope) -> object:
     }
 
 
-GATES: Section[Gates] = Section("gates", Gates, _questions)
+GATES: Section[Gates] = Section("gates", Gates, _questions, blind="requests answered before the check", start_order=6)

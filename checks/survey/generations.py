@@ -46,4 +46,6 @@ GENERATIONS: Section[Generations] = Section(
         "proven": PROVEN,
         "activating": ACTIVATING,
     },
+    blind="a change that was made and undone between two checks",
+    start_order=19,
 )

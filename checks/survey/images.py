@@ -76,4 +76,11 @@ def _asks(scene: SurveyScope) -> object:
     return {"units": found, "folder": CONTAINER_RUNTIME_FOLDER, "slice": "rigwright.slice"}
 
 
-IMAGES: Section[Images] = Section("images", Images, _asks)
+IMAGES: Section[Images] = Section(
+    "images",
+    Images,
+    _asks,
+    blind="the contents of driver files that CDI mounts; processes' memory; containers outside Rigwright's slices",
+    phase="probed",
+    start_order=6,
+)

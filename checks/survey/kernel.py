@@ -122,4 +122,6 @@ KERNEL: Section[Kernels] = Section(
     "kernel",
     Kernels,
     lambda scene: {"modules": list(MODULE_NAMES), "sysctl": sorted(scene.rig.driver.sysctl)},
+    blind="a kernel or module that lies: only what it reports is seen",
+    start_order=10,
 )

@@ -17,4 +17,10 @@ class Loader:
     """Lines by which whoever logs in has a library put into each program."""
 
 
-LOADER: Section[Loader] = Section("loader", Loader, lambda scene: {})
+LOADER: Section[Loader] = Section(
+    "loader",
+    Loader,
+    lambda scene: {},
+    blind="libraries that a program loads by path, or on demand once it runs",
+    start_order=14,
+)

@@ -97,4 +97,6 @@ def _asks(scene: SurveyScope) -> object:
     }
 
 
-OURS: Section[ManagedFiles] = Section("managed_files", ManagedFiles, _asks)
+OURS: Section[ManagedFiles] = Section(
+    "managed_files", ManagedFiles, _asks, blind="a secret that somebody has copied", start_order=16
+)

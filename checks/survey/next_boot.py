@@ -70,4 +70,6 @@ BOOT: Section[NextBoot] = Section(
     lambda scene: {
         "roots": [scene.rig.roots.config, scene.rig.roots.software, scene.rig.roots.state, scene.rig.roots.models]
     },
+    blind="the firmware and what it starts instead; options typed at the boot loader's prompt",
+    start_order=17,
 )

@@ -165,6 +165,8 @@ PACKAGES: Section[PackageSurvey] = Section(
         "deep": scene.deep,
     },
     limit=60.0,
+    blind="packages installed without dpkg",
+    start_order=7,
 )
 FILES: Section[PackageFiles] = Section(
     "files",
@@ -179,6 +181,8 @@ FILES: Section[PackageFiles] = Section(
         "deep": scene.deep,
     },
     limit=60.0,
+    blind="packaged configuration files, where nothing of Rigwright's depends on them",
+    start_order=8,
 )
 ARCHIVE: Section[NvidiaArchiveUpdate] = Section(
     "archive",
@@ -194,4 +198,6 @@ ARCHIVE: Section[NvidiaArchiveUpdate] = Section(
         else None
     ),
     limit=70.0,
+    blind="an archive's signer who signs packages that he should not",
+    start_order=2,
 )

@@ -69,4 +69,11 @@ def _asks(scene: SurveyScope) -> dict[str, object] | None:
     return {"files": paths, "units": units} if paths else None
 
 
-PATCHED: Section[PatchSurvey] = Section("patched", PatchSurvey, _asks)
+PATCHED: Section[PatchSurvey] = Section(
+    "patched",
+    PatchSurvey,
+    _asks,
+    blind="what a process has really loaded: only its start time and what it was meant to load are seen",
+    phase="probed",
+    start_order=11,
+)

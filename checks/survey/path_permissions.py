@@ -61,4 +61,10 @@ def roots_without_mounts(scene: SurveyScope) -> list[str]:
     return [roots.software, roots.config, roots.state, CACHES]
 
 
-WAYS: Section[PathPermissions] = Section("path_permissions", PathPermissions, _asks)
+WAYS: Section[PathPermissions] = Section(
+    "path_permissions",
+    PathPermissions,
+    _asks,
+    blind="mounts in namespaces that none of Rigwright's processes is in",
+    start_order=20,
+)

@@ -138,4 +138,11 @@ def _toolkits(scene: SurveyScope) -> list[str]:
     return sorted({f"{folder}/" for folder in [*found, scene.rig.cuda_root] if folder})
 
 
-PROCESSES: Section[Processes] = Section("processes", Processes, _asks)
+PROCESSES: Section[Processes] = Section(
+    "processes",
+    Processes,
+    _asks,
+    blind="memory changed in place, without a file: mapped memory is judged by its file, closures by their form",
+    phase="probed",
+    start_order=4,
+)

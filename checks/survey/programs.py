@@ -51,4 +51,12 @@ def _asks(scene: SurveyScope) -> dict[str, list[str]] | None:
     return asked or None
 
 
-PROGRAMS: Section[dict[str, ProgramOutput]] = Section("programs", dict[str, ProgramOutput], _asks, limit=30.0)
+PROGRAMS: Section[dict[str, ProgramOutput]] = Section(
+    "programs",
+    dict[str, ProgramOutput],
+    _asks,
+    limit=30.0,
+    blind="what a program would report to another user than nobody",
+    phase="probed",
+    start_order=3,
+)

@@ -17,4 +17,10 @@ class HostPython:
     """The same of what was compiled of their modules, and is other code than those have."""
 
 
-PYTHON: Section[HostPython] = Section("python", HostPython, lambda scene: {})
+PYTHON: Section[HostPython] = Section(
+    "python",
+    HostPython,
+    lambda scene: {},
+    blind="a packaged module that somebody changed: M01 finds those",
+    start_order=12,
+)

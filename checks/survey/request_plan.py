@@ -222,7 +222,15 @@ def _questions(scene: SurveyScope) -> object | None:
     return {"asks": [asdict(one) for one in found], "parts": [asdict(one) for one in parts], "within": WITHIN}
 
 
-REQUESTS: Section[RequestAnswers] = Section("requests", RequestAnswers, _questions, limit=WITHIN + 10)
+REQUESTS: Section[RequestAnswers] = Section(
+    "requests",
+    RequestAnswers,
+    _questions,
+    limit=WITHIN + 10,
+    blind="answers that are wrong only for other questions, or for clients elsewhere",
+    phase="probed",
+    start_order=1,
+)
 
 
 def find_answer(found: RequestAnswers, name: str) -> SurveyAnswer:

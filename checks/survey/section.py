@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -14,6 +14,8 @@ from rigwright.plan.plan_inputs import TargetState
 
 T = TypeVar("T")
 
+Phase = Literal["early", "probed", "separate"]
+"""When a host is asked: at once while a probe runs, by what the probe has found, or in a program of its own."""
 TRY = "rw-check-"
 """What begins the names of units in which checks try things as our users; another run may be under way."""
 
@@ -32,7 +34,8 @@ class SurveyScope:
 class Section(Generic[T]):
     """One part of the survey.
 
-    On the host it is the module of this name in checks/survey/host/, whose `look(asked)` is given what `asks` returns
+    A module of checks/survey/ has it, and the survey finds it there. On the host it is the module of this name in
+    checks/survey/host/, whose `look(asked)` is given what `asks` returns
     and returns what is of `shape`, both as JSON has it.
     """
 
@@ -44,6 +47,11 @@ class Section(Generic[T]):
     limit: float | Callable[[SurveyScope], float] = 45.0
     """Seconds that it may take, after which it has no answer; where it reads bytes, as many as there may be.
     On a host that is busy with something else, what takes half a second takes twenty."""
+    blind: str = field(kw_only=True)
+    """Its limits, on which a passing check proves nothing."""
+    phase: Phase = "early"
+    start_order: int = 100
+    """Its place among those of its phase: those that take longest start first."""
 
     @cached_property
     def validator(self) -> TypeAdapter[T]:

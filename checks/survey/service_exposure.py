@@ -130,4 +130,10 @@ def _questions(scene: SurveyScope) -> object:
     }
 
 
-REACH: Section[ReachSurvey] = Section("reach", ReachSurvey, _questions)
+REACH: Section[ReachSurvey] = Section(
+    "reach",
+    ReachSurvey,
+    _questions,
+    blind="what leads here from other machines, or from another network on this one (a container's)",
+    start_order=9,
+)

@@ -62,4 +62,6 @@ def _asks(scene: SurveyScope) -> object:
     }
 
 
-SERVING: Section[ServingSurvey] = Section("serving", ServingSurvey, _asks)
+SERVING: Section[ServingSurvey] = Section(
+    "serving", ServingSurvey, _asks, blind="what an instance did between two checks", phase="probed", start_order=9
+)

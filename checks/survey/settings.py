@@ -99,4 +99,10 @@ def settings_questions(scene: SurveyScope) -> dict[str, object]:
     }
 
 
-SETTINGS: Section[BootSettings] = Section("settings", BootSettings, settings_questions)
+SETTINGS: Section[BootSettings] = Section(
+    "settings",
+    BootSettings,
+    settings_questions,
+    blind="files of programs that are not known to read settings there",
+    start_order=5,
+)

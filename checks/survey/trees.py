@@ -87,4 +87,12 @@ def _asks(scene: SurveyScope) -> dict[str, object]:
     }
 
 
-TREES: Section[Trees] = Section("trees", Trees, _asks, limit=60.0)
+TREES: Section[Trees] = Section(
+    "trees",
+    Trees,
+    _asks,
+    limit=60.0,
+    blind="silent disk corruption in files whose inode, size and times are unchanged: --deep reads them",
+    phase="probed",
+    start_order=7,
+)

@@ -161,4 +161,11 @@ def _asks(scene: SurveyScope) -> object:
     return {"units": sorted(ours), "others": others, "files": sorted(paths), "word": [WORD], "except": [TRY]}
 
 
-UNITS: Section[UnitSurvey] = Section("units", UnitSurvey, _asks)
+UNITS: Section[UnitSurvey] = Section(
+    "units",
+    UnitSurvey,
+    _asks,
+    blind="what a unit's program does once it runs; units of user managers that do not touch Rigwright's",
+    phase="probed",
+    start_order=5,
+)

@@ -109,4 +109,11 @@ def _limit(scene: SurveyScope) -> float:
     return 60 + sum(one.size for one in scene.rig.weights) / SLOW
 
 
-WEIGHTS: Section[WeightSurvey] = Section("weights", WeightSurvey, _asks, _limit)
+WEIGHTS: Section[WeightSurvey] = Section(
+    "weights",
+    WeightSurvey,
+    _asks,
+    _limit,
+    blind="silent disk corruption in files whose inode, size and times are unchanged: --deep reads them",
+    start_order=11,
+)

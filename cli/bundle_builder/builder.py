@@ -27,7 +27,7 @@ from cli.lock_resolver.package_index import PackageIndex, index_url
 from cli.lock_resolver.partial_mirror import PART, PartialMirror
 from cli.tables import format_size, print_prose, print_table
 from rigwright.containers.bundle_packages import distribution_packages
-from rigwright.declaration.container_packages import groups_for
+from rigwright.containers.container_packages import groups_for
 from rigwright.file_lock import FileLockHeld, file_lock
 from rigwright.model.debs.group import PackageGroup
 from rigwright.plan.host_facts import required_packages

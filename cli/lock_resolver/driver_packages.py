@@ -11,8 +11,7 @@ from cli.lock_resolver.archive_packages import ArchiveResolver, key_row, package
 from cli.lock_resolver.distribution_packages import DistributionArchive
 from cli.lock_resolver.downloads import DownloadUnavailable
 from cli.lock_resolver.lock_folders import LockInput
-from rigwright.declaration.catalog import DRIVER
-from rigwright.model.nvidia.driver_tables import DriverTables
+from rigwright.model.nvidia.driver_tables import DRIVER, DriverTables
 from rigwright.supply.lock import Artefact
 from rigwright.types import Archive
 

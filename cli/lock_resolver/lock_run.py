@@ -25,10 +25,10 @@ from cli.lock_resolver.resolver import LockResolver
 from cli.lock_resolver.wheel_machine_code import WheelInspector
 from cli.prog_name import with_prog_name
 from cli.tables import print_prose
-from rigwright.declaration.instance_resolution import LoadPurpose
 from rigwright.inventory import layer_folders, load_for, load_rig
 from rigwright.model import api_keys, registries
 from rigwright.model.containers.archive_tables import load_container_tables
+from rigwright.model.feature import LoadPurpose
 from rigwright.model.lock_coverage import describe_mismatch
 from rigwright.model.nvidia.driver_tables import load_driver_tables
 from rigwright.model.origins import HUB_ORIGIN, origin_of

@@ -25,8 +25,8 @@ from cli.lock_resolver.lock_folders import LockFolders, LockInput
 from cli.lock_resolver.package_index import PackageIndex
 from cli.lock_resolver.wheel_environments import PinnedPackage
 from cli.lock_resolver.wheel_machine_code import WheelInspector
-from rigwright.declaration.catalog import DRIVER
 from rigwright.model.lock_coverage import describe_mismatch
+from rigwright.model.nvidia.driver_tables import DRIVER
 from rigwright.problems import Invalid, Problem
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact

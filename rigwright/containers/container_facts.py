@@ -28,6 +28,7 @@ from rigwright.model.containers.archive_tables import CDI_SPEC as CDI_SPEC
 from rigwright.model.containers.archive_tables import DOCKER_ARCHIVE, TOOLKIT_ARCHIVE
 from rigwright.model.containers.archive_tables import REFRESH_UNIT as REFRESH_UNIT
 from rigwright.model.debs.group import PackageGroup
+from rigwright.model.feature import FactSource
 from rigwright.model.rig import Rig
 from rigwright.nvidia.values import maybe, package, version
 from rigwright.render import render
@@ -231,3 +232,12 @@ SOURCES = "/etc/apt/sources.list.d/rigwright-{}.sources"
 def source_path(group: PackageGroup) -> str:
     """The file of apt's sources that names a group's archive."""
     return SOURCES.format(TOOLKIT_ARCHIVE if group.name == TOOLKIT_ARCHIVE else DOCKER_ARCHIVE)
+
+
+CONTAINER_FACTS = FactSource(
+    "containers",
+    "containers/probe.sh.j2",
+    lambda rig: {"containers": f"{rig.roots.state}/containers"},
+    {"containers_ours": (yes_or_no,)},
+    lambda output: {"containers_ours": output.one("containers_ours")},
+)

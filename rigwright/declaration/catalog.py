@@ -27,7 +27,7 @@ from rigwright.model.engines.evidence import DerivedEvidence
 from rigwright.model.engines.keys import EngineKeys, VariantKeys
 from rigwright.model.engines.purpose import BlockedVariant
 from rigwright.model.envs.keys import EnvKeys
-from rigwright.model.nvidia.driver_tables import load_driver_tables
+from rigwright.model.nvidia.driver_tables import DRIVER, load_driver_tables
 from rigwright.plugins.keys import PluginKeys
 from rigwright.problems import (
     FrozenModel,
@@ -43,8 +43,6 @@ from rigwright.supply.root_programs import CUDA
 from rigwright.types import CatalogName, VariantName
 
 M = TypeVar("M", bound=BaseModel)
-# What the name of a driver's input, and of its group in the lock, begins with; the system follows.
-DRIVER = "driver-"
 
 
 class CatalogFile(FrozenModel):

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Sequence
 
 from pydantic import ValidationError
 
-from rigwright.declaration import ca_certificates
-from rigwright.declaration.instance_resolution import refuse_reserved_gpus, refuse_shared_resources
+from rigwright.declaration.features import FEATURES
 from rigwright.deprecated_keys import rename_deprecated_keys
-from rigwright.model import api_keys
-from rigwright.model.api_keys import resolve_inventory_path
 from rigwright.model.entry import RigEntry
-from rigwright.model.origins import refuse_token
-from rigwright.model.registries import refuse_logins
+from rigwright.model.feature import EntryDraft, Feature
 from rigwright.problems import Problem, translate_validation
 
 
@@ -39,36 +34,13 @@ def _sound_part(data: object, error: ValidationError) -> dict[str, object]:
     return {}  # pydantic gives a key that is no text as text
 
 
-@dataclass
-class ValidatedEntry:
-    """An entry as far as it can be judged without catalogue and lock."""
-
-    file: str
-    name: str
-    entry: RigEntry
-    """Of one with mistakes, the rest."""
-    cards: int
-    """How many are declared, those with mistakes among them."""
-    problems: list[Problem]
-    renamed: list[str]
-    """Of keys with names of the version before."""
-    ca_certificates: str = ""
-    """Those in its `ca_file`."""
-    token_file: str | None = None
-    """The path of its `hub_token_file`."""
-    logins: dict[str, str] = field(default_factory=dict)
-    """Registry -> the path of the file with its login."""
-
-    def refuse(self, key: str, text: str) -> None:
-        """Add what is wrong with a key."""
-        self.problems.append(Problem(self.file, f"{self.name}.{key}", text))
-
-    def resolve_path(self, path: str) -> str:
-        """A path from the inventory's folder."""
-        return resolve_inventory_path(Path(self.file).parent, path)
-
-
-def validate_entry(file: str, name: str, data: object, also: frozenset[str] = frozenset()) -> ValidatedEntry:
+def validate_entry(
+    file: str,
+    name: str,
+    data: object,
+    also: frozenset[str] = frozenset(),
+    features: Sequence[Feature] = FEATURES,
+) -> EntryDraft:
     """Judge what an entry says by itself, and the files that it names.
 
     Args:
@@ -76,6 +48,7 @@ def validate_entry(file: str, name: str, data: object, also: frozenset[str] = fr
         name: The rig's name.
         data: Its entry.
         also: Keys that are valid beside these, for suggestions.
+        features: The parts of the entry.
     """
     problems: list[Problem] = []
     data, older = rename_deprecated_keys(RigEntry, data)
@@ -87,25 +60,7 @@ def validate_entry(file: str, name: str, data: object, also: frozenset[str] = fr
     given = data.get("cards") if isinstance(data, dict) else None
     # a mistake in one of them leaves the entry without any
     present = len(given) if isinstance(given, (list, tuple)) else len(entry.cards)
-    found = ValidatedEntry(file, name, entry, present, problems, older)
-    refuse_reserved_gpus(entry.lent, present, found.refuse)
-    refuse_shared_resources(entry, found.refuse)
-    if entry.gateway:
-        # few rigs have one
-        from rigwright.gateway.operator_files import refuse_files
-
-        refuse_files(entry.gateway, found.resolve_path, found.refuse)
-    if entry.ca_file is not None:
-        try:
-            found.ca_certificates = ca_certificates.load_ca_certificates(found.resolve_path(entry.ca_file))
-        except ValueError as error:
-            found.refuse("ca_file", f"{entry.ca_file} {error}")
-    if entry.hub_token_file is not None:
-        found.token_file = found.resolve_path(entry.hub_token_file)
-        try:
-            api_keys.load_api_key(found.token_file, "token")
-        except ValueError as error:
-            found.refuse("hub_token_file", f"{found.token_file} {error}")
-    refuse_token(entry.hub_token_file, entry.hub_token_for, entry.mirrors, found.refuse)
-    found.logins = refuse_logins(entry.registries, entry.mirrors, found.resolve_path, found.refuse)
-    return found
+    draft = EntryDraft(file, name, entry, present, problems, older)
+    for feature in features:
+        draft.add_fields(feature.name, feature.validate(draft))
+    return draft

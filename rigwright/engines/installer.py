@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from typing import cast
 
-from rigwright.engines import kinds
+from rigwright.engines import kind_of, kinds
 from rigwright.engines.kind import InstallingKind
 from rigwright.envs import environment
 from rigwright.envs.environment import Environment, prefix_folder
+from rigwright.host.channel import HostOutput, file_name, tolerant
 from rigwright.model import trees
+from rigwright.model.feature import FactSource
 from rigwright.model.installation import FILES, MARKER, Installation, Installer, InstallJob
 from rigwright.model.rig import Rig
 from rigwright.patches.patch import APPLY_PROGRAM_TEXT, collect_digests
@@ -82,3 +85,35 @@ def find_installer(rig: Rig, made: Installation) -> Installer:
     """What installs an engine or an environment of a rig."""
     engine = rig.engines.get(made.name)
     return cast("InstallingKind", kinds()[engine.kind]) if engine else ENVIRONMENTS
+
+
+def _engine_values(rig: Rig) -> Mapping[str, object]:
+    programs = {ENVIRONMENTS.program} if rig.envs else set()
+    programs |= {kind.program for one in rig.instances if isinstance(kind := kind_of(one), InstallingKind)}
+    return {"engines": rig.installations, "builds": rig.builds, "programs": sorted(filter(None, programs))}
+
+
+def _read_engine_facts(output: HostOutput) -> Mapping[str, object]:
+    # names that are none of ours are read as nothing
+    return {
+        "built_engines": frozenset(filter(None, output.all("engine"))),
+        "unfit_engines": frozenset(filter(None, output.all("unfit"))),
+        "started_builds": frozenset(filter(None, output.all("building"))),
+    }
+
+
+def _list_packages(rig: Rig, system: str) -> Iterator[str]:
+    for instance in rig.instances:
+        yield from kind_of(instance).needs(system)
+    if rig.envs:
+        yield from ENVIRONMENTS.packages
+
+
+ENGINE_FACTS = FactSource(
+    "engines",
+    "engines/probe.sh.j2",
+    _engine_values,
+    {"engine": (tolerant(file_name),), "unfit": (tolerant(file_name),), "building": (tolerant(file_name),)},
+    _read_engine_facts,
+    _list_packages,
+)

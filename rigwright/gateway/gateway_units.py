@@ -16,6 +16,7 @@ from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_SOCKET, 
 from rigwright.gateway.served_models import offers_of
 from rigwright.host.systemd_syntax import LINKS, STARTED_FROM_FOLDER
 from rigwright.host.unit_states import UNIX, SocketUnit, UnitState
+from rigwright.model.feature import FactSource
 from rigwright.render import render
 
 if TYPE_CHECKING:
@@ -225,3 +226,6 @@ def render_logrotate(rig: Rig, owned: str) -> str:
 
 def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+GATEWAY_FACTS = FactSource("gateway", packages=lambda rig, system: PACKAGES if rig.gateway else ())

@@ -8,6 +8,7 @@ from ipaddress import ip_address
 
 from rigwright.engines import kind_of
 from rigwright.gateway.request_rules import rule_names
+from rigwright.model.feature import EntryDraft, Feature, Fields, RigDraft
 from rigwright.model.gateway.entry import Gateway, ListenerEntry, ModelEntry
 from rigwright.model.gateway.types import OPAQUE_ORIGIN
 from rigwright.model.instance import Instance
@@ -209,3 +210,25 @@ def _is_conflicting(one: str, other: str) -> bool:
     wide = [address for address in (left, right) if address.is_unspecified]
     # all of IPv6 is all of IPv4 here, too
     return any(address.version == 6 or left.version == right.version for address in wide)
+
+
+def _validate_gateway(draft: EntryDraft) -> Fields:
+    gateway = draft.entry.gateway
+    if gateway:
+        # few rigs have one
+        from rigwright.gateway.operator_files import refuse_files
+
+        refuse_files(gateway, draft.resolve_path, draft.refuse)
+    return {"gateway": gateway}
+
+
+def _resolve_gateway(draft: RigDraft) -> Fields:
+    entry = draft.entry
+    if entry.gateway:
+        taken = {entry.share.port: "the port for sharing weights"} if entry.share else {}
+        ports = {name: one.port for name, one in entry.instances.items()}
+        refuse_gateway(entry.gateway, draft.fields["instances"], ports, taken, draft.refuse)
+    return {}
+
+
+GATEWAY = Feature("gateway", _validate_gateway, _resolve_gateway)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rigwright.host import channel
 from rigwright.host.channel import HostOutput, optional, tolerant, word, yes_or_no
 from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER, UNIT_FOLDER
+from rigwright.model.feature import FactSource
 from rigwright.model.monitoring.service_facts import MonitoringFacts, ServiceFacts
 from rigwright.monitoring.monitoring_units import (
     PACKAGED_PROGRAMS,
@@ -117,3 +118,17 @@ def parse(output: Iterable[str]) -> MonitoringFacts:
         ValueError: that is not what was asked for.
     """
     return read_monitoring_facts(channel.parse_output(output, SCHEMA))
+
+
+def _list_packages(rig: Rig, system: str) -> Iterable[str]:
+    return filter(None, (PACKAGED_PROGRAMS[name].package for name in rig.exporter_users))
+
+
+MONITORING_FACTS = FactSource(
+    "monitoring",
+    "monitoring/state.sh.j2",
+    monitoring_state_values,
+    SCHEMA,
+    lambda output: {"monitoring": read_monitoring_facts(output)},
+    _list_packages,
+)

@@ -6,10 +6,13 @@ from collections.abc import Callable
 from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING
 
+from rigwright.model.feature import Feature, Fields, RigDraft
 from rigwright.model.monitoring.entry import allowed_scrapers
 from rigwright.monitoring.config_files import LOOPBACK
 from rigwright.monitoring.receiver_secrets import OLDER, SINCE, load_receiver_secret, receiver_secret_files
 from rigwright.problems import Problem
+from rigwright.supply.lock import Artefact
+from rigwright.supply.root_programs import GPU_EXPORTER
 
 if TYPE_CHECKING:
     from rigwright.host.basics import ListeningSocket
@@ -99,3 +102,17 @@ def find_monitoring_refusals(rig: Rig, facts: HostFacts, ours: Callable[[Listeni
             if one.url_file
         ]
     return sorted(set(found))
+
+
+def _resolve_monitoring(draft: RigDraft) -> Fields:
+    entry = draft.entry
+    exporter: tuple[Artefact, ...] = ()
+    if entry.monitoring:
+        refuse_monitoring(entry, draft.resolve_path, draft.refuse)
+        if entry.cards:
+            exporter = draft.select_wheels(GPU_EXPORTER, "monitoring", "the card exporter cannot be used: ")
+    draft.artefacts += exporter
+    return {"monitoring": entry.monitoring, "scrape_targets": draft.scrape_targets, "gpu_exporter": exporter}
+
+
+MONITORING = Feature("monitoring", resolve=_resolve_monitoring)

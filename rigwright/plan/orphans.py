@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from rigwright.delivery.network import authority_path
 from rigwright.gateway.gateway_units import ROTATION
+from rigwright.host.channel import path
+from rigwright.model.feature import FactSource
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.card_setting_files import declared_paths, managed_paths, record_path
 from rigwright.serving.generation import Generation
@@ -53,3 +55,16 @@ def find_removed_units(found: ObservedServing, wanted: Generation) -> tuple[str,
 
 UNIT_SUFFIXES = (".service", ".socket")
 """What systemd runs or holds for a unit; a target and a slice are nothing without those."""
+
+
+def _list_orphaned_paths(rig: Rig) -> dict[str, object]:
+    return {"undeclared": sorted(path for one in list_orphans(rig) for path in one.paths)}
+
+
+ORPHAN_FACTS = FactSource(
+    "orphans",
+    "probe/orphans.sh.j2",
+    _list_orphaned_paths,
+    {"undeclared": (path,)},
+    lambda output: {"undeclared": frozenset(output.all("undeclared"))},
+)

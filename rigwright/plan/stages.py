@@ -242,6 +242,18 @@ STAGES = (
 )
 
 
+_STAGE_OF_ROLE = {stage.role: stage for stage in STAGES}
+
+
+def stage_of(role: str) -> DeployStage:
+    """The stage of a role.
+
+    Raises:
+        KeyError: no stage has a role of this name.
+    """
+    return _STAGE_OF_ROLE[role]
+
+
 def applicable_stages(wanted: TargetState) -> tuple[DeployStage, ...]:
     """What a deploy to a host consists of, in order."""
     return tuple(stage for stage in STAGES if stage.applies(wanted))

@@ -13,11 +13,9 @@ from rigwright.host.channel import free_text, hexadecimal, matching, number, sec
 from rigwright.model.rig import Rig
 from rigwright.render import render
 from rigwright.serving.observed import ObservedServing
-from rigwright.weights.verification import RECORD, RecordedFile, records_folder
+from rigwright.weights.verification import PACKAGES, RECORD, RecordedFile, records_folder
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
-# Where packages lie (Artefact.package_path). No hub's owner has a name that begins so.
-PACKAGES = "_packages"
 # what a fetch leaves that has not ended, and somebody's file that it has found to be wrong and put aside
 LEFT_OVER = (".part", ".wrong")
 

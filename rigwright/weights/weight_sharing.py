@@ -10,9 +10,10 @@ from rigwright.host import channel
 from rigwright.host.channel import HostOutput, optional, tolerant, word, yes_or_no
 from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER, UNIT_FOLDER
 from rigwright.model.entry import ShareEntry
+from rigwright.model.feature import FactSource
 from rigwright.model.rig import Rig
 from rigwright.model.sharing import SharingFacts
-from rigwright.nginx import PROGRAM
+from rigwright.nginx import PACKAGE, PROGRAM
 from rigwright.render import render
 
 SHARE_UNIT = "rigwright_share.service"  # no instance's: those are rigwright-NAME
@@ -157,3 +158,13 @@ def describe_pending_share(rig: Rig, now: SharingFacts) -> str:
     if now.started_from != wanted:
         return "it was started with different settings"
     return "it does not start at boot" if now.enabled != "enabled" else "systemd must reload its unit"
+
+
+SHARING_FACTS = FactSource(
+    "sharing",
+    "sharing/state.sh.j2",
+    lambda rig: share_state_values(),
+    SCHEMA,
+    lambda output: {"sharing": read_sharing_facts(output)},
+    lambda rig, system: [PACKAGE] if rig.share else [],
+)

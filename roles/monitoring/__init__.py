@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pyinfra.api import deploy
-
 from rigwright.host.systemd_syntax import UNIT_FOLDER
-from rigwright.model.rig import Rig
 from rigwright.monitoring.monitoring_units import (
     STATEFUL_PROGRAMS,
     data_folder,
@@ -20,15 +17,17 @@ from rigwright.supply.root_programs import GPU_EXPORTER
 from roles.operations.credentials import install_credentials
 from roles.operations.files import TextFile, make_directories, write_text_files
 from roles.operations.monitoring import ensure_monitoring
+from roles.rig import DeployContext, role
 from roles.tools import install_environment
 
 
-@deploy("Monitoring")
-def monitoring(rig: Rig) -> None:
+@role("Monitoring")
+def monitoring(context: DeployContext) -> None:
     """Bring settings, units and processes to their state; what is not declared any more goes, with what it has kept.
 
     Packages are among those of the role base.
     """
+    rig = context.rig
     declared = monitoring_services(rig)
     if rig.monitoring:
         paths = {

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from pyinfra.api import deploy
-
-from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.card_setting_files import managed_folders, managed_paths, record_path, render_card_settings
 from roles.operations.cards import apply_card_settings, remove_card_settings
 from roles.operations.files import TextFile, make_directories, write_text_files
+from roles.rig import DeployContext, role
 
 
-@deploy("NVIDIA cards")
-def nvidia_cards(rig: Rig) -> None:
+@role("NVIDIA cards")
+def nvidia_cards(context: DeployContext) -> None:
     """Have cards and kernel set to what the rig declares, where no driver of ours brings that along."""
+    rig = context.rig
     files = render_card_settings(rig)
     needed = managed_folders(rig)
     if needed:

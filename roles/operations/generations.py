@@ -55,6 +55,7 @@ from roles.operations.prefetch import FactUnavailable, ReadOnlyScript, forget_pr
 
 Commands = Generator[FunctionCommand, None, None]
 POLL = 0.3  # seconds between looks at instances that are loading
+TIMEOUT = 1800  # seconds for instances that are loading already; how long a start may take is in its unit
 PATIENCE = 60  # seconds until a stopped unit has to have given back all that it held
 LOG_LINES = 20  # of a unit that does not become ready
 READ_LINES = 5000  # of those, where a cause is looked for

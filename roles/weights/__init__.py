@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shlex
 
-from pyinfra.api import deploy
-
 from rigwright.delivery.tool_environments import ToolEnvironment, hub_client_tools
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
@@ -21,13 +19,15 @@ from rigwright.weights.verification import (
 from roles import artefact_jobs
 from roles.operations.files import TextFile
 from roles.operations.units import ensure_unit_running, remove_units
+from roles.rig import DeployContext, role
 from roles.tools import install_environment
 from roles.weights.host.records import WRONG
 
 
-@deploy("Weights")
-def weights(rig: Rig, facts: HostFacts) -> None:
+@role("Weights")
+def weights(context: DeployContext) -> None:
     """Fetch what is missing or no longer as it was verified, and have all of it hashed again as time passes."""
+    rig = context.rig
     units = render_rehash_units(rig)
     if not rig.weights:
         remove_units(name="No weights to look after", paths=[*units, REHASH_STAMP])
@@ -36,7 +36,7 @@ def weights(rig: Rig, facts: HostFacts) -> None:
         for artefact in rig.weights:
             _fetch_from_bundle(rig, artefact)
     else:
-        client = _needed_hub_client(rig, facts)
+        client = _needed_hub_client(rig, context.facts)
         if client:
             install_environment(rig, client, rig.hub_client, "the hub's client", alone=f"{HUB_CLIENT}-")
         count = len(rig.weights)

@@ -11,7 +11,7 @@ from checks import backend
 from checks.survey import collection
 from checks.survey.answers import SurveyAnswers
 from checks.survey.section import SurveyScope
-from checks.survey.sections import SECTIONS
+from checks.survey.sections import list_sections
 from checks.survey.survey_program import COMMAND, collect_questions, parse_answers, render_survey_program
 from rigwright.inventory import HostGroup, hosts
 from rigwright.model.rig import Rig
@@ -62,7 +62,7 @@ def run_local_survey(
     """This machine's survey, by the program that hosts are sent."""
     found = subprocess.run(["sh", "-c", probe], capture_output=True, text=True, check=True).stdout
     questions = render_survey_program(
-        collect_questions(SurveyScope(own, desired(found.splitlines()), deep), SECTIONS)
+        collect_questions(SurveyScope(own, desired(found.splitlines()), deep), list_sections())
     ).encode()
     done = subprocess.run(["sh", "-c", COMMAND], input=questions, capture_output=True, check=True, timeout=300)
     return SurveyAnswers(parse_answers(done.stdout))

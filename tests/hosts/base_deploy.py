@@ -2,10 +2,11 @@
 
 from pyinfra import host
 
+from rigwright.plan.plan_inputs import build_target_state
 from roles.base import base
 from roles.probe import probe_host
-from roles.rig import rig_of_host
+from roles.rig import DeployContext, rig_of_host
 
 rig = rig_of_host(host)
 if facts := probe_host(rig):
-    base(rig, facts)
+    base(DeployContext(build_target_state(rig, facts)))

@@ -6,12 +6,12 @@ from rigwright.plan.plan_inputs import build_target_state
 from roles.base import base
 from roles.cuda_toolkit import cuda_toolkit
 from roles.probe import probe_host
-from roles.rig import rig_of_host
+from roles.rig import DeployContext, rig_of_host
 from roles.tools import tools
 
 rig = rig_of_host(host)
 if facts := probe_host(rig):
-    wanted = build_target_state(rig, facts)
-    base(rig, facts)
-    tools(rig, wanted.tools)
-    cuda_toolkit(wanted)
+    context = DeployContext(build_target_state(rig, facts))
+    base(context)
+    tools(context)
+    cuda_toolkit(context)

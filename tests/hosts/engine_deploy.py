@@ -7,10 +7,11 @@ from roles.artefact_jobs import install_fetch_programs
 from roles.base import base
 from roles.engines import engines
 from roles.probe import probe_host
-from roles.rig import rig_of_host
+from roles.rig import DeployContext, rig_of_host
 
 rig = rig_of_host(host)
 if facts := probe_host(rig):
-    base(rig, facts)
+    context = DeployContext(build_target_state(rig, facts))
+    base(context)
     install_fetch_programs(rig)
-    engines(build_target_state(rig, facts))
+    engines(context)

@@ -2,13 +2,14 @@
 
 from pyinfra import host
 
-from rigwright.delivery.tool_environments import host_tools
+from rigwright.plan.plan_inputs import build_target_state
 from roles.base import base
 from roles.probe import probe_host
-from roles.rig import rig_of_host
+from roles.rig import DeployContext, rig_of_host
 from roles.tools import tools
 
 rig = rig_of_host(host)
 if facts := probe_host(rig):
-    base(rig, facts)
-    tools(rig, host_tools(rig, facts))
+    context = DeployContext(build_target_state(rig, facts))
+    base(context)
+    tools(context)

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from checks import backend
 from checks.survey import collection
 from checks.survey.answers import SurveyAnswers
-from checks.survey.sections import SECTIONS
+from checks.survey.sections import list_sections
 from rigwright import inventory
 from rigwright.plan import host_facts as host_facts
 from tests.unit.golden_hosts import LOOKS, EmptyHost, rigs
@@ -25,7 +25,7 @@ from tests.unit.survey_samples import empty_answer
 
 
 DATA = {"rig": {"name": NAME, "inventory": "rig.py", "entry": {}}}
-ANSWERS = json.loads(json.dumps({section.name: {"told": empty_answer(section.shape)} for section in SECTIONS}))
+ANSWERS = json.loads(json.dumps({section.name: {"told": empty_answer(section.shape)} for section in list_sections()}))
 backend.load_hosts = lambda _inventory, _limit: (None, {NAME: SimpleNamespace(name=NAME, data=DATA)})
 backend.connect_targets = lambda _state, _targets: {}
 backend.testinfra_host = lambda _target: SimpleNamespace(check_output=lambda *_: "", check="a host")

@@ -23,6 +23,7 @@ from rigwright.model.installation import Installation
 from rigwright.model.nvidia.driver_tables import load_driver_tables
 from rigwright.model.rig import Instance, ModelPart, Rig
 from rigwright.paths import ROOT
+from rigwright.plan import host_facts
 from rigwright.supply.lock import Artefact, Lock
 from tests.lock_files import reseal_text
 from tests.unit.sample_texts import CATALOG, COMMIT, LOCK
@@ -297,6 +298,7 @@ def sample_probe_values(**changes: object) -> dict[str, object]:
     """What the probe is asked on a machine that has nothing of ours."""
     nothing: dict[str, object] = {
         "folders": ["/", "/etc"],
+        "parts": [one.template for one in host_facts.SOURCES if one.template],
         "engines": "/nowhere",
         "builds": "/nowhere",
         "jobs": "/nowhere",

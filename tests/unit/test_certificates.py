@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from rigwright.declaration import ca_certificates
+from rigwright.delivery import ca_certificates
 from rigwright.inventory import load_rig
 from tests.unit.samples import OperatorFolder, sample_entry
 

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from checks import Drift
+from checks import Drift, survey
 from checks.survey import survey_program
 from checks.survey.accounts import ACCOUNTS
 from checks.survey.answers import SurveyAnswers
 from checks.survey.host.main import MARK, WAITING
 from checks.survey.section import Section, SurveyScope
-from checks.survey.sections import EARLY
+from checks.survey.sections import list_sections
 from rigwright.paths import ROOT
 from tests.unit.samples import sample_instance, sample_rig
 
@@ -169,10 +169,26 @@ def test_what_a_login_prints_is_nothing_that_a_probe_has_found(sections) -> None
     ) == (None, ["a"])
 
 
-@pytest.mark.parametrize("section", EARLY, ids=lambda section: section.name)
+@pytest.mark.parametrize("section", list_sections("early"), ids=lambda section: section.name)
 def test_what_is_looked_for_beside_a_probe_needs_nothing_that_it_finds(section: Section[object]) -> None:
     made = sample_rig(sample_instance("chat"), sample_instance("code"))
     section.asks(SurveyScope(made, None))  # type: ignore[arg-type] # what the rig comes to is not known yet
+
+
+def test_the_survey_has_the_sections_of_all_its_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "fans.py").write_text(
+        "from checks.survey.section import Section\n"
+        "FANS = Section('fans', int, lambda scene: {}, blind='fans of others')\n"
+        "PUMPS = Section('pumps', int, lambda scene: {}, blind='', phase='probed', start_order=0)\n"
+        "PIPES = Section('pipes', int, lambda scene: {}, blind='', phase='separate')\n"
+    )
+    shipped = [one.name for one in list_sections()]
+    monkeypatch.setattr(survey, "__path__", [*survey.__path__, str(tmp_path)])
+    found = list_sections.__wrapped__()
+    monkeypatch.delitem(sys.modules, "checks.survey.fans")
+    names = [one.name for one in found]
+    assert (names[0], names[-1]) == ("pumps", "fans")
+    assert names[1:-1] == shipped
 
 
 def test_a_section_that_nobody_can_end_keeps_no_connection_open(sections) -> None:  # type: ignore[no-untyped-def]
@@ -262,7 +278,7 @@ def deep() -> object:
     return made
 
 
-TOLD: Section[ScriptedAnswer] = Section("told", ScriptedAnswer, lambda scene: {})
+TOLD: Section[ScriptedAnswer] = Section("told", ScriptedAnswer, lambda scene: {}, blind="")
 
 
 @pytest.mark.parametrize(

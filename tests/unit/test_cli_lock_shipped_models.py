@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 from cli import main
 from cli.lock_resolver import lock_run
 from rigwright import inventory
-from rigwright.declaration.instance_resolution import LoadPurpose
 from rigwright.inventory import load_for, load_rig
+from rigwright.model.feature import LoadPurpose
 from rigwright.paths import ROOT
 from rigwright.supply.lock import LOCK_HEADER, Lock
 from tests.lock_files import render_sealed_lock

@@ -9,11 +9,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from rigwright.paths import ROOT
-from rigwright.plan.stages import STAGES
+from rigwright.plan.stages import STAGES, DeployStage, stage_of
+from roles.rig import DeployContext, role
 from tests.unit.samples import OperatorFolder
 
 GOOD = '"ssh_hostname": "127.0.0.1", "ssh_port": PORT, "ssh_user": "nobody", "ssh_connect_retries": 0'
@@ -90,20 +92,32 @@ def test_a_refused_lock_beside_the_inventory_ends_in_words(box: OperatorFolder, 
     assert "Traceback" not in run.stdout + run.stderr
 
 
-def test_the_deploy_has_a_role_for_each_stage_of_the_plan_in_its_order() -> None:
-    tables = [
-        node.value
+def test_deploy_calls_the_role_of_each_stage_in_order_on_lines_of_their_own() -> None:
+    # pyinfra knows an operation by the lines of its stack: two roles on one line would be one on several hosts
+    lines = {
+        node.lineno: node.func.id
         for node in ast.walk(ast.parse((ROOT / "deploy.py").read_text()))
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "roles"
-    ]
-    (table,) = tables
-    assert isinstance(table, ast.Dict)
-    names = [ast.literal_eval(key) for key in table.keys if key]
-    assert names == [stage.role for stage in STAGES]
-    # and the role that is called is the one of that name
-    calls = [
-        ast.unparse(value.body.func)
-        for value in table.values
-        if isinstance(value, ast.Lambda) and isinstance(value.body, ast.Call)
-    ]
-    assert calls == names
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and [ast.unparse(one) for one in node.args] == ["context"]
+    }
+    assert [lines[number] for number in sorted(lines)] == [stage.role for stage in STAGES]
+
+
+@pytest.mark.parametrize("applies", [True, False])
+def test_a_role_adds_its_operations_where_its_stage_applies(monkeypatch: pytest.MonkeyPatch, applies: bool) -> None:
+    contexts: list[DeployContext] = []
+
+    def sharing(context: DeployContext) -> None:
+        contexts.append(context)
+
+    monkeypatch.setattr("roles.rig.deploy", lambda title: lambda function: function)
+    monkeypatch.setattr("roles.rig.stage_of", {"sharing": DeployStage("sharing", Mock(), lambda _: applies)}.get)
+    context = DeployContext(Mock())
+    role("Sharing")(sharing)(context)
+    assert contexts == [context] * applies
+
+
+def test_a_role_without_a_stage_is_a_mistake_of_its_module() -> None:
+    with pytest.raises(KeyError, match="wieghts"):
+        stage_of("wieghts")

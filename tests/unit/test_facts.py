@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from rigwright.delivery.fetch_spec import fetch_unit_name
+from rigwright.host import channel
 from rigwright.host.basics import ListeningSocket
 from rigwright.model.facts import HostAccount, HostFacts
 from rigwright.model.monitoring.service_facts import MonitoringFacts, ServiceFacts
 from rigwright.model.sharing import SharingFacts
 from rigwright.monitoring import monitoring_facts
-from rigwright.plan.host_facts import PACKAGES, parse, probe_values
+from rigwright.plan.host_facts import PACKAGES, SCHEMA, SOURCES, parse, probe_values
 from rigwright.plan.orphans import list_orphans
 from rigwright.render import render
 from rigwright.weights import weight_sharing
@@ -302,6 +303,7 @@ def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
     made = sample_rig(sample_instance("a"), sample_instance("b"), cuda_root="/opt/cuda", service_user="svc")
     assert probe_values(made) == {
         "folders": ["/var/lib/rigwright", "/opt/rigwright", "/srv/models", "/etc/rigwright"],
+        "parts": [one.template for one in SOURCES if one.template],
         "engines": "/opt/rigwright/engines",
         "builds": "/var/lib/rigwright/build",
         "jobs": "/var/lib/rigwright/jobs",
@@ -322,6 +324,20 @@ def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
         **weight_sharing.share_state_values(),
         **monitoring_facts.monitoring_state_values(made),
     }
+
+
+def test_each_fact_and_each_value_of_the_probe_belongs_to_one_source() -> None:
+    made = sample_rig(sample_instance())
+    values = [key for one in SOURCES for key in one.values(made)]
+    keys = [key for one in SOURCES for key in one.schema]
+    assert len(values) == len(set(values))
+    assert len(keys) == len(set(keys))
+    # and the fields that they read exist, so that a wrong name is no error of a host's
+    facts = parse(channel_lines_of(RECORDS))
+    told = channel.parse_output(channel_lines_of(RECORDS), SCHEMA)
+    read = [key for one in SOURCES for key in one.read(told)]
+    assert len(read) == len(set(read))
+    assert all(hasattr(facts, key) for key in read)
 
 
 def test_the_probe_finds_what_was_there_before_us(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from rigwright import toml
-from rigwright.declaration.container_packages import refuse_without_cdi
 from rigwright.engines import kinds
 from rigwright.engines.image import KIND
+from rigwright.engines.instance_resolution import refuse_without_cdi
 from rigwright.model.containers.archive_tables import CDI_SPEC, REFRESH_UNIT
 from rigwright.model.entry import RigEntry
 from rigwright.serving.instance_units import build_unit

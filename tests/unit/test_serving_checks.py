@@ -51,7 +51,7 @@ def server(at: Path) -> Iterator[LoopbackFileServer]:
         yield found
 
 
-SECTION: Section[RequestAnswers] = Section("requests", RequestAnswers, lambda scene: None)
+SECTION: Section[RequestAnswers] = Section("requests", RequestAnswers, lambda scene: None, blind="")
 
 
 def survey_answers(*asks: SurveyRequest, within: float = 20.0) -> dict[str, SurveyAnswer]:

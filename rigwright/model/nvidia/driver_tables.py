@@ -26,6 +26,8 @@ from rigwright.types import (
 )
 
 PLACE = Path("catalog/driver/driver.toml")
+# The name of a driver's input, and of its group in the lock, begins with this; the system follows.
+DRIVER = "driver-"
 SHIPPED = Path(__file__).resolve().parents[3] / PLACE
 DeviceNumber = Annotated[str, Field(pattern=r"^[0-9a-f]{4}$")]
 # apt's names, with the places that are filled in

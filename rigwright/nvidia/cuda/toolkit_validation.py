@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from rigwright.host.channel import HostOutput, one_of, optional, version
+from rigwright.model.facts import NOWHERE
+from rigwright.model.feature import FactSource
 from rigwright.model.nvidia.toolkit import Toolkit
 from rigwright.model.rig import Rig
 
@@ -80,3 +84,26 @@ def glibc_refusals(toolkit: Toolkit, facts: HostFacts) -> list[str]:
         f"{name} compiles nothing with glibc {facts.glibc}: its {HEADER} declares {' and '.join(conflicts)} without "
         f"the exception specification of glibc: {remediation}"
     ]
+
+
+def _read_toolkit_facts(output: HostOutput) -> Mapping[str, object]:
+    return {
+        "cuda_version": output.one("cuda_version"),
+        "nvcc": output.one("nvcc"),
+        "bare_functions": frozenset(output.all("bare_function")),
+        "glibc": output.one("glibc"),
+    }
+
+
+TOOLKIT_FACTS = FactSource(
+    "cuda_toolkit",
+    "cuda_toolkit/probe.sh.j2",
+    lambda rig: {"cuda_root": rig.cuda_root or NOWHERE, "mathematical": sorted(SPECIFIED_SINCE)},
+    {
+        "cuda_version": (optional(version),),
+        "nvcc": (optional(version),),
+        "bare_function": (one_of(*SPECIFIED_SINCE),),
+        "glibc": (optional(version),),
+    },
+    _read_toolkit_facts,
+)

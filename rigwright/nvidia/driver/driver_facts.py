@@ -19,6 +19,7 @@ from rigwright.host.channel import (
     yes_or_no,
 )
 from rigwright.model.facts import NOWHERE
+from rigwright.model.feature import FactSource
 from rigwright.model.nvidia.versions import driver_version_of
 from rigwright.model.rig import Rig
 from rigwright.nvidia.modules.module_option_drift import parse_parameters
@@ -301,3 +302,11 @@ def parse(output: Iterable[str]) -> DriverFacts:
         kept=tuple(told.all("kept")),
         toolkit=told.one("toolkit"),
     )
+
+
+DRIVER_FACTS = FactSource(
+    "nvidia_driver",
+    "nvidia_driver/probe.sh.j2",
+    schema={"driver_ours": (yes_or_no,)},
+    read=lambda output: {"driver_ours": output.one("driver_ours")},
+)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Literal
+import json
+from collections.abc import Iterable, Mapping, Sequence
 
 from rigwright.engines import kind_of, kinds
 from rigwright.engines.kind import InstallingKind, Kind
 from rigwright.engines.known_issues import describe_issues, place_instance
 from rigwright.model import api_keys
-from rigwright.model.api_keys import resolve_inventory_path
 from rigwright.model.catalog import Catalog
 from rigwright.model.engines.keys import EngineKeys, PatchedKeys
 from rigwright.model.entry import RigEntry
+from rigwright.model.feature import EntryDraft, Feature, Fields, Refuse, RigDraft
 from rigwright.model.instance_entry import InstanceEntry
 from rigwright.model.lock_coverage import describe_uncovered
 from rigwright.model.models import MissingModelFile, ModelSelection
@@ -22,25 +21,11 @@ from rigwright.patches.patch import Patch, select_patches
 from rigwright.plugins.plugin import select_plugins
 from rigwright.problems import Invalid, describe_unknown, format_count, format_value, suggestion
 from rigwright.supply import lock as locks
-from rigwright.supply.lock import Lock
-
-Refuse = Callable[[str, str], None]
-"""Is told a key of the rig and what is wrong with it."""
-LoadPurpose = Literal["", "lock", "bundle", "audit"]
-"""What of a rig is only being made while it is loaded."""
 
 
-def resolve_instance(
-    name: str,
-    declared: InstanceEntry,
-    present: int,
-    catalog: Catalog,
-    lock: Lock,
-    refuse: Refuse,
-    inventory: Path,
-    making: LoadPurpose,
-) -> Instance | None:
+def resolve_instance(name: str, declared: InstanceEntry, draft: RigDraft) -> Instance | None:
     """One instance with its names resolved, or None after refusing it."""
+    catalog, lock, refuse, present = draft.catalog, draft.lock, draft.refuse, draft.card_count
     key = f"instances.{name}"
     if f"rigwright-{name}.service" == POWER_UNIT:
         refuse(key, f"another name: {POWER_UNIT} is the unit that sets power limits")
@@ -69,12 +54,12 @@ def resolve_instance(
     kind = kinds()[engine.kind] if engine else None
     inputs = _resolve_inputs(kind, engine, catalog, key, said, refuse) if kind and engine else {}
     for source, what in inputs.items():
-        if wrong := describe_uncovered(source, what, catalog.inputs, lock, str(inventory)):
+        if wrong := describe_uncovered(source, what, catalog.inputs, lock, draft.file):
             refuse(f"{key}.variant", said + wrong)
     made: tuple[ModelPart, ...] = ()
     if model and kind:
         try:
-            made = kind.parts(model, ModelSelection(catalog.inputs, lock, str(inventory), lenient=making == "lock"))
+            made = kind.parts(model, ModelSelection(catalog.inputs, lock, draft.file, lenient=draft.is_locking))
         except MissingModelFile as error:
             for wrong in str(error).splitlines():
                 refuse(f"{key}.variant", said + wrong)
@@ -89,14 +74,14 @@ def resolve_instance(
         return None
     patches: tuple[Patch, ...] = ()
     if isinstance(kind, InstallingKind) and isinstance(engine, PatchedKeys):
-        versions = kind.patchable(engine, artefacts) if making != "lock" else None
+        versions = kind.patchable(engine, artefacts) if not draft.is_locking else None
         patches, unfit = select_patches(engine.patches, catalog.patches, versions, variant.engine)
         for wrong in unfit:
             refuse(f"{key}.variant", said + wrong)
     env = catalog.envs.get(engine.environment or "")
     key_file, key_name = None, f"{name}.api-key"
     if declared.api_key_file is not None:
-        key_file = resolve_inventory_path(inventory.parent, declared.api_key_file)
+        key_file = draft.resolve_path(declared.api_key_file)
         try:
             key_name = f"{name}.{api_keys.key_fingerprint(api_keys.load_api_key(key_file), name)}.api-key"
         except ValueError as error:
@@ -135,29 +120,40 @@ def _resolve_inputs(
     return {keys_.packages: "wheel"}
 
 
-def refuse_engine_keys(
-    instance: Instance,
-    entry: RigEntry,
-    catalog: Catalog,
-    folder: Path,
-    refuse: Refuse,
-    env: EnvSpec | None,
-    making: LoadPurpose,
-) -> None:
+def refuse_without_cdi(instances: Iterable[Instance], entry: RigEntry, refuse: Refuse) -> None:
+    """Refuse instances whose containers would not find their cards: nothing brings the spec that names those.
+
+    Args:
+        instances: All of the entry's.
+        entry: The entry.
+        refuse: Is told a key and what is wrong with it.
+    """
+    for one in instances:
+        if one.cards and kind_of(one).container_engine and not entry.containers:
+            refuse(
+                f"instances.{one.name}.variant",
+                f"{one.variant_name}: runs in a container, which needs the container toolkit to find its cards: "
+                f'declare "containers": {json.dumps({"engines": [kind_of(one).container_engine]})}, or "docker" if the '
+                "release's podman is older than 5.1",
+            )
+
+
+def refuse_engine_keys(instance: Instance, draft: RigDraft, env: EnvSpec | None) -> None:
     """Refuse what the engine's version would not start with, be it the variant's or what its keys become, and what is
     known to go wrong for sure.
     """
+    entry, catalog = draft.entry, draft.catalog
     named = [entry.cards[index] for index in instance.cards if index < len(entry.cards)]
     cards = [card for card in (catalog.cards.get(one) if isinstance(one, str) else one for one in named) if card]
     capabilities = frozenset(card.capability for card in cards)
-    found = kind_of(instance).refusals(instance, entry.roots, folder, capabilities)
+    found = kind_of(instance).refusals(instance, entry.roots, draft.folder, capabilities)
     # of what is only being locked, nobody knows how large it is
-    if making != "lock" and len(cards) == len(instance.cards):
+    if not draft.is_locking and len(cards) == len(instance.cards):
         found += describe_issues(
             place_instance(instance, cards, env.patches if env else instance.patches), refused=True
         )
     for wrong in found:
-        refuse(f"instances.{instance.name}.variant", f"{instance.variant_name}: {wrong}")
+        draft.refuse(f"instances.{instance.name}.variant", f"{instance.variant_name}: {wrong}")
 
 
 def refuse_forbidden_keys(instances: Sequence[Instance], allowed: Sequence[str], refuse: Refuse) -> None:
@@ -188,21 +184,11 @@ def _declared_value(instance: Instance, key: str) -> object:
     )
 
 
-def refuse_reserved_gpus(lent: Sequence[int], present: int, refuse: Refuse) -> None:
-    """Refuse to lend a card that is not there, or one twice."""
-    for index, card in enumerate(lent):
-        if card >= present:
-            refuse(
-                f"lent[{index}]", f"no card {card}: the rig declares {format_count(present, 'card')}, counted from 0"
-            )
-        elif card in lent[:index]:
-            refuse(f"lent[{index}]", f"card {card} is already listed")
-
-
-def refuse_shared_resources(entry: RigEntry, refuse: Refuse) -> None:
+def _validate_instances(draft: EntryDraft) -> Fields:
     """Refuse two that want one port, weights that are shared among them, and a card that two (or one, twice) want, or
     that is lent.
     """
+    entry, refuse = draft.entry, draft.refuse
     ports: dict[int, str] = {}
     users: dict[int, str] = {}
     for name, instance in entry.instances.items():
@@ -218,3 +204,35 @@ def refuse_shared_resources(entry: RigEntry, refuse: Refuse) -> None:
     # another address would do for both, but a port that answers elsewhere, too, is what S04 is there to find
     if entry.share and entry.share.port in ports:
         refuse("share.port", f"{entry.share.port} is already the port of {ports[entry.share.port]}: choose another")
+    return {}
+
+
+def _resolve_instances(draft: RigDraft) -> Fields:
+    found = [resolve_instance(name, declared, draft) for name, declared in draft.entry.instances.items()]
+    instances = [one for one in found if one]
+    artefacts = {one.engine_name: one.artefacts for one in instances if one.env is None}
+    draft.addressed += [row for rows in artefacts.values() for row in rows]
+    draft.addressed += [row for one in instances for row in one.weights]
+    draft.artefacts += draft.addressed
+    return {
+        "instances": tuple(sorted(instances, key=lambda instance: instance.name)),
+        "engine_artefacts": artefacts,
+        "variants": tuple(draft.catalog.variants.values()),
+    }
+
+
+def _resolve_engine_keys(draft: RigDraft) -> Fields:
+    """Refuse keys that the engines' versions, the cards, the containers or `allow` do not permit."""
+    entry, instances, envs = draft.entry, draft.fields["instances"], draft.fields["envs"]
+    refuse_without_cdi(instances, entry, draft.refuse)
+    # the version of an environment is unknown while its lock is being made
+    known = [one for one in instances if not draft.is_locking or one.env is None]
+    for instance in known:
+        refuse_engine_keys(instance, draft, next((one for one in envs if one.name == instance.env), None))
+    if len(known) == len(entry.instances):
+        refuse_forbidden_keys(instances, entry.allow, draft.refuse)
+    return {}
+
+
+INSTANCES = Feature("instances", _validate_instances, _resolve_instances)
+ENGINE_KEYS = Feature("engine_keys", resolve=_resolve_engine_keys)

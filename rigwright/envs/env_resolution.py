@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from packaging.utils import canonicalize_name
 
-from rigwright.declaration.instance_resolution import Refuse
 from rigwright.model.catalog import Catalog
 from rigwright.model.entry import RigEntry
+from rigwright.model.feature import Feature, Fields, RigDraft
 from rigwright.model.lock_coverage import describe_uncovered
 from rigwright.model.rig import EnvSpec
 from rigwright.patches.patch import select_patches
@@ -16,6 +16,7 @@ from rigwright.plugins.plugin import Plugin, find_mismatches, find_plugin_confli
 from rigwright.problems import describe_unknown, suggestion
 from rigwright.supply.lock import ArtefactKind, Lock
 from rigwright.supply.machine_code import find_machine_code_refusals
+from rigwright.supply.root_programs import INSTALLERS
 
 # Files without code for a card that are named: a whole environment for other cards has dozens.
 LISTED = 3
@@ -27,27 +28,12 @@ def compute_capabilities(entry: RigEntry, catalog: Catalog) -> frozenset[str]:
     return frozenset(card.capability for card in cards if card)
 
 
-def resolve_envs(
-    entry: RigEntry,
-    running: Mapping[str, str],
-    catalog: Catalog,
-    lock: Lock,
-    inventory: str,
-    refuse: Refuse,
-    *,
-    locking: bool = False,
-) -> tuple[EnvSpec, ...]:
-    """The environments that an entry names and its instances run in, by name; those that cannot be had are refused.
-
-    Args:
-        entry: The rig's.
-        running: Key of an instance -> the environment that its engine runs in.
-        catalog: What it names.
-        lock: What that is made of.
-        inventory: The file, for messages.
-        refuse: Told what is wrong.
-        locking: Whether the lock is only being made: nobody knows yet which versions there will be.
-    """
+def _resolve_envs(draft: RigDraft) -> Fields:
+    """The environments that an entry names and its instances run in, by name; those that cannot be had are refused."""
+    entry, catalog, lock, inventory, refuse = draft.entry, draft.catalog, draft.lock, draft.file, draft.refuse
+    locking = draft.is_locking
+    env_of = {one.name: one.env for one in draft.fields["instances"]}
+    running = {f"instances.{name}.variant": env for name in entry.instances if (env := env_of.get(name))}
     found: dict[str, EnvSpec] = {}
     asked_for = [(f"envs[{index}]", name) for index, name in enumerate(entry.envs)]
     for key, name in (*asked_for, *running.items()):
@@ -90,7 +76,20 @@ def resolve_envs(
             if len(refused) > LISTED:
                 refuse(key, f"{name}: {len(refused) - LISTED} more of its files have no code for it")
         found[name] = EnvSpec(name, keys, python, packages, patterns, patches, plugins)
-    return tuple(found[name] for name in sorted(found))
+    return {"envs": tuple(found[name] for name in sorted(found))}
+
+
+def _resolve_installers(draft: RigDraft) -> Fields:
+    """The wheels that install environments; none where the rig has no environment."""
+    context = "the environment installer cannot be used: "
+    installers = draft.select_wheels(INSTALLERS, "envs", context) if draft.fields["envs"] else ()
+    draft.artefacts += installers
+    return {"installers": installers}
+
+
+def _add_packages(draft: RigDraft) -> Fields:
+    draft.artefacts += [one for env in draft.fields["envs"] for one in env.artefacts]
+    return {}
 
 
 def _resolve_plugins(
@@ -119,3 +118,9 @@ def _resolve_plugins(
             found.append(Plugin(one, keys, lock.artefacts[keys.input]))
             wrong += [f"plugin {one} {line}" for line in find_mismatches(keys, versions, name)] if versions else []
     return tuple(found), [*wrong, *find_plugin_conflicts(found)]
+
+
+ENVS = Feature("envs", resolve=_resolve_envs)
+# parts of their own: a bundle names missing packages in the order of the features
+INSTALLER_WHEELS = Feature("installers", resolve=_resolve_installers)
+ENV_PACKAGES = Feature("env_packages", resolve=_add_packages)

@@ -2,45 +2,42 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 
-from rigwright.engines import kind_of
-from rigwright.model.catalog import Catalog
 from rigwright.model.containers.archive_tables import (
     DOCKER_ARCHIVE,
     TOOLKIT_ARCHIVE,
     ContainerTables,
     KnownArchive,
     group_of,
+    load_container_tables,
 )
 from rigwright.model.debs.group import PackageGroup, locked_group
-from rigwright.model.entry import RigEntry
-from rigwright.model.instance import Instance
+from rigwright.model.feature import RELEASE, Feature, Fields, RigDraft
 from rigwright.model.lock_coverage import describe_uncovered
 from rigwright.supply.inputs import is_stand_in
 from rigwright.supply.lock import Lock
 
 
-def resolve_container_packages(
-    entry: RigEntry,
-    catalog: Catalog,
-    lock: Lock,
-    file: str,
-    refuse: Callable[[str, str], None],
-    known: ContainerTables,
-) -> dict[str, PackageGroup]:
+def _resolve_containers(draft: RigDraft) -> Fields:
+    tables = load_container_tables(draft.folder)
+    groups = _select_groups(draft, tables)
+    draft.package_groups += groups
+    draft.release_artefacts.append(
+        lambda system: (row for one in groups_for(groups, system) for row in one.packages.values())
+    )
+    return {"containers": draft.entry.containers, "container_tables": tables, "container_groups": groups}
+
+
+def _select_groups(draft: RigDraft, known: ContainerTables) -> dict[str, PackageGroup]:
     """The locked packages that an entry's containers may need: the toolkit, and each system's Docker.
 
     Args:
-        entry: The entry.
-        catalog: What is asked for.
-        lock: What is locked.
-        file: The inventory, for messages.
-        refuse: Is told a key and what is wrong with it.
+        draft: The entry.
         known: Which packages of each archive there are to install: apt installs all that a group has.
     """
+    entry, catalog, lock, file, refuse = draft.entry, draft.catalog, draft.lock, draft.file, draft.refuse
     keys = entry.containers
     if keys is None:
         return {}
@@ -81,24 +78,6 @@ def _archive(known: ContainerTables, group_name: str) -> KnownArchive:
     return known.toolkit if group_name == TOOLKIT_ARCHIVE else known.docker
 
 
-def refuse_without_cdi(instances: Iterable[Instance], entry: RigEntry, refuse: Callable[[str, str], None]) -> None:
-    """Refuse instances whose containers would not find their cards: nothing brings the spec that names those.
-
-    Args:
-        instances: All of the entry's.
-        entry: The entry.
-        refuse: Is told a key and what is wrong with it.
-    """
-    for one in instances:
-        if one.cards and kind_of(one).container_engine and not entry.containers:
-            refuse(
-                f"instances.{one.name}.variant",
-                f"{one.variant_name}: runs in a container, which needs the container toolkit to find its cards: "
-                f'declare "containers": {json.dumps({"engines": [kind_of(one).container_engine]})}, or "docker" if the '
-                "release's podman is older than 5.1",
-            )
-
-
 def groups_for(groups: Mapping[str, PackageGroup], system: str) -> tuple[PackageGroup, ...]:
     """Those of a rig's locked packages that a host may have.
 
@@ -107,3 +86,8 @@ def groups_for(groups: Mapping[str, PackageGroup], system: str) -> tuple[Package
         system: The host's, such as debian-13.
     """
     return tuple(groups[name] for name in (TOOLKIT_ARCHIVE, group_of(DOCKER_ARCHIVE, system)) if name in groups)
+
+
+CONTAINERS = Feature(
+    "containers", resolve=_resolve_containers, root_groups=(TOOLKIT_ARCHIVE, group_of(DOCKER_ARCHIVE, RELEASE))
+)

@@ -1,0 +1,31 @@
+"""The cards of an inventory's entry: names of the catalogue, and those that are lent."""
+
+from __future__ import annotations
+
+from rigwright.model.feature import EntryDraft, Feature, Fields, RigDraft
+from rigwright.problems import describe_unknown, format_count
+
+
+def _validate_cards(draft: EntryDraft) -> Fields:
+    """Refuse to lend a card that is not there, or one twice."""
+    lent, present = draft.entry.lent, draft.card_count
+    for index, card in enumerate(lent):
+        if card >= present:
+            draft.refuse(
+                f"lent[{index}]", f"no card {card}: the rig declares {format_count(present, 'card')}, counted from 0"
+            )
+        elif card in lent[:index]:
+            draft.refuse(f"lent[{index}]", f"card {card} is already listed")
+    return {"reserved_gpus": tuple(sorted(lent))}
+
+
+def _resolve_cards(draft: RigDraft) -> Fields:
+    known = draft.catalog.cards
+    for index, card in enumerate(draft.entry.cards):
+        if isinstance(card, str) and card not in known:
+            draft.refuse(f"cards[{index}]", describe_unknown("card", card, known))
+    cards = (known.get(card) if isinstance(card, str) else card for card in draft.entry.cards)
+    return {"cards": tuple(card for card in cards if card)}
+
+
+CARDS = Feature("cards", _validate_cards, _resolve_cards)
