@@ -99,7 +99,7 @@ def split_command(text: str) -> list[str]:
 
 
 def executed_command(text: str) -> list[str]:
-    """The words of what a service's process is in the end: `env NAME=VALUE ... PROGRAM` executes PROGRAM in its place."""
+    """The words of a service's final process: `env NAME=VALUE ... PROGRAM` executes PROGRAM in its place."""
     words = split_command(text)
     if words[:1] != [ENV]:
         return words
