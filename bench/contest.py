@@ -19,7 +19,8 @@ from rigwright.host.locks import DEPLOY_LOCK
 from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER
 from rigwright.host.unit_states import UnitState
 from rigwright.model.installation import Installation
-from rigwright.model.rig import COMPILED, Instance, Rig
+from rigwright.model.instance import COMPILED, Instance
+from rigwright.model.rig import Rig
 from rigwright.serving.instance_units import OWNED_HEADER, RUN, build_unit, credential_path
 from rigwright.serving.listeners import LOOPBACK, build_listener
 from roles.deploy_lock import SILENCE, DeployLock
@@ -124,7 +125,7 @@ def start_bare(found: Deployed) -> str:
         # its environment leads to where the unit has it: without that it would begin with nothing compiled
         properties.append(f"--property=BindPaths={found.cache}:{COMPILED}")
         # what root has compiled there would be nobody else's to compile anew
-        whole = found.rig.cache_folder(found.instance)
+        whole = found.instance.cache_folder
         again = shlex.join(("/bin/chown", "-Rh", f"--reference={whole}", whole))
         properties.append(f"--property=ExecStopPost={again}")
     # systemd expands variables in what it is given, in a program's name none

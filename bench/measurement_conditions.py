@@ -11,7 +11,7 @@ from hashlib import sha256
 from checks.connections import ConnectedHost
 from rigwright.baseline.run import Fingerprint
 from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER
-from rigwright.model.rig import Instance
+from rigwright.model.instance import Instance
 from rigwright.nvidia.cards import declared_cards_on_bus, smi
 from rigwright.nvidia.cards.smi import Gpu
 from roles import root_shell

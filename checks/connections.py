@@ -45,7 +45,7 @@ LIMIT = 180.0  # seconds without a byte: each of what is looked at here takes a 
 # look -> its script for a rig
 SCRIPTS: dict[str, Callable[[Rig], str]] = {
     "served": lambda rig: render_state_query(
-        rig.roots.config, rig.roots.software, rig.startup_records, rig.builds, rig.ledger
+        rig.roots.config, rig.roots.software, rig.roots.startup_records, rig.roots.builds, rig.roots.ledger
     ),
     "stored": weight_inventory.render_weights_query,
     "facts": lambda rig: render("probe/probe.sh.j2", **host_facts.probe_values(rig)),

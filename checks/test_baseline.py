@@ -13,7 +13,8 @@ from rigwright.baseline import history
 from rigwright.baseline.compare import compare_rates
 from rigwright.baseline.run import BaselineRun, Fingerprint
 from rigwright.model.facts import HostFacts
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards import declared_cards_on_bus, smi
 from rigwright.plan.plan_inputs import TargetState
 

@@ -23,7 +23,7 @@ from rigwright.model.rig import Rig
     why="another source or option is another program",
 )
 def test_build_record(survey: SurveyAnswers, rig: Rig, installation: Installation) -> None:
-    marker = survey.read(TREES).tree(rig.installation_path(installation.folder)).marker
+    marker = survey.read(TREES).tree(rig.roots.installation_path(installation.folder)).marker
     cure = describe_engine_reinstall(rig, installation)
     try:
         found = json.loads(marker)["inputs"] if marker else None
@@ -50,7 +50,7 @@ def test_files_are_unchanged(
     record_property: Callable[[str, object], None],
 ) -> None:
     expect_as_recorded(
-        survey.read(TREES).tree(rig.installation_path(installation.folder)),
+        survey.read(TREES).tree(rig.roots.installation_path(installation.folder)),
         describe_engine_reinstall(rig, installation),
     )
     if not pytestconfig.getoption("--deep"):
@@ -102,4 +102,4 @@ def _same(wanted: object, found: object) -> bool:
 
 def describe_engine_reinstall(rig: Rig, installation: Installation) -> str:
     """A folder with its marker is never installed again by itself."""
-    return f"remove {rig.installation_path(installation.folder)}, then {DEPLOY}"
+    return f"remove {rig.roots.installation_path(installation.folder)}, then {DEPLOY}"

@@ -32,7 +32,8 @@ from rigwright.gateway.nginx_conf import PATHS
 from rigwright.gateway.reservations import unit_names
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_UNIT, keys_path, pair_path
 from rigwright.model.gateway.entry import Gateway, ListenerEntry
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 from rigwright.serving.instance_units import OWNED_HEADER
 
 if TYPE_CHECKING:

@@ -109,6 +109,8 @@ def test_nothing_undeclared(survey: SurveyAnswers, rig: Rig) -> None:
     for name in PACKAGED_PROGRAMS:
         one = gates.unit_state(unit_name(name))
         # of one that is not there systemd has no words
-        if name not in rig.exporter_users and (one.enabled or one.active != "inactive"):
+        if name not in rig.accounts.exporters(rig.monitoring, cards=bool(rig.cards)) and (
+            one.enabled or one.active != "inactive"
+        ):
             there.append(f"{unit_name(name)} {one.active}")
     expect(format_first_lines(there) or "nothing", "nothing", DEPLOY)

@@ -8,7 +8,8 @@ from checks import DEPLOY, Drift, check
 from checks.nvidia import expect_no_items, skip_unless_managed, skip_without_cards
 from checks.survey.answers import SurveyAnswers
 from checks.survey.settings import SETTINGS, BootSettings
-from rigwright.model.rig import POWER_UNIT, Rig
+from rigwright.model.instance import POWER_UNIT
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.card_setting_files import POWER, power_digest, program_folder
 from rigwright.nvidia.driver.driver_facts import PERSISTENCE_UNIT
 from rigwright.nvidia.driver.driver_files import PERSISTENCED

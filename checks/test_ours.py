@@ -11,8 +11,9 @@ from checks.survey.base_system import GROUND, required_space
 from checks.survey.managed_files import OURS, declared_folders
 from rigwright.delivery.network import authority_path
 from rigwright.gateway.secrets_distribution import keys_path, pair_path
+from rigwright.model.instance import CACHES, WARM
 from rigwright.model.monitoring.entry import all_service_users
-from rigwright.model.rig import CACHES, WARM, Rig
+from rigwright.model.rig import Rig, account_names
 from rigwright.monitoring.monitoring_units import PACKAGED_USER, monitoring_folder, monitoring_services
 from rigwright.nginx import LEFTOVER_FILES
 from rigwright.serving.instance_units import STOPPED
@@ -57,27 +58,29 @@ def test_ledger(survey: SurveyAnswers, rig: Rig) -> None:
     entry = ledger.entry
     right = entry.kind == "file" and (entry.uid, entry.mode) == (0, 0o644)
     found = "a file owned by root" if right else f"{entry}"
-    cure = f"restore {rig.ledger} from a backup, or add missing lines with `echo LINE >> {rig.ledger}`"
-    expect(found, "a file owned by root", f"`chown root {rig.ledger}` and `chmod 644` it; if it is missing, {cure}")
+    cure = f"restore {rig.roots.ledger} from a backup, or add missing lines with `echo LINE >> {rig.roots.ledger}`"
+    expect(
+        found, "a file owned by root", f"`chown root {rig.roots.ledger}` and `chmod 644` it; if it is missing, {cure}"
+    )
     parts = (
-        rig.jobs,
-        rig.builds,
+        rig.roots.jobs,
+        rig.roots.builds,
         records_folder(rig),
-        rig.startup_records,
-        rig.installations,
-        rig.generations,
-        rig.credentials,
+        rig.roots.startup_records,
+        rig.roots.installations,
+        rig.roots.generations,
+        rig.roots.credentials,
     )
     # what lay there before us is not ours, and nobody has written it down
     made = [path for path in parts if f"dir {PurePosixPath(path).parent}" in ledger.lines]
-    wanted = [*(f"user {name}" for name in rig.users), *(f"dir {path}" for path in made)]
+    wanted = [*(f"user {name}" for name in account_names(rig)), *(f"dir {path}" for path in made)]
     lacking = [line for line in wanted if line not in ledger.lines]
     expect(
         format_first_lines([f"no {line}" for line in lacking]) or "everything that Rigwright created",
         "everything that Rigwright created",
         cure,
     )
-    expect("a truncated last line" if not ledger.whole else "whole", "whole", f"`echo >> {rig.ledger}`")
+    expect("a truncated last line" if not ledger.whole else "whole", "whole", f"`echo >> {rig.roots.ledger}`")
 
 
 @check(
@@ -88,7 +91,7 @@ def test_ledger(survey: SurveyAnswers, rig: Rig) -> None:
 )
 def test_ledger_of_others(survey: SurveyAnswers, rig: Rig) -> None:
     odd = [line for line in survey.read(OURS).ledger.lines if not _may(line, rig)]
-    expect(format_first_lines(odd) or "nothing", "nothing", f"remove those lines from {rig.ledger}")
+    expect(format_first_lines(odd) or "nothing", "nothing", f"remove those lines from {rig.roots.ledger}")
 
 
 def _may(line: str, rig: Rig) -> bool:
@@ -101,13 +104,13 @@ def _may(line: str, rig: Rig) -> bool:
         return what.startswith(f"{PACKAGED_USER} ")
     if kind == "user":
         # the name alone is what engines of the first versions ran as: a way back to those needs it
-        return what.startswith(f"{rig.service_user}-") or what in (
-            rig.service_user,
-            rig.gateway_user,
-            rig.router_user,
-            rig.doctor_user,
-            rig.hub_user,
-            *all_service_users(rig.service_user).values(),
+        return what.startswith(f"{rig.accounts.prefix}-") or what in (
+            rig.accounts.prefix,
+            rig.accounts.gateway,
+            rig.accounts.router,
+            rig.accounts.doctor,
+            rig.accounts.hub,
+            *all_service_users(rig.accounts.prefix).values(),
         )
     if kind == "tree":
         return what.startswith((f"{rig.roots.software}/", f"{CACHES}/", f"{WARM}/"))

@@ -6,7 +6,8 @@ from checks import Drift, check, expect
 from checks.survey.answers import SurveyAnswers
 from checks.survey.service_exposure import REACH, private_folders, socket_units
 from rigwright.gateway.secrets_distribution import ROUTER_SOCKET, ROUTER_UNIT
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 from rigwright.monitoring.monitoring_units import monitoring_services
 
 OTHERS = 0o007
@@ -73,8 +74,11 @@ def test_gateway_sockets(survey: SurveyAnswers, rig: Rig, gateway: object) -> No
 
 def _socket(survey: SurveyAnswers, rig: Rig, path: str, step: str) -> None:
     reach, unit = survey.read(REACH), socket_units(rig)[path]
-    users = {one.socket: (rig.user(one), rig.socket_groups(one)) for one in rig.instances}
-    owner, groups = users.get(path, (rig.gateway_user, (rig.gateway_user,)))
+    users = {
+        one.socket: (rig.accounts.of_instance(one), rig.accounts.socket_groups(one, rig.gateway))
+        for one in rig.instances
+    }
+    owner, groups = users.get(path, (rig.accounts.gateway, (rig.accounts.gateway,)))
     folder = path.rpartition("/")[0]
     closed = folder in private_folders(rig)
     socket = reach.lying[path]

@@ -34,7 +34,7 @@ from rigwright.baseline.compare import RateComparison, compare_rates
 from rigwright.baseline.run import BaselineRun, Series
 from rigwright.engines import kind_of
 from rigwright.model.engines.evidence import PublishedEvidence
-from rigwright.model.rig import Instance
+from rigwright.model.instance import Instance
 from rigwright.operate.client_target import instance_target
 from rigwright.problems import format_count, printable
 from roles import root_shell

@@ -150,7 +150,9 @@ def _describe_serving(target: Any, rig: Rig) -> str:
     """What a host serves after something failed on it, in words; empty where it does not say."""
     roots = rig.roots
     try:
-        script = observed.render_state_query(roots.config, roots.software, rig.startup_records, rig.builds, rig.ledger)
+        script = observed.render_state_query(
+            roots.config, roots.software, rig.roots.startup_records, rig.roots.builds, rig.roots.ledger
+        )
         found = observed.parse(
             root_shell.run_command(target, script, limit=STATE_TIMEOUT_S, whole=STATE_TIMEOUT_S).lines
         )

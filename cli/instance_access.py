@@ -18,7 +18,8 @@ from cli import shell_completion
 from cli.exit_codes import InvalidRequest
 from cli.signals import INTERRUPTED_STATUS
 from cli.tables import print_prose
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 from rigwright.operate.client_target import ClientTarget, NoClientTarget, gateway_target, instance_target
 from rigwright.problems import describe_unknown
 from roles.client import HostClient

@@ -156,7 +156,7 @@ def _remove_from_host(found: HostModels, model: StoredModel) -> str:
         root=box.rig.roots.models,
         folder=model.folder,
         records=records_folder(box.rig),
-        ledger=box.rig.ledger,
+        ledger=box.rig.roots.ledger,
         config=box.rig.roots.config,
         locks=LOCKS,
         holder=render_holder_record(f"removing {_model_label(model)}"),

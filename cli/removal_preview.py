@@ -34,7 +34,7 @@ def print_preview(inventory: str, limit: str | None, keep_weights: bool) -> list
 
 def describe_removal(box: ConnectedHost, keep_weights: bool) -> Iterator[str]:
     """What is there of ours, a line a kind."""
-    script = render("look/ledger.sh.j2", ledger=box.rig.ledger)
+    script = render("look/ledger.sh.j2", ledger=box.rig.roots.ledger)
     looked = box.prefetch("served", "stored")
     served = looked.read_serving_state()
     if units := sorted({*served.links, *served.processes}):

@@ -29,7 +29,8 @@ from rigwright.baseline.compare import compare_rates
 from rigwright.declaration.catalog import load_catalog
 from rigwright.engines import kind_of, kinds
 from rigwright.engines.log_causes import find_cause_lines
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 from rigwright.operate.diagnose import diagnose_host, symptom_names
 from rigwright.operate.diagnosis_types import HostEvidence
 from rigwright.paths import ROOT

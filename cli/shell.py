@@ -81,7 +81,9 @@ def _environment_command(
     facts, made = box.read_facts(), box.resolve_desired().installations[name]
     if made.folder not in facts.built_engines:
         raise NotAsDeclared(f"{box.name}: {name} is not installed as declared: run deploy first")
-    return environment.environment_command(box.rig, box.rig.installation_path(made.folder), words, unit, terminal=typed)
+    return environment.environment_command(
+        box.rig, box.rig.roots.installation_path(made.folder), words, unit, terminal=typed
+    )
 
 
 def _instance_command(

@@ -25,7 +25,8 @@ from rigwright.engines.log_causes import StartupFacts
 from rigwright.engines.metrics import EngineMetrics
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_UNIT
 from rigwright.inventory import load_rig, tolerate_problems
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 from rigwright.operate import instance_health
 from rigwright.operate.instance_health import HealthFacts, InstanceHealth
 from rigwright.problems import Invalid, Problem, printable

@@ -18,7 +18,7 @@ from cli.measurement_guard import refuse_foreign_server
 from cli.shell_completion import LIMIT_OPTION
 from cli.verdict_report import HostVerdict, InstanceVerdict, finish_report, print_finding
 from rigwright.engines import kind_of
-from rigwright.model.rig import Instance
+from rigwright.model.instance import Instance
 from rigwright.operate import instance_health
 from rigwright.operate.client_target import instance_target
 from rigwright.operate.stress import ProbeResult, sum_known

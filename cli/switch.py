@@ -29,7 +29,8 @@ from rigwright.declaration.variant_edit import VariantSwitch, apply_switch, inst
 from rigwright.inventory import layer_folders, load_rig
 from rigwright.model.catalog import Catalog
 from rigwright.model.existing_service import RULE, ExistingService, parse_existing_service
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 from rigwright.problems import Invalid, describe_unknown, format_count
 from rigwright.serving import takeover
 from rigwright.serving.activation import goal_for, plan_activation

@@ -11,7 +11,8 @@ from rigwright.declaration.secret_files import find_exposed_files
 from rigwright.engines import kind_of
 from rigwright.engines.known_issues import describe_warnings, place_instance
 from rigwright.engines.memory_fit import GIB
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance, patches_by_target
+from rigwright.model.rig import Rig
 
 
 @click.command()
@@ -60,7 +61,13 @@ def validate(inventory: str, limit: str | None) -> None:
 def _describe_cache(rig: Rig, instance: Instance) -> str:
     """Bytes of an instance's KV cache a token, and with its whole context; empty where the lock does not say them."""
     cards = (rig.cards[index] for index in instance.cards)
-    memory = kind_of(instance).memory(place_instance(instance, cards, rig.patches.get(instance.installed_as, ())))
+    memory = kind_of(instance).memory(
+        place_instance(
+            instance,
+            cards,
+            patches_by_target(rig.instances, rig.envs, rig.toolkit_patches).get(instance.installed_as, ()),
+        )
+    )
     if not memory or not memory.token_bytes:
         return ""
     whole_context = f", {memory.cache_bytes / GIB:.1f} GiB" if memory.tokens else ""

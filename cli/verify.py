@@ -21,7 +21,7 @@ from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.shell_completion import LIMIT_OPTION
 from cli.verdict_report import HostVerdict, InstanceVerdict, finish_report, print_finding
 from rigwright.engines import kind_of
-from rigwright.model.rig import Instance
+from rigwright.model.instance import Instance, patches_by_target
 from rigwright.operate.client_target import instance_target
 from rigwright.operate.verify import ProbeFinding
 from rigwright.problems import printable
@@ -101,7 +101,17 @@ def verify_box(
             continue
         made = desired.installations[one.installed_as]
         service = kind_of(one).service(box.rig, one, made)
-        names = tuple(map(str, (*one.patches, *box.rig.patches.get(one.installed_as, ()))))
+        names = tuple(
+            map(
+                str,
+                (
+                    *one.patches,
+                    *patches_by_target(box.rig.instances, box.rig.envs, box.rig.toolkit_patches).get(
+                        one.installed_as, ()
+                    ),
+                ),
+            )
+        )
         patches = check_patches(served, one, build_unit(box.rig, one, made).unit_state, tuple(dict.fromkeys(names)))
         checks: list[ProbeFinding] = []
         told.checks = checks

@@ -52,7 +52,7 @@ def install_fetch_programs(rig: Rig) -> None:
     make_directories(
         name="Directory of programs that manage weights",
         paths=dict.fromkeys((folder, f"{folder}/{PACKAGE}"), ("755", "root", "root")),
-        ledger=rig.ledger,
+        ledger=rig.roots.ledger,
     )
     sources = [TextFile(f"{folder}/{PACKAGE}/{path.name}", path.read_text()) for path in sorted(PROGRAMS.glob("*.py"))]
     write_text_files(name="Programs that manage weights", files=sources)
@@ -95,7 +95,7 @@ def ensure_fetched(
         unit=fetch_unit_name(artefacts),
         script=render_fetch_script(rig, artefacts, client, python),
         test=f"{{ {unless}; }} || {test}" if unless else test,
-        folder=rig.jobs,
+        folder=rig.roots.jobs,
         watch=f"files {rig.roots.models}/.progress.json",
         files=rig.bundle.files(_unverified_artefacts(rig, artefacts)) if rig.bundle else (),
         present=present,
@@ -115,7 +115,7 @@ def render_wheel_values(rig: Rig, wheels: Sequence[Artefact], unit: str, tools: 
     fetched = job_wheels_folder(rig, unit)
     return {
         "network": job_network(rig),
-        "sent": sent_files_folder(rig.jobs, unit) if rig.bundle else "",
+        "sent": sent_files_folder(rig.roots.jobs, unit) if rig.bundle else "",
         "fetched": fetched,
         "spec": render_wheels_spec(rig, wheels, fetched, f"{tools}/bin/python"),
         "programs": weights_program_folder(rig),
@@ -125,7 +125,7 @@ def render_wheel_values(rig: Rig, wheels: Sequence[Artefact], unit: str, tools: 
 
 def job_wheels_folder(rig: Rig, unit: str) -> str:
     """Where a job keeps its wheels until they are installed."""
-    return f"{rig.jobs}/{unit}/wheels"
+    return f"{rig.roots.jobs}/{unit}/wheels"
 
 
 def drop_artefacts(rig: Rig, artefacts: Sequence[Artefact], title: str, unlocked: Sequence[str] = ()) -> None:
@@ -145,8 +145,8 @@ def drop_artefacts(rig: Rig, artefacts: Sequence[Artefact], title: str, unlocked
         unit=f"rw-job-drop-{hashlib.sha256(made.encode()).hexdigest()[:12]}",
         script=render("weights/drop.sh.j2", programs=weights_program_folder(rig), package=PACKAGE, spec=made),
         # what somebody else has placed there stays
-        test=f"! printf %s {shlex.quote(lines)} | grep -qxF -f - {shlex.quote(rig.ledger)} 2>/dev/null",
-        folder=rig.jobs,
+        test=f"! printf %s {shlex.quote(lines)} | grep -qxF -f - {shlex.quote(rig.roots.ledger)} 2>/dev/null",
+        folder=rig.roots.jobs,
     )
 
 
@@ -168,7 +168,7 @@ def render_fetch_script(rig: Rig, artefacts: Sequence[Artefact], client: str = "
         client: As `brought` is given it.
         python: As `brought` is given it.
     """
-    given = sent_files_folder(rig.jobs, fetch_unit_name(artefacts)) if rig.bundle else ""
+    given = sent_files_folder(rig.roots.jobs, fetch_unit_name(artefacts)) if rig.bundle else ""
     return render(
         "weights/fetch.sh.j2",
         network=job_network(rig),

@@ -92,7 +92,7 @@ def _install_container_toolkit(rig: Rig, facts: ContainerFacts, plan: ContainerP
         *managed_folders(rig, files),
         *_missing_paths([*system_folders(files), *([DOCKER] if plan.options else [])]),
     ]
-    make_directories(name="Folders", paths=dict.fromkeys(needed, ("755", "root", "root")), ledger=rig.ledger)
+    make_directories(name="Folders", paths=dict.fromkeys(needed, ("755", "root", "root")), ledger=rig.roots.ledger)
     changed = texts_differ(written)
     move_duplicate_sources(
         name="Conflicting apt sources", paths=plan.leftovers, folder=f"{store_folder(rig)}/leftovers"
@@ -164,7 +164,7 @@ def release_container_toolkit(rig: Rig) -> Generator[StringCommand, None, None]:
     + rig: the rig
     """
     if facts := read_container_facts(rig):
-        script = render("containers/release.sh.j2", ledger=rig.ledger, **container_release_values(rig, facts))
+        script = render("containers/release.sh.j2", ledger=rig.roots.ledger, **container_release_values(rig, facts))
         # not in words that everybody there can read: Docker's options may have a proxy's password
         yield StringCommand("sh", _stdin=[render_piped_script(script)])
 

@@ -28,7 +28,7 @@ def cuda_toolkit(wanted: TargetState) -> None:
 
 
 def _install_cuda_toolkit(rig: Rig, wanted: Toolkit, tools: ToolEnvironment) -> None:
-    unit, folder = f"rw-job-{wanted.folder.rpartition('/')[2]}", rig.jobs
+    unit, folder = f"rw-job-{wanted.folder.rpartition('/')[2]}", rig.roots.jobs
     ensure_job(
         name=f"Install CUDA toolkit {wanted.version}",
         unit=unit,
@@ -38,7 +38,7 @@ def _install_cuda_toolkit(rig: Rig, wanted: Toolkit, tools: ToolEnvironment) -> 
             patching=APPLY_PROGRAM_TEXT if wanted.patches else "",
             patches=json.dumps({"patches": [one.plan for one in wanted.patches]}),
             tools=tools.folder,
-            ledger=rig.ledger,
+            ledger=rig.roots.ledger,
             record=trees.record_path(rig, wanted.folder),
             judging=load_wheel_validators(),
             requested=rig.requests.get(CUDA, ()),

@@ -62,13 +62,13 @@ def _install_engine(rig: Rig, made: Installation, tools: ToolEnvironment, done_w
         unit=unit,
         script=render_install_script(rig, made, tools, unit, done_with),
         test=render_installed_test(rig, made),
-        folder=rig.jobs,
+        folder=rig.roots.jobs,
     )
 
 
 def render_installed_test(rig: Rig, made: Installation) -> str:
     """Shell condition that holds where an engine is whole, root's, and everybody's to run."""
-    folder = shlex.quote(rig.installation_path(made.folder))
+    folder = shlex.quote(rig.roots.installation_path(made.folder))
     unfit = render("engines/unfit.sh.j2", programs=list(filter(None, [find_installer(rig, made).program])))
     return f"{unfit} [ -s {folder}/{MARKER} ] && ! unfit {folder}"
 
@@ -87,9 +87,9 @@ def render_install_script(
     """
     one = find_installer(rig, made)
     place = InstallJob(
-        target=rig.installation_path(made.folder),
-        work=f"{rig.builds}/{made.folder}",
-        log=f"{rig.jobs}/{unit}/log",
+        target=rig.roots.installation_path(made.folder),
+        work=f"{rig.roots.builds}/{made.folder}",
+        log=f"{rig.roots.jobs}/{unit}/log",
         tools=tools.folder,
         programs={path.stem: path.read_text() for path in PROGRAMS.glob("*.py")},
     )

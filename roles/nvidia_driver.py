@@ -69,7 +69,9 @@ def _install_nvidia_driver(rig: Rig, facts: DriverFacts, plan: DriverPlan, upgra
     one = plan_driver_target(plan, facts, find_locked_driver(rig, facts.system), upgrading=upgrading)
     files = render_locked_settings(rig, plan, facts)
     needed = (PERSISTENCED.rpartition("/")[0], *managed_folders(rig))
-    make_directories(name="Driver directories", paths=dict.fromkeys(needed, ("755", "root", "root")), ledger=rig.ledger)
+    make_directories(
+        name="Driver directories", paths=dict.fromkeys(needed, ("755", "root", "root")), ledger=rig.roots.ledger
+    )
     written = [TextFile(file.path, file.text, file.mode) for file in files]
     options = texts_differ([file for file in written if file.path == MODPROBE])
     write_text_files(name="Driver settings", files=written)

@@ -50,7 +50,7 @@ def serving(
         ensure_gateway_secrets(rig)
     write_generation(name="Write generation", rig=rig, wanted=wanted)
     for one in plan_selftests(rig, desired.installations):
-        ensure_job(name=one.title, unit=one.unit, script=one.script, test=one.test, folder=rig.jobs)
+        ensure_job(name=one.title, unit=one.unit, script=one.script, test=one.test, folder=rig.roots.jobs)
     activate_generation(
         name="Activate generation",
         rig=rig,

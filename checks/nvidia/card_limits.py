@@ -28,7 +28,9 @@ def find_power_differences(rig: Rig, facts: HostFacts, gpus: Mapping[str, Gpu]) 
         gpus: The cards that answer, by address.
     """
     found = []
-    for (index, _, address), wanted in zip(cards_on_bus(rig, facts), rig.power_limits, strict=False):
+    for (index, _, address), wanted in zip(
+        cards_on_bus(rig, facts), rig.driver.power_limits(len(rig.cards)), strict=False
+    ):
         if wanted is None or address not in gpus or has_limit(gpus[address], wanted):
             continue
         there = gpus[address].limit_w

@@ -9,7 +9,8 @@ from checks.survey.accounts import AccountFileLine
 from checks.survey.section import Section, SurveyScope
 from rigwright.gateway.gateway_units import ROTATION
 from rigwright.host.locks import LOCKS
-from rigwright.model.rig import CACHES, Rig
+from rigwright.model.instance import CACHES
+from rigwright.model.rig import Rig, account_names
 from rigwright.plan.host_facts import required_packages
 
 MIB = 1 << 20
@@ -95,7 +96,7 @@ def managed_words_pattern(rig: Rig) -> str:
     roots = rig.roots
     paths = (roots.software, roots.config, roots.state, roots.models, CACHES, "/run/rigwright")
     places = "|".join(re.escape(path) for path in paths)
-    users = "|".join(re.escape(user) for user in rig.users) or "(?!)"
+    users = "|".join(re.escape(user) for user in account_names(rig)) or "(?!)"
     # a pattern that our units' names fit is about them, too
     units = r"\brigwright[-_][a-z0-9*]|\brigwright\.(?:target|slice)|\brig[a-z]*\*"
     return rf"(?:(?:{places})(?![A-Za-z0-9_-])|{units}|\b(?:{users})\b)"

@@ -74,8 +74,15 @@ class ManagedFiles:
 
 def declared_folders(rig: Rig) -> dict[str, int]:
     """Those that every host has below its roots -> their mode."""
-    every = (rig.jobs, rig.builds, records_folder(rig), rig.startup_records, rig.installations, rig.generations)
-    return dict.fromkeys(every, 0o755) | {rig.credentials: 0o700}
+    every = (
+        rig.roots.jobs,
+        rig.roots.builds,
+        records_folder(rig),
+        rig.roots.startup_records,
+        rig.roots.installations,
+        rig.roots.generations,
+    )
+    return dict.fromkeys(every, 0o755) | {rig.roots.credentials: 0o700}
 
 
 def _asks(scene: SurveyScope) -> object:
@@ -84,9 +91,9 @@ def _asks(scene: SurveyScope) -> object:
     return {
         "roots": [roots.software, roots.state, roots.config, roots.models],
         "folders": [*declared_folders(rig), roots.software, roots.state, roots.config, roots.models],
-        "ledger": rig.ledger,
-        "credentials": rig.credentials,
-        "generations": rig.generations,
+        "ledger": rig.roots.ledger,
+        "credentials": rig.roots.credentials,
+        "generations": rig.roots.generations,
         "config": roots.config,
         "files": [authority_path(rig), *([keys_path(rig)] if rig.gateway else [])],
         "keys": keys_path(rig) if rig.gateway else "",

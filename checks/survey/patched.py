@@ -49,7 +49,7 @@ class PatchSurvey:
 
 def patched_file_digests(rig: Rig, made: Environment) -> dict[str, str]:
     """The absolute path of every file that patches have changed, and its SHA-256."""
-    folder = f"{prefix_folder(rig.installation_path(made.folder))}/{site_packages(made)}"
+    folder = f"{prefix_folder(rig.roots.installation_path(made.folder))}/{site_packages(made)}"
     return {f"{folder}/{path}": digest for path, digest in collect_digests(made.patches).items()}
 
 
@@ -60,9 +60,9 @@ def _asks(scene: SurveyScope) -> dict[str, object] | None:
     if scene.desired.toolkit:
         paths |= {path: shadow_pattern(path) for path in scene.desired.toolkit.patched_files}
     # a launcher has the door to what it starts in a generation's folder
-    own = [f"{rig.generations}/", f"{rig.roots.config}/current/"]
+    own = [f"{rig.roots.generations}/", f"{rig.roots.config}/current/"]
     units = {
-        one.unit: [f"{rig.installation_path(patched[one.installed_as].folder)}/", *own]
+        one.unit: [f"{rig.roots.installation_path(patched[one.installed_as].folder)}/", *own]
         for one in rig.instances
         if one.installed_as in patched
     }

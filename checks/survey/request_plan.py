@@ -19,7 +19,9 @@ from rigwright.gateway.secrets_distribution import ROUTER_SOCKETS
 from rigwright.gateway.served_models import offers_of
 from rigwright.model.entry import ShareEntry
 from rigwright.model.gateway.entry import ListenerEntry
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance, loaded_weights
+from rigwright.model.monitoring.entry import metrics_readers
+from rigwright.model.rig import Rig
 from rigwright.monitoring.monitoring_units import monitoring_services
 from rigwright.operate.client_target import listener_address, listener_endpoint
 from rigwright.serving.instance_units import credential_path
@@ -70,7 +72,7 @@ def instance_requests(rig: Rig, instance: Instance, scene: SurveyScope) -> Itera
     """Those to an instance."""
     service = kind_of(instance).service(rig, instance, scene.desired.installations[instance.installed_as])
     port, name = f"{LOOPBACK}:{instance.port}", instance.name
-    key, group = credential_path(rig, instance), rig.socket_groups(instance)[-1]
+    key, group = credential_path(rig, instance), rig.accounts.socket_groups(instance, rig.gateway)[-1]
     yield SurveyRequest.from_engine_request(f"{name}: no key", port, service.ready)
     yield SurveyRequest.from_engine_request(
         f"{name}: wrong key", port, service.ready, headers=("Authorization: Bearer wrong",)
@@ -108,7 +110,7 @@ def keys_to_test(rig: Rig) -> Mapping[str, keyring.ClientKey]:
 
 def closed_paths(rig: Rig, entry: ListenerEntry) -> list[str]:
     """Paths on which a listener is to answer nobody, seen from the host itself."""
-    scraped = any(listener_address(entry) in ip_network(one) for one in rig.scrapers)
+    scraped = any(listener_address(entry) in ip_network(one) for one in metrics_readers(rig.gateway, rig.monitoring))
     return [path for path in CLOSED if path != "/metrics" or not scraped]
 
 
@@ -125,7 +127,7 @@ def gateway_requests(rig: Rig) -> Iterator[SurveyRequest]:
         yield from router_requests(rig, listener, entry) if entry.keys else model_requests(rig, listener, entry)
     if rig.gateway:
         for what, at in (("gateway", ADMIN), ("router", ROUTER)):
-            yield SurveyRequest(f"{what}: state", at, "/state", group=rig.gateway_user)
+            yield SurveyRequest(f"{what}: state", at, "/state", group=rig.accounts.gateway)
 
 
 def model_requests(rig: Rig, listener: str, entry: ListenerEntry) -> Iterator[SurveyRequest]:
@@ -151,7 +153,7 @@ def router_requests(rig: Rig, listener: str, entry: ListenerEntry) -> Iterator[S
         yield replace(made, tls=entry.tls, told=REFUSAL)
     for owner, key in keys_to_test(rig).items():
         known = (f"X-Rw-Listener: {listener}", f"X-Rw-Key: {key.sha256[: keyring.SHOWN]}")
-        asked = {"headers": known, "group": rig.gateway_user, "lane": "router"}
+        asked = {"headers": known, "group": rig.accounts.gateway, "lane": "router"}
         yield SurveyRequest(f"{listener}: models of {owner}", ROUTER, "/models", **asked)  # type: ignore[arg-type]
         for name in offered_model_names(rig, entry, key):
             title = f"{listener}: model {name} of {owner}"
@@ -165,7 +167,7 @@ def _question(model: str) -> str:
 
 def compared_pieces(rig: Rig) -> Iterator[tuple[Artefact, int, int, int]]:
     """Parts of weights that are compared: the file, the part's number, where it begins and how long it is."""
-    for weight in rig.weights:
+    for weight in loaded_weights(rig.instances):
         length = min(PART, weight.size)
         for number, start in enumerate(sorted({0, (weight.size - length) // 2, weight.size - length})):
             yield weight, number, start, length
@@ -214,7 +216,7 @@ def plan_requests(scene: SurveyScope) -> list[SurveyRequest]:
 def _questions(scene: SurveyScope) -> object | None:
     found, rig = plan_requests(scene), scene.rig
     parts = [
-        FilePart(f"{weight.weight_path} {number}", rig.weight_path(weight), start, length)
+        FilePart(f"{weight.weight_path} {number}", rig.roots.weight_path(weight), start, length)
         for weight, number, start, length in (compared_pieces(rig) if rig.share else ())
     ]
     if not found:

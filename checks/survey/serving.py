@@ -56,7 +56,7 @@ def _asks(scene: SurveyScope) -> object:
         "units": [unit_state.unit for unit_state in scene.desired.generation.unit_states],
         "keys": keys,
         "records": STARTED_FROM_FOLDER,
-        "starts": rig.startup_records,
+        "starts": rig.roots.startup_records,
         "folder": UNIT_FOLDER,
         "word": WORD,
     }

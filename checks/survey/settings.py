@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from checks.survey.section import Section, SurveyScope
-from rigwright.model.rig import POWER_UNIT
+from rigwright.model.instance import POWER_UNIT
 from rigwright.nvidia.cards.card_setting_files import program_folder
 from rigwright.nvidia.driver.driver_facts import PERSISTENCE_UNIT
 from rigwright.nvidia.driver.driver_files import managed_paths

@@ -30,6 +30,7 @@ from rigwright.containers.bundle_packages import distribution_packages
 from rigwright.declaration.container_packages import groups_for
 from rigwright.file_lock import FileLockHeld, file_lock
 from rigwright.model.debs.group import PackageGroup
+from rigwright.model.rig import locked_artefacts
 from rigwright.plan.host_facts import required_packages
 from rigwright.problems import Invalid, Problem
 from rigwright.supply.apt_archives import PACKAGES, TIME, ArchiveSuite
@@ -90,7 +91,7 @@ class BundleBuilder:
     @property
     def locked_artefacts(self) -> list[Artefact]:
         """All that is locked for these rigs."""
-        needed = {a for rig in self.rigs for a in rig.artefacts}
+        needed = {a for rig in self.rigs for a in locked_artefacts(rig)}
         return sorted(needed, key=lambda artefact: (artefact.kind, *artefact.order))
 
     def build_bundle(self, systems: list[str]) -> None:

@@ -32,10 +32,11 @@ from rigwright.model.containers.archive_tables import load_container_tables
 from rigwright.model.lock_coverage import describe_mismatch
 from rigwright.model.nvidia.driver_tables import load_driver_tables
 from rigwright.model.origins import HUB_ORIGIN, origin_of
-from rigwright.model.rig import Rig, artefact_urls
+from rigwright.model.rig import Rig
 from rigwright.paths import ROOT
 from rigwright.problems import Invalid, Problem
 from rigwright.supply import image_manifest
+from rigwright.supply.artefact_addresses import artefact_urls
 from rigwright.supply.digest import format_digest, supply_digest
 from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact, Lock
@@ -194,7 +195,7 @@ def _used_inputs(rigs: list[Rig]) -> set[str]:
     """The inputs that rigs use: of their weights, and of the environments or images of their engines."""
     loaded = (row for rig in rigs for one in rig.instances for row in (*one.weights, *one.artefacts))
     used = {row.group or row.name for row in loaded}
-    return used | {name for rig in rigs for name in getattr(rig, "env_inputs", ())}
+    return used | {name for rig in rigs for env in rig.envs for name in env.inputs}
 
 
 def hub_endpoints(rigs: list[Rig]) -> tuple[HubEndpoint, ...]:

@@ -19,7 +19,8 @@ from cli.lock_resolver.resolver import LockResolver
 from rigwright.engines import kind_of
 from rigwright.engines.kind import InstallingKind
 from rigwright.engines.llama_cpp.keys import LlamaEngine
-from rigwright.model.rig import PATCHED_TOOLKIT, Rig
+from rigwright.model.instance import PATCHED_TOOLKIT
+from rigwright.model.rig import Rig
 from rigwright.patches import new_files
 from rigwright.patches.apply import PatchRefused, Read, outcome
 from rigwright.patches.import_shadowing import find_shadowing_paths

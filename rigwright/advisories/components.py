@@ -10,8 +10,9 @@ from packaging.utils import canonicalize_name
 
 from rigwright.advisories.bindings import CONTAINER_TOOLKIT, DRIVER, LLAMA_CPP, MaintainedData
 from rigwright.model.debs.versions import locked_version
+from rigwright.model.instance import Instance, standalone_engines
 from rigwright.model.nvidia.versions import driver_version_of, locked_driver_version
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.rig import Rig
 from rigwright.problems import format_count
 from rigwright.supply.lock import Artefact, Lock
 from rigwright.supply.root_programs import CUDA, GPU_EXPORTER, HUB_CLIENT, INSTALLERS, TOOLS
@@ -137,7 +138,7 @@ def _wheels(
 
 def _engines(rig: Rig, lock: Lock, data: MaintainedData, gaps: list[Gap]) -> Iterator[Component]:
     """Engines that are installed by themselves."""
-    for name, engine in rig.engines.items():
+    for name, engine in standalone_engines(rig.instances).items():
         users = tuple(one for one in rig.instances if one.engine_name == name and one.env is None)
         rows = rig.engine_artefacts.get(name, ())
         commit = getattr(engine, "commit", None)

@@ -23,8 +23,9 @@ from rigwright.engines.kind import ServiceSpec
 from rigwright.engines.request import ONE_TOKEN
 from rigwright.gateway.served_models import offers_of
 from rigwright.model.gateway.entry import ListenerEntry
+from rigwright.model.instance import Instance
 from rigwright.model.models import MissingModelFile
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.rig import Rig
 from rigwright.supply.lock import Lock
 from rigwright.weights.checkpoint import Checkpoint, parse_checkpoint
 

@@ -21,18 +21,21 @@ from rigwright.declaration.instance_resolution import (
 )
 from rigwright.declaration.inventory_locks import refuse_inventory_locks
 from rigwright.gateway.served_models import refuse_gateway
+from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.catalog import Catalog
 from rigwright.model.containers import archive_tables
 from rigwright.model.entry import RigEntry
+from rigwright.model.instance import PATCHED_TOOLKIT, needs_toolkit
 from rigwright.model.lock_coverage import describe_uncovered
 from rigwright.model.monitoring.scrape_targets import ScrapeTarget
 from rigwright.model.nvidia.driver_tables import DriverTables, load_driver_tables
 from rigwright.model.origins import token_origin
-from rigwright.model.rig import PATCHED_TOOLKIT, Rig, artefact_urls, needs_toolkit
+from rigwright.model.rig import Rig
 from rigwright.monitoring.validation import refuse_monitoring
 from rigwright.patches.patch import Patch, select_patches
 from rigwright.problems import Invalid, Problem, describe_unknown, format_count, format_value
 from rigwright.supply import bundle as bundles
+from rigwright.supply.artefact_addresses import artefact_urls
 from rigwright.supply.bundle import Bundle
 from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact, Lock
@@ -161,7 +164,7 @@ def resolve_rig(
         container_groups=container_groups,
         instances=tuple(sorted(instances, key=lambda instance: instance.name)),
         roots=entry.roots,
-        service_user=entry.service_user,
+        accounts=ServiceAccounts(entry.service_user),
         mirrors=entry.mirrors,
         proxy=entry.proxy,
         no_proxy=entry.no_proxy,

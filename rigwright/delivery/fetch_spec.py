@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from rigwright.delivery.network import INDEX
 from rigwright.host.locks import LOCKS
 from rigwright.model.origins import HUB_ORIGIN, origin_of
-from rigwright.model.rig import Rig, artefact_urls
+from rigwright.model.rig import Rig
 from rigwright.supply import image_manifest
+from rigwright.supply.artefact_addresses import artefact_urls
 from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact
 from rigwright.weights.verification import below_models, records_folder
@@ -92,10 +93,10 @@ def render_fetch_spec(
     value = {
         "root": rig.roots.models,
         "records": records_folder(rig),
-        "ledger": rig.ledger,
+        "ledger": rig.roots.ledger,
         "locks": LOCKS,
         "hub_python": client,
-        "hub_user": rig.hub_user if client else "",
+        "hub_user": rig.accounts.hub if client else "",
         "package_python": python,
         "sent": sent,
         "fs_verity": rig.fs_verity,

@@ -11,6 +11,7 @@ from rigwright.envs import environment
 from rigwright.envs.environment import Environment, prefix_folder
 from rigwright.model import trees
 from rigwright.model.installation import FILES, MARKER, Installation, Installer, InstallJob
+from rigwright.model.instance import standalone_engines
 from rigwright.model.rig import Rig
 from rigwright.patches.patch import APPLY_PROGRAM_TEXT, collect_digests
 from rigwright.render import render
@@ -35,7 +36,7 @@ class EnvironmentInstaller(Installer):
         return render(
             "envs/install.sh.j2",
             job=job,
-            ledger=rig.ledger,
+            ledger=rig.roots.ledger,
             plan=environment.render_install_plan(rig, made, job.target),
             make=job.programs["make"],
             judging={name: text for name, text in job.programs.items() if name != "make"},
@@ -56,7 +57,7 @@ class EnvironmentInstaller(Installer):
     def version(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], str]:
         """Its Python says its own version and that of the distribution that it is named after."""
         made = cast("Environment", made)
-        python = f"{prefix_folder(rig.installation_path(made.folder))}/bin/python"
+        python = f"{prefix_folder(rig.roots.installation_path(made.folder))}/bin/python"
         return (python, "-I", "-B", "-c", "import sys; print(sys.version)"), f"{made.interpreter.version} "
 
 
@@ -80,5 +81,5 @@ ENVIRONMENTS = EnvironmentInstaller()
 
 def find_installer(rig: Rig, made: Installation) -> Installer:
     """What installs an engine or an environment of a rig."""
-    engine = rig.engines.get(made.name)
+    engine = standalone_engines(rig.instances).get(made.name)
     return cast("InstallingKind", kinds()[engine.kind]) if engine else ENVIRONMENTS

@@ -12,7 +12,8 @@ from packaging.utils import canonicalize_name
 
 from rigwright.host.systemd_syntax import escape_expansions
 from rigwright.model.installation import Installation
-from rigwright.model.rig import EnvSpec, Rig
+from rigwright.model.instance import EnvSpec
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cuda.toolkit import plan_toolkit
 from rigwright.patches.import_shadowing import shadow_pattern
 from rigwright.patches.patch import Patch, collect_digests, describe_patches

@@ -22,7 +22,7 @@ PACKAGE_SCHEMA: channel.Schema = {
 
 def render_package_query(rig: Rig, made: Environment) -> str:
     """What asks a host for `installed`."""
-    return render("envs/installed.sh.j2", prefix=prefix_folder(rig.installation_path(made.folder)))
+    return render("envs/installed.sh.j2", prefix=prefix_folder(rig.roots.installation_path(made.folder)))
 
 
 def parse_installed_packages(output: Iterable[str]) -> frozenset[str]:

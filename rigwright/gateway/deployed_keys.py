@@ -180,7 +180,7 @@ def render_key_delivery(
         holder=holder,
         patience=patience,
         replaceable=render_replaceable(version, replaced),
-        folder=rig.credentials,
+        folder=rig.roots.credentials,
         path=keys_path(rig),
         wanted=wanted,
         unit=ROUTER_UNIT,

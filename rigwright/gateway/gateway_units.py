@@ -16,6 +16,7 @@ from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_SOCKET, 
 from rigwright.gateway.served_models import offers_of
 from rigwright.host.systemd_syntax import LINKS, STARTED_FROM_FOLDER
 from rigwright.host.unit_states import UNIX, SocketUnit, UnitState
+from rigwright.model.monitoring.entry import metrics_readers
 from rigwright.render import render
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def render_gateway(rig: Rig, owned: str) -> GatewayFiles:
             router=ROUTER_SOCKETS,
             runtime=RUNTIME,
             log=LOG,
-            scrapers=rig.scrapers,
+            scrapers=metrics_readers(rig.gateway, rig.monitoring),
             sticky_headers=tuple(
                 sorted({one.sticky.removeprefix("header:") for one in offers_of(rig) if ":" in one.sticky})
             ),
@@ -220,7 +221,7 @@ def render_logrotate(rig: Rig, owned: str) -> str:
         rig: A rig with a gateway.
         owned: First line of files of ours.
     """
-    return render("gateway/logrotate.j2", owned=owned, log=LOG, user=rig.gateway_user, unit=GATEWAY_UNIT)
+    return render("gateway/logrotate.j2", owned=owned, log=LOG, user=rig.accounts.gateway, unit=GATEWAY_UNIT)
 
 
 def _sha256(text: str) -> str:

@@ -89,19 +89,19 @@ SCHEMA: channel.Schema = {
 
 def keys_path(rig: Rig) -> str:
     """Where the keys lie on the host, for root alone."""
-    return f"{rig.credentials}/gateway-keys.json"
+    return f"{rig.roots.credentials}/gateway-keys.json"
 
 
 def pair_path(rig: Rig, listener: str) -> str:
     """Where a listener's certificates and key lie, likewise."""
-    return f"{rig.credentials}/gateway-{listener}.pem"
+    return f"{rig.roots.credentials}/gateway-{listener}.pem"
 
 
 def gateway_state_values(rig: Rig) -> dict[str, object]:
     """The values of templates/look/gateway.sh.j2."""
     return {
-        "credentials": rig.credentials,
-        "generations": rig.generations,
+        "credentials": rig.roots.credentials,
+        "generations": rig.roots.generations,
         "current": f"{rig.roots.config}/current/gateway",
         "keys": keys_path(rig),
         "keys_record": KEYS_RECORD,
@@ -148,14 +148,14 @@ def render_root_programs(rig: Rig) -> dict[str, str]:
             "gateway/keys.sh.j2",
             asked=f"{ROUTER_SOCKETS}/light.sock",
             keys=keys_path(rig),
-            user=rig.router_user,
+            user=rig.accounts.router,
             folder=f"/run/{ROUTER}",
             record=KEYS_RECORD,
         ),
         "prepare": render(
             "gateway/prepare.sh.j2",
-            credentials=rig.credentials,
-            user=rig.gateway_user,
+            credentials=rig.roots.credentials,
+            user=rig.accounts.gateway,
             folder=f"/run/{GATEWAY}",
             record=CREDENTIALS_RECORD,
         ),

@@ -66,7 +66,7 @@ def monitoring_state_values(rig: Rig) -> dict[str, object]:
         "watching": {name: unit_name(name) for name in PACKAGED_PROGRAMS},
         "watching_units": UNIT_FOLDER,
         "watching_records": STARTED_FROM_FOLDER,
-        "watching_secrets": rig.credentials,
+        "watching_secrets": rig.roots.credentials,
     }
 
 

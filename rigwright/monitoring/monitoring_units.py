@@ -141,7 +141,7 @@ def data_folder(rig: Rig, name: str) -> str:
 
 def secret_path(rig: Rig, name: str) -> str:
     """Where a receiver's token, or its address, lies on the host: `RECEIVER.token`, `RECEIVER.url`."""
-    return f"{rig.credentials}/monitoring-{name}"
+    return f"{rig.roots.credentials}/monitoring-{name}"
 
 
 def secrets_by_path(rig: Rig) -> dict[str, str]:
@@ -202,7 +202,7 @@ def _node_service(rig: Rig, monitoring: Monitoring) -> MonitoringService:
 
 def _gpu_service(rig: Rig, monitoring: Monitoring) -> MonitoringService:
     path = f"{monitoring_folder(rig)}/gpu.py"
-    limits = ",".join("-" if limit is None else str(limit) for limit in rig.power_limits)
+    limits = ",".join("-" if limit is None else str(limit) for limit in rig.driver.power_limits(len(rig.cards)))
     words = [f"{gpu_exporter_tools(rig).folder}/bin/python", "-I", "-B", path, f"--power-limits={limits}"]
     at = (monitoring.address, monitoring.gpu_port)
     words += [f"--address={at[0]}", f"--port={at[1]}"]
@@ -286,7 +286,7 @@ def _build_service(
         unit=unit_name(name),
         path=f"{UNIT_FOLDER}/{unit_name(name)}",
         about=about,
-        user=rig.exporter_users[name],
+        user=rig.accounts.exporters(rig.monitoring, cards=bool(rig.cards))[name],
         command=" ".join(command),
         port=at[1],
         allow=tuple(dict.fromkeys(allow)),

@@ -9,7 +9,8 @@ from pathlib import Path
 from rigwright.gateway.served_models import offers_of
 from rigwright.model.api_keys import resolve_inventory_path
 from rigwright.model.gateway.entry import ListenerEntry
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 from rigwright.problems import describe_unknown
 from rigwright.serving.instance_units import credential_path
 from rigwright.serving.listeners import LOOPBACK
@@ -52,7 +53,7 @@ def instance_target(rig: Rig, instance: Instance) -> ClientTarget:
         model=instance.model_name,
         credential=credential_path(rig, instance),
         # its folder is its own group's until it has answered, and then the gateway's
-        groups=rig.socket_groups(instance),
+        groups=rig.accounts.socket_groups(instance, rig.gateway),
     )
 
 

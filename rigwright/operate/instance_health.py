@@ -14,7 +14,8 @@ from rigwright.engines.python_log_patterns import FORMS
 from rigwright.engines.request import ONE_TOKEN
 from rigwright.gateway.gateway_units import PROBE_TIMEOUT, ROUTER_RUNTIME
 from rigwright.host.locks import DEPLOY_LOCK
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards import smi
 from rigwright.serving.instance_units import credential_path
 

@@ -27,7 +27,8 @@ from rigwright.host.channel import (
 )
 from rigwright.host.systemd_syntax import UNIT_FOLDER
 from rigwright.model.facts import NOWHERE, HostAccount, HostFacts
-from rigwright.model.rig import Rig
+from rigwright.model.instance import loaded_weights
+from rigwright.model.rig import Rig, account_names
 from rigwright.monitoring import monitoring_facts
 from rigwright.monitoring.monitoring_units import PACKAGED_PROGRAMS
 from rigwright.nvidia.cards.card_setting_files import POWER, SYSCTL
@@ -56,7 +57,12 @@ def required_packages(rig: Rig, system: str = "") -> tuple[str, ...]:
     engines += ENVIRONMENTS.packages if rig.envs else ()
     engines += [nginx.PACKAGE] if rig.share else []
     engines += gateway_units.PACKAGES if rig.gateway else ()
-    engines += list(filter(None, (PACKAGED_PROGRAMS[name].package for name in rig.exporter_users)))
+    engines += list(
+        filter(
+            None,
+            (PACKAGED_PROGRAMS[name].package for name in rig.accounts.exporters(rig.monitoring, cards=bool(rig.cards))),
+        )
+    )
     return tuple(dict.fromkeys([*PACKAGES, *engines]))
 
 
@@ -72,20 +78,20 @@ def probe_values(rig: Rig) -> dict[str, object]:
     programs |= {kind.program for one in rig.instances if isinstance(kind := kind_of(one), InstallingKind)}
     return {
         "folders": [rig.roots.state, rig.roots.software, rig.roots.models, rig.roots.config],
-        "engines": rig.installations,
-        "builds": rig.builds,
-        "jobs": rig.jobs,
+        "engines": rig.roots.installations,
+        "builds": rig.roots.builds,
+        "jobs": rig.roots.jobs,
         "weights": [
-            *sorted({f"{rig.roots.models}/{artefact.weight_folder}" for artefact in rig.weights}),
+            *sorted({f"{rig.roots.models}/{artefact.weight_folder}" for artefact in loaded_weights(rig.instances)}),
             f"{rig.roots.models}/{weight_inventory.PACKAGES}",
         ],
         "cuda_root": rig.cuda_root or NOWHERE,
         "mathematical": sorted(SPECIFIED_SINCE),
-        "users": list(rig.users),
+        "users": list(account_names(rig)),
         "packages": list(required_packages(rig)),
-        "ledger": rig.ledger,
+        "ledger": rig.roots.ledger,
         "inside": [rig.roots.state, rig.roots.software, rig.roots.config],
-        "weight_files": sorted({rig.weight_path(artefact) for artefact in rig.weights}),
+        "weight_files": sorted({rig.roots.weight_path(artefact) for artefact in loaded_weights(rig.instances)}),
         "config": rig.roots.config,
         "units": UNIT_FOLDER,
         "programs": sorted(filter(None, programs)),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rigwright.delivery.network import authority_path
 from rigwright.gateway.gateway_units import ROTATION
+from rigwright.model.instance import loaded_weights
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.card_setting_files import declared_paths, managed_paths, record_path
 from rigwright.serving.generation import Generation
@@ -29,7 +30,7 @@ def list_orphans(rig: Rig) -> tuple[OrphanedFiles, ...]:
     gone = []
     if not rig.ca_certificates:
         gone.append(OrphanedFiles("network", "remove CA certificates", "no longer declared", (authority_path(rig),)))
-    if not rig.weights:
+    if not loaded_weights(rig.instances):
         units = (*render_rehash_units(rig), REHASH_STAMP)
         gone.append(OrphanedFiles("weights", "stop hashing weights again", "no model is declared any more", units))
     if not rig.gateway:

@@ -16,7 +16,8 @@ from rigwright.host.systems import system_refusals
 from rigwright.model.engines.evidence import ParsedEvidence, describe_evidence
 from rigwright.model.facts import HostFacts
 from rigwright.model.installation import Installation
-from rigwright.model.rig import Rig
+from rigwright.model.instance import loaded_weights
+from rigwright.model.rig import Rig, account_names
 from rigwright.monitoring.monitoring_facts import expected_growth_kib
 from rigwright.monitoring.monitoring_units import PACKAGED_PROGRAMS, unit_name
 from rigwright.monitoring.validation import find_monitoring_refusals
@@ -147,7 +148,7 @@ def _cards(rig: Rig, facts: HostFacts) -> list[str]:
 
 def _user(rig: Rig, facts: HostFacts) -> list[str]:
     """A user that somebody else made has files, processes and rights of its own."""
-    there = [account for account in facts.users if account.name in rig.users]
+    there = [account for account in facts.users if account.name in account_names(rig)]
     found = [
         f"the user {one.name} exists, not managed by Rigwright: choose another service_user or instance name"
         for one in there
@@ -156,7 +157,7 @@ def _user(rig: Rig, facts: HostFacts) -> list[str]:
     found += [
         f"the group {name} exists, not managed by Rigwright: choose another service_user or instance name"
         for name in facts.foreign_groups
-        if name in rig.users
+        if name in account_names(rig)
     ]
     # usermod changes the home of nobody who has a process
     return found + [
@@ -320,8 +321,8 @@ def _disks(rig: Rig, facts: HostFacts, installations: list[Installation]) -> lis
                 path = f"{rig.roots.models}/{artefact.package_path}"
                 needed[rig.roots.models] += max(0, artefact.size - facts.weight_bytes.get(path, 0)) // 1024
     largest = 0
-    for artefact in rig.weights:
-        missing = max(0, artefact.size - facts.weight_bytes.get(rig.weight_path(artefact), 0)) // 1024
+    for artefact in loaded_weights(rig.instances):
+        missing = max(0, artefact.size - facts.weight_bytes.get(rig.roots.weight_path(artefact), 0)) // 1024
         needed[rig.roots.models] += missing
         largest = max(largest, artefact.size // 1024 if missing else 0)
     needed[rig.roots.state] += expected_growth_kib(facts.monitoring, rig)

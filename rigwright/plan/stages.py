@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from rigwright.containers.container_summary import describe_container_changes
 from rigwright.envs import gc
 from rigwright.gateway.gateway_units import GATEWAY_PREFIX as GATEWAY_PREFIX
+from rigwright.model.instance import loaded_weights
 from rigwright.model.rig import Rig
 from rigwright.monitoring.monitoring_facts import find_pending
 from rigwright.monitoring.monitoring_units import monitoring_services
@@ -59,7 +60,7 @@ def _base_steps(wanted: TargetState, found: ObservedServing) -> list[DeployStep]
     whose = "in the bundle" if wanted.rig.bundle else "versions chosen by apt"
     steps = [DeployStep("base", f"packages {', '.join(missing)}", f"not installed; {whose}")] if missing else []
     if not wanted.facts.ledger_whole:
-        steps.append(DeployStep("base", f"end the last line of {wanted.rig.ledger}", "it was cut off"))
+        steps.append(DeployStep("base", f"end the last line of {wanted.rig.roots.ledger}", "it was cut off"))
     return steps
 
 
@@ -135,8 +136,8 @@ def _monitoring_steps(wanted: TargetState, found: ObservedServing) -> list[Deplo
 
 def _weight_steps(wanted: TargetState, found: ObservedServing) -> list[DeployStep]:
     steps = []
-    for artefact in wanted.rig.weights:
-        there = wanted.facts.weight_bytes.get(wanted.rig.weight_path(artefact), 0)
+    for artefact in loaded_weights(wanted.rig.instances):
+        there = wanted.facts.weight_bytes.get(wanted.rig.roots.weight_path(artefact), 0)
         if there < artefact.size:
             why = f"{there:,} of {artefact.size:,} bytes are present" if there else "not there"
             steps.append(DeployStep("weights", artefact.file, why, artefact.size - there))

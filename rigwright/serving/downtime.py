@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 
 
 def describe_downtime(rig: Rig, instance: Instance, start_seconds: float | None, refused: str) -> Iterator[str]:

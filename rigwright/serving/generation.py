@@ -13,7 +13,8 @@ from rigwright.gateway.gateway_units import render_gateway
 from rigwright.host.systemd_syntax import LINKS, STARTED_FROM_FOLDER, UNIT_FOLDER
 from rigwright.host.unit_states import UnitState
 from rigwright.model.installation import Installation
-from rigwright.model.rig import SOCKET_FOLDER, WARM, Rig
+from rigwright.model.instance import SOCKET_FOLDER, WARM, loaded_weights
+from rigwright.model.rig import Rig
 from rigwright.render import render
 from rigwright.serving.instance_units import OWNED_HEADER, InstanceUnit, build_unit, credential_path
 from rigwright.serving.listeners import PortListener, build_listener
@@ -83,7 +84,7 @@ def build_generation(
         nodes: Instance -> the NUMA node that its cards are at, where they share one.
     """
     toolkits = sorted({made.toolkit.folder for made in installations.values() if made.toolkit and made.toolkit.folder})
-    engines = {name: rig.installation_path(made.folder) for name, made in installations.items()}
+    engines = {name: rig.roots.installation_path(made.folder) for name, made in installations.items()}
     units = tuple(
         build_unit(rig, instance, installations[instance.installed_as], (nodes or {}).get(instance.name))
         for instance in rig.instances
@@ -95,11 +96,11 @@ def build_generation(
             "serving/ready.j2",
             started_from=STARTED_FROM_FOLDER,
             units=UNIT_FOLDER,
-            starts=rig.startup_records,
+            starts=rig.roots.startup_records,
             warm=WARM,
             links=LINKS if rig.gateway else "",
             sockets=SOCKET_FOLDER,
-            gateway=rig.gateway_user,
+            gateway=rig.accounts.gateway,
         ),
         "seed": render("serving/seed.j2", started_from=STARTED_FROM_FOLDER, warm=WARM),
         "started": render("serving/started.j2", started_from=STARTED_FROM_FOLDER, units=UNIT_FOLDER),
@@ -137,5 +138,5 @@ def referenced_paths(
     keys = [credential_path(rig, instance) for instance in rig.instances]
     caches = [one.cache for one in units if one.cache]
     caches += [f"{WARM}/{PurePosixPath(cache).name}" for cache in caches]
-    weights = [rig.weight_path(artefact) for artefact in rig.weights]
+    weights = [rig.roots.weight_path(artefact) for artefact in loaded_weights(rig.instances)]
     return sorted({*engines.values(), *toolkits, tools.folder, *weights, *keys, *caches})

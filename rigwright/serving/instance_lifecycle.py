@@ -10,7 +10,8 @@ from rigwright.host import channel
 from rigwright.host.channel import free_text, unit, word
 from rigwright.host.deploy_lock_state import parse_holder
 from rigwright.host.locks import LOCKS
-from rigwright.model.rig import CACHES, WARM, Rig
+from rigwright.model.instance import CACHES, WARM
+from rigwright.model.rig import Rig
 from rigwright.render import render
 from rigwright.serving.instance_units import STOPPED
 

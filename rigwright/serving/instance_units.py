@@ -13,7 +13,8 @@ from rigwright.engines.kind import ServiceSpec
 from rigwright.host.systemd_syntax import LINKS, render_command_line, render_environment_file
 from rigwright.host.unit_states import UnitState
 from rigwright.model.installation import Installation
-from rigwright.model.rig import COMPILED, Instance, Rig
+from rigwright.model.instance import COMPILED, Instance
+from rigwright.model.rig import Rig
 from rigwright.render import render
 
 DIGEST_VARIABLE = "RW_DIGEST"
@@ -113,7 +114,7 @@ def build_unit(rig: Rig, instance: Instance, installation: Installation, node: i
         node: The NUMA node whose processors and memory it has; None where it has all.
     """
     made = kind_of(instance).service(rig, instance, installation)
-    user, privately = rig.user(instance), _private_variables_prefix(made)
+    user, privately = rig.accounts.of_instance(instance), _private_variables_prefix(made)
     text = render(
         f"serving/{'container' if made.container else 'instance'}.service.j2",
         owned=OWNED_HEADER,
@@ -152,7 +153,7 @@ def build_unit(rig: Rig, instance: Instance, installation: Installation, node: i
         cards=frozenset(instance.cards),
         ready=made.ready.render_curl_config(instance.socket),
         warm_up=tuple(one.render_curl_config(instance.socket) for one in made.warm_up),
-        weights="".join(f"{rig.weight_path(artefact)}\n" for artefact in instance.weights),
+        weights="".join(f"{rig.roots.weight_path(artefact)}\n" for artefact in instance.weights),
         programs=made.programs,
         cache=made.cache,
         marks=kind_of(instance).startup_patterns,

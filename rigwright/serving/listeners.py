@@ -6,7 +6,8 @@ import hashlib
 from dataclasses import dataclass
 
 from rigwright.host.unit_states import SocketUnit, UnitState
-from rigwright.model.rig import SOCKET_FOLDER, Instance, Rig
+from rigwright.model.instance import SOCKET_FOLDER, Instance
+from rigwright.model.rig import Rig
 from rigwright.render import render
 
 LOOPBACK = "127.0.0.1"
@@ -74,7 +75,7 @@ def build_listener(rig: Rig, instance: Instance, owned: str) -> PortListener:
         "addresses": (LOOPBACK, LOOPBACK_6),
         "holder": socket,
         "unit": unit,
-        "groups": rig.socket_groups(instance),
+        "groups": rig.accounts.socket_groups(instance, rig.gateway),
         "connections": CONNECTIONS,
         "sockets": SOCKET_FOLDER,
     }

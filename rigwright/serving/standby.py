@@ -17,7 +17,8 @@ from rigwright.gateway.secrets_distribution import ROUTER_UNIT
 from rigwright.host import channel
 from rigwright.host.channel import number
 from rigwright.model.installation import Installation
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance, patches_by_target
+from rigwright.model.rig import Rig
 from rigwright.render import render
 from rigwright.serving.activation import Activation
 from rigwright.serving.instance_units import build_unit
@@ -113,7 +114,13 @@ def _describe_shortage(what: str, needed: int, free: int) -> str:
 def _memory_needs(rig: Rig, instance: Instance) -> list[int]:
     """Bytes that one more of it takes, of each of its cards, or of RAM; nothing where that is not known."""
     cards = [rig.cards[index] for index in instance.cards]
-    found = kind_of(instance).memory(place_instance(instance, cards, rig.patches.get(instance.installed_as, ())))
+    found = kind_of(instance).memory(
+        place_instance(
+            instance,
+            cards,
+            patches_by_target(rig.instances, rig.envs, rig.toolkit_patches).get(instance.installed_as, ()),
+        )
+    )
     if found is None or found.cache is None:
         return []
     if not cards:

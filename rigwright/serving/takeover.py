@@ -11,7 +11,8 @@ from rigwright.host.systemd_syntax import UNIT_FOLDER
 from rigwright.model.existing_service import CONTAINER, ExistingService, parse_existing_service
 from rigwright.model.facts import HostFacts
 from rigwright.model.gateway.entry import DRAIN
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 from rigwright.render import render
 from rigwright.serving.instance_units import OWNED_HEADER
 
@@ -124,7 +125,7 @@ class Takeover:
             "ports": f"( {' or '.join(filters)} )",
             "drain": drain_seconds(rig),
             "start": START,
-            "ledger": rig.ledger,
+            "ledger": rig.roots.ledger,
         }
 
 

@@ -10,6 +10,7 @@ from functools import cached_property
 
 from rigwright.host import channel
 from rigwright.host.channel import free_text, hexadecimal, matching, number, seconds, text, tolerant
+from rigwright.model.instance import loaded_weights
 from rigwright.model.rig import Rig
 from rigwright.render import render
 from rigwright.serving.observed import ObservedServing
@@ -212,6 +213,6 @@ def list_dependents(stored: WeightInventory, served: ObservedServing, rig: Rig, 
     instances = [name for name, line in sorted(stored.starts.items()) if inside in line]
     referring = [kept.number for kept in served.generations if any(path.startswith(inside) for path in kept.references)]
     found = instances + [f"generation {n}" for n in referring if not (n == served.current and instances)]
-    if not found and any(rig.weight_path(row).startswith(inside) for row in rig.weights):
+    if not found and any(rig.roots.weight_path(row).startswith(inside) for row in loaded_weights(rig.instances)):
         found.append("the inventory")
     return tuple(found)

@@ -13,6 +13,7 @@ from rigwright.declaration.connection import KEYS
 from rigwright.declaration.resolve import resolve_rig
 from rigwright.model.catalog import Catalog
 from rigwright.model.entry import RigEntry
+from rigwright.model.instance import loaded_weights
 from rigwright.model.lock_coverage import describe_mismatch
 from rigwright.model.rig import Rig
 from rigwright.problems import Invalid
@@ -205,7 +206,7 @@ def offer_variant(
             return VariantOffer(name, chosen, "; ".join(problem.text for problem in error.problems))
         return VariantOffer(name, chosen, unlocked=True)
     memory = sum(survey.cards[number].vram_mib or rig.cards[number].vram_mib for number in chosen)
-    weights = sum(artefact.size for artefact in rig.weights) >> 20
+    weights = sum(artefact.size for artefact in loaded_weights(rig.instances)) >> 20
     if chosen and weights > memory:
         return VariantOffer(name, chosen, f"its weights need {weights} MiB, the cards have {memory}")
     return VariantOffer(name, chosen)

@@ -39,10 +39,14 @@ def monitoring(rig: Rig) -> None:
         if rig.monitoring.server:
             paths |= {f"{monitoring_folder(rig)}/targets": ("755", "root", "root")}
             paths |= {
-                data_folder(rig, name): ("700", rig.exporter_users[name], rig.exporter_users[name])
+                data_folder(rig, name): (
+                    "700",
+                    rig.accounts.exporters(rig.monitoring, cards=bool(rig.cards))[name],
+                    rig.accounts.exporters(rig.monitoring, cards=bool(rig.cards))[name],
+                )
                 for name in STATEFUL_PROGRAMS
             }
-        make_directories(name="Folders", paths=paths, ledger=rig.ledger)
+        make_directories(name="Folders", paths=paths, ledger=rig.roots.ledger)
         if rig.cards:
             made = gpu_exporter_tools(rig)
             works = f"{made.folder}/bin/python -I -c 'import pynvml'"

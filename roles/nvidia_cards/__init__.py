@@ -16,7 +16,7 @@ def nvidia_cards(rig: Rig) -> None:
     files = render_card_settings(rig)
     needed = managed_folders(rig)
     if needed:
-        make_directories(name="Folders", paths=dict.fromkeys(needed, ("755", "root", "root")), ledger=rig.ledger)
+        make_directories(name="Folders", paths=dict.fromkeys(needed, ("755", "root", "root")), ledger=rig.roots.ledger)
     write_text_files(name="Settings", files=[TextFile(file.path, file.text, file.mode) for file in files])
     left = set(managed_paths(rig)) - {file.path for file in files}
     # what is written down of cards is for the unit alone

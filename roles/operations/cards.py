@@ -10,7 +10,8 @@ from pyinfra import host, logger
 from pyinfra.api import FactBase, FunctionCommand, QuoteString, StringCommand, operation
 from pyinfra.api.exceptions import FactProcessError
 
-from rigwright.model.rig import POWER_UNIT, Rig
+from rigwright.model.instance import POWER_UNIT
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards import card_facts
 from rigwright.nvidia.cards.card_facts import (
     CardFacts,

@@ -71,7 +71,7 @@ def _install_packages(one: PackageRun, wanted: PackageTarget, kept: bool) -> boo
         return False
     values: dict[str, object] = {
         "network": job_network(one.rig),
-        "ledger": one.rig.ledger,
+        "ledger": one.rig.roots.ledger,
         "component": "",
         "source_files": wanted.sources,
     }

@@ -149,7 +149,7 @@ class _DriverRun(PackageRun):
         return render(
             template,
             network=job_network(self.rig),
-            ledger=self.rig.ledger,
+            ledger=self.rig.roots.ledger,
             done=self.done_path(unit),
             component=plan.component,
             component_file=COMPONENT,

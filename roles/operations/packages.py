@@ -44,13 +44,13 @@ def install_distribution_packages(
     listing = shlex.join(names)
     states = f"dpkg-query -W -f '${{db:Status-Status}}\\n' {listing} 2>/dev/null"
     installed = f'[ "$({states} | grep -cx installed)" = {len(names)} ]'
-    unit, folder = "rw-job-packages", rig.jobs
+    unit, folder = "rw-job-packages", rig.roots.jobs
     bundled = rig.bundle.packages(system) if rig.bundle else BundledPackages()
     script = render(
         "packages/install.sh.j2",
         names=names,
         network=job_network(rig),
-        ledger=rig.ledger,
+        ledger=rig.roots.ledger,
         masked=masked,
         accounts=accounts,
         packages=bundled,

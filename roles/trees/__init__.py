@@ -122,4 +122,4 @@ def write_tree_records(rig: Rig, wanted: TargetState) -> Generator[FunctionComma
     spec = json.dumps({**asked, "sealed": wanted.generation.digest}, sort_keys=True)
     script = f"exec {shlex.join([*words, render_tree_program('reconcile'), spec])}\n"
     test = f'[ -z "$({shlex.join([*words, render_tree_program("tree_records"), spec])})" ]'
-    yield FunctionCommand(run_job, (JOB, script, test, rig.jobs), {})
+    yield FunctionCommand(run_job, (JOB, script, test, rig.roots.jobs), {})

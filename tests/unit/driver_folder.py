@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from rigwright.model.entry import Roots
+from rigwright.model.roots import Roots
 from rigwright.nvidia.driver.driver_facts import MODPROBE, DriverFacts, parse, render_probe
 from tests.unit import short_programs
 from tests.unit.rendered_scripts import write_stand_in

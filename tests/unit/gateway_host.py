@@ -11,8 +11,8 @@ from typing import Any
 from checks.connections import ConnectedHost
 from rigwright.gateway import secrets_distribution
 from rigwright.gateway.secrets_distribution import CREDENTIALS_RECORD, GATEWAY, KEYS_RECORD, ROUTER, GatewaySecretFacts
-from rigwright.model.entry import Roots
 from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from roles import root_shell
 from tests.unit import samples, short_programs
 from tests.unit.rendered_scripts import write_stand_in

@@ -6,7 +6,8 @@ from lab.oci_images import LayerEntry, OCIImage, build_image
 from rigwright.engines.image import install
 from rigwright.engines.image.install import UnpackedImage
 from rigwright.engines.image.keys import ImageEngine, VllmVariant
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 from rigwright.patches.patch import Patch
 from rigwright.supply import image_manifest
 from rigwright.supply.inputs import Input

@@ -12,7 +12,7 @@ from checks.survey.next_boot import Grub, Initrd, NextBoot, SeparateMount
 from checks.survey.packages import AptPin, KeptFile, PackageFiles, PackageSurvey, StoredDriver
 from checks.survey.rights import Rights
 from checks.survey.settings import BootSettings, SettingLine
-from rigwright.model.rig import POWER_UNIT
+from rigwright.model.instance import POWER_UNIT
 from rigwright.nvidia.cards.card_setting_files import POWER, power_digest, program_folder
 from rigwright.nvidia.driver.driver_facts import PERSISTENCE_UNIT
 from rigwright.nvidia.driver.driver_files import PERSISTENCED

@@ -30,8 +30,9 @@ from rigwright.host.unit_states import UnitState
 from rigwright.model.entry import DriverEntry
 from rigwright.model.existing_service import ExistingService
 from rigwright.model.installation import InstallJob
+from rigwright.model.instance import CACHES, COMPILED, CONTAINER_RUNTIME_FOLDER, WARM
 from rigwright.model.nvidia.toolkit import Toolkit
-from rigwright.model.rig import CACHES, COMPILED, CONTAINER_RUNTIME_FOLDER, WARM, Rig
+from rigwright.model.rig import Rig
 from rigwright.monitoring import monitoring_facts
 from rigwright.monitoring.textfile import DEPLOY_STARTED
 from rigwright.nvidia.cards import card_facts, card_processes, topology

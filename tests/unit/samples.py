@@ -15,13 +15,16 @@ from rigwright.engines.llama_cpp.build import Build
 from rigwright.engines.llama_cpp.keys import LlamaEngine, LlamaVariant
 from rigwright.engines.llama_cpp.option_table import load_snapshot, snapshot_file_name
 from rigwright.inventory import HostGroup, hosts
+from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.catalog import Card
 from rigwright.model.containers.archive_tables import load_container_tables
-from rigwright.model.entry import DriverEntry, Roots
+from rigwright.model.entry import DriverEntry
 from rigwright.model.facts import HostFacts
 from rigwright.model.installation import Installation
+from rigwright.model.instance import Instance, ModelPart
 from rigwright.model.nvidia.driver_tables import load_driver_tables
-from rigwright.model.rig import Instance, ModelPart, Rig
+from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Artefact, Lock
 from tests.lock_files import reseal_text
@@ -221,7 +224,7 @@ def sample_rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: ob
         container_groups={},
         instances=instances,
         roots=Roots(),
-        service_user="rigwright",
+        accounts=ServiceAccounts("rigwright"),
         mirrors={"store": ("http://127.0.0.1:8000/files/",)},
         proxy=None,
         no_proxy=(),

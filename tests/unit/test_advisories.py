@@ -21,7 +21,7 @@ from rigwright.advisories.predicates import AccessPath, PredicateScene, access_p
 from rigwright.advisories.rendering import render_scene
 from rigwright.advisories.versions import Event, VersionRange
 from rigwright.engines import kind_of
-from rigwright.model.rig import ModelPart
+from rigwright.model.instance import ModelPart
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Lock
 from tests.unit import shipped_inventories

@@ -23,7 +23,7 @@ from rigwright.engines.offline_bench import OfflineBenchSpec
 from rigwright.engines.vllm.offline_bench import PROGRAM
 from rigwright.engines.vllm.offline_program import SAID, known
 from rigwright.model.installation import Installation
-from rigwright.model.rig import COMPILED
+from rigwright.model.instance import COMPILED
 from rigwright.serving.instance_units import OWNED_HEADER, build_unit
 from rigwright.serving.listeners import build_listener
 from roles.root_shell import RootCommandFailed

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from rigwright.model.entry import DriverEntry
-from rigwright.model.rig import POWER_UNIT, Rig
+from rigwright.model.instance import POWER_UNIT
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.card_facts import (
     CardFacts,
     UnitFacts,

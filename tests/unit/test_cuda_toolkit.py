@@ -21,8 +21,9 @@ from cli import main
 from cli.lock_resolver.patch_validation import collect_patched
 from rigwright.engines.llama_cpp.build import Build, plan_build
 from rigwright.model.facts import HostFacts
+from rigwright.model.instance import PATCHED_TOOLKIT, patches_by_target
 from rigwright.model.nvidia.toolkit import Toolkit
-from rigwright.model.rig import PATCHED_TOOLKIT, Rig
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cuda.toolkit import COMPILER, plan_toolkit
 from rigwright.nvidia.cuda.toolkit_validation import glibc_refusals
 from rigwright.patches.keys import PatchKeys, PatchTarget
@@ -283,7 +284,7 @@ def test_a_patch_makes_another_toolkit_and_other_builds_for_cards_alone() -> Non
     assert builds(one)["plain"].digest != builds(plain)["plain"].digest
     processors = [replace(each, instances=(sample_instance(cards=()),)) for each in (one, plain)]
     assert len({builds(each)["plain"].digest for each in processors}) == 1
-    assert one.patches == {PATCHED_TOOLKIT: (patch(),)}
+    assert patches_by_target(one.instances, one.envs, one.toolkit_patches) == {PATCHED_TOOLKIT: (patch(),)}
     (step,) = [
         one_
         for one_ in plan_deploy(build_target_state(one, sample_facts()), ObservedServing()).steps

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.model.entry import Roots
+from rigwright.model.roots import Roots
 from rigwright.nvidia.cards import card_setting_files
 from rigwright.nvidia.cards.card_setting_files import POWER, SYSCTL
 from rigwright.nvidia.driver.driver_facts import MODPROBE, SOURCE
@@ -127,7 +127,12 @@ def test_no_file_begins_like_a_generations_units_which_would_remove_it() -> None
 
 @pytest.mark.parametrize(("declared", "expected"), [(None, (None, None)), (280, (280, 280)), ((280, 300), (280, 300))])
 def test_limits_are_by_slot(declared: Any, expected: tuple[int | None, ...]) -> None:
-    assert driver_rig(C3090, C5090, power_w=declared).power_limits == expected
+    assert (
+        driver_rig(C3090, C5090, power_w=declared).driver.power_limits(
+            len(driver_rig(C3090, C5090, power_w=declared).cards)
+        )
+        == expected
+    )
 
 
 def test_module_options_are_one_line_and_nouveau_stays_away() -> None:

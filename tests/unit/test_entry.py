@@ -56,7 +56,7 @@ def test_a_rig_keeps_five_generations_and_goes_through_nothing_by_default(box: O
     rig = load_rig(data["rig"])
     assert (rig.keep_generations, rig.proxy, rig.no_proxy, rig.ca_certificates) == (5, None, (), "")
     assert rig.inventory == str(box.inventory)
-    assert rig.ledger == "/var/lib/rigwright/owned"
+    assert rig.roots.ledger == "/var/lib/rigwright/owned"
 
 
 @pytest.mark.parametrize(

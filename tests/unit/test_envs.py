@@ -11,7 +11,8 @@ import pytest
 from rigwright.envs import gc
 from rigwright.envs.environment import Environment, environment_command, render_activation, render_install_plan
 from rigwright.envs.installed_packages import locked_packages, parse_installed_packages, render_package_query
-from rigwright.model.rig import EnvSpec, Rig
+from rigwright.model.instance import EnvSpec
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cuda.toolkit import plan_toolkit
 from rigwright.plan.notices import describe_other_cards
 from rigwright.plan.plan_inputs import build_target_state
@@ -51,7 +52,7 @@ def test_the_toolkit_is_another_input() -> None:
 def test_it_is_installed_beside_engines_and_kept_as_they_are() -> None:
     box = sample_rig(envs=(declared_env(),))
     found = build_target_state(box, sample_facts())
-    folder = box.installation_path(found.installations["env"].folder)
+    folder = box.roots.installation_path(found.installations["env"].folder)
     assert found.generation.links["engines/env"] == folder
     assert folder in found.generation.files["references"].splitlines()
 
@@ -188,7 +189,7 @@ def test_what_an_environment_says_that_it_has(tmp_path: Path) -> None:
         (site / folder).mkdir(parents=True)
     (prefix / "conda-meta").mkdir()
     (prefix / "conda-meta" / "python-3.10.20-0_a.json").touch()
-    script = render_package_query(box, one).replace(f"{box.installation_path(one.folder)}/env", str(prefix))
+    script = render_package_query(box, one).replace(f"{box.roots.installation_path(one.folder)}/env", str(prefix))
     said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout.splitlines()
     assert parse_installed_packages(said) == locked_packages(one) | {"other-thing==1.0+cu130"}
     prefix.rename(tmp_path / "gone")

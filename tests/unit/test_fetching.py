@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rigwright.delivery.fetch_spec import artefact_sources, fetch_unit_name, render_fetch_spec
-from rigwright.model.entry import Roots
 from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.render import render
 from rigwright.supply.bundle import Bundle, BundleRow
 from rigwright.supply.lock import Artefact

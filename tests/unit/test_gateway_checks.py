@@ -63,7 +63,7 @@ def test_a_day_that_is_still_to_come_is_red_however_far_away_it_is(box: Rig, rot
 
 def keys_at_rest(box: Rig, lying: Path) -> SurveyAnswers:
     """What a host says whose keys lie in a file."""
-    entry = ManagedEntry(box.ledger, "file", 0o644, 0, 0, 0.0)
+    entry = ManagedEntry(box.roots.ledger, "file", 0o644, 0, 0, 0.0)
     told_files = {keys_path(box): managed_files._sha256(lying)}
     version = managed_files._keys_version(lying)
     own = ManagedFiles([], [], [], LedgerFile(entry, [], True), [], [], [], told_files, version, {})

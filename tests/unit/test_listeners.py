@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.model.rig import SOCKET_FOLDER, Instance
+from rigwright.model.accounts import ServiceAccounts
+from rigwright.model.instance import SOCKET_FOLDER, Instance
 from rigwright.render import render
 from rigwright.serving.instance_units import OWNED_HEADER, build_unit
 from rigwright.serving.listeners import PREFIX, PortListener, build_listener, listener_units, port_socket
@@ -59,7 +60,7 @@ def test_the_socket_is_the_same_whichever_instance_its_port_leads_to() -> None:
         make_listener(sample_instance("code")),
         make_listener(sample_instance(context=8192, model_name="other")),
         make_listener(sample_instance(cards=(0,))),
-        make_listener(service_user="svc"),
+        make_listener(accounts=ServiceAccounts("svc")),
     ]
     assert {one.socket_text for one in others} == {make_listener().socket_text}
 
@@ -104,7 +105,7 @@ def test_the_service_has_a_user_that_is_nobodys_and_no_network() -> None:
     [
         (make_listener(sample_instance("code")), False),
         (make_listener(sample_instance(port=8021)), False),
-        (make_listener(service_user="svc"), False),
+        (make_listener(accounts=ServiceAccounts("svc")), False),
         (make_listener(sample_instance(context=8192)), True),
         (make_listener(sample_instance(cards=(0,))), True),
         (make_listener(keep_generations=1), True),

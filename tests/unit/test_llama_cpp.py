@@ -13,9 +13,10 @@ import pytest
 from checks.test_engines import _same
 from rigwright.engines.llama_cpp.build import cuda_architectures, flash_attention_pairs, plan_build
 from rigwright.model import trees
-from rigwright.model.entry import Roots
+from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from roles.engines import render_install_script, render_installed_test
 from tests.unit.rendered_scripts import TOOLS
 from tests.unit.samples import (
@@ -215,7 +216,7 @@ def test_a_changed_input_is_another_build(other: Any) -> None:
     "same",
     [
         lambda: digest(replace(GPU, name="another")),
-        lambda: digest(replace(GPU, service_user="svc")),
+        lambda: digest(replace(GPU, accounts=ServiceAccounts("svc"))),
         lambda: digest(replace(GPU, mirrors={})),
         lambda: digest(replace(GPU, cards=(AMPERE, TURING))),
         lambda: digest(sample_rig(sample_instance("b", cards=(0,), context=1, parallel=8, port=9000), cards=(AMPERE,))),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rigwright.inventory import load_rig
+from rigwright.model.monitoring.entry import metrics_readers
 from rigwright.model.rig import Rig
 from rigwright.monitoring.monitoring_units import monitoring_services, render_targets, secret_path, secrets_by_path
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
@@ -162,7 +163,7 @@ def test_a_gateway_that_others_do_not_reach_is_not_asked(box: OperatorFolder) ->
 def test_who_may_ask_the_host_may_ask_its_gateway(box: OperatorFolder) -> None:
     gateway = {"listeners": {"lan": LAN}, "scrapers": ["192.0.2.10/32"]}
     found = rigs(box, one=exporter_entry(gateway=gateway), watch=server_entry())
-    assert found["one"].scrapers == ("192.0.2.10/32", f"{ASKS}/32", f"{AT}/32")
+    assert metrics_readers(found["one"].gateway, found["one"].monitoring) == ("192.0.2.10/32", f"{ASKS}/32", f"{AT}/32")
 
 
 def test_host_data_that_names_others_than_the_inventory_is_refused(box: OperatorFolder) -> None:

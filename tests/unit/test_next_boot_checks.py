@@ -17,7 +17,7 @@ from checks.survey.kernel import Module
 from checks.survey.next_boot import Grub
 from checks.survey.packages import AptPin, KeptFile, PackageFileFinding
 from checks.survey.settings import SettingsFile
-from rigwright.model.rig import POWER_UNIT
+from rigwright.model.instance import POWER_UNIT
 from rigwright.nvidia.cards.card_setting_files import program_folder
 from rigwright.nvidia.driver.driver_facts import PERSISTENCE_UNIT
 from rigwright.nvidia.driver.driver_files import PERSISTENCED

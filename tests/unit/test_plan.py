@@ -37,7 +37,7 @@ from tests.unit.samples import SOURCE, sample_artefact, sample_card, sample_fact
 RIG = two_instance_rig()
 AIM = target_generation(RIG)
 BUILD = samples.sample_build()
-WEIGHT = RIG.weight_path(sample_artefact())
+WEIGHT = RIG.roots.weight_path(sample_artefact())
 FROM_UBUNTU = "with open modules from the distribution's archive"
 KERNEL = "6.8.0-40-generic"
 DRIVEN = driverless_host(

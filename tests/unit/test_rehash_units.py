@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rigwright.host.systemd_syntax import UNIT_FOLDER
-from rigwright.model.entry import Roots
+from rigwright.model.roots import Roots
 from rigwright.weights.verification import OWNED, records_folder, render_rehash_units
 from roles.weights.host import rehash
 from tests.unit.samples import sample_rig

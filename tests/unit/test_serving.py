@@ -11,8 +11,10 @@ import pytest
 
 from rigwright.engines.llama_cpp.command import server_command
 from rigwright.engines.llama_cpp.option_table import LlamaSnapshot
-from rigwright.model.entry import Roots
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.accounts import ServiceAccounts
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.serving import instance_units
 from tests.unit.samples import (
     COMMIT,
@@ -201,7 +203,9 @@ def test_the_unit_may_have_as_much_as_is_declared() -> None:
 
 
 def test_the_unit_runs_as_a_user_of_its_own_after_its_file_systems_are_mounted() -> None:
-    made = sample_rig(sample_instance(), service_user="svc", roots=Roots(models="/data/m", software="/data/s"))
+    made = sample_rig(
+        sample_instance(), accounts=ServiceAccounts("svc"), roots=Roots(models="/data/m", software="/data/s")
+    )
     text = instance_units.build_unit(made, made.instances[0], sample_installation()).text
     assert values(text, "User") == values(text, "Group") == ["svc-chat"]
     assert values(text, "RequiresMountsFor") == ["/data/m /data/s"]
@@ -260,7 +264,7 @@ OTHERS = {
     "thinking": lambda: unit(sample_instance(thinking="off")),
     "revision": lambda: unit(sample_instance(parts=sample_parts(sample_artefact(version="2")))),
     "engine": lambda: unit(sample_instance(), folder="plain-1.0-ffffffffffff"),
-    "user": lambda: unit(sample_instance(), sample_rig(sample_instance(), service_user="svc")),
+    "user": lambda: unit(sample_instance(), sample_rig(sample_instance(), accounts=ServiceAccounts("svc"))),
     "models": lambda: unit(sample_instance(), sample_rig(sample_instance(), roots=Roots(models="/data"))),
     "config": lambda: unit(sample_instance(), sample_rig(sample_instance(), roots=Roots(config="/etc/other"))),
 }

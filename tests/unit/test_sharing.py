@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.model.entry import Roots, ShareEntry
+from rigwright.model.entry import ShareEntry
+from rigwright.model.roots import Roots
 from rigwright.model.sharing import NO_SHARING, SharingFacts
 from rigwright.nginx import PROOF
 from rigwright.plan import host_facts as host_facts

@@ -22,7 +22,7 @@ from tests.unit.samples import NOW, sample_artefact, sample_facts, sample_instan
 
 RIG = two_instance_rig()
 BUILD = samples.sample_build()
-WEIGHT = RIG.weight_path(sample_artefact())
+WEIGHT = RIG.roots.weight_path(sample_artefact())
 
 
 def ready(**changes: Any) -> HostFacts:

@@ -8,7 +8,7 @@ from itertools import permutations
 import pytest
 
 from rigwright.delivery import tool_environments
-from rigwright.model.entry import Roots
+from rigwright.model.roots import Roots
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Artefact, Lock
 from tests.unit.samples import sample_facts, sample_instance, sample_rig, sample_wheel

@@ -269,5 +269,5 @@ def test_a_rigs_records_are_where_its_state_is() -> None:
 
     box, row = sample_rig(), sample_artefact()
     assert records_folder(box) == "/var/lib/rigwright/weights"
-    assert recorded_file(box, row).absolute == box.weight_path(row)
+    assert recorded_file(box, row).absolute == box.roots.weight_path(row)
     assert not recorded_file(box, row).path.startswith("/")

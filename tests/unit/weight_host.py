@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from checks.connections import ConnectedHost
-from rigwright.model.entry import Roots
 from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.serving import observed, weight_inventory
 from rigwright.serving.observed import ObservedServing, render_state_query
 from rigwright.serving.weight_inventory import WeightInventory

@@ -22,10 +22,11 @@ from rigwright.engines.vllm import Vllm
 from rigwright.model.catalog import Catalog, ModelKeys
 from rigwright.model.containers.archive_tables import CDI_SPEC, REFRESH_UNIT
 from rigwright.model.engines.keys import EngineKeys
-from rigwright.model.entry import Roots
 from rigwright.model.installation import Installation, InstallJob
+from rigwright.model.instance import Instance, ModelPart
 from rigwright.model.models import ModelSelection
-from rigwright.model.rig import Instance, ModelPart, Rig
+from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.supply import lock
 from rigwright.supply.lock import Artefact
 

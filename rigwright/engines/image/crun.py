@@ -37,6 +37,6 @@ def crun_start(rig: Rig, made: ContainerSpec) -> ContainerStart:
     )
     # what others read is YAML, for which the distribution's Python has nothing
     cards = (NVIDIA_CTK, "--quiet", "cdi", "generate", "--format=json", f"--output={made.folder}/cards.json")
-    bundle = (PYTHON, "-I", rig.program_path(program), rig.program_path(declared))
+    bundle = (PYTHON, "-I", rig.roots.program_path(program), rig.roots.program_path(declared))
     before = (cards, bundle) if made.devices else (bundle,)
     return ContainerStart(words, programs={program: BUNDLE, declared: text}, before=before)

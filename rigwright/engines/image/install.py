@@ -11,6 +11,7 @@ from typing import cast
 from rigwright.engines.image.keys import ImageEngine
 from rigwright.engines.image.runtime import ContainerRuntime, select_runtime
 from rigwright.model.installation import FILES, MARKER, Installation, InstallJob
+from rigwright.model.instance import patches_by_target
 from rigwright.model.rig import Rig
 from rigwright.patches.import_shadowing import shadow_pattern
 from rigwright.patches.patch import APPLY_PROGRAM_TEXT, Patch, collect_digests, describe_patches
@@ -64,7 +65,7 @@ def plan_image(rig: Rig, name: str, engine: ImageEngine, system: str = "") -> Un
     """
     artefacts = rig.engine_artefacts[name]
     manifest, configuration = image_manifest.manifest_row(artefacts), image_manifest.configuration_row(artefacts)
-    patches, site = rig.patches.get(name, ()), engine.site or ""
+    patches, site = patches_by_target(rig.instances, rig.envs, rig.toolkit_patches).get(name, ()), engine.site or ""
     over: dict[str, object] = {"patches": collect_digests(patches), "site": site} if patches else {}
     inputs = [RECIPE, manifest.sha256, *([over] if over else [])]
     digest = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:12]
@@ -128,7 +129,7 @@ def render_image_job(rig: Rig, made: Installation, job: InstallJob) -> str:
     return render(
         "image/install.sh.j2",
         job=job,
-        ledger=rig.ledger,
+        ledger=rig.roots.ledger,
         manifest=manifest,
         image=configuration.sha256,
         blobs=blobs,

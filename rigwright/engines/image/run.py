@@ -16,7 +16,8 @@ from rigwright.engines.kind import ServiceSpec
 from rigwright.engines.vllm import command
 from rigwright.model.containers.archive_tables import CDI_SPEC, REFRESH_UNIT
 from rigwright.model.installation import Installation
-from rigwright.model.rig import COMPILED, CONTAINER_RUNTIME_FOLDER, Instance, Rig
+from rigwright.model.instance import COMPILED, CONTAINER_RUNTIME_FOLDER, Instance
+from rigwright.model.rig import Rig
 from rigwright.render import render
 from rigwright.supply import image_manifest
 from rigwright.system_calls import FORBIDDEN
@@ -49,26 +50,26 @@ def build_container(rig: Rig, instance: Instance, made: Installation) -> Contain
     return ContainerSpec(
         name=f"rigwright-{instance.name}",
         image=image_manifest.configuration_row(made.artefacts).sha256,
-        store=f"{rig.installation_path(made.folder)}/{STORE}",
+        store=f"{rig.roots.installation_path(made.folder)}/{STORE}",
         reference=f"{_repository_address(manifest.sources[0], rig.mirrors)}@sha256:{manifest.sha256}",
         command=command.server_command(rig, instance, PYTHON, launcher, key),
         environment={**variables, **cards},
         mounts=(
             BindMount(sockets, sockets, writable=True),
             BindMount(f"{folder}/{KEY}", key),
-            BindMount(rig.program_path(command.PROGRAM), launcher),
+            BindMount(rig.roots.program_path(command.PROGRAM), launcher),
             BindMount(command.compile_cache_folder(rig, instance, made), COMPILED, writable=True),
             *(BindMount(path, path) for path in models),
             *(
                 BindMount(*one)
-                for one in cast("UnpackedImage", made).patched_files(rig.installation_path(made.folder)).items()
+                for one in cast("UnpackedImage", made).patched_files(rig.roots.installation_path(made.folder)).items()
             ),
         ),
         devices=tuple(f"nvidia.com/gpu={index}" for index in instance.cards),
         shared_memory=cast("VllmVariant", instance.variant).shm_size,
         spec=CDI_SPEC if instance.cards else "",
         folder=folder,
-        program=rig.program_path(content_named("container", ".sh", _render_program())),
+        program=rig.roots.program_path(content_named("container", ".sh", _render_program())),
         by=cast("UnpackedImage", made).by,
     )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rigwright.engines.llama_cpp.keys import LlamaEngine, LlamaVariant
 from rigwright.model.installation import FILES, MARKER, Installation, InstallJob
+from rigwright.model.instance import patches_by_target
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cuda.toolkit import plan_toolkit
 from rigwright.patches.patch import APPLY_PROGRAM_TEXT, Patch, collect_digests, describe_patches
@@ -109,7 +110,7 @@ def plan_build(rig: Rig, name: str, engine: LlamaEngine, facts: HostFacts) -> Bu
         "cuda": cuda.identity if cuda and architectures else None,
     }
     record = {"options": options, "source": source.identity}
-    patches = rig.patches.get(name, ())
+    patches = patches_by_target(rig.instances, rig.envs, rig.toolkit_patches).get(name, ())
     if patches:
         inputs["patches"] = record["patches"] = collect_digests(patches)
     digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:12]
@@ -145,7 +146,7 @@ def render_build_job(rig: Rig, made: Build, job: InstallJob) -> str:
         "llama_cpp/build.sh.j2",
         build=made,
         job=job,
-        ledger=rig.ledger,
+        ledger=rig.roots.ledger,
         fetched=f"{rig.roots.models}/{below_models(made.source)}",
         compile=render_compile_step(made),
         trial=f"exec {shlex.quote(f'{job.target}/bin/llama-server')} --version",

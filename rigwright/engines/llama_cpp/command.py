@@ -7,8 +7,10 @@ from typing import cast
 from rigwright.engines.kind import KEY_FILE, Sandbox, ServiceSpec
 from rigwright.engines.llama_cpp.keys import LlamaVariant
 from rigwright.engines.llama_cpp.option_table import LlamaSnapshot
-from rigwright.model.entry import Roots
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
+from rigwright.model.monitoring.entry import metrics_readers
+from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 
 SANDBOX = Sandbox(
     exposure=0.5,
@@ -64,7 +66,9 @@ def server_command(rig: Rig, instance: Instance, folder: str) -> tuple[str, ...]
     """
     words = [f"{folder}/bin/llama-server"]
     # asked for by name or not: an engine that somebody may ask for its figures tells them
-    flags = dict(cast("LlamaVariant", instance.variant).flags) | ({"metrics": True} if rig.scrapers else {})
+    flags = dict(cast("LlamaVariant", instance.variant).flags) | (
+        {"metrics": True} if metrics_readers(rig.gateway, rig.monitoring) else {}
+    )
     for option, value in (*key_options(instance, rig.roots).items(), *sorted(flags.items())):
         words += [f"--{option}"] if value is True else [f"--{option}", value if isinstance(value, str) else str(value)]
     return tuple(words)
@@ -80,5 +84,5 @@ def llama_service(rig: Rig, instance: Instance, folder: str) -> ServiceSpec:
         # a line of the unit: other words would have every box start its instances anew
         about=f"{variant.context_per_sequence} tokens a slot",
         completions="/completion",
-        metrics=METRICS if rig.scrapers or "metrics" in variant.flags else None,
+        metrics=METRICS if metrics_readers(rig.gateway, rig.monitoring) or "metrics" in variant.flags else None,
     )

@@ -36,10 +36,11 @@ from rigwright.engines.vllm.option_snapshot import OptionSetting, VllmSnapshot
 from rigwright.envs.environment import Environment
 from rigwright.model.catalog import Catalog, ModelKeys
 from rigwright.model.engines.keys import EngineKeys
-from rigwright.model.entry import Roots
 from rigwright.model.installation import Installation
+from rigwright.model.instance import Instance, ModelPart
 from rigwright.model.models import MissingModelFile, ModelSelection
-from rigwright.model.rig import Instance, ModelPart, Rig
+from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.supply.lock import Artefact
 
 DISTRIBUTION = "vllm"

@@ -18,9 +18,10 @@ from rigwright.engines.vllm.model_files import DRAFT, MODEL, TEMPLATE
 from rigwright.engines.vllm.option_snapshot import OptionSetting, VllmOption, VllmSnapshot
 from rigwright.envs import environment
 from rigwright.envs.environment import Environment
-from rigwright.model.entry import Roots
 from rigwright.model.installation import Installation
-from rigwright.model.rig import COMPILED, Instance, Rig
+from rigwright.model.instance import COMPILED, Instance
+from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 
 # What is started, as text.
 LAUNCHER = Path(__file__).with_name("launcher.py").read_text()
@@ -128,7 +129,7 @@ def serve_arguments(instance: Instance, set_: Mapping[str, OptionSetting], roots
 def compile_cache_folder(rig: Rig, instance: Instance, made: Installation) -> str:
     """The folder of what it compiles: another one for another installation, or another card."""
     capabilities = sorted({rig.cards[index].capability for index in instance.cards}) or ["cpu"]
-    return f"{rig.cache_folder(instance)}/{made.folder}-{'-'.join(capabilities)}"
+    return f"{instance.cache_folder}/{made.folder}-{'-'.join(capabilities)}"
 
 
 def service_variables(rig: Rig, instance: Instance, given: Mapping[str, str]) -> dict[str, str]:
@@ -145,11 +146,11 @@ def service_variables(rig: Rig, instance: Instance, given: Mapping[str, str]) ->
 
 def environment_service(rig: Rig, instance: Instance, made: Environment) -> ServiceSpec:
     """How an instance is run in an environment."""
-    folder = rig.installation_path(made.folder)
+    folder = rig.roots.installation_path(made.folder)
     path = ":".join((*environment.program_folders(made, folder), *SYSTEM_PATHS))
     program = plugin_launch.PROGRAM if plugin_launch.find_launch_plugin(instance) else PROGRAM
     words = server_command(
-        rig, instance, f"{environment.prefix_folder(folder)}/bin/python", rig.program_path(program), KEY_FILE
+        rig, instance, f"{environment.prefix_folder(folder)}/bin/python", rig.roots.program_path(program), KEY_FILE
     )
     given = service_variables(rig, instance, {**environment.activation_variables(made), "PATH": path})
     private = {

@@ -8,7 +8,8 @@ from rigwright.engines.kind import ServiceSpec
 from rigwright.engines.offline_bench import OfflineBench, OfflineBenchSpec
 from rigwright.engines.vllm import plugin_launch
 from rigwright.engines.vllm.offline_program import SAID
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 
 PROGRAM = Path(__file__).with_name("offline_program.py").read_text()
 WARM_UP = 3  # batches before those that are measured

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rigwright.host.channel import Schema, free_text, optional, parse_output, sha256, unit, word, yes_or_no
-from rigwright.model.rig import POWER_UNIT, Rig
+from rigwright.model.instance import POWER_UNIT
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards import topology
 from rigwright.nvidia.cards.card_setting_files import APPLIED, power_digest, record_path
 from rigwright.nvidia.cards.smi import Gpu
@@ -117,7 +118,9 @@ def find_unset(rig: Rig, live: CardFacts) -> dict[str, list[str]]:
     if rig.driver.sets_cards:
         if live.applied != power_digest(rig):
             note(f"restart {POWER_UNIT}", "the declared limits and clocks were not set")
-        for gpu_index, (address, wanted) in enumerate(zip(places, rig.power_limits, strict=False)):
+        for gpu_index, (address, wanted) in enumerate(
+            zip(places, rig.driver.power_limits(len(rig.cards)), strict=False)
+        ):
             card = live.gpus.get(address)
             if wanted is not None and not has_limit(card, wanted):
                 has = "no" if card is None or card.limit_w is None else f"{card.limit_w:g}"

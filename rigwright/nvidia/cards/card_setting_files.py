@@ -6,7 +6,8 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-from rigwright.model.rig import POWER_UNIT, Rig
+from rigwright.model.instance import POWER_UNIT
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.smi import TIMEOUT
 from rigwright.nvidia.cards.topology import DEVICES
 from rigwright.paths import ROOT
@@ -97,7 +98,7 @@ def render_power_program(
         record: The file in which cards are written down, where that is not the rig's.
     """
     files = {name: f"{OWNED}\n{(ROOT / source).read_text()}" for name, source in PROGRAM.items()}
-    set_to = {"limits": rig.power_limits, "clocks": rig.driver.clocks_mhz}
+    set_to = {"limits": rig.driver.power_limits(len(rig.cards)), "clocks": rig.driver.clocks_mhz}
     digest = hashlib.sha256(json.dumps([files, set_to], sort_keys=True).encode()).hexdigest()
     places = {"devices": devices, "applied": applied, "record": record or record_path(rig)}
     return files | {DECLARED: json.dumps({**set_to, **places, "timeout": timeout, "digest": digest}, indent=2) + "\n"}

@@ -12,6 +12,7 @@ import json
 from typing import TYPE_CHECKING
 
 from rigwright.delivery.tool_environments import render_requirements
+from rigwright.model.instance import needs_toolkit
 from rigwright.model.nvidia.toolkit import Toolkit
 from rigwright.model.rig import Rig
 from rigwright.patches.patch import collect_digests
@@ -26,7 +27,7 @@ DISK_KIB = 2 * 1024 * 1024
 
 def plan_toolkit(rig: Rig, facts: HostFacts) -> Toolkit | None:
     """The toolkit of a rig; None where no engine is made with one."""
-    if not rig.needs_toolkit:
+    if not needs_toolkit(bool(rig.cards), rig.instances, rig.envs):
         return None
     if rig.cuda_root is not None:
         return Toolkit(rig.cuda_root, facts.cuda_version, nvcc=facts.nvcc)

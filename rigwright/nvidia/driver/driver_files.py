@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from rigwright.model.rig import POWER_UNIT, Rig
+from rigwright.model.instance import POWER_UNIT
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards import card_setting_files
 from rigwright.nvidia.cards.card_setting_files import OWNED, POWER, SettingFile, record_path
 from rigwright.nvidia.driver.driver_facts import MODPROBE, SOURCE, DriverFacts
