@@ -130,7 +130,7 @@ def test_kept(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
         pytest.skip("none are stored")
     folder, differing_files = f"{store_folder(rig)}/kept", list[str]()
     for name, sets in found.items():
-        group = rig.container_groups[name]
+        group = rig.container_supply.groups[name]
         rows = {row.sha256: row for row in group.packages.values()}
         differing_files += find_stored_package_problems(f"{folder}/{name}", sets, rows, group.store_name)
     cure = f"remove that directory in {folder}: installed packages stay, and the next version is stored again"

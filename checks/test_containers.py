@@ -54,7 +54,7 @@ def test_engines(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
     there = installed_packages(survey)
     wrong = []
     for engine in rig.containers.engines if rig.containers else ():
-        least = rig.container_tables.minimum_version(engine)
+        least = rig.container_supply.tables.minimum_version(engine)
         name = next((one for one in PACKAGES[engine] if one in there), "")
         if not name:
             wrong.append(f"no {engine}")

@@ -56,7 +56,9 @@ def test_one_version(survey: SurveyAnswers, rig: Rig) -> None:
     except Drift as drift:
         smi = drift.found
     module = kernel.loaded.get("nvidia", [""])[0]
-    expect_no_differences(driver_presence.find_version_differences(module, libraries, smi, rig.drivers.minimum))
+    expect_no_differences(
+        driver_presence.find_version_differences(module, libraries, smi, rig.driver_supply.tables.minimum)
+    )
 
 
 @check(

@@ -152,7 +152,7 @@ def test_config(survey: SurveyAnswers, rig: Rig) -> None:
     wanted |= {config_path(rig).rpartition("/")[2]} if rig.share else set()
     wanted |= {monitoring_folder(rig).rpartition("/")[2]} if rig.monitoring else set()
     wanted |= {CONTAINERS} if rig.containers and rig.cards else set()
-    wanted |= {authority_path(rig).rpartition("/")[2]} if rig.ca_certificates else set()
+    wanted |= {authority_path(rig).rpartition("/")[2]} if rig.network.ca_certificates else set()
     extra = [name for name in survey.read(OURS).config if name.removesuffix(NEW) not in wanted]
     expect(format_first_lines(extra) or "nothing else", "nothing else", f"remove it from {rig.roots.config}")
 
@@ -165,7 +165,7 @@ def test_config(survey: SurveyAnswers, rig: Rig) -> None:
 )
 def test_authorities(survey: SurveyAnswers, rig: Rig) -> None:
     found = survey.read(OURS).files.get(authority_path(rig), "nothing about it")
-    wanted = hashlib.sha256(rig.ca_certificates.encode()).hexdigest() if rig.ca_certificates else ""
+    wanted = hashlib.sha256(rig.network.ca_certificates.encode()).hexdigest() if rig.network.ca_certificates else ""
     expect(found[:12] or "no file", wanted[:12] or "no file", DEPLOY, holds=found == wanted)
 
 

@@ -34,7 +34,7 @@ def patches(inventory: str, limit: str | None, everything: bool, as_json: bool) 
     carried: set[str] = set()
     limited, rigs = _load_patched_rigs(inventory, limit, everything)
     for name, rig in rigs.items():
-        for what, found in sorted(patches_by_target(rig.instances, rig.envs, rig.toolkit_patches).items()):
+        for what, found in sorted(patches_by_target(rig.instances, rig.envs, rig.toolkit.patches).items()):
             rows += [_patch_row(one, name, what) for one in found if name in limited]
             carried |= {one.name for one in found}
     if everything:

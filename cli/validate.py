@@ -65,7 +65,7 @@ def _describe_cache(rig: Rig, instance: Instance) -> str:
         place_instance(
             instance,
             cards,
-            patches_by_target(rig.instances, rig.envs, rig.toolkit_patches).get(instance.installed_as, ()),
+            patches_by_target(rig.instances, rig.envs, rig.toolkit.patches).get(instance.installed_as, ()),
         )
     )
     if not memory or not memory.token_bytes:

@@ -106,7 +106,7 @@ def verify_box(
                 str,
                 (
                     *one.patches,
-                    *patches_by_target(box.rig.instances, box.rig.envs, box.rig.toolkit_patches).get(
+                    *patches_by_target(box.rig.instances, box.rig.envs, box.rig.toolkit.patches).get(
                         one.installed_as, ()
                     ),
                 ),

@@ -42,10 +42,10 @@ def _install_cuda_toolkit(rig: Rig, wanted: Toolkit, tools: ToolEnvironment) -> 
             record=trees.record_path(rig, wanted.folder),
             judging=load_wheel_validators(),
             requested=rig.requests.get(CUDA, ()),
-            **render_wheel_values(rig, rig.cuda, unit, tools.folder),
+            **render_wheel_values(rig, rig.toolkit.wheels, unit, tools.folder),
         ),
         test=f"[ -s {shlex.quote(wanted.marker)} ]",
         folder=folder,
         watch=f"files {job_wheels_folder(rig, unit)}/.progress.json",
-        files=rig.bundle.files(rig.cuda) if rig.bundle else (),
+        files=rig.bundle.files(rig.toolkit.wheels) if rig.bundle else (),
     )

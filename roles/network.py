@@ -13,7 +13,7 @@ from roles.operations.files import TextFile, remove_files, write_text_files
 def network(rig: Rig) -> None:
     """Write the rig's own authorities, or take them away. What uses them is a job's own affair, not the system's."""
     path = authority_path(rig)
-    if rig.ca_certificates:
-        write_text_files(name="CA certificates", files=[TextFile(path, rig.ca_certificates)])
+    if rig.network.ca_certificates:
+        write_text_files(name="CA certificates", files=[TextFile(path, rig.network.ca_certificates)])
     else:
         remove_files(name="CA certificates", paths=[path])

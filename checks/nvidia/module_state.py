@@ -25,7 +25,7 @@ def allowed_flavours(rig: Rig, facts: DriverFacts) -> tuple[Flavour, ...]:
         made = plan_driver(rig, facts)
         if isinstance(made, DriverPlan):
             return (made.flavour,)
-    cards = list_driver_cards(rig, facts, rig.drivers)
+    cards = list_driver_cards(rig, facts, rig.driver_supply.tables)
     both = possible_flavours(cards)
     asked = tuple(one for one in both if rig.driver.flavour in (None, one))
     if any(card.fails_open for card in cards) and not rig.driver.open_despite_cards:

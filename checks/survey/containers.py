@@ -123,7 +123,7 @@ def container_questions(scene: SurveyScope) -> dict[str, object] | None:
         "packages": list(relevant_packages(rig)),
         "candidates": [DISTRIBUTION_DOCKER, COMMAND, PODMAN],
         "store": store_folder(rig),
-        "groups": sorted(rig.container_groups),
+        "groups": sorted(rig.container_supply.groups),
         "deep": scene.deep,
         "options": daemon.PATH,
         "socket": SOCKET,
@@ -136,7 +136,7 @@ def container_questions(scene: SurveyScope) -> dict[str, object] | None:
 def archive_questions(scene: SurveyScope) -> dict[str, object] | None:
     """Which sources of ours there are to be read."""
     rig = scene.rig
-    if not rig.container_groups:
+    if not rig.container_supply.groups:
         return None
     net = job_network(rig)
     sources = [SOURCES.format(name) for name in (TOOLKIT_ARCHIVE, DOCKER_ARCHIVE)]

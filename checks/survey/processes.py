@@ -126,7 +126,7 @@ def _asks(scene: SurveyScope) -> object:
 
 def _toolkits(scene: SurveyScope) -> list[str]:
     found = {made.toolkit.folder for made in scene.desired.installations.values() if made.toolkit}
-    return sorted({f"{folder}/" for folder in [*found, scene.rig.cuda_root] if folder})
+    return sorted({f"{folder}/" for folder in [*found, scene.rig.toolkit.own_root] if folder})
 
 
 PROCESSES: Section[Processes] = Section("processes", Processes, _asks)

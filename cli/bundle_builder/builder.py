@@ -137,7 +137,7 @@ class BundleBuilder:
             counted["advisories"] += 1
             brought[row.path] = row
         rows, suites, staged = list(brought.values()), list[ArchiveSuite](), list[Path]()
-        mirrors = tuple(dict.fromkeys(url for rig in self.rigs for url in rig.mirrors.get("apt", ())))
+        mirrors = tuple(dict.fromkeys(url for rig in self.rigs for url in rig.network.mirrors.get("apt", ())))
         for system in systems:
             try:
                 found = self._add_packages(system, mirrors)
@@ -165,7 +165,7 @@ class BundleBuilder:
 
     def _package_groups(self, system: str) -> list[PackageGroup]:
         """The locked packages of other archives than the system's."""
-        found = [one for rig in self.rigs for one in groups_for(rig.container_groups, system)]
+        found = [one for rig in self.rigs for one in groups_for(rig.container_supply.groups, system)]
         return list({one.name: one for one in found}.values())
 
     def _artefact_path(self, artefact: Artefact) -> Path:

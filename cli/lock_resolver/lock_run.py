@@ -158,7 +158,7 @@ def _rows_by_input(folders: LockFolders, new: Mapping[str, Sequence[Artefact]]) 
 
 def _mirror_addresses(rigs: list[Rig], name: str) -> list[str]:
     """The addresses that rigs have for a name."""
-    return list(dict.fromkeys(base for rig in rigs for base in rig.mirrors.get(name, ())))
+    return list(dict.fromkeys(base for rig in rigs for base in rig.network.mirrors.get(name, ())))
 
 
 def _load_folders(base: Path, rigs: list[Rig]) -> tuple[LockFolders, list[LockInput]]:
@@ -206,10 +206,10 @@ def hub_endpoints(rigs: list[Rig]) -> tuple[HubEndpoint, ...]:
     """
     found: dict[str, list[str]] = {}
     for rig in rigs:
-        for endpoint in rig.mirrors.get(HUB) or ("",):
+        for endpoint in rig.network.mirrors.get(HUB) or ("",):
             tokens = found.setdefault(endpoint.rstrip("/"), [])
-            own = (origin_of(endpoint) if endpoint else HUB_ORIGIN) == rig.hub_token_origin
-            tokens += [api_keys.load_api_key(rig.hub_token_file)] if rig.hub_token_file and own else []
+            own = (origin_of(endpoint) if endpoint else HUB_ORIGIN) == rig.network.hub_token_origin
+            tokens += [api_keys.load_api_key(rig.network.hub_token_file)] if rig.network.hub_token_file and own else []
     places = [HubEndpoint(endpoint, token) for endpoint, tokens in found.items() for token in tokens or (None,)]
     return tuple(dict.fromkeys(places)) or (HubEndpoint(),)
 
@@ -252,10 +252,11 @@ def image_registries(rigs: list[Rig]) -> RegistryLookup:
             return [RegistryRepository(*place) for place in image_manifest.repository_places(source, {})]
         found = []
         for rig in rigs:
-            path = rig.registry_logins.get(source.partition(":")[0])
+            path = rig.network.registry_logins.get(source.partition(":")[0])
             login = registries.load_login(path) if path else ""
             found += [
-                RegistryRepository(*place, login) for place in image_manifest.repository_places(source, rig.mirrors)
+                RegistryRepository(*place, login)
+                for place in image_manifest.repository_places(source, rig.network.mirrors)
             ]
         return list(dict.fromkeys(found))
 
@@ -266,7 +267,7 @@ def address_lookup(rigs: list[Rig]) -> AddressLookup:
     """What gives a row's addresses, in order: those of every rig that shares the lock."""
 
     def of(row: Artefact) -> list[str]:
-        mirrors = [rig.mirrors for rig in rigs] or [{}]
+        mirrors = [rig.network.mirrors for rig in rigs] or [{}]
         return list(dict.fromkeys(url for known in mirrors for url in artefact_urls(row, known)))
 
     return of

@@ -62,7 +62,7 @@ def collect_patched(rigs: Iterable[Rig], rows: Mapping[str, Sequence[Artefact]])
     shipped = set(Lock.load([ROOT / "locks"]).groups.get(CUDA, ()))
     for rig in rigs:
         of_wheels = [(env.name, env.patches, env.keys.packages) for env in rig.envs]
-        for name, patches, group in (*of_wheels, (PATCHED_TOOLKIT, rig.toolkit_patches, CUDA)):
+        for name, patches, group in (*of_wheels, (PATCHED_TOOLKIT, rig.toolkit.patches, CUDA)):
             packages = tuple(rows.get(group, ()))
             versions: dict[str, str] = {canonicalize_name(one.name): one.version for one in packages}
             # `rigwright test nvcc` proves that Rigwright's patches fit its toolkit: no index is asked

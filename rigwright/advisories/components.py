@@ -109,12 +109,12 @@ def collect_components(rig: Rig, lock: Lock, data: MaintainedData) -> tuple[list
             gaps.append(Gap(what, "OSV has no records of conda packages"))
         else:
             gaps.append(Gap(f"Python of environment {env.name}", "it is not locked"))
-    groups = {TOOLS: rig.tools, CUDA: rig.cuda, HUB_CLIENT: rig.hub_client, INSTALLERS: rig.installers}
+    groups = {TOOLS: rig.tools, CUDA: rig.toolkit.wheels, HUB_CLIENT: rig.hub_client, INSTALLERS: rig.installers}
     for name, rows in {**groups, GPU_EXPORTER: rig.gpu_exporter}.items():
         found += _wheels(rows, f"host tools ({name})", lock, gaps)
     found += _engines(rig, lock, data, gaps)
     found += _driver(rig, lock, gaps)
-    for group, one in rig.container_groups.items():
+    for group, one in rig.container_supply.groups.items():
         rows = tuple(one.packages.values())
         if "toolkit" in group and all(is_locked(row, lock) for row in rows):
             found.append(Component("", CONTAINER_TOOLKIT, locked_version(group, rows), f"locked packages of {group}"))
@@ -163,7 +163,7 @@ def _driver(rig: Rig, lock: Lock, gaps: list[Gap]) -> Iterator[Component]:
         return
     versions = {
         system: locked_driver_version(rows)
-        for system, rows in rig.driver_packages.items()
+        for system, rows in rig.driver_supply.packages.items()
         if all(is_locked(row, lock) for row in rows)
     }
     for system, version in sorted(versions.items()):

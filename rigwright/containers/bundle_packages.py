@@ -13,7 +13,7 @@ def distribution_packages(rig: Rig, system: str) -> tuple[tuple[str, ...], tuple
     if keys is None:
         return (), ()
     podman = (PODMAN,) if "podman" in keys.engines else ()
-    locked = group_of(DOCKER_ARCHIVE, system) in rig.container_groups
+    locked = group_of(DOCKER_ARCHIVE, system) in rig.container_supply.groups
     if "docker" not in keys.engines or keys.docker == "docker" or locked:
         return podman, ()
     return (DISTRIBUTION_DOCKER, *podman), (COMMAND,)

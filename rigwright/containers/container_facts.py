@@ -143,7 +143,7 @@ def store_folder(rig: Rig) -> str:
 
 def relevant_packages(rig: Rig) -> tuple[str, ...]:
     """The packages that the choice has to know of."""
-    known = rig.container_tables
+    known = rig.container_supply.tables
     found = [DISTRIBUTION_DOCKER, COMMAND, PODMAN]
     for one in known.archives.values():
         found += [*one.packages, *one.replaces]

@@ -81,14 +81,14 @@ def render_settings(rig: Rig, plan: ContainerPlan, system: str) -> tuple[Setting
 def archive_of(rig: Rig, group: PackageGroup) -> tuple[str, KnownArchive]:
     """The name of a group's archive among a rig's mirrors, and what the tables say of it."""
     if group.name == TOOLKIT_ARCHIVE:
-        return TOOLKIT_ARCHIVE, rig.container_tables.toolkit
-    return DOCKER_ARCHIVE, rig.container_tables.docker
+        return TOOLKIT_ARCHIVE, rig.container_supply.tables.toolkit
+    return DOCKER_ARCHIVE, rig.container_supply.tables.docker
 
 
 def archive_locations(rig: Rig, group: PackageGroup, system: str) -> tuple[list[str], str]:
     """Where a group's archive is looked for, in order, and its suite and components, as apt's sources have them."""
     name, known = archive_of(rig, group)
-    found = [known.apt_source(base, system) for base in rig.mirrors.get(name) or (known.base,)]
+    found = [known.apt_source(base, system) for base in rig.network.mirrors.get(name) or (known.base,)]
     return [address for address, _ in found], found[0][1]
 
 

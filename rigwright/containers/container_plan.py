@@ -70,11 +70,11 @@ def plan_containers(rig: Rig, facts: ContainerFacts) -> ContainerPlan | Containe
         facts = replace(facts, candidates=MappingProxyType(bundled))
     refuse: list[str] = []
     notes: list[str] = []
-    known, keys = rig.container_tables, rig.containers
+    known, keys = rig.container_supply.tables, rig.containers
     engines = keys.engines if keys else ()
     groups: list[PackageGroup] = []
     distribution: list[str] = []
-    if rig.cards and (toolkit := rig.container_groups.get(TOOLKIT_ARCHIVE)):
+    if rig.cards and (toolkit := rig.container_supply.groups.get(TOOLKIT_ARCHIVE)):
         groups.append(toolkit)
     if "docker" in engines:
         one, names = _docker(rig, facts, refuse)
@@ -120,9 +120,9 @@ def find_unheld_packages(one: ContainerPlan, facts: ContainerFacts) -> list[str]
 
 def _docker(rig: Rig, facts: ContainerFacts, refuse: list[str]) -> tuple[PackageGroup | None, list[str]]:
     """The locked packages of Docker that are to be there, or else names of the distribution's."""
-    least, keys = rig.container_tables.minimum_version("docker"), rig.containers
+    least, keys = rig.container_supply.tables.minimum_version("docker"), rig.containers
     source = keys.docker if keys else None
-    locked = rig.container_groups.get(group_of(DOCKER_ARCHIVE, facts.system))
+    locked = rig.container_supply.groups.get(group_of(DOCKER_ARCHIVE, facts.system))
     there = next((name for name in DAEMONS if name in facts.packages), "")
     if source == "docker" and locked is None:
         refuse.append(f"no Docker is locked for {facts.system}: {_docker_input_hint(facts.system)}")
@@ -159,7 +159,7 @@ def _docker(rig: Rig, facts: ContainerFacts, refuse: list[str]) -> tuple[Package
 
 
 def _podman(rig: Rig, facts: ContainerFacts, refuse: list[str]) -> list[str]:
-    least = rig.container_tables.minimum_version("podman")
+    least = rig.container_supply.tables.minimum_version("podman")
     version = facts.packages.get(PODMAN) or facts.candidates.get(PODMAN, "")
     if not version:
         refuse.append(_describe_unavailable(rig, facts, PODMAN, "remove it from containers.engines"))
@@ -202,7 +202,9 @@ def _find_leftovers(rig: Rig, facts: ContainerFacts, groups: list[PackageGroup],
     if rig.bundle_folder:  # then ours is not among the sources
         return ()
     for group in groups:
-        known = rig.container_tables.toolkit if group.name == TOOLKIT_ARCHIVE else rig.container_tables.docker
+        known = (
+            rig.container_supply.tables.toolkit if group.name == TOOLKIT_ARCHIVE else rig.container_supply.tables.docker
+        )
         for file in facts.sources:
             named, others = file.match_origins(known.origins)
             if not named or file.path == source_path(group):

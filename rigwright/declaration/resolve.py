@@ -24,11 +24,15 @@ from rigwright.gateway.served_models import refuse_gateway
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.catalog import Catalog
 from rigwright.model.containers import archive_tables
+from rigwright.model.containers.container_supply import ContainerSupply
 from rigwright.model.entry import RigEntry
 from rigwright.model.instance import PATCHED_TOOLKIT, needs_toolkit
 from rigwright.model.lock_coverage import describe_uncovered
 from rigwright.model.monitoring.scrape_targets import ScrapeTarget
+from rigwright.model.network import DownloadNetwork
+from rigwright.model.nvidia.driver_supply import DriverSupply
 from rigwright.model.nvidia.driver_tables import DriverTables, load_driver_tables
+from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
 from rigwright.model.origins import token_origin
 from rigwright.model.rig import Rig
 from rigwright.monitoring.validation import refuse_monitoring
@@ -156,32 +160,34 @@ def resolve_rig(
         cards=tuple(catalog.cards[card] if isinstance(card, str) else card for card in entry.cards),
         reserved_gpus=tuple(sorted(entry.lent)),
         driver=entry.driver,
-        drivers=drivers,
-        driver_packages={group.removeprefix(DRIVER): lock.groups[group] for group in locked},
-        driver_keys={group.removeprefix(DRIVER): lock.keys[group] for group in locked if group in lock.keys},
+        driver_supply=DriverSupply(
+            drivers,
+            {group.removeprefix(DRIVER): lock.groups[group] for group in locked},
+            {group.removeprefix(DRIVER): lock.keys[group] for group in locked if group in lock.keys},
+        ),
         containers=entry.containers,
-        container_tables=container_tables,
-        container_groups=container_groups,
+        container_supply=ContainerSupply(container_tables, container_groups),
         instances=tuple(sorted(instances, key=lambda instance: instance.name)),
         roots=entry.roots,
         accounts=ServiceAccounts(entry.service_user),
-        mirrors=entry.mirrors,
-        proxy=entry.proxy,
-        no_proxy=entry.no_proxy,
-        ca_certificates=given.ca_certificates,
-        peers=entry.peers,
+        network=DownloadNetwork(
+            mirrors=entry.mirrors,
+            peers=entry.peers,
+            redirects=entry.redirects,
+            proxy=entry.proxy,
+            no_proxy=entry.no_proxy,
+            ca_certificates=given.ca_certificates,
+            hub_token_file=given.token_file,
+            hub_token_origin=token_origin(entry.hub_token_for) if given.token_file else None,
+            registry_logins=given.logins,
+        ),
         share=entry.share,
         gateway=entry.gateway,
         monitoring=entry.monitoring,
         scrape_targets=watched,
-        hub_token_file=given.token_file,
-        hub_token_origin=token_origin(entry.hub_token_for) if given.token_file else None,
-        registry_logins=given.logins,
-        redirects=entry.redirects,
         fs_verity=entry.fs_verity,
         keep_generations=entry.keep_generations,
-        cuda_root=entry.cuda_root,
-        cuda=cuda,
+        toolkit=ToolkitSpec(entry.cuda_root, cuda, patches),
         also_build_for=entry.also_build_for,
         bundle_folder=bundle_folder,
         bundle=bundle,
@@ -196,7 +202,6 @@ def resolve_rig(
         installers=installers,
         lock=lock,
         requests={name: one.requirements for name, one in catalog.inputs.items() if one.kind in ("wheel", "conda")},
-        toolkit_patches=patches,
     )
 
 

@@ -24,8 +24,8 @@ def find_exposed_files(rigs: Iterable[Rig]) -> dict[str, str]:
 def _list_secret_files(rig: Rig) -> Mapping[str, str]:
     """Path -> what is in it."""
     found = {one.api_key_file: "the API key in" for one in rig.instances if one.api_key_file}
-    found |= {rig.hub_token_file: "the hub's token in"} if rig.hub_token_file else {}
-    found |= dict.fromkeys(rig.registry_logins.values(), "the registry's login in")
+    found |= {rig.network.hub_token_file: "the hub's token in"} if rig.network.hub_token_file else {}
+    found |= dict.fromkeys(rig.network.registry_logins.values(), "the registry's login in")
     for one in rig.gateway.listeners.values() if rig.gateway else ():
         if one.key_file:
             found[resolve_inventory_path(Path(rig.inventory).parent, one.key_file)] = "the certificate's key in"

@@ -30,8 +30,8 @@ def fetch_credentials(rig: Rig, artefacts: Sequence[Artefact]) -> dict[str, str]
     if rig.bundle:
         return {}
     asked = {source.partition(":")[0] for artefact in artefacts for source in artefact.sources}
-    found = {credential_name(name): path for name, path in rig.registry_logins.items() if name in asked}
-    return found | ({CREDENTIAL: rig.hub_token_file} if HUB in asked and rig.hub_token_file else {})
+    found = {credential_name(name): path for name, path in rig.network.registry_logins.items() if name in asked}
+    return found | ({CREDENTIAL: rig.network.hub_token_file} if HUB in asked and rig.network.hub_token_file else {})
 
 
 def artefact_sources(rig: Rig, artefact: Artefact) -> list[dict[str, object]]:
@@ -40,27 +40,27 @@ def artefact_sources(rig: Rig, artefact: Artefact) -> list[dict[str, object]]:
     An index or a channel without an address is the host's own default: what the pip, or the py-rattler, of an
     environment on it would ask.
     """
-    found: list[dict[str, object]] = [{"kind": "peer", "base": base.rstrip("/")} for base in rig.peers]
+    found: list[dict[str, object]] = [{"kind": "peer", "base": base.rstrip("/")} for base in rig.network.peers]
     for source in artefact.sources:
         scheme, _, rest = source.partition(":")
         if artefact.kind == "image":
-            places = image_manifest.repository_places(source, rig.mirrors)
-            login = {"login": credential_name(scheme)} if scheme in rig.registry_logins else {}
+            places = image_manifest.repository_places(source, rig.network.mirrors)
+            login = {"login": credential_name(scheme)} if scheme in rig.network.registry_logins else {}
             found += [{"kind": "registry", "base": base, "repository": name, **login} for base, name in places]
         elif scheme == HUB:
             one = {"kind": "hub", "repository": rest, "revision": artefact.version, "file": artefact.path}
             # without an endpoint the client's own is meant
-            bases = rig.mirrors.get(HUB) or ("",)
+            bases = rig.network.mirrors.get(HUB) or ("",)
             found += [{**one, **_trust(rig, base), "endpoint": base.rstrip("/")} for base in bases]
         elif scheme == INDEX:
             place = {"kind": "index", "project": rest, "file": artefact.file}
-            found += [{**place, "base": base.rstrip("/")} for base in rig.mirrors.get(INDEX) or ("",)]
-        elif artefact.kind == "conda" and scheme not in ("http", "https", *rig.mirrors):
+            found += [{**place, "base": base.rstrip("/")} for base in rig.network.mirrors.get(INDEX) or ("",)]
+        elif artefact.kind == "conda" and scheme not in ("http", "https", *rig.network.mirrors):
             found.append({"kind": "channel", "channel": scheme, "file": rest, "base": ""})
         else:
             alone = artefact.model_copy(update={"sources": (source,)})
             named = {"locked": True} if scheme in ("http", "https") else {}
-            found += [{"kind": "http", "url": url, **named} for url in artefact_urls(alone, rig.mirrors)]
+            found += [{"kind": "http", "url": url, **named} for url in artefact_urls(alone, rig.network.mirrors)]
     return found
 
 
@@ -69,7 +69,7 @@ def _trust(rig: Rig, base: str) -> dict[str, object]:
     Xet, which the client goes to without a look of ours.
     """
     place = origin_of(base) if base else HUB_ORIGIN
-    return {"token": place == rig.hub_token_origin, "xet": place == HUB_ORIGIN}
+    return {"token": place == rig.network.hub_token_origin, "xet": place == HUB_ORIGIN}
 
 
 def render_fetch_spec(
@@ -100,7 +100,7 @@ def render_fetch_spec(
         "package_python": python,
         "sent": sent,
         "fs_verity": rig.fs_verity,
-        "redirects": list(rig.redirects),
+        "redirects": list(rig.network.redirects),
         "files": [
             {
                 "path": below_models(one),
@@ -130,7 +130,7 @@ def render_wheels_spec(rig: Rig, wheels: Sequence[Artefact], folder: str, python
         "ledger": f"{folder}/.ledger",
         "locks": LOCKS,
         "package_python": python,
-        "redirects": list(rig.redirects),
+        "redirects": list(rig.network.redirects),
         "files": [
             {
                 "path": one.file,

@@ -32,9 +32,16 @@ def authority_path(rig: Rig) -> str:
 def job_network(rig: Rig) -> JobNetwork:
     """The network of a rig."""
     return JobNetwork(
-        authority_path(rig) if rig.ca_certificates else "",
-        rig.proxy or "",
+        authority_path(rig) if rig.network.ca_certificates else "",
+        rig.network.proxy or "",
         # peers are in the boxes' own network: a proxy would not reach them, or be who asks there
-        ",".join(("localhost", "127.0.0.1", *rig.no_proxy, *(str(urlsplit(peer).hostname) for peer in rig.peers))),
-        rig.mirrors.get(APT, ()),
+        ",".join(
+            (
+                "localhost",
+                "127.0.0.1",
+                *rig.network.no_proxy,
+                *(str(urlsplit(peer).hostname) for peer in rig.network.peers),
+            )
+        ),
+        rig.network.mirrors.get(APT, ()),
     )

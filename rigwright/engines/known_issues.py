@@ -39,7 +39,7 @@ def describe_warnings(rig: Rig) -> list[str]:
                 place_instance(
                     one,
                     (rig.cards[index] for index in one.cards),
-                    patches_by_target(rig.instances, rig.envs, rig.toolkit_patches).get(one.installed_as, ()),
+                    patches_by_target(rig.instances, rig.envs, rig.toolkit.patches).get(one.installed_as, ()),
                 ),
                 refused=False,
             )

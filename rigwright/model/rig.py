@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.catalog import Card
-from rigwright.model.containers.archive_tables import ContainerTables
+from rigwright.model.containers.container_supply import ContainerSupply
 from rigwright.model.containers.entry import ContainersEntry
-from rigwright.model.debs.group import PackageGroup
 from rigwright.model.engines.keys import VariantKeys
 from rigwright.model.entry import DriverEntry, ShareEntry
 from rigwright.model.gateway.entry import Gateway
 from rigwright.model.instance import EnvSpec, Instance, loaded_weights
 from rigwright.model.monitoring.entry import Monitoring
 from rigwright.model.monitoring.scrape_targets import ScrapeTarget
-from rigwright.model.nvidia.driver_tables import DriverTables
+from rigwright.model.network import DownloadNetwork
+from rigwright.model.nvidia.driver_supply import DriverSupply
+from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
 from rigwright.model.roots import Roots
-from rigwright.patches.patch import Patch
 from rigwright.problems import Problem
 from rigwright.supply.bundle import Bundle
 from rigwright.supply.digest import supply_digest
@@ -36,46 +36,22 @@ class Rig:
     reserved_gpus: tuple[int, ...]
     """GPU indexes of the cards that other work has, in order."""
     driver: DriverEntry
-    drivers: DriverTables
-    """Which drivers there are."""
-    driver_packages: dict[str, tuple[Artefact, ...]]
-    """System -> the driver that is locked for it: its packages and its archive's key; only of a managed one."""
-    driver_keys: dict[str, str]
-    """System -> that archive's key, armoured, where the driver is NVIDIA's own."""
+    driver_supply: DriverSupply
     containers: ContainersEntry | None
-    container_tables: ContainerTables
-    """Whose archives have what containers need."""
-    container_groups: Mapping[str, PackageGroup]
-    """Group of the lock -> packages that containers need; only of a rig that has some."""
+    container_supply: ContainerSupply
     instances: tuple[Instance, ...]
     roots: Roots
     accounts: ServiceAccounts
     """The system users of its services."""
-    mirrors: dict[str, tuple[str, ...]]
-    proxy: str | None
-    no_proxy: tuple[str, ...]
-    ca_certificates: str
-    """Certificates in PEM; empty without any."""
-    peers: tuple[str, ...]
+    network: DownloadNetwork
     share: ShareEntry | None
     gateway: Gateway | None
     monitoring: Monitoring | None
     scrape_targets: tuple[ScrapeTarget, ...]
     """The boxes that it asks, itself among them; none where it is not the one that asks."""
-    hub_token_file: str | None
-    """A path on the operator's machine."""
-    hub_token_origin: str | None
-    """What that token is for; None without one."""
-    registry_logins: dict[str, str]
-    """Registry of images -> the file on the operator's machine with its login."""
-    redirects: tuple[str, ...]
-    """Origins that sources of weights may lead to although they are not public."""
     fs_verity: bool
     keep_generations: int
-    cuda_root: str | None
-    """The operator's own toolkit; None where ours is brought."""
-    cuda: tuple[Artefact, ...]
-    """The wheels of our CUDA toolkit; none where no instance needs it."""
+    toolkit: ToolkitSpec
     also_build_for: tuple[str, ...]
     """Compute capabilities."""
     renamed: tuple[str, ...]
@@ -104,8 +80,6 @@ class Rig:
     """All of it that the inventory has, whatever of it is this rig's."""
     requests: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
     """Group of wheels or conda packages -> the requirements that the catalogue resolves it from."""
-    toolkit_patches: tuple[Patch, ...] = ()
-    """The patches of our CUDA toolkit."""
 
     @property
     def digest(self) -> str:
@@ -127,4 +101,4 @@ def locked_artefacts(rig: Rig) -> tuple[Artefact, ...]:
     """All locked artefacts of a rig except its driver."""
     engines = [one for artefacts in rig.engine_artefacts.values() for one in artefacts]
     envs = [one for env in rig.envs for one in env.artefacts]
-    return (*engines, *loaded_weights(rig.instances), *rig.tools, *rig.cuda, *envs, *rig.installers)
+    return (*engines, *loaded_weights(rig.instances), *rig.tools, *rig.toolkit.wheels, *envs, *rig.installers)

@@ -85,7 +85,7 @@ def probe_values(rig: Rig) -> dict[str, object]:
             *sorted({f"{rig.roots.models}/{artefact.weight_folder}" for artefact in loaded_weights(rig.instances)}),
             f"{rig.roots.models}/{weight_inventory.PACKAGES}",
         ],
-        "cuda_root": rig.cuda_root or NOWHERE,
+        "cuda_root": rig.toolkit.own_root or NOWHERE,
         "mathematical": sorted(SPECIFIED_SINCE),
         "users": list(account_names(rig)),
         "packages": list(required_packages(rig)),

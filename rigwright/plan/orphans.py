@@ -28,7 +28,7 @@ class OrphanedFiles:
 def list_orphans(rig: Rig) -> tuple[OrphanedFiles, ...]:
     """What a host may have of a rig that was declared before, and does not keep."""
     gone = []
-    if not rig.ca_certificates:
+    if not rig.network.ca_certificates:
         gone.append(OrphanedFiles("network", "remove CA certificates", "no longer declared", (authority_path(rig),)))
     if not loaded_weights(rig.instances):
         units = (*render_rehash_units(rig), REHASH_STAMP)

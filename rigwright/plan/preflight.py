@@ -193,9 +193,9 @@ def _roots(facts: HostFacts) -> list[str]:
 def _toolkit(rig: Rig, facts: HostFacts, installations: list[Installation]) -> list[str]:
     # its version is one of the inputs that name an engine's folder, so it is needed after the build too
     made = [one for one in installations if one.toolkit]
-    if made and rig.cuda_root is not None and not facts.cuda_version:
+    if made and rig.toolkit.own_root is not None and not facts.cuda_version:
         return [
-            f"no CUDA toolkit at {rig.cuda_root} to compile {made[0].name} with: install one, or omit cuda_root "
+            f"no CUDA toolkit at {rig.toolkit.own_root} to compile {made[0].name} with: install one, or omit cuda_root "
             "to have it installed"
         ]
     toolkits = {one.toolkit.root: one.toolkit for one in made if one.toolkit}.values()
@@ -315,7 +315,7 @@ def _disks(rig: Rig, facts: HostFacts, installations: list[Installation]) -> lis
         if one.folder not in facts.built_engines | facts.started_builds:
             needed[rig.roots.state] += one.work_kib
             needed[rig.roots.software] += one.installed_kib
-            if one.toolkit and rig.cuda_root is None:
+            if one.toolkit and rig.toolkit.own_root is None:
                 needed[rig.roots.software] += DISK_KIB
             for artefact in one.artefacts:
                 path = f"{rig.roots.models}/{artefact.package_path}"

@@ -90,7 +90,7 @@ def _cuda_toolkit_steps(wanted: TargetState, found: ObservedServing) -> list[Dep
     cuda = wanted.toolkit
     if cuda is None or not cuda.folder or cuda.folder in found.folders:
         return []
-    fetched = sum(wheel.size for wheel in wanted.rig.cuda)
+    fetched = sum(wheel.size for wheel in wanted.rig.toolkit.wheels)
     title = f"CUDA toolkit {cuda.version}{describe_patches(cuda.patches)}"
     return [DeployStep("cuda_toolkit", title, f"{cuda.folder} is missing", fetched)]
 

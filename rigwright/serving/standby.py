@@ -118,7 +118,7 @@ def _memory_needs(rig: Rig, instance: Instance) -> list[int]:
         place_instance(
             instance,
             cards,
-            patches_by_target(rig.instances, rig.envs, rig.toolkit_patches).get(instance.installed_as, ()),
+            patches_by_target(rig.instances, rig.envs, rig.toolkit.patches).get(instance.installed_as, ()),
         )
     )
     if found is None or found.cache is None:

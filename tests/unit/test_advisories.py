@@ -26,7 +26,7 @@ from rigwright.paths import ROOT
 from rigwright.supply.lock import Lock
 from tests.unit import shipped_inventories
 from tests.unit.checkpoints import CHECKPOINT_PATHS, QWEN3, QWEN3_6, checkpoint_rows
-from tests.unit.samples import sample_artefact
+from tests.unit.samples import changed_rig, sample_artefact
 
 DATA = load_maintained(ROOT / "catalog")
 Change = Callable[[PredicateScene], PredicateScene]
@@ -463,7 +463,7 @@ def test_stale_data_are_reported(as_of: date | None, word: str) -> None:
 
 def test_a_driver_that_is_not_locked_has_no_version(fleet: dict[str, PredicateScene]) -> None:
     row = sample_artefact(kind="deb", name="nvidia-utils", version="580.95.05-1", group="driver-debian-12")
-    rig = replace(fleet["rig3090"].rig, driver_packages={"debian-12": (row,)})
+    rig = changed_rig(fleet["rig3090"].rig, driver_packages={"debian-12": (row,)})
     locked, gaps = collect_components(rig, Lock({}, {"driver-debian-12": (row,)}), DATA)
     assert "580.95.05" in [one.version for one in locked if one.name == "nvidia-driver"]
     assert not [one for one in gaps if one.what == "NVIDIA driver"]

@@ -33,6 +33,7 @@ from tests.unit.driver_samples import (
     ubuntu_packages,
 )
 from tests.unit.example_counts import example_count
+from tests.unit.samples import changed_rig
 
 MANAGED = driver_rig(C3090, managed=True)
 BOTH = tuple(driver_deb(name, "595.71.05-1") for name in ("libcuda1", "nvidia-kernel-dkms"))
@@ -106,7 +107,7 @@ THERE: dict[str, tuple[Rig, DriverFacts, str, tuple[str, ...], str]] = {
         "branch 535 is older than 580",
     ),
     "what the lock has too is moved, and only the rest removed": (
-        replace(MANAGED, driver_packages={"debian-13": BOTH}),
+        changed_rig(MANAGED, driver_packages={"debian-13": BOTH}),
         driverless_host(
             "debian-13", **installed_facts("Debian", "550.163.01-2", "libcuda1", "nvidia-kernel-dkms", "nvidia-smi")
         ),

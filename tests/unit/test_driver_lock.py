@@ -102,9 +102,9 @@ def loaded(box: OperatorFolder, **changes: object) -> Rig:
 def test_a_managed_rig_has_what_is_locked_and_another_has_none_of_it(box: OperatorFolder) -> None:
     write_driver_lock(box, ROWS)
     managed = loaded(box, driver=MANAGED, allow=TRUSTED)
-    assert {row.name for row in managed.driver_packages["debian-13"]} == {row.name for row in ROWS}
-    assert managed.driver_keys == {"debian-13": KEY_TEXT}
-    assert (loaded(box).driver_packages, loaded(box).driver_keys) == ({}, {})
+    assert {row.name for row in managed.driver_supply.packages["debian-13"]} == {row.name for row in ROWS}
+    assert managed.driver_supply.keys == {"debian-13": KEY_TEXT}
+    assert (loaded(box).driver_supply.packages, loaded(box).driver_supply.keys) == ({}, {})
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_managed_rig_whose_driver_is_not_locked_as_asked_is_refused(
     write_driver_lock(box, rows, catalog=catalog)
     (line,) = box.refusal_lines(driver=MANAGED, allow=TRUSTED)
     assert line.startswith(f"{box.inventory}: box.driver.managed: {said}")
-    assert loaded(box).driver_packages == {}
+    assert loaded(box).driver_supply.packages == {}
     if catalog:
         with load_for("lock"):
             loaded(box, driver=MANAGED, allow=TRUSTED)

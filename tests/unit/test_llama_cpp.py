@@ -21,6 +21,7 @@ from roles.engines import render_install_script, render_installed_test
 from tests.unit.rendered_scripts import TOOLS
 from tests.unit.samples import (
     SOURCE,
+    changed_rig,
     sample_artefact,
     sample_build,
     sample_card,
@@ -200,7 +201,7 @@ def test_a_folder_is_called_what_it_has_always_been_called() -> None:
         lambda: digest(sample_rig(sample_instance(cards=(0,)), cards=(TURING,))),
         lambda: digest(sample_rig(sample_instance(cards=(0, 1)), cards=(AMPERE, TURING))),
         lambda: digest(sample_rig(sample_instance(cards=(0,), cache_type_k="q8_0"), cards=(AMPERE,))),
-        lambda: digest(replace(GPU, cuda_root="/opt/cuda")),
+        lambda: digest(changed_rig(GPU, cuda_root="/opt/cuda")),
         lambda: digest(CPU),
         lambda: digest(host=sample_facts(os_id="ubuntu")),
         lambda: digest(host=sample_facts(os_version="13")),
@@ -217,7 +218,7 @@ def test_a_changed_input_is_another_build(other: Any) -> None:
     [
         lambda: digest(replace(GPU, name="another")),
         lambda: digest(replace(GPU, accounts=ServiceAccounts("svc"))),
-        lambda: digest(replace(GPU, mirrors={})),
+        lambda: digest(changed_rig(GPU, mirrors={})),
         lambda: digest(replace(GPU, cards=(AMPERE, TURING))),
         lambda: digest(sample_rig(sample_instance("b", cards=(0,), context=1, parallel=8, port=9000), cards=(AMPERE,))),
         lambda: digest(

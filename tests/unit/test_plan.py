@@ -32,7 +32,15 @@ from tests.unit.host_states import (
     two_instance_rig,
 )
 from tests.unit.rendered_scripts import TOOLS
-from tests.unit.samples import SOURCE, sample_artefact, sample_card, sample_facts, sample_instance, sample_rig
+from tests.unit.samples import (
+    SOURCE,
+    changed_rig,
+    sample_artefact,
+    sample_card,
+    sample_facts,
+    sample_instance,
+    sample_rig,
+)
 
 RIG = two_instance_rig()
 AIM = target_generation(RIG)
@@ -275,7 +283,7 @@ def test_what_is_taken_off_for_it_is_not_declared_any_more_has_a_row(left: str) 
 
 
 def test_nothing_that_is_declared_is_asked_for_as_left_over() -> None:
-    whole = replace(RIG, ca_certificates="x")
+    whole = changed_rig(RIG, ca_certificates="x")
     asked_for = {path for one in list_orphans(whole) for path in one.paths}
     assert authority_path(whole) not in asked_for
     assert not {path for path in asked_for if "rehash" in path}

@@ -15,7 +15,14 @@ from rigwright.supply.artefact_addresses import artefact_urls
 from tests.lock_files import render_sealed_lock
 from tests.unit import samples
 from tests.unit.sample_texts import CATALOG, LOCK, SOURCE_ROW, WEIGHT_ROW
-from tests.unit.samples import OperatorFolder, chat_instances, sample_artefact, sample_entry, sample_instance
+from tests.unit.samples import (
+    OperatorFolder,
+    changed_rig,
+    chat_instances,
+    sample_artefact,
+    sample_entry,
+    sample_instance,
+)
 
 
 def test_two_instances_on_one_port_are_refused(box: OperatorFolder) -> None:
@@ -230,7 +237,7 @@ def test_a_mirror_that_nothing_needs_is_not_missed(box: OperatorFolder) -> None:
 def test_addresses_are_tried_in_the_locks_order_and_below_every_mirror(
     sources: list[str], mirrors: dict[str, tuple[str, ...]], urls: list[str]
 ) -> None:
-    assert artefact_urls(sample_artefact(sources=sources), samples.sample_rig(mirrors=mirrors).mirrors) == urls
+    assert artefact_urls(sample_artefact(sources=sources), samples.sample_rig(mirrors=mirrors).network.mirrors) == urls
 
 
 def test_weights_that_two_instances_load_are_one_file() -> None:
@@ -282,6 +289,8 @@ def test_a_file_that_two_inputs_select_is_one_file(box: OperatorFolder) -> None:
     rig = load_rig(box.load_group({"box": sample_entry(instances=instances)})[0][1]["rig"])
     assert [row.weight_path for row in loaded_weights(rig.instances)] == [f"org/name/{samples.COMMIT}/x.gguf"]
     assert [len(instance.weights) for instance in rig.instances] == [1, 1]
-    told = json.loads(render_fetch_spec(replace(rig, mirrors={"hub": ()}), loaded_weights(rig.instances), client=""))
+    told = json.loads(
+        render_fetch_spec(changed_rig(rig, mirrors={"hub": ()}), loaded_weights(rig.instances), client="")
+    )
     # a table of mirrors that names no endpoint leaves the client's own
     assert [source["endpoint"] for file in told["files"] for source in file["sources"]] == [""]

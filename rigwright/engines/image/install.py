@@ -65,7 +65,7 @@ def plan_image(rig: Rig, name: str, engine: ImageEngine, system: str = "") -> Un
     """
     artefacts = rig.engine_artefacts[name]
     manifest, configuration = image_manifest.manifest_row(artefacts), image_manifest.configuration_row(artefacts)
-    patches, site = patches_by_target(rig.instances, rig.envs, rig.toolkit_patches).get(name, ()), engine.site or ""
+    patches, site = patches_by_target(rig.instances, rig.envs, rig.toolkit.patches).get(name, ()), engine.site or ""
     over: dict[str, object] = {"patches": collect_digests(patches), "site": site} if patches else {}
     inputs = [RECIPE, manifest.sha256, *([over] if over else [])]
     digest = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:12]

@@ -51,7 +51,7 @@ def build_container(rig: Rig, instance: Instance, made: Installation) -> Contain
         name=f"rigwright-{instance.name}",
         image=image_manifest.configuration_row(made.artefacts).sha256,
         store=f"{rig.roots.installation_path(made.folder)}/{STORE}",
-        reference=f"{_repository_address(manifest.sources[0], rig.mirrors)}@sha256:{manifest.sha256}",
+        reference=f"{_repository_address(manifest.sources[0], rig.network.mirrors)}@sha256:{manifest.sha256}",
         command=command.server_command(rig, instance, PYTHON, launcher, key),
         environment={**variables, **cards},
         mounts=(

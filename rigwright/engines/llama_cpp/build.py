@@ -110,7 +110,7 @@ def plan_build(rig: Rig, name: str, engine: LlamaEngine, facts: HostFacts) -> Bu
         "cuda": cuda.identity if cuda and architectures else None,
     }
     record = {"options": options, "source": source.identity}
-    patches = patches_by_target(rig.instances, rig.envs, rig.toolkit_patches).get(name, ())
+    patches = patches_by_target(rig.instances, rig.envs, rig.toolkit.patches).get(name, ())
     if patches:
         inputs["patches"] = record["patches"] = collect_digests(patches)
     digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:12]

@@ -29,12 +29,12 @@ def plan_toolkit(rig: Rig, facts: HostFacts) -> Toolkit | None:
     """The toolkit of a rig; None where no engine is made with one."""
     if not needs_toolkit(bool(rig.cards), rig.instances, rig.envs):
         return None
-    if rig.cuda_root is not None:
-        return Toolkit(rig.cuda_root, facts.cuda_version, nvcc=facts.nvcc)
-    text = render_requirements(rig.cuda)
-    nvcc = next(wheel.version for wheel in rig.cuda if wheel.name == COMPILER)
+    if rig.toolkit.own_root is not None:
+        return Toolkit(rig.toolkit.own_root, facts.cuda_version, nvcc=facts.nvcc)
+    text = render_requirements(rig.toolkit.wheels)
+    nvcc = next(wheel.version for wheel in rig.toolkit.wheels if wheel.name == COMPILER)
     version = ".".join(nvcc.split(".")[:2])
-    patches = rig.toolkit_patches
+    patches = rig.toolkit.patches
     changed = json.dumps(collect_digests(patches)) if patches else ""
     digest = hashlib.sha256(f"{text}{changed}".encode()).hexdigest()[:12]
     folder = f"{rig.roots.software}/cuda-{version}-{digest}"

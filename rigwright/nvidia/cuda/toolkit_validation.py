@@ -41,7 +41,7 @@ def toolkit_refusals(rig: Rig, nvcc: str) -> list[str]:
     version = dotted_numbers(nvcc)
     if not version:
         return []
-    name = f"nvcc {nvcc} at {rig.cuda_root}" if rig.cuda_root else f"the lock's nvcc {nvcc}"
+    name = f"nvcc {nvcc} at {rig.toolkit.own_root}" if rig.toolkit.own_root else f"the lock's nvcc {nvcc}"
     found = []
     if BROKEN[0] <= version < BROKEN[1]:
         found.append(

@@ -253,7 +253,7 @@ def render_probe(rig: Rig) -> str:
     """The probe of a rig's host; what it prints is for `parse`."""
     return render(
         "probe/driver.sh.j2",
-        cuda_root=rig.cuda_root or NOWHERE,
+        cuda_root=rig.toolkit.own_root or NOWHERE,
         state=rig.roots.state,
         modprobe=MODPROBE,
         persistence_unit=PERSISTENCE_UNIT,

@@ -86,7 +86,7 @@ def plan_driver(rig: Rig, facts: DriverFacts, *, upgrading: bool = False) -> Dri
         facts: The host.
         upgrading: Whether a driver that is there gives way to one that is locked, of another branch or archive.
     """
-    known = rig.drivers
+    known = rig.driver_supply.tables
     cards = list_driver_cards(rig, facts, known)
     refuse = _find_obstacles(rig, facts, known, cards)
     flavour, why = choose_flavour(rig, tuple(card for card in cards if card.generation.flavours), refuse)
@@ -353,7 +353,7 @@ def _adopt_driver(
         source=source,
         branch=branch,
         flavour=flavour,
-        before=missing_headers(rig.drivers, facts, source, branch, flavour) if dkms else (),
+        before=missing_headers(rig.driver_supply.tables, facts, source, branch, flavour) if dkms else (),
         packages=packages,
         removed=(),
         component="",
@@ -365,5 +365,5 @@ def _adopt_driver(
         reboot=_describe_reboot(facts, flavour=flavour, version=there.version)
         or describe_pending_reboot(options, facts.params),
         why=(f"{there} is suitable: it stays, and is held",),
-        warnings=_warnings(facts, rig.drivers, cards, branch, dkms=dkms),
+        warnings=_warnings(facts, rig.driver_supply.tables, cards, branch, dkms=dkms),
     )

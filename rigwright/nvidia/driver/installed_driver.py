@@ -44,7 +44,7 @@ def find_installed_driver(rig: Rig, facts: DriverFacts) -> InstalledDriver | Non
     if library is None:
         return None
     branch = int(library.driver.partition(".")[0])
-    source, exact = rig.drivers.origins.get(library.origin), find_locked_driver(rig, facts.system)
+    source, exact = rig.driver_supply.tables.origins.get(library.origin), find_locked_driver(rig, facts.system)
     ours = (library.name, library.version) in facts.recorded
     if source is None and exact and (ours or exact.has_package(library)):
         source = exact.source
@@ -69,7 +69,7 @@ def find_replacement_reasons(
 ) -> list[str]:
     """Why it cannot stay as it is; nothing where it can."""
     found = []
-    keys, known = rig.driver, rig.drivers
+    keys, known = rig.driver, rig.driver_supply.tables
     if there.branch < known.minimum:
         found.append(f"branch {there.branch} is older than {known.minimum}")
     if last is not None and there.branch > last:

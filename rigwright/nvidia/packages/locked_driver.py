@@ -40,11 +40,11 @@ class LockedDriver:
 
 def find_locked_driver(rig: Rig, system: str) -> LockedDriver | None:
     """The driver that is locked for a system, such as debian-13; None where none is."""
-    rows = rig.driver_packages.get(system, ())
+    rows = rig.driver_supply.packages.get(system, ())
     packages = {row.name: row for row in rows if row.kind == "deb"}
     if not packages:
         return None
-    return LockedDriver(locked_driver_version(rows), packages, rig.driver_keys.get(system, ""))
+    return LockedDriver(locked_driver_version(rows), packages, rig.driver_supply.keys.get(system, ""))
 
 
 def archive_addresses(rig: Rig, system: str) -> list[str]:
@@ -53,5 +53,7 @@ def archive_addresses(rig: Rig, system: str) -> list[str]:
     Raises:
         KeyError: NVIDIA has none for the system.
     """
-    path = rig.drivers.archive(system).path
-    return [f"{base.rstrip('/')}/{path}" for base in rig.mirrors.get("nvidia") or (rig.drivers.base,)]
+    path = rig.driver_supply.tables.archive(system).path
+    return [
+        f"{base.rstrip('/')}/{path}" for base in rig.network.mirrors.get("nvidia") or (rig.driver_supply.tables.base,)
+    ]

@@ -19,7 +19,7 @@ def render_pins(rig: Rig, facts: DriverFacts, source: Archive, branch: int) -> s
     # a driver stays until an upgrade: while another branch is locked, apt must not offer what does not fit beside it
     if exact and (exact.branch, exact.source) != (branch, source):
         exact = None
-    of = " ".join(one.format(branch=branch) for one in rig.drivers.pins[source])
+    of = " ".join(one.format(branch=branch) for one in rig.driver_supply.tables.pins[source])
     records = [(of, f"version {exact.version}*" if exact else f"version {branch}.*", PRIORITY)]
     if source == "distribution":
         records = [
