@@ -39,7 +39,7 @@ PARTS: dict[str, Callable[[Rig], Sequence[object]]] = {
     "containers": lambda rig: [("containers", rig.containers)] if rig.containers else [],
     "gateway": lambda rig: [("gateway", rig.gateway)] if rig.gateway else [],
     "offered": lambda rig: list({one.name: one for offer in offers_of(rig) for one in offer.instances}.values()),
-    "watching": monitoring_services,
+    "watching": lambda rig: monitoring_services(rig),
     "listener": lambda rig: sorted(rig.gateway.listeners.items()) if rig.gateway else [],
 }
 """What of a rig a check may be about -> all that it has of that."""

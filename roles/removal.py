@@ -72,7 +72,7 @@ def removal(rig: Rig, keep_weights: bool) -> None:
         ledger=rig.roots.ledger,
         started_from=STARTED_FROM_FOLDER,
         keep_weights=keep_weights,
-        theirs=takeover.takeover_folder(rig),
+        theirs=takeover.takeover_folder(rig.roots),
         **driver_release_values(rig),
         **share_release_values(rig),
         **monitoring_release_values(rig),

@@ -60,5 +60,5 @@ def restore_previous_service(rig: Rig, named: ExistingService) -> None:
     if kept:
         return_to_generation(name=name, rig=rig, kept=kept, timeout=TIMEOUT, taking=Takeover(found, ""))
     else:
-        test = f"[ ! -e {takeover_folder(rig)}/{named.name} ]"
+        test = f"[ ! -e {takeover_folder(rig.roots)}/{named.name} ]"
         ensure_job(name=name, unit=JOB, script=render_restore_script(rig, found), test=test, folder=rig.roots.jobs)

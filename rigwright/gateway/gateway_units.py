@@ -155,7 +155,8 @@ def render_gateway(rig: Rig, owned: str) -> GatewayFiles:
     programs = {RESERVE: reservations.PROGRAM.read_text()}
     values: dict[str, object] = {
         "owned": owned,
-        "rig": rig,
+        "roots": rig.roots,
+        "accounts": rig.accounts,
         "gateway": GATEWAY_UNIT,
         "router": ROUTER_UNIT,
         "router_socket": ROUTER_SOCKET,

@@ -282,7 +282,7 @@ def _build_service(
     text = render(
         "monitoring/service.j2",
         owned=OWNED,
-        rig=rig,
+        roots=rig.roots,
         unit=unit_name(name),
         path=f"{UNIT_FOLDER}/{unit_name(name)}",
         about=about,

@@ -118,7 +118,9 @@ def build_generation(
         **{f"units/{one.unit}": one.text for one in listeners},
         **{f"units/{one.socket_unit}": one.socket_text for one in listeners},
         "units/rigwright.slice": render("serving/rigwright.slice.j2", owned=OWNED_HEADER),
-        f"units/{SETTLE}": render("generation/settle.service.j2", owned=OWNED_HEADER, rig=rig, activating=ACTIVATING),
+        f"units/{SETTLE}": render(
+            "generation/settle.service.j2", owned=OWNED_HEADER, roots=rig.roots, activating=ACTIVATING
+        ),
         **gateway.files,
         "manifest.json": render_manifest(rig, engines, tools.folder, units, listeners, gateway.unit_states),
         "references": "".join(f"{path}\n" for path in referenced_paths(rig, engines, tools, toolkits, units)),

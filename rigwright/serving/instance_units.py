@@ -119,7 +119,7 @@ def build_unit(rig: Rig, instance: Instance, installation: Installation, node: i
         f"serving/{'container' if made.container else 'instance'}.service.j2",
         owned=OWNED_HEADER,
         container=made.container,
-        rig=rig,
+        roots=rig.roots,
         instance=instance,
         service=made,
         slice=instance.slice,

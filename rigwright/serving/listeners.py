@@ -70,7 +70,7 @@ def build_listener(rig: Rig, instance: Instance, owned: str) -> PortListener:
     unit, socket = listener_units(instance.port)
     values: dict[str, object] = {
         "owned": owned,
-        "rig": rig,
+        "roots": rig.roots,
         "instance": instance,
         "addresses": (LOOPBACK, LOOPBACK_6),
         "holder": socket,

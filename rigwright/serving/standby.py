@@ -191,7 +191,7 @@ def plan_standby(
         seat=twin.seat,
         folder=folder,
         text=text.replace("[Unit]\n", bound, 1),
-        files={f"requests/{own.instance}": own.ready, "leave": render_standby_drain(twin, drain_seconds(rig))}
+        files={f"requests/{own.instance}": own.ready, "leave": render_standby_drain(twin, drain_seconds(rig.gateway))}
         | requests,
         cards=instance.cards,
     )

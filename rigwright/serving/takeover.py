@@ -10,9 +10,10 @@ from rigwright.host.channel import free_text, matching, number, one_of, optional
 from rigwright.host.systemd_syntax import UNIT_FOLDER
 from rigwright.model.existing_service import CONTAINER, ExistingService, parse_existing_service
 from rigwright.model.facts import HostFacts
-from rigwright.model.gateway.entry import DRAIN
+from rigwright.model.gateway.entry import DRAIN, Gateway
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.render import render
 from rigwright.serving.instance_units import OWNED_HEADER
 
@@ -96,9 +97,9 @@ class ExistingServiceFacts:
         return "".join(f"{_SCOPE[one.program]}-{one.identity}.scope" for one in self.containers)
 
 
-def drain_seconds(rig: Rig) -> int:
+def drain_seconds(gateway: Gateway | None) -> int:
     """Seconds that requests under way have to end before what answers them is stopped."""
-    return rig.gateway.drain if rig.gateway else DRAIN
+    return gateway.drain if gateway else DRAIN
 
 
 @dataclass(frozen=True)
@@ -114,34 +115,37 @@ class Takeover:
         """Whether it comes back."""
         return not self.seat
 
-    def template_values(self, rig: Rig) -> dict[str, object]:
+    def template_values(self, roots: Roots, gateway: Gateway | None) -> dict[str, object]:
         """What templates/theirs/take.sh.j2 is made for."""
         filters = ["sport = :0", *(f"sport = :{one}" for one in sorted(self.found.ports))]
         return {
             "theirs": self.found,
             "seat": self.seat,
             "back": self.is_returning,
-            "record": f"{takeover_folder(rig)}/{self.found.named.name}",
+            "record": f"{takeover_folder(roots)}/{self.found.named.name}",
             "ports": f"( {' or '.join(filters)} )",
-            "drain": drain_seconds(rig),
+            "drain": drain_seconds(gateway),
             "start": START,
-            "ledger": rig.roots.ledger,
+            "ledger": roots.ledger,
         }
 
 
 def render_restore_script(rig: Rig, found: ExistingServiceFacts) -> str:
     """The script that brings it back where no generation was served before it."""
     return render(
-        "theirs/back.sh.j2", config=rig.roots.config, units=UNIT_FOLDER, **Takeover(found, "").template_values(rig)
+        "theirs/back.sh.j2",
+        config=rig.roots.config,
+        units=UNIT_FOLDER,
+        **Takeover(found, "").template_values(rig.roots, rig.gateway),
     )
 
 
 _SCOPE = {"docker": "docker", "podman": "libpod"}
 
 
-def takeover_folder(rig: Rig) -> str:
+def takeover_folder(roots: Roots) -> str:
     """Where a host keeps what those were that were taken over."""
-    return f"{rig.roots.state}/theirs"
+    return f"{roots.state}/theirs"
 
 
 def declared_ports(rig: Rig) -> list[int]:
@@ -157,7 +161,7 @@ def render_takeover_query(rig: Rig, named: ExistingService) -> str:
         named=named,
         programs=[named.program] if named.program else ["docker", "podman"],
         ports=declared_ports(rig),
-        record=f"{takeover_folder(rig)}/{named.name}",
+        record=f"{takeover_folder(rig.roots)}/{named.name}",
         owned=OWNED_HEADER,
     )
 
@@ -267,7 +271,7 @@ def describe_takeover(
     what = " and ".join(holds) or f"what its {found.client} runs"
     yield f"{name} has {what}: it is stopped, and {instance.name} comes in its place; both cannot have that at once"
     yield (
-        f"before that its connections have {drain_seconds(rig)} s to end; it goes on taking new ones until "
+        f"before that its connections have {drain_seconds(rig.gateway)} s to end; it goes on taking new ones until "
         f"it is stopped"
     )
     how = "disabled" if found.named.is_unit else "kept from starting again (restart policy no)"
@@ -278,7 +282,7 @@ def describe_takeover(
 
 def render_records_query(rig: Rig) -> str:
     """The shell script that tells which were taken over."""
-    return render("theirs/records.sh.j2", folder=takeover_folder(rig))
+    return render("theirs/records.sh.j2", folder=takeover_folder(rig.roots))
 
 
 def parse_takeover_records(output: Iterable[str]) -> list[str]:

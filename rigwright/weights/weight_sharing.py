@@ -78,7 +78,7 @@ def render_share_unit(rig: Rig, share: ShareEntry) -> str:
     return render(
         "sharing/share.service.j2",
         owned=OWNED,
-        rig=rig,
+        roots=rig.roots,
         name=SHARE_UNIT,
         path=PATH,
         runtime=RUNTIME,

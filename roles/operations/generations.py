@@ -236,7 +236,9 @@ def _switch_generation(
         patience=PATIENCE,
         admin=ADMIN,
         silence=SILENCE,
-        **taking.template_values(rig) if taking else {"theirs": None, "back": False, "drain": drain_seconds(rig)},
+        **taking.template_values(rig.roots, rig.gateway)
+        if taking
+        else {"theirs": None, "back": False, "drain": drain_seconds(rig.gateway)},
     )
     current, marker = shlex.quote(f"{config}/current"), shlex.quote(f"{config}/{ACTIVATING}")
     test = f'[ "$(readlink {current})" = generations/{number} ] && [ ! -e {marker} ]'

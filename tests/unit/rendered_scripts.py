@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -223,7 +222,9 @@ def activation_script(
         "links": f"{run}/rigwright/gateway",
     }
     limits |= {"log_lines": 20, "read_lines": 5000, "stopped": STOPPED}
-    limits |= (taking.template_values(sample_rig()) if taking else {"theirs": None, "back": False}) | {"drain": 1}
+    limits |= (taking.template_values(sample_rig().roots, None) if taking else {"theirs": None, "back": False}) | {
+        "drain": 1
+    }
     return render("generation/activate.sh.j2", way=way, foreign=list(foreign), **values | limits)
 
 
@@ -253,7 +254,7 @@ def removal_script(units: tuple[str, ...] = ("rigwright-chat.service",), keep_we
         ledger="/var/lib/rigwright/owned",
         started_from=STARTED_FROM_FOLDER,
         keep_weights=keep_weights,
-        theirs=takeover.takeover_folder(sample_rig()),
+        theirs=takeover.takeover_folder(sample_rig().roots),
         **driver_release_values(sample_rig()),
         **weight_sharing.share_release_values(sample_rig()),
         **monitoring_facts.monitoring_release_values(sample_rig()),
@@ -470,8 +471,8 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "remove": removal_script,
     "remove a model": remove_model,
     **{
-        f"{verb} by hand": partial(
-            instance_lifecycle.render_lifecycle_script, sample_rig(sample_instance()), verb, ["chat"], "{}"
+        f"{verb} by hand": lambda verb=verb: instance_lifecycle.render_lifecycle_script(
+            sample_rig(sample_instance()), verb, ["chat"], "{}"
         )
         for verb in instance_lifecycle.DOING
     },

@@ -93,7 +93,7 @@ def _render_program() -> str:
 def image_service(rig: Rig, instance: Instance, made: Installation) -> ServiceSpec:
     """How an instance is run."""
     one = build_container(rig, instance, made)
-    start = {"podman": podman.podman_start, "crun": crun.crun_start}[one.by](rig, one)
+    start = podman.podman_start(rig, one) if one.by == "podman" else crun.crun_start(rig, one)
     served = command.build_service(rig, instance, made, start.words, start.environment)
     programs = {**served.programs, **start.programs, PurePosixPath(one.program).name: _render_program()}
     after = (REFRESH_UNIT,) if one.devices else ()
