@@ -39,7 +39,9 @@ if asked.expect and (wrong := describe_digest_mismatch(rig.digest, asked.expect)
     raise PyinfraError(f"{host.name}: {wrong}")
 enable_prefetch()
 removing = verb == "remove"
-held = acquire_deploy_lock(f"{verb} of {rig.inventory}", removing, "" if removing else deploy_textfile(rig))
+held = acquire_deploy_lock(
+    f"{verb} of {rig.inventory}", removing, "" if removing else deploy_textfile(rig.roots, rig.monitoring)
+)
 if held and verb in ("deploy", "upgrade"):
     # what decisions wait for
     prefetch_facts(
@@ -80,7 +82,11 @@ elif held and (facts := probe_host(rig)):
         "weights": lambda: weights(rig, facts),
         "serving": lambda: serving(wanted, asked.switch, theirs),
     }
-    unfit = find_takeover_refusals(rig, asked.switch.instance, theirs) if asked.switch and theirs else []
+    unfit = (
+        find_takeover_refusals(rig.instances, rig.gateway, asked.switch.instance, theirs)
+        if asked.switch and theirs
+        else []
+    )
     if preflight(wanted, driver, containers, unfit):
         for stage in applicable_stages(wanted):
             roles[stage.role]()

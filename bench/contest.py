@@ -47,7 +47,7 @@ class Deployed:
     def unit_states(self) -> tuple[UnitState, UnitState]:
         """What its process is to be started from, and that of its port."""
         return build_unit(self.rig, self.instance, self.installation).unit_state, build_listener(
-            self.rig, self.instance, OWNED_HEADER
+            self.rig.roots, self.rig.accounts, self.rig.gateway, self.instance, OWNED_HEADER
         ).unit_state
 
     @property
@@ -58,7 +58,7 @@ class Deployed:
     @property
     def key_file(self) -> str:
         """Where the key lies, for root alone."""
-        return credential_path(self.rig, self.instance)
+        return credential_path(self.rig.roots, self.instance)
 
     @property
     def places(self) -> dict[str, str]:

@@ -71,7 +71,9 @@ def _instance_cards(box: ConnectedHost, instance: Instance) -> Sequence[Gpu]:
     said = _query_smi(box, smi.GPUS)
     try:
         seen = dict(
-            declared_cards_on_bus.answering_cards(box.rig, box.read_facts(), smi.gpus(said.status, *_answer_text(said)))
+            declared_cards_on_bus.answering_cards(
+                box.rig.cards, box.read_facts(), smi.gpus(said.status, *_answer_text(said))
+            )
         )
     except ValueError as error:
         raise InvalidConditions(str(error)) from None

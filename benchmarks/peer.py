@@ -78,14 +78,14 @@ def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
     asked = build_target_state(rig, facts)
     host_tools, wanted = asked.tools, asked.generation
     engines = [rig.roots.installation_path(one.folder) for one in asked.installations.values()]
-    keys = [credential_path(rig, instance) for instance in rig.instances]
+    keys = [credential_path(rig.roots, instance) for instance in rig.instances]
     current = f"{roots.config}/current"
-    rehashing = render_rehash_units(rig)
-    carried = f"{weights_program_folder(rig)}/{PACKAGE}"
+    rehashing = render_rehash_units(rig.roots)
+    carried = f"{weights_program_folder(rig.roots)}/{PACKAGE}"
     unit_links = {f"{UNIT_FOLDER}/{name}": f"{current}/units/{name}" for name in wanted.unit_files}
     open_folders = (
-        *(roots.state, rig.roots.jobs, records_folder(rig), roots.software, rig.roots.installations),
-        *(roots.models, roots.config, rig.roots.generations, weights_program_folder(rig), carried),
+        *(roots.state, rig.roots.jobs, records_folder(rig.roots), roots.software, rig.roots.installations),
+        *(roots.models, roots.config, rig.roots.generations, weights_program_folder(rig.roots), carried),
     )
     links = {
         current: f"generations/{number}",
@@ -100,11 +100,14 @@ def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
         "users": list(account_names(rig)),
         "service_home": HOME,
         "packages": list(required_packages(rig)),
-        "authority": authority_path(rig),
+        "authority": authority_path(rig.roots),
         "tools_marker": host_tools.marker,
         "engines": engines,
         "weights": [
-            {"path": rig.roots.weight_path(one), "record": f"{records_folder(rig)}/{recorded_file(rig, one).record}"}
+            {
+                "path": rig.roots.weight_path(one),
+                "record": f"{records_folder(rig.roots)}/{recorded_file(rig.roots, one).record}",
+            }
             for one in loaded_weights(rig.instances)
         ],
         # as sha256sum reads them
@@ -124,7 +127,7 @@ def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
         "unit_folder": UNIT_FOLDER,
         "found_in": [roots.software, rig.roots.installations, rig.roots.credentials],
         "declared": [
-            *(rig.roots.installations, host_tools.folder, weights_program_folder(rig)),
+            *(rig.roots.installations, host_tools.folder, weights_program_folder(rig.roots)),
             *(*engines, *keys, *unit_links, *rehashing),
         ],
         "enabled": ["rigwright.target", REHASH_UNITS[0]],

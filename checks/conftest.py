@@ -38,7 +38,9 @@ PARTS: dict[str, Callable[[Rig], Sequence[object]]] = {
     "share": lambda rig: [rig.share] if rig.share else [],
     "containers": lambda rig: [("containers", rig.containers)] if rig.containers else [],
     "gateway": lambda rig: [("gateway", rig.gateway)] if rig.gateway else [],
-    "offered": lambda rig: list({one.name: one for offer in offers_of(rig) for one in offer.instances}.values()),
+    "offered": lambda rig: list(
+        {one.name: one for offer in offers_of(rig.instances, rig.gateway) for one in offer.instances}.values()
+    ),
     "watching": lambda rig: monitoring_services(rig),
     "listener": lambda rig: sorted(rig.gateway.listeners.items()) if rig.gateway else [],
 }

@@ -46,14 +46,14 @@ SCRIPTS: dict[str, Callable[[Rig], str]] = {
     "served": lambda rig: render_state_query(
         rig.roots.config, rig.roots.software, rig.roots.startup_records, rig.roots.builds, rig.roots.ledger
     ),
-    "stored": lambda rig: weight_inventory.render_weights_query(rig),
+    "stored": lambda rig: weight_inventory.render_weights_query(rig.roots),
     "facts": lambda rig: render("probe/probe.sh.j2", **host_facts.probe_values(rig)),
-    "driver_facts": lambda rig: driver_facts.render_probe(rig),
-    "containers": lambda rig: container_facts.render_probe(rig),
+    "driver_facts": lambda rig: driver_facts.render_probe(rig.roots, rig.toolkit),
+    "containers": lambda rig: container_facts.render_probe(rig.roots, rig.cards, rig.containers, rig.container_supply),
     "holders": lambda rig: card_processes.render_holders_query(),
     "holder": lambda rig: render("deploy_lock/holder.sh.j2", deploy_lock=DEPLOY_LOCK),
     "written": lambda rig: render("look/written.sh.j2", config=rig.roots.config),
-    "gateway_secrets": lambda rig: secrets_distribution.render_state_query(rig),
+    "gateway_secrets": lambda rig: secrets_distribution.render_state_query(rig.roots),
     "use": lambda rig: render("look/use.sh.j2"),
 }
 
@@ -108,7 +108,7 @@ class ConnectedHost:
     def read_weight_inventory(self) -> WeightInventory:
         """Which weights lie on it."""
         return self.run_and_parse(
-            lambda lines: weight_inventory.parse_weight_inventory(self.rig, lines), SCRIPTS["stored"](self.rig)
+            lambda lines: weight_inventory.parse_weight_inventory(self.rig.roots, lines), SCRIPTS["stored"](self.rig)
         )
 
     def read_facts(self) -> HostFacts:

@@ -167,7 +167,7 @@ def test_processes(survey: SurveyAnswers, rig: Rig) -> None:
     units = {rig.accounts.of_instance(one): {one.unit} for one in rig.instances}
     units |= {
         rig.accounts.gateway: {GATEWAY_UNIT, "logrotate.service"},
-        rig.accounts.router: {ROUTER_UNIT, *unit_names(rig)},
+        rig.accounts.router: {ROUTER_UNIT, *unit_names(rig.gateway)},
     }
     units |= {
         user: {unit_name(name)} for name, user in rig.accounts.exporters(rig.monitoring, cards=bool(rig.cards)).items()

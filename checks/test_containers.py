@@ -79,13 +79,15 @@ def _version(survey: SurveyAnswers) -> str:
 )
 def test_options(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
     skip_without_docker(rig)
-    wanted = daemon.required_options(rig)
+    wanted = daemon.required_options(rig.cards, rig.containers)
     if not wanted:
         pytest.skip("no options are declared")
     seen = survey.read(CONTAINERS)
     if seen.record and daemon.parse_record(seen.record) is None:
         cure = "remove it: all options in daemon.json then count as not managed"
-        raise Drift(f"{store_folder(rig)}/daemon.json, which lists the managed options", "an unreadable one", cure)
+        raise Drift(
+            f"{store_folder(rig.roots)}/daemon.json, which lists the managed options", "an unreadable one", cure
+        )
     try:
         there = daemon.parse_options(seen.options)
     except UnreadableDaemonConfig as error:
@@ -112,7 +114,7 @@ def _other(wanted: dict[str, Any], there: Any, above: tuple[str, ...] = ()) -> I
 )
 def test_in_force(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
     skip_without_docker(rig)
-    seen, wanted, wrong = running_daemon(survey), daemon.required_options(rig), []
+    seen, wanted, wrong = running_daemon(survey), daemon.required_options(rig.cards, rig.containers), []
     said = {name: json.loads(text) for name, text in seen.info.items()}
     for option, called in CALLED.items():
         if option in wanted and not _means(option, wanted[option], said.get(called)):
@@ -201,7 +203,7 @@ def test_units(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
     if seen.get(REFRESH_PATH, {}).get("ActiveState") not in ("active", None):
         wrong.append(f"{REFRESH_PATH} is not watching")
     runs = seen.get(REFRESH_UNIT, {}).get("ExecStart", "")
-    if f"argv[]=/bin/sh {spec_program_path(rig)} ;" not in runs or runs.count("argv[]=") != 1:
+    if f"argv[]=/bin/sh {spec_program_path(rig.roots)} ;" not in runs or runs.count("argv[]=") != 1:
         wrong.append(f"{REFRESH_UNIT} runs something else")
     if seen.get(REFRESH_UNIT, {}).get("ExecCondition"):
         wrong.append(f"{REFRESH_UNIT} has an added condition")

@@ -61,7 +61,7 @@ def test_files_are_unchanged(
     "L03", "the engine starts and reports its version", severity="critical", why="a missing library shows up here first"
 )
 def test_it_starts(survey: SurveyAnswers, rig: Rig, installation: Installation) -> None:
-    command, wanted = find_installer(rig, installation).version(rig, installation)
+    command, wanted = find_installer(rig.instances, installation).version(rig, installation)
     if not command:
         pytest.skip("has no command to report its version")
     said = survey.read(PROGRAMS)[version_question(installation.name)]
@@ -77,7 +77,7 @@ def test_it_starts(survey: SurveyAnswers, rig: Rig, installation: Installation) 
     why="a card without native code fails at the first request, or compiles for minutes at every start",
 )
 def test_machine_code(survey: SurveyAnswers, rig: Rig, installation: Installation) -> None:
-    command, wanted = find_installer(rig, installation).machine_code(rig, installation)
+    command, wanted = find_installer(rig.instances, installation).machine_code(rig, installation)
     if not command:
         pytest.skip("nothing in it is compiled for the rig's cards")
     said = survey.read(PROGRAMS)[machine_code_question(installation.name)]

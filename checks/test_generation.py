@@ -119,12 +119,12 @@ def known_names(rig: Rig) -> frozenset[str]:
     paths = [
         rig.roots.generations,
         rig.roots.credentials,
-        authority_path(rig),
-        record_path(rig),
-        program_folder(rig),
-        config_path(rig),
-        spec_program_path(rig).rpartition("/")[0],
-        monitoring_folder(rig),
+        authority_path(rig.roots),
+        record_path(rig.roots),
+        program_folder(rig.roots),
+        config_path(rig.roots),
+        spec_program_path(rig.roots).rpartition("/")[0],
+        monitoring_folder(rig.roots),
     ]
     names = {PurePosixPath(path).name for path in paths}
     return frozenset({*names, "current", ACTIVATING, "lost+found"})

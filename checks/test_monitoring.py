@@ -40,7 +40,7 @@ def test_active_and_enabled(survey: SurveyAnswers, watching: MonitoringService) 
 )
 def test_process_is_current(survey: SurveyAnswers, rig: Rig, watching: MonitoringService) -> None:
     one = survey.read(GATES).unit_state(watching.unit_name)
-    wanted = watching.digest(secrets_by_path(rig))
+    wanted = watching.digest(secrets_by_path(rig.inventory, rig.roots, rig.monitoring))
     expect(one.started[:12] if one.active == "active" else "no process", wanted[:12], DEPLOY)
     restart = f"systemctl restart {watching.unit_name}"
     expect("another program" if one.replaced else "the same", "the same", restart)
@@ -74,7 +74,7 @@ def test_listens_where_it_is_declared(survey: SurveyAnswers, watching: Monitorin
     why="of a box that is not asked, nobody is told that it is gone",
 )
 def test_asks_all(survey: SurveyAnswers, rig: Rig) -> None:
-    wanted = render_targets(rig)
+    wanted = render_targets(rig.roots, rig.scrape_targets)
     if not wanted:
         pytest.skip("it asks nobody")
     there = survey.read(GATES).files

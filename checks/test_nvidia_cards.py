@@ -81,7 +81,7 @@ def test_bridges(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     skip_without_cards(rig)
     if not rig.driver.nvlinks:
         pytest.skip("none is declared")
-    numbers = {number: gpu.index for number, gpu in answering_cards(rig, facts, gpus(survey, rig))}
+    numbers = {number: gpu.index for number, gpu in answering_cards(rig.cards, facts, gpus(survey, rig))}
     up, how = (
         parse_smi_answer(survey, "nvlinks", parse_nvlinks),
         parse_smi_answer(survey, "topology", parse_topology_matrix),

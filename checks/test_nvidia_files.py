@@ -37,7 +37,7 @@ def describe_reinstall(findings: list[PackageFileFinding], rig: Rig) -> str:
     """What brings packages' files again."""
     names = sorted({one.package for one in findings})[:5]
     if rig.driver.managed and all(map(of_the_driver, names)):
-        files = " ".join(f"{store_folder(rig)}/*/{name}_*.deb" for name in names)
+        files = " ".join(f"{store_folder(rig.roots)}/*/{name}_*.deb" for name in names)
         how = (
             f"`dpkg -i --force-confnew,confmiss {files}` (of the installed version) and re-run deploy, which holds them"
         )
@@ -141,13 +141,13 @@ def test_kept(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     kept = survey.read(PACKAGES).kept
     if not kept:
         pytest.skip("none are stored")
-    lock = find_locked_driver(rig, collect_driver_facts(survey, facts).system)
+    lock = find_locked_driver(rig.driver_supply, collect_driver_facts(survey, facts).system)
     rows = {row.sha256: row for row in lock.packages.values()} if lock else {}
-    wrong = list(find_stored_package_problems(store_folder(rig), kept, rows, lock.version if lock else ""))
+    wrong = list(find_stored_package_problems(store_folder(rig.roots), kept, rows, lock.version if lock else ""))
     expect_no_items(
         "stored packages as downloaded",
         wrong,
-        f"remove that directory in {store_folder(rig)}: installed packages stay, and the next upgrade stores "
+        f"remove that directory in {store_folder(rig.roots)}: installed packages stay, and the next upgrade stores "
         f"its files again",
     )
 
@@ -192,11 +192,11 @@ def _fits(pattern: str, name: str) -> bool:
 def test_program(survey: SurveyAnswers, rig: Rig) -> None:
     if not rig.driver.sets_cards:
         pytest.skip("no card settings are declared")
-    known = {one.path for one in render_card_settings(rig)} | set(managed_paths(rig))
-    folder = f"{program_folder(rig)}/"
+    known = {one.path for one in render_card_settings(rig.roots, rig.cards, rig.driver)} | set(managed_paths(rig.roots))
+    folder = f"{program_folder(rig.roots)}/"
     wrong = [
         f"{one.path} ({one.kind})"
         for one in survey.read(SETTINGS).files
         if one.path.startswith(folder) and one.path not in known
     ]
-    expect_no_items(f"only Rigwright's files in {program_folder(rig)}", wrong, "remove them")
+    expect_no_items(f"only Rigwright's files in {program_folder(rig.roots)}", wrong, "remove them")

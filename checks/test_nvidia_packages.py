@@ -57,7 +57,7 @@ def test_one_piece(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
 def test_locked(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     skip_unless_managed(rig)
     driver = collect_driver_facts(survey, facts)
-    lock = find_locked_driver(rig, driver.system)
+    lock = find_locked_driver(rig.driver_supply, driver.system)
     if lock is None:
         pytest.skip("no driver is locked: the distribution's archive decides the version within the branch")
     packages = {name: artefact.version for name, artefact in lock.packages.items()}
@@ -137,7 +137,9 @@ def test_drift(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     there = read_driver_record(survey)
     expect_no_differences(deploy_record.find_driver_drift(there, driver.kernel, driver.module, packages))
     if there and (not driver.recorded or set(driver.recorded) - set(there.packages.items())):
-        raise Drift(f"packages of the last deploy in {store_folder(rig)}/installed", "others, or none", "re-run deploy")
+        raise Drift(
+            f"packages of the last deploy in {store_folder(rig.roots)}/installed", "others, or none", "re-run deploy"
+        )
 
 
 @check(
@@ -148,7 +150,7 @@ def test_drift(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
 )
 def test_settings_files(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     """Of an operator's own driver those of cards and kernel alone."""
-    files = render_card_settings(rig)
+    files = render_card_settings(rig.roots, rig.cards, rig.driver)
     if rig.driver.managed:
         driver = collect_driver_facts(survey, facts)
         files = render_locked_settings(rig, expected_driver_plan(rig, driver), driver)

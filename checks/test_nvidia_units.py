@@ -44,7 +44,7 @@ def test_power_unit(survey: SurveyAnswers, rig: Rig) -> None:
     if not rig.driver.sets_cards:
         pytest.skip("no card settings are declared")
     settings = survey.read(SETTINGS)
-    command = f"/usr/bin/python3 -I -B {program_folder(rig)} set"
+    command = f"/usr/bin/python3 -I -B {program_folder(rig.roots)} set"
     wrong = effective(settings, POWER_UNIT, {POWER}, [], f"argv[]={command} ;")
     state = (settings.unit_property(POWER_UNIT, "ActiveState"), settings.unit_property(POWER_UNIT, "Result"))
     if state != ("active", "success"):
@@ -52,7 +52,7 @@ def test_power_unit(survey: SurveyAnswers, rig: Rig) -> None:
     expect_no_items(
         f"{POWER_UNIT} as declared", wrong, f"remove what was added, run `systemctl daemon-reload`, then {DEPLOY}"
     )
-    if settings.applied != power_digest(rig):
+    if settings.applied != power_digest(rig.roots, rig.cards, rig.driver):
         raise Drift(
             "all declared limits and clocks set since boot",
             "others, or none",

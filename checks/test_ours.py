@@ -65,7 +65,7 @@ def test_ledger(survey: SurveyAnswers, rig: Rig) -> None:
     parts = (
         rig.roots.jobs,
         rig.roots.builds,
-        records_folder(rig),
+        records_folder(rig.roots),
         rig.roots.startup_records,
         rig.roots.installations,
         rig.roots.generations,
@@ -134,8 +134,10 @@ def test_secrets(survey: SurveyAnswers, rig: Rig) -> None:
     )
     wanted = {one.key_name for one in rig.instances} | {*own.needed}
     if rig.gateway:
-        wanted |= {keys_path(rig).rpartition("/")[2]}
-        wanted |= {pair_path(rig, name).rpartition("/")[2] for name, one in rig.gateway.listeners.items() if one.tls}
+        wanted |= {keys_path(rig.roots).rpartition("/")[2]}
+        wanted |= {
+            pair_path(rig.roots, name).rpartition("/")[2] for name, one in rig.gateway.listeners.items() if one.tls
+        }
     wanted |= {path.rpartition("/")[2] for one in monitoring_services(rig) for path in one.secrets}
     extra = [one.path for one in own.secrets if one.path.rpartition("/")[2].removesuffix(NEW) not in wanted]
     expect(format_first_lines(extra) or "nothing else", "nothing else", "remove it, once you know whose it is")
@@ -149,10 +151,10 @@ def test_secrets(survey: SurveyAnswers, rig: Rig) -> None:
 )
 def test_config(survey: SurveyAnswers, rig: Rig) -> None:
     wanted = {*CONFIG}
-    wanted |= {config_path(rig).rpartition("/")[2]} if rig.share else set()
-    wanted |= {monitoring_folder(rig).rpartition("/")[2]} if rig.monitoring else set()
+    wanted |= {config_path(rig.roots).rpartition("/")[2]} if rig.share else set()
+    wanted |= {monitoring_folder(rig.roots).rpartition("/")[2]} if rig.monitoring else set()
     wanted |= {CONTAINERS} if rig.containers and rig.cards else set()
-    wanted |= {authority_path(rig).rpartition("/")[2]} if rig.network.ca_certificates else set()
+    wanted |= {authority_path(rig.roots).rpartition("/")[2]} if rig.network.ca_certificates else set()
     extra = [name for name in survey.read(OURS).config if name.removesuffix(NEW) not in wanted]
     expect(format_first_lines(extra) or "nothing else", "nothing else", f"remove it from {rig.roots.config}")
 
@@ -164,7 +166,7 @@ def test_config(survey: SurveyAnswers, rig: Rig) -> None:
     why="another CA can impersonate a mirror, until a hash stops it",
 )
 def test_authorities(survey: SurveyAnswers, rig: Rig) -> None:
-    found = survey.read(OURS).files.get(authority_path(rig), "nothing about it")
+    found = survey.read(OURS).files.get(authority_path(rig.roots), "nothing about it")
     wanted = hashlib.sha256(rig.network.ca_certificates.encode()).hexdigest() if rig.network.ca_certificates else ""
     expect(found[:12] or "no file", wanted[:12] or "no file", DEPLOY, holds=found == wanted)
 

@@ -164,7 +164,7 @@ def test_nothing_lies_beside(survey: SurveyAnswers, rig: Rig, desired: TargetSta
 )
 def test_programs_for_weights(survey: SurveyAnswers, rig: Rig) -> None:
     if loaded_weights(rig.instances):
-        expect_as_recorded(survey.read(TREES).tree(f"{weights_program_folder(rig)}/{PACKAGE}"), DEPLOY)
+        expect_as_recorded(survey.read(TREES).tree(f"{weights_program_folder(rig.roots)}/{PACKAGE}"), DEPLOY)
 
 
 @check(
@@ -189,7 +189,7 @@ def _expect_no_changes_of(survey: SurveyAnswers, what: str) -> None:
 
 def _others(found: Trees, rig: Rig, desired: TargetState) -> list[InstalledTree]:
     """Those of earlier generations: neither declared nor generations themselves."""
-    ours = {*tree_records.declared_trees(desired), f"{weights_program_folder(rig)}/{PACKAGE}"}
+    ours = {*tree_records.declared_trees(desired), f"{weights_program_folder(rig.roots)}/{PACKAGE}"}
     return [
         tree for tree in found.trees if tree.path not in ours and not tree.path.startswith(f"{rig.roots.generations}/")
     ]

@@ -190,7 +190,9 @@ def _measure_instance(
         metrics = metrics_path(box, instance)
         room = instance.variant.capacity[1] if instance.variant.capacity else None
         try:
-            with interrupt.open_client(box, instance_target(box.rig, instance), *PROGRAMS) as client:
+            with interrupt.open_client(
+                box, instance_target(box.rig.roots, box.rig.accounts, box.rig.gateway, instance), *PROGRAMS
+            ) as client:
                 refuse_busy(box, instance, client, metrics, beside_others)
                 ask = _ask_function(client, instance, metrics)
                 for part, rung in measure_protocol(

@@ -83,9 +83,9 @@ class ClientAccess:
             InvalidRequest: there is no such place, or no key for it.
         """
         if not self.gateway:
-            return instance_target(rig, instance)
+            return instance_target(rig.roots, rig.accounts, rig.gateway, instance)
         try:
-            return gateway_target(rig, instance, self.listener, self.key_file)
+            return gateway_target(rig.inventory, rig.instances, rig.gateway, instance, self.listener, self.key_file)
         except NoClientTarget as error:
             raise InvalidRequest(f"{host}: {error}") from None
 

@@ -76,7 +76,12 @@ def load_targets(inventory: str, limit: str | None) -> KeyTargets:
         raise click.ClickException(f"{inventory}: choose a keys file with --limit: {listed}")
     ((file, names),) = files.items()
     models = frozenset(
-        one for name in names for one in (*(offer.name for offer in offers_of(rigs[name])), *_model_aliases(rigs[name]))
+        one
+        for name in names
+        for one in (
+            *(offer.name for offer in offers_of(rigs[name].instances, rigs[name].gateway)),
+            *_model_aliases(rigs[name]),
+        )
     )
     return KeyTargets(inventory, limit, Path(file), {name: rigs[name] for name in names}, models)
 
@@ -253,7 +258,7 @@ def _send_keys(box: ConnectedHost, ring: ClientKeyring, replaced: Mapping[str, H
     record = render_holder_record("updating the gateway's keys")
     mine = replaced.get(box.name)
     script = deployed_keys.render_key_delivery(
-        box.rig, keyring.keys_digest(text), ring.current_version, record, HOST_LOCK_TIMEOUT_S, mine
+        box.rig.roots, keyring.keys_digest(text), ring.current_version, record, HOST_LOCK_TIMEOUT_S, mine
     )
     try:
         answer = root_shell.run_command(box.target, script, text, PATIENCE)
@@ -283,4 +288,4 @@ def _describe_sync(asked: KeyTargets, one: KeyDelivery) -> tuple[str, bool]:
 
 def read_host_keys(box: ConnectedHost) -> DeployedKeys:
     """Which keys a host has."""
-    return box.run_and_parse(deployed_keys.parse_deployed_keys, deployed_keys.render_keys_query(box.rig))
+    return box.run_and_parse(deployed_keys.parse_deployed_keys, deployed_keys.render_keys_query(box.rig.roots))

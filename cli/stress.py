@@ -83,7 +83,9 @@ def stress(
         judged.checks = checks
         try:
             service = kind_of(one).service(box.rig, one, box.resolve_desired().installations[one.installed_as])
-            with interrupt.open_client(box, instance_target(box.rig, one)) as client:
+            with interrupt.open_client(
+                box, instance_target(box.rig.roots, box.rig.accounts, box.rig.gateway, one)
+            ) as client:
                 refuse_foreign_server(box, one, client)
                 say = _progress_printer(box.name, one.name)
                 context = (one.variant.capacity or (0, None))[1]

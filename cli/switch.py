@@ -160,8 +160,11 @@ def _confirm_takeover(took: str | None, yes: bool) -> ExistingService | None:
 
 def _read_existing_service(box: ConnectedHost, order: VariantSwitch, theirs: ExistingService) -> ExistingServiceFacts:
     """What the host tells of it, once nothing of it is refused."""
-    found = box.run_and_parse(takeover.parse_existing_facts, takeover.render_takeover_query(box.rig, theirs))
-    if reasons := takeover.find_takeover_refusals(box.rig, order.instance, found):
+    found = box.run_and_parse(
+        takeover.parse_existing_facts,
+        takeover.render_takeover_query(box.rig.roots, box.rig.instances, box.rig.gateway, theirs),
+    )
+    if reasons := takeover.find_takeover_refusals(box.rig.instances, box.rig.gateway, order.instance, found):
         raise click.ClickException("\n".join(f"{box.name}: refused: {one}" for one in reasons))
     return found
 
@@ -280,7 +283,9 @@ def _preview_switch(
         print_prose(f"{box.name}: interrupted with it: {', '.join(others)}")
     if theirs:
         before = box.read_resource_usage().get(instance.unit)
-        for sentence in takeover.describe_takeover(box.rig, instance, theirs, before.start_seconds if before else None):
+        for sentence in takeover.describe_takeover(
+            box.rig.gateway, instance, theirs, before.start_seconds if before else None
+        ):
             print_prose(f"{box.name}: {sentence}")
     if instance.unit in made.plan.interrupted:
         use, room = (
@@ -289,7 +294,7 @@ def _preview_switch(
         )
         way = plan_activation(found, box.rig.roots.config, goal_for(found, box.resolve_desired().generation))
         why = describe_standby_refusal(box.rig, instance, room, renamed=way is not None and is_gateway_changed(way))
-        for sentence in describe_downtime(box.rig, instance, use.start_seconds if use else None, why):
+        for sentence in describe_downtime(box.rig.gateway, instance, use.start_seconds if use else None, why):
             print_prose(f"{box.name}: {sentence}")
     elif not made.plan.steps:
         print_prose(f"{box.name}: {order.instance} serves it already")

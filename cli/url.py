@@ -30,7 +30,9 @@ def find_access_paths(inventory: str, limit: str | None, model: str | None) -> d
     found: dict[ClientEndpoint, Rig] = {}
     for name, data in load_hosts(inventory, limit).items():
         rig = load_host_rig(name, data.get("rig"))
-        found |= dict.fromkeys(client_endpoints(rig, str(data.get("ssh_hostname") or name)), rig)
+        found |= dict.fromkeys(
+            client_endpoints(rig.name, rig.instances, rig.gateway, str(data.get("ssh_hostname") or name)), rig
+        )
     if model is None:
         return found
     names = {one.model for one in found} | {one.instance for one in found if one.instance}
@@ -80,10 +82,10 @@ def client_notes(way: ClientEndpoint, client: str, inventory: str, rig: Rig) -> 
     if way.instance:
         (instance,) = (one for one in rig.instances if one.name == way.instance)
         others = "declare a gateway that offers it"
-        if any(one.name == way.model for one in offers_of(rig)):
+        if any(one.name == way.model for one in offers_of(rig.instances, rig.gateway)):
             others = f"the gateway, as of `rigwright url --limit {way.host} --for {client} {file} {way.model}`"
         found.append(f"while `rigwright tunnel --limit {way.host} {file} {way.instance}` runs; for others: {others}")
-        kept = shlex.quote(credential_path(rig, instance))
+        kept = shlex.quote(credential_path(rig.roots, instance))
         found.append(f"key: `rigwright run --limit {way.host} {file} cat {kept}`")
     elif way.keyed:
         found.append(f"key: `rigwright keys {file} make NAME`; then export {VARIABLE}=...")

@@ -116,7 +116,11 @@ def verify_box(
         checks: list[ProbeFinding] = []
         told.checks = checks
         try:
-            counting = interrupt.open_client(box, instance_target(box.rig, one)) if way.gateway else nullcontext()
+            counting = (
+                interrupt.open_client(box, instance_target(box.rig.roots, box.rig.accounts, box.rig.gateway, one))
+                if way.gateway
+                else nullcontext()
+            )
             with interrupt.open_client(box, way.resolve_endpoint(box.name, box.rig, one)) as client, counting as own:
                 for finding in verify_instance(client, one, service, patches, lambda what: None, own):
                     checks.append(finding)

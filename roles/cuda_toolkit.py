@@ -39,7 +39,7 @@ def _install_cuda_toolkit(rig: Rig, wanted: Toolkit, tools: ToolEnvironment) -> 
             patches=json.dumps({"patches": [one.plan for one in wanted.patches]}),
             tools=tools.folder,
             ledger=rig.roots.ledger,
-            record=trees.record_path(rig, wanted.folder),
+            record=trees.record_path(rig.roots, wanted.folder),
             judging=load_wheel_validators(),
             requested=rig.requests.get(CUDA, ()),
             **render_wheel_values(rig, rig.toolkit.wheels, unit, tools.folder),

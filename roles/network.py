@@ -12,7 +12,7 @@ from roles.operations.files import TextFile, remove_files, write_text_files
 @deploy("Network")
 def network(rig: Rig) -> None:
     """Write the rig's own authorities, or take them away. What uses them is a job's own affair, not the system's."""
-    path = authority_path(rig)
+    path = authority_path(rig.roots)
     if rig.network.ca_certificates:
         write_text_files(name="CA certificates", files=[TextFile(path, rig.network.ca_certificates)])
     else:

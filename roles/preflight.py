@@ -33,7 +33,7 @@ def preflight(
         containers: What was chosen for containers.
         unfit: Why what is to be taken over cannot be.
     """
-    for known in describe_variant_evidence(wanted.rig):
+    for known in describe_variant_evidence(wanted.rig.cards, wanted.rig.instances):
         logger.info(f"{host.print_prefix}{known}")
     for warning in find_warnings(wanted.rig, wanted.facts):
         logger.warning(f"{host.print_prefix}{warning}")

@@ -51,18 +51,18 @@ def removal(rig: Rig, keep_weights: bool) -> None:
         stamp=REHASH_STAMP,
         units=sorted({*found.links, *found.processes}),
         unit_folder=UNIT_FOLDER,
-        links=[f"{roots.config}/{name}" for name in loose] + [authority_path(rig), ROTATION],
+        links=[f"{roots.config}/{name}" for name in loose] + [authority_path(rig.roots), ROTATION],
         caches=[f"{roots.config}/{STOPPED}", CACHES, WARM, LOGS, RUNTIME, ROUTER_RUNTIME],
         mounted=[RUNTIME, ROUTER_RUNTIME],
         compiled=COMPILED,
         containers=CONTAINER_RUNTIME_FOLDER,
         trees=[
-            *(rig.roots.generations, rig.roots.credentials, rig.roots.installations, weights_program_folder(rig)),
+            *(rig.roots.generations, rig.roots.credentials, rig.roots.installations, weights_program_folder(rig.roots)),
             *(
                 rig.roots.jobs,
                 rig.roots.builds,
-                records_folder(rig),
-                trees.records_folder(rig),
+                records_folder(rig.roots),
+                trees.records_folder(rig.roots),
                 rig.roots.startup_records,
             ),
         ],
@@ -73,10 +73,10 @@ def removal(rig: Rig, keep_weights: bool) -> None:
         started_from=STARTED_FROM_FOLDER,
         keep_weights=keep_weights,
         theirs=takeover.takeover_folder(rig.roots),
-        **driver_release_values(rig),
-        **share_release_values(rig),
-        **monitoring_release_values(rig),
-        **container_release_values(rig, containers, removing=True),
+        **driver_release_values(rig.roots),
+        **share_release_values(rig.roots),
+        **monitoring_release_values(rig.roots),
+        **container_release_values(rig.roots, containers, removing=True),
     )
     gone = f"! grep -qv '^\\(file\\|dir\\) ' {rig.roots.ledger}" if keep_weights else f"[ ! -e {rig.roots.ledger} ]"
     # what is served is ours too, even where the list of what is ours has gone

@@ -57,7 +57,7 @@ def install_environment(
             title=title,
             alone=f"{rig.roots.software}/{alone}" if alone else "",
             ledger=rig.roots.ledger,
-            record=trees.record_path(rig, wanted.folder),
+            record=trees.record_path(rig.roots, wanted.folder),
             judging=load_wheel_validators(),
             requested=[one for group in groups for one in rig.requests.get(group, ())],
             **render_wheel_values(rig, wheels, unit, wanted.folder),

@@ -168,7 +168,7 @@ def expected_driver_plan(rig: Rig, facts: DriverFacts) -> DriverPlan:
     Raises:
         Drift: the next one would refuse the host; what lies there of the driver is then not judged, and not in order.
     """
-    made = plan_driver(rig, facts)
+    made = plan_driver(rig.cards, rig.driver, rig.driver_supply, rig.toolkit, facts)
     if not isinstance(made, DriverPlan):
         raise Drift("a host that deploy accepts", "; ".join(made.reasons), "resolve each of these")
     return made

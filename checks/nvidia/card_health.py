@@ -29,7 +29,7 @@ def find_persistence_differences(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]
             gpu.persistence,
             "start nvidia-persistenced with --persistence-mode, at boot too",
         )
-        for number, gpu in answering_cards(rig, facts, gpus)
+        for number, gpu in answering_cards(rig.cards, facts, gpus)
         if gpu.persistence != "Enabled" and number not in rig.reserved_gpus
     ]
 
@@ -48,7 +48,7 @@ def find_card_faults(
         warning: The line that nvidia-smi printed beside the cards' rows; empty if there was none.
     """
     found = [Drift("no warning of nvidia-smi", warning, f"{LOG}, then reboot")] if warning else []
-    for number, gpu in answering_cards(rig, facts, gpus):
+    for number, gpu in answering_cards(rig.cards, facts, gpus):
         if gpu.uncorrected:
             found.append(
                 Drift(
@@ -62,7 +62,7 @@ def find_card_faults(
             found.append(
                 Drift(f"recovery action None of card {number} at {gpu.address}", action, f"{LOG}, then do what it says")
             )
-    numbers = {address.rpartition(".")[0]: number for number, _, address in cards_on_bus(rig, facts)}
+    numbers = {address.rpartition(".")[0]: number for number, _, address in cards_on_bus(rig.cards, facts)}
     xids = Counter[tuple[int, int]]()
     for line in log:
         matched = XID.match(line)
@@ -89,7 +89,7 @@ def find_pcie_differences(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> li
     (https://docs.nvidia.com/deploy/nvml-api, nvmlDeviceGetMaxPcieLinkWidth).
     """
     found = []
-    for number, gpu in answering_cards(rig, facts, gpus):
+    for number, gpu in answering_cards(rig.cards, facts, gpus):
         wanted = rig.driver.pcie_link_width[number] if rig.driver.pcie_link_width else gpu.width_max
         if gpu.width is None or wanted is None or gpu.width == wanted:
             continue
@@ -116,7 +116,7 @@ def find_kernel_complaints(rig: Rig, facts: HostFacts, paths: Mapping[str, str],
     """
     found = []
     lines = [line for line in log if ENABLED not in line and COMPLAINT.search(line)]
-    for number, _, address in cards_on_bus(rig, facts):
+    for number, _, address in cards_on_bus(rig.cards, facts):
         way = {address, *PCI.findall(paths.get(address, ""))}
         # the IOMMU writes [01:00.0] or device=01:00.0, and no domain
         short = [one.removeprefix("0000:") for one in way]

@@ -29,7 +29,7 @@ def find_power_differences(rig: Rig, facts: HostFacts, gpus: Mapping[str, Gpu]) 
     """
     found = []
     for (index, _, address), wanted in zip(
-        cards_on_bus(rig, facts), rig.driver.power_limits(len(rig.cards)), strict=False
+        cards_on_bus(rig.cards, facts), rig.driver.power_limits(len(rig.cards)), strict=False
     ):
         if wanted is None or address not in gpus or has_limit(gpus[address], wanted):
             continue
@@ -60,7 +60,7 @@ def find_clock_differences(rig: Rig, facts: HostFacts, gpus: Mapping[str, Gpu]) 
             f"{gpus[address].clock_mhz:g} MHz",
             "`systemctl restart rigwright-power`: a reset or another program changed it",
         )
-        for index, _, address in cards_on_bus(rig, facts)
+        for index, _, address in cards_on_bus(rig.cards, facts)
         if address in gpus and (gpus[address].clock_mhz or 0) > highest + CLOCK_STEP
     ]
 
@@ -68,7 +68,7 @@ def find_clock_differences(rig: Rig, facts: HostFacts, gpus: Mapping[str, Gpu]) 
 def find_bar_differences(rig: Rig, facts: HostFacts, memory: Mapping[str, Mapping[str, str]]) -> list[Drift]:
     """N23: Resizable BAR is enabled on each card that supports it."""
     found = []
-    for index, card, address in cards_on_bus(rig, facts):
+    for index, card, address in cards_on_bus(rig.cards, facts):
         said = memory.get(address, {}).get(BAR1, "")
         there = number(said.removesuffix(" MiB"))
         resizable = tuple(int(part) for part in card.capability.split(".")) >= RESIZABLE_FROM

@@ -57,7 +57,7 @@ def find_vital_differences(
     """
     had = {card.address: card.vbios for card in there.cards} if there else {}
     found = []
-    for index, _, address in cards_on_bus(rig, facts):
+    for index, _, address in cards_on_bus(rig.cards, facts):
         said = temperature.get(address, {})
 
         def degrees(key: str, said: Mapping[str, str] = said) -> float | None:

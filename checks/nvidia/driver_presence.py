@@ -47,7 +47,7 @@ def find_unanswering_cards(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> l
             )
         )
     seen = {gpu.address: gpu for gpu in gpus}
-    for number, card, address in cards_on_bus(rig, facts):
+    for number, card, address in cards_on_bus(rig.cards, facts):
         if address not in seen:
             found.append(
                 Drift(
@@ -135,7 +135,7 @@ def find_device_differences(
         for path in CONTROL_FILES
         if path not in there
     ]
-    for number, _, address in cards_on_bus(rig, facts):
+    for number, _, address in cards_on_bus(rig.cards, facts):
         if address not in minors:
             found.append(
                 Drift(
@@ -181,7 +181,7 @@ def find_holder_differences(
     ours = tuple(f"/rigwright.slice/{own}{one.unit}" for one in rig.instances for own in ("", f"{one.slice}/"))
     used = {gpu.address: gpu.used_mib for gpu in gpus}
     found = []
-    for number, _, address in cards_on_bus(rig, facts):
+    for number, _, address in cards_on_bus(rig.cards, facts):
         here = [app for app in apps if app.address == address]
         for app in here:
             holder = processes.get(app.pid, CardHolder("", ""))

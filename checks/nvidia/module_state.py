@@ -22,10 +22,10 @@ def allowed_flavours(rig: Rig, facts: DriverFacts) -> tuple[Flavour, ...]:
     not speak against.
     """
     if rig.driver.managed:
-        made = plan_driver(rig, facts)
+        made = plan_driver(rig.cards, rig.driver, rig.driver_supply, rig.toolkit, facts)
         if isinstance(made, DriverPlan):
             return (made.flavour,)
-    cards = list_driver_cards(rig, facts, rig.driver_supply.tables)
+    cards = list_driver_cards(rig.cards, facts, rig.driver_supply.tables)
     both = possible_flavours(cards)
     asked = tuple(one for one in both if rig.driver.flavour in (None, one))
     if any(card.fails_open for card in cards) and not rig.driver.open_despite_cards:

@@ -58,11 +58,13 @@ def find_settings_differences(rig: Rig, files: Sequence[SettingFile], found: Set
             rows.append(Drift(f"{one.path} as deployed", said, STEP))
     declared = {one.path for one in files}
     rows += [
-        Drift(f"no {path}", "one", STEP) for path in managed_paths(rig) if path in found.files and path not in declared
+        Drift(f"no {path}", "one", STEP)
+        for path in managed_paths(rig.roots)
+        if path in found.files and path not in declared
     ]
     rows += [
         Drift(f"{unit} to start at boot", state, STEP)
-        for unit in required_units(rig)
+        for unit in required_units(rig.driver)
         if (state := found.enabled.get(unit, "nothing")) != "enabled"
     ]
     return rows

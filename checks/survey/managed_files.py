@@ -77,7 +77,7 @@ def declared_folders(rig: Rig) -> dict[str, int]:
     every = (
         rig.roots.jobs,
         rig.roots.builds,
-        records_folder(rig),
+        records_folder(rig.roots),
         rig.roots.startup_records,
         rig.roots.installations,
         rig.roots.generations,
@@ -95,10 +95,10 @@ def _asks(scene: SurveyScope) -> object:
         "credentials": rig.roots.credentials,
         "generations": rig.roots.generations,
         "config": roots.config,
-        "files": [authority_path(rig), *([keys_path(rig)] if rig.gateway else [])],
-        "keys": keys_path(rig) if rig.gateway else "",
-        "late": f"{records_folder(rig)}/deep",
-        "apart": [data_folder(rig, name) for name in STATEFUL_PROGRAMS]
+        "files": [authority_path(rig.roots), *([keys_path(rig.roots)] if rig.gateway else [])],
+        "keys": keys_path(rig.roots) if rig.gateway else "",
+        "late": f"{records_folder(rig.roots)}/deep",
+        "apart": [data_folder(rig.roots, name) for name in STATEFUL_PROGRAMS]
         if rig.monitoring and rig.monitoring.server
         else [],
     }

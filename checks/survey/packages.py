@@ -152,7 +152,7 @@ class NvidiaArchiveUpdate:
 
 def container_packages(rig: Rig) -> tuple[str, ...]:
     """The packages that containers run by."""
-    return (*container_facts.relevant_packages(rig), *RUNTIMES)
+    return (*container_facts.relevant_packages(rig.container_supply), *RUNTIMES)
 
 
 PACKAGES: Section[PackageSurvey] = Section(
@@ -160,8 +160,8 @@ PACKAGES: Section[PackageSurvey] = Section(
     PackageSurvey,
     lambda scene: {
         "packages": list(OF_A_DRIVER),
-        "store": store_folder(scene.rig),
-        "record": driver_record.driver_record_path(scene.rig),
+        "store": store_folder(scene.rig.roots),
+        "record": driver_record.driver_record_path(scene.rig.roots),
         "deep": scene.deep,
     },
     limit=60.0,
@@ -186,9 +186,9 @@ ARCHIVE: Section[NvidiaArchiveUpdate] = Section(
     lambda scene: (
         {
             "source": SOURCE,
-            "authority": job_network(scene.rig).authority,
-            "proxy": job_network(scene.rig).proxy,
-            "none": job_network(scene.rig).no_proxy,
+            "authority": job_network(scene.rig.roots, scene.rig.network).authority,
+            "proxy": job_network(scene.rig.roots, scene.rig.network).proxy,
+            "none": job_network(scene.rig.roots, scene.rig.network).no_proxy,
         }
         if scene.rig.driver.managed
         else None

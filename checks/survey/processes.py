@@ -112,7 +112,7 @@ def _asks(scene: SurveyScope) -> object:
     if rig.gateway:
         units[GATEWAY_UNIT].append(f"{rig.roots.config}/current/gateway/nginx.conf")
     if rig.share:
-        units[weight_sharing.SHARE_UNIT] += [weight_sharing.config_path(rig), rig.roots.models]
+        units[weight_sharing.SHARE_UNIT] += [weight_sharing.config_path(rig.roots), rig.roots.models]
     folders = [f"{rig.roots.installations}/", f"{rig.roots.software}/cuda-", f"{COMPILED}/", *_toolkits(scene)]
     return {
         "units": units,

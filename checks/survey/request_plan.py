@@ -72,7 +72,7 @@ def instance_requests(rig: Rig, instance: Instance, scene: SurveyScope) -> Itera
     """Those to an instance."""
     service = kind_of(instance).service(rig, instance, scene.desired.installations[instance.installed_as])
     port, name = f"{LOOPBACK}:{instance.port}", instance.name
-    key, group = credential_path(rig, instance), rig.accounts.socket_groups(instance, rig.gateway)[-1]
+    key, group = credential_path(rig.roots, instance), rig.accounts.socket_groups(instance, rig.gateway)[-1]
     yield SurveyRequest.from_engine_request(f"{name}: no key", port, service.ready)
     yield SurveyRequest.from_engine_request(
         f"{name}: wrong key", port, service.ready, headers=("Authorization: Bearer wrong",)
@@ -95,7 +95,7 @@ def offered_model_names(rig: Rig, entry: ListenerEntry, key: keyring.ClientKey |
     aliases = rig.gateway.aliases
     limit = key.models if key else None
     allowed = None if limit is None else {aliases.get(one, one) for one in limit}
-    offered = {one.name for one in offers_of(rig) if rig.gateway.has_model(entry, one.name)}
+    offered = {one.name for one in offers_of(rig.instances, rig.gateway) if rig.gateway.has_model(entry, one.name)}
     offered = offered if allowed is None else offered & allowed
     return [*sorted(offered), *sorted(alias for alias, name in aliases.items() if name in offered)]
 
@@ -133,7 +133,9 @@ def gateway_requests(rig: Rig) -> Iterator[SurveyRequest]:
 def model_requests(rig: Rig, listener: str, entry: ListenerEntry) -> Iterator[SurveyRequest]:
     """Those to models of a listener that wants no key."""
     at, tls = listener_endpoint(entry), entry.tls
-    units = {one.name: tuple(instance.unit for instance in one.instances) for one in offers_of(rig)}
+    units = {
+        one.name: tuple(instance.unit for instance in one.instances) for one in offers_of(rig.instances, rig.gateway)
+    }
     for name in offered_model_names(rig, entry):
         offered = rig.gateway.aliases.get(name, name) if rig.gateway else name
         made = SurveyRequest(

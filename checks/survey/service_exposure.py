@@ -90,7 +90,7 @@ def private_folders(rig: Rig) -> list[str]:
 def service_units(rig: Rig) -> list[str]:
     """Services of ours."""
     found = [name for one in rig.instances for name in (one.unit, listener_units(one.port)[0])]
-    found += (GATEWAY_UNIT, ROUTER_UNIT, *unit_names(rig)) if rig.gateway else ()
+    found += (GATEWAY_UNIT, ROUTER_UNIT, *unit_names(rig.gateway)) if rig.gateway else ()
     found += [SHARE_UNIT] if rig.share else []
     return [*found, *(one.unit_name for one in monitoring_services(rig))]
 
@@ -113,7 +113,7 @@ def service_addresses(rig: Rig) -> list[str]:
 
 def model_names(rig: Rig) -> list[str]:
     """Names that models are asked for by."""
-    found = {one.model_name for one in rig.instances} | {one.name for one in offers_of(rig)}
+    found = {one.model_name for one in rig.instances} | {one.name for one in offers_of(rig.instances, rig.gateway)}
     return sorted(found | set(rig.gateway.aliases if rig.gateway else ()))
 
 

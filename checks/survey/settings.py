@@ -92,8 +92,8 @@ def settings_questions(scene: SurveyScope) -> dict[str, object]:
     return {
         "sysctl": sorted(rig.driver.sysctl),
         "paths": [*roots, *cards],
-        "files": list(managed_paths(rig)),
-        "folders": [program_folder(rig)],
+        "files": list(managed_paths(rig.roots)),
+        "folders": [program_folder(rig.roots)],
         "ways": [*NETWORK, *WAYS_IN],
         "units": [POWER_UNIT, PERSISTENCE_UNIT, *AT_BOOT, *NEEDED, *NETWORK, *WAYS_IN],
     }

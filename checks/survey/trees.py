@@ -73,14 +73,14 @@ def _asks(scene: SurveyScope) -> dict[str, object]:
         "installed": {
             rig.roots.software: [f"{name}-" for name in (TOOLS, HUB_CLIENT, GPU_EXPORTER, INSTALLERS, "cuda")],
             rig.roots.installations: [""],
-            weights_program_folder(rig): [PACKAGE],
+            weights_program_folder(rig.roots): [PACKAGE],
             rig.roots.generations: [str(digit) for digit in range(1, 10)],
         },
         "declared": [
             *declared,
-            *([f"{weights_program_folder(rig)}/{PACKAGE}"] if loaded_weights(rig.instances) else []),
+            *([f"{weights_program_folder(rig.roots)}/{PACKAGE}"] if loaded_weights(rig.instances) else []),
         ],
-        "records": {"folder": records_folder(rig), "ledger": rig.roots.ledger},
+        "records": {"folder": records_folder(rig.roots), "ledger": rig.roots.ledger},
         "unless": {rig.roots.generations: ["proven"], rig.roots.installations: ["tree", "tree.new"]},
         "marker": MARKER,
         "prefixes": [

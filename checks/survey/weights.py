@@ -93,11 +93,11 @@ def _asks(scene: SurveyScope) -> object | None:
     rig = scene.rig
     if not loaded_weights(rig.instances):
         return None
-    rows = [(recorded_file(rig, one), one.size) for one in loaded_weights(rig.instances)]
+    rows = [(recorded_file(rig.roots, one), one.size) for one in loaded_weights(rig.instances)]
     files = [{"path": r.absolute, "record": r.record, "sha256": r.sha256, "size": size} for r, size in rows]
     return {
         "root": rig.roots.models,
-        "records": records_folder(rig),
+        "records": records_folder(rig.roots),
         "files": files,
         "deep": scene.deep,
         "few": FEW,

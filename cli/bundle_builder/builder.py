@@ -264,7 +264,10 @@ class BundleBuilder:
                     tuple(dict.fromkeys(name for rig in self.rigs for name in required_packages(rig, system)))
                 )
             ]
-            wanted += [PackageTransaction(*distribution_packages(rig, system)) for rig in self.rigs]
+            wanted += [
+                PackageTransaction(*distribution_packages(rig.containers, rig.container_supply, system))
+                for rig in self.rigs
+            ]
             for one in self._package_groups(system):
                 files = tuple(self.folder / self._artefact_path(row) for row in one.packages.values())
                 wanted += [PackageTransaction(debs=files)] if all(map(Path.exists, files)) else []

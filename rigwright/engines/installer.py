@@ -11,7 +11,7 @@ from rigwright.envs import environment
 from rigwright.envs.environment import Environment, prefix_folder
 from rigwright.model import trees
 from rigwright.model.installation import FILES, MARKER, Installation, Installer, InstallJob
-from rigwright.model.instance import standalone_engines
+from rigwright.model.instance import Instance, standalone_engines
 from rigwright.model.rig import Rig
 from rigwright.patches.patch import APPLY_PROGRAM_TEXT, collect_digests
 from rigwright.render import render
@@ -37,7 +37,7 @@ class EnvironmentInstaller(Installer):
             "envs/install.sh.j2",
             job=job,
             ledger=rig.roots.ledger,
-            plan=environment.render_install_plan(rig, made, job.target),
+            plan=environment.render_install_plan(rig.roots, rig.requests, made, job.target),
             make=job.programs["make"],
             judging={name: text for name, text in job.programs.items() if name != "make"},
             steps={part: render_step(made, part, job) for part in PARTS},
@@ -51,7 +51,7 @@ class EnvironmentInstaller(Installer):
             inputs=json.dumps(made.record),
             marker=MARKER,
             files=FILES,
-            seen=trees.scan_path(rig, job.target),
+            seen=trees.scan_path(rig.roots, job.target),
         )
 
     def version(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], str]:
@@ -79,7 +79,7 @@ def render_step(made: Environment, part: str, job: InstallJob) -> str:
 ENVIRONMENTS = EnvironmentInstaller()
 
 
-def find_installer(rig: Rig, made: Installation) -> Installer:
+def find_installer(instances: tuple[Instance, ...], made: Installation) -> Installer:
     """What installs an engine or an environment of a rig."""
-    engine = standalone_engines(rig.instances).get(made.name)
+    engine = standalone_engines(instances).get(made.name)
     return cast("InstallingKind", kinds()[engine.kind]) if engine else ENVIRONMENTS

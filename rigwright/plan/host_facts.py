@@ -99,7 +99,7 @@ def probe_values(rig: Rig) -> dict[str, object]:
         "containers": f"{rig.roots.state}/containers",
         "undeclared": sorted(path for one in list_orphans(rig) for path in one.paths),
         **weight_sharing.share_state_values(),
-        **monitoring_facts.monitoring_state_values(rig),
+        **monitoring_facts.monitoring_state_values(rig.roots),
     }
 
 

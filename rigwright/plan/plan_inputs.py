@@ -56,7 +56,7 @@ def build_target_state(
         driver: As in `TargetState`.
         containers: As in `TargetState`.
     """
-    tools = host_tools(rig, facts)
+    tools = host_tools(rig.roots, rig.tools, facts)
     made: dict[str, Installation] = {one.name: plan_environment(rig, one, facts) for one in rig.envs}
     for name, engine in standalone_engines(rig.instances).items():
         kind = cast("InstallingKind", kinds()[engine.kind])

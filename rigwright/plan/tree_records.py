@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from rigwright.host import channel
-from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.model.trees import records_folder
 
 if TYPE_CHECKING:
@@ -32,19 +32,19 @@ def declared_trees(wanted: TargetState) -> tuple[str, ...]:
     return tuple(path for path in (wanted.tools.folder, toolkit, *made) if path)
 
 
-def scan_request(rig: Rig, texts: Mapping[str, Mapping[str, bytes]]) -> dict[str, object]:
+def scan_request(roots: Roots, texts: Mapping[str, Mapping[str, bytes]]) -> dict[str, object]:
     """What the program that looks at them on the host is told.
 
     Args:
-        rig: Whose host it is.
+        roots: Directories on the host.
         texts: Path of a tree -> name -> content of its files; it has no others.
     """
     return {
-        "software": rig.roots.software,
-        "engines": rig.roots.installations,
-        "generations": rig.roots.generations,
-        "records": records_folder(rig),
-        "ledger": rig.roots.ledger,
+        "software": roots.software,
+        "engines": roots.installations,
+        "generations": roots.generations,
+        "records": records_folder(roots),
+        "ledger": roots.ledger,
         "texts": {
             tree: {name: hashlib.sha256(text).hexdigest() for name, text in files.items()}
             for tree, files in texts.items()

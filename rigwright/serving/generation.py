@@ -13,8 +13,9 @@ from rigwright.gateway.gateway_units import render_gateway
 from rigwright.host.systemd_syntax import LINKS, STARTED_FROM_FOLDER, UNIT_FOLDER
 from rigwright.host.unit_states import UnitState
 from rigwright.model.installation import Installation
-from rigwright.model.instance import SOCKET_FOLDER, WARM, loaded_weights
+from rigwright.model.instance import SOCKET_FOLDER, WARM, Instance, loaded_weights
 from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.render import render
 from rigwright.serving.instance_units import OWNED_HEADER, InstanceUnit, build_unit, credential_path
 from rigwright.serving.listeners import PortListener, build_listener
@@ -89,7 +90,9 @@ def build_generation(
         build_unit(rig, instance, installations[instance.installed_as], (nodes or {}).get(instance.name))
         for instance in rig.instances
     )
-    listeners = tuple(build_listener(rig, instance, OWNED_HEADER) for instance in rig.instances)
+    listeners = tuple(
+        build_listener(rig.roots, rig.accounts, rig.gateway, instance, OWNED_HEADER) for instance in rig.instances
+    )
     gateway = render_gateway(rig, OWNED_HEADER)
     scripts = {
         "ready": render(
@@ -123,7 +126,9 @@ def build_generation(
         ),
         **gateway.files,
         "manifest.json": render_manifest(rig, engines, tools.folder, units, listeners, gateway.unit_states),
-        "references": "".join(f"{path}\n" for path in referenced_paths(rig, engines, tools, toolkits, units)),
+        "references": "".join(
+            f"{path}\n" for path in referenced_paths(rig.roots, rig.instances, engines, tools, toolkits, units)
+        ),
     }
     mark = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:12]
     ports = [name for one in listeners for name in (one.socket_unit, one.unit)]
@@ -134,11 +139,16 @@ def build_generation(
 
 
 def referenced_paths(
-    rig: Rig, engines: dict[str, str], tools: ToolEnvironment, toolkits: list[str], units: tuple[InstanceUnit, ...]
+    roots: Roots,
+    instances: tuple[Instance, ...],
+    engines: dict[str, str],
+    tools: ToolEnvironment,
+    toolkits: list[str],
+    units: tuple[InstanceUnit, ...],
 ) -> list[str]:
     """Absolute paths that stay on the host as long as the generation does."""
-    keys = [credential_path(rig, instance) for instance in rig.instances]
+    keys = [credential_path(roots, instance) for instance in instances]
     caches = [one.cache for one in units if one.cache]
     caches += [f"{WARM}/{PurePosixPath(cache).name}" for cache in caches]
-    weights = [rig.roots.weight_path(artefact) for artefact in loaded_weights(rig.instances)]
+    weights = [roots.weight_path(artefact) for artefact in loaded_weights(instances)]
     return sorted({*engines.values(), *toolkits, tools.folder, *weights, *keys, *caches})

@@ -15,6 +15,7 @@ from rigwright.host.unit_states import UnitState
 from rigwright.model.installation import Installation
 from rigwright.model.instance import COMPILED, Instance
 from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.render import render
 
 DIGEST_VARIABLE = "RW_DIGEST"
@@ -135,7 +136,7 @@ def build_unit(rig: Rig, instance: Instance, installation: Installation, node: i
         before=[render_command_line(one) for one in made.container.before] if made.container else [],
         node=node,
         compiled=COMPILED,
-        credential=credential_path(rig, instance),
+        credential=credential_path(rig.roots, instance),
     )
     variables = instance_variables(instance, made)
     weights = "".join(artefact.sha256 for artefact in instance.weights)
@@ -176,6 +177,6 @@ def sandbox_properties(text: str) -> list[str]:
     return [line for line in lines if not INSTANCE_SETTINGS.match(line)]
 
 
-def credential_path(rig: Rig, instance: Instance) -> str:
+def credential_path(roots: Roots, instance: Instance) -> str:
     """Where an instance's API key lies on the host, readable by root alone."""
-    return f"{rig.roots.config}/credentials/{instance.key_name}"
+    return f"{roots.config}/credentials/{instance.key_name}"

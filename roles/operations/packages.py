@@ -49,7 +49,7 @@ def install_distribution_packages(
     script = render(
         "packages/install.sh.j2",
         names=names,
-        network=job_network(rig),
+        network=job_network(rig.roots, rig.network),
         ledger=rig.roots.ledger,
         masked=masked,
         accounts=accounts,

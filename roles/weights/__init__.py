@@ -29,7 +29,7 @@ from roles.weights.host.records import WRONG
 @deploy("Weights")
 def weights(rig: Rig, facts: HostFacts) -> None:
     """Fetch what is missing or no longer as it was verified, and have all of it hashed again as time passes."""
-    units = render_rehash_units(rig)
+    units = render_rehash_units(rig.roots)
     if not loaded_weights(rig.instances):
         remove_units(name="No weights to look after", paths=[*units, REHASH_STAMP])
         return
@@ -57,12 +57,15 @@ def weights_verified(rig: Rig) -> bool:
 
 def _needed_hub_client(rig: Rig, facts: HostFacts) -> ToolEnvironment | None:
     """The hub's own client, where it may be needed: a host that has all its files has no use for a package index."""
-    return None if weights_verified(rig) else hub_client_tools(rig, facts)
+    return None if weights_verified(rig) else hub_client_tools(rig.roots, rig.hub_client, facts)
 
 
 def _fetch_from_bundle(rig: Rig, one: Artefact) -> None:
     """Have one file from the bundle; a job each, for a disk may have no room for a model twice."""
-    wrong, place = f"{records_folder(rig)}/{WRONG}/{recorded_file(rig, one).record}", rig.roots.weight_path(one)
+    wrong, place = (
+        f"{records_folder(rig.roots)}/{WRONG}/{recorded_file(rig.roots, one).record}",
+        rig.roots.weight_path(one),
+    )
     artefact_jobs.ensure_fetched(
         rig,
         [one],

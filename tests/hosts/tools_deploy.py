@@ -11,4 +11,4 @@ from roles.tools import tools
 rig = rig_of_host(host)
 if facts := probe_host(rig):
     base(rig, facts)
-    tools(rig, host_tools(rig, facts))
+    tools(rig, host_tools(rig.roots, rig.tools, facts))

@@ -65,13 +65,13 @@ def driver_deb(name: str, version: str) -> Artefact:
 
 
 def make_driver_plan(one: Rig, facts: DriverFacts) -> DriverPlan:
-    found = plan_driver(one, facts)
+    found = plan_driver(one.cards, one.driver, one.driver_supply, one.toolkit, facts)
     assert isinstance(found, DriverPlan), found
     return found
 
 
 def refusal_reasons(one: Rig, facts: DriverFacts) -> tuple[str, ...]:
-    found = plan_driver(one, facts)
+    found = plan_driver(one.cards, one.driver, one.driver_supply, one.toolkit, facts)
     assert isinstance(found, DriverRefusal), found
     return found.reasons
 

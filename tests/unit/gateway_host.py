@@ -81,9 +81,9 @@ class GatewayFolderHost:
 
     def install_generation(self, engine_keys: dict[str, str] | None = None, listeners: tuple[str, ...] = ()) -> None:
         """Have a generation's programs and lists."""
-        files = secrets_distribution.render_root_programs(self.rig) | secrets_distribution.render_name_lists(
-            engine_keys or {}, listeners
-        )
+        files = secrets_distribution.render_root_programs(
+            self.rig.roots, self.rig.accounts
+        ) | secrets_distribution.render_name_lists(engine_keys or {}, listeners)
         for name, text in files.items():
             (self.current / name).write_text(self.relocate_script(text))
             (self.current / name).chmod(0o755)
@@ -128,7 +128,7 @@ class GatewayFolderHost:
         return self.read_record(CREDENTIALS_RECORD)
 
     def read_secrets_facts(self) -> GatewaySecretFacts:
-        done = self.run_script(secrets_distribution.render_state_query(self.rig))
+        done = self.run_script(secrets_distribution.render_state_query(self.rig.roots))
         assert done.stderr == ""
         return secrets_distribution.parse(done.stdout.splitlines())
 

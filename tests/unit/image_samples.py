@@ -54,4 +54,4 @@ def image_rig(*instances: Instance, **changes: object) -> Rig:
 
 def unpacked_image(rig_: Rig) -> UnpackedImage:
     """The image on a host."""
-    return install.plan_image(rig_, "vllm-image", ENGINE)
+    return install.plan_image(rig_.instances, rig_.envs, rig_.toolkit, rig_.engine_artefacts, "vllm-image", ENGINE)

@@ -51,9 +51,9 @@ def managed_host(version: str = OLD, *names: str, recorded: str = "", **changes:
 
 
 def driver_target(one: Rig, facts: DriverFacts, upgrading: bool = False) -> DriverTarget:
-    plan = plan_driver(one, facts, upgrading=upgrading)
+    plan = plan_driver(one.cards, one.driver, one.driver_supply, one.toolkit, facts, upgrading=upgrading)
     assert isinstance(plan, DriverPlan), plan
-    return plan_driver_target(plan, facts, find_locked_driver(one, facts.system), upgrading=upgrading)
+    return plan_driver_target(plan, facts, find_locked_driver(one.driver_supply, facts.system), upgrading=upgrading)
 
 
 def with_versions(facts: DriverFacts, **versions: str) -> DriverFacts:

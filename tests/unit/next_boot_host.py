@@ -70,7 +70,7 @@ UNITS = {
     POWER_UNIT: {
         "LoadState": "loaded",
         "FragmentPath": POWER,
-        "ExecStart": f"{{ argv[]=/usr/bin/python3 -I -B {program_folder(MANAGED)} set ; }}",
+        "ExecStart": f"{{ argv[]=/usr/bin/python3 -I -B {program_folder(MANAGED.roots)} set ; }}",
         "ActiveState": "active",
         "Result": "success",
     },
@@ -99,7 +99,7 @@ SETTINGS = BootSettings(
     units=UNITS,
     masked=[],
     kept_down=[],
-    applied=power_digest(MANAGED),
+    applied=power_digest(MANAGED.roots, MANAGED.cards, MANAGED.driver),
 )
 PACKAGES = PackageSurvey(
     os_id="debian",

@@ -111,7 +111,7 @@ def predicate_result(
     scene: PredicateScene, predicate: dict[str, Any], *, own_port: bool = False, version: str = "0.21.0"
 ) -> bool | None:
     """What a predicate says of the first instance, through the gateway or at its own port."""
-    *doors, port = access_paths(scene.rig, scene.rig.instances[0], version)
+    *doors, port = access_paths(scene.rig.instances, scene.rig.gateway, scene.rig.instances[0], version)
     return evaluate(scene, port if own_port or not doors else doors[0], PredicateKeys.model_validate(predicate)).holds
 
 
@@ -233,7 +233,7 @@ def test_a_build_option(fleet: dict[str, PredicateScene], options: dict[str, str
 def test_every_way_to_an_instance_is_named_with_its_key(fleet: dict[str, PredicateScene]) -> None:
     def ways(name: str) -> list[str]:
         rig = fleet[name].rig
-        return [str(one) for one in access_paths(rig, rig.instances[0])]
+        return [str(one) for one in access_paths(rig.instances, rig.gateway, rig.instances[0])]
 
     assert ways("rig3090") == [
         "gateway lan on 0.0.0.0:8020, without a key",
@@ -251,7 +251,7 @@ def test_a_listener_that_does_not_offer_the_model_is_no_way_to_it(fleet: dict[st
     assert rig.gateway
     listener = rig.gateway.listeners["lan"].model_copy(update={"models": ("another",)})
     closed = replace(rig, gateway=rig.gateway.model_copy(update={"listeners": {"lan": listener}}))
-    assert [one.listener for one in access_paths(closed, closed.instances[0])] == [None]
+    assert [one.listener for one in access_paths(closed.instances, closed.gateway, closed.instances[0])] == [None]
 
 
 def keys(**changes: Any) -> AdvisoryKeys:

@@ -78,8 +78,8 @@ def test_the_peer_leaves_and_looks_at_what_a_deploy_brings_for_weights() -> None
     """It takes away what it is not told of, which the next deploy would bring again."""
     made = sample_rig(sample_instance())
     told = peer.variables(made, sample_facts(), 1)
-    brought = render_rehash_units(made)
-    assert {weights_program_folder(made), *brought} <= set(told["declared"])
+    brought = render_rehash_units(made.roots)
+    assert {weights_program_folder(made.roots), *brought} <= set(told["declared"])
     assert brought.items() <= {one["path"]: one["text"] for one in told["texts"]}.items()
 
 

@@ -170,7 +170,7 @@ Measuring = Callable[..., Result]
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> OfflineBenchHost:
-    states = (UNIT.unit_state, build_listener(RIG, CHAT, OWNED_HEADER).unit_state)
+    states = (UNIT.unit_state, build_listener(RIG.roots, RIG.accounts, RIG.gateway, CHAT, OWNED_HEADER).unit_state)
     made = OfflineBenchHost(started_from={one.unit: one.started_from for one in states})
     monkeypatch.setattr(contest, "RootShell", lambda target: made)
     monkeypatch.setattr(contest, "DeployLock", lambda target, doing: made)

@@ -37,9 +37,14 @@ ENGINE = sample_installation()
 def test_the_bare_command_is_the_units_but_for_socket_and_key() -> None:
     one = sample_instance()
     found = Deployed(sample_rig(one), one, ENGINE)
-    declared = server_command(found.rig, one, found.rig.roots.installation_path(ENGINE.folder))
+    declared = server_command(
+        found.rig.roots, found.rig.gateway, found.rig.monitoring, one, found.rig.roots.installation_path(ENGINE.folder)
+    )
     changed = {word: new for word, new in zip(declared, found.bare, strict=True) if word != new}
-    assert changed == {one.socket: BARE_SOCKET, "${CREDENTIALS_DIRECTORY}/api-key": credential_path(found.rig, one)}
+    assert changed == {
+        one.socket: BARE_SOCKET,
+        "${CREDENTIALS_DIRECTORY}/api-key": credential_path(found.rig.roots, one),
+    }
     assert found.environment_file == f"/etc/rigwright/current/env/{one.name}"
     assert found.program == declared[0]
 

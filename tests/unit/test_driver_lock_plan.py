@@ -189,7 +189,15 @@ def test_apt_is_held_to_the_locked_driver() -> None:
 def test_apt_is_held_to_the_branch_that_stays_while_another_one_is_locked() -> None:
     stays = make_driver_plan(managed_rig(OTHER), managed_host(NEW))
     assert (stays.action, "Pin: version 595.*\n" in stays.pin) == ("adopt", True)
-    moves = plan_driver(managed_rig(OTHER), managed_host(NEW), upgrading=True)
+    box_rig = managed_rig(OTHER)
+    moves = plan_driver(
+        box_rig.cards,
+        box_rig.driver,
+        box_rig.driver_supply,
+        box_rig.toolkit,
+        managed_host(NEW),
+        upgrading=True,
+    )
     assert isinstance(moves, DriverPlan)
     assert f"Pin: version {OTHER}*\n" in moves.pin
 
@@ -270,12 +278,20 @@ def test_apt_is_held_to_the_branch_that_stays_while_another_one_is_locked() -> N
 def test_what_is_there_is_moved_or_removed_as_the_lock_has_it(
     one: Rig, facts: DriverFacts, upgrading: bool, action: str, removed: tuple[str, ...], why: str
 ) -> None:
-    found = plan_driver(one, facts, upgrading=upgrading)
+    found = plan_driver(one.cards, one.driver, one.driver_supply, one.toolkit, facts, upgrading=upgrading)
     assert (found.action, found.removed) == (action, removed)  # type: ignore[union-attr]
     assert any(why in reason for reason in found.why), found.why  # type: ignore[union-attr]
 
 
 def test_an_upgrade_to_a_locked_driver_that_will_not_do_is_refused() -> None:
     found = refusal_reasons(locking("debian-13", "580.178.04"), driverless_host("debian-13"))
-    again = plan_driver(locking("debian-13", "580.178.04"), managed_host(), upgrading=True)
+    box_rig = locking("debian-13", "580.178.04")
+    again = plan_driver(
+        box_rig.cards,
+        box_rig.driver,
+        box_rig.driver_supply,
+        box_rig.toolkit,
+        managed_host(),
+        upgrading=True,
+    )
     assert again.reasons == found  # type: ignore[union-attr]

@@ -171,7 +171,7 @@ def test_what_a_run_brings(name: str) -> None:
     one, facts, upgrading, expected = ROWS[name]
     found = driver_target(one, facts, upgrading)
     assert (found.plan.action, found.version, dict(found.exact), found.plan.removed) == expected
-    exact = find_locked_driver(one, facts.system)
+    exact = find_locked_driver(one.driver_supply, facts.system)
     assert exact
     rows = exact.packages.items() if found.version == exact.version else ()
     assert found.hashes == {name: row.sha256 for name, row in rows}

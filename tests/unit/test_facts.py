@@ -323,7 +323,7 @@ def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
         "containers": "/var/lib/rigwright/containers",
         "undeclared": sorted(path for one in list_orphans(made) for path in one.paths),
         **weight_sharing.share_state_values(),
-        **monitoring_facts.monitoring_state_values(made),
+        **monitoring_facts.monitoring_state_values(made.roots),
     }
 
 

@@ -45,7 +45,8 @@ NOTHING = JobNetwork("", "", "", ())
     ],
 )
 def test_a_job_is_told_mirrors_proxy_and_authorities(changes: dict[str, Any], expected: JobNetwork) -> None:
-    assert job_network(sample_rig(**changes)) == expected
+    box_rig = sample_rig(**changes)
+    assert job_network(box_rig.roots, box_rig.network) == expected
 
 
 def run(folder: Path, script: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -222,7 +222,7 @@ SICK: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ),
     (
         "settings",
-        {"files": [SettingsFile(f"{program_folder(MANAGED)}/json.py", "file", "644", 0, 0, "")]},
+        {"files": [SettingsFile(f"{program_folder(MANAGED.roots)}/json.py", "file", "644", 0, 0, "")]},
         {"N46": "json.py (file)"},
     ),
     (

@@ -226,7 +226,7 @@ RECORD = DriverRecord(
 
 
 def test_a_record_is_read_or_it_is_none() -> None:
-    assert driver_record_path(RIG) == "/etc/rigwright/driver.json"
+    assert driver_record_path(RIG.roots) == "/etc/rigwright/driver.json"
     assert parse_driver_record(RECORD.model_dump_json()) == RECORD
     extra = '{"version": "1", "kernel": "2", "branch": 580, "cards": [{"slot": 0, "address": "a", "uuid": "u"}]}'
     assert parse_driver_record(extra) == DriverRecord(version="1", kernel="2", cards=(RecordedCard(address="a"),))

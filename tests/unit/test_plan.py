@@ -285,13 +285,13 @@ def test_what_is_taken_off_for_it_is_not_declared_any_more_has_a_row(left: str) 
 def test_nothing_that_is_declared_is_asked_for_as_left_over() -> None:
     whole = changed_rig(RIG, ca_certificates="x")
     asked_for = {path for one in list_orphans(whole) for path in one.paths}
-    assert authority_path(whole) not in asked_for
+    assert authority_path(whole.roots) not in asked_for
     assert not {path for path in asked_for if "rehash" in path}
     assert {"/etc/logrotate.d/rigwright_gateway", "/etc/sysctl.d/60-rigwright.conf"} < asked_for
 
 
 def test_tools_of_another_lock_are_installed_anew() -> None:
-    other = host_tools(RIG, sample_facts())
+    other = host_tools(RIG.roots, RIG.tools, sample_facts())
     assert other.folder != TOOLS.folder
     assert plan_for(tools=other).steps[0] == DeployStep("tools", "host tools", f"{other.folder} is missing")
 

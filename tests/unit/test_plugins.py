@@ -52,8 +52,14 @@ def test_the_plan_says_which() -> None:
 
 
 def test_what_takes_it_out_reads_where_it_lies_and_what_it_may_bring() -> None:
+    box_rig = sample_rig()
     (one,) = json.loads(
-        render_install_plan(sample_rig(), env_installation(env=env_with_plugin()), "/opt/x/engines/env")
+        render_install_plan(
+            box_rig.roots,
+            box_rig.requests,
+            env_installation(env=env_with_plugin()),
+            "/opt/x/engines/env",
+        )
     )["plugins"]
     assert one == {
         "name": NAME,

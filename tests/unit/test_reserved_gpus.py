@@ -120,8 +120,23 @@ def test_no_daemon_is_started_again_for_a_lent_cards_sake() -> None:
         gpus={SECOND: replace(TWO, persistence="Disabled")},
     )
     reason = f"persistence mode of {SECOND} is Disabled"
-    assert reason in find_unset(MANAGED, found)[f"restart {PERSISTENCE_UNIT}"]
-    assert reason not in find_unset(replace(MANAGED, reserved_gpus=(1,)), found)[f"restart {PERSISTENCE_UNIT}"]
+    assert (
+        reason
+        in find_unset(MANAGED.roots, MANAGED.cards, MANAGED.reserved_gpus, MANAGED.driver, found)[
+            f"restart {PERSISTENCE_UNIT}"
+        ]
+    )
+    box_rig = replace(MANAGED, reserved_gpus=(1,))
+    assert (
+        reason
+        not in find_unset(
+            box_rig.roots,
+            box_rig.cards,
+            box_rig.reserved_gpus,
+            box_rig.driver,
+            found,
+        )[f"restart {PERSISTENCE_UNIT}"]
+    )
 
 
 HELD = [
@@ -174,9 +189,10 @@ def test_what_no_host_can_tell_is_refused(row: tuple[str, ...]) -> None:
 
 
 def test_what_is_lent_is_said_with_what_is_declared_for_it_all_the_same() -> None:
-    assert describe_borrowers(RIG, ()) == []
-    assert describe_borrowers(LENT, ("pid 7",)) == ["card 1: no instance gets it", "pid 7"]
-    assert describe_borrowers(replace(MANAGED, reserved_gpus=(0, 1)), ()) == [
+    assert describe_borrowers(RIG.reserved_gpus, RIG.driver, ()) == []
+    assert describe_borrowers(LENT.reserved_gpus, LENT.driver, ("pid 7",)) == ["card 1: no instance gets it", "pid 7"]
+    box_rig = replace(MANAGED, reserved_gpus=(0, 1))
+    assert describe_borrowers(box_rig.reserved_gpus, box_rig.driver, ()) == [
         "cards 0 and 1: no instance gets one; driver.power_w and driver.clocks_mhz hold for them too"
     ]
 

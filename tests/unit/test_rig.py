@@ -289,8 +289,16 @@ def test_a_file_that_two_inputs_select_is_one_file(box: OperatorFolder) -> None:
     rig = load_rig(box.load_group({"box": sample_entry(instances=instances)})[0][1]["rig"])
     assert [row.weight_path for row in loaded_weights(rig.instances)] == [f"org/name/{samples.COMMIT}/x.gguf"]
     assert [len(instance.weights) for instance in rig.instances] == [1, 1]
+    box_rig = changed_rig(rig, mirrors={"hub": ()})
     told = json.loads(
-        render_fetch_spec(changed_rig(rig, mirrors={"hub": ()}), loaded_weights(rig.instances), client="")
+        render_fetch_spec(
+            box_rig.roots,
+            box_rig.accounts,
+            box_rig.network,
+            box_rig.fs_verity,
+            loaded_weights(rig.instances),
+            client="",
+        )
     )
     # a table of mirrors that names no endpoint leaves the client's own
     assert [source["endpoint"] for file in told["files"] for source in file["sources"]] == [""]

@@ -80,7 +80,9 @@ def test_an_address_of_the_sixth_version_is_found_too(address: str, has: bool) -
     assert (find_refusals(rig_target_state(made, sample_facts(addresses=HAS | {"fd00::5"})), NOW) == []) == has
 
 
-SHARED = SharingFacts(there=True, active="active", enabled="enabled", started_from=share_digest(sample_rig(), SHARE))
+SHARED = SharingFacts(
+    there=True, active="active", enabled="enabled", started_from=share_digest(sample_rig().roots, SHARE)
+)
 
 
 @pytest.mark.parametrize(

@@ -44,14 +44,23 @@ def test_a_file_of_the_right_size_is_sent_again_once_it_is_known_to_be_wrong(
     place.write_bytes(bytes(size))
     if mark:
         (tmp_path / "weights/wrong").mkdir(parents=True)
-        (tmp_path / "weights/wrong" / recorded_file(made, row).record).touch()
+        (tmp_path / "weights/wrong" / recorded_file(made.roots, row).record).touch()
     roles.weights._fetch_from_bundle(made, row)
     assert (short_programs.run_program(["sh", "-c", given["present"]]).returncode == 0) == present
 
 
 def test_the_hub_s_client_runs_as_a_user_that_the_rig_has() -> None:
     made = sample_rig(sample_instance(), hub_client=(sample_wheel(group="hub-client"),))
-    asked = json.loads(render_fetch_spec(made, loaded_weights(made.instances), client="/opt/x/bin/python"))
+    asked = json.loads(
+        render_fetch_spec(
+            made.roots,
+            made.accounts,
+            made.network,
+            made.fs_verity,
+            loaded_weights(made.instances),
+            client="/opt/x/bin/python",
+        )
+    )
     assert asked["hub_user"] == made.accounts.hub
     assert made.accounts.hub in account_names(made)
     assert made.accounts.hub not in account_names(sample_rig(sample_instance()))

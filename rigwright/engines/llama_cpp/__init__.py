@@ -154,11 +154,13 @@ class LlamaCpp(InstallingKind):
 
     def script(self, rig: Rig, made: Installation, job: InstallJob) -> str:
         """templates/llama_cpp/build.sh.j2."""
-        return build.render_build_job(rig, cast("build.Build", made), job)
+        return build.render_build_job(rig.roots, cast("build.Build", made), job)
 
     def service(self, rig: Rig, instance: Instance, made: Installation) -> ServiceSpec:
         """llama-server's command line."""
-        return command.llama_service(rig, instance, rig.roots.installation_path(made.folder))
+        return command.llama_service(
+            rig.roots, rig.gateway, rig.monitoring, instance, rig.roots.installation_path(made.folder)
+        )
 
     def version(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], str]:
         """It says its commit."""
@@ -167,7 +169,7 @@ class LlamaCpp(InstallingKind):
 
     def machine_code(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], frozenset[str]]:
         """What cuobjdump finds in the library with its kernels."""
-        architectures = build.cuda_architectures(rig, made.name)
+        architectures = build.cuda_architectures(rig.cards, rig.instances, rig.also_build_for, made.name)
         if not architectures or made.toolkit is None:
             return (), frozenset()
         library = f"{rig.roots.installation_path(made.folder)}/bin/libggml-cuda.so"

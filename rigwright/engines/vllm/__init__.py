@@ -209,13 +209,13 @@ class Vllm(Kind):
 
     def service(self, rig: Rig, instance: Instance, made: Installation) -> ServiceSpec:
         """vLLM's command line."""
-        return command.environment_service(rig, instance, cast("Environment", made))
+        return command.environment_service(rig.roots, rig.cards, rig.driver, instance, cast("Environment", made))
 
     def offline(
         self, rig: Rig, instance: Instance, made: Installation, wanted: OfflineBenchSpec
     ) -> OfflineBench | None:
         """vLLM's own benches."""
-        return offline_bench.plan_offline_bench(rig, instance, self.service(rig, instance, made), wanted)
+        return offline_bench.plan_offline_bench(instance, self.service(rig, instance, made), wanted)
 
 
 def locked_version(artefacts: tuple[Artefact, ...]) -> str:
