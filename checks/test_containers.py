@@ -78,7 +78,7 @@ def _version(survey: SurveyAnswers) -> str:
     why="options missing there are lost at the daemon's next start, and with them containers that need cards",
 )
 def test_options(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
-    skip_without_docker(rig)
+    skip_without_docker(rig.containers)
     wanted = daemon.required_options(rig.cards, rig.containers)
     if not wanted:
         pytest.skip("no options are declared")
@@ -113,7 +113,7 @@ def _other(wanted: dict[str, Any], there: Any, above: tuple[str, ...] = ()) -> I
     blind="options that the daemon does not report: GET /info lists some of them",
 )
 def test_in_force(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
-    skip_without_docker(rig)
+    skip_without_docker(rig.containers)
     seen, wanted, wrong = running_daemon(survey), daemon.required_options(rig.cards, rig.containers), []
     said = {name: json.loads(text) for name, text in seen.info.items()}
     for option, called in CALLED.items():
@@ -147,7 +147,7 @@ def _means(option: str, wanted: Any, said: Any) -> bool:
     why="a spec of the previous driver names libraries that are gone: no container with cards starts",
 )
 def test_spec(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
-    skip_without_container_cards(rig)
+    skip_without_container_cards(rig.cards)
     seen = survey.read(CONTAINERS)
     spec = next((one for one in seen.specs if one.path == CDI_SPEC), None)
     if spec is None or spec.kind != KIND:
@@ -174,7 +174,7 @@ def test_spec(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
     why="of two specs the older one wins or neither does, and a handwritten one does not follow the driver",
 )
 def test_one_spec(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
-    skip_without_container_cards(rig)
+    skip_without_container_cards(rig.cards)
     others = [
         one.path for one in survey.read(CONTAINERS).specs if one.path != CDI_SPEC and one.kind.startswith("nvidia.com/")
     ]
@@ -188,7 +188,7 @@ def test_one_spec(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
     why="a spec that nobody regenerates describes the previous driver after the next upgrade or boot",
 )
 def test_units(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
-    skip_without_container_cards(rig)
+    skip_without_container_cards(rig.cards)
     seen = survey.read(CONTAINERS).units
     wrong = []
     for unit in (REFRESH_UNIT, REFRESH_PATH):

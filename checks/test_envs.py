@@ -77,7 +77,7 @@ def test_machine_code(rig: Rig, environment: Environment, env: EnvSpec) -> None:
 def test_patches(survey: SurveyAnswers, rig: Rig, environment: Environment) -> None:
     if not environment.patches:
         pytest.skip("nothing in it is patched")
-    found, wanted_ = survey.read(PATCHED), patched_file_digests(rig, environment)
+    found, wanted_ = survey.read(PATCHED), patched_file_digests(rig.roots, environment)
     cure = describe_env_reinstall(rig, environment)
     for path, digest in wanted_.items():
         expect(f"{path}: {found.files[path].digest or 'nothing'}", f"{path}: {digest}", cure)

@@ -144,7 +144,10 @@ def test_keys(survey: SurveyAnswers, listener: Listener) -> None:
 )
 def test_closed_paths(survey: SurveyAnswers, rig: Rig, listener: Listener) -> None:
     requests = survey.read(REQUESTS)
-    found = {path: find_answer(requests, f"{listener[0]}: {path}").describe for path in closed_paths(rig, listener[1])}
+    found = {
+        path: find_answer(requests, f"{listener[0]}: {path}").describe
+        for path in closed_paths(rig.gateway, rig.monitoring, listener[1])
+    }
     opened = [f"{path} ({code})" for path, code in found.items() if code not in ("400", "403", "404")]
     expect(", ".join(opened) or "nothing", "nothing", DEPLOY)
 
@@ -218,11 +221,11 @@ def test_certificate_is_ours(survey: SurveyAnswers, rig: Rig, listener: Listener
 def test_names_resolve(survey: SurveyAnswers, rig: Rig, listener: Listener) -> None:
     requests = survey.read(REQUESTS)
     if listener[1].keys:
-        check_key_permissions(requests, rig, *listener)
+        check_key_permissions(requests, rig.inventory, rig.instances, rig.gateway, *listener)
         return
     found = {
         name: find_answer(requests, f"{listener[0]}: model {name}").describe
-        for name in offered_model_names(rig, listener[1])
+        for name in offered_model_names(rig.instances, rig.gateway, listener[1])
     }
     lacking = [f"{name} ({said})" for name, said in found.items() if said != "200"]
     expect(", ".join(lacking) or "an answer for every name", "an answer for every name", LOG)

@@ -67,7 +67,7 @@ def test_power_unit(survey: SurveyAnswers, rig: Rig) -> None:
     why="without it idle cards forget their limits",
 )
 def test_persistence_unit(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_unless_managed(rig)
+    skip_unless_managed(rig.cards, rig.driver)
     settings = survey.read(SETTINGS)
     fragments = {f"{folder}/systemd/system/{PERSISTENCE_UNIT}" for folder in ("/lib", "/usr/lib")}
     wrong = effective(settings, PERSISTENCE_UNIT, fragments, [PERSISTENCED], "exec /usr/bin/nvidia-persistenced --user")
@@ -89,6 +89,6 @@ def test_persistence_unit(survey: SurveyAnswers, rig: Rig) -> None:
     why="a job that sets a limit or ends persistence mode undoes the declared settings, some time after every check",
 )
 def test_setters(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_without_cards(rig)
+    skip_without_cards(rig.cards)
     wrong = [f"{path}: {what}" for path, what in survey.read(SETTINGS).setters]
     expect_no_items("nothing else that sets up cards", wrong, "remove it, or declare what it sets under driver")

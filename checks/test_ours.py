@@ -36,7 +36,7 @@ WORKS = re.compile(rf"/(rw-job-[a-z0-9.-]+|{REHASH})\.service(/|$)")
     why="a service that cannot enter a directory does not start again, and exposed credentials are stolen ones",
 )
 def test_folders(survey: SurveyAnswers, rig: Rig) -> None:
-    wanted = declared_folders(rig)
+    wanted = declared_folders(rig.roots)
     entries = [one.entry for one in survey.read(OURS).folders]
     found = [f"nothing about {path}" for path in wanted if path not in {one.path for one in entries}]
     for entry in entries:
@@ -194,7 +194,7 @@ def test_times(survey: SurveyAnswers, rig: Rig) -> None:
 )
 def test_disks(survey: SurveyAnswers, rig: Rig) -> None:
     ground = survey.read(GROUND)
-    need = required_space(rig)
+    need = required_space(rig.roots)
     found = [f"nothing about {path}" for path in need if path not in {one.path for one in ground.disks}]
     found += [f"{one.path} read-only" for one in ground.disks if one.read_only]
     full = [one for one in ground.disks if one.free < need.get(one.path, 0)]

@@ -66,21 +66,21 @@ def test_socket(survey: SurveyAnswers, rig: Rig, instance: Instance) -> None:
 )
 def test_gateway_sockets(survey: SurveyAnswers, rig: Rig, gateway: object) -> None:
     own = {one.socket for one in rig.instances}
-    for path, unit in socket_units(rig).items():
+    for path, unit in socket_units(rig.instances, rig.gateway).items():
         if path not in own:
             holder = f"{ROUTER_SOCKET} " if unit == ROUTER_UNIT else ""
             _socket(survey, rig, path, f"systemctl restart {holder}{unit}")
 
 
 def _socket(survey: SurveyAnswers, rig: Rig, path: str, step: str) -> None:
-    reach, unit = survey.read(REACH), socket_units(rig)[path]
+    reach, unit = survey.read(REACH), socket_units(rig.instances, rig.gateway)[path]
     users = {
         one.socket: (rig.accounts.of_instance(one), rig.accounts.socket_groups(one, rig.gateway))
         for one in rig.instances
     }
     owner, groups = users.get(path, (rig.accounts.gateway, (rig.accounts.gateway,)))
     folder = path.rpartition("/")[0]
-    closed = folder in private_folders(rig)
+    closed = folder in private_folders(rig.instances, rig.gateway)
     socket = reach.lying[path]
     expect(f"{path} is {socket.kind}", f"{path} is a socket", step)
     owners = {owner, "root"} if not closed else {owner}

@@ -91,7 +91,7 @@ def test_listens_where_it_is_declared(survey: SurveyAnswers, share: ShareEntry) 
 )
 def test_a_weight_is_given(survey: SurveyAnswers, rig: Rig, share: ShareEntry) -> None:
     requests = survey.read(REQUESTS)
-    for weight, number, start, length in compared_pieces(rig):
+    for weight, number, start, length in compared_pieces(rig.instances):
         found = find_answer(requests, f"share: {weight.weight_path} {number}")
         wanted = f"bytes {start}-{start + length - 1}/{weight.size}"
         told = f"{found.describe} {found.headers.get('content-range', '')}".strip()

@@ -23,6 +23,7 @@ from rigwright.gateway.keyring import ClientKeyring
 from rigwright.gateway.served_models import offers_of
 from rigwright.host.deploy_lock_state import render_holder_record
 from rigwright.model.api_keys import resolve_inventory_path
+from rigwright.model.gateway.entry import Gateway
 from rigwright.model.rig import Rig
 from rigwright.problems import Invalid, format_count, printable
 from roles import root_shell
@@ -80,14 +81,14 @@ def load_targets(inventory: str, limit: str | None) -> KeyTargets:
         for name in names
         for one in (
             *(offer.name for offer in offers_of(rigs[name].instances, rigs[name].gateway)),
-            *_model_aliases(rigs[name]),
+            *_model_aliases(rigs[name].gateway),
         )
     )
     return KeyTargets(inventory, limit, Path(file), {name: rigs[name] for name in names}, models)
 
 
-def _model_aliases(rig: Rig) -> Collection[str]:
-    return rig.gateway.aliases if rig.gateway else ()
+def _model_aliases(gateway: Gateway | None) -> Collection[str]:
+    return gateway.aliases if gateway else ()
 
 
 class FileAccessFailed(click.ClickException):

@@ -57,7 +57,9 @@ def base(rig: Rig, facts: HostFacts) -> None:
     install_distribution_packages(
         name="Packages",
         names=required_packages(rig, facts.system),
-        rig=rig,
+        roots=rig.roots,
+        network=rig.network,
+        bundle=rig.bundle,
         system=facts.system,
         masked=({nginx.PACKAGED_UNIT: nginx.LEFTOVER_FILES} if rig.share or rig.gateway else {})
         | {one.packaged_unit: () for one in watching},

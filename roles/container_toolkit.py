@@ -100,7 +100,14 @@ def _install_container_toolkit(rig: Rig, facts: ContainerFacts, plan: ContainerP
     write_text_files(name="Settings", files=written)
     remove_files(name="Undeclared settings", paths=left)
     if plan.distribution:
-        install_distribution_packages(name="Packages", names=plan.distribution, rig=rig, system=system)
+        install_distribution_packages(
+            name="Packages",
+            names=plan.distribution,
+            roots=rig.roots,
+            network=rig.network,
+            bundle=rig.bundle,
+            system=system,
+        )
     for group in plan.groups:
         name, known = archive_of(rig.container_supply, group)
         if name == DOCKER_ARCHIVE and plan.restarting:

@@ -11,6 +11,7 @@ from rigwright.gateway.gateway_units import ROTATION
 from rigwright.host.locks import LOCKS
 from rigwright.model.instance import CACHES
 from rigwright.model.rig import Rig, account_names
+from rigwright.model.roots import Roots
 from rigwright.plan.host_facts import required_packages
 
 MIB = 1 << 20
@@ -81,12 +82,11 @@ class BaseSystem:
     """Packages that are not installed."""
 
 
-def required_space(rig: Rig) -> dict[str, int]:
+def required_space(roots: Roots) -> dict[str, int]:
     """Path -> bytes that have to be free there: records and units are small, and a full disk is none's to fill further.
 
     What weights take is known before they are fetched (P01).
     """
-    roots = rig.roots
     ours = dict.fromkeys((roots.state, roots.config, roots.software), 256 * MIB)
     return ours | {roots.models: 0} | dict.fromkeys(("/run", "/tmp", "/var/tmp", "/var/log"), 16 * MIB)  # noqa: S108
 
@@ -112,7 +112,7 @@ def _asks(scene: SurveyScope) -> object:
         "about": managed_words_pattern(rig),
         "software": roots.software,
         "quiet": [ROTATION],
-        "room": list(required_space(rig)),
+        "room": list(required_space(rig.roots)),
         "packages": list(required_packages(rig, scene.desired.facts.system)),
     }
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from checks.survey.section import Section, SurveyScope
 from rigwright.delivery.network import authority_path
 from rigwright.gateway.secrets_distribution import keys_path
-from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.monitoring.monitoring_units import STATEFUL_PROGRAMS, data_folder
 from rigwright.weights.verification import records_folder
 
@@ -72,17 +72,17 @@ class ManagedFiles:
     """Path of a secret -> SHA-256 of the first certificate in it; empty where there is none."""
 
 
-def declared_folders(rig: Rig) -> dict[str, int]:
+def declared_folders(roots: Roots) -> dict[str, int]:
     """Those that every host has below its roots -> their mode."""
     every = (
-        rig.roots.jobs,
-        rig.roots.builds,
-        records_folder(rig.roots),
-        rig.roots.startup_records,
-        rig.roots.installations,
-        rig.roots.generations,
+        roots.jobs,
+        roots.builds,
+        records_folder(roots),
+        roots.startup_records,
+        roots.installations,
+        roots.generations,
     )
-    return dict.fromkeys(every, 0o755) | {rig.roots.credentials: 0o700}
+    return dict.fromkeys(every, 0o755) | {roots.credentials: 0o700}
 
 
 def _asks(scene: SurveyScope) -> object:
@@ -90,7 +90,7 @@ def _asks(scene: SurveyScope) -> object:
     roots = rig.roots
     return {
         "roots": [roots.software, roots.state, roots.config, roots.models],
-        "folders": [*declared_folders(rig), roots.software, roots.state, roots.config, roots.models],
+        "folders": [*declared_folders(rig.roots), roots.software, roots.state, roots.config, roots.models],
         "ledger": rig.roots.ledger,
         "credentials": rig.roots.credentials,
         "generations": rig.roots.generations,

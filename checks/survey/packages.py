@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from checks.survey.section import Section
 from rigwright.containers import container_facts
 from rigwright.delivery.network import job_network
-from rigwright.model.rig import Rig
+from rigwright.model.containers.container_supply import ContainerSupply
 from rigwright.nvidia.driver import driver_record
 from rigwright.nvidia.driver.driver_facts import OF_A_DRIVER, SOURCE
 from rigwright.nvidia.driver.driver_files import store_folder
@@ -150,9 +150,9 @@ class NvidiaArchiveUpdate:
     said: str
 
 
-def container_packages(rig: Rig) -> tuple[str, ...]:
+def container_packages(container_supply: ContainerSupply) -> tuple[str, ...]:
     """The packages that containers run by."""
-    return (*container_facts.relevant_packages(rig.container_supply), *RUNTIMES)
+    return (*container_facts.relevant_packages(container_supply), *RUNTIMES)
 
 
 PACKAGES: Section[PackageSurvey] = Section(
@@ -174,7 +174,7 @@ FILES: Section[PackageFiles] = Section(
         "run": [
             *RUN,
             *host_facts.required_packages(scene.rig),
-            *(container_packages(scene.rig) if scene.rig.containers else ()),
+            *(container_packages(scene.rig.container_supply) if scene.rig.containers else ()),
         ],
         "deep": scene.deep,
     },

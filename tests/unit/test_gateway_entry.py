@@ -59,7 +59,11 @@ def test_an_alias_of_a_listener_opens_the_model_that_it_stands_for(box: Operator
         one.model for one in client_endpoints(found.name, found.instances, found.gateway, "box") if one.listener
     ] == ["fast"]
     assert found.gateway
-    assert offered_model_names(found, found.gateway.listeners["lan"]) == ["fast", "gpt-4o", "o3"]
+    assert offered_model_names(found.instances, found.gateway, found.gateway.listeners["lan"]) == [
+        "fast",
+        "gpt-4o",
+        "o3",
+    ]
 
 
 def test_a_header_is_the_same_one_in_capitals(box: OperatorFolder) -> None:

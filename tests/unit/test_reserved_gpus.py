@@ -82,21 +82,43 @@ def test_all_that_is_wrong_with_what_is_lent_is_said_at_once(box: OperatorFolder
 
 def test_others_may_compute_on_a_lent_card_and_take_its_memory() -> None:
     cards, other = (replace(ONE, used_mib=0), replace(TWO, used_mib=90000)), {7: CardHolder("train", SESSION)}
-    assert len(find_holder_differences(RIG, FACTS, cards, (App(7, SECOND, 30000),), other)) == 2
-    assert find_holder_differences(LENT, FACTS, cards, (App(7, SECOND, 30000),), other) == []
+    assert (
+        len(
+            find_holder_differences(
+                RIG.cards, RIG.reserved_gpus, RIG.instances, FACTS, cards, (App(7, SECOND, 30000),), other
+            )
+        )
+        == 2
+    )
+    assert (
+        find_holder_differences(
+            LENT.cards, LENT.reserved_gpus, LENT.instances, FACTS, cards, (App(7, SECOND, 30000),), other
+        )
+        == []
+    )
 
 
 def test_others_may_not_compute_on_a_card_beside_it() -> None:
     (found,) = find_holder_differences(
-        LENT, FACTS, (ONE, TWO), (App(7, FIRST, ONE.used_mib),), {7: CardHolder("train", SESSION)}
+        LENT.cards,
+        LENT.reserved_gpus,
+        LENT.instances,
+        FACTS,
+        (ONE, TWO),
+        (App(7, FIRST, ONE.used_mib),),
+        {7: CardHolder("train", SESSION)},
     )
     assert found.expected == f"only this rig on card 0 at {FIRST}"
 
 
 def test_an_instance_of_ours_on_a_lent_card_is_said() -> None:
     apps, processes = (App(493, FIRST, 1542), App(493, SECOND, 900)), {493: CardHolder("llama-server", GROUP)}
-    assert find_holder_differences(RIG, FACTS, (ONE, TWO), apps, processes) == []
-    (found,) = find_holder_differences(LENT, FACTS, (ONE, TWO), apps, processes)
+    assert (
+        find_holder_differences(RIG.cards, RIG.reserved_gpus, RIG.instances, FACTS, (ONE, TWO), apps, processes) == []
+    )
+    (found,) = find_holder_differences(
+        LENT.cards, LENT.reserved_gpus, LENT.instances, FACTS, (ONE, TWO), apps, processes
+    )
     assert (found.expected, found.found) == (
         f"nothing of this rig on card 1 at {SECOND}, which is lent",
         f"pid 493 (llama-server) with 900 MiB in {GROUP}",
@@ -105,7 +127,7 @@ def test_an_instance_of_ours_on_a_lent_card_is_said() -> None:
 
 def test_whether_a_lent_card_is_kept_ready_is_its_users_business() -> None:
     cards = tuple(replace(one, persistence="Disabled") for one in (ONE, TWO))
-    assert [one.expected for one in find_persistence_differences(LENT, FACTS, cards)] == [
+    assert [one.expected for one in find_persistence_differences(LENT.cards, LENT.reserved_gpus, FACTS, cards)] == [
         f"persistence mode Enabled on card 0 at {FIRST}"
     ]
 
