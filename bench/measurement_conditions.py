@@ -11,7 +11,7 @@ from hashlib import sha256
 from checks.connections import ConnectedHost
 from rigwright.baseline.run import Fingerprint
 from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER
-from rigwright.model.rig import Instance
+from rigwright.model.instance import Instance
 from rigwright.nvidia.cards import declared_cards_on_bus, smi
 from rigwright.nvidia.cards.smi import Gpu
 from roles import root_shell
@@ -71,7 +71,9 @@ def _instance_cards(box: ConnectedHost, instance: Instance) -> Sequence[Gpu]:
     said = _query_smi(box, smi.GPUS)
     try:
         seen = dict(
-            declared_cards_on_bus.answering_cards(box.rig, box.read_facts(), smi.gpus(said.status, *_answer_text(said)))
+            declared_cards_on_bus.answering_cards(
+                box.rig.cards, box.read_facts(), smi.gpus(said.status, *_answer_text(said))
+            )
         )
     except ValueError as error:
         raise InvalidConditions(str(error)) from None

@@ -23,7 +23,8 @@ from rigwright.envs.environment import Environment
 from rigwright.gateway.served_models import offers_of
 from rigwright.model.facts import HostFacts
 from rigwright.model.installation import Installation
-from rigwright.model.rig import EnvSpec, Instance, Rig
+from rigwright.model.instance import EnvSpec, Instance, loaded_weights, standalone_engines
+from rigwright.model.rig import Rig
 from rigwright.monitoring.monitoring_units import monitoring_services
 from rigwright.plan.plan_inputs import TargetState
 from rigwright.serving.generation import Generation
@@ -31,14 +32,16 @@ from rigwright.serving.generation import Generation
 PARTS: dict[str, Callable[[Rig], Sequence[object]]] = {
     "contained": lambda rig: [one for one in rig.instances if kind_of(one).container_engine],
     "instance": lambda rig: rig.instances,
-    "engine_name": lambda rig: [*rig.engines, *(env.name for env in rig.envs)],
+    "engine_name": lambda rig: [*standalone_engines(rig.instances), *(env.name for env in rig.envs)],
     "env": lambda rig: rig.envs,
-    "weight": lambda rig: rig.weights,
+    "weight": lambda rig: loaded_weights(rig.instances),
     "share": lambda rig: [rig.share] if rig.share else [],
     "containers": lambda rig: [("containers", rig.containers)] if rig.containers else [],
     "gateway": lambda rig: [("gateway", rig.gateway)] if rig.gateway else [],
-    "offered": lambda rig: list({one.name: one for offer in offers_of(rig) for one in offer.instances}.values()),
-    "watching": monitoring_services,
+    "offered": lambda rig: list(
+        {one.name: one for offer in offers_of(rig.instances, rig.gateway) for one in offer.instances}.values()
+    ),
+    "watching": lambda rig: monitoring_services(rig),
     "listener": lambda rig: sorted(rig.gateway.listeners.items()) if rig.gateway else [],
 }
 """What of a rig a check may be about -> all that it has of that."""

@@ -9,7 +9,7 @@ from checks.survey.answers import SurveyAnswers
 from checks.survey.section import TRY
 from rigwright.gateway.reservations import unit_names
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_UNIT
-from rigwright.model.rig import Rig
+from rigwright.model.rig import Rig, account_names
 from rigwright.monitoring.monitoring_units import unit_name
 
 SYSTEM = range(1, 1000)  # useradd(8), --system: SYS_UID_MAX of login.defs
@@ -25,7 +25,7 @@ WRITABLE = 0o022
 def test_numbers(survey: SurveyAnswers, rig: Rig) -> None:
     accounts = survey.read(ACCOUNTS)
     twins, groups, odd = [], [], []
-    for name in rig.users:
+    for name in account_names(rig):
         user = accounts.user(name)
         if user is None:
             continue  # B01
@@ -109,7 +109,7 @@ def test_passwords(survey: SurveyAnswers, rig: Rig) -> None:
 )
 def test_home(survey: SurveyAnswers, rig: Rig) -> None:
     accounts = survey.read(ACCOUNTS)
-    homes = {user.home for name in rig.users if (user := accounts.user(name))}
+    homes = {user.home for name in account_names(rig) if (user := accounts.user(name))}
     expect(
         f"something at {', '.join(sorted(homes))}" if accounts.home else "nothing",
         "nothing",
@@ -164,9 +164,14 @@ def test_spools(survey: SurveyAnswers, rig: Rig) -> None:
 )
 def test_processes(survey: SurveyAnswers, rig: Rig) -> None:
     # logrotate puts the gateway's log away as the gateway, for the folder is that user's
-    units = {rig.user(one): {one.unit} for one in rig.instances}
-    units |= {rig.gateway_user: {GATEWAY_UNIT, "logrotate.service"}, rig.router_user: {ROUTER_UNIT, *unit_names(rig)}}
-    units |= {user: {unit_name(name)} for name, user in rig.exporter_users.items()}
+    units = {rig.accounts.of_instance(one): {one.unit} for one in rig.instances}
+    units |= {
+        rig.accounts.gateway: {GATEWAY_UNIT, "logrotate.service"},
+        rig.accounts.router: {ROUTER_UNIT, *unit_names(rig.gateway)},
+    }
+    units |= {
+        user: {unit_name(name)} for name, user in rig.accounts.exporters(rig.monitoring, cards=bool(rig.cards)).items()
+    }
     # what another run of checks tries is over in a minute, and S24 minds it after that
     found = [
         f"{one.name} (pid {one.pid}) in {one.unit} as {one.user}"
@@ -234,8 +239,8 @@ def test_folders(survey: SurveyAnswers, rig: Rig) -> None:
     there = {one.path: one for one in accounts.folders}
     found = []
     for instance in rig.instances:
-        user = accounts.user(rig.user(instance))
-        groups = {one.gid for one in accounts.groups if one.name in rig.socket_groups(instance)}
+        user = accounts.user(rig.accounts.of_instance(instance))
+        groups = {one.gid for one in accounts.groups if one.name in rig.accounts.socket_groups(instance, rig.gateway)}
         one = there.get(socket_folder(instance))
         if one and user and (one.uid != user.uid or one.gid not in groups):
             found.append(f"{one.path} of user {one.uid} and group {accounts.group_names(one.gid)}")

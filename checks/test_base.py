@@ -6,7 +6,7 @@ from checks.survey.accounts import ACCOUNTS, NO_LOGIN
 from checks.survey.answers import SurveyAnswers
 from checks.survey.base_system import GROUND
 from checks.survey.managed_files import OURS
-from rigwright.model.rig import Rig
+from rigwright.model.rig import Rig, account_names
 from rigwright.plan.preflight import HOME
 
 
@@ -18,7 +18,7 @@ from rigwright.plan.preflight import HOME
 )
 def test_users(survey: SurveyAnswers, rig: Rig) -> None:
     accounts = survey.read(ACCOUNTS)
-    for name in rig.users:
+    for name in account_names(rig):
         user = accounts.user(name)
         found = f"{name} with shell {user.shell} and home {user.home}" if user else f"no user {name}"
         expect(found, f"{name} with shell {NO_LOGIN} and home {HOME}", DEPLOY)

@@ -13,7 +13,8 @@ from rigwright.baseline import history
 from rigwright.baseline.compare import compare_rates
 from rigwright.baseline.run import BaselineRun, Fingerprint
 from rigwright.model.facts import HostFacts
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards import declared_cards_on_bus, smi
 from rigwright.plan.plan_inputs import TargetState
 
@@ -35,7 +36,7 @@ def now_there(
         Drift: the cards do not say it.
     """
     gpus = parse_smi_answer(survey, "gpus", smi.gpus) if instance.cards else ()
-    seen = dict(declared_cards_on_bus.answering_cards(rig, facts, gpus))
+    seen = dict(declared_cards_on_bus.answering_cards(rig.cards, facts, gpus))
     if missing := [number for number in instance.cards if number not in seen]:
         raise Drift("cards that answer", f"none from card {missing[0]}", "N01 says more")
     started_from = next(one.started_from for one in desired.generation.unit_states if one.unit == instance.unit)

@@ -12,7 +12,8 @@ from checks.survey.answers import SurveyAnswers
 from checks.survey.processes import PROCESSES, KernelProcess, ServiceProcesses, split_command
 from checks.survey.units import ExpectedUnit
 from checks.unit_settings import parse_unit_settings, split_quoted_words
-from rigwright.model.rig import CACHES, COMPILED, Rig
+from rigwright.model.instance import CACHES, COMPILED
+from rigwright.model.rig import Rig
 from rigwright.plan.plan_inputs import TargetState
 from rigwright.serving.instance_units import INHERITED_VARIABLES
 
@@ -40,7 +41,9 @@ def test_code(
 ) -> None:
     services = running_services(survey, rig, desired)
     judged = survey.read(PROCESSES).code
-    folders = {i.unit: f"{rig.installation_path(desired.installations[i.installed_as].folder)}/" for i in rig.instances}
+    folders = {
+        i.unit: f"{rig.roots.installation_path(desired.installations[i.installed_as].folder)}/" for i in rig.instances
+    }
     wrong: list[str] = []
     plausible: list[str] = []
     for one, unit, process in iterate_processes(services):
@@ -59,7 +62,7 @@ def test_code(
                 wrong.append(f"{who} runs {path}, which was {what}")
             elif path in judged:
                 wrong.append(f"{one.name} runs {path}: {judged[path]}")
-            elif path.startswith(f"{rig.installations}/") and not path.startswith(own):
+            elif path.startswith(f"{rig.roots.installations}/") and not path.startswith(own):
                 wrong.append(f"{who} runs {path} of another engine")
         if process.exe.removesuffix(" (deleted)") != unit.program and not _interpreted(one, unit, process):
             wrong.append(f"{who} runs {process.exe}, not {unit.program}")

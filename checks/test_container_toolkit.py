@@ -90,7 +90,14 @@ def test_leftovers(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
 )
 def test_settings(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
     seen = survey.read(CONTAINERS)
-    files = render_settings(rig, expected_container_plan(survey, rig), f"{seen.os_id}-{seen.os_version}")
+    files = render_settings(
+        rig.roots,
+        rig.container_supply,
+        rig.network,
+        rig.bundle_folder,
+        expected_container_plan(survey, rig),
+        f"{seen.os_id}-{seen.os_version}",
+    )
     there = {one.path: one for one in seen.files}
     wrong = []
     for file in files:
@@ -101,7 +108,7 @@ def test_settings(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
             wrong.append(f"{file.path} has different contents")
         elif (one.mode, one.uid, one.gid) != (file.mode, 0, 0):
             wrong.append(f"{file.path} has mode {one.mode} of {one.uid}:{one.gid}")
-    wrong += [f"{path} is not declared" for path in managed_paths(rig) if path in there]
+    wrong += [f"{path} is not declared" for path in managed_paths(rig.roots) if path in there]
     expect_no_items("all as deployed", wrong, DEPLOY)
 
 
@@ -128,9 +135,9 @@ def test_kept(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
     found = survey.read(CONTAINERS).kept
     if not any(found.values()):
         pytest.skip("none are stored")
-    folder, differing_files = f"{store_folder(rig)}/kept", list[str]()
+    folder, differing_files = f"{store_folder(rig.roots)}/kept", list[str]()
     for name, sets in found.items():
-        group = rig.container_groups[name]
+        group = rig.container_supply.groups[name]
         rows = {row.sha256: row for row in group.packages.values()}
         differing_files += find_stored_package_problems(f"{folder}/{name}", sets, rows, group.store_name)
     cure = f"remove that directory in {folder}: installed packages stay, and the next version is stored again"

@@ -54,7 +54,7 @@ def test_engines(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
     there = installed_packages(survey)
     wrong = []
     for engine in rig.containers.engines if rig.containers else ():
-        least = rig.container_tables.minimum_version(engine)
+        least = rig.container_supply.tables.minimum_version(engine)
         name = next((one for one in PACKAGES[engine] if one in there), "")
         if not name:
             wrong.append(f"no {engine}")
@@ -78,14 +78,16 @@ def _version(survey: SurveyAnswers) -> str:
     why="options missing there are lost at the daemon's next start, and with them containers that need cards",
 )
 def test_options(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
-    skip_without_docker(rig)
-    wanted = daemon.required_options(rig)
+    skip_without_docker(rig.containers)
+    wanted = daemon.required_options(rig.cards, rig.containers)
     if not wanted:
         pytest.skip("no options are declared")
     seen = survey.read(CONTAINERS)
     if seen.record and daemon.parse_record(seen.record) is None:
         cure = "remove it: all options in daemon.json then count as not managed"
-        raise Drift(f"{store_folder(rig)}/daemon.json, which lists the managed options", "an unreadable one", cure)
+        raise Drift(
+            f"{store_folder(rig.roots)}/daemon.json, which lists the managed options", "an unreadable one", cure
+        )
     try:
         there = daemon.parse_options(seen.options)
     except UnreadableDaemonConfig as error:
@@ -111,8 +113,8 @@ def _other(wanted: dict[str, Any], there: Any, above: tuple[str, ...] = ()) -> I
     blind="options that the daemon does not report: GET /info lists some of them",
 )
 def test_in_force(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
-    skip_without_docker(rig)
-    seen, wanted, wrong = running_daemon(survey), daemon.required_options(rig), []
+    skip_without_docker(rig.containers)
+    seen, wanted, wrong = running_daemon(survey), daemon.required_options(rig.cards, rig.containers), []
     said = {name: json.loads(text) for name, text in seen.info.items()}
     for option, called in CALLED.items():
         if option in wanted and not _means(option, wanted[option], said.get(called)):
@@ -145,7 +147,7 @@ def _means(option: str, wanted: Any, said: Any) -> bool:
     why="a spec of the previous driver names libraries that are gone: no container with cards starts",
 )
 def test_spec(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
-    skip_without_container_cards(rig)
+    skip_without_container_cards(rig.cards)
     seen = survey.read(CONTAINERS)
     spec = next((one for one in seen.specs if one.path == CDI_SPEC), None)
     if spec is None or spec.kind != KIND:
@@ -172,7 +174,7 @@ def test_spec(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
     why="of two specs the older one wins or neither does, and a handwritten one does not follow the driver",
 )
 def test_one_spec(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
-    skip_without_container_cards(rig)
+    skip_without_container_cards(rig.cards)
     others = [
         one.path for one in survey.read(CONTAINERS).specs if one.path != CDI_SPEC and one.kind.startswith("nvidia.com/")
     ]
@@ -186,7 +188,7 @@ def test_one_spec(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
     why="a spec that nobody regenerates describes the previous driver after the next upgrade or boot",
 )
 def test_units(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
-    skip_without_container_cards(rig)
+    skip_without_container_cards(rig.cards)
     seen = survey.read(CONTAINERS).units
     wrong = []
     for unit in (REFRESH_UNIT, REFRESH_PATH):
@@ -201,7 +203,7 @@ def test_units(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
     if seen.get(REFRESH_PATH, {}).get("ActiveState") not in ("active", None):
         wrong.append(f"{REFRESH_PATH} is not watching")
     runs = seen.get(REFRESH_UNIT, {}).get("ExecStart", "")
-    if f"argv[]=/bin/sh {spec_program_path(rig)} ;" not in runs or runs.count("argv[]=") != 1:
+    if f"argv[]=/bin/sh {spec_program_path(rig.roots)} ;" not in runs or runs.count("argv[]=") != 1:
         wrong.append(f"{REFRESH_UNIT} runs something else")
     if seen.get(REFRESH_UNIT, {}).get("ExecCondition"):
         wrong.append(f"{REFRESH_UNIT} has an added condition")

@@ -45,7 +45,10 @@ def test_compiler(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None
     version = re.search(r", V([0-9.]+)", survey.read(PROGRAMS)[COMPILER].text)
     step = f"remove {wanted.folder}, then {DEPLOY}" if wanted.folder else f"install a toolkit at {wanted.root}"
     expect(version[1] if version else "no answer", f"the version of {wanted.root}/bin/nvcc", step, holds=bool(version))
-    against = [*toolkit_refusals(rig, version[1] if version else ""), *glibc_refusals(wanted, desired.facts)]
+    against = [
+        *toolkit_refusals(rig.cards, rig.toolkit, version[1] if version else ""),
+        *glibc_refusals(wanted, desired.facts),
+    ]
     expect(
         "; ".join(against),
         "a suitable compiler",

@@ -30,7 +30,7 @@ SWARM = {"2377", "7946"}  # ports (docs.docker.com/engine/swarm, "Open protocols
     why="access to the daemon is root access: any container may mount the whole host",
 )
 def test_reached(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
-    skip_without_docker(rig)
+    skip_without_docker(rig.containers)
     seen, there = running_daemon(survey), dict[str, Any]()
     with suppress(UnreadableDaemonConfig):  # C02 tells of it
         there = daemon.parse_options(survey.read(CONTAINERS).options)
@@ -59,8 +59,8 @@ def test_reached(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
     why="any other way loses them at the next `systemctl daemon-reload`, which any upgrade may do, until a restart",
 )
 def test_carded(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
-    skip_without_container_cards(rig)
-    skip_without_docker(rig)
+    skip_without_container_cards(rig.cards)
+    skip_without_docker(rig.containers)
     old = [f"{name} gets them from {how}" for name, how in _daemon_rows(survey, "carded") if how != "cdi"]
     cure = "recreate it with `--device nvidia.com/gpu=all`, or `driver: cdi` in a compose file"
     expect("; ".join(old) or "CDI", "CDI", cure)
@@ -87,7 +87,7 @@ def _daemon_rows(survey: SurveyAnswers, what: str) -> list[list[str]]:
     blind="ports of podman containers, which belong to podman's own process: a firewall covers them like any other",
 )
 def test_published(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
-    skip_without_docker(rig)
+    skip_without_docker(rig.containers)
     ports = [row for row in _daemon_rows(survey, "published") if not row[1] or not ip_address(row[1]).is_loopback]
     if not ports:
         return

@@ -23,7 +23,7 @@ from rigwright.model.rig import Rig
     why="another source or option is another program",
 )
 def test_build_record(survey: SurveyAnswers, rig: Rig, installation: Installation) -> None:
-    marker = survey.read(TREES).tree(rig.installation_path(installation.folder)).marker
+    marker = survey.read(TREES).tree(rig.roots.installation_path(installation.folder)).marker
     cure = describe_engine_reinstall(rig, installation)
     try:
         found = json.loads(marker)["inputs"] if marker else None
@@ -50,7 +50,7 @@ def test_files_are_unchanged(
     record_property: Callable[[str, object], None],
 ) -> None:
     expect_as_recorded(
-        survey.read(TREES).tree(rig.installation_path(installation.folder)),
+        survey.read(TREES).tree(rig.roots.installation_path(installation.folder)),
         describe_engine_reinstall(rig, installation),
     )
     if not pytestconfig.getoption("--deep"):
@@ -61,7 +61,7 @@ def test_files_are_unchanged(
     "L03", "the engine starts and reports its version", severity="critical", why="a missing library shows up here first"
 )
 def test_it_starts(survey: SurveyAnswers, rig: Rig, installation: Installation) -> None:
-    command, wanted = find_installer(rig, installation).version(rig, installation)
+    command, wanted = find_installer(rig.instances, installation).version(rig, installation)
     if not command:
         pytest.skip("has no command to report its version")
     said = survey.read(PROGRAMS)[version_question(installation.name)]
@@ -77,7 +77,7 @@ def test_it_starts(survey: SurveyAnswers, rig: Rig, installation: Installation) 
     why="a card without native code fails at the first request, or compiles for minutes at every start",
 )
 def test_machine_code(survey: SurveyAnswers, rig: Rig, installation: Installation) -> None:
-    command, wanted = find_installer(rig, installation).machine_code(rig, installation)
+    command, wanted = find_installer(rig.instances, installation).machine_code(rig, installation)
     if not command:
         pytest.skip("nothing in it is compiled for the rig's cards")
     said = survey.read(PROGRAMS)[machine_code_question(installation.name)]
@@ -102,4 +102,4 @@ def _same(wanted: object, found: object) -> bool:
 
 def describe_engine_reinstall(rig: Rig, installation: Installation) -> str:
     """A folder with its marker is never installed again by itself."""
-    return f"remove {rig.installation_path(installation.folder)}, then {DEPLOY}"
+    return f"remove {rig.roots.installation_path(installation.folder)}, then {DEPLOY}"

@@ -12,7 +12,8 @@ from checks.survey.trees import TREES
 from checks.test_nvidia_driver import gpus
 from rigwright.envs.environment import Environment, prefix_folder
 from rigwright.envs.installed_packages import locked_packages
-from rigwright.model.rig import EnvSpec, Rig
+from rigwright.model.instance import EnvSpec
+from rigwright.model.rig import Rig
 from rigwright.supply.machine_code import find_machine_code_refusals
 
 SHOWN = 3
@@ -27,7 +28,7 @@ CLOCK = 2.0
     why="an extra package, or another version, is other code in the same process",
 )
 def test_distributions(survey: SurveyAnswers, rig: Rig, environment: Environment) -> None:
-    described = survey.read(TREES).distributions[prefix_folder(rig.installation_path(environment.folder))]
+    described = survey.read(TREES).distributions[prefix_folder(rig.roots.installation_path(environment.folder))]
     found, expected = {one for name in described if (one := _package(name))}, locked_packages(environment)
     cure = describe_env_reinstall(rig, environment)
     expect(", ".join(sorted(found - expected)), "only the locked ones", cure, holds=found <= expected)
@@ -76,7 +77,7 @@ def test_machine_code(rig: Rig, environment: Environment, env: EnvSpec) -> None:
 def test_patches(survey: SurveyAnswers, rig: Rig, environment: Environment) -> None:
     if not environment.patches:
         pytest.skip("nothing in it is patched")
-    found, wanted_ = survey.read(PATCHED), patched_file_digests(rig, environment)
+    found, wanted_ = survey.read(PATCHED), patched_file_digests(rig.roots, environment)
     cure = describe_env_reinstall(rig, environment)
     for path, digest in wanted_.items():
         expect(f"{path}: {found.files[path].digest or 'nothing'}", f"{path}: {digest}", cure)
@@ -99,7 +100,7 @@ def test_patches(survey: SurveyAnswers, rig: Rig, environment: Environment) -> N
 
 def describe_env_reinstall(rig: Rig, environment: Environment) -> str:
     """A folder with its marker is never installed again by itself."""
-    return f"remove {rig.installation_path(environment.folder)}, then {DEPLOY}"
+    return f"remove {rig.roots.installation_path(environment.folder)}, then {DEPLOY}"
 
 
 def _package(described: str) -> str:

@@ -32,7 +32,8 @@ from rigwright.gateway.nginx_conf import PATHS
 from rigwright.gateway.reservations import unit_names
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_UNIT, keys_path, pair_path
 from rigwright.model.gateway.entry import Gateway, ListenerEntry
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 from rigwright.serving.instance_units import OWNED_HEADER
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def _of(said: str, key: str) -> str:
     why="a hole in the gateway is a hole in the box",
 )
 def test_exposure(survey: SurveyAnswers, rig: Rig, gateway: tuple[str, Gateway]) -> None:
-    for unit in (GATEWAY_UNIT, ROUTER_UNIT, *unit_names(rig)):
+    for unit in (GATEWAY_UNIT, ROUTER_UNIT, *unit_names(rig.gateway)):
         level = survey.read(GATES).unit_state(unit).exposure or "10"
         expect(f"{unit} {level}", f"{unit} at most {EXPOSURE}", DEPLOY, holds=float(level) <= EXPOSURE)
 
@@ -143,7 +144,10 @@ def test_keys(survey: SurveyAnswers, listener: Listener) -> None:
 )
 def test_closed_paths(survey: SurveyAnswers, rig: Rig, listener: Listener) -> None:
     requests = survey.read(REQUESTS)
-    found = {path: find_answer(requests, f"{listener[0]}: {path}").describe for path in closed_paths(rig, listener[1])}
+    found = {
+        path: find_answer(requests, f"{listener[0]}: {path}").describe
+        for path in closed_paths(rig.gateway, rig.monitoring, listener[1])
+    }
     opened = [f"{path} ({code})" for path, code in found.items() if code not in ("400", "403", "404")]
     expect(", ".join(opened) or "nothing", "nothing", DEPLOY)
 
@@ -190,7 +194,7 @@ def test_certificate_is_ours(survey: SurveyAnswers, rig: Rig, listener: Listener
     step = f"systemctl reload {GATEWAY_UNIT}, or {DEPLOY}"
     # what lies there is what it has from its next start on
     first = find_answer(survey.read(REQUESTS), f"{listener[0]}: keyless 0").certificate
-    lying = survey.read(OURS).certificates.get(pair_path(rig, listener[0]), "")
+    lying = survey.read(OURS).certificates.get(pair_path(rig.roots, listener[0]), "")
     same = lying == sha256(b64decode(first)).hexdigest()
     expect("the same" if same else "another" if lying else "none", "the same on disk", DEPLOY, holds=same)
     if entry.cert_file:
@@ -217,11 +221,11 @@ def test_certificate_is_ours(survey: SurveyAnswers, rig: Rig, listener: Listener
 def test_names_resolve(survey: SurveyAnswers, rig: Rig, listener: Listener) -> None:
     requests = survey.read(REQUESTS)
     if listener[1].keys:
-        check_key_permissions(requests, rig, *listener)
+        check_key_permissions(requests, rig.inventory, rig.instances, rig.gateway, *listener)
         return
     found = {
         name: find_answer(requests, f"{listener[0]}: model {name}").describe
-        for name in offered_model_names(rig, listener[1])
+        for name in offered_model_names(rig.instances, rig.gateway, listener[1])
     }
     lacking = [f"{name} ({said})" for name, said in found.items() if said != "200"]
     expect(", ".join(lacking) or "an answer for every name", "an answer for every name", LOG)
@@ -256,7 +260,11 @@ def test_log_is_rotated(survey: SurveyAnswers, rig: Rig, gateway: tuple[str, Gat
     gates = survey.read(GATES)
     text = gates.files.get(ROTATION)
     what = (
-        "as declared" if text == render_logrotate(rig, OWNED_HEADER) else "changed" if text is not None else "not there"
+        "as declared"
+        if text == render_logrotate(rig.accounts, OWNED_HEADER)
+        else "changed"
+        if text is not None
+        else "not there"
     )
     expect(f"{ROTATION} {what}", f"{ROTATION} as declared", DEPLOY)
     # a day that is still to come is one until which nothing is rotated
@@ -294,7 +302,7 @@ def test_keys_in_force(survey: SurveyAnswers, rig: Rig, gateway: tuple[str, Gate
 def test_keys_at_rest(survey: SurveyAnswers, rig: Rig, gateway: tuple[str, Gateway]) -> None:
     ring, wanted, described = _declared_keys(rig, gateway[1])
     ours = survey.read(OURS)
-    found = ours.files.get(keys_path(rig), "")
+    found = ours.files.get(keys_path(rig.roots), "")
     serial, _, identifier = ours.keys_version.partition(" ")
     numbered = f"keys {found[:12]}, serial {serial or 'none'}" if found else "no keys"
     # the file is older than the host's keys: a deploy is refused
@@ -304,7 +312,7 @@ def test_keys_at_rest(survey: SurveyAnswers, rig: Rig, gateway: tuple[str, Gatew
 
 def _declared_keys(rig: Rig, declared: Gateway) -> tuple[keyring.ClientKeyring, str, str]:
     """Those of the operator's file, their SHA-256 as hosts get them, and both in words."""
-    ring = keyring.load_keyring(keys_file_path(rig, declared))
+    ring = keyring.load_keyring(keys_file_path(rig.inventory, declared))
     wanted = keyring.keys_digest(keyring.keys_json(ring))
     return ring, wanted, f"keys {wanted[:12]}, serial {ring.current_version.serial}, of {declared.keys_file}"
 

@@ -64,13 +64,13 @@ def test_systemd_has_read_it(survey: SurveyAnswers, target_generation: Generatio
 )
 def test_way_back(survey: SurveyAnswers, rig: Rig) -> None:
     found, known = survey.read(GENERATIONS), survey.read(TREES)
-    gone = sorted(PurePosixPath(path).name for path in known.gone if path.startswith(f"{rig.generations}/"))
+    gone = sorted(PurePosixPath(path).name for path in known.gone if path.startswith(f"{rig.roots.generations}/"))
     told = f"{', '.join(gone)} gone"
-    expect(told, "every kept generation", f"restore it to {rig.generations}, or {DEPLOY}", holds=not gone)
+    expect(told, "every kept generation", f"restore it to {rig.roots.generations}, or {DEPLOY}", holds=not gone)
     for kept in found.kept:
         if found.current == f"generations/{kept.number}":
             continue
-        tree = known.tree(f"{rig.generations}/{kept.number}")
+        tree = known.tree(f"{rig.roots.generations}/{kept.number}")
         wrong = tree.unrecorded or ", ".join(one.path for one in tree.changes if one.what in (OTHER, MISSING))
         expect(f"{kept.number}: {wrong}", "unmodified earlier generations", DEPLOY, holds=not wrong)
 
@@ -88,7 +88,7 @@ def test_way_back_leads_somewhere(survey: SurveyAnswers, rig: Rig, target_genera
     gone = {kept.number: sorted({*kept.lost} - declared) for kept in found.kept}
     broken = {number: paths for number, paths in gone.items() if paths and found.current != f"generations/{number}"}
     lost = sorted({path for paths in broken.values() for path in paths})
-    folders = " ".join(f"{rig.generations}/{number}" for number in broken)
+    folders = " ".join(f"{rig.roots.generations}/{number}" for number in broken)
     expect(f"no {', '.join(lost[:3])}", "what they refer to", f"rm -r {folders}, then {DEPLOY}", holds=not lost)
 
 
@@ -117,14 +117,14 @@ def sha256(text: str) -> str:
 def known_names(rig: Rig) -> frozenset[str]:
     """What may lie in the folder of the configuration, declared or left by what was."""
     paths = [
-        rig.generations,
-        rig.credentials,
-        authority_path(rig),
-        record_path(rig),
-        program_folder(rig),
-        config_path(rig),
-        spec_program_path(rig).rpartition("/")[0],
-        monitoring_folder(rig),
+        rig.roots.generations,
+        rig.roots.credentials,
+        authority_path(rig.roots),
+        record_path(rig.roots),
+        program_folder(rig.roots),
+        config_path(rig.roots),
+        spec_program_path(rig.roots).rpartition("/")[0],
+        monitoring_folder(rig.roots),
     ]
     names = {PurePosixPath(path).name for path in paths}
     return frozenset({*names, "current", ACTIVATING, "lost+found"})

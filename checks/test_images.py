@@ -17,7 +17,8 @@ from checks.survey.kernel import KERNEL
 from checks.survey.processes import PROCESSES, KernelProcess
 from rigwright.engines import kind_of
 from rigwright.engines.container_spec import ContainerSpec
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 from rigwright.plan.plan_inputs import TargetState
 
 # File systems that podman makes for a container, each of its own; nobody writes to what the kernel shows of itself.
@@ -126,9 +127,9 @@ def test_command(
 def test_privileges(
     survey: SurveyAnswers, rig: Rig, contained: Instance, within: list[KernelProcess], restart: str
 ) -> None:
-    user = survey.read(ACCOUNTS).user(rig.user(contained))
+    user = survey.read(ACCOUNTS).user(rig.accounts.of_instance(contained))
     if user is None:
-        raise Drift(f"the user {rig.user(contained)}", "none", DEPLOY)
+        raise Drift(f"the user {rig.accounts.of_instance(contained)}", "none", DEPLOY)
     wrong = [f"process {one.pid} has {said}" for one in within for said in _privileged(one, user.uid, user.gid)]
     expect_none(wrong, f"user {user.uid} and its group, without privileges", restart)
 

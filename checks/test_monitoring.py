@@ -40,7 +40,7 @@ def test_active_and_enabled(survey: SurveyAnswers, watching: MonitoringService) 
 )
 def test_process_is_current(survey: SurveyAnswers, rig: Rig, watching: MonitoringService) -> None:
     one = survey.read(GATES).unit_state(watching.unit_name)
-    wanted = watching.digest(secrets_by_path(rig))
+    wanted = watching.digest(secrets_by_path(rig.inventory, rig.roots, rig.monitoring))
     expect(one.started[:12] if one.active == "active" else "no process", wanted[:12], DEPLOY)
     restart = f"systemctl restart {watching.unit_name}"
     expect("another program" if one.replaced else "the same", "the same", restart)
@@ -74,7 +74,7 @@ def test_listens_where_it_is_declared(survey: SurveyAnswers, watching: Monitorin
     why="of a box that is not asked, nobody is told that it is gone",
 )
 def test_asks_all(survey: SurveyAnswers, rig: Rig) -> None:
-    wanted = render_targets(rig)
+    wanted = render_targets(rig.roots, rig.scrape_targets)
     if not wanted:
         pytest.skip("it asks nobody")
     there = survey.read(GATES).files
@@ -109,6 +109,8 @@ def test_nothing_undeclared(survey: SurveyAnswers, rig: Rig) -> None:
     for name in PACKAGED_PROGRAMS:
         one = gates.unit_state(unit_name(name))
         # of one that is not there systemd has no words
-        if name not in rig.exporter_users and (one.enabled or one.active != "inactive"):
+        if name not in rig.accounts.exporters(rig.monitoring, cards=bool(rig.cards)) and (
+            one.enabled or one.active != "inactive"
+        ):
             there.append(f"{unit_name(name)} {one.active}")
     expect(format_first_lines(there) or "nothing", "nothing", DEPLOY)

@@ -63,7 +63,7 @@ def harmless(line: str) -> bool:
     why="a module loaded from elsewhere, or replaced on disk since, means another driver after the next boot",
 )
 def test_loaded_is_on_disk(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_without_cards(rig)
+    skip_without_cards(rig.cards)
     kernel = survey.read(KERNEL)
     here = next((one for one in kernel.kernels if one.release == kernel.running), None)
     lying = {
@@ -95,7 +95,7 @@ def test_loaded_is_on_disk(survey: SurveyAnswers, rig: Rig) -> None:
     why="modprobe takes the first match: a module in another directory is loaded instead of the driver's",
 )
 def test_modules_closed(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_without_cards(rig)
+    skip_without_cards(rig.cards)
     kernel = survey.read(KERNEL)
     releases = relevant_kernels(survey) or [kernel.running]
     wrong = []
@@ -137,7 +137,7 @@ def test_modules_closed(survey: SurveyAnswers, rig: Rig) -> None:
     why="the next kernel's module is built from any other source or settings that it finds",
 )
 def test_dkms_source(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_without_cards(rig)
+    skip_without_cards(rig.cards)
     kernel = survey.read(KERNEL)
     if not kernel.dkms:
         pytest.skip("DKMS has no module of the driver")
@@ -161,7 +161,7 @@ def test_dkms_source(survey: SurveyAnswers, rig: Rig) -> None:
     why="without them the next driver upgrade builds no module, and the box comes up without cards",
 )
 def test_headers(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_unless_managed(rig)
+    skip_unless_managed(rig.cards, rig.driver)
     kernel = survey.read(KERNEL)
     if not kernel.dkms:
         pytest.skip("DKMS has no module of the driver")
@@ -182,7 +182,7 @@ def test_headers(survey: SurveyAnswers, rig: Rig) -> None:
     why="an option, blacklist or alias in another file applies from the next boot: other settings, or no cards",
 )
 def test_modprobe(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_without_cards(rig)
+    skip_without_cards(rig.cards)
     rows = [
         row
         for row in foreign(survey.read(SETTINGS).rows, "modprobe", "hidden modprobe", "modules-load")
@@ -205,7 +205,7 @@ def test_modprobe(survey: SurveyAnswers, rig: Rig) -> None:
 )
 def test_initrd(survey: SurveyAnswers, rig: Rig) -> None:
     """Modules of the driver's, scripts and lines for modprobe are compared; other programs in it are not."""
-    skip_without_cards(rig)
+    skip_without_cards(rig.cards)
     boot, settings = survey.read(BOOT), survey.read(SETTINGS)
     releases = relevant_kernels(survey)
     if not releases or not boot.makes:
@@ -256,7 +256,7 @@ def test_sysctl_at_boot(survey: SurveyAnswers, rig: Rig) -> None:
     why="services do not run as root: without these they find no card, and fall back to the CPU or fail",
 )
 def test_device_modes(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_without_cards(rig)
+    skip_without_cards(rig.cards)
     kernel = survey.read(KERNEL)
     options = rig.driver.module_options
     mode = int(options.get("NVreg_DeviceFileMode", DEVICE_MODE))
@@ -281,7 +281,7 @@ def test_device_modes(survey: SurveyAnswers, rig: Rig) -> None:
     why="a udev rule can give a card to another driver, or its device files to another user, at each boot",
 )
 def test_udev(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_without_cards(rig)
+    skip_without_cards(rig.cards)
     settings = survey.read(SETTINGS)
     # K07 has that the file is ours, and as it is rendered
     own = UDEV if rig.containers else ""
@@ -296,7 +296,7 @@ def test_udev(survey: SurveyAnswers, rig: Rig) -> None:
     why="a module that is blacklisted there is never loaded, whatever the files say",
 )
 def test_command_line(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_without_cards(rig)
+    skip_without_cards(rig.cards)
     boot = survey.read(BOOT)
     words = [(path, word) for path, word in boot.words] + [
         ("grub.cfg", word) for word in (boot.grub.words if boot.grub else [])

@@ -39,10 +39,10 @@ def answering(survey: SurveyAnswers, rig: Rig) -> Mapping[str, Gpu]:
     why="cards that draw more than the box was built for trip its power supply under load",
 )
 def test_power(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    skip_without_cards(rig)
+    skip_without_cards(rig.cards)
     if rig.driver.power_w is None:
         pytest.skip("none is declared")
-    expect_no_differences(card_limits.find_power_differences(rig, facts, answering(survey, rig)))
+    expect_no_differences(card_limits.find_power_differences(rig.cards, rig.driver, facts, answering(survey, rig)))
 
 
 @check(
@@ -52,10 +52,10 @@ def test_power(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     why="locked clocks prevent current spikes that a power limit does not catch",
 )
 def test_clocks(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    skip_without_cards(rig)
+    skip_without_cards(rig.cards)
     if rig.driver.clocks_mhz is None:
         pytest.skip("none are declared")
-    expect_no_differences(card_limits.find_clock_differences(rig, facts, answering(survey, rig)))
+    expect_no_differences(card_limits.find_clock_differences(rig.cards, rig.driver, facts, answering(survey, rig)))
 
 
 @check(
@@ -65,9 +65,9 @@ def test_clocks(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     why="a firmware update can disable it; models load more slowly, and peer-to-peer copies need it",
 )
 def test_windows(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    skip_without_cards(rig)
+    skip_without_cards(rig.cards)
     expect_no_differences(
-        card_limits.find_bar_differences(rig, facts, parse_smi_answer(survey, "memory", parse_sections))
+        card_limits.find_bar_differences(rig.cards, facts, parse_smi_answer(survey, "memory", parse_sections))
     )
 
 
@@ -78,15 +78,15 @@ def test_windows(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     why="without it, traffic between two cards goes over PCIe, many times slower",
 )
 def test_bridges(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    skip_without_cards(rig)
+    skip_without_cards(rig.cards)
     if not rig.driver.nvlinks:
         pytest.skip("none is declared")
-    numbers = {number: gpu.index for number, gpu in answering_cards(rig, facts, gpus(survey, rig))}
+    numbers = {number: gpu.index for number, gpu in answering_cards(rig.cards, facts, gpus(survey, rig))}
     up, how = (
         parse_smi_answer(survey, "nvlinks", parse_nvlinks),
         parse_smi_answer(survey, "topology", parse_topology_matrix),
     )
-    expect_no_differences(card_links.find_bridge_differences(rig, numbers, up, how))
+    expect_no_differences(card_links.find_bridge_differences(rig.driver, numbers, up, how))
 
 
 @check(
@@ -96,8 +96,8 @@ def test_bridges(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     why="on cards that cannot do peer-to-peer, copies are silently lost and the answers are garbage",
 )
 def test_peers(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_without_cards(rig)
-    expect_no_differences(card_links.find_peer_differences(rig, kernel_state(survey)))
+    skip_without_cards(rig.cards)
+    expect_no_differences(card_links.find_peer_differences(rig.instances, rig.driver, kernel_state(survey)))
 
 
 @check(
@@ -108,9 +108,9 @@ def test_peers(survey: SurveyAnswers, rig: Rig) -> None:
 )
 def test_kernel_log(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     """A container's log has none of the kernel's own messages: there this says nothing, also when it is green."""
-    skip_without_cards(rig)
+    skip_without_cards(rig.cards)
     ways = {one.address: one.way for one in survey.read(KERNEL).cards}
-    expect_no_differences(card_health.find_kernel_complaints(rig, facts, ways, heard(survey.read(CARDS).log)))
+    expect_no_differences(card_health.find_kernel_complaints(rig.cards, facts, ways, heard(survey.read(CARDS).log)))
 
 
 @check(
@@ -123,6 +123,6 @@ def test_vitals(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     seen = answering(survey, rig)
     expect_no_differences(
         deploy_record.find_vital_differences(
-            rig, facts, seen, parse_smi_answer(survey, "temperature", parse_sections), read_driver_record(survey)
+            rig.cards, facts, seen, parse_smi_answer(survey, "temperature", parse_sections), read_driver_record(survey)
         )
     )

@@ -15,7 +15,7 @@ from rigwright.nvidia.cards.smi import Gpu
 
 def gpus(survey: SurveyAnswers, rig: Rig) -> tuple[Gpu, ...]:
     """The cards that answer."""
-    skip_without_cards(rig)
+    skip_without_cards(rig.cards)
     return parse_smi_answer(survey, "gpus", nvidia_smi.gpus)
 
 
@@ -38,7 +38,7 @@ def heard(log: KernelLog) -> list[str]:
     why="instances get cards by index: with one missing or swapped, they run on the wrong card or on none",
 )
 def test_cards_answer(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    expect_no_differences(driver_presence.find_unanswering_cards(rig, facts, gpus(survey, rig)))
+    expect_no_differences(driver_presence.find_unanswering_cards(rig.cards, facts, gpus(survey, rig)))
 
 
 @check(
@@ -48,7 +48,7 @@ def test_cards_answer(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None
     why="after an upgrade without a reboot, or with another libcuda in the way, no new process can use a card",
 )
 def test_one_version(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_without_cards(rig)
+    skip_without_cards(rig.cards)
     kernel = survey.read(KERNEL)
     libraries = [real for name, _, real, _ in kernel.libraries if name == "libcuda.so.1"]
     try:
@@ -56,7 +56,9 @@ def test_one_version(survey: SurveyAnswers, rig: Rig) -> None:
     except Drift as drift:
         smi = drift.found
     module = kernel.loaded.get("nvidia", [""])[0]
-    expect_no_differences(driver_presence.find_version_differences(module, libraries, smi, rig.drivers.minimum))
+    expect_no_differences(
+        driver_presence.find_version_differences(module, libraries, smi, rig.driver_supply.tables.minimum)
+    )
 
 
 @check(
@@ -66,12 +68,12 @@ def test_one_version(survey: SurveyAnswers, rig: Rig) -> None:
     why="without them CUDA finds no card and a server falls back to the CPU; nouveau keeps cards from the driver",
 )
 def test_device_files(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    skip_without_cards(rig)
+    skip_without_cards(rig.cards)
     kernel = survey.read(KERNEL)
     there = {one.path for one in kernel.devices if one.kind == "device"}
     minors = {one.address: one.minor for one in kernel.cards if one.minor}
     expect_no_differences(
-        driver_presence.find_device_differences(rig, facts, there, minors, "nouveau" in kernel.loaded)
+        driver_presence.find_device_differences(rig.cards, facts, there, minors, "nouveau" in kernel.loaded)
     )
 
 
@@ -85,7 +87,11 @@ def test_cards_are_ours(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> No
     seen = gpus(survey, rig)
     apps = parse_smi_answer(survey, "apps", nvidia_smi.apps)
     processes = {one.pid: CardHolder(one.name, one.cgroup) for one in survey.read(CARDS).processes}
-    expect_no_differences(driver_presence.find_holder_differences(rig, facts, seen, apps, processes))
+    expect_no_differences(
+        driver_presence.find_holder_differences(
+            rig.cards, rig.reserved_gpus, rig.instances, facts, seen, apps, processes
+        )
+    )
 
 
 @check(
@@ -95,7 +101,9 @@ def test_cards_are_ours(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> No
     why="without it an idle card is shut down: the next start takes seconds longer, and its settings are lost",
 )
 def test_persistence(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    expect_no_differences(card_health.find_persistence_differences(rig, facts, gpus(survey, rig)))
+    expect_no_differences(
+        card_health.find_persistence_differences(rig.cards, rig.reserved_gpus, facts, gpus(survey, rig))
+    )
 
 
 @check(
@@ -109,11 +117,11 @@ def test_no_trouble(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
 
     A container's log has none of the kernel's own messages: there this says nothing about Xids, also when it is green.
     """
-    skip_without_cards(rig)
+    skip_without_cards(rig.cards)
     seen, warning = parse_smi_answer(survey, "gpus", nvidia_smi.those_that_answer)
     recovery = parse_smi_answer(survey, "recovery", nvidia_smi.recovery)
     expect_no_differences(
-        card_health.find_card_faults(rig, facts, seen, recovery, heard(survey.read(CARDS).log), warning)
+        card_health.find_card_faults(rig.cards, facts, seen, recovery, heard(survey.read(CARDS).log), warning)
     )
 
 
@@ -124,4 +132,4 @@ def test_no_trouble(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     why="a narrower link loads models more slowly, and cards that share a model slow each other down",
 )
 def test_links(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    expect_no_differences(card_health.find_pcie_differences(rig, facts, gpus(survey, rig)))
+    expect_no_differences(card_health.find_pcie_differences(rig.cards, rig.driver, facts, gpus(survey, rig)))

@@ -37,7 +37,7 @@ def describe_reinstall(findings: list[PackageFileFinding], rig: Rig) -> str:
     """What brings packages' files again."""
     names = sorted({one.package for one in findings})[:5]
     if rig.driver.managed and all(map(of_the_driver, names)):
-        files = " ".join(f"{store_folder(rig)}/*/{name}_*.deb" for name in names)
+        files = " ".join(f"{store_folder(rig.roots)}/*/{name}_*.deb" for name in names)
         how = (
             f"`dpkg -i --force-confnew,confmiss {files}` (of the installed version) and re-run deploy, which holds them"
         )
@@ -54,7 +54,7 @@ def describe_reinstall(findings: list[PackageFileFinding], rig: Rig) -> str:
 )
 def test_files(survey: SurveyAnswers, rig: Rig) -> None:
     """Files whose inodes have not changed since dpkg wrote its list are not read; `--deep` reads all."""
-    skip_without_cards(rig)
+    skip_without_cards(rig.cards)
     found = [one for one in survey.read(FILES).findings if of_the_driver(one.package)]
     expect_no_items("the driver's files as packaged", describe_findings(found), describe_reinstall(found, rig))
 
@@ -66,7 +66,7 @@ def test_files(survey: SurveyAnswers, rig: Rig) -> None:
     why="a modified kernel or header only shows at a boot or an upgrade, when the box is needed",
 )
 def test_boot_files(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_without_cards(rig)
+    skip_without_cards(rig.cards)
     files = survey.read(FILES)
     found = [one for one in files.findings if one.package in files.strict and not of_the_driver(one.package)]
     expect_no_items(
@@ -83,7 +83,7 @@ def test_boot_files(survey: SurveyAnswers, rig: Rig) -> None:
     why="dpkg honours them at each upgrade: the driver's file goes elsewhere, and another one runs in its place",
 )
 def test_diversions(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_without_cards(rig)
+    skip_without_cards(rig.cards)
     files = survey.read(FILES)
     wrong = [
         f"{path} is diverted to {to}" for path, to, package in files.moved if of_the_driver(package) or "nvidia" in path
@@ -103,7 +103,7 @@ def test_diversions(survey: SurveyAnswers, rig: Rig) -> None:
     why="every program that uses a card runs the library that the loader finds first, whatever the packages have",
 )
 def test_loader(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_unless_managed(rig)
+    skip_unless_managed(rig.cards, rig.driver)
     kernel, settings = survey.read(KERNEL), survey.read(SETTINGS)
     wrong = [f"{name} at {path}, not from a package" for name, path, _, package in kernel.libraries if not package]
     own = {path.rpartition("/")[0] for _, path, _, package in kernel.libraries if package}
@@ -123,7 +123,7 @@ def test_loader(survey: SurveyAnswers, rig: Rig) -> None:
     why="/usr/local comes first for root and for units: an nvidia-smi there is the one that runs",
 )
 def test_shadows(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_without_cards(rig)
+    skip_without_cards(rig.cards)
     shadows = survey.read(SETTINGS).shadows
     wrong = [f"{path} before {own}" for path, own in shadows if re.search(r"/(?:nvidia-|dkms|nvcc)", path)]
     expect_no_items("no driver program's name in /usr/local", wrong, "remove it")
@@ -137,17 +137,17 @@ def test_shadows(survey: SurveyAnswers, rig: Rig) -> None:
 )
 def test_kept(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     """A file that has not changed since its list was written is judged by its size; `--deep` reads all."""
-    skip_unless_managed(rig)
+    skip_unless_managed(rig.cards, rig.driver)
     kept = survey.read(PACKAGES).kept
     if not kept:
         pytest.skip("none are stored")
-    lock = find_locked_driver(rig, collect_driver_facts(survey, facts).system)
+    lock = find_locked_driver(rig.driver_supply, collect_driver_facts(survey, facts).system)
     rows = {row.sha256: row for row in lock.packages.values()} if lock else {}
-    wrong = list(find_stored_package_problems(store_folder(rig), kept, rows, lock.version if lock else ""))
+    wrong = list(find_stored_package_problems(store_folder(rig.roots), kept, rows, lock.version if lock else ""))
     expect_no_items(
         "stored packages as downloaded",
         wrong,
-        f"remove that directory in {store_folder(rig)}: installed packages stay, and the next upgrade stores "
+        f"remove that directory in {store_folder(rig.roots)}: installed packages stay, and the next upgrade stores "
         f"its files again",
     )
 
@@ -159,7 +159,7 @@ def test_kept(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     why="apt uses the first match: another driver comes with the next upgrade, once an archive has it",
 )
 def test_pins(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_unless_managed(rig)
+    skip_unless_managed(rig.cards, rig.driver)
     packages = survey.read(PACKAGES)
     names = {name for name, _ in packages.packages}
     # K07 has that the other one is as it is rendered: it is about the container toolkit's
@@ -192,11 +192,11 @@ def _fits(pattern: str, name: str) -> bool:
 def test_program(survey: SurveyAnswers, rig: Rig) -> None:
     if not rig.driver.sets_cards:
         pytest.skip("no card settings are declared")
-    known = {one.path for one in render_card_settings(rig)} | set(managed_paths(rig))
-    folder = f"{program_folder(rig)}/"
+    known = {one.path for one in render_card_settings(rig.roots, rig.cards, rig.driver)} | set(managed_paths(rig.roots))
+    folder = f"{program_folder(rig.roots)}/"
     wrong = [
         f"{one.path} ({one.kind})"
         for one in survey.read(SETTINGS).files
         if one.path.startswith(folder) and one.path not in known
     ]
-    expect_no_items(f"only Rigwright's files in {program_folder(rig)}", wrong, "remove them")
+    expect_no_items(f"only Rigwright's files in {program_folder(rig.roots)}", wrong, "remove them")

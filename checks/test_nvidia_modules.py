@@ -23,9 +23,16 @@ from rigwright.model.rig import Rig
     why="proprietary modules do not know Blackwell cards, and some boards fail with open ones",
 )
 def test_flavour(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    skip_without_cards(rig)
+    skip_without_cards(rig.cards)
     expect_no_differences(
-        module_state.find_flavour_differences(rig, collect_driver_facts(survey, facts), driver_state(survey))
+        module_state.find_flavour_differences(
+            rig.cards,
+            rig.driver,
+            rig.driver_supply,
+            rig.toolkit,
+            collect_driver_facts(survey, facts),
+            driver_state(survey),
+        )
     )
 
 
@@ -36,7 +43,7 @@ def test_flavour(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     why="a new kernel without the driver's module boots into a box without cards",
 )
 def test_next_boot(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    skip_without_cards(rig)
+    skip_without_cards(rig.cards)
     driver, there = collect_driver_facts(survey, facts), driver_state(survey)
     if not there.has_own_kernel:
         pytest.skip("no kernel boots from this system's own disk")
@@ -51,7 +58,7 @@ def test_next_boot(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     why="the packages report success after a skipped or failed build, and the next boot has no cards",
 )
 def test_dkms(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_without_cards(rig)
+    skip_without_cards(rig.cards)
     there = driver_state(survey)
     if not there.dkms:
         pytest.skip("DKMS has no module of the driver")
@@ -65,7 +72,7 @@ def test_dkms(survey: SurveyAnswers, rig: Rig) -> None:
     why="the kernel refuses unsigned modules",
 )
 def test_signed(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    skip_without_cards(rig)
+    skip_without_cards(rig.cards)
     secure = collect_driver_facts(survey, facts).secure_boot
     if secure == "unknown":
         pytest.skip("the firmware does not say whether Secure Boot is on")
@@ -81,4 +88,4 @@ def test_signed(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
 def test_settings(survey: SurveyAnswers, rig: Rig) -> None:
     if not rig.driver.module_options and not rig.driver.sysctl:
         pytest.skip("none are declared")
-    expect_no_differences(module_state.find_option_differences(rig, kernel_state(survey)))
+    expect_no_differences(module_state.find_option_differences(rig.driver, kernel_state(survey)))

@@ -41,7 +41,7 @@ from rigwright.nvidia.packages.locked_driver import find_locked_driver
     why="libraries that differ from the module's version break every program on a card; a name alone is no driver",
 )
 def test_one_piece(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    skip_without_cards(rig)
+    skip_without_cards(rig.cards)
     driver = collect_driver_facts(survey, facts)
     if not driver.driver_packages:
         pytest.skip("the driver is not from a package")
@@ -55,9 +55,9 @@ def test_one_piece(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     why="a box has to run what it was tested with, and can be rebuilt with",
 )
 def test_locked(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    skip_unless_managed(rig)
+    skip_unless_managed(rig.cards, rig.driver)
     driver = collect_driver_facts(survey, facts)
-    lock = find_locked_driver(rig, driver.system)
+    lock = find_locked_driver(rig.driver_supply, driver.system)
     if lock is None:
         pytest.skip("no driver is locked: the distribution's archive decides the version within the branch")
     packages = {name: artefact.version for name, artefact in lock.packages.items()}
@@ -71,9 +71,15 @@ def test_locked(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     why="an unattended upgrade without a reboot leaves a box on which no new process can use a card",
 )
 def test_held(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    skip_unless_managed(rig)
+    skip_unless_managed(rig.cards, rig.driver)
     driver = collect_driver_facts(survey, facts)
-    expect_no_differences(find_hold_differences(driver_state(survey), driver, expected_driver_plan(rig, driver).holds))
+    expect_no_differences(
+        find_hold_differences(
+            driver_state(survey),
+            driver,
+            expected_driver_plan(rig.cards, rig.driver, rig.driver_supply, rig.toolkit, driver).holds,
+        )
+    )
 
 
 @check(
@@ -83,7 +89,7 @@ def test_held(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     why="a manual upgrade installs a branch that nobody chose, or half of it",
 )
 def test_in_branch(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    skip_unless_managed(rig)
+    skip_unless_managed(rig.cards, rig.driver)
     expect_no_differences(find_branch_differences(driver_state(survey), collect_driver_facts(survey, facts)))
 
 
@@ -94,8 +100,13 @@ def test_in_branch(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     why="with a key that apt no longer accepts, no driver can be installed or repaired from there",
 )
 def test_archive(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    skip_unless_managed(rig)
-    if expected_driver_plan(rig, collect_driver_facts(survey, facts)).source != "nvidia":
+    skip_unless_managed(rig.cards, rig.driver)
+    if (
+        expected_driver_plan(
+            rig.cards, rig.driver, rig.driver_supply, rig.toolkit, collect_driver_facts(survey, facts)
+        ).source
+        != "nvidia"
+    ):
         pytest.skip("the driver is from the distribution's archive")
     said = survey.read(ARCHIVE)
     if not said.source:
@@ -108,7 +119,7 @@ def test_archive(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
 
 @check("N18", "no reboot is pending", severity="low", why="the latest installs have never been booted")
 def test_reboot(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_without_cards(rig)
+    skip_without_cards(rig.cards)
     expect_no_differences(find_pending_reboot(driver_state(survey)))
 
 
@@ -119,9 +130,15 @@ def test_reboot(survey: SurveyAnswers, rig: Rig) -> None:
     why="a kernel is held because no newer one has the modules, and its vulnerabilities stay open meanwhile",
 )
 def test_security(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    skip_unless_managed(rig)
+    skip_unless_managed(rig.cards, rig.driver)
     driver = collect_driver_facts(survey, facts)
-    expect_no_differences(find_missed_security(driver_state(survey), driver, expected_driver_plan(rig, driver).holds))
+    expect_no_differences(
+        find_missed_security(
+            driver_state(survey),
+            driver,
+            expected_driver_plan(rig.cards, rig.driver, rig.driver_supply, rig.toolkit, driver).holds,
+        )
+    )
 
 
 @check(
@@ -131,13 +148,15 @@ def test_security(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     why="a change beneath the services is the first thing to know when they are slow or wrong",
 )
 def test_drift(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    skip_unless_managed(rig)
+    skip_unless_managed(rig.cards, rig.driver)
     driver = collect_driver_facts(survey, facts)
     packages = {one.name: one.version for one in driver.packages}
     there = read_driver_record(survey)
     expect_no_differences(deploy_record.find_driver_drift(there, driver.kernel, driver.module, packages))
     if there and (not driver.recorded or set(driver.recorded) - set(there.packages.items())):
-        raise Drift(f"packages of the last deploy in {store_folder(rig)}/installed", "others, or none", "re-run deploy")
+        raise Drift(
+            f"packages of the last deploy in {store_folder(rig.roots)}/installed", "others, or none", "re-run deploy"
+        )
 
 
 @check(
@@ -148,10 +167,12 @@ def test_drift(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
 )
 def test_settings_files(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     """Of an operator's own driver those of cards and kernel alone."""
-    files = render_card_settings(rig)
+    files = render_card_settings(rig.roots, rig.cards, rig.driver)
     if rig.driver.managed:
         driver = collect_driver_facts(survey, facts)
-        files = render_locked_settings(rig, expected_driver_plan(rig, driver), driver)
+        files = render_locked_settings(
+            rig, expected_driver_plan(rig.cards, rig.driver, rig.driver_supply, rig.toolkit, driver), driver
+        )
     if not files:
         pytest.skip("none are declared")
     seen = survey.read(SETTINGS)
@@ -162,4 +183,4 @@ def test_settings_files(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> No
         for one in seen.files
     }
     enabled = {name: unit.get("UnitFileState") or "nothing" for name, unit in seen.units.items()}
-    expect_no_differences(find_settings_differences(rig, files, SettingsFacts(there, enabled)))
+    expect_no_differences(find_settings_differences(rig.roots, rig.driver, files, SettingsFacts(there, enabled)))

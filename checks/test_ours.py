@@ -11,8 +11,9 @@ from checks.survey.base_system import GROUND, required_space
 from checks.survey.managed_files import OURS, declared_folders
 from rigwright.delivery.network import authority_path
 from rigwright.gateway.secrets_distribution import keys_path, pair_path
+from rigwright.model.instance import CACHES, WARM
 from rigwright.model.monitoring.entry import all_service_users
-from rigwright.model.rig import CACHES, WARM, Rig
+from rigwright.model.rig import Rig, account_names
 from rigwright.monitoring.monitoring_units import PACKAGED_USER, monitoring_folder, monitoring_services
 from rigwright.nginx import LEFTOVER_FILES
 from rigwright.serving.instance_units import STOPPED
@@ -35,7 +36,7 @@ WORKS = re.compile(rf"/(rw-job-[a-z0-9.-]+|{REHASH})\.service(/|$)")
     why="a service that cannot enter a directory does not start again, and exposed credentials are stolen ones",
 )
 def test_folders(survey: SurveyAnswers, rig: Rig) -> None:
-    wanted = declared_folders(rig)
+    wanted = declared_folders(rig.roots)
     entries = [one.entry for one in survey.read(OURS).folders]
     found = [f"nothing about {path}" for path in wanted if path not in {one.path for one in entries}]
     for entry in entries:
@@ -57,27 +58,29 @@ def test_ledger(survey: SurveyAnswers, rig: Rig) -> None:
     entry = ledger.entry
     right = entry.kind == "file" and (entry.uid, entry.mode) == (0, 0o644)
     found = "a file owned by root" if right else f"{entry}"
-    cure = f"restore {rig.ledger} from a backup, or add missing lines with `echo LINE >> {rig.ledger}`"
-    expect(found, "a file owned by root", f"`chown root {rig.ledger}` and `chmod 644` it; if it is missing, {cure}")
+    cure = f"restore {rig.roots.ledger} from a backup, or add missing lines with `echo LINE >> {rig.roots.ledger}`"
+    expect(
+        found, "a file owned by root", f"`chown root {rig.roots.ledger}` and `chmod 644` it; if it is missing, {cure}"
+    )
     parts = (
-        rig.jobs,
-        rig.builds,
-        records_folder(rig),
-        rig.startup_records,
-        rig.installations,
-        rig.generations,
-        rig.credentials,
+        rig.roots.jobs,
+        rig.roots.builds,
+        records_folder(rig.roots),
+        rig.roots.startup_records,
+        rig.roots.installations,
+        rig.roots.generations,
+        rig.roots.credentials,
     )
     # what lay there before us is not ours, and nobody has written it down
     made = [path for path in parts if f"dir {PurePosixPath(path).parent}" in ledger.lines]
-    wanted = [*(f"user {name}" for name in rig.users), *(f"dir {path}" for path in made)]
+    wanted = [*(f"user {name}" for name in account_names(rig)), *(f"dir {path}" for path in made)]
     lacking = [line for line in wanted if line not in ledger.lines]
     expect(
         format_first_lines([f"no {line}" for line in lacking]) or "everything that Rigwright created",
         "everything that Rigwright created",
         cure,
     )
-    expect("a truncated last line" if not ledger.whole else "whole", "whole", f"`echo >> {rig.ledger}`")
+    expect("a truncated last line" if not ledger.whole else "whole", "whole", f"`echo >> {rig.roots.ledger}`")
 
 
 @check(
@@ -88,7 +91,7 @@ def test_ledger(survey: SurveyAnswers, rig: Rig) -> None:
 )
 def test_ledger_of_others(survey: SurveyAnswers, rig: Rig) -> None:
     odd = [line for line in survey.read(OURS).ledger.lines if not _may(line, rig)]
-    expect(format_first_lines(odd) or "nothing", "nothing", f"remove those lines from {rig.ledger}")
+    expect(format_first_lines(odd) or "nothing", "nothing", f"remove those lines from {rig.roots.ledger}")
 
 
 def _may(line: str, rig: Rig) -> bool:
@@ -101,13 +104,13 @@ def _may(line: str, rig: Rig) -> bool:
         return what.startswith(f"{PACKAGED_USER} ")
     if kind == "user":
         # the name alone is what engines of the first versions ran as: a way back to those needs it
-        return what.startswith(f"{rig.service_user}-") or what in (
-            rig.service_user,
-            rig.gateway_user,
-            rig.router_user,
-            rig.doctor_user,
-            rig.hub_user,
-            *all_service_users(rig.service_user).values(),
+        return what.startswith(f"{rig.accounts.prefix}-") or what in (
+            rig.accounts.prefix,
+            rig.accounts.gateway,
+            rig.accounts.router,
+            rig.accounts.doctor,
+            rig.accounts.hub,
+            *all_service_users(rig.accounts.prefix).values(),
         )
     if kind == "tree":
         return what.startswith((f"{rig.roots.software}/", f"{CACHES}/", f"{WARM}/"))
@@ -131,8 +134,10 @@ def test_secrets(survey: SurveyAnswers, rig: Rig) -> None:
     )
     wanted = {one.key_name for one in rig.instances} | {*own.needed}
     if rig.gateway:
-        wanted |= {keys_path(rig).rpartition("/")[2]}
-        wanted |= {pair_path(rig, name).rpartition("/")[2] for name, one in rig.gateway.listeners.items() if one.tls}
+        wanted |= {keys_path(rig.roots).rpartition("/")[2]}
+        wanted |= {
+            pair_path(rig.roots, name).rpartition("/")[2] for name, one in rig.gateway.listeners.items() if one.tls
+        }
     wanted |= {path.rpartition("/")[2] for one in monitoring_services(rig) for path in one.secrets}
     extra = [one.path for one in own.secrets if one.path.rpartition("/")[2].removesuffix(NEW) not in wanted]
     expect(format_first_lines(extra) or "nothing else", "nothing else", "remove it, once you know whose it is")
@@ -146,10 +151,10 @@ def test_secrets(survey: SurveyAnswers, rig: Rig) -> None:
 )
 def test_config(survey: SurveyAnswers, rig: Rig) -> None:
     wanted = {*CONFIG}
-    wanted |= {config_path(rig).rpartition("/")[2]} if rig.share else set()
-    wanted |= {monitoring_folder(rig).rpartition("/")[2]} if rig.monitoring else set()
+    wanted |= {config_path(rig.roots).rpartition("/")[2]} if rig.share else set()
+    wanted |= {monitoring_folder(rig.roots).rpartition("/")[2]} if rig.monitoring else set()
     wanted |= {CONTAINERS} if rig.containers and rig.cards else set()
-    wanted |= {authority_path(rig).rpartition("/")[2]} if rig.ca_certificates else set()
+    wanted |= {authority_path(rig.roots).rpartition("/")[2]} if rig.network.ca_certificates else set()
     extra = [name for name in survey.read(OURS).config if name.removesuffix(NEW) not in wanted]
     expect(format_first_lines(extra) or "nothing else", "nothing else", f"remove it from {rig.roots.config}")
 
@@ -161,8 +166,8 @@ def test_config(survey: SurveyAnswers, rig: Rig) -> None:
     why="another CA can impersonate a mirror, until a hash stops it",
 )
 def test_authorities(survey: SurveyAnswers, rig: Rig) -> None:
-    found = survey.read(OURS).files.get(authority_path(rig), "nothing about it")
-    wanted = hashlib.sha256(rig.ca_certificates.encode()).hexdigest() if rig.ca_certificates else ""
+    found = survey.read(OURS).files.get(authority_path(rig.roots), "nothing about it")
+    wanted = hashlib.sha256(rig.network.ca_certificates.encode()).hexdigest() if rig.network.ca_certificates else ""
     expect(found[:12] or "no file", wanted[:12] or "no file", DEPLOY, holds=found == wanted)
 
 
@@ -189,7 +194,7 @@ def test_times(survey: SurveyAnswers, rig: Rig) -> None:
 )
 def test_disks(survey: SurveyAnswers, rig: Rig) -> None:
     ground = survey.read(GROUND)
-    need = required_space(rig)
+    need = required_space(rig.roots)
     found = [f"nothing about {path}" for path in need if path not in {one.path for one in ground.disks}]
     found += [f"{one.path} read-only" for one in ground.disks if one.read_only]
     full = [one for one in ground.disks if one.free < need.get(one.path, 0)]

@@ -6,7 +6,8 @@ from checks import Drift, check, expect
 from checks.survey.answers import SurveyAnswers
 from checks.survey.service_exposure import REACH, private_folders, socket_units
 from rigwright.gateway.secrets_distribution import ROUTER_SOCKET, ROUTER_UNIT
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 from rigwright.monitoring.monitoring_units import monitoring_services
 
 OTHERS = 0o007
@@ -65,18 +66,21 @@ def test_socket(survey: SurveyAnswers, rig: Rig, instance: Instance) -> None:
 )
 def test_gateway_sockets(survey: SurveyAnswers, rig: Rig, gateway: object) -> None:
     own = {one.socket for one in rig.instances}
-    for path, unit in socket_units(rig).items():
+    for path, unit in socket_units(rig.instances, rig.gateway).items():
         if path not in own:
             holder = f"{ROUTER_SOCKET} " if unit == ROUTER_UNIT else ""
             _socket(survey, rig, path, f"systemctl restart {holder}{unit}")
 
 
 def _socket(survey: SurveyAnswers, rig: Rig, path: str, step: str) -> None:
-    reach, unit = survey.read(REACH), socket_units(rig)[path]
-    users = {one.socket: (rig.user(one), rig.socket_groups(one)) for one in rig.instances}
-    owner, groups = users.get(path, (rig.gateway_user, (rig.gateway_user,)))
+    reach, unit = survey.read(REACH), socket_units(rig.instances, rig.gateway)[path]
+    users = {
+        one.socket: (rig.accounts.of_instance(one), rig.accounts.socket_groups(one, rig.gateway))
+        for one in rig.instances
+    }
+    owner, groups = users.get(path, (rig.accounts.gateway, (rig.accounts.gateway,)))
     folder = path.rpartition("/")[0]
-    closed = folder in private_folders(rig)
+    closed = folder in private_folders(rig.instances, rig.gateway)
     socket = reach.lying[path]
     expect(f"{path} is {socket.kind}", f"{path} is a socket", step)
     owners = {owner, "root"} if not closed else {owner}

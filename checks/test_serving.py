@@ -20,7 +20,8 @@ from rigwright.engines import kind_of
 from rigwright.engines.kind import ServiceSpec
 from rigwright.host.systemd_syntax import ExpandedWord
 from rigwright.model.facts import HostFacts
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards import smi
 from rigwright.plan.plan_inputs import TargetState
 from rigwright.serving.generation import Generation
@@ -189,7 +190,7 @@ def test_process_is_the_declared_one(
     if main is None:
         raise Drift("a process", "none", DEPLOY)
     restart = f"`systemctl restart {instance.unit}`"
-    folder = rig.installation_path(desired.installations[instance.installed_as].folder)
+    folder = rig.roots.installation_path(desired.installations[instance.installed_as].folder)
     # what systemd expands, it knows
     wanted = ["" if isinstance(word, ExpandedWord) else str(word) for word in service.command]
     # of a script the kernel runs the distribution's interpreter, with what its first line names before the script

@@ -34,14 +34,14 @@ def test_active_and_enabled(survey: SurveyAnswers, share: ShareEntry) -> None:
     why="settings changed by hand or by an interrupted deploy give other files to other boxes",
 )
 def test_process_is_current(survey: SurveyAnswers, rig: Rig, share: ShareEntry) -> None:
-    one, wanted = survey.read(GATES).unit_state(SHARE_UNIT), share_digest(rig, share)
+    one, wanted = survey.read(GATES).unit_state(SHARE_UNIT), share_digest(rig.roots, share)
     expect(one.started[:12] if one.active == "active" else "no process", wanted[:12], DEPLOY)
     # what lies there is what it has from its next start on
-    lying = survey.read(GATES).files.get(config_path(rig)) == render_share_config(rig, share)
+    lying = survey.read(GATES).files.get(config_path(rig.roots)) == render_share_config(rig.roots, share)
     expect(
         "as declared" if lying else "changed",
         "as declared",
-        f"{DEPLOY}: it writes {config_path(rig)} anew",
+        f"{DEPLOY}: it writes {config_path(rig.roots)} anew",
         holds=lying,
     )
     restart = f"systemctl restart {SHARE_UNIT}"
@@ -91,7 +91,7 @@ def test_listens_where_it_is_declared(survey: SurveyAnswers, share: ShareEntry) 
 )
 def test_a_weight_is_given(survey: SurveyAnswers, rig: Rig, share: ShareEntry) -> None:
     requests = survey.read(REQUESTS)
-    for weight, number, start, length in compared_pieces(rig):
+    for weight, number, start, length in compared_pieces(rig.instances):
         found = find_answer(requests, f"share: {weight.weight_path} {number}")
         wanted = f"bytes {start}-{start + length - 1}/{weight.size}"
         told = f"{found.describe} {found.headers.get('content-range', '')}".strip()

@@ -11,7 +11,8 @@ from checks.survey.path_permissions import WAYS, ParentFolder
 from checks.survey.python import PYTHON
 from checks.survey.trees import ADDED, LOOSE, MISSING, OTHER, TREES, InstalledTree, Trees
 from checks.trees import expect_as_recorded, expect_no_changes
-from rigwright.model.rig import CACHES, Rig
+from rigwright.model.instance import CACHES, loaded_weights
+from rigwright.model.rig import Rig
 from rigwright.plan import tree_records
 from rigwright.plan.plan_inputs import TargetState
 from rigwright.weights.verification import PACKAGE, weights_program_folder
@@ -148,7 +149,7 @@ def test_nothing_lies_beside(survey: SurveyAnswers, rig: Rig, desired: TargetSta
     lying = [path for path in [*found.beside, *unknown] if f"dir {PurePosixPath(path).parent}" in ledger.lines]
     # what is being installed, or was not to its end: the next run goes on with it; and a disk of its own has LOST
     ours = {line.partition(" ")[2] for line in ledger.lines if line.startswith("tree ")} | {
-        f"{rig.generations}/{FAILED}"
+        f"{rig.roots.generations}/{FAILED}"
     }
     beside = [path for path in sorted(lying) if path not in ours and PurePosixPath(path).name != LOST]
     cure = f"{DEPLOY}; if it is not Rigwright's, rm -r {' '.join(beside[:3])}"
@@ -162,8 +163,8 @@ def test_nothing_lies_beside(survey: SurveyAnswers, rig: Rig, desired: TargetSta
     why="root runs them",
 )
 def test_programs_for_weights(survey: SurveyAnswers, rig: Rig) -> None:
-    if rig.weights:
-        expect_as_recorded(survey.read(TREES).tree(f"{weights_program_folder(rig)}/{PACKAGE}"), DEPLOY)
+    if loaded_weights(rig.instances):
+        expect_as_recorded(survey.read(TREES).tree(f"{weights_program_folder(rig.roots)}/{PACKAGE}"), DEPLOY)
 
 
 @check(
@@ -188,8 +189,10 @@ def _expect_no_changes_of(survey: SurveyAnswers, what: str) -> None:
 
 def _others(found: Trees, rig: Rig, desired: TargetState) -> list[InstalledTree]:
     """Those of earlier generations: neither declared nor generations themselves."""
-    ours = {*tree_records.declared_trees(desired), f"{weights_program_folder(rig)}/{PACKAGE}"}
-    return [tree for tree in found.trees if tree.path not in ours and not tree.path.startswith(f"{rig.generations}/")]
+    ours = {*tree_records.declared_trees(desired), f"{weights_program_folder(rig.roots)}/{PACKAGE}"}
+    return [
+        tree for tree in found.trees if tree.path not in ours and not tree.path.startswith(f"{rig.roots.generations}/")
+    ]
 
 
 def _loose(one: ParentFolder) -> bool:

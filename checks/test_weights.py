@@ -11,6 +11,7 @@ from checks.drift_text import format_day, format_first_lines
 from checks.survey.answers import SurveyAnswers
 from checks.survey.base_system import GROUND
 from checks.survey.weights import SERVICE, TIMER, WEIGHTS, WeightFileState, WeightFolder
+from rigwright.model.instance import loaded_weights
 from rigwright.model.rig import Rig
 from rigwright.supply.lock import Artefact
 from rigwright.weights.verification import DUE_DAYS, REHASH_STAMP
@@ -53,7 +54,7 @@ def test_bytes(
     weight: Artefact,
     record_property: Callable[[str, object], None],
 ) -> None:
-    path = rig.weight_path(weight)
+    path = rig.roots.weight_path(weight)
     file = looked_at(survey, path)
     expect(f"a {file.kind}" if file.kind != "none" else "no file", "a file", f"remove what is there, then {DEPLOY}")
     expect(f"{file.size} bytes", f"{weight.size} bytes", DEPLOY)
@@ -76,7 +77,7 @@ def test_bytes(
     why="a service could change its weights",
 )
 def test_mode(rig: Rig, survey: SurveyAnswers, weight: Artefact) -> None:
-    path = rig.weight_path(weight)
+    path = rig.roots.weight_path(weight)
     file = looked_at(survey, path)
     found = f"{stat.filemode(file.mode)} of user {file.uid}" if file.kind != "none" else "no file"
     expect(found, "-r--r--r-- of user 0", f"`chown root` and `chmod 444` {path}")
@@ -90,7 +91,7 @@ def test_mode(rig: Rig, survey: SurveyAnswers, weight: Artefact) -> None:
 )
 def test_hashed_again(rig: Rig, survey: SurveyAnswers, weight: Artefact) -> None:
     weights = survey.read(WEIGHTS)
-    file = looked_at(survey, rig.weight_path(weight))
+    file = looked_at(survey, rig.roots.weight_path(weight))
     expect(
         file.wrong or weight.sha256,
         weight.sha256,
@@ -122,7 +123,7 @@ def _loose(place: WeightFolder) -> str:
     why="whoever can write to a directory can replace every file in it, whatever their modes",
 )
 def test_folders(rig: Rig, survey: SurveyAnswers, weight: Artefact) -> None:
-    above = {str(path) for path in PurePosixPath(rig.weight_path(weight)).parents}
+    above = {str(path) for path in PurePosixPath(rig.roots.weight_path(weight)).parents}
     places = {one.path: one for one in survey.read(WEIGHTS).folders}
     below = [path for path in sorted(above) if path.startswith(f"{rig.roots.models}/")]
     odd = [_loose(places[path]) if path in places else f"{path}: nothing" for path in below]
@@ -138,7 +139,7 @@ def test_folders(rig: Rig, survey: SurveyAnswers, weight: Artefact) -> None:
     why="without it, nobody notices what a disk has lost",
 )
 def test_timer(rig: Rig, survey: SurveyAnswers) -> None:
-    if not rig.weights:
+    if not loaded_weights(rig.instances):
         pytest.skip("the rig has no weights")
     weights = survey.read(WEIGHTS)
     none = dict.fromkeys(("LoadState", "ActiveState", "UnitFileState", "Result", "ConditionTimestamp"), "unknown")
@@ -173,7 +174,7 @@ def test_timer(rig: Rig, survey: SurveyAnswers) -> None:
 def test_record(
     rig: Rig, survey: SurveyAnswers, weight: Artefact, record_property: Callable[[str, object], None]
 ) -> None:
-    path = rig.weight_path(weight)
+    path = rig.roots.weight_path(weight)
     file = looked_at(survey, path)
     found = f"a record of {file.record_of or 'nothing'}" if file.recorded else "no record"
     expect(found, f"a record of {path}", DEPLOY)
@@ -188,13 +189,13 @@ def test_record(
     why="engines read a model's whole directory: another file there is another template, or code",
 )
 def test_beside(rig: Rig, survey: SurveyAnswers) -> None:
-    if not rig.weights:
+    if not loaded_weights(rig.instances):
         pytest.skip("the rig has no weights")
     weights = survey.read(WEIGHTS)
     # of files of their own an engine is told each by its name
     whole = {str(PurePosixPath(path).parent) for path in weights.files if not path.endswith(".gguf")}
     rows = [*rig.lock.artefacts.values(), *(one for group in rig.lock.groups.values() for one in group)]
-    kept = {rig.weight_path(one) for one in rows if one.kind == "weight"}
+    kept = {rig.roots.weight_path(one) for one in rows if one.kind == "weight"}
     extra = [
         path
         for path in weights.extra
@@ -210,7 +211,7 @@ def test_beside(rig: Rig, survey: SurveyAnswers) -> None:
     why="services read what is mounted there, whatever was verified below it, and after a boot something else",
 )
 def test_mounts(rig: Rig, survey: SurveyAnswers, weight: Artefact) -> None:
-    path = rig.weight_path(weight)
+    path = rig.roots.weight_path(weight)
     odd = []
     for one in survey.read(GROUND).mounts:
         # a disk for some models is its operator's, where a boot mounts it too

@@ -20,8 +20,8 @@ def sharing(context: DeployContext) -> None:
         remove_share(name="Stop sharing weights", rig=rig)
         return
     files = [
-        TextFile(config_path(rig), render_share_config(rig, rig.share), proof=PROOF),
-        TextFile(PATH, render_share_unit(rig, rig.share)),
+        TextFile(config_path(rig.roots), render_share_config(rig.roots, rig.share), proof=PROOF),
+        TextFile(PATH, render_share_unit(rig.roots, rig.share)),
     ]
     write_text_files(name="Share settings", files=files)
     ensure_share(name=f"Share weights on {share_endpoint(rig.share)}", rig=rig, share=rig.share)

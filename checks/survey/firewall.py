@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from ipaddress import ip_network
 
 from checks.survey.section import Section, SurveyScope
+from rigwright.model.entry import ShareEntry
 from rigwright.model.rig import Rig
 from rigwright.monitoring.monitoring_units import monitoring_services
 
@@ -78,16 +79,16 @@ def first_address(network: str) -> str:
     return str(found[1] if found.num_addresses > 2 else found[0])
 
 
-def share_client_addresses(rig: Rig) -> Iterator[str]:
+def share_client_addresses(share: ShareEntry | None) -> Iterator[str]:
     """An address of each network that may fetch weights."""
-    yield from map(first_address, rig.share.allow if rig.share else ())
+    yield from map(first_address, share.allow if share else ())
 
 
 def declared_client_addresses(rig: Rig) -> list[str]:
     """An address of each network that is declared to reach something."""
     return sorted(
         {
-            *share_client_addresses(rig),
+            *share_client_addresses(rig.share),
             *(first_address(network) for one in monitoring_services(rig) for network in one.clients),
         }
     )

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.smi import Gpu
 from rigwright.problems import FrozenModel, printable
 from rigwright.types import Digits, Sha256, Text, VariantName, matching

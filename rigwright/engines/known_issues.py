@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from rigwright.engines import kind_of
 from rigwright.engines.rule import PlacedInstance
+from rigwright.model.instance import patches_by_target
 
 if TYPE_CHECKING:
     from rigwright.model.catalog import Card
-    from rigwright.model.rig import Instance, Rig
+    from rigwright.model.instance import Instance
+    from rigwright.model.rig import Rig
     from rigwright.patches.patch import Patch
 
 
@@ -34,7 +36,11 @@ def describe_warnings(rig: Rig) -> list[str]:
             f"{one.name}: {said}"
             for one in rig.instances
             for said in describe_issues(
-                place_instance(one, (rig.cards[index] for index in one.cards), rig.patches.get(one.installed_as, ())),
+                place_instance(
+                    one,
+                    (rig.cards[index] for index in one.cards),
+                    patches_by_target(rig.instances, rig.envs, rig.toolkit.patches).get(one.installed_as, ()),
+                ),
                 refused=False,
             )
         ),

@@ -9,7 +9,7 @@ from packaging.utils import canonicalize_name
 from rigwright.envs.environment import Environment, prefix_folder
 from rigwright.host import channel
 from rigwright.host.channel import matching, tolerant
-from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.render import render
 
 NAME = r"[A-Za-z0-9_][A-Za-z0-9._+!-]{0,199}"
@@ -20,9 +20,9 @@ PACKAGE_SCHEMA: channel.Schema = {
 """What templates/envs/installed.sh.j2 tells."""
 
 
-def render_package_query(rig: Rig, made: Environment) -> str:
+def render_package_query(roots: Roots, made: Environment) -> str:
     """What asks a host for `installed`."""
-    return render("envs/installed.sh.j2", prefix=prefix_folder(rig.installation_path(made.folder)))
+    return render("envs/installed.sh.j2", prefix=prefix_folder(roots.installation_path(made.folder)))
 
 
 def parse_installed_packages(output: Iterable[str]) -> frozenset[str]:

@@ -28,7 +28,7 @@ def scrape_target_of(rig: Rig) -> ScrapeTarget | None:
         at = rig.monitoring.address if ip_address(one.address).is_unspecified else one.address
         if not ip_address(at).is_loopback or at == rig.monitoring.address:
             doors.append(GatewayEndpoint(address=at, port=one.port, tls=one.tls))
-    offered = {one.name: one for offer in offers_of(rig) for one in offer.instances}
+    offered = {one.name: one for offer in offers_of(rig.instances, rig.gateway) for one in offer.instances}
     return ScrapeTarget(
         name=rig.name,
         address=rig.monitoring.address,

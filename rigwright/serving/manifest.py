@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from rigwright.addresses import Port
 from rigwright.gateway.reservations import RESERVATION_UNIT
 from rigwright.host.unit_states import SocketUnit, UnitState
+from rigwright.model.instance import loaded_weights
 from rigwright.model.rig import Rig
 from rigwright.serving.instance_units import InstanceUnit
 from rigwright.serving.listeners import LOOPBACK, PortListener, listener_units, port_socket
@@ -93,7 +94,7 @@ def render_manifest(
         "engines": dict(engines),
         "state": rig.roots.state,
         "tools": tools,
-        "weights": {rig.weight_path(artefact): artefact.sha256 for artefact in rig.weights},
+        "weights": {rig.roots.weight_path(artefact): artefact.sha256 for artefact in loaded_weights(rig.instances)},
         "instances": {
             i.name: {
                 "variant": i.variant_name,
@@ -108,7 +109,7 @@ def render_manifest(
                 "slice": one.slice,
                 "user": one.user,
                 "socket": i.socket,
-                "weights": [rig.weight_path(artefact) for artefact in i.weights],
+                "weights": [rig.roots.weight_path(artefact) for artefact in i.weights],
             }
             for i, one in zip(rig.instances, units, strict=True)
         },
@@ -125,7 +126,7 @@ def render_manifest(
         "gateway": [
             {
                 "unit": one.unit,
-                "user": rig.gateway_user if one.rereads else rig.router_user,
+                "user": rig.accounts.gateway if one.rereads else rig.accounts.router,
                 "started_from": one.started_from,
                 "configured_from": one.configured_from,
                 "rereads": one.rereads,

@@ -19,7 +19,7 @@ def ensure_gateway_secrets(rig: Rig) -> None:
     if not rig.gateway:
         return
     folder = Path(rig.inventory).parent
-    gateway.install_client_keys(name="Keys of clients", rig=rig, file=str(keys_file_path(rig, rig.gateway)))
+    gateway.install_client_keys(name="Keys of clients", rig=rig, file=str(keys_file_path(rig.inventory, rig.gateway)))
     wanted = [
         CertificateSpec(
             listener=name,
@@ -37,7 +37,7 @@ def host_key_file_problems(rig: Rig) -> list[str]:
     """Why the host does not take the operator's keys, of which it has newer ones; empty if it takes them."""
     if not rig.gateway:
         return []
-    refusal = gateway.describe_keys_refusal(rig, str(keys_file_path(rig, rig.gateway)))
+    refusal = gateway.describe_keys_refusal(rig, str(keys_file_path(rig.inventory, rig.gateway)))
     return [refusal] if refusal else []
 
 

@@ -69,7 +69,7 @@ def install_client_keys(rig: Rig, file: str) -> Generator[StringCommand, None, N
         return
     text = keyring.keys_json(ring)
     found, wanted = (
-        host.get_fact(GatewaySecretsFact, script=secrets_distribution.render_state_query(rig)),
+        host.get_fact(GatewaySecretsFact, script=secrets_distribution.render_state_query(rig.roots)),
         keyring.keys_digest(text),
     )
     if refusal := _describe_keys_refusal(rig, Path(file), ring, found):
@@ -84,7 +84,7 @@ def install_client_keys(rig: Rig, file: str) -> Generator[StringCommand, None, N
             "-c",
             QuoteString(
                 secrets_distribution.render_secret_install(
-                    secrets_distribution.keys_path(rig), wanted, ring.current_version
+                    secrets_distribution.keys_path(rig.roots), wanted, ring.current_version
                 )
             ),
             _stdin=[text],
@@ -104,7 +104,7 @@ def describe_keys_refusal(rig: Rig, file: str) -> str:
         rig: The rig.
         file: The operator's keys file.
     """
-    found = host.get_fact(GatewaySecretsFact, script=secrets_distribution.render_state_query(rig))
+    found = host.get_fact(GatewaySecretsFact, script=secrets_distribution.render_state_query(rig.roots))
     try:
         return _describe_keys_refusal(rig, Path(file), keyring.load_keyring(Path(file)), found)
     except Invalid as error:
@@ -112,7 +112,9 @@ def describe_keys_refusal(rig: Rig, file: str) -> str:
 
 
 def _describe_keys_refusal(rig: Rig, file: Path, ring: ClientKeyring, found: GatewaySecretFacts) -> str:
-    return describe_refusal(file, ring, found, lambda: host.get_fact(KeysOnHostFact, script=render_keys_query(rig)))
+    return describe_refusal(
+        file, ring, found, lambda: host.get_fact(KeysOnHostFact, script=render_keys_query(rig.roots))
+    )
 
 
 @operation()
@@ -125,7 +127,7 @@ def install_certificates(rig: Rig, wanted: Sequence[CertificateSpec]) -> Generat
     + rig: the rig
     + wanted: what each listener with TLS is to have
     """
-    found = host.get_fact(GatewaySecretsFact, script=secrets_distribution.render_state_query(rig))
+    found = host.get_fact(GatewaySecretsFact, script=secrets_distribution.render_state_query(rig.roots))
     brought = False
     for one in wanted:
         try:
@@ -134,13 +136,13 @@ def install_certificates(rig: Rig, wanted: Sequence[CertificateSpec]) -> Generat
             yield _render_failure(f"listener {one.listener}: {error}")
             return
         if pair:
-            path = secrets_distribution.pair_path(rig, one.listener)
+            path = secrets_distribution.pair_path(rig.roots, one.listener)
             script = secrets_distribution.render_secret_install(path, hashlib.sha256(pair.text.encode()).hexdigest())
             yield StringCommand("sh", "-c", QuoteString(script), _stdin=[pair.text])
             brought = True
     gone = sorted(found.pairs.keys() - {one.listener for one in wanted} - found.kept)
     for listener in gone:
-        yield StringCommand("rm -f", QuoteString(secrets_distribution.pair_path(rig, listener)))
+        yield StringCommand("rm -f", QuoteString(secrets_distribution.pair_path(rig.roots, listener)))
     if not brought and not gone:
         host.noop(f"{format_count(len(wanted), 'certificate')} up to date")
 
@@ -174,10 +176,12 @@ def reload_credentials(rig: Rig) -> Generator[StringCommand, None, None]:
 
     + rig: the rig
     """
-    if host.get_fact(GatewaySecretsFact, script=secrets_distribution.render_state_query(rig)).has_current_credentials:
+    if host.get_fact(
+        GatewaySecretsFact, script=secrets_distribution.render_state_query(rig.roots)
+    ).has_current_credentials:
         host.noop("the gateway has loaded its files")
         return
-    yield StringCommand("sh", "-c", QuoteString(secrets_distribution.render_credentials_reload(rig)))
+    yield StringCommand("sh", "-c", QuoteString(secrets_distribution.render_credentials_reload(rig.roots)))
 
 
 def _render_failure(why: str) -> StringCommand:

@@ -38,7 +38,7 @@ def ensure_share(rig: Rig, share: ShareEntry) -> Generator[StringCommand, None, 
     + rig: the rig
     + share: what it shares
     """
-    found, wanted = host.get_fact(ShareStateFact), weight_sharing.share_digest(rig, share)
+    found, wanted = host.get_fact(ShareStateFact), weight_sharing.share_digest(rig.roots, share)
     if found.is_settled(wanted):
         host.noop(f"weights are shared on {weight_sharing.share_endpoint(share)}")
         return
@@ -63,5 +63,5 @@ def remove_share(rig: Rig) -> Generator[StringCommand, None, None]:
         host.noop("no weights are shared")
         return
     yield StringCommand(
-        "sh", "-c", QuoteString(render("sharing/release.sh.j2", **weight_sharing.share_release_values(rig)))
+        "sh", "-c", QuoteString(render("sharing/release.sh.j2", **weight_sharing.share_release_values(rig.roots)))
     )

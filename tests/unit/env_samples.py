@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from rigwright.envs.environment import Environment, plan_environment
 from rigwright.model.envs.keys import EnvKeys
-from rigwright.model.rig import EnvSpec, Rig
+from rigwright.model.instance import EnvSpec
+from rigwright.model.rig import Rig
 from rigwright.supply.lock import Artefact
 from tests.unit.samples import sample_artefact, sample_facts, sample_rig, sample_wheel
 

@@ -8,7 +8,8 @@ from typing import Any
 from rigwright.host.unit_states import UnitState
 from rigwright.model.facts import HostFacts
 from rigwright.model.installation import Installation
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cuda.toolkit import plan_toolkit
 from rigwright.plan.plan_inputs import TargetState
 from rigwright.serving.generation import Generation, build_generation

@@ -52,7 +52,7 @@ class NvidiaCheckFixture:
         if survey is None:
             survey = self.make_survey()
         record = driver_record.parse_driver_record(
-            (self.host.root / driver_record.driver_record_path(rig)[1:]).read_text()
+            (self.host.root / driver_record.driver_record_path(rig.roots)[1:]).read_text()
         )
         checks: dict[str, Callable[[], None]] = {
             "N08": lambda: test_nvidia_modules.test_flavour(survey, rig, FACTS),

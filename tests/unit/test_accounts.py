@@ -17,11 +17,12 @@ from checks.survey.accounts import ACCOUNTS, Accounts
 from checks.survey.answers import SurveyAnswers
 from checks.survey.host import accounts
 from checks.survey.section import SurveyScope
+from rigwright.model.rig import account_names
 from tests.unit import samples
 from tests.unit.check_runner import red_checks
 
 RIG = samples.sample_rig(samples.sample_instance())
-(NAME,) = RIG.users
+(NAME,) = account_names(RIG)
 UID = 990
 
 

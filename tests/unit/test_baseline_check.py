@@ -16,7 +16,8 @@ from checks.survey.cards import WORDS
 from rigwright.baseline import history
 from rigwright.baseline.history import InstanceHistory
 from rigwright.baseline.run import BaselineRun, Fingerprint, Series
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.smi import FIELDS
 from rigwright.plan.plan_inputs import TargetState, build_target_state
 from tests.unit.samples import sample_facts, sample_instance, sample_rig

@@ -21,8 +21,9 @@ from cli import main
 from cli.lock_resolver.patch_validation import collect_patched
 from rigwright.engines.llama_cpp.build import Build, plan_build
 from rigwright.model.facts import HostFacts
+from rigwright.model.instance import PATCHED_TOOLKIT, patches_by_target
 from rigwright.model.nvidia.toolkit import Toolkit
-from rigwright.model.rig import PATCHED_TOOLKIT, Rig
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cuda.toolkit import COMPILER, plan_toolkit
 from rigwright.nvidia.cuda.toolkit_validation import glibc_refusals
 from rigwright.patches.keys import PatchKeys, PatchTarget
@@ -41,6 +42,7 @@ from tests.unit.rendered_scripts import TOOLS
 from tests.unit.samples import (
     GIB,
     NOW,
+    changed_rig,
     sample_card,
     sample_engine,
     sample_facts,
@@ -205,7 +207,7 @@ def patch(path: str = HEADER, name: str = "louder", version: str = "13.0.88", fi
 
 def patched_toolkit(**changes: object) -> Rig:
     crt = sample_wheel("nvidia-cuda-crt", version="13.0.88", group="cuda")
-    return replace(single_card_rig(cuda=(*WHEELS, crt)), toolkit_patches=(patch(),), **changes)  # type: ignore[arg-type]
+    return changed_rig(single_card_rig(cuda=(*WHEELS, crt)), toolkit_patches=(patch(),), **changes)  # type: ignore[arg-type]
 
 
 OPERATORS = Toolkit("/opt/cuda", "13.0", nvcc="13.0.88")
@@ -275,7 +277,7 @@ def test_the_shipped_toolkit_compiles_with_every_c_library() -> None:
 
 
 def test_a_patch_makes_another_toolkit_and_other_builds_for_cards_alone() -> None:
-    plain, one = replace(patched_toolkit(), toolkit_patches=()), patched_toolkit()
+    plain, one = changed_rig(patched_toolkit(), toolkit_patches=()), patched_toolkit()
     found, bare = plan_toolkit(one, sample_facts()), plan_toolkit(plain, sample_facts())
     assert found is not None and bare is not None
     assert found.folder != bare.folder
@@ -283,7 +285,7 @@ def test_a_patch_makes_another_toolkit_and_other_builds_for_cards_alone() -> Non
     assert builds(one)["plain"].digest != builds(plain)["plain"].digest
     processors = [replace(each, instances=(sample_instance(cards=()),)) for each in (one, plain)]
     assert len({builds(each)["plain"].digest for each in processors}) == 1
-    assert one.patches == {PATCHED_TOOLKIT: (patch(),)}
+    assert patches_by_target(one.instances, one.envs, one.toolkit.patches) == {PATCHED_TOOLKIT: (patch(),)}
     (step,) = [
         one_
         for one_ in plan_deploy(build_target_state(one, sample_facts()), ObservedServing()).steps
@@ -319,9 +321,9 @@ def test_a_check_compares_what_is_patched_with_what_its_patch_makes(tmp_path: Pa
 def test_a_lock_judges_an_operators_toolkit_and_asks_no_index_for_the_shipped_one() -> None:
     shipped = tuple(Lock.load([ROOT / "locks"]).groups["cuda"])
     own = load_patches([ROOT / "patches"])["nvcc-rsqrt-glibc"]
-    one = replace(patched_toolkit(), toolkit_patches=(own,))
+    one = changed_rig(patched_toolkit(), toolkit_patches=(own,))
     assert collect_patched([one], {"cuda": shipped}) == []
-    (other,) = collect_patched([one], {"cuda": one.cuda})
+    (other,) = collect_patched([one], {"cuda": one.toolkit.wheels})
     assert (other.what, other.versions["nvidia-cuda-crt"]) == (PATCHED_TOOLKIT, "13.0.88")
     (mine,) = collect_patched([patched_toolkit()], {"cuda": shipped})
     row = mine.locked_row(mine.patches[0])

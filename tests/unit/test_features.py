@@ -17,7 +17,7 @@ from rigwright.problems import Invalid
 from rigwright.supply.lock import Lock
 
 # what resolve itself takes from the entry
-COMMON = {"name", "inventory", "roots", "service_user", "keep_generations", "renamed", "lock", "requests"}
+COMMON = {"name", "inventory", "roots", "accounts", "keep_generations", "renamed", "lock", "requests"}
 resolve = partial(resolve_rig, "/boxes/rig.py", "box")
 
 
@@ -54,8 +54,8 @@ def test_a_feature_refuses_keys_and_names_together_with_all_others(lock: Lock) -
 
 
 def test_a_field_belongs_to_one_feature(lock: Lock) -> None:
-    again = Feature("cooling", resolve=lambda _: {"proxy": None, "mirrors": {}})
-    with pytest.raises(TypeError, match="cooling resolves mirrors, proxy"):
+    again = Feature("cooling", resolve=lambda _: {"share": None, "fs_verity": False})
+    with pytest.raises(TypeError, match="cooling resolves fs_verity, share"):
         resolve({}, Catalog(), lock, features=(*FEATURES, again))
 
 

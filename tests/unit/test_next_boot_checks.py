@@ -17,7 +17,7 @@ from checks.survey.kernel import Module
 from checks.survey.next_boot import Grub
 from checks.survey.packages import AptPin, KeptFile, PackageFileFinding
 from checks.survey.settings import SettingsFile
-from rigwright.model.rig import POWER_UNIT
+from rigwright.model.instance import POWER_UNIT
 from rigwright.nvidia.cards.card_setting_files import program_folder
 from rigwright.nvidia.driver.driver_facts import PERSISTENCE_UNIT
 from rigwright.nvidia.driver.driver_files import PERSISTENCED
@@ -222,7 +222,7 @@ SICK: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ),
     (
         "settings",
-        {"files": [SettingsFile(f"{program_folder(MANAGED)}/json.py", "file", "644", 0, 0, "")]},
+        {"files": [SettingsFile(f"{program_folder(MANAGED.roots)}/json.py", "file", "644", 0, 0, "")]},
         {"N46": "json.py (file)"},
     ),
     (

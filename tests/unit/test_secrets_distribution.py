@@ -177,7 +177,7 @@ def test_without_the_file_of_keys_nobody_loses_his(
     file.touch()
     emptied = keyring.keys_json(keyring.write_version(file, "test", advance=True))
     replaced = deployed_keys.render_key_delivery(
-        host.rig,
+        host.rig.roots,
         keyring.keys_digest(emptied),
         keyring.load_keyring(file).current_version,
         "{}",

@@ -21,7 +21,7 @@ from tests.unit.samples import sample_rig
 
 SHARE = ShareEntry(address="10.0.0.5", allow=("10.0.0.0/24",))
 RIG = sample_rig(share=SHARE)
-SETTLED = SharingFacts(there=True, active="active", enabled="enabled", started_from=share_digest(RIG, SHARE))
+SETTLED = SharingFacts(there=True, active="active", enabled="enabled", started_from=share_digest(RIG.roots, SHARE))
 
 
 def run_share_operation(monkeypatch: pytest.MonkeyPatch, module: Any, fact: Any) -> list[str]:

@@ -17,8 +17,10 @@ from packaging.utils import canonicalize_name
 
 from rigwright.delivery.tool_environments import render_requirements
 from rigwright.model.feature import Feature, Fields, RigDraft
+from rigwright.model.instance import PATCHED_TOOLKIT, needs_toolkit
 from rigwright.model.nvidia.toolkit import Toolkit
-from rigwright.model.rig import PATCHED_TOOLKIT, Rig, needs_toolkit
+from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
+from rigwright.model.rig import Rig
 from rigwright.patches.patch import Patch, collect_digests, select_patches
 from rigwright.problems import Problem
 from rigwright.supply.lock import Artefact
@@ -34,14 +36,14 @@ DISK_KIB = 2 * 1024 * 1024
 
 def plan_toolkit(rig: Rig, facts: HostFacts) -> Toolkit | None:
     """The toolkit of a rig; None where no engine is made with one."""
-    if not rig.needs_toolkit:
+    if not needs_toolkit(bool(rig.cards), rig.instances, rig.envs):
         return None
-    if rig.cuda_root is not None:
-        return Toolkit(rig.cuda_root, facts.cuda_version, nvcc=facts.nvcc)
-    text = render_requirements(rig.cuda)
-    nvcc = next(wheel.version for wheel in rig.cuda if wheel.name == COMPILER)
+    if rig.toolkit.own_root is not None:
+        return Toolkit(rig.toolkit.own_root, facts.cuda_version, nvcc=facts.nvcc)
+    text = render_requirements(rig.toolkit.wheels)
+    nvcc = next(wheel.version for wheel in rig.toolkit.wheels if wheel.name == COMPILER)
     version = ".".join(nvcc.split(".")[:2])
-    patches = rig.toolkit_patches
+    patches = rig.toolkit.patches
     changed = json.dumps(collect_digests(patches)) if patches else ""
     digest = hashlib.sha256(f"{text}{changed}".encode()).hexdigest()[:12]
     folder = f"{rig.roots.software}/cuda-{version}-{digest}"
@@ -62,12 +64,7 @@ def _resolve_toolkit(draft: RigDraft) -> Fields:
     patches = _toolkit_patches(draft, cuda)
     draft.problems += _refuse_changed_programs(patches)
     draft.artefacts += cuda
-    return {
-        "cuda_root": entry.cuda_root,
-        "cuda": cuda,
-        "also_build_for": entry.also_build_for,
-        "toolkit_patches": patches,
-    }
+    return {"toolkit": ToolkitSpec(entry.cuda_root, cuda, patches), "also_build_for": entry.also_build_for}
 
 
 def _toolkit_patches(draft: RigDraft, wheels: Sequence[Artefact]) -> tuple[Patch, ...]:
