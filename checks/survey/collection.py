@@ -46,7 +46,7 @@ def take_survey(
         ValueError: the survey was not run to its end; its text says what the host has said instead.
         roles.root_shell.ConnectionGone: the connection is gone.
     """
-    # what is asked at once has nothing of what the rig comes to
+    # sections that are asked at once know nothing of the target state
     early = SurveyScope(rig, cast("TargetState", None), deep)
     limit = max(section.time_limit(early) for section in list_sections())
     begin = render_survey_program(

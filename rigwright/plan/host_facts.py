@@ -1,4 +1,4 @@
-"""What is known of a host: what the probe tells, as a typed value. Each feature registers its facts in SOURCES."""
+"""The facts of a host that its probe reports, as a typed value. Each feature registers its facts in SOURCES."""
 
 from __future__ import annotations
 
