@@ -46,7 +46,7 @@ def read_conditions(box: ConnectedHost, instance: Instance) -> MeasurementCondit
     boot = _start_identity(box, wanted.unit, wanted.started_from)
     mine = _instance_cards(box, instance)
     try:
-        fingerprint = Fingerprint.of_instance(box.rig, instance, wanted.started_from, mine)
+        fingerprint = Fingerprint.of_instance(box.rig.digest, instance, wanted.started_from, mine)
     except ValueError as error:
         raise InvalidConditions(f"its cards say what none is: {error}") from None
     return MeasurementConditions(fingerprint, boot, read_temperatures(box, [gpu.address for gpu in mine]))

@@ -56,7 +56,15 @@ def expected_container_plan(survey: SurveyAnswers, rig: Rig) -> ContainerPlan:
     Raises:
         Drift: they cannot be.
     """
-    found = plan_containers(rig, container_facts(survey))
+    found = plan_containers(
+        rig.roots,
+        rig.cards,
+        rig.containers,
+        rig.container_supply,
+        rig.bundle,
+        rig.bundle_folder,
+        container_facts(survey),
+    )
     if isinstance(found, ContainerRefusal):
         raise Drift(
             "containers as they are declared", "; ".join(found.reasons), "do what that says, then re-run deploy"

@@ -80,7 +80,15 @@ def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> 
             brought = (there, chosen)
     containers, notes = None, find_warnings(box.rig, facts) + describe_other_cards(box.rig.cards, box.rig.envs)
     if box.rig.containers:
-        these = plan_containers(box.rig, box.read_container_facts())
+        these = plan_containers(
+            box.rig.roots,
+            box.rig.cards,
+            box.rig.containers,
+            box.rig.container_supply,
+            box.rig.bundle,
+            box.rig.bundle_folder,
+            box.read_container_facts(),
+        )
         if isinstance(these, ContainerRefusal):
             refused += these.reasons
         else:

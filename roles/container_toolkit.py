@@ -62,7 +62,16 @@ class ContainerChoice:
 def choose_containers(rig: Rig) -> ContainerChoice:
     """What its containers come to on the host of the running deploy."""
     facts = read_container_facts(rig) if rig.containers else None
-    return ContainerChoice(facts, plan_containers(rig, facts)) if facts else ContainerChoice()
+    return (
+        ContainerChoice(
+            facts,
+            plan_containers(
+                rig.roots, rig.cards, rig.containers, rig.container_supply, rig.bundle, rig.bundle_folder, facts
+            ),
+        )
+        if facts
+        else ContainerChoice()
+    )
 
 
 def packages_for_containers(chosen: ContainerChoice) -> tuple[ContainerFacts, ContainerPlan] | None:

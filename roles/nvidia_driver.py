@@ -75,7 +75,7 @@ def nvidia_driver(context: DeployContext) -> None:
 
 def _install_nvidia_driver(rig: Rig, facts: DriverFacts, plan: DriverPlan, upgrading: bool, reboot: bool) -> None:
     one = plan_driver_target(plan, facts, find_locked_driver(rig.driver_supply, facts.system), upgrading=upgrading)
-    files = render_locked_settings(rig, plan, facts)
+    files = render_locked_settings(rig.roots, rig.cards, rig.driver, rig.driver_supply, rig.network, plan, facts)
     needed = (PERSISTENCED.rpartition("/")[0], *managed_folders(rig.roots, rig.driver))
     make_directories(
         name="Driver directories", paths=dict.fromkeys(needed, ("755", "root", "root")), ledger=rig.roots.ledger

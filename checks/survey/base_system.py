@@ -10,7 +10,7 @@ from checks.survey.section import Section, SurveyScope
 from rigwright.gateway.gateway_units import ROTATION
 from rigwright.host.locks import LOCKS
 from rigwright.model.instance import CACHES
-from rigwright.model.rig import Rig, account_names
+from rigwright.model.rig import account_names
 from rigwright.model.roots import Roots
 from rigwright.plan.host_facts import required_packages
 
@@ -91,12 +91,11 @@ def required_space(roots: Roots) -> dict[str, int]:
     return ours | {roots.models: 0} | dict.fromkeys(("/run", "/tmp", "/var/tmp", "/var/log"), 16 * MIB)  # noqa: S108
 
 
-def managed_words_pattern(rig: Rig) -> str:
+def managed_words_pattern(roots: Roots, accounts: tuple[str, ...]) -> str:
     """An expression for words of a line that are about what is ours."""
-    roots = rig.roots
     paths = (roots.software, roots.config, roots.state, roots.models, CACHES, "/run/rigwright")
     places = "|".join(re.escape(path) for path in paths)
-    users = "|".join(re.escape(user) for user in account_names(rig)) or "(?!)"
+    users = "|".join(re.escape(user) for user in accounts) or "(?!)"
     # a pattern that our units' names fit is about them, too
     units = r"\brigwright[-_][a-z0-9*]|\brigwright\.(?:target|slice)|\brig[a-z]*\*"
     return rf"(?:(?:{places})(?![A-Za-z0-9_-])|{units}|\b(?:{users})\b)"
@@ -109,7 +108,7 @@ def _asks(scene: SurveyScope) -> object:
         "models": roots.models,
         "guarded": [roots.software, roots.state, roots.config, roots.models, CACHES],
         "locks": LOCKS,
-        "about": managed_words_pattern(rig),
+        "about": managed_words_pattern(rig.roots, account_names(rig)),
         "software": roots.software,
         "quiet": [ROTATION],
         "room": list(required_space(rig.roots)),

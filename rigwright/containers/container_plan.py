@@ -14,7 +14,6 @@ from rigwright.model.containers.container_supply import ContainerSupply
 from rigwright.model.containers.entry import ContainersEntry
 from rigwright.model.debs.group import PackageGroup, find_version_differences
 from rigwright.model.debs.versions import leading_numbers, upstream_version
-from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
 from rigwright.supply.bundle import Bundle
 
@@ -63,39 +62,52 @@ class ContainerRefusal:
     """All of them, each with what to do."""
 
 
-def plan_containers(rig: Rig, facts: ContainerFacts) -> ContainerPlan | ContainerRefusal:
+def plan_containers(
+    roots: Roots,
+    cards: tuple[Card, ...],
+    containers: ContainersEntry | None,
+    container_supply: ContainerSupply,
+    bundle: Bundle | None,
+    bundle_folder: str | None,
+    facts: ContainerFacts,
+) -> ContainerPlan | ContainerRefusal:
     """What a rig's containers come to.
 
     Args:
-        rig: One that declares some.
+        roots: Directories on the host.
+        cards: The declared cards by GPU index.
+        containers: The declared container engines.
+        container_supply: The packages of containers.
+        bundle: The bundle, if the rig has one.
+        bundle_folder: The folder of the bundle on the operator's machine.
         facts: Its host.
     """
-    if rig.bundle:  # what else its apt knows of is not asked
-        bundled = rig.bundle.packages(facts.system).versions
+    if bundle:  # what else its apt knows of is not asked
+        bundled = bundle.packages(facts.system).versions
         facts = replace(facts, candidates=MappingProxyType(bundled))
     refuse: list[str] = []
     notes: list[str] = []
-    known, keys = rig.container_supply.tables, rig.containers
+    known, keys = container_supply.tables, containers
     engines = keys.engines if keys else ()
     groups: list[PackageGroup] = []
     distribution: list[str] = []
-    if rig.cards and (toolkit := rig.container_supply.groups.get(TOOLKIT_ARCHIVE)):
+    if cards and (toolkit := container_supply.groups.get(TOOLKIT_ARCHIVE)):
         groups.append(toolkit)
     if "docker" in engines:
-        one, names = _docker(rig.containers, rig.container_supply, rig.bundle, facts, refuse)
+        one, names = _docker(containers, container_supply, bundle, facts, refuse)
         groups += [one] if one else []
         distribution += names
     if "podman" in engines:
-        distribution += _podman(rig.container_supply, rig.bundle, facts, refuse)
-    refuse += _find_unbundled(rig.bundle, facts, groups)
+        distribution += _podman(container_supply, bundle, facts, refuse)
+    refuse += _find_unbundled(bundle, facts, groups)
     removed = [
         name
         for one in groups
         for name in (known.toolkit if one.name == TOOLKIT_ARCHIVE else known.docker).replaces
         if name in facts.packages
     ]
-    leftovers = _find_leftovers(rig.container_supply, rig.bundle_folder, facts, groups, refuse)
-    made, record, step, why = _daemon(rig.roots, rig.cards, rig.containers, facts, engines, groups, refuse)
+    leftovers = _find_leftovers(container_supply, bundle_folder, facts, groups, refuse)
+    made, record, step, why = _daemon(roots, cards, containers, facts, engines, groups, refuse)
     notes += [
         f"{path} describes the cards too, and is not managed by Rigwright: remove it" for path in facts.foreign_specs
     ]

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from rigwright.host.systemd_syntax import escape_expansions
+from rigwright.model.catalog import Card
 from rigwright.model.installation import Installation
-from rigwright.model.instance import EnvSpec
-from rigwright.model.rig import Rig
+from rigwright.model.instance import EnvSpec, Instance
+from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
 from rigwright.model.roots import Roots
 from rigwright.nvidia.cuda.toolkit import plan_toolkit
 from rigwright.patches.import_shadowing import shadow_pattern
@@ -70,11 +71,19 @@ class Environment(Installation):
         return LEAST_DRIVER.get(int(version.partition(".")[0]), 0)
 
 
-def plan_environment(rig: Rig, env: EnvSpec, facts: HostFacts) -> Environment:
+def plan_environment(
+    roots: Roots,
+    cards: tuple[Card, ...],
+    instances: tuple[Instance, ...],
+    envs: tuple[EnvSpec, ...],
+    toolkit_spec: ToolkitSpec,
+    env: EnvSpec,
+    facts: HostFacts,
+) -> Environment:
     """What one of a rig's environments is on its host. The distribution's release is no input: it brings its own C++
     library, and asks nothing of the host's Python.
     """
-    cuda = plan_toolkit(rig, facts) if env.keys.cuda and rig.cards else None
+    cuda = plan_toolkit(roots, cards, instances, envs, toolkit_spec, facts) if env.keys.cuda and cards else None
     artefacts = env.artefacts
     imports = (*env.keys.imports, *(module for one in env.plugins for module in one.keys.imports))
     inputs: dict[str, object] = {

@@ -20,12 +20,12 @@ from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.feature import FactSource
 from rigwright.model.gateway.entry import Gateway
 from rigwright.model.instance import Instance
-from rigwright.model.monitoring.entry import metrics_readers
+from rigwright.model.monitoring.entry import Monitoring, metrics_readers
+from rigwright.model.roots import Roots
 from rigwright.render import render
 
 if TYPE_CHECKING:
     from rigwright.model.gateway.entry import Gateway
-    from rigwright.model.rig import Rig
 
 # What holds a listener's port: PREFIX, the port, `.socket`.
 GATEWAY_PREFIX = "rigwright_gateway-"
@@ -119,34 +119,41 @@ def listener_sockets(gateway: Gateway | None) -> tuple[SocketUnit, ...]:
     return tuple(SocketUnit(f"{GATEWAY_PREFIX}{port}.socket", frozenset(at)) for port, at in sorted(places.items()))
 
 
-def render_gateway(rig: Rig, owned: str) -> GatewayFiles:
+def render_gateway(
+    roots: Roots,
+    accounts: ServiceAccounts,
+    instances: tuple[Instance, ...],
+    gateway: Gateway | None,
+    monitoring: Monitoring | None,
+    owned: str,
+) -> GatewayFiles:
     """A rig's gateway; nothing where it has none.
 
     Args:
-        rig: The rig.
+        roots: Directories on the host.
+        accounts: System users of the services.
+        instances: The declared instances.
+        gateway: The declared gateway.
+        monitoring: The declared monitoring.
         owned: First line of unit files of ours.
     """
-    if not rig.gateway:
+    if not gateway:
         return GatewayFiles({}, ())
-    sockets = listener_sockets(rig.gateway)
+    sockets = listener_sockets(gateway)
     nginx = nginx_conf.render_nginx_conf(
         nginx_conf.NginxSettings(
             listeners=tuple(
                 nginx_conf.NginxListener(name, one.addresses, keys=one.keys, tls=one.tls)
-                for name, one in sorted(rig.gateway.listeners.items())
+                for name, one in sorted(gateway.listeners.items())
             ),
-            folder=f"{rig.roots.config}/current/{FOLDER}",
+            folder=f"{roots.config}/current/{FOLDER}",
             router=ROUTER_SOCKETS,
             runtime=RUNTIME,
             log=LOG,
-            scrapers=metrics_readers(rig.gateway, rig.monitoring),
+            scrapers=metrics_readers(gateway, monitoring),
             sticky_headers=tuple(
                 sorted(
-                    {
-                        one.sticky.removeprefix("header:")
-                        for one in offers_of(rig.instances, rig.gateway)
-                        if ":" in one.sticky
-                    }
+                    {one.sticky.removeprefix("header:") for one in offers_of(instances, gateway) if ":" in one.sticky}
                 )
             ),
         ),
@@ -155,14 +162,12 @@ def render_gateway(rig: Rig, owned: str) -> GatewayFiles:
     config = {
         "nginx.conf": nginx,
         **nginx_conf.load_lua_modules(),
-        "settings.json": json.dumps(
-            router_settings(rig.instances, rig.gateway, rig.gateway, nginx), indent=1, sort_keys=True
-        )
+        "settings.json": json.dumps(router_settings(instances, gateway, gateway, nginx), indent=1, sort_keys=True)
         + "\n",
         # what a reload gives it beside those: another key of an engine is a reason for one, on the way back, too
         **secrets_distribution.render_name_lists(
-            {one.name: one.key_name for one in rig.instances},
-            [name for name, one in rig.gateway.listeners.items() if one.tls],
+            {one.name: one.key_name for one in instances},
+            [name for name, one in gateway.listeners.items() if one.tls],
         ),
     }
     modules = {f"router/{name}": text for name, text in load_router_modules().items()}
@@ -170,8 +175,8 @@ def render_gateway(rig: Rig, owned: str) -> GatewayFiles:
     programs = {RESERVE: reservations.PROGRAM.read_text()}
     values: dict[str, object] = {
         "owned": owned,
-        "roots": rig.roots,
-        "accounts": rig.accounts,
+        "roots": roots,
+        "accounts": accounts,
         "gateway": GATEWAY_UNIT,
         "router": ROUTER_UNIT,
         "router_socket": ROUTER_SOCKET,
@@ -183,16 +188,16 @@ def render_gateway(rig: Rig, owned: str) -> GatewayFiles:
         "routed": sorted(routed),
         "logs": LOGS,
         "started_from": STARTED_FROM_FOLDER,
-        "folder": f"{rig.roots.config}/current/{FOLDER}",
+        "folder": f"{roots.config}/current/{FOLDER}",
         "sockets": [(one.unit, sorted(one.addresses)) for one in sockets],
         # one descriptor each address, in the order of the units; nginx finds out by itself which is which
         "handed": [3 + number for number in range(sum(len(one.addresses) for one in sockets))],
         "digest": _digest_texts(routed)[:16],
     }
-    reserved = reservations.reserved_addresses(rig.gateway)
+    reserved = reservations.reserved_addresses(gateway)
     keeping = {
         name: render("gateway/reserved.service.j2", **values, unit=name, reserved=reserved, program=RESERVE)
-        for name in reservations.unit_names(rig.gateway)
+        for name in reservations.unit_names(gateway)
     }
     units = keeping | {
         GATEWAY_UNIT: render("gateway/gateway.service.j2", **values),
@@ -205,7 +210,7 @@ def render_gateway(rig: Rig, owned: str) -> GatewayFiles:
     }
     scripts = {
         name: render(f"gateway/{name}.j2", **values) for name in SCRIPTS
-    } | secrets_distribution.render_root_programs(rig.roots, rig.accounts)
+    } | secrets_distribution.render_root_programs(roots, accounts)
     return GatewayFiles(
         files={f"{FOLDER}/{name}": text for name, text in (config | modules | programs | scripts).items()}
         | {f"units/{name}": text for name, text in units.items()},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from rigwright.host import channel
@@ -14,10 +14,9 @@ from rigwright.model.monitoring.service_facts import MonitoringFacts, ServiceFac
 from rigwright.model.roots import Roots
 from rigwright.monitoring.monitoring_units import (
     PACKAGED_PROGRAMS,
+    MonitoringService,
     data_folder,
     monitoring_folder,
-    monitoring_services,
-    secrets_by_path,
     unit_name,
 )
 from rigwright.monitoring.textfile import textfile_folder
@@ -46,19 +45,26 @@ def expected_growth_kib(state: MonitoringFacts, monitoring: Monitoring | None) -
     return server.size_gb * 1000**3 // 1024 if server and "prometheus" not in state.units else 0
 
 
-def find_pending(state: MonitoringFacts, rig: Rig) -> dict[str, str]:
-    """Service -> why there is something to do with it."""
-    wanted = {one.name: one for one in monitoring_services(rig)}
-    known = secrets_by_path(rig.inventory, rig.roots, rig.monitoring)
+def find_pending(
+    state: MonitoringFacts, services: Iterable[MonitoringService], secrets: Mapping[str, str]
+) -> dict[str, str]:
+    """Service -> why there is something to do with it.
+
+    Args:
+        state: The host's.
+        services: The declared ones.
+        secrets: Path of a secret on the host -> the operator's file.
+    """
+    wanted = {one.name: one for one in services}
     found = {}
     for name in PACKAGED_PROGRAMS:
         now = state.units.get(name)
         if name not in wanted:
             if now:
                 found[name] = "it is not declared any more; what it has kept goes, too"
-        elif why := _describe_pending(now, wanted[name].digest(known)):
+        elif why := _describe_pending(now, wanted[name].digest(secrets)):
             found[name] = why
-    if extra := sorted(state.secrets - known.keys()):
+    if extra := sorted(state.secrets - secrets.keys()):
         found.setdefault("alertmanager", f"{extra[0]} is of no receiver any more")
     return found
 

@@ -57,13 +57,23 @@ def build_target_state(
         containers: As in `TargetState`.
     """
     tools = host_tools(rig.roots, rig.tools, facts)
-    made: dict[str, Installation] = {one.name: plan_environment(rig, one, facts) for one in rig.envs}
+    made: dict[str, Installation] = {
+        one.name: plan_environment(rig.roots, rig.cards, rig.instances, rig.envs, rig.toolkit, one, facts)
+        for one in rig.envs
+    }
     for name, engine in standalone_engines(rig.instances).items():
         kind = cast("InstallingKind", kinds()[engine.kind])
         made[name] = kind.installation(rig, name, engine, facts)
     nodes = {one.name: numa_node_of(facts, one) for one in rig.instances}
     return TargetState(
-        rig, facts, tools, plan_toolkit(rig, facts), made, build_generation(rig, made, tools, nodes), driver, containers
+        rig,
+        facts,
+        tools,
+        plan_toolkit(rig.roots, rig.cards, rig.instances, rig.envs, rig.toolkit, facts),
+        made,
+        build_generation(rig, made, tools, nodes),
+        driver,
+        containers,
     )
 
 

@@ -126,7 +126,11 @@ def find_warnings(rig: Rig, facts: HostFacts) -> list[str]:
             if one.port in held
         }
     )
-    return found + describe_shared_memory(rig.instances, facts) + known_issues.describe_warnings(rig)
+    return (
+        found
+        + describe_shared_memory(rig.instances, facts)
+        + known_issues.describe_warnings(rig.cards, rig.instances, rig.envs, rig.toolkit, rig.renamed)
+    )
 
 
 def describe_variant_evidence(cards: tuple[Card, ...], instances: tuple[Instance, ...]) -> list[str]:

@@ -15,7 +15,7 @@ from rigwright.model.entry import DriverEntry
 from rigwright.model.instance import loaded_weights
 from rigwright.model.nvidia.driver_supply import DriverSupply
 from rigwright.monitoring.monitoring_facts import find_pending
-from rigwright.monitoring.monitoring_units import monitoring_services
+from rigwright.monitoring.monitoring_units import monitoring_services, secrets_by_path
 from rigwright.nvidia.cards.card_setting_files import render_card_settings
 from rigwright.nvidia.driver.driver_facts import DriverFacts
 from rigwright.nvidia.driver.driver_plan import DriverPlan
@@ -131,7 +131,11 @@ def _monitoring_steps(wanted: TargetState, found: ObservedServing) -> list[Deplo
     at = {one.name: f"{one.name}, on {one.endpoint}" for one in monitoring_services(rig)}
     return [
         DeployStep("monitoring", f"run {at[name]}" if name in at else f"remove {name}", why)
-        for name, why in find_pending(wanted.facts.monitoring, rig).items()
+        for name, why in find_pending(
+            wanted.facts.monitoring,
+            monitoring_services(rig),
+            secrets_by_path(rig.inventory, rig.roots, rig.monitoring),
+        ).items()
     ]
 
 

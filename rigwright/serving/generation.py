@@ -93,7 +93,7 @@ def build_generation(
     listeners = tuple(
         build_listener(rig.roots, rig.accounts, rig.gateway, instance, OWNED_HEADER) for instance in rig.instances
     )
-    gateway = render_gateway(rig, OWNED_HEADER)
+    gateway = render_gateway(rig.roots, rig.accounts, rig.instances, rig.gateway, rig.monitoring, OWNED_HEADER)
     scripts = {
         "ready": render(
             "serving/ready.j2",
@@ -125,7 +125,18 @@ def build_generation(
             "generation/settle.service.j2", owned=OWNED_HEADER, roots=rig.roots, activating=ACTIVATING
         ),
         **gateway.files,
-        "manifest.json": render_manifest(rig, engines, tools.folder, units, listeners, gateway.unit_states),
+        "manifest.json": render_manifest(
+            rig.name,
+            rig.roots,
+            rig.accounts,
+            rig.cards,
+            rig.instances,
+            engines,
+            tools.folder,
+            units,
+            listeners,
+            gateway.unit_states,
+        ),
         "references": "".join(
             f"{path}\n" for path in referenced_paths(rig.roots, rig.instances, engines, tools, toolkits, units)
         ),

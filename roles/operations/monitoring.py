@@ -37,10 +37,8 @@ def ensure_monitoring(rig: Rig) -> Generator[StringCommand, None, None]:
     + rig: the rig
     """
     found = host.get_fact(MonitoringStateFact, rig=rig)
-    pending, known = (
-        monitoring_facts.find_pending(found, rig),
-        monitoring_units.secrets_by_path(rig.inventory, rig.roots, rig.monitoring),
-    )
+    known = monitoring_units.secrets_by_path(rig.inventory, rig.roots, rig.monitoring)
+    pending = monitoring_facts.find_pending(found, monitoring_units.monitoring_services(rig), known)
     if not pending:
         host.noop("what watches is as declared")
         return

@@ -67,13 +67,17 @@ def container_facts(*groups: PackageGroup, **changes: Any) -> ContainerFacts:
 
 def plan_for_host(one: Rig, facts: ContainerFacts) -> ContainerPlan:
     """What it comes to."""
-    found = plan_containers(one, facts)
+    found = plan_containers(
+        one.roots, one.cards, one.containers, one.container_supply, one.bundle, one.bundle_folder, facts
+    )
     assert isinstance(found, ContainerPlan), found
     return found
 
 
 def refusal_reasons(one: Rig, facts: ContainerFacts) -> tuple[str, ...]:
     """Why it comes to nothing."""
-    found = plan_containers(one, facts)
+    found = plan_containers(
+        one.roots, one.cards, one.containers, one.container_supply, one.bundle, one.bundle_folder, facts
+    )
     assert isinstance(found, ContainerRefusal), found
     return found.reasons

@@ -150,7 +150,15 @@ def _settings(one: TargetState) -> Iterator[tuple[str, str]]:
     if one.driver:
         yield from (
             (setting.path, setting.text)
-            for setting in driver_files.render_locked_settings(one.rig, one.driver[1], one.driver[0])
+            for setting in driver_files.render_locked_settings(
+                one.rig.roots,
+                one.rig.cards,
+                one.rig.driver,
+                one.rig.driver_supply,
+                one.rig.network,
+                one.driver[1],
+                one.driver[0],
+            )
         )
     if one.containers:
         settings = container_files.render_settings(

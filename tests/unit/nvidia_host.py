@@ -114,7 +114,9 @@ class NvidiaFolderHost:
         self.write("says/enabled", "enabled\n")
         plan = plan_driver(MANAGED.cards, MANAGED.driver, MANAGED.driver_supply, MANAGED.toolkit, DRIVER_FACTS)
         assert isinstance(plan, DriverPlan)
-        for one in render_locked_settings(MANAGED, plan, DRIVER_FACTS):
+        for one in render_locked_settings(
+            MANAGED.roots, MANAGED.cards, MANAGED.driver, MANAGED.driver_supply, MANAGED.network, plan, DRIVER_FACTS
+        ):
             self.write(one.path[1:], one.text)
             (root / one.path[1:]).chmod(int(one.mode, 8))
         self.write("etc/rigwright/driver.json", RECORD)

@@ -228,6 +228,8 @@ def test_the_folders_of_an_instance_are_its_users(world: AccountsFixture) -> Non
     told = SimpleNamespace(path=str(Path(instance.socket).parent), mode=0o750, uid=7, gid=UID)
     changed = Accounts(**{**vars(made), "folders": [told]})
     with pytest.raises(Drift, match="of user 7 and group"):
-        test_accounts.test_folders(SimpleNamespace(read=lambda section: changed), RIG)  # type: ignore[arg-type]
+        test_accounts.test_folders(
+            SimpleNamespace(read=lambda section: changed), RIG.accounts, RIG.instances, RIG.gateway
+        )  # type: ignore[arg-type]
     told.uid = UID
-    test_accounts.test_folders(SimpleNamespace(read=lambda section: changed), RIG)  # type: ignore[arg-type]
+    test_accounts.test_folders(SimpleNamespace(read=lambda section: changed), RIG.accounts, RIG.instances, RIG.gateway)  # type: ignore[arg-type]

@@ -32,7 +32,9 @@ def box(tmp_path: Path) -> tuple[Rig, Instance, TargetState]:
 
 def print_of(box: tuple[Rig, Instance, TargetState], **changes: object) -> Fingerprint:
     made, one, there = box
-    return test_baseline.now_there(SurveyAnswers({}), made, there, sample_facts(), one).model_copy(update=changes)
+    return test_baseline.now_there(SurveyAnswers({}), made.cards, made.digest, there, sample_facts(), one).model_copy(
+        update=changes
+    )
 
 
 def run(fingerprint: Fingerprint, rate: float, boot: str = "a", days: float = 3, **more: object) -> BaselineRun:
@@ -65,7 +67,17 @@ def check_notes(
 def box_notes(box: tuple[Rig, Instance, TargetState]) -> dict[str, object]:
     found: dict[str, object] = {}
     made, one, there = box
-    test_baseline.test_speed(SurveyAnswers({}), made, there, sample_facts(), one, found.__setitem__)
+    test_baseline.test_speed(
+        SurveyAnswers({}),
+        made.name,
+        made.inventory,
+        made.cards,
+        made.digest,
+        there,
+        sample_facts(),
+        one,
+        found.__setitem__,
+    )
     return found
 
 
@@ -134,9 +146,9 @@ def test_a_fingerprint_has_what_the_cards_say_now(box: Any, monkeypatch: pytest.
     monkeypatch.setattr(
         test_baseline.declared_cards_on_bus, "answering_cards", lambda *given: list(enumerate(given[2]))
     )
-    found = test_baseline.now_there(survey(), made, there, sample_facts(), one)
+    found = test_baseline.now_there(survey(), made.cards, made.digest, there, sample_facts(), one)
     assert (found.driver, found.cards, found.power_w, found.lanes) == (
         *("580.95.05", ("NVIDIA GeForce RTX 3090",), (280.0,), (8,)),
     )
     with pytest.raises(Drift, match="none from card 3"):
-        test_baseline.now_there(survey(), made, there, sample_facts(), sample_instance(cards=(3,)))
+        test_baseline.now_there(survey(), made.cards, made.digest, there, sample_facts(), sample_instance(cards=(3,)))

@@ -65,7 +65,8 @@ def single_card_rig(
 
 
 def locked_toolkit(cuda: tuple[Artefact, ...] = WHEELS) -> Toolkit:
-    found = plan_toolkit(single_card_rig(cuda=cuda), sample_facts())
+    box_rig = single_card_rig(cuda=cuda)
+    found = plan_toolkit(box_rig.roots, box_rig.cards, box_rig.instances, box_rig.envs, box_rig.toolkit, sample_facts())
     assert found is not None
     return found
 
@@ -75,14 +76,24 @@ def builds(one: Rig) -> dict[str, Build]:
 
 
 def test_without_an_instance_on_a_card_there_is_none() -> None:
-    assert plan_toolkit(single_card_rig(cards=()), sample_facts()) is None
+    box_rig = single_card_rig(cards=())
+    assert (
+        plan_toolkit(box_rig.roots, box_rig.cards, box_rig.instances, box_rig.envs, box_rig.toolkit, sample_facts())
+        is None
+    )
     assert plan_build(single_card_rig(cards=()), "plain", sample_engine(), sample_facts()).toolkit is None
 
 
 def test_an_operators_own_is_used_as_it_is() -> None:
-    assert plan_toolkit(single_card_rig(root="/opt/cuda"), sample_facts(cuda_version="12.9")) == Toolkit(
-        "/opt/cuda", "12.9"
-    )
+    box_rig = single_card_rig(root="/opt/cuda")
+    assert plan_toolkit(
+        box_rig.roots,
+        box_rig.cards,
+        box_rig.instances,
+        box_rig.envs,
+        box_rig.toolkit,
+        sample_facts(cuda_version="12.9"),
+    ) == Toolkit("/opt/cuda", "12.9")
 
 
 @pytest.mark.parametrize(
@@ -119,12 +130,12 @@ def test_a_check_asks_the_compiler_that_is_there(said: str, found: str) -> None:
     survey = SurveyAnswers({"programs": {"told": {COMPILED_BY: {"status": 0, "text": said}}}})
     if found:
         with pytest.raises(Drift, match=re.escape(found)):
-            test_cuda_toolkit.test_compiler(survey, one, wanted)
+            test_cuda_toolkit.test_compiler(survey, one.cards, one.toolkit, wanted)
     else:
-        test_cuda_toolkit.test_compiler(survey, one, wanted)
+        test_cuda_toolkit.test_compiler(survey, one.cards, one.toolkit, wanted)
     none = single_card_rig(cards=())
     with pytest.raises(pytest.skip.Exception, match="no instance uses a card"):
-        test_cuda_toolkit.test_compiler(survey, none, build_target_state(none, sample_facts()))
+        test_cuda_toolkit.test_compiler(survey, none.cards, none.toolkit, build_target_state(none, sample_facts()))
 
 
 def test_the_locks_compiler_is_held_to_the_same() -> None:
@@ -268,7 +279,7 @@ def test_it_is_refused_before_anything_is_fetched_and_a_check_finds_it_later() -
     said = "Cuda compilation tools, release 13.0, V13.0.88\n"
     survey = SurveyAnswers({"programs": {"told": {COMPILED_BY: {"status": 0, "text": said}}}})
     with pytest.raises(Drift, match="compiles nothing with glibc"):
-        test_cuda_toolkit.test_compiler(survey, one, build_target_state(one, host))
+        test_cuda_toolkit.test_compiler(survey, one.cards, one.toolkit, build_target_state(one, host))
 
 
 def test_the_shipped_toolkit_compiles_with_every_c_library() -> None:
@@ -278,7 +289,10 @@ def test_the_shipped_toolkit_compiles_with_every_c_library() -> None:
 
 def test_a_patch_makes_another_toolkit_and_other_builds_for_cards_alone() -> None:
     plain, one = changed_rig(patched_toolkit(), toolkit_patches=()), patched_toolkit()
-    found, bare = plan_toolkit(one, sample_facts()), plan_toolkit(plain, sample_facts())
+    found, bare = (
+        plan_toolkit(one.roots, one.cards, one.instances, one.envs, one.toolkit, sample_facts()),
+        plan_toolkit(plain.roots, plain.cards, plain.instances, plain.envs, plain.toolkit, sample_facts()),
+    )
     assert found is not None and bare is not None
     assert found.folder != bare.folder
     assert found.patched_files == {f"{found.folder}/site/{HEADER}": text_sha256(AFTER)}

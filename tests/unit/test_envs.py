@@ -45,7 +45,9 @@ def test_its_folder_is_named_by_its_distribution_and_all_that_it_is_made_of() ->
 
 def test_the_toolkit_is_another_input() -> None:
     with_card, one = compiling()
-    assert one.toolkit == plan_toolkit(with_card, sample_facts())
+    assert one.toolkit == plan_toolkit(
+        with_card.roots, with_card.cards, with_card.instances, with_card.envs, with_card.toolkit, sample_facts()
+    )
     assert one.digest != env_installation().digest
 
 

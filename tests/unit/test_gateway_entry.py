@@ -316,7 +316,8 @@ def test_caches_are_kept_apart_where_engine_and_listener_can() -> None:
 
 def test_nginx_gets_no_socket_on_which_a_worker_could_stand_still(box: OperatorFolder) -> None:
     """It leaves those that it is handed as they are, and systemd makes them blocking unless it is told."""
-    unit = render_gateway(load_gateway(box, gateway={"listeners": LAN}), "# ours").files[
-        "units/rigwright_gateway.service"
-    ]
+    box_rig = load_gateway(box, gateway={"listeners": LAN})
+    unit = render_gateway(
+        box_rig.roots, box_rig.accounts, box_rig.instances, box_rig.gateway, box_rig.monitoring, "# ours"
+    ).files["units/rigwright_gateway.service"]
     assert "NonBlocking=yes" in unit.splitlines()

@@ -141,7 +141,7 @@ def test_a_process_that_began_before_it_was_patched_is_seen(box: tuple[Rig, Envi
     box_, environment = box
     written = Path(*patched_file_digests(box[0].roots, box[1])).stat().st_mtime
     instance = SimpleNamespace(unit="rigwright-chat.service", installed_as="env")
-    serving = SimpleNamespace(instances=(instance,), roots=box_.roots)
+    serving = SimpleNamespace(instances=(instance,), roots=box_.roots, cards=())
     for begun, wrong in ((written - 60, True), (written + 60, False)):
         answer = collect_answers({"patched": (20.0, patched_answers(box_))})
         answer["patched"]["told"]["units"] = {instance.unit: [{"pid": 7, "begun": begun, "elsewhere": []}]}  # type: ignore[index]
@@ -152,7 +152,7 @@ def test_a_process_that_began_before_it_was_patched_is_seen(box: tuple[Rig, Envi
 def test_a_process_that_imports_from_elsewhere_is_seen(box: tuple[Rig, Environment]) -> None:
     box_, environment = box
     instance = SimpleNamespace(unit="rigwright-chat.service", installed_as="env")
-    serving = SimpleNamespace(instances=(instance,), roots=box_.roots)
+    serving = SimpleNamespace(instances=(instance,), roots=box_.roots, cards=())
     answer = collect_answers({"patched": (20.0, patched_answers(box_))})
     row = {"pid": 7, "begun": time.time() + 60, "elsewhere": ["PYTHONPATH has /tmp/x"]}
     answer["patched"]["told"]["units"] = {instance.unit: [row]}  # type: ignore[index]

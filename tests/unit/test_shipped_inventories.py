@@ -190,7 +190,9 @@ def command(name: str) -> list[str]:
     """The words after the model of what the instance of a rig is started with."""
     whole = ALL[name]
     (one,) = whole.instances
-    made = plan_environment(whole, whole.envs[0], sample_facts())
+    made = plan_environment(
+        whole.roots, whole.cards, whole.instances, whole.envs, whole.toolkit, whole.envs[0], sample_facts()
+    )
     return [str(word) for word in kind_of(one).service(whole, one, made).command[5:]]
 
 

@@ -89,7 +89,7 @@ def plan_build(rig: Rig, name: str, engine: LlamaEngine, facts: HostFacts) -> Bu
 
     The distribution's release and the CUDA toolkit are inputs, for what is compiled links against them.
     """
-    cuda = plan_toolkit(rig, facts)
+    cuda = plan_toolkit(rig.roots, rig.cards, rig.instances, rig.envs, rig.toolkit, facts)
     options = dict(engine.options)
     # without .git the version would be read from whatever repository lies around the build
     options |= {"LLAMA_BUILD_COMMIT": engine.commit[:7], "LLAMA_BUILD_NUMBER": "1"}

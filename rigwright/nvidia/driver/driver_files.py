@@ -7,7 +7,8 @@ from collections.abc import Collection, Sequence
 from rigwright.model.catalog import Card
 from rigwright.model.entry import DriverEntry
 from rigwright.model.instance import POWER_UNIT
-from rigwright.model.rig import Rig
+from rigwright.model.network import DownloadNetwork
+from rigwright.model.nvidia.driver_supply import DriverSupply
 from rigwright.model.roots import Roots
 from rigwright.nvidia.cards import card_setting_files
 from rigwright.nvidia.cards.card_setting_files import OWNED, POWER, SettingFile, record_path
@@ -71,18 +72,26 @@ def store_folder(roots: Roots) -> str:
     return f"{roots.state}/driver"
 
 
-def render_locked_settings(rig: Rig, plan: DriverPlan, facts: DriverFacts) -> tuple[SettingFile, ...]:
+def render_locked_settings(
+    roots: Roots,
+    cards: tuple[Card, ...],
+    driver_entry: DriverEntry,
+    driver_supply: DriverSupply,
+    network: DownloadNetwork,
+    plan: DriverPlan,
+    facts: DriverFacts,
+) -> tuple[SettingFile, ...]:
     """The files that a rig's driver has on a host: as `settings`, with the archive and the key of its lock."""
-    kept = find_locked_driver(rig.driver_supply, facts.system)
+    kept = find_locked_driver(driver_supply, facts.system)
     # an archive that the operator has named already must not be named twice, with another key
     elsewhere = any(file != SOURCE for _, file in facts.nvidia_sources)
     key = kept.key if kept and plan.source == "nvidia" and not elsewhere else ""
     return render_driver_settings(
-        rig.roots,
-        rig.cards,
-        rig.driver,
+        roots,
+        cards,
+        driver_entry,
         plan,
-        archive=archive_addresses(rig.driver_supply, rig.network, facts.system) if key else (),
+        archive=archive_addresses(driver_supply, network, facts.system) if key else (),
         key=key,
     )
 
