@@ -19,7 +19,8 @@ from rigwright.host.locks import DEPLOY_LOCK
 from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER
 from rigwright.host.unit_states import UnitState
 from rigwright.model.installation import Installation
-from rigwright.model.rig import COMPILED, Instance, Rig
+from rigwright.model.instance import COMPILED, Instance
+from rigwright.model.rig import Rig
 from rigwright.serving.instance_units import OWNED_HEADER, RUN, build_unit, credential_path
 from rigwright.serving.listeners import LOOPBACK, build_listener
 from roles.deploy_lock import SILENCE, DeployLock
@@ -46,7 +47,7 @@ class Deployed:
     def unit_states(self) -> tuple[UnitState, UnitState]:
         """What its process is to be started from, and that of its port."""
         return build_unit(self.rig, self.instance, self.installation).unit_state, build_listener(
-            self.rig, self.instance, OWNED_HEADER
+            self.rig.roots, self.rig.accounts, self.rig.gateway, self.instance, OWNED_HEADER
         ).unit_state
 
     @property
@@ -57,7 +58,7 @@ class Deployed:
     @property
     def key_file(self) -> str:
         """Where the key lies, for root alone."""
-        return credential_path(self.rig, self.instance)
+        return credential_path(self.rig.roots, self.instance)
 
     @property
     def places(self) -> dict[str, str]:
@@ -124,7 +125,7 @@ def start_bare(found: Deployed) -> str:
         # its environment leads to where the unit has it: without that it would begin with nothing compiled
         properties.append(f"--property=BindPaths={found.cache}:{COMPILED}")
         # the instance must be able to replace what root has compiled there; the folder above it is root's
-        owner = found.rig.user(found.instance)
+        owner = found.rig.accounts.of_instance(found.instance)
         restore_owner = shlex.join(("/bin/chown", "-Rh", f"{owner}:{owner}", found.cache))
         properties.append(f"--property=ExecStopPost={restore_owner}")
     # systemd expands variables in what it is given, in a program's name none

@@ -19,7 +19,7 @@ from bench.ladder_figures import (
 from bench.load_program import CHAT, LoadRequest
 from rigwright.engines import kind_of
 from rigwright.engines.metrics import EngineMetrics, MetricNames, parse_metrics
-from rigwright.model.rig import Instance
+from rigwright.model.instance import Instance
 
 if TYPE_CHECKING:
     from roles.client import HostClient

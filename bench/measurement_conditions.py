@@ -11,7 +11,7 @@ from hashlib import sha256
 from checks.connections import ConnectedHost
 from rigwright.baseline.run import Fingerprint
 from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER
-from rigwright.model.rig import Instance
+from rigwright.model.instance import Instance
 from rigwright.nvidia.cards import declared_cards_on_bus, smi
 from rigwright.nvidia.cards.smi import Gpu
 from roles import root_shell
@@ -46,7 +46,7 @@ def read_conditions(box: ConnectedHost, instance: Instance) -> MeasurementCondit
     boot = _start_identity(box, wanted.unit, wanted.started_from)
     mine = _instance_cards(box, instance)
     try:
-        fingerprint = Fingerprint.of_instance(box.rig, instance, wanted.started_from, mine)
+        fingerprint = Fingerprint.of_instance(box.rig.digest, instance, wanted.started_from, mine)
     except ValueError as error:
         raise InvalidConditions(f"its cards say what none is: {error}") from None
     return MeasurementConditions(fingerprint, boot, read_temperatures(box, [gpu.address for gpu in mine]))
@@ -71,7 +71,9 @@ def _instance_cards(box: ConnectedHost, instance: Instance) -> Sequence[Gpu]:
     said = _query_smi(box, smi.GPUS)
     try:
         seen = dict(
-            declared_cards_on_bus.answering_cards(box.rig, box.read_facts(), smi.gpus(said.status, *_answer_text(said)))
+            declared_cards_on_bus.answering_cards(
+                box.rig.cards, box.read_facts(), smi.gpus(said.status, *_answer_text(said))
+            )
         )
     except ValueError as error:
         raise InvalidConditions(str(error)) from None

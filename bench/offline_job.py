@@ -18,7 +18,7 @@ from bench.contest import LOAD_UNIT, Contest, Deployed, MeasurementFailed, conte
 from checks.connections import ConnectedHost
 from rigwright.engines import kind_of
 from rigwright.engines.offline_bench import OfflineBench, OfflineBenchSpec
-from rigwright.model.rig import Instance
+from rigwright.model.instance import Instance
 from rigwright.problems import printable
 
 # What of a unit is of its life as a server: its folder in /run is there while it runs, and its key is for clients.

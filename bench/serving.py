@@ -21,7 +21,7 @@ from bench.contest import Contest, Deployed, MeasurementFailed, contest
 from bench.load_figures import PORT, UNIT, LoadTimes, MeasuredMachine, ServingReport, ServingRow, parse_load
 from bench.load_program import LoadRequest
 from checks.connections import ConnectedHost
-from rigwright.model.rig import Instance
+from rigwright.model.instance import Instance
 
 PROGRAM = Path(__file__).with_name("load_program.py")
 PROMPT = 200  # tokens of each request

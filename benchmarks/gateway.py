@@ -207,5 +207,5 @@ def rendering() -> Iterator[float]:
     while True:
         started = time.perf_counter()
         for rig in rigs:
-            render_gateway(rig, OWNED_HEADER)
+            render_gateway(rig.roots, rig.accounts, rig.instances, rig.gateway, rig.monitoring, OWNED_HEADER)
         yield time.perf_counter() - started

@@ -15,7 +15,8 @@ from lab.hosts import LabHost
 from rigwright.delivery.network import authority_path
 from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER, UNIT_FOLDER
 from rigwright.model.facts import HostFacts
-from rigwright.model.rig import Rig
+from rigwright.model.instance import loaded_weights
+from rigwright.model.rig import Rig, account_names
 from rigwright.paths import ROOT
 from rigwright.plan.host_facts import required_packages
 from rigwright.plan.plan_inputs import build_target_state
@@ -76,15 +77,15 @@ def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
     roots = rig.roots
     asked = build_target_state(rig, facts)
     host_tools, wanted = asked.tools, asked.generation
-    engines = [rig.installation_path(one.folder) for one in asked.installations.values()]
-    keys = [credential_path(rig, instance) for instance in rig.instances]
+    engines = [rig.roots.installation_path(one.folder) for one in asked.installations.values()]
+    keys = [credential_path(rig.roots, instance) for instance in rig.instances]
     current = f"{roots.config}/current"
-    rehashing = render_rehash_units(rig)
-    carried = f"{weights_program_folder(rig)}/{PACKAGE}"
+    rehashing = render_rehash_units(rig.roots)
+    carried = f"{weights_program_folder(rig.roots)}/{PACKAGE}"
     unit_links = {f"{UNIT_FOLDER}/{name}": f"{current}/units/{name}" for name in wanted.unit_files}
     open_folders = (
-        *(roots.state, rig.jobs, records_folder(rig), roots.software, rig.installations),
-        *(roots.models, roots.config, rig.generations, weights_program_folder(rig), carried),
+        *(roots.state, rig.roots.jobs, records_folder(rig.roots), roots.software, rig.roots.installations),
+        *(roots.models, roots.config, rig.roots.generations, weights_program_folder(rig.roots), carried),
     )
     links = {
         current: f"generations/{number}",
@@ -94,17 +95,20 @@ def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
     return {
         "folders": [
             *({"path": path, "mode": "0755"} for path in open_folders),
-            {"path": rig.credentials, "mode": "0700"},
+            {"path": rig.roots.credentials, "mode": "0700"},
         ],
-        "users": list(rig.users),
+        "users": list(account_names(rig)),
         "service_home": HOME,
         "packages": list(required_packages(rig)),
-        "authority": authority_path(rig),
+        "authority": authority_path(rig.roots),
         "tools_marker": host_tools.marker,
         "engines": engines,
         "weights": [
-            {"path": rig.weight_path(one), "record": f"{records_folder(rig)}/{recorded_file(rig, one).record}"}
-            for one in rig.weights
+            {
+                "path": rig.roots.weight_path(one),
+                "record": f"{records_folder(rig.roots)}/{recorded_file(rig.roots, one).record}",
+            }
+            for one in loaded_weights(rig.instances)
         ],
         # as sha256sum reads them
         "programs": "".join(
@@ -121,9 +125,9 @@ def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
         ],
         "links": [{"path": path, "target": target} for path, target in links.items()],
         "unit_folder": UNIT_FOLDER,
-        "found_in": [roots.software, rig.installations, rig.credentials],
+        "found_in": [roots.software, rig.roots.installations, rig.roots.credentials],
         "declared": [
-            *(rig.installations, host_tools.folder, weights_program_folder(rig)),
+            *(rig.roots.installations, host_tools.folder, weights_program_folder(rig.roots)),
             *(*engines, *keys, *unit_links, *rehashing),
         ],
         "enabled": ["rigwright.target", REHASH_UNITS[0]],

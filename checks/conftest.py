@@ -16,29 +16,46 @@ from checks.pytest_frame import ChecksPlugin, describe_part
 from checks.report import ChecksReporter, JsonReporter
 from checks.runner import StartedRunPlugin
 from checks.survey.answers import SurveyAnswers
+from checks.survey.section import SurveyScope
 from checks.survey_run import SurveyedHost, SurveyRun
 from rigwright.engines import kind_of
 from rigwright.engines.kind import ServiceSpec
 from rigwright.envs.environment import Environment
 from rigwright.gateway.served_models import offers_of
+from rigwright.model.accounts import ServiceAccounts
+from rigwright.model.catalog import Card
+from rigwright.model.containers.container_supply import ContainerSupply
+from rigwright.model.containers.entry import ContainersEntry
+from rigwright.model.entry import DriverEntry, ShareEntry
 from rigwright.model.facts import HostFacts
+from rigwright.model.gateway.entry import Gateway
 from rigwright.model.installation import Installation
-from rigwright.model.rig import EnvSpec, Instance, Rig
-from rigwright.monitoring.monitoring_units import monitoring_services
+from rigwright.model.instance import EnvSpec, Instance, loaded_weights, standalone_engines
+from rigwright.model.monitoring.entry import Monitoring
+from rigwright.model.monitoring.scrape_targets import ScrapeTarget
+from rigwright.model.network import DownloadNetwork
+from rigwright.model.nvidia.driver_supply import DriverSupply
+from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
+from rigwright.model.rig import Rig, account_names
+from rigwright.model.roots import Roots
+from rigwright.monitoring.monitoring_units import MonitoringService, monitoring_services
 from rigwright.plan.plan_inputs import TargetState
 from rigwright.serving.generation import Generation
+from rigwright.supply.lock import Lock
 
 PARTS: dict[str, Callable[[Rig], Sequence[object]]] = {
     "contained": lambda rig: [one for one in rig.instances if kind_of(one).container_engine],
     "instance": lambda rig: rig.instances,
-    "engine_name": lambda rig: [*rig.engines, *(env.name for env in rig.envs)],
+    "engine_name": lambda rig: [*standalone_engines(rig.instances), *(env.name for env in rig.envs)],
     "env": lambda rig: rig.envs,
-    "weight": lambda rig: rig.weights,
+    "weight": lambda rig: loaded_weights(rig.instances),
     "share": lambda rig: [rig.share] if rig.share else [],
     "containers": lambda rig: [("containers", rig.containers)] if rig.containers else [],
     "gateway": lambda rig: [("gateway", rig.gateway)] if rig.gateway else [],
-    "offered": lambda rig: list({one.name: one for offer in offers_of(rig) for one in offer.instances}.values()),
-    "watching": monitoring_services,
+    "offered": lambda rig: list(
+        {one.name: one for offer in offers_of(rig.instances, rig.gateway) for one in offer.instances}.values()
+    ),
+    "watching": lambda rig: monitoring_services(rig),
     "listener": lambda rig: sorted(rig.gateway.listeners.items()) if rig.gateway else [],
 }
 """What of a rig a check may be about -> all that it has of that."""
@@ -160,6 +177,138 @@ def facts(surveyed_host: SurveyedHost) -> HostFacts:
 def desired(surveyed_host: SurveyedHost) -> TargetState:
     """What the rig comes to on the host."""
     return surveyed_host.desired
+
+
+@pytest.fixture(scope="session")
+def roots(rig: Rig) -> Roots:
+    """The directories of the rig on its host."""
+    return rig.roots
+
+
+@pytest.fixture(scope="session")
+def service_accounts(rig: Rig) -> ServiceAccounts:
+    """Names of the services' system users."""
+    return rig.accounts
+
+
+@pytest.fixture(scope="session")
+def service_users(rig: Rig) -> tuple[str, ...]:
+    """The system users of all declared services."""
+    return account_names(rig)
+
+
+@pytest.fixture(scope="session")
+def declared_cards(rig: Rig) -> tuple[Card, ...]:
+    """The declared cards, by GPU index."""
+    return rig.cards
+
+
+@pytest.fixture(scope="session")
+def reserved_gpus(rig: Rig) -> tuple[int, ...]:
+    """GPU indexes of cards that other work has."""
+    return rig.reserved_gpus
+
+
+@pytest.fixture(scope="session")
+def declared_instances(rig: Rig) -> tuple[Instance, ...]:
+    """All declared instances."""
+    return rig.instances
+
+
+@pytest.fixture(scope="session")
+def driver_entry(rig: Rig) -> DriverEntry:
+    """The declared driver and card settings."""
+    return rig.driver
+
+
+@pytest.fixture(scope="session")
+def driver_supply(rig: Rig) -> DriverSupply:
+    """The known drivers and the locked one."""
+    return rig.driver_supply
+
+
+@pytest.fixture(scope="session")
+def toolkit_spec(rig: Rig) -> ToolkitSpec:
+    """The CUDA toolkit that engines are compiled with."""
+    return rig.toolkit
+
+
+@pytest.fixture(scope="session")
+def container_supply(rig: Rig) -> ContainerSupply:
+    """Archives and locked packages of containers."""
+    return rig.container_supply
+
+
+@pytest.fixture(scope="session")
+def containers_entry(rig: Rig) -> ContainersEntry | None:
+    """The declared container engines."""
+    return rig.containers
+
+
+@pytest.fixture(scope="session")
+def download_network(rig: Rig) -> DownloadNetwork:
+    """Sources and proxies of downloads."""
+    return rig.network
+
+
+@pytest.fixture(scope="session")
+def gateway_entry(rig: Rig) -> Gateway | None:
+    """The declared gateway, if any."""
+    return rig.gateway
+
+
+@pytest.fixture(scope="session")
+def monitoring_entry(rig: Rig) -> Monitoring | None:
+    """The declared monitoring, if any."""
+    return rig.monitoring
+
+
+@pytest.fixture(scope="session")
+def share_entry(rig: Rig) -> ShareEntry | None:
+    """The declared sharing of weights, if any."""
+    return rig.share
+
+
+@pytest.fixture(scope="session")
+def scrape_targets(rig: Rig) -> tuple[ScrapeTarget, ...]:
+    """The boxes that Prometheus scrapes."""
+    return rig.scrape_targets
+
+
+@pytest.fixture(scope="session")
+def watched_services(rig: Rig) -> tuple[MonitoringService, ...]:
+    """The declared services of the monitoring."""
+    return monitoring_services(rig)
+
+
+@pytest.fixture(scope="session")
+def inventory_file(rig: Rig) -> str:
+    """The path of the inventory."""
+    return rig.inventory
+
+
+@pytest.fixture(scope="session")
+def lock(rig: Rig) -> Lock:
+    """The lock of the inventory."""
+    return rig.lock
+
+
+@pytest.fixture(scope="session")
+def lock_digest(rig: Rig) -> str:
+    """The digest of lock and bundle."""
+    return rig.digest
+
+
+@pytest.fixture(scope="session")
+def box_name(rig: Rig) -> str:
+    """The name of the rig."""
+    return rig.name
+
+
+@pytest.fixture(scope="session")
+def scope(rig: Rig, desired: TargetState) -> SurveyScope:
+    """The rig, with its target state."""
+    return SurveyScope(rig, desired)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, TypeVar
 
 import click
@@ -45,16 +44,16 @@ LIMIT = 180.0  # seconds without a byte: each of what is looked at here takes a 
 # look -> its script for a rig
 SCRIPTS: dict[str, Callable[[Rig], str]] = {
     "served": lambda rig: render_state_query(
-        rig.roots.config, rig.roots.software, rig.startup_records, rig.builds, rig.ledger
+        rig.roots.config, rig.roots.software, rig.roots.startup_records, rig.roots.builds, rig.roots.ledger
     ),
-    "stored": weight_inventory.render_weights_query,
+    "stored": lambda rig: weight_inventory.render_weights_query(rig.roots),
     "facts": lambda rig: render("probe/probe.sh.j2", **host_facts.probe_values(rig)),
-    "driver_facts": driver_facts.render_probe,
-    "containers": container_facts.render_probe,
+    "driver_facts": lambda rig: driver_facts.render_probe(rig.roots, rig.toolkit),
+    "containers": lambda rig: container_facts.render_probe(rig.roots, rig.cards, rig.containers, rig.container_supply),
     "holders": lambda rig: card_processes.render_holders_query(),
     "holder": lambda rig: render("deploy_lock/holder.sh.j2", deploy_lock=DEPLOY_LOCK),
     "written": lambda rig: render("look/written.sh.j2", config=rig.roots.config),
-    "gateway_secrets": secrets_distribution.render_state_query,
+    "gateway_secrets": lambda rig: secrets_distribution.render_state_query(rig.roots),
     "use": lambda rig: render("look/use.sh.j2"),
 }
 
@@ -109,7 +108,7 @@ class ConnectedHost:
     def read_weight_inventory(self) -> WeightInventory:
         """Which weights lie on it."""
         return self.run_and_parse(
-            partial(weight_inventory.parse_weight_inventory, self.rig), SCRIPTS["stored"](self.rig)
+            lambda lines: weight_inventory.parse_weight_inventory(self.rig.roots, lines), SCRIPTS["stored"](self.rig)
         )
 
     def read_facts(self) -> HostFacts:

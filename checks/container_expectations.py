@@ -12,20 +12,22 @@ from checks.survey.containers import CONTAINERS, DockerDaemon
 from rigwright.containers.container_facts import ContainerFacts
 from rigwright.containers.container_plan import ContainerPlan, ContainerRefusal, plan_containers
 from rigwright.debs.sources import SourceFile
+from rigwright.model.catalog import Card
+from rigwright.model.containers.entry import ContainersEntry
 from rigwright.model.rig import Rig
 
 RESTART = "`systemctl restart docker.service` once no containers are running"
 
 
-def skip_without_docker(rig: Rig) -> None:
+def skip_without_docker(containers: ContainersEntry | None) -> None:
     """Leave out what only Docker can be asked."""
-    if rig.containers and "docker" not in rig.containers.engines:
+    if containers and "docker" not in containers.engines:
         pytest.skip("Docker is not declared")
 
 
-def skip_without_container_cards(rig: Rig) -> None:
+def skip_without_container_cards(cards: tuple[Card, ...]) -> None:
     """Leave out what only containers with cards can be asked."""
-    if not rig.cards:
+    if not cards:
         pytest.skip("the rig declares no cards")
 
 
@@ -54,7 +56,15 @@ def expected_container_plan(survey: SurveyAnswers, rig: Rig) -> ContainerPlan:
     Raises:
         Drift: they cannot be.
     """
-    found = plan_containers(rig, container_facts(survey))
+    found = plan_containers(
+        rig.roots,
+        rig.cards,
+        rig.containers,
+        rig.container_supply,
+        rig.bundle,
+        rig.bundle_folder,
+        container_facts(survey),
+    )
     if isinstance(found, ContainerRefusal):
         raise Drift(
             "containers as they are declared", "; ".join(found.reasons), "do what that says, then re-run deploy"

@@ -11,8 +11,8 @@ from checks.survey.request_plan import find_answer, keys_to_test, offered_model_
 from checks.survey.requests import RequestAnswers, SurveyAnswer
 from rigwright.engines.api_paths import MESSAGES
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_UNIT
-from rigwright.model.gateway.entry import ListenerEntry
-from rigwright.model.rig import Rig
+from rigwright.model.gateway.entry import Gateway, ListenerEntry
+from rigwright.model.instance import Instance
 
 READABLE = "an error of the path's protocol"
 MEMBERS = {"message", "type", "param", "code"}
@@ -42,18 +42,25 @@ def describe_refusal_mismatch(said: SurveyAnswer, path: str = "") -> str:
     return "" if told == ("authentication_error", "invalid_api_key", True, MEMBERS) else "other words"
 
 
-def check_key_permissions(requests: RequestAnswers, rig: Rig, name: str, entry: ListenerEntry) -> None:
+def check_key_permissions(
+    requests: RequestAnswers,
+    inventory: str,
+    instances: tuple[Instance, ...],
+    gateway: Gateway | None,
+    name: str,
+    entry: ListenerEntry,
+) -> None:
     """Judge what each key may use at a listener: nobody here has more than its hash, and the router says it to nginx.
 
     Raises:
         Drift: it is more or less than declared.
     """
-    aliases = rig.gateway.aliases if rig.gateway else {}
-    if not (keys := keys_to_test(rig)):
+    aliases = gateway.aliases if gateway else {}
+    if not (keys := keys_to_test(inventory, gateway)):
         pytest.skip("clients need a key here, and nobody has one")
     lacking, shown = [], []
     for owner, key in keys.items():
-        offered = offered_model_names(rig, entry, key)
+        offered = offered_model_names(instances, gateway, entry, key)
         for one in offered:
             said = find_answer(requests, f"{name}: model {one} of {owner}")
             leads = said.headers.get("x-rw-group", said.describe) if said.status == 204 else said.describe

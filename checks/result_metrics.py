@@ -23,7 +23,7 @@ def write_check_metrics(seen: SurveyedHost, report: HostReport, finished: float)
         report: What was found, of all checks.
         finished: When, in seconds since 1970.
     """
-    path = check_textfile(seen.rig)
+    path = check_textfile(seen.rig.roots, seen.rig.monitoring)
     if not path:
         return ""
     counts = Counter[str](one.verdict for one in report.checks)

@@ -11,8 +11,6 @@ from checks.survey.units import ExpectedUnit, expected_units
 from checks.unit_settings import parse_unit_settings
 from rigwright.engines import kind_of
 from rigwright.engines.container_spec import ContainerSpec
-from rigwright.model.rig import Rig
-from rigwright.plan.plan_inputs import TargetState
 
 RESTART = "run `systemctl reset-failed` and `systemctl restart` on that unit"
 """What gives a service the processes that its unit says: a deploy starts none anew that was started from it."""
@@ -20,18 +18,17 @@ CONTAINED = "runs in a container, which I01 to I07 check"
 Services = Mapping[str, tuple[ExpectedUnit, ServiceProcesses]]
 
 
-def running_services(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> Services:
+def running_services(survey: SurveyAnswers, scope: SurveyScope) -> Services:
     """All of them that systemd itself runs, by name: what is in a container is judged by what is declared of that."""
-    found, within = survey.read(PROCESSES).units, containers_by_unit(rig, desired)
-    units = expected_units(SurveyScope(rig, desired)).items()
+    found, within = survey.read(PROCESSES).units, containers_by_unit(scope)
+    units = expected_units(scope).items()
     return {name: (one, found[name]) for name, one in units if name in found and name not in within}
 
 
-def containers_by_unit(rig: Rig, desired: TargetState) -> Mapping[str, ContainerSpec]:
+def containers_by_unit(scope: SurveyScope) -> Mapping[str, ContainerSpec]:
     """The containers that instances run in, by unit."""
-    services = {
-        one.unit: kind_of(one).service(rig, one, desired.installations[one.installed_as]) for one in rig.instances
-    }
+    rig, installations = scope.rig, scope.desired.installations
+    services = {one.unit: kind_of(one).service(rig, one, installations[one.installed_as]) for one in rig.instances}
     return {unit: service.container for unit, service in services.items() if service.container}
 
 

@@ -9,7 +9,11 @@ from checks.survey.answers import SurveyAnswers
 from checks.survey.section import TRY
 from rigwright.gateway.reservations import unit_names
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_UNIT
-from rigwright.model.rig import Rig
+from rigwright.model.accounts import ServiceAccounts
+from rigwright.model.catalog import Card
+from rigwright.model.gateway.entry import Gateway
+from rigwright.model.instance import Instance
+from rigwright.model.monitoring.entry import Monitoring
 from rigwright.monitoring.monitoring_units import unit_name
 
 SYSTEM = range(1, 1000)  # useradd(8), --system: SYS_UID_MAX of login.defs
@@ -22,10 +26,10 @@ WRITABLE = 0o022
     severity="critical",
     why="the kernel only sees numbers: an account with the same UID reads the service's memory and impersonates it",
 )
-def test_numbers(survey: SurveyAnswers, rig: Rig) -> None:
+def test_numbers(survey: SurveyAnswers, service_users: tuple[str, ...]) -> None:
     accounts = survey.read(ACCOUNTS)
     twins, groups, odd = [], [], []
-    for name in rig.users:
+    for name in service_users:
         user = accounts.user(name)
         if user is None:
             continue  # B01
@@ -56,7 +60,7 @@ def test_numbers(survey: SurveyAnswers, rig: Rig) -> None:
     severity="critical",
     why="group membership grants access to disks, cards, passwords or other services' sockets, in either direction",
 )
-def test_groups(survey: SurveyAnswers, rig: Rig) -> None:
+def test_groups(survey: SurveyAnswers) -> None:
     accounts = survey.read(ACCOUNTS)
     beside = [
         f"{one.name} in {accounts.group_names(gid)}"
@@ -89,7 +93,7 @@ def test_groups(survey: SurveyAnswers, rig: Rig) -> None:
     severity="critical",
     why="anyone who knows the password, or anyone at all if it is empty, can become the service user",
 )
-def test_passwords(survey: SurveyAnswers, rig: Rig) -> None:
+def test_passwords(survey: SurveyAnswers) -> None:
     accounts = survey.read(ACCOUNTS)
     words = [(one.name, one.password) for one in accounts.ours]
     words += [(f"group {one.name}", one.group_password) for one in accounts.ours]
@@ -107,9 +111,9 @@ def test_passwords(survey: SurveyAnswers, rig: Rig) -> None:
     severity="high",
     why="SSH keys in a home directory allow logins, and programs obey the startup files there",
 )
-def test_home(survey: SurveyAnswers, rig: Rig) -> None:
+def test_home(survey: SurveyAnswers, service_users: tuple[str, ...]) -> None:
     accounts = survey.read(ACCOUNTS)
-    homes = {user.home for name in rig.users if (user := accounts.user(name))}
+    homes = {user.home for name in service_users if (user := accounts.user(name))}
     expect(
         f"something at {', '.join(sorted(homes))}" if accounts.home else "nothing",
         "nothing",
@@ -123,7 +127,7 @@ def test_home(survey: SurveyAnswers, rig: Rig) -> None:
     severity="critical",
     why="a replaced nologin gives a shell to every account that must not log in",
 )
-def test_shell(survey: SurveyAnswers, rig: Rig) -> None:
+def test_shell(survey: SurveyAnswers) -> None:
     shell = survey.read(ACCOUNTS).shell
     expect(
         shell.found or "no regular file",
@@ -139,7 +143,7 @@ def test_shell(survey: SurveyAnswers, rig: Rig) -> None:
     severity="critical",
     why="such a rule lets a service become root, or a local user become the service",
 )
-def test_rules(survey: SurveyAnswers, rig: Rig) -> None:
+def test_rules(survey: SurveyAnswers) -> None:
     found = sorted({str(one) for one in survey.read(ACCOUNTS).rules})
     expect(format_first_lines(found) or "none", "none", "remove the line from that file (sudo: with `visudo -f FILE`)")
 
@@ -150,7 +154,7 @@ def test_rules(survey: SurveyAnswers, rig: Rig) -> None:
     severity="high",
     why="cron, at and user managers run outside the unit's sandbox",
 )
-def test_spools(survey: SurveyAnswers, rig: Rig) -> None:
+def test_spools(survey: SurveyAnswers) -> None:
     found = sorted(survey.read(ACCOUNTS).spools)
     cure = "remove it: `crontab -r -u USER`, `atrm`, `loginctl disable-linger USER`, or the line in that file"
     expect(format_first_lines(found) or "nothing", "nothing", cure)
@@ -162,11 +166,24 @@ def test_spools(survey: SurveyAnswers, rig: Rig) -> None:
     severity="critical",
     why="a process with the service's UID can read its key and impersonate it",
 )
-def test_processes(survey: SurveyAnswers, rig: Rig) -> None:
+def test_processes(
+    survey: SurveyAnswers,
+    service_accounts: ServiceAccounts,
+    declared_cards: tuple[Card, ...],
+    declared_instances: tuple[Instance, ...],
+    gateway_entry: Gateway | None,
+    monitoring_entry: Monitoring | None,
+) -> None:
     # logrotate puts the gateway's log away as the gateway, for the folder is that user's
-    units = {rig.user(one): {one.unit} for one in rig.instances}
-    units |= {rig.gateway_user: {GATEWAY_UNIT, "logrotate.service"}, rig.router_user: {ROUTER_UNIT, *unit_names(rig)}}
-    units |= {user: {unit_name(name)} for name, user in rig.exporter_users.items()}
+    units = {service_accounts.of_instance(one): {one.unit} for one in declared_instances}
+    units |= {
+        service_accounts.gateway: {GATEWAY_UNIT, "logrotate.service"},
+        service_accounts.router: {ROUTER_UNIT, *unit_names(gateway_entry)},
+    }
+    units |= {
+        user: {unit_name(name)}
+        for name, user in service_accounts.exporters(monitoring_entry, cards=bool(declared_cards)).items()
+    }
     # what another run of checks tries is over in a minute, and S24 minds it after that
     found = [
         f"{one.name} (pid {one.pid}) in {one.unit} as {one.user}"
@@ -182,7 +199,7 @@ def test_processes(survey: SurveyAnswers, rig: Rig) -> None:
     severity="high",
     why="the owner of such a range can become the service user inside a container",
 )
-def test_subordinate(survey: SurveyAnswers, rig: Rig) -> None:
+def test_subordinate(survey: SurveyAnswers) -> None:
     found = sorted(map(str, survey.read(ACCOUNTS).subordinate))
     cure = "remove the range: `usermod --del-subuids FIRST-LAST USER`, or --del-subgids"
     expect(format_first_lines(found) or "none", "none", cure)
@@ -194,7 +211,7 @@ def test_subordinate(survey: SurveyAnswers, rig: Rig) -> None:
     severity="critical",
     why="anyone who can write the account files is root at the next login",
 )
-def test_files(survey: SurveyAnswers, rig: Rig) -> None:
+def test_files(survey: SurveyAnswers) -> None:
     accounts = survey.read(ACCOUNTS)
     secret = ("/etc/shadow", "/etc/gshadow")
     # Debian has its daemon own the rules that it decides by
@@ -216,7 +233,7 @@ def test_files(survey: SurveyAnswers, rig: Rig) -> None:
     severity="critical",
     why="any other account with UID 0 is root under another name and password",
 )
-def test_root(survey: SurveyAnswers, rig: Rig) -> None:
+def test_root(survey: SurveyAnswers) -> None:
     accounts = survey.read(ACCOUNTS)
     names = Counter(one.name for one in accounts.users if one.uid == 0)
     found = sorted(names.elements())
@@ -229,13 +246,20 @@ def test_root(survey: SurveyAnswers, rig: Rig) -> None:
     severity="high",
     why="after a UID change, the socket belongs to another user, or the service cannot start",
 )
-def test_folders(survey: SurveyAnswers, rig: Rig) -> None:
+def test_folders(
+    survey: SurveyAnswers,
+    service_accounts: ServiceAccounts,
+    declared_instances: tuple[Instance, ...],
+    gateway_entry: Gateway | None,
+) -> None:
     accounts = survey.read(ACCOUNTS)
     there = {one.path: one for one in accounts.folders}
     found = []
-    for instance in rig.instances:
-        user = accounts.user(rig.user(instance))
-        groups = {one.gid for one in accounts.groups if one.name in rig.socket_groups(instance)}
+    for instance in declared_instances:
+        user = accounts.user(service_accounts.of_instance(instance))
+        groups = {
+            one.gid for one in accounts.groups if one.name in service_accounts.socket_groups(instance, gateway_entry)
+        }
         one = there.get(socket_folder(instance))
         if one and user and (one.uid != user.uid or one.gid not in groups):
             found.append(f"{one.path} of user {one.uid} and group {accounts.group_names(one.gid)}")

@@ -12,7 +12,7 @@ from checks.survey.requests import SurveyAnswer
 from checks.survey.service_exposure import REACH
 from rigwright.engines import kind_of
 from rigwright.engines.kind import ServiceSpec
-from rigwright.model.rig import Instance
+from rigwright.model.instance import Instance
 from rigwright.serving.listeners import LOOPBACK, LOOPBACK_6, listener_units, port_socket
 
 SHOWN = 120  # characters of an answer in a line for people

@@ -6,7 +6,6 @@ from checks.survey.accounts import ACCOUNTS, NO_LOGIN
 from checks.survey.answers import SurveyAnswers
 from checks.survey.base_system import GROUND
 from checks.survey.managed_files import OURS
-from rigwright.model.rig import Rig
 from rigwright.plan.preflight import HOME
 
 
@@ -16,9 +15,9 @@ from rigwright.plan.preflight import HOME
     severity="high",
     why="a service account with a login shell is a way in",
 )
-def test_users(survey: SurveyAnswers, rig: Rig) -> None:
+def test_users(survey: SurveyAnswers, service_users: tuple[str, ...]) -> None:
     accounts = survey.read(ACCOUNTS)
-    for name in rig.users:
+    for name in service_users:
         user = accounts.user(name)
         found = f"{name} with shell {user.shell} and home {user.home}" if user else f"no user {name}"
         expect(found, f"{name} with shell {NO_LOGIN} and home {HOME}", DEPLOY)

@@ -12,8 +12,9 @@ from checks.survey.answers import SurveyAnswers
 from rigwright.baseline import history
 from rigwright.baseline.compare import compare_rates
 from rigwright.baseline.run import BaselineRun, Fingerprint
+from rigwright.model.catalog import Card
 from rigwright.model.facts import HostFacts
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
 from rigwright.nvidia.cards import declared_cards_on_bus, smi
 from rigwright.plan.plan_inputs import TargetState
 
@@ -27,7 +28,12 @@ def age(run: BaselineRun, now: float) -> str:
 
 
 def now_there(
-    survey: SurveyAnswers, rig: Rig, desired: TargetState, facts: HostFacts, instance: Instance
+    survey: SurveyAnswers,
+    declared_cards: tuple[Card, ...],
+    lock_digest: str,
+    desired: TargetState,
+    facts: HostFacts,
+    instance: Instance,
 ) -> Fingerprint:
     """What a run of now would be under.
 
@@ -35,11 +41,11 @@ def now_there(
         Drift: the cards do not say it.
     """
     gpus = parse_smi_answer(survey, "gpus", smi.gpus) if instance.cards else ()
-    seen = dict(declared_cards_on_bus.answering_cards(rig, facts, gpus))
+    seen = dict(declared_cards_on_bus.answering_cards(declared_cards, facts, gpus))
     if missing := [number for number in instance.cards if number not in seen]:
         raise Drift("cards that answer", f"none from card {missing[0]}", "N01 says more")
     started_from = next(one.started_from for one in desired.generation.unit_states if one.unit == instance.unit)
-    return Fingerprint.of_instance(rig, instance, started_from, [seen[number] for number in instance.cards])
+    return Fingerprint.of_instance(lock_digest, instance, started_from, [seen[number] for number in instance.cards])
 
 
 @check(
@@ -51,14 +57,17 @@ def now_there(
 )
 def test_speed(
     survey: SurveyAnswers,
-    rig: Rig,
+    box_name: str,
+    inventory_file: str,
+    declared_cards: tuple[Card, ...],
+    lock_digest: str,
     desired: TargetState,
     facts: HostFacts,
     instance: Instance,
     record_property: Callable[[str, object], None],
 ) -> None:
     try:
-        page = history.load_history(history.history_path(rig.inventory, rig.name)).for_instance(instance.name)
+        page = history.load_history(history.history_path(inventory_file, box_name)).for_instance(instance.name)
     except history.UnreadableHistory as error:
         raise Drift("a book of runs that can be read", error, "give it back as it was, or remove it") from None
     last = page.last_run
@@ -68,7 +77,9 @@ def test_speed(
     before, changes = history.find_reference(page, last)
     if before is None:
         pytest.skip(f"{told}, and nothing was accepted: `rigwright bench speed --accept`")
-    if since := list(now_there(survey, rig, desired, facts, instance).describe_changes(last.fingerprint)):
+    if since := list(
+        now_there(survey, declared_cards, lock_digest, desired, facts, instance).describe_changes(last.fingerprint)
+    ):
         pytest.skip(f"{told}, before this changed: {'; '.join(since)}; {MEASURE} again")
     rows = compare_rates(last, before.runs)
     slower = [row.description for row in rows if row.verdict == "slower"]

@@ -10,9 +10,12 @@ from checks.expect_none import expect_none
 from checks.services import RESTART, describe_process, iterate_processes, running_services, unit_settings_of
 from checks.survey.answers import SurveyAnswers
 from checks.survey.processes import PROCESSES, KernelProcess, ServiceProcesses, split_command
+from checks.survey.section import SurveyScope
 from checks.survey.units import ExpectedUnit
 from checks.unit_settings import parse_unit_settings, split_quoted_words
-from rigwright.model.rig import CACHES, COMPILED, Rig
+from rigwright.model.catalog import Card
+from rigwright.model.instance import CACHES, COMPILED, Instance
+from rigwright.model.roots import Roots
 from rigwright.plan.plan_inputs import TargetState
 from rigwright.serving.instance_units import INHERITED_VARIABLES
 
@@ -36,18 +39,28 @@ GIVEN = re.compile("LISTEN_(PID|FDS|FDNAMES|PIDFDID)|NOTIFY_SOCKET|WATCHDOG_(PID
     blind="code in the form of libffi's closures: what they hold is plausible at one moment, not proven",
 )
 def test_code(
-    survey: SurveyAnswers, rig: Rig, desired: TargetState, record_property: Callable[[str, object], None]
+    survey: SurveyAnswers,
+    roots: Roots,
+    declared_cards: tuple[Card, ...],
+    declared_instances: tuple[Instance, ...],
+    scope: SurveyScope,
+    desired: TargetState,
+    record_property: Callable[[str, object], None],
 ) -> None:
-    services = running_services(survey, rig, desired)
+    services = running_services(survey, scope)
     judged = survey.read(PROCESSES).code
-    folders = {i.unit: f"{rig.installation_path(desired.installations[i.installed_as].folder)}/" for i in rig.instances}
+    folders = {
+        i.unit: f"{roots.installation_path(desired.installations[i.installed_as].folder)}/" for i in declared_instances
+    }
     wrong: list[str] = []
     plausible: list[str] = []
     for one, unit, process in iterate_processes(services):
         who = describe_process(one, unit, process)
         own = folders.get(one.name, "/nobody/")
         for what, path in (entry.partition(" ")[::2] for entry in process.code):
-            if _compiled(one, what, path) or (rig.cards and DRIVERS.fullmatch(path) and judged.get(path) == UNKNOWN):
+            if _compiled(one, what, path) or (
+                declared_cards and DRIVERS.fullmatch(path) and judged.get(path) == UNKNOWN
+            ):
                 continue
             if what == "unnamed":
                 wrong.append(f"{who} runs code that is in no file{f' ({path})' if path else ''}")
@@ -59,7 +72,7 @@ def test_code(
                 wrong.append(f"{who} runs {path}, which was {what}")
             elif path in judged:
                 wrong.append(f"{one.name} runs {path}: {judged[path]}")
-            elif path.startswith(f"{rig.installations}/") and not path.startswith(own):
+            elif path.startswith(f"{roots.installations}/") and not path.startswith(own):
                 wrong.append(f"{who} runs {path} of another engine")
         if process.exe.removesuffix(" (deleted)") != unit.program and not _interpreted(one, unit, process):
             wrong.append(f"{who} runs {process.exe}, not {unit.program}")
@@ -89,10 +102,10 @@ def _interpreted(one: ExpectedUnit, unit: ServiceProcesses, process: KernelProce
     severity="critical",
     why="another configuration, or a variable set for all services, lets others in",
 )
-def test_words(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
-    services = running_services(survey, rig, desired)
+def test_words(survey: SurveyAnswers, declared_instances: tuple[Instance, ...], scope: SurveyScope) -> None:
+    services = running_services(survey, scope)
     # an instance's have a check of their own
-    beside = {name: one for name, one in services.items() if name not in {i.unit for i in rig.instances}}
+    beside = {name: one for name, one in services.items() if name not in {i.unit for i in declared_instances}}
     wrong = [f"{name} has no process" for name, (_, unit) in beside.items() if not unit.processes]
     for one, unit, process in iterate_processes(beside):
         wrong += [

@@ -6,7 +6,8 @@ from checks import DEPLOY, check, expect
 from checks.survey.answers import SurveyAnswers
 from checks.survey.compiled import COMPILED
 from rigwright.engines.kind import ServiceSpec
-from rigwright.model.rig import WARM, Instance, Rig
+from rigwright.model.accounts import ServiceAccounts
+from rigwright.model.instance import WARM, Instance
 
 
 @check(
@@ -15,12 +16,14 @@ from rigwright.model.rig import WARM, Instance, Rig
     severity="critical",
     why="the engine runs that code: anyone who can write there runs code as the service",
 )
-def test_compiled_is_its_own(survey: SurveyAnswers, rig: Rig, instance: Instance, service: ServiceSpec) -> None:
+def test_compiled_is_its_own(
+    survey: SurveyAnswers, service_accounts: ServiceAccounts, instance: Instance, service: ServiceSpec
+) -> None:
     if not service.cache:
         pytest.skip("this kind of engine compiles nothing")
-    found, user = survey.read(COMPILED), rig.user(instance)
+    found, user = survey.read(COMPILED), service_accounts.of_instance(instance)
     own = found.own[service.cache]
-    cure = f"stop {instance.unit}, remove {rig.cache_folder(instance)} and {WARM}, then {DEPLOY}"
+    cure = f"stop {instance.unit}, remove {instance.cache_folder} and {WARM}, then {DEPLOY}"
     expect(f"{own.owner or 'nobody'} with mode {own.mode:o}", f"{user} with mode 700", cure)
     expect(", ".join(own.others), "only its own files in it", cure, holds=not own.others)
     expect(

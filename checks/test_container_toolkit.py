@@ -13,8 +13,10 @@ from checks.survey.answers import SurveyAnswers
 from checks.survey.containers import CONTAINER_ARCHIVES, CONTAINERS
 from rigwright.containers.container_facts import source_path, store_folder
 from rigwright.containers.container_files import managed_paths, render_settings
+from rigwright.model.containers.container_supply import ContainerSupply
 from rigwright.model.debs.group import find_version_differences
 from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 
 
 @check(
@@ -90,7 +92,14 @@ def test_leftovers(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
 )
 def test_settings(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
     seen = survey.read(CONTAINERS)
-    files = render_settings(rig, expected_container_plan(survey, rig), f"{seen.os_id}-{seen.os_version}")
+    files = render_settings(
+        rig.roots,
+        rig.container_supply,
+        rig.network,
+        rig.bundle_folder,
+        expected_container_plan(survey, rig),
+        f"{seen.os_id}-{seen.os_version}",
+    )
     there = {one.path: one for one in seen.files}
     wrong = []
     for file in files:
@@ -101,7 +110,7 @@ def test_settings(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
             wrong.append(f"{file.path} has different contents")
         elif (one.mode, one.uid, one.gid) != (file.mode, 0, 0):
             wrong.append(f"{file.path} has mode {one.mode} of {one.uid}:{one.gid}")
-    wrong += [f"{path} is not declared" for path in managed_paths(rig) if path in there]
+    wrong += [f"{path} is not declared" for path in managed_paths(rig.roots) if path in there]
     expect_no_items("all as deployed", wrong, DEPLOY)
 
 
@@ -123,14 +132,14 @@ def test_replaced(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
     severity="high",
     why="they are reinstalled from once the archive has dropped them",
 )
-def test_kept(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
+def test_kept(survey: SurveyAnswers, roots: Roots, container_supply: ContainerSupply, containers: object) -> None:
     """A file that has not changed since its list was written is judged by its size; `--deep` reads all."""
     found = survey.read(CONTAINERS).kept
     if not any(found.values()):
         pytest.skip("none are stored")
-    folder, differing_files = f"{store_folder(rig)}/kept", list[str]()
+    folder, differing_files = f"{store_folder(roots)}/kept", list[str]()
     for name, sets in found.items():
-        group = rig.container_groups[name]
+        group = container_supply.groups[name]
         rows = {row.sha256: row for row in group.packages.values()}
         differing_files += find_stored_package_problems(f"{folder}/{name}", sets, rows, group.store_name)
     cure = f"remove that directory in {folder}: installed packages stay, and the next version is stored again"

@@ -23,8 +23,11 @@ from rigwright.containers import daemon
 from rigwright.containers.container_facts import CDI_SPEC, REFRESH_PATH, REFRESH_UNIT, store_folder
 from rigwright.containers.container_files import spec_program_path
 from rigwright.containers.daemon import UnreadableDaemonConfig
+from rigwright.model.catalog import Card
+from rigwright.model.containers.container_supply import ContainerSupply
+from rigwright.model.containers.entry import ContainersEntry
 from rigwright.model.debs.versions import leading_numbers, upstream_version
-from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.nvidia.cards.smi import those_that_answer
 
 KIND = "nvidia.com/gpu"
@@ -50,11 +53,16 @@ USER = re.compile(r"(?<=://)[^/@\s\"]+(?=@)")
     severity="high",
     why="older versions ignore CDI specs, and their containers start without cards",
 )
-def test_engines(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
+def test_engines(
+    survey: SurveyAnswers,
+    containers_entry: ContainersEntry | None,
+    container_supply: ContainerSupply,
+    containers: object,
+) -> None:
     there = installed_packages(survey)
     wrong = []
-    for engine in rig.containers.engines if rig.containers else ():
-        least = rig.container_tables.minimum_version(engine)
+    for engine in containers_entry.engines if containers_entry else ():
+        least = container_supply.tables.minimum_version(engine)
         name = next((one for one in PACKAGES[engine] if one in there), "")
         if not name:
             wrong.append(f"no {engine}")
@@ -77,15 +85,21 @@ def _version(survey: SurveyAnswers) -> str:
     severity="high",
     why="options missing there are lost at the daemon's next start, and with them containers that need cards",
 )
-def test_options(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
-    skip_without_docker(rig)
-    wanted = daemon.required_options(rig)
+def test_options(
+    survey: SurveyAnswers,
+    roots: Roots,
+    declared_cards: tuple[Card, ...],
+    containers_entry: ContainersEntry | None,
+    containers: object,
+) -> None:
+    skip_without_docker(containers_entry)
+    wanted = daemon.required_options(declared_cards, containers_entry)
     if not wanted:
         pytest.skip("no options are declared")
     seen = survey.read(CONTAINERS)
     if seen.record and daemon.parse_record(seen.record) is None:
         cure = "remove it: all options in daemon.json then count as not managed"
-        raise Drift(f"{store_folder(rig)}/daemon.json, which lists the managed options", "an unreadable one", cure)
+        raise Drift(f"{store_folder(roots)}/daemon.json, which lists the managed options", "an unreadable one", cure)
     try:
         there = daemon.parse_options(seen.options)
     except UnreadableDaemonConfig as error:
@@ -110,14 +124,19 @@ def _other(wanted: dict[str, Any], there: Any, above: tuple[str, ...] = ()) -> I
     why="options written after the daemon's start wait for its next one, which comes at a bad time",
     blind="options that the daemon does not report: GET /info lists some of them",
 )
-def test_in_force(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
-    skip_without_docker(rig)
-    seen, wanted, wrong = running_daemon(survey), daemon.required_options(rig), []
+def test_in_force(
+    survey: SurveyAnswers,
+    declared_cards: tuple[Card, ...],
+    containers_entry: ContainersEntry | None,
+    containers: object,
+) -> None:
+    skip_without_docker(containers_entry)
+    seen, wanted, wrong = running_daemon(survey), daemon.required_options(declared_cards, containers_entry), []
     said = {name: json.loads(text) for name, text in seen.info.items()}
     for option, called in CALLED.items():
         if option in wanted and not _means(option, wanted[option], said.get(called)):
             wrong.append(f"{option} is {json.dumps(said.get(called))}")
-    if rig.cards:
+    if declared_cards:
         runtimes = said.get("Runtimes")
         runtime = runtimes.get("nvidia") if isinstance(runtimes, dict) else None
         path = wanted["runtimes"]["nvidia"]["path"]
@@ -144,8 +163,8 @@ def _means(option: str, wanted: Any, said: Any) -> bool:
     severity="critical",
     why="a spec of the previous driver names libraries that are gone: no container with cards starts",
 )
-def test_spec(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
-    skip_without_container_cards(rig)
+def test_spec(survey: SurveyAnswers, declared_cards: tuple[Card, ...], containers: object) -> None:
+    skip_without_container_cards(declared_cards)
     seen = survey.read(CONTAINERS)
     spec = next((one for one in seen.specs if one.path == CDI_SPEC), None)
     if spec is None or spec.kind != KIND:
@@ -171,8 +190,8 @@ def test_spec(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
     severity="high",
     why="of two specs the older one wins or neither does, and a handwritten one does not follow the driver",
 )
-def test_one_spec(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
-    skip_without_container_cards(rig)
+def test_one_spec(survey: SurveyAnswers, declared_cards: tuple[Card, ...], containers: object) -> None:
+    skip_without_container_cards(declared_cards)
     others = [
         one.path for one in survey.read(CONTAINERS).specs if one.path != CDI_SPEC and one.kind.startswith("nvidia.com/")
     ]
@@ -185,8 +204,8 @@ def test_one_spec(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
     severity="high",
     why="a spec that nobody regenerates describes the previous driver after the next upgrade or boot",
 )
-def test_units(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
-    skip_without_container_cards(rig)
+def test_units(survey: SurveyAnswers, roots: Roots, declared_cards: tuple[Card, ...], containers: object) -> None:
+    skip_without_container_cards(declared_cards)
     seen = survey.read(CONTAINERS).units
     wrong = []
     for unit in (REFRESH_UNIT, REFRESH_PATH):
@@ -201,7 +220,7 @@ def test_units(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
     if seen.get(REFRESH_PATH, {}).get("ActiveState") not in ("active", None):
         wrong.append(f"{REFRESH_PATH} is not watching")
     runs = seen.get(REFRESH_UNIT, {}).get("ExecStart", "")
-    if f"argv[]=/bin/sh {spec_program_path(rig)} ;" not in runs or runs.count("argv[]=") != 1:
+    if f"argv[]=/bin/sh {spec_program_path(roots)} ;" not in runs or runs.count("argv[]=") != 1:
         wrong.append(f"{REFRESH_UNIT} runs something else")
     if seen.get(REFRESH_UNIT, {}).get("ExecCondition"):
         wrong.append(f"{REFRESH_UNIT} has an added condition")

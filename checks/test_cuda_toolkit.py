@@ -10,7 +10,8 @@ from checks.survey.patched import PATCHED
 from checks.survey.programs import COMPILER, PROGRAMS
 from checks.survey.trees import TREES
 from checks.trees import expect_as_recorded
-from rigwright.model.rig import Rig
+from rigwright.model.catalog import Card
+from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
 from rigwright.nvidia.cuda.toolkit_validation import glibc_refusals, toolkit_refusals
 from rigwright.plan.plan_inputs import TargetState
 
@@ -38,14 +39,19 @@ def test_files_are_unchanged(survey: SurveyAnswers, desired: TargetState) -> Non
     severity="critical",
     why="nvcc 13.2.0 and 13.2.1 miscompile the unpacking of low-bit quants: the model answers with garbage",
 )
-def test_compiler(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
+def test_compiler(
+    survey: SurveyAnswers, declared_cards: tuple[Card, ...], toolkit_spec: ToolkitSpec, desired: TargetState
+) -> None:
     wanted = desired.toolkit
     if wanted is None:
         pytest.skip("no instance uses a card")
     version = re.search(r", V([0-9.]+)", survey.read(PROGRAMS)[COMPILER].text)
     step = f"remove {wanted.folder}, then {DEPLOY}" if wanted.folder else f"install a toolkit at {wanted.root}"
     expect(version[1] if version else "no answer", f"the version of {wanted.root}/bin/nvcc", step, holds=bool(version))
-    against = [*toolkit_refusals(rig, version[1] if version else ""), *glibc_refusals(wanted, desired.facts)]
+    against = [
+        *toolkit_refusals(declared_cards, toolkit_spec, version[1] if version else ""),
+        *glibc_refusals(wanted, desired.facts),
+    ]
     expect(
         "; ".join(against),
         "a suitable compiler",

@@ -16,6 +16,8 @@ from checks.survey.firewall import FIREWALL
 from rigwright.containers import daemon
 from rigwright.containers.daemon import UnreadableDaemonConfig
 from rigwright.containers.daemon_invocation import parse_daemon_flags
+from rigwright.model.catalog import Card
+from rigwright.model.containers.entry import ContainersEntry
 from rigwright.model.rig import Rig
 
 ROOTS = (0o660, 0o600)  # modes of the socket
@@ -29,8 +31,8 @@ SWARM = {"2377", "7946"}  # ports (docs.docker.com/engine/swarm, "Open protocols
     severity="critical",
     why="access to the daemon is root access: any container may mount the whole host",
 )
-def test_reached(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
-    skip_without_docker(rig)
+def test_reached(survey: SurveyAnswers, containers_entry: ContainersEntry | None, containers: object) -> None:
+    skip_without_docker(containers_entry)
     seen, there = running_daemon(survey), dict[str, Any]()
     with suppress(UnreadableDaemonConfig):  # C02 tells of it
         there = daemon.parse_options(survey.read(CONTAINERS).options)
@@ -58,9 +60,14 @@ def test_reached(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
     severity="low",
     why="any other way loses them at the next `systemctl daemon-reload`, which any upgrade may do, until a restart",
 )
-def test_carded(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
-    skip_without_container_cards(rig)
-    skip_without_docker(rig)
+def test_carded(
+    survey: SurveyAnswers,
+    declared_cards: tuple[Card, ...],
+    containers_entry: ContainersEntry | None,
+    containers: object,
+) -> None:
+    skip_without_container_cards(declared_cards)
+    skip_without_docker(containers_entry)
     old = [f"{name} gets them from {how}" for name, how in _daemon_rows(survey, "carded") if how != "cdi"]
     cure = "recreate it with `--device nvidia.com/gpu=all`, or `driver: cdi` in a compose file"
     expect("; ".join(old) or "CDI", "CDI", cure)
@@ -87,7 +94,7 @@ def _daemon_rows(survey: SurveyAnswers, what: str) -> list[list[str]]:
     blind="ports of podman containers, which belong to podman's own process: a firewall covers them like any other",
 )
 def test_published(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
-    skip_without_docker(rig)
+    skip_without_docker(rig.containers)
     ports = [row for row in _daemon_rows(survey, "published") if not row[1] or not ip_address(row[1]).is_loopback]
     if not ports:
         return

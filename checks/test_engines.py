@@ -14,6 +14,7 @@ from checks.trees import expect_as_recorded
 from rigwright.engines.installer import find_installer
 from rigwright.model.installation import Installation
 from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 
 
 @check(
@@ -22,9 +23,9 @@ from rigwright.model.rig import Rig
     severity="critical",
     why="another source or option is another program",
 )
-def test_build_record(survey: SurveyAnswers, rig: Rig, installation: Installation) -> None:
-    marker = survey.read(TREES).tree(rig.installation_path(installation.folder)).marker
-    cure = describe_engine_reinstall(rig, installation)
+def test_build_record(survey: SurveyAnswers, roots: Roots, installation: Installation) -> None:
+    marker = survey.read(TREES).tree(roots.installation_path(installation.folder)).marker
+    cure = describe_engine_reinstall(roots, installation)
     try:
         found = json.loads(marker)["inputs"] if marker else None
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -44,14 +45,14 @@ def test_build_record(survey: SurveyAnswers, rig: Rig, installation: Installatio
 )
 def test_files_are_unchanged(
     survey: SurveyAnswers,
-    rig: Rig,
+    roots: Roots,
     installation: Installation,
     pytestconfig: pytest.Config,
     record_property: Callable[[str, object], None],
 ) -> None:
     expect_as_recorded(
-        survey.read(TREES).tree(rig.installation_path(installation.folder)),
-        describe_engine_reinstall(rig, installation),
+        survey.read(TREES).tree(roots.installation_path(installation.folder)),
+        describe_engine_reinstall(roots, installation),
     )
     if not pytestconfig.getoption("--deep"):
         record_property("how", "verified earlier and unchanged since; --deep reads it again")
@@ -61,13 +62,13 @@ def test_files_are_unchanged(
     "L03", "the engine starts and reports its version", severity="critical", why="a missing library shows up here first"
 )
 def test_it_starts(survey: SurveyAnswers, rig: Rig, installation: Installation) -> None:
-    command, wanted = find_installer(rig, installation).version(rig, installation)
+    command, wanted = find_installer(rig.instances, installation).version(rig, installation)
     if not command:
         pytest.skip("has no command to report its version")
     said = survey.read(PROGRAMS)[version_question(installation.name)]
     holds = said.status == 0 and wanted in said.text
     last = said.text.strip()[-200:] or f"exit status {said.status}"
-    expect(last, f"a version with {wanted}", describe_engine_reinstall(rig, installation), holds=holds)
+    expect(last, f"a version with {wanted}", describe_engine_reinstall(rig.roots, installation), holds=holds)
 
 
 @check(
@@ -77,11 +78,11 @@ def test_it_starts(survey: SurveyAnswers, rig: Rig, installation: Installation) 
     why="a card without native code fails at the first request, or compiles for minutes at every start",
 )
 def test_machine_code(survey: SurveyAnswers, rig: Rig, installation: Installation) -> None:
-    command, wanted = find_installer(rig, installation).machine_code(rig, installation)
+    command, wanted = find_installer(rig.instances, installation).machine_code(rig, installation)
     if not command:
         pytest.skip("nothing in it is compiled for the rig's cards")
     said = survey.read(PROGRAMS)[machine_code_question(installation.name)]
-    cure = describe_engine_reinstall(rig, installation)
+    cure = describe_engine_reinstall(rig.roots, installation)
     expect(said.text.strip()[-200:], "a list of its GPU architectures", cure, holds=said.status == 0)
     listed = set(re.findall(r"\bsm_[0-9]+[a-z]?\b", said.text))
     expect(", ".join(sorted(listed)) or "none", ", ".join(sorted(wanted)), cure)
@@ -100,6 +101,6 @@ def _same(wanted: object, found: object) -> bool:
     return wanted == found
 
 
-def describe_engine_reinstall(rig: Rig, installation: Installation) -> str:
+def describe_engine_reinstall(roots: Roots, installation: Installation) -> str:
     """A folder with its marker is never installed again by itself."""
-    return f"remove {rig.installation_path(installation.folder)}, then {DEPLOY}"
+    return f"remove {roots.installation_path(installation.folder)}, then {DEPLOY}"

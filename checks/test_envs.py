@@ -12,7 +12,9 @@ from checks.survey.trees import TREES
 from checks.test_nvidia_driver import gpus
 from rigwright.envs.environment import Environment, prefix_folder
 from rigwright.envs.installed_packages import locked_packages
-from rigwright.model.rig import EnvSpec, Rig
+from rigwright.model.catalog import Card
+from rigwright.model.instance import EnvSpec, Instance
+from rigwright.model.roots import Roots
 from rigwright.supply.machine_code import find_machine_code_refusals
 
 SHOWN = 3
@@ -26,10 +28,10 @@ CLOCK = 2.0
     severity="critical",
     why="an extra package, or another version, is other code in the same process",
 )
-def test_distributions(survey: SurveyAnswers, rig: Rig, environment: Environment) -> None:
-    described = survey.read(TREES).distributions[prefix_folder(rig.installation_path(environment.folder))]
+def test_distributions(survey: SurveyAnswers, roots: Roots, environment: Environment) -> None:
+    described = survey.read(TREES).distributions[prefix_folder(roots.installation_path(environment.folder))]
     found, expected = {one for name in described if (one := _package(name))}, locked_packages(environment)
-    cure = describe_env_reinstall(rig, environment)
+    cure = describe_env_reinstall(roots, environment)
     expect(", ".join(sorted(found - expected)), "only the locked ones", cure, holds=found <= expected)
     expect(", ".join(sorted(expected - found)), "all of the locked ones", cure, holds=found >= expected)
 
@@ -40,11 +42,11 @@ def test_distributions(survey: SurveyAnswers, rig: Rig, environment: Environment
     severity="critical",
     why="a CUDA newer than the driver supports fails at the first call, whatever is compiled for the cards",
 )
-def test_cuda(survey: SurveyAnswers, rig: Rig, environment: Environment) -> None:
+def test_cuda(survey: SurveyAnswers, declared_cards: tuple[Card, ...], environment: Environment) -> None:
     least = environment.least_driver
     if not least:
         pytest.skip("nothing in it needs CUDA")
-    found = sorted({one.driver for one in gpus(survey, rig) if int(one.driver.partition(".")[0]) < least})
+    found = sorted({one.driver for one in gpus(survey, declared_cards) if int(one.driver.partition(".")[0]) < least})
     expect(found, [], f"install a driver of branch {least} or newer")
 
 
@@ -54,13 +56,13 @@ def test_cuda(survey: SurveyAnswers, rig: Rig, environment: Environment) -> None
     severity="critical",
     why="a library without code for a card fails at its first call",
 )
-def test_machine_code(rig: Rig, environment: Environment, env: EnvSpec) -> None:
-    if not rig.cards:
+def test_machine_code(declared_cards: tuple[Card, ...], environment: Environment, env: EnvSpec) -> None:
+    if not declared_cards:
         pytest.skip("the rig declares no cards")
     compiled = (*environment.packages, *(one.row for one in environment.plugins))
     found = {
         line
-        for card in rig.cards
+        for card in declared_cards
         for line in find_machine_code_refusals(compiled, env.for_other_cards, card.capability)[0]
     }
     expect(sorted(found), [], "lock another version, or declare other cards")
@@ -73,11 +75,13 @@ def test_machine_code(rig: Rig, environment: Environment, env: EnvSpec) -> None:
     why="a patch that was lost, or that no process has loaded, has no effect: the bug that it fixes is back",
     blind="sys.path as a program of the environment itself changes it, and of processes that hide their words",
 )
-def test_patches(survey: SurveyAnswers, rig: Rig, environment: Environment) -> None:
+def test_patches(
+    survey: SurveyAnswers, roots: Roots, declared_instances: tuple[Instance, ...], environment: Environment
+) -> None:
     if not environment.patches:
         pytest.skip("nothing in it is patched")
-    found, wanted_ = survey.read(PATCHED), patched_file_digests(rig, environment)
-    cure = describe_env_reinstall(rig, environment)
+    found, wanted_ = survey.read(PATCHED), patched_file_digests(roots, environment)
+    cure = describe_env_reinstall(roots, environment)
     for path, digest in wanted_.items():
         expect(f"{path}: {found.files[path].digest or 'nothing'}", f"{path}: {digest}", cure)
     stale = [f"{path}: {name}" for path in wanted_ for name in found.files[path].stale]
@@ -85,7 +89,7 @@ def test_patches(survey: SurveyAnswers, rig: Rig, environment: Environment) -> N
     instead = [f"{path}: {name}" for path in wanted_ for name in found.files[path].shadowed]
     expect(", ".join(instead[:SHOWN]), "nothing that shadows it", cure, holds=not instead)
     written = max(found.files[path].written for path in wanted_)
-    units = [one.unit for one in rig.instances if one.installed_as == environment.name]
+    units = [one.unit for one in declared_instances if one.installed_as == environment.name]
     early = [
         f"process {one.pid} of {unit}" for unit in units for one in found.units[unit] if one.begun < written - CLOCK
     ]
@@ -97,9 +101,9 @@ def test_patches(survey: SurveyAnswers, rig: Rig, environment: Environment) -> N
     expect(", ".join(early[:SHOWN]), "processes started later", cure, holds=not early)
 
 
-def describe_env_reinstall(rig: Rig, environment: Environment) -> str:
+def describe_env_reinstall(roots: Roots, environment: Environment) -> str:
     """A folder with its marker is never installed again by itself."""
-    return f"remove {rig.installation_path(environment.folder)}, then {DEPLOY}"
+    return f"remove {roots.installation_path(environment.folder)}, then {DEPLOY}"
 
 
 def _package(described: str) -> str:

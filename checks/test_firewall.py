@@ -57,7 +57,7 @@ def test_nobody_is_kept_out(survey: SurveyAnswers, rig: Rig) -> None:
     severity="high",
     why="clients wait for answers that never leave this host",
 )
-def test_answers_are_routed(survey: SurveyAnswers, rig: Rig) -> None:
+def test_answers_are_routed(survey: SurveyAnswers) -> None:
     lost = survey.read(FIREWALL).unrouted
     found = "; ".join(f"the route to {client} is {why}" for client, why in lost.items())
     expect(found or "replies are routed", "replies are routed", "find it with `ip route` and `ip rule`, and delete it")
@@ -71,7 +71,7 @@ def test_answers_are_routed(survey: SurveyAnswers, rig: Rig) -> None:
     severity="high",
     why="rules that cannot be read may redirect anyone anywhere",
 )
-def test_legacy(survey: SurveyAnswers, rig: Rig) -> None:
+def test_legacy(survey: SurveyAnswers) -> None:
     unread = [program for program, text in survey.read(FIREWALL).legacy.items() if text is None]
     step = "apt-get install iptables, and see what iptables-legacy-save prints"
     expect(", ".join(unread) or "no unreadable rules", "no unreadable rules", step)

@@ -31,8 +31,11 @@ from rigwright.gateway.key_version import is_replaceable
 from rigwright.gateway.nginx_conf import PATHS
 from rigwright.gateway.reservations import unit_names
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_UNIT, keys_path, pair_path
+from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.gateway.entry import Gateway, ListenerEntry
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
+from rigwright.model.monitoring.entry import Monitoring
+from rigwright.model.roots import Roots
 from rigwright.serving.instance_units import OWNED_HEADER
 
 if TYPE_CHECKING:
@@ -53,9 +56,9 @@ SENT = {0: "no key", 1: "a wrong key", 2: "an empty header", 3: "an empty key", 
     severity="critical",
     why="anything else that holds it is sent the keys; on another network, the models are open to everyone",
 )
-def test_listens_where_it_is_declared(survey: SurveyAnswers, rig: Rig, listener: Listener) -> None:
+def test_listens_where_it_is_declared(survey: SurveyAnswers, gateway_entry: Gateway | None, listener: Listener) -> None:
     port = listener[1].port
-    entries = rig.gateway.listeners.values() if rig.gateway else ()
+    entries = gateway_entry.listeners.values() if gateway_entry else ()
     wanted = {place for one in entries if one.port == port for place in one.addresses}
     there = [one for one in survey.read(REACH).listeners if one.port == port]
     expect(", ".join(sorted({one.at for one in there})) or "nothing", ", ".join(sorted(wanted)), DEPLOY)
@@ -72,8 +75,19 @@ def test_listens_where_it_is_declared(survey: SurveyAnswers, rig: Rig, listener:
     severity="high",
     why="settings changed by hand or by an interrupted deploy let others in, or nobody",
 )
-def test_processes_are_current(survey: SurveyAnswers, rig: Rig, gateway: tuple[str, Gateway]) -> None:
-    made, gates = render_gateway(rig, OWNED_HEADER), survey.read(GATES)
+def test_processes_are_current(
+    survey: SurveyAnswers,
+    roots: Roots,
+    service_accounts: ServiceAccounts,
+    declared_instances: tuple[Instance, ...],
+    gateway_entry: Gateway | None,
+    monitoring_entry: Monitoring | None,
+    gateway: tuple[str, Gateway],
+) -> None:
+    made, gates = (
+        render_gateway(roots, service_accounts, declared_instances, gateway_entry, monitoring_entry, OWNED_HEADER),
+        survey.read(GATES),
+    )
     for unit_state in made.unit_states:
         one = gates.unit_state(unit_state.unit)
         expect(f"{unit_state.unit} {one.active}", f"{unit_state.unit} active", f"{DEPLOY}, or {LOG}")
@@ -101,8 +115,8 @@ def _of(said: str, key: str) -> str:
     severity="high",
     why="a hole in the gateway is a hole in the box",
 )
-def test_exposure(survey: SurveyAnswers, rig: Rig, gateway: tuple[str, Gateway]) -> None:
-    for unit in (GATEWAY_UNIT, ROUTER_UNIT, *unit_names(rig)):
+def test_exposure(survey: SurveyAnswers, gateway_entry: Gateway | None, gateway: tuple[str, Gateway]) -> None:
+    for unit in (GATEWAY_UNIT, ROUTER_UNIT, *unit_names(gateway_entry)):
         level = survey.read(GATES).unit_state(unit).exposure or "10"
         expect(f"{unit} {level}", f"{unit} at most {EXPOSURE}", DEPLOY, holds=float(level) <= EXPOSURE)
 
@@ -141,9 +155,14 @@ def test_keys(survey: SurveyAnswers, listener: Listener) -> None:
     severity="critical",
     why="engines have endpoints that need no key, read their memory, or shut them down",
 )
-def test_closed_paths(survey: SurveyAnswers, rig: Rig, listener: Listener) -> None:
+def test_closed_paths(
+    survey: SurveyAnswers, gateway_entry: Gateway | None, monitoring_entry: Monitoring | None, listener: Listener
+) -> None:
     requests = survey.read(REQUESTS)
-    found = {path: find_answer(requests, f"{listener[0]}: {path}").describe for path in closed_paths(rig, listener[1])}
+    found = {
+        path: find_answer(requests, f"{listener[0]}: {path}").describe
+        for path in closed_paths(gateway_entry, monitoring_entry, listener[1])
+    }
     opened = [f"{path} ({code})" for path, code in found.items() if code not in ("400", "403", "404")]
     expect(", ".join(opened) or "nothing", "nothing", DEPLOY)
 
@@ -178,7 +197,7 @@ def _shown(survey: SurveyAnswers, listener: Listener) -> "Certificate":
     severity="critical",
     why="clients reject a certificate of another CA, or were told to trust somebody else's",
 )
-def test_certificate_is_ours(survey: SurveyAnswers, rig: Rig, listener: Listener) -> None:
+def test_certificate_is_ours(survey: SurveyAnswers, inventory_file: str, roots: Roots, listener: Listener) -> None:
     shown, entry = _shown(survey, listener), listener[1]
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature
@@ -186,11 +205,11 @@ def test_certificate_is_ours(survey: SurveyAnswers, rig: Rig, listener: Listener
     from rigwright.gateway.authority import CERTIFICATE, FOLDER
     from rigwright.gateway.certificates import certificate_names, subject_alt_names
 
-    beside = Path(rig.inventory).parent
+    beside = Path(inventory_file).parent
     step = f"systemctl reload {GATEWAY_UNIT}, or {DEPLOY}"
     # what lies there is what it has from its next start on
     first = find_answer(survey.read(REQUESTS), f"{listener[0]}: keyless 0").certificate
-    lying = survey.read(OURS).certificates.get(pair_path(rig, listener[0]), "")
+    lying = survey.read(OURS).certificates.get(pair_path(roots, listener[0]), "")
     same = lying == sha256(b64decode(first)).hexdigest()
     expect("the same" if same else "another" if lying else "none", "the same on disk", DEPLOY, holds=same)
     if entry.cert_file:
@@ -214,14 +233,20 @@ def test_certificate_is_ours(survey: SurveyAnswers, rig: Rig, listener: Listener
     severity="high",
     why="clients are told that there is no such model",
 )
-def test_names_resolve(survey: SurveyAnswers, rig: Rig, listener: Listener) -> None:
+def test_names_resolve(
+    survey: SurveyAnswers,
+    inventory_file: str,
+    declared_instances: tuple[Instance, ...],
+    gateway_entry: Gateway | None,
+    listener: Listener,
+) -> None:
     requests = survey.read(REQUESTS)
     if listener[1].keys:
-        check_key_permissions(requests, rig, *listener)
+        check_key_permissions(requests, inventory_file, declared_instances, gateway_entry, *listener)
         return
     found = {
         name: find_answer(requests, f"{listener[0]}: model {name}").describe
-        for name in offered_model_names(rig, listener[1])
+        for name in offered_model_names(declared_instances, gateway_entry, listener[1])
     }
     lacking = [f"{name} ({said})" for name, said in found.items() if said != "200"]
     expect(", ".join(lacking) or "an answer for every name", "an answer for every name", LOG)
@@ -252,11 +277,15 @@ def test_secrets(survey: SurveyAnswers, gateway: tuple[str, Gateway]) -> None:
     severity="low",
     why="it grows until the disk is full, for everything else on it too",
 )
-def test_log_is_rotated(survey: SurveyAnswers, rig: Rig, gateway: tuple[str, Gateway]) -> None:
+def test_log_is_rotated(survey: SurveyAnswers, service_accounts: ServiceAccounts, gateway: tuple[str, Gateway]) -> None:
     gates = survey.read(GATES)
     text = gates.files.get(ROTATION)
     what = (
-        "as declared" if text == render_logrotate(rig, OWNED_HEADER) else "changed" if text is not None else "not there"
+        "as declared"
+        if text == render_logrotate(service_accounts, OWNED_HEADER)
+        else "changed"
+        if text is not None
+        else "not there"
     )
     expect(f"{ROTATION} {what}", f"{ROTATION} as declared", DEPLOY)
     # a day that is still to come is one until which nothing is rotated
@@ -274,8 +303,8 @@ def test_log_is_rotated(survey: SurveyAnswers, rig: Rig, gateway: tuple[str, Gat
     severity="critical",
     why="an unknown key lets somebody in, and a revoked one still works",
 )
-def test_keys_in_force(survey: SurveyAnswers, rig: Rig, gateway: tuple[str, Gateway]) -> None:
-    wanted, described = _declared_keys(rig, gateway[1])[1:]
+def test_keys_in_force(survey: SurveyAnswers, inventory_file: str, gateway: tuple[str, Gateway]) -> None:
+    wanted, described = _declared_keys(inventory_file, gateway[1])[1:]
     found = _of(find_answer(survey.read(REQUESTS), "router: state").body, "keys")
     expect(
         f"keys {found[:12]}",
@@ -291,10 +320,10 @@ def test_keys_in_force(survey: SurveyAnswers, rig: Rig, gateway: tuple[str, Gate
     severity="critical",
     why="a key that somebody added on the host works after a restart",
 )
-def test_keys_at_rest(survey: SurveyAnswers, rig: Rig, gateway: tuple[str, Gateway]) -> None:
-    ring, wanted, described = _declared_keys(rig, gateway[1])
+def test_keys_at_rest(survey: SurveyAnswers, inventory_file: str, roots: Roots, gateway: tuple[str, Gateway]) -> None:
+    ring, wanted, described = _declared_keys(inventory_file, gateway[1])
     ours = survey.read(OURS)
-    found = ours.files.get(keys_path(rig), "")
+    found = ours.files.get(keys_path(roots), "")
     serial, _, identifier = ours.keys_version.partition(" ")
     numbered = f"keys {found[:12]}, serial {serial or 'none'}" if found else "no keys"
     # the file is older than the host's keys: a deploy is refused
@@ -302,9 +331,9 @@ def test_keys_at_rest(survey: SurveyAnswers, rig: Rig, gateway: tuple[str, Gatew
     expect(numbered, described, step, holds=found == wanted)
 
 
-def _declared_keys(rig: Rig, declared: Gateway) -> tuple[keyring.ClientKeyring, str, str]:
+def _declared_keys(inventory_file: str, declared: Gateway) -> tuple[keyring.ClientKeyring, str, str]:
     """Those of the operator's file, their SHA-256 as hosts get them, and both in words."""
-    ring = keyring.load_keyring(keys_file_path(rig, declared))
+    ring = keyring.load_keyring(keys_file_path(inventory_file, declared))
     wanted = keyring.keys_digest(keyring.keys_json(ring))
     return ring, wanted, f"keys {wanted[:12]}, serial {ring.current_version.serial}, of {declared.keys_file}"
 

@@ -13,7 +13,8 @@ from checks.survey.trees import MISSING, OTHER, TREES
 from checks.survey.units import UNITS
 from rigwright.containers.container_files import spec_program_path
 from rigwright.delivery.network import authority_path
-from rigwright.model.rig import Rig
+from rigwright.model.instance import Instance
+from rigwright.model.roots import Roots
 from rigwright.monitoring.monitoring_units import monitoring_folder as monitoring_folder
 from rigwright.nvidia.cards.card_setting_files import program_folder, record_path
 from rigwright.serving.generation import ACTIVATING, Generation, file_mode
@@ -27,7 +28,7 @@ from rigwright.weights.weight_sharing import config_path
     severity="high",
     why="the next start or boot serves something other than the inventory says",
 )
-def test_current(survey: SurveyAnswers, rig: Rig, target_generation: Generation) -> None:
+def test_current(survey: SurveyAnswers, target_generation: Generation) -> None:
     found = survey.read(GENERATIONS)
     current = next((kept for kept in found.kept if found.current == f"generations/{kept.number}"), None)
     if current is None:
@@ -62,15 +63,15 @@ def test_systemd_has_read_it(survey: SurveyAnswers, target_generation: Generatio
     severity="low",
     why="a rollback needs a complete generation",
 )
-def test_way_back(survey: SurveyAnswers, rig: Rig) -> None:
+def test_way_back(survey: SurveyAnswers, roots: Roots) -> None:
     found, known = survey.read(GENERATIONS), survey.read(TREES)
-    gone = sorted(PurePosixPath(path).name for path in known.gone if path.startswith(f"{rig.generations}/"))
+    gone = sorted(PurePosixPath(path).name for path in known.gone if path.startswith(f"{roots.generations}/"))
     told = f"{', '.join(gone)} gone"
-    expect(told, "every kept generation", f"restore it to {rig.generations}, or {DEPLOY}", holds=not gone)
+    expect(told, "every kept generation", f"restore it to {roots.generations}, or {DEPLOY}", holds=not gone)
     for kept in found.kept:
         if found.current == f"generations/{kept.number}":
             continue
-        tree = known.tree(f"{rig.generations}/{kept.number}")
+        tree = known.tree(f"{roots.generations}/{kept.number}")
         wrong = tree.unrecorded or ", ".join(one.path for one in tree.changes if one.what in (OTHER, MISSING))
         expect(f"{kept.number}: {wrong}", "unmodified earlier generations", DEPLOY, holds=not wrong)
 
@@ -81,14 +82,14 @@ def test_way_back(survey: SurveyAnswers, rig: Rig) -> None:
     severity="low",
     why="a rollback would not start",
 )
-def test_way_back_leads_somewhere(survey: SurveyAnswers, rig: Rig, target_generation: Generation) -> None:
+def test_way_back_leads_somewhere(survey: SurveyAnswers, roots: Roots, target_generation: Generation) -> None:
     found = survey.read(GENERATIONS)
     # what is to be there is put there by the next deploy, and other checks say so
     declared = set(target_generation.files["references"].splitlines())
     gone = {kept.number: sorted({*kept.lost} - declared) for kept in found.kept}
     broken = {number: paths for number, paths in gone.items() if paths and found.current != f"generations/{number}"}
     lost = sorted({path for paths in broken.values() for path in paths})
-    folders = " ".join(f"{rig.generations}/{number}" for number in broken)
+    folders = " ".join(f"{roots.generations}/{number}" for number in broken)
     expect(f"no {', '.join(lost[:3])}", "what they refer to", f"rm -r {folders}, then {DEPLOY}", holds=not lost)
 
 
@@ -98,14 +99,14 @@ def test_way_back_leads_somewhere(survey: SurveyAnswers, rig: Rig, target_genera
     severity="low",
     why="nobody knows about it, maintains it or removes it",
 )
-def test_nothing_lies_beside(survey: SurveyAnswers, rig: Rig) -> None:
-    found = [name for name in survey.read(GENERATIONS).beside if name not in known_names(rig)]
+def test_nothing_lies_beside(survey: SurveyAnswers, roots: Roots, declared_instances: tuple[Instance, ...]) -> None:
+    found = [name for name in survey.read(GENERATIONS).beside if name not in known_names(roots)]
     # the names of instances that were stopped by hand keep them stopped over boots: there are none while all run
     if STOPPED in found:
         units = survey.read(UNITS)
-        if any(units.property_value(one.unit, "ActiveState") != "active" for one in rig.instances):
+        if any(units.property_value(one.unit, "ActiveState") != "active" for one in declared_instances):
             found.remove(STOPPED)
-    paths = " ".join(f"{rig.roots.config}/{name}" for name in found)
+    paths = " ".join(f"{roots.config}/{name}" for name in found)
     expect(", ".join(found), "only files that a deploy wrote", f"rm -r {paths}", holds=not found)
 
 
@@ -114,17 +115,17 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def known_names(rig: Rig) -> frozenset[str]:
+def known_names(roots: Roots) -> frozenset[str]:
     """What may lie in the folder of the configuration, declared or left by what was."""
     paths = [
-        rig.generations,
-        rig.credentials,
-        authority_path(rig),
-        record_path(rig),
-        program_folder(rig),
-        config_path(rig),
-        spec_program_path(rig).rpartition("/")[0],
-        monitoring_folder(rig),
+        roots.generations,
+        roots.credentials,
+        authority_path(roots),
+        record_path(roots),
+        program_folder(roots),
+        config_path(roots),
+        spec_program_path(roots).rpartition("/")[0],
+        monitoring_folder(roots),
     ]
     names = {PurePosixPath(path).name for path in paths}
     return frozenset({*names, "current", ACTIVATING, "lost+found"})

@@ -7,9 +7,8 @@ from checks.expect_none import expect_none
 from checks.services import describe_process, iterate_processes, running_services
 from checks.survey.answers import SurveyAnswers
 from checks.survey.processes import PROCESSES
+from checks.survey.section import SurveyScope
 from checks.survey.units import UNITS, ExpectedUnit, UnitSurvey
-from rigwright.model.rig import Rig
-from rigwright.plan.plan_inputs import TargetState
 
 # What a group has of which nobody has said anything (Documentation/admin-guide/cgroup-v2.rst).
 USUAL = {
@@ -60,8 +59,8 @@ WEIGHTS = {"CPUWeight": "cpu.weight", "IOWeight": "io.weight"}
     why="a frozen or limited cgroup answers late or not at all",
     blind="hosts without cgroup v2 controllers, where only freezing is seen",
 )
-def test_groups(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
-    services = running_services(survey, rig, desired)
+def test_groups(survey: SurveyAnswers, scope: SurveyScope) -> None:
+    services = running_services(survey, scope)
     found, units = survey.read(PROCESSES), survey.read(UNITS)
     wrong = [
         f"{describe_process(one, unit, process)} is in cgroup {process.group}"

@@ -17,7 +17,9 @@ from checks.survey.kernel import KERNEL
 from checks.survey.processes import PROCESSES, KernelProcess
 from rigwright.engines import kind_of
 from rigwright.engines.container_spec import ContainerSpec
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.accounts import ServiceAccounts
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 from rigwright.plan.plan_inputs import TargetState
 
 # File systems that podman makes for a container, each of its own; nobody writes to what the kernel shows of itself.
@@ -124,11 +126,15 @@ def test_command(
     blind="which system calls the seccomp filter blocks: the kernel only says that there is one",
 )
 def test_privileges(
-    survey: SurveyAnswers, rig: Rig, contained: Instance, within: list[KernelProcess], restart: str
+    survey: SurveyAnswers,
+    service_accounts: ServiceAccounts,
+    contained: Instance,
+    within: list[KernelProcess],
+    restart: str,
 ) -> None:
-    user = survey.read(ACCOUNTS).user(rig.user(contained))
+    user = survey.read(ACCOUNTS).user(service_accounts.of_instance(contained))
     if user is None:
-        raise Drift(f"the user {rig.user(contained)}", "none", DEPLOY)
+        raise Drift(f"the user {service_accounts.of_instance(contained)}", "none", DEPLOY)
     wrong = [f"process {one.pid} has {said}" for one in within for said in _privileged(one, user.uid, user.gid)]
     expect_none(wrong, f"user {user.uid} and its group, without privileges", restart)
 

@@ -15,7 +15,7 @@ from checks.survey.next_boot import BOOT
 from checks.survey.packages import FILES, PACKAGES
 from checks.survey.rights import RIGHTS
 from checks.survey.settings import AT_BOOT, NEEDED, NETWORK, SETTINGS, WAYS_IN, BootSettings
-from rigwright.model.rig import Rig
+from rigwright.model.catalog import Card
 from rigwright.nvidia.driver.driver_files import UNATTENDED
 
 # Words of a kernel's command line by which a box comes up without services, or with another program in init's place
@@ -30,11 +30,11 @@ ELSEWHERE = re.compile(
     severity="critical",
     why="whoever replaces a system program or library owns the box",
 )
-def test_programs(survey: SurveyAnswers, rig: Rig) -> None:
+def test_programs(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> None:
     """Of the packages that a boot, a deploy and our services need; an inode that has not changed since is not read."""
     files = survey.read(FILES)
     # of a rig with cards, what the next boot starts has a check of its own
-    found = [one for one in files.findings if not rig.cards or one.package not in files.strict]
+    found = [one for one in files.findings if not declared_cards or one.package not in files.strict]
     names = " ".join(sorted({one.package for one in found})[:5]) or "PACKAGE"
     expect_no_items(
         "programs and libraries as packaged",

@@ -10,7 +10,11 @@ from checks.survey.answers import SurveyAnswers
 from checks.survey.gates import GATES
 from checks.survey.request_plan import HEARD, REQUESTS, find_answer
 from checks.survey.service_exposure import REACH
-from rigwright.model.rig import Rig
+from rigwright.model.accounts import ServiceAccounts
+from rigwright.model.catalog import Card
+from rigwright.model.monitoring.entry import Monitoring
+from rigwright.model.monitoring.scrape_targets import ScrapeTarget
+from rigwright.model.roots import Roots
 from rigwright.monitoring.monitoring_units import (
     PACKAGED_PROGRAMS,
     MonitoringService,
@@ -38,9 +42,15 @@ def test_active_and_enabled(survey: SurveyAnswers, watching: MonitoringService) 
     severity="high",
     why="alerts that were changed, by hand or by a run that died, reach nobody",
 )
-def test_process_is_current(survey: SurveyAnswers, rig: Rig, watching: MonitoringService) -> None:
+def test_process_is_current(
+    survey: SurveyAnswers,
+    inventory_file: str,
+    roots: Roots,
+    monitoring_entry: Monitoring | None,
+    watching: MonitoringService,
+) -> None:
     one = survey.read(GATES).unit_state(watching.unit_name)
-    wanted = watching.digest(secrets_by_path(rig))
+    wanted = watching.digest(secrets_by_path(inventory_file, roots, monitoring_entry))
     expect(one.started[:12] if one.active == "active" else "no process", wanted[:12], DEPLOY)
     restart = f"systemctl restart {watching.unit_name}"
     expect("another program" if one.replaced else "the same", "the same", restart)
@@ -73,8 +83,8 @@ def test_listens_where_it_is_declared(survey: SurveyAnswers, watching: Monitorin
     severity="high",
     why="of a box that is not asked, nobody is told that it is gone",
 )
-def test_asks_all(survey: SurveyAnswers, rig: Rig) -> None:
-    wanted = render_targets(rig)
+def test_asks_all(survey: SurveyAnswers, roots: Roots, scrape_targets: tuple[ScrapeTarget, ...]) -> None:
+    wanted = render_targets(roots, scrape_targets)
     if not wanted:
         pytest.skip("it asks nobody")
     there = survey.read(GATES).files
@@ -88,8 +98,8 @@ def test_asks_all(survey: SurveyAnswers, rig: Rig) -> None:
     severity="high",
     why="what is not heard of is down, or tells nobody that it is",
 )
-def test_hears_of_all(survey: SurveyAnswers, rig: Rig) -> None:
-    if not rig.scrape_targets:
+def test_hears_of_all(survey: SurveyAnswers, scrape_targets: tuple[ScrapeTarget, ...]) -> None:
+    if not scrape_targets:
         pytest.skip("it asks nobody")
     said = find_answer(survey.read(REQUESTS), HEARD)
     try:
@@ -103,12 +113,19 @@ def test_hears_of_all(survey: SurveyAnswers, rig: Rig) -> None:
 @check(
     "Q07", "nothing watches that the rig does not declare", severity="high", why="nobody knows of what is not declared"
 )
-def test_nothing_undeclared(survey: SurveyAnswers, rig: Rig) -> None:
+def test_nothing_undeclared(
+    survey: SurveyAnswers,
+    service_accounts: ServiceAccounts,
+    declared_cards: tuple[Card, ...],
+    monitoring_entry: Monitoring | None,
+) -> None:
     gates = survey.read(GATES)
     there = []
     for name in PACKAGED_PROGRAMS:
         one = gates.unit_state(unit_name(name))
         # of one that is not there systemd has no words
-        if name not in rig.exporter_users and (one.enabled or one.active != "inactive"):
+        if name not in service_accounts.exporters(monitoring_entry, cards=bool(declared_cards)) and (
+            one.enabled or one.active != "inactive"
+        ):
             there.append(f"{unit_name(name)} {one.active}")
     expect(format_first_lines(there) or "nothing", "nothing", DEPLOY)

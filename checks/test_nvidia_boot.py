@@ -20,7 +20,9 @@ from checks.survey.kernel import KERNEL
 from checks.survey.next_boot import BOOT
 from checks.survey.settings import SETTINGS, SettingLine
 from rigwright.containers.container_files import UDEV
-from rigwright.model.rig import Rig
+from rigwright.model.catalog import Card
+from rigwright.model.containers.entry import ContainersEntry
+from rigwright.model.entry import DriverEntry
 from rigwright.nvidia.cards.card_setting_files import SYSCTL
 from rigwright.nvidia.driver.driver_facts import MODPROBE
 
@@ -62,8 +64,8 @@ def harmless(line: str) -> bool:
     severity="high",
     why="a module loaded from elsewhere, or replaced on disk since, means another driver after the next boot",
 )
-def test_loaded_is_on_disk(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_without_cards(rig)
+def test_loaded_is_on_disk(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> None:
+    skip_without_cards(declared_cards)
     kernel = survey.read(KERNEL)
     here = next((one for one in kernel.kernels if one.release == kernel.running), None)
     lying = {
@@ -94,8 +96,8 @@ def test_loaded_is_on_disk(survey: SurveyAnswers, rig: Rig) -> None:
     severity="critical",
     why="modprobe takes the first match: a module in another directory is loaded instead of the driver's",
 )
-def test_modules_closed(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_without_cards(rig)
+def test_modules_closed(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> None:
+    skip_without_cards(declared_cards)
     kernel = survey.read(KERNEL)
     releases = relevant_kernels(survey) or [kernel.running]
     wrong = []
@@ -136,8 +138,8 @@ def test_modules_closed(survey: SurveyAnswers, rig: Rig) -> None:
     severity="high",
     why="the next kernel's module is built from any other source or settings that it finds",
 )
-def test_dkms_source(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_without_cards(rig)
+def test_dkms_source(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> None:
+    skip_without_cards(declared_cards)
     kernel = survey.read(KERNEL)
     if not kernel.dkms:
         pytest.skip("DKMS has no module of the driver")
@@ -160,8 +162,8 @@ def test_dkms_source(survey: SurveyAnswers, rig: Rig) -> None:
     severity="low",
     why="without them the next driver upgrade builds no module, and the box comes up without cards",
 )
-def test_headers(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_unless_managed(rig)
+def test_headers(survey: SurveyAnswers, declared_cards: tuple[Card, ...], driver_entry: DriverEntry) -> None:
+    skip_unless_managed(declared_cards, driver_entry)
     kernel = survey.read(KERNEL)
     if not kernel.dkms:
         pytest.skip("DKMS has no module of the driver")
@@ -181,14 +183,14 @@ def test_headers(survey: SurveyAnswers, rig: Rig) -> None:
     severity="critical",
     why="an option, blacklist or alias in another file applies from the next boot: other settings, or no cards",
 )
-def test_modprobe(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_without_cards(rig)
+def test_modprobe(survey: SurveyAnswers, declared_cards: tuple[Card, ...], driver_entry: DriverEntry) -> None:
+    skip_without_cards(declared_cards)
     rows = [
         row
         for row in foreign(survey.read(SETTINGS).rows, "modprobe", "hidden modprobe", "modules-load")
         if not harmless(row.line)
     ]
-    if not rig.driver.managed:
+    if not driver_entry.managed:
         rows = [row for row in rows if AWAY.search(row.line)]
     expect_no_items(
         "no line about the cards in other modprobe files",
@@ -203,9 +205,9 @@ def test_modprobe(survey: SurveyAnswers, rig: Rig) -> None:
     severity="critical",
     why="the initramfs comes before the disk's files: nouveau takes the cards, or other options apply",
 )
-def test_initrd(survey: SurveyAnswers, rig: Rig) -> None:
+def test_initrd(survey: SurveyAnswers, declared_cards: tuple[Card, ...], driver_entry: DriverEntry) -> None:
     """Modules of the driver's, scripts and lines for modprobe are compared; other programs in it are not."""
-    skip_without_cards(rig)
+    skip_without_cards(declared_cards)
     boot, settings = survey.read(BOOT), survey.read(SETTINGS)
     releases = relevant_kernels(survey)
     if not releases or not boot.makes:
@@ -218,7 +220,7 @@ def test_initrd(survey: SurveyAnswers, rig: Rig) -> None:
         packed = {line for path, line in one.lines if "modprobe.d" in path}
         lacking = [] if boot.dracut else sorted(own - packed)
         wrong += [f"{one.release}: lacks `{line}`" for line in lacking]
-        more = (line for line in packed - disk if rig.driver.managed or AWAY.search(line))
+        more = (line for line in packed - disk if driver_entry.managed or AWAY.search(line))
         wrong += [f"{one.release}: has `{line}`" for line in sorted(more)]
         wrong += [f"{one.release}: {path} {how}" for path, how in one.differs if "modules" in path]
     releases_said = " and ".join(f"`update-initramfs -u -k {release}`" for release in releases)
@@ -231,12 +233,12 @@ def test_initrd(survey: SurveyAnswers, rig: Rig) -> None:
     severity="low",
     why="files are applied in the order of their names: the last one wins at each boot",
 )
-def test_sysctl_at_boot(survey: SurveyAnswers, rig: Rig) -> None:
-    if not rig.driver.sysctl:
+def test_sysctl_at_boot(survey: SurveyAnswers, driver_entry: DriverEntry) -> None:
+    if not driver_entry.sysctl:
         pytest.skip("none are declared")
     settings = survey.read(SETTINGS)
     wrong = []
-    for name, value in sorted(rig.driver.sysctl.items()):
+    for name, value in sorted(driver_entry.sysctl.items()):
         last: SettingLine | None = None
         for row in settings.rows:
             key = row.line.lstrip("-").partition("=")[0].strip().replace("/", ".")
@@ -255,10 +257,10 @@ def test_sysctl_at_boot(survey: SurveyAnswers, rig: Rig) -> None:
     severity="critical",
     why="services do not run as root: without these they find no card, and fall back to the CPU or fail",
 )
-def test_device_modes(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_without_cards(rig)
+def test_device_modes(survey: SurveyAnswers, declared_cards: tuple[Card, ...], driver_entry: DriverEntry) -> None:
+    skip_without_cards(declared_cards)
     kernel = survey.read(KERNEL)
-    options = rig.driver.module_options
+    options = driver_entry.module_options
     mode = int(options.get("NVreg_DeviceFileMode", DEVICE_MODE))
     owner = (int(options.get("NVreg_DeviceFileUID", 0)), int(options.get("NVreg_DeviceFileGID", 0)))
     wrong = []
@@ -280,11 +282,13 @@ def test_device_modes(survey: SurveyAnswers, rig: Rig) -> None:
     severity="high",
     why="a udev rule can give a card to another driver, or its device files to another user, at each boot",
 )
-def test_udev(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_without_cards(rig)
+def test_udev(
+    survey: SurveyAnswers, declared_cards: tuple[Card, ...], containers_entry: ContainersEntry | None
+) -> None:
+    skip_without_cards(declared_cards)
     settings = survey.read(SETTINGS)
     # K07 has that the file is ours, and as it is rendered
-    own = UDEV if rig.containers else ""
+    own = UDEV if containers_entry else ""
     rows = [row for row in foreign(settings.rows, "udev", "hidden udev") if (row.kind, row.path) != ("udev", own)]
     expect_no_items("no such rule", describe_rows(rows), "remove it, run `udevadm control --reload` and reboot")
 
@@ -295,8 +299,8 @@ def test_udev(survey: SurveyAnswers, rig: Rig) -> None:
     severity="critical",
     why="a module that is blacklisted there is never loaded, whatever the files say",
 )
-def test_command_line(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_without_cards(rig)
+def test_command_line(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> None:
+    skip_without_cards(declared_cards)
     boot = survey.read(BOOT)
     words = [(path, word) for path, word in boot.words] + [
         ("grub.cfg", word) for word in (boot.grub.words if boot.grub else [])

@@ -20,16 +20,18 @@ from checks.survey.answers import SurveyAnswers
 from checks.survey.cards import CARDS
 from checks.survey.kernel import KERNEL
 from checks.test_nvidia_driver import gpus, heard
+from rigwright.model.catalog import Card
+from rigwright.model.entry import DriverEntry
 from rigwright.model.facts import HostFacts
-from rigwright.model.rig import Rig
+from rigwright.model.instance import Instance
 from rigwright.nvidia.cards.declared_cards_on_bus import answering_cards
 from rigwright.nvidia.cards.smi import Gpu
 from rigwright.nvidia.cards.smi_text_reports import parse_nvlinks, parse_sections, parse_topology_matrix
 
 
-def answering(survey: SurveyAnswers, rig: Rig) -> Mapping[str, Gpu]:
+def answering(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> Mapping[str, Gpu]:
     """The cards that answer, by address."""
-    return {gpu.address: gpu for gpu in gpus(survey, rig)}
+    return {gpu.address: gpu for gpu in gpus(survey, declared_cards)}
 
 
 @check(
@@ -38,11 +40,15 @@ def answering(survey: SurveyAnswers, rig: Rig) -> Mapping[str, Gpu]:
     severity="high",
     why="cards that draw more than the box was built for trip its power supply under load",
 )
-def test_power(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    skip_without_cards(rig)
-    if rig.driver.power_w is None:
+def test_power(
+    survey: SurveyAnswers, declared_cards: tuple[Card, ...], driver_entry: DriverEntry, facts: HostFacts
+) -> None:
+    skip_without_cards(declared_cards)
+    if driver_entry.power_w is None:
         pytest.skip("none is declared")
-    expect_no_differences(card_limits.find_power_differences(rig, facts, answering(survey, rig)))
+    expect_no_differences(
+        card_limits.find_power_differences(declared_cards, driver_entry, facts, answering(survey, declared_cards))
+    )
 
 
 @check(
@@ -51,11 +57,15 @@ def test_power(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     severity="low",
     why="locked clocks prevent current spikes that a power limit does not catch",
 )
-def test_clocks(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    skip_without_cards(rig)
-    if rig.driver.clocks_mhz is None:
+def test_clocks(
+    survey: SurveyAnswers, declared_cards: tuple[Card, ...], driver_entry: DriverEntry, facts: HostFacts
+) -> None:
+    skip_without_cards(declared_cards)
+    if driver_entry.clocks_mhz is None:
         pytest.skip("none are declared")
-    expect_no_differences(card_limits.find_clock_differences(rig, facts, answering(survey, rig)))
+    expect_no_differences(
+        card_limits.find_clock_differences(declared_cards, driver_entry, facts, answering(survey, declared_cards))
+    )
 
 
 @check(
@@ -64,10 +74,10 @@ def test_clocks(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     severity="low",
     why="a firmware update can disable it; models load more slowly, and peer-to-peer copies need it",
 )
-def test_windows(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    skip_without_cards(rig)
+def test_windows(survey: SurveyAnswers, declared_cards: tuple[Card, ...], facts: HostFacts) -> None:
+    skip_without_cards(declared_cards)
     expect_no_differences(
-        card_limits.find_bar_differences(rig, facts, parse_smi_answer(survey, "memory", parse_sections))
+        card_limits.find_bar_differences(declared_cards, facts, parse_smi_answer(survey, "memory", parse_sections))
     )
 
 
@@ -77,16 +87,20 @@ def test_windows(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     severity="low",
     why="without it, traffic between two cards goes over PCIe, many times slower",
 )
-def test_bridges(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    skip_without_cards(rig)
-    if not rig.driver.nvlinks:
+def test_bridges(
+    survey: SurveyAnswers, declared_cards: tuple[Card, ...], driver_entry: DriverEntry, facts: HostFacts
+) -> None:
+    skip_without_cards(declared_cards)
+    if not driver_entry.nvlinks:
         pytest.skip("none is declared")
-    numbers = {number: gpu.index for number, gpu in answering_cards(rig, facts, gpus(survey, rig))}
+    numbers = {
+        number: gpu.index for number, gpu in answering_cards(declared_cards, facts, gpus(survey, declared_cards))
+    }
     up, how = (
         parse_smi_answer(survey, "nvlinks", parse_nvlinks),
         parse_smi_answer(survey, "topology", parse_topology_matrix),
     )
-    expect_no_differences(card_links.find_bridge_differences(rig, numbers, up, how))
+    expect_no_differences(card_links.find_bridge_differences(driver_entry, numbers, up, how))
 
 
 @check(
@@ -95,9 +109,14 @@ def test_bridges(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     severity="critical",
     why="on cards that cannot do peer-to-peer, copies are silently lost and the answers are garbage",
 )
-def test_peers(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_without_cards(rig)
-    expect_no_differences(card_links.find_peer_differences(rig, kernel_state(survey)))
+def test_peers(
+    survey: SurveyAnswers,
+    declared_cards: tuple[Card, ...],
+    declared_instances: tuple[Instance, ...],
+    driver_entry: DriverEntry,
+) -> None:
+    skip_without_cards(declared_cards)
+    expect_no_differences(card_links.find_peer_differences(declared_instances, driver_entry, kernel_state(survey)))
 
 
 @check(
@@ -106,11 +125,13 @@ def test_peers(survey: SurveyAnswers, rig: Rig) -> None:
     severity="low",
     why="a bad seat, riser or slot causes corrected errors for weeks before the card falls off the bus",
 )
-def test_kernel_log(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
+def test_kernel_log(survey: SurveyAnswers, declared_cards: tuple[Card, ...], facts: HostFacts) -> None:
     """A container's log has none of the kernel's own messages: there this says nothing, also when it is green."""
-    skip_without_cards(rig)
+    skip_without_cards(declared_cards)
     ways = {one.address: one.way for one in survey.read(KERNEL).cards}
-    expect_no_differences(card_health.find_kernel_complaints(rig, facts, ways, heard(survey.read(CARDS).log)))
+    expect_no_differences(
+        card_health.find_kernel_complaints(declared_cards, facts, ways, heard(survey.read(CARDS).log))
+    )
 
 
 @check(
@@ -119,10 +140,14 @@ def test_kernel_log(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     severity="low",
     why="a hot card is a slow one; another VBIOS means another card, or other limits",
 )
-def test_vitals(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    seen = answering(survey, rig)
+def test_vitals(survey: SurveyAnswers, declared_cards: tuple[Card, ...], facts: HostFacts) -> None:
+    seen = answering(survey, declared_cards)
     expect_no_differences(
         deploy_record.find_vital_differences(
-            rig, facts, seen, parse_smi_answer(survey, "temperature", parse_sections), read_driver_record(survey)
+            declared_cards,
+            facts,
+            seen,
+            parse_smi_answer(survey, "temperature", parse_sections),
+            read_driver_record(survey),
         )
     )

@@ -7,15 +7,18 @@ from checks.nvidia_smi import parse_smi_answer
 from checks.survey.answers import SurveyAnswers
 from checks.survey.cards import CARDS, KernelLog
 from checks.survey.kernel import KERNEL
+from rigwright.model.catalog import Card
+from rigwright.model.entry import DriverEntry
 from rigwright.model.facts import HostFacts
-from rigwright.model.rig import Rig
+from rigwright.model.instance import Instance
+from rigwright.model.nvidia.driver_supply import DriverSupply
 from rigwright.nvidia.cards import smi as nvidia_smi
 from rigwright.nvidia.cards.smi import Gpu
 
 
-def gpus(survey: SurveyAnswers, rig: Rig) -> tuple[Gpu, ...]:
+def gpus(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> tuple[Gpu, ...]:
     """The cards that answer."""
-    skip_without_cards(rig)
+    skip_without_cards(declared_cards)
     return parse_smi_answer(survey, "gpus", nvidia_smi.gpus)
 
 
@@ -37,8 +40,8 @@ def heard(log: KernelLog) -> list[str]:
     severity="critical",
     why="instances get cards by index: with one missing or swapped, they run on the wrong card or on none",
 )
-def test_cards_answer(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    expect_no_differences(driver_presence.find_unanswering_cards(rig, facts, gpus(survey, rig)))
+def test_cards_answer(survey: SurveyAnswers, declared_cards: tuple[Card, ...], facts: HostFacts) -> None:
+    expect_no_differences(driver_presence.find_unanswering_cards(declared_cards, facts, gpus(survey, declared_cards)))
 
 
 @check(
@@ -47,16 +50,18 @@ def test_cards_answer(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None
     severity="critical",
     why="after an upgrade without a reboot, or with another libcuda in the way, no new process can use a card",
 )
-def test_one_version(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_without_cards(rig)
+def test_one_version(survey: SurveyAnswers, declared_cards: tuple[Card, ...], driver_supply: DriverSupply) -> None:
+    skip_without_cards(declared_cards)
     kernel = survey.read(KERNEL)
     libraries = [real for name, _, real, _ in kernel.libraries if name == "libcuda.so.1"]
     try:
-        smi = ", ".join(sorted({gpu.driver for gpu in gpus(survey, rig)}))
+        smi = ", ".join(sorted({gpu.driver for gpu in gpus(survey, declared_cards)}))
     except Drift as drift:
         smi = drift.found
     module = kernel.loaded.get("nvidia", [""])[0]
-    expect_no_differences(driver_presence.find_version_differences(module, libraries, smi, rig.drivers.minimum))
+    expect_no_differences(
+        driver_presence.find_version_differences(module, libraries, smi, driver_supply.tables.minimum)
+    )
 
 
 @check(
@@ -65,13 +70,13 @@ def test_one_version(survey: SurveyAnswers, rig: Rig) -> None:
     severity="critical",
     why="without them CUDA finds no card and a server falls back to the CPU; nouveau keeps cards from the driver",
 )
-def test_device_files(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    skip_without_cards(rig)
+def test_device_files(survey: SurveyAnswers, declared_cards: tuple[Card, ...], facts: HostFacts) -> None:
+    skip_without_cards(declared_cards)
     kernel = survey.read(KERNEL)
     there = {one.path for one in kernel.devices if one.kind == "device"}
     minors = {one.address: one.minor for one in kernel.cards if one.minor}
     expect_no_differences(
-        driver_presence.find_device_differences(rig, facts, there, minors, "nouveau" in kernel.loaded)
+        driver_presence.find_device_differences(declared_cards, facts, there, minors, "nouveau" in kernel.loaded)
     )
 
 
@@ -81,11 +86,21 @@ def test_device_files(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None
     severity="high",
     why="memory that others hold is missing when a model is loaded, and shared cards are slow at odd times",
 )
-def test_cards_are_ours(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    seen = gpus(survey, rig)
+def test_cards_are_ours(
+    survey: SurveyAnswers,
+    declared_cards: tuple[Card, ...],
+    reserved_gpus: tuple[int, ...],
+    declared_instances: tuple[Instance, ...],
+    facts: HostFacts,
+) -> None:
+    seen = gpus(survey, declared_cards)
     apps = parse_smi_answer(survey, "apps", nvidia_smi.apps)
     processes = {one.pid: CardHolder(one.name, one.cgroup) for one in survey.read(CARDS).processes}
-    expect_no_differences(driver_presence.find_holder_differences(rig, facts, seen, apps, processes))
+    expect_no_differences(
+        driver_presence.find_holder_differences(
+            declared_cards, reserved_gpus, declared_instances, facts, seen, apps, processes
+        )
+    )
 
 
 @check(
@@ -94,8 +109,12 @@ def test_cards_are_ours(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> No
     severity="low",
     why="without it an idle card is shut down: the next start takes seconds longer, and its settings are lost",
 )
-def test_persistence(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    expect_no_differences(card_health.find_persistence_differences(rig, facts, gpus(survey, rig)))
+def test_persistence(
+    survey: SurveyAnswers, declared_cards: tuple[Card, ...], reserved_gpus: tuple[int, ...], facts: HostFacts
+) -> None:
+    expect_no_differences(
+        card_health.find_persistence_differences(declared_cards, reserved_gpus, facts, gpus(survey, declared_cards))
+    )
 
 
 @check(
@@ -104,16 +123,16 @@ def test_persistence(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     severity="critical",
     why="a card that needs a reset or has lost memory gives wrong answers, or none",
 )
-def test_no_trouble(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
+def test_no_trouble(survey: SurveyAnswers, declared_cards: tuple[Card, ...], facts: HostFacts) -> None:
     """ECC's counters and the recovery action where a card has them; Xids of the kernel's log since boot.
 
     A container's log has none of the kernel's own messages: there this says nothing about Xids, also when it is green.
     """
-    skip_without_cards(rig)
+    skip_without_cards(declared_cards)
     seen, warning = parse_smi_answer(survey, "gpus", nvidia_smi.those_that_answer)
     recovery = parse_smi_answer(survey, "recovery", nvidia_smi.recovery)
     expect_no_differences(
-        card_health.find_card_faults(rig, facts, seen, recovery, heard(survey.read(CARDS).log), warning)
+        card_health.find_card_faults(declared_cards, facts, seen, recovery, heard(survey.read(CARDS).log), warning)
     )
 
 
@@ -123,5 +142,9 @@ def test_no_trouble(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     severity="low",
     why="a narrower link loads models more slowly, and cards that share a model slow each other down",
 )
-def test_links(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    expect_no_differences(card_health.find_pcie_differences(rig, facts, gpus(survey, rig)))
+def test_links(
+    survey: SurveyAnswers, declared_cards: tuple[Card, ...], driver_entry: DriverEntry, facts: HostFacts
+) -> None:
+    expect_no_differences(
+        card_health.find_pcie_differences(declared_cards, driver_entry, facts, gpus(survey, declared_cards))
+    )

@@ -15,8 +15,12 @@ from checks.survey.kernel import KERNEL
 from checks.survey.packages import FILES, PACKAGES, PackageFileFinding
 from checks.survey.settings import SETTINGS
 from rigwright.containers import container_files
+from rigwright.model.catalog import Card
+from rigwright.model.containers.entry import ContainersEntry
+from rigwright.model.entry import DriverEntry
 from rigwright.model.facts import HostFacts
-from rigwright.model.rig import Rig
+from rigwright.model.nvidia.driver_supply import DriverSupply
+from rigwright.model.roots import Roots
 from rigwright.nvidia.cards.card_setting_files import managed_paths, program_folder, render_card_settings
 from rigwright.nvidia.driver.driver_facts import OF_A_DRIVER
 from rigwright.nvidia.driver.driver_files import PREFERENCES, store_folder
@@ -33,11 +37,11 @@ def describe_findings(findings: list[PackageFileFinding]) -> list[str]:
     return [f"{one.path} {one.what}" for one in findings]
 
 
-def describe_reinstall(findings: list[PackageFileFinding], rig: Rig) -> str:
+def describe_reinstall(findings: list[PackageFileFinding], roots: Roots, driver_entry: DriverEntry) -> str:
     """What brings packages' files again."""
     names = sorted({one.package for one in findings})[:5]
-    if rig.driver.managed and all(map(of_the_driver, names)):
-        files = " ".join(f"{store_folder(rig)}/*/{name}_*.deb" for name in names)
+    if driver_entry.managed and all(map(of_the_driver, names)):
+        files = " ".join(f"{store_folder(roots)}/*/{name}_*.deb" for name in names)
         how = (
             f"`dpkg -i --force-confnew,confmiss {files}` (of the installed version) and re-run deploy, which holds them"
         )
@@ -52,11 +56,15 @@ def describe_reinstall(findings: list[PackageFileFinding], rig: Rig) -> str:
     severity="critical",
     why="every program that uses a card loads them, and root runs some of them at each boot",
 )
-def test_files(survey: SurveyAnswers, rig: Rig) -> None:
+def test_files(
+    survey: SurveyAnswers, roots: Roots, declared_cards: tuple[Card, ...], driver_entry: DriverEntry
+) -> None:
     """Files whose inodes have not changed since dpkg wrote its list are not read; `--deep` reads all."""
-    skip_without_cards(rig)
+    skip_without_cards(declared_cards)
     found = [one for one in survey.read(FILES).findings if of_the_driver(one.package)]
-    expect_no_items("the driver's files as packaged", describe_findings(found), describe_reinstall(found, rig))
+    expect_no_items(
+        "the driver's files as packaged", describe_findings(found), describe_reinstall(found, roots, driver_entry)
+    )
 
 
 @check(
@@ -65,14 +73,16 @@ def test_files(survey: SurveyAnswers, rig: Rig) -> None:
     severity="high",
     why="a modified kernel or header only shows at a boot or an upgrade, when the box is needed",
 )
-def test_boot_files(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_without_cards(rig)
+def test_boot_files(
+    survey: SurveyAnswers, roots: Roots, declared_cards: tuple[Card, ...], driver_entry: DriverEntry
+) -> None:
+    skip_without_cards(declared_cards)
     files = survey.read(FILES)
     found = [one for one in files.findings if one.package in files.strict and not of_the_driver(one.package)]
     expect_no_items(
         "kernels, headers, DKMS and initramfs tools as packaged",
         describe_findings(found),
-        describe_reinstall(found, rig),
+        describe_reinstall(found, roots, driver_entry),
     )
 
 
@@ -82,8 +92,8 @@ def test_boot_files(survey: SurveyAnswers, rig: Rig) -> None:
     severity="high",
     why="dpkg honours them at each upgrade: the driver's file goes elsewhere, and another one runs in its place",
 )
-def test_diversions(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_without_cards(rig)
+def test_diversions(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> None:
+    skip_without_cards(declared_cards)
     files = survey.read(FILES)
     wrong = [
         f"{path} is diverted to {to}" for path, to, package in files.moved if of_the_driver(package) or "nvidia" in path
@@ -102,8 +112,8 @@ def test_diversions(survey: SurveyAnswers, rig: Rig) -> None:
     severity="critical",
     why="every program that uses a card runs the library that the loader finds first, whatever the packages have",
 )
-def test_loader(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_unless_managed(rig)
+def test_loader(survey: SurveyAnswers, declared_cards: tuple[Card, ...], driver_entry: DriverEntry) -> None:
+    skip_unless_managed(declared_cards, driver_entry)
     kernel, settings = survey.read(KERNEL), survey.read(SETTINGS)
     wrong = [f"{name} at {path}, not from a package" for name, path, _, package in kernel.libraries if not package]
     own = {path.rpartition("/")[0] for _, path, _, package in kernel.libraries if package}
@@ -122,8 +132,8 @@ def test_loader(survey: SurveyAnswers, rig: Rig) -> None:
     severity="high",
     why="/usr/local comes first for root and for units: an nvidia-smi there is the one that runs",
 )
-def test_shadows(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_without_cards(rig)
+def test_shadows(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> None:
+    skip_without_cards(declared_cards)
     shadows = survey.read(SETTINGS).shadows
     wrong = [f"{path} before {own}" for path, own in shadows if re.search(r"/(?:nvidia-|dkms|nvcc)", path)]
     expect_no_items("no driver program's name in /usr/local", wrong, "remove it")
@@ -135,19 +145,26 @@ def test_shadows(survey: SurveyAnswers, rig: Rig) -> None:
     severity="high",
     why="the driver is repaired and rolled back from them once the archive has dropped it",
 )
-def test_kept(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
+def test_kept(
+    survey: SurveyAnswers,
+    roots: Roots,
+    declared_cards: tuple[Card, ...],
+    driver_entry: DriverEntry,
+    driver_supply: DriverSupply,
+    facts: HostFacts,
+) -> None:
     """A file that has not changed since its list was written is judged by its size; `--deep` reads all."""
-    skip_unless_managed(rig)
+    skip_unless_managed(declared_cards, driver_entry)
     kept = survey.read(PACKAGES).kept
     if not kept:
         pytest.skip("none are stored")
-    lock = find_locked_driver(rig, collect_driver_facts(survey, facts).system)
+    lock = find_locked_driver(driver_supply, collect_driver_facts(survey, facts).system)
     rows = {row.sha256: row for row in lock.packages.values()} if lock else {}
-    wrong = list(find_stored_package_problems(store_folder(rig), kept, rows, lock.version if lock else ""))
+    wrong = list(find_stored_package_problems(store_folder(roots), kept, rows, lock.version if lock else ""))
     expect_no_items(
         "stored packages as downloaded",
         wrong,
-        f"remove that directory in {store_folder(rig)}: installed packages stay, and the next upgrade stores "
+        f"remove that directory in {store_folder(roots)}: installed packages stay, and the next upgrade stores "
         f"its files again",
     )
 
@@ -158,12 +175,17 @@ def test_kept(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     severity="low",
     why="apt uses the first match: another driver comes with the next upgrade, once an archive has it",
 )
-def test_pins(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_unless_managed(rig)
+def test_pins(
+    survey: SurveyAnswers,
+    declared_cards: tuple[Card, ...],
+    driver_entry: DriverEntry,
+    containers_entry: ContainersEntry | None,
+) -> None:
+    skip_unless_managed(declared_cards, driver_entry)
     packages = survey.read(PACKAGES)
     names = {name for name, _ in packages.packages}
     # K07 has that the other one is as it is rendered: it is about the container toolkit's
-    ours = (PREFERENCES, container_files.PREFERENCES) if rig.containers else (PREFERENCES,)
+    ours = (PREFERENCES, container_files.PREFERENCES) if containers_entry else (PREFERENCES,)
     wrong = []
     for pin in packages.pins:
         own = [name for one in pin.packages.split() for name in names if one != "*" and _fits(one, name)]
@@ -189,14 +211,16 @@ def _fits(pattern: str, name: str) -> bool:
     severity="high",
     why="root runs that program at each boot: a file named like one of its modules would run in its place",
 )
-def test_program(survey: SurveyAnswers, rig: Rig) -> None:
-    if not rig.driver.sets_cards:
+def test_program(
+    survey: SurveyAnswers, roots: Roots, declared_cards: tuple[Card, ...], driver_entry: DriverEntry
+) -> None:
+    if not driver_entry.sets_cards:
         pytest.skip("no card settings are declared")
-    known = {one.path for one in render_card_settings(rig)} | set(managed_paths(rig))
-    folder = f"{program_folder(rig)}/"
+    known = {one.path for one in render_card_settings(roots, declared_cards, driver_entry)} | set(managed_paths(roots))
+    folder = f"{program_folder(roots)}/"
     wrong = [
         f"{one.path} ({one.kind})"
         for one in survey.read(SETTINGS).files
         if one.path.startswith(folder) and one.path not in known
     ]
-    expect_no_items(f"only Rigwright's files in {program_folder(rig)}", wrong, "remove them")
+    expect_no_items(f"only Rigwright's files in {program_folder(roots)}", wrong, "remove them")

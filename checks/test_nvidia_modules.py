@@ -12,8 +12,11 @@ from checks.nvidia import (
     skip_without_cards,
 )
 from checks.survey.answers import SurveyAnswers
+from rigwright.model.catalog import Card
+from rigwright.model.entry import DriverEntry
 from rigwright.model.facts import HostFacts
-from rigwright.model.rig import Rig
+from rigwright.model.nvidia.driver_supply import DriverSupply
+from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
 
 
 @check(
@@ -22,10 +25,24 @@ from rigwright.model.rig import Rig
     severity="critical",
     why="proprietary modules do not know Blackwell cards, and some boards fail with open ones",
 )
-def test_flavour(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    skip_without_cards(rig)
+def test_flavour(
+    survey: SurveyAnswers,
+    declared_cards: tuple[Card, ...],
+    driver_entry: DriverEntry,
+    driver_supply: DriverSupply,
+    toolkit_spec: ToolkitSpec,
+    facts: HostFacts,
+) -> None:
+    skip_without_cards(declared_cards)
     expect_no_differences(
-        module_state.find_flavour_differences(rig, collect_driver_facts(survey, facts), driver_state(survey))
+        module_state.find_flavour_differences(
+            declared_cards,
+            driver_entry,
+            driver_supply,
+            toolkit_spec,
+            collect_driver_facts(survey, facts),
+            driver_state(survey),
+        )
     )
 
 
@@ -35,8 +52,8 @@ def test_flavour(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     severity="high",
     why="a new kernel without the driver's module boots into a box without cards",
 )
-def test_next_boot(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    skip_without_cards(rig)
+def test_next_boot(survey: SurveyAnswers, declared_cards: tuple[Card, ...], facts: HostFacts) -> None:
+    skip_without_cards(declared_cards)
     driver, there = collect_driver_facts(survey, facts), driver_state(survey)
     if not there.has_own_kernel:
         pytest.skip("no kernel boots from this system's own disk")
@@ -50,8 +67,8 @@ def test_next_boot(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     severity="high",
     why="the packages report success after a skipped or failed build, and the next boot has no cards",
 )
-def test_dkms(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_without_cards(rig)
+def test_dkms(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> None:
+    skip_without_cards(declared_cards)
     there = driver_state(survey)
     if not there.dkms:
         pytest.skip("DKMS has no module of the driver")
@@ -64,8 +81,8 @@ def test_dkms(survey: SurveyAnswers, rig: Rig) -> None:
     severity="high",
     why="the kernel refuses unsigned modules",
 )
-def test_signed(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    skip_without_cards(rig)
+def test_signed(survey: SurveyAnswers, declared_cards: tuple[Card, ...], facts: HostFacts) -> None:
+    skip_without_cards(declared_cards)
     secure = collect_driver_facts(survey, facts).secure_boot
     if secure == "unknown":
         pytest.skip("the firmware does not say whether Secure Boot is on")
@@ -78,7 +95,7 @@ def test_signed(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     severity="low",
     why="an option that is not in force has no effect, and nobody notices",
 )
-def test_settings(survey: SurveyAnswers, rig: Rig) -> None:
-    if not rig.driver.module_options and not rig.driver.sysctl:
+def test_settings(survey: SurveyAnswers, driver_entry: DriverEntry) -> None:
+    if not driver_entry.module_options and not driver_entry.sysctl:
         pytest.skip("none are declared")
-    expect_no_differences(module_state.find_option_differences(rig, kernel_state(survey)))
+    expect_no_differences(module_state.find_option_differences(driver_entry, kernel_state(survey)))

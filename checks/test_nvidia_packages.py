@@ -26,8 +26,13 @@ from checks.nvidia.settings_files import SettingFileFacts, SettingsFacts, find_s
 from checks.survey.answers import SurveyAnswers
 from checks.survey.packages import ARCHIVE
 from checks.survey.settings import SETTINGS
+from rigwright.model.catalog import Card
+from rigwright.model.entry import DriverEntry
 from rigwright.model.facts import HostFacts
-from rigwright.model.rig import Rig
+from rigwright.model.network import DownloadNetwork
+from rigwright.model.nvidia.driver_supply import DriverSupply
+from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
+from rigwright.model.roots import Roots
 from rigwright.nvidia.cards.card_setting_files import render_card_settings
 from rigwright.nvidia.driver.driver_facts import SOURCE
 from rigwright.nvidia.driver.driver_files import render_locked_settings, store_folder
@@ -40,8 +45,8 @@ from rigwright.nvidia.packages.locked_driver import find_locked_driver
     severity="high",
     why="libraries that differ from the module's version break every program on a card; a name alone is no driver",
 )
-def test_one_piece(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    skip_without_cards(rig)
+def test_one_piece(survey: SurveyAnswers, declared_cards: tuple[Card, ...], facts: HostFacts) -> None:
+    skip_without_cards(declared_cards)
     driver = collect_driver_facts(survey, facts)
     if not driver.driver_packages:
         pytest.skip("the driver is not from a package")
@@ -54,10 +59,16 @@ def test_one_piece(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     severity="high",
     why="a box has to run what it was tested with, and can be rebuilt with",
 )
-def test_locked(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    skip_unless_managed(rig)
+def test_locked(
+    survey: SurveyAnswers,
+    declared_cards: tuple[Card, ...],
+    driver_entry: DriverEntry,
+    driver_supply: DriverSupply,
+    facts: HostFacts,
+) -> None:
+    skip_unless_managed(declared_cards, driver_entry)
     driver = collect_driver_facts(survey, facts)
-    lock = find_locked_driver(rig, driver.system)
+    lock = find_locked_driver(driver_supply, driver.system)
     if lock is None:
         pytest.skip("no driver is locked: the distribution's archive decides the version within the branch")
     packages = {name: artefact.version for name, artefact in lock.packages.items()}
@@ -70,10 +81,23 @@ def test_locked(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     severity="high",
     why="an unattended upgrade without a reboot leaves a box on which no new process can use a card",
 )
-def test_held(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    skip_unless_managed(rig)
+def test_held(
+    survey: SurveyAnswers,
+    declared_cards: tuple[Card, ...],
+    driver_entry: DriverEntry,
+    driver_supply: DriverSupply,
+    toolkit_spec: ToolkitSpec,
+    facts: HostFacts,
+) -> None:
+    skip_unless_managed(declared_cards, driver_entry)
     driver = collect_driver_facts(survey, facts)
-    expect_no_differences(find_hold_differences(driver_state(survey), driver, expected_driver_plan(rig, driver).holds))
+    expect_no_differences(
+        find_hold_differences(
+            driver_state(survey),
+            driver,
+            expected_driver_plan(declared_cards, driver_entry, driver_supply, toolkit_spec, driver).holds,
+        )
+    )
 
 
 @check(
@@ -82,8 +106,10 @@ def test_held(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     severity="low",
     why="a manual upgrade installs a branch that nobody chose, or half of it",
 )
-def test_in_branch(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    skip_unless_managed(rig)
+def test_in_branch(
+    survey: SurveyAnswers, declared_cards: tuple[Card, ...], driver_entry: DriverEntry, facts: HostFacts
+) -> None:
+    skip_unless_managed(declared_cards, driver_entry)
     expect_no_differences(find_branch_differences(driver_state(survey), collect_driver_facts(survey, facts)))
 
 
@@ -93,9 +119,21 @@ def test_in_branch(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     severity="high",
     why="with a key that apt no longer accepts, no driver can be installed or repaired from there",
 )
-def test_archive(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    skip_unless_managed(rig)
-    if expected_driver_plan(rig, collect_driver_facts(survey, facts)).source != "nvidia":
+def test_archive(
+    survey: SurveyAnswers,
+    declared_cards: tuple[Card, ...],
+    driver_entry: DriverEntry,
+    driver_supply: DriverSupply,
+    toolkit_spec: ToolkitSpec,
+    facts: HostFacts,
+) -> None:
+    skip_unless_managed(declared_cards, driver_entry)
+    if (
+        expected_driver_plan(
+            declared_cards, driver_entry, driver_supply, toolkit_spec, collect_driver_facts(survey, facts)
+        ).source
+        != "nvidia"
+    ):
         pytest.skip("the driver is from the distribution's archive")
     said = survey.read(ARCHIVE)
     if not said.source:
@@ -107,8 +145,8 @@ def test_archive(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
 
 
 @check("N18", "no reboot is pending", severity="low", why="the latest installs have never been booted")
-def test_reboot(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_without_cards(rig)
+def test_reboot(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> None:
+    skip_without_cards(declared_cards)
     expect_no_differences(find_pending_reboot(driver_state(survey)))
 
 
@@ -118,10 +156,23 @@ def test_reboot(survey: SurveyAnswers, rig: Rig) -> None:
     severity="low",
     why="a kernel is held because no newer one has the modules, and its vulnerabilities stay open meanwhile",
 )
-def test_security(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    skip_unless_managed(rig)
+def test_security(
+    survey: SurveyAnswers,
+    declared_cards: tuple[Card, ...],
+    driver_entry: DriverEntry,
+    driver_supply: DriverSupply,
+    toolkit_spec: ToolkitSpec,
+    facts: HostFacts,
+) -> None:
+    skip_unless_managed(declared_cards, driver_entry)
     driver = collect_driver_facts(survey, facts)
-    expect_no_differences(find_missed_security(driver_state(survey), driver, expected_driver_plan(rig, driver).holds))
+    expect_no_differences(
+        find_missed_security(
+            driver_state(survey),
+            driver,
+            expected_driver_plan(declared_cards, driver_entry, driver_supply, toolkit_spec, driver).holds,
+        )
+    )
 
 
 @check(
@@ -130,14 +181,18 @@ def test_security(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     severity="low",
     why="a change beneath the services is the first thing to know when they are slow or wrong",
 )
-def test_drift(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
-    skip_unless_managed(rig)
+def test_drift(
+    survey: SurveyAnswers, roots: Roots, declared_cards: tuple[Card, ...], driver_entry: DriverEntry, facts: HostFacts
+) -> None:
+    skip_unless_managed(declared_cards, driver_entry)
     driver = collect_driver_facts(survey, facts)
     packages = {one.name: one.version for one in driver.packages}
     there = read_driver_record(survey)
     expect_no_differences(deploy_record.find_driver_drift(there, driver.kernel, driver.module, packages))
     if there and (not driver.recorded or set(driver.recorded) - set(there.packages.items())):
-        raise Drift(f"packages of the last deploy in {store_folder(rig)}/installed", "others, or none", "re-run deploy")
+        raise Drift(
+            f"packages of the last deploy in {store_folder(roots)}/installed", "others, or none", "re-run deploy"
+        )
 
 
 @check(
@@ -146,12 +201,29 @@ def test_drift(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
     severity="high",
     why="a missing pin, limit or blacklist only shows weeks later, at an upgrade or a boot",
 )
-def test_settings_files(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> None:
+def test_settings_files(
+    survey: SurveyAnswers,
+    roots: Roots,
+    declared_cards: tuple[Card, ...],
+    driver_entry: DriverEntry,
+    driver_supply: DriverSupply,
+    download_network: DownloadNetwork,
+    toolkit_spec: ToolkitSpec,
+    facts: HostFacts,
+) -> None:
     """Of an operator's own driver those of cards and kernel alone."""
-    files = render_card_settings(rig)
-    if rig.driver.managed:
+    files = render_card_settings(roots, declared_cards, driver_entry)
+    if driver_entry.managed:
         driver = collect_driver_facts(survey, facts)
-        files = render_locked_settings(rig, expected_driver_plan(rig, driver), driver)
+        files = render_locked_settings(
+            roots,
+            declared_cards,
+            driver_entry,
+            driver_supply,
+            download_network,
+            expected_driver_plan(declared_cards, driver_entry, driver_supply, toolkit_spec, driver),
+            driver,
+        )
     if not files:
         pytest.skip("none are declared")
     seen = survey.read(SETTINGS)
@@ -162,4 +234,4 @@ def test_settings_files(survey: SurveyAnswers, rig: Rig, facts: HostFacts) -> No
         for one in seen.files
     }
     enabled = {name: unit.get("UnitFileState") or "nothing" for name, unit in seen.units.items()}
-    expect_no_differences(find_settings_differences(rig, files, SettingsFacts(there, enabled)))
+    expect_no_differences(find_settings_differences(roots, driver_entry, files, SettingsFacts(there, enabled)))

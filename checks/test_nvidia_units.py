@@ -8,7 +8,10 @@ from checks import DEPLOY, Drift, check
 from checks.nvidia import expect_no_items, skip_unless_managed, skip_without_cards
 from checks.survey.answers import SurveyAnswers
 from checks.survey.settings import SETTINGS, BootSettings
-from rigwright.model.rig import POWER_UNIT, Rig
+from rigwright.model.catalog import Card
+from rigwright.model.entry import DriverEntry
+from rigwright.model.instance import POWER_UNIT
+from rigwright.model.roots import Roots
 from rigwright.nvidia.cards.card_setting_files import POWER, power_digest, program_folder
 from rigwright.nvidia.driver.driver_facts import PERSISTENCE_UNIT
 from rigwright.nvidia.driver.driver_files import PERSISTENCED
@@ -39,11 +42,13 @@ def effective(settings: BootSettings, unit: str, fragments: set[str], drop_ins: 
     severity="high",
     why="the unit as systemd has merged it sets up the cards at the next boot, whatever one file says",
 )
-def test_power_unit(survey: SurveyAnswers, rig: Rig) -> None:
-    if not rig.driver.sets_cards:
+def test_power_unit(
+    survey: SurveyAnswers, roots: Roots, declared_cards: tuple[Card, ...], driver_entry: DriverEntry
+) -> None:
+    if not driver_entry.sets_cards:
         pytest.skip("no card settings are declared")
     settings = survey.read(SETTINGS)
-    command = f"/usr/bin/python3 -I -B {program_folder(rig)} set"
+    command = f"/usr/bin/python3 -I -B {program_folder(roots)} set"
     wrong = effective(settings, POWER_UNIT, {POWER}, [], f"argv[]={command} ;")
     state = (settings.unit_property(POWER_UNIT, "ActiveState"), settings.unit_property(POWER_UNIT, "Result"))
     if state != ("active", "success"):
@@ -51,7 +56,7 @@ def test_power_unit(survey: SurveyAnswers, rig: Rig) -> None:
     expect_no_items(
         f"{POWER_UNIT} as declared", wrong, f"remove what was added, run `systemctl daemon-reload`, then {DEPLOY}"
     )
-    if settings.applied != power_digest(rig):
+    if settings.applied != power_digest(roots, declared_cards, driver_entry):
         raise Drift(
             "all declared limits and clocks set since boot",
             "others, or none",
@@ -65,8 +70,8 @@ def test_power_unit(survey: SurveyAnswers, rig: Rig) -> None:
     severity="high",
     why="without it idle cards forget their limits",
 )
-def test_persistence_unit(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_unless_managed(rig)
+def test_persistence_unit(survey: SurveyAnswers, declared_cards: tuple[Card, ...], driver_entry: DriverEntry) -> None:
+    skip_unless_managed(declared_cards, driver_entry)
     settings = survey.read(SETTINGS)
     fragments = {f"{folder}/systemd/system/{PERSISTENCE_UNIT}" for folder in ("/lib", "/usr/lib")}
     wrong = effective(settings, PERSISTENCE_UNIT, fragments, [PERSISTENCED], "exec /usr/bin/nvidia-persistenced --user")
@@ -87,7 +92,7 @@ def test_persistence_unit(survey: SurveyAnswers, rig: Rig) -> None:
     severity="high",
     why="a job that sets a limit or ends persistence mode undoes the declared settings, some time after every check",
 )
-def test_setters(survey: SurveyAnswers, rig: Rig) -> None:
-    skip_without_cards(rig)
+def test_setters(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> None:
+    skip_without_cards(declared_cards)
     wrong = [f"{path}: {what}" for path, what in survey.read(SETTINGS).setters]
     expect_no_items("nothing else that sets up cards", wrong, "remove it, or declare what it sets under driver")

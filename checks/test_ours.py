@@ -11,9 +11,20 @@ from checks.survey.base_system import GROUND, required_space
 from checks.survey.managed_files import OURS, declared_folders
 from rigwright.delivery.network import authority_path
 from rigwright.gateway.secrets_distribution import keys_path, pair_path
-from rigwright.model.monitoring.entry import all_service_users
-from rigwright.model.rig import CACHES, WARM, Rig
-from rigwright.monitoring.monitoring_units import PACKAGED_USER, monitoring_folder, monitoring_services
+from rigwright.model.accounts import ServiceAccounts
+from rigwright.model.catalog import Card
+from rigwright.model.containers.entry import ContainersEntry
+from rigwright.model.entry import ShareEntry
+from rigwright.model.gateway.entry import Gateway
+from rigwright.model.instance import CACHES, WARM, Instance
+from rigwright.model.monitoring.entry import Monitoring, all_service_users
+from rigwright.model.network import DownloadNetwork
+from rigwright.model.roots import Roots
+from rigwright.monitoring.monitoring_units import (
+    PACKAGED_USER,
+    MonitoringService,
+    monitoring_folder,
+)
 from rigwright.nginx import LEFTOVER_FILES
 from rigwright.serving.instance_units import STOPPED
 from rigwright.weights.verification import REHASH, records_folder
@@ -34,8 +45,8 @@ WORKS = re.compile(rf"/(rw-job-[a-z0-9.-]+|{REHASH})\.service(/|$)")
     severity="high",
     why="a service that cannot enter a directory does not start again, and exposed credentials are stolen ones",
 )
-def test_folders(survey: SurveyAnswers, rig: Rig) -> None:
-    wanted = declared_folders(rig)
+def test_folders(survey: SurveyAnswers, roots: Roots) -> None:
+    wanted = declared_folders(roots)
     entries = [one.entry for one in survey.read(OURS).folders]
     found = [f"nothing about {path}" for path in wanted if path not in {one.path for one in entries}]
     for entry in entries:
@@ -52,32 +63,32 @@ def test_folders(survey: SurveyAnswers, rig: Rig) -> None:
     severity="high",
     why="what it does not list stays behind when the rig is removed, and until then counts as unmanaged",
 )
-def test_ledger(survey: SurveyAnswers, rig: Rig) -> None:
+def test_ledger(survey: SurveyAnswers, roots: Roots, service_users: tuple[str, ...]) -> None:
     ledger = survey.read(OURS).ledger
     entry = ledger.entry
     right = entry.kind == "file" and (entry.uid, entry.mode) == (0, 0o644)
     found = "a file owned by root" if right else f"{entry}"
-    cure = f"restore {rig.ledger} from a backup, or add missing lines with `echo LINE >> {rig.ledger}`"
-    expect(found, "a file owned by root", f"`chown root {rig.ledger}` and `chmod 644` it; if it is missing, {cure}")
+    cure = f"restore {roots.ledger} from a backup, or add missing lines with `echo LINE >> {roots.ledger}`"
+    expect(found, "a file owned by root", f"`chown root {roots.ledger}` and `chmod 644` it; if it is missing, {cure}")
     parts = (
-        rig.jobs,
-        rig.builds,
-        records_folder(rig),
-        rig.startup_records,
-        rig.installations,
-        rig.generations,
-        rig.credentials,
+        roots.jobs,
+        roots.builds,
+        records_folder(roots),
+        roots.startup_records,
+        roots.installations,
+        roots.generations,
+        roots.credentials,
     )
     # what lay there before us is not ours, and nobody has written it down
     made = [path for path in parts if f"dir {PurePosixPath(path).parent}" in ledger.lines]
-    wanted = [*(f"user {name}" for name in rig.users), *(f"dir {path}" for path in made)]
+    wanted = [*(f"user {name}" for name in service_users), *(f"dir {path}" for path in made)]
     lacking = [line for line in wanted if line not in ledger.lines]
     expect(
         format_first_lines([f"no {line}" for line in lacking]) or "everything that Rigwright created",
         "everything that Rigwright created",
         cure,
     )
-    expect("a truncated last line" if not ledger.whole else "whole", "whole", f"`echo >> {rig.ledger}`")
+    expect("a truncated last line" if not ledger.whole else "whole", "whole", f"`echo >> {roots.ledger}`")
 
 
 @check(
@@ -86,12 +97,12 @@ def test_ledger(survey: SurveyAnswers, rig: Rig) -> None:
     severity="critical",
     why="a deploy removes users listed there that it does not need, and removing the rig deletes all of it",
 )
-def test_ledger_of_others(survey: SurveyAnswers, rig: Rig) -> None:
-    odd = [line for line in survey.read(OURS).ledger.lines if not _may(line, rig)]
-    expect(format_first_lines(odd) or "nothing", "nothing", f"remove those lines from {rig.ledger}")
+def test_ledger_of_others(survey: SurveyAnswers, roots: Roots, service_accounts: ServiceAccounts) -> None:
+    odd = [line for line in survey.read(OURS).ledger.lines if not _may(line, roots, service_accounts)]
+    expect(format_first_lines(odd) or "nothing", "nothing", f"remove those lines from {roots.ledger}")
 
 
-def _may(line: str, rig: Rig) -> bool:
+def _may(line: str, roots: Roots, service_accounts: ServiceAccounts) -> bool:
     kind, _, what = line.partition(" ")
     if not line or kind in ("dir", "package", "mask", "record"):
         return True  # a folder goes when it is empty, a package when nothing needs it, a record with its tree
@@ -101,17 +112,17 @@ def _may(line: str, rig: Rig) -> bool:
         return what.startswith(f"{PACKAGED_USER} ")
     if kind == "user":
         # the name alone is what engines of the first versions ran as: a way back to those needs it
-        return what.startswith(f"{rig.service_user}-") or what in (
-            rig.service_user,
-            rig.gateway_user,
-            rig.router_user,
-            rig.doctor_user,
-            rig.hub_user,
-            *all_service_users(rig.service_user).values(),
+        return what.startswith(f"{service_accounts.prefix}-") or what in (
+            service_accounts.prefix,
+            service_accounts.gateway,
+            service_accounts.router,
+            service_accounts.doctor,
+            service_accounts.hub,
+            *all_service_users(service_accounts.prefix).values(),
         )
     if kind == "tree":
-        return what.startswith((f"{rig.roots.software}/", f"{CACHES}/", f"{WARM}/"))
-    inside = (f"{rig.roots.models}/", f"{rig.roots.state}/", f"{rig.roots.config}/")
+        return what.startswith((f"{roots.software}/", f"{CACHES}/", f"{WARM}/"))
+    inside = (f"{roots.models}/", f"{roots.state}/", f"{roots.config}/")
     return kind == "file" and (what.startswith(inside) or what in LEFTOVER_FILES)
 
 
@@ -121,7 +132,13 @@ def _may(line: str, rig: Rig) -> bool:
     severity="critical",
     why="whoever reads a key can use the engine in its owner's name; a key that nothing needs may be somebody's",
 )
-def test_secrets(survey: SurveyAnswers, rig: Rig) -> None:
+def test_secrets(
+    survey: SurveyAnswers,
+    roots: Roots,
+    declared_instances: tuple[Instance, ...],
+    gateway_entry: Gateway | None,
+    watched_services: tuple[MonitoringService, ...],
+) -> None:
     own = survey.read(OURS)
     odd = [str(one) for one in own.secrets if (one.kind, one.mode, one.uid) != ("file", 0o600, 0)]
     expect(
@@ -129,11 +146,13 @@ def test_secrets(survey: SurveyAnswers, rig: Rig) -> None:
         "files of mode 600 of user 0",
         "`chown root` and `chmod 600` them",
     )
-    wanted = {one.key_name for one in rig.instances} | {*own.needed}
-    if rig.gateway:
-        wanted |= {keys_path(rig).rpartition("/")[2]}
-        wanted |= {pair_path(rig, name).rpartition("/")[2] for name, one in rig.gateway.listeners.items() if one.tls}
-    wanted |= {path.rpartition("/")[2] for one in monitoring_services(rig) for path in one.secrets}
+    wanted = {one.key_name for one in declared_instances} | {*own.needed}
+    if gateway_entry:
+        wanted |= {keys_path(roots).rpartition("/")[2]}
+        wanted |= {
+            pair_path(roots, name).rpartition("/")[2] for name, one in gateway_entry.listeners.items() if one.tls
+        }
+    wanted |= {path.rpartition("/")[2] for one in watched_services for path in one.secrets}
     extra = [one.path for one in own.secrets if one.path.rpartition("/")[2].removesuffix(NEW) not in wanted]
     expect(format_first_lines(extra) or "nothing else", "nothing else", "remove it, once you know whose it is")
 
@@ -144,14 +163,22 @@ def test_secrets(survey: SurveyAnswers, rig: Rig) -> None:
     severity="low",
     why="what lies there is in force; a file that no deploy has written was put there by hand",
 )
-def test_config(survey: SurveyAnswers, rig: Rig) -> None:
+def test_config(
+    survey: SurveyAnswers,
+    roots: Roots,
+    declared_cards: tuple[Card, ...],
+    monitoring_entry: Monitoring | None,
+    share_entry: ShareEntry | None,
+    containers_entry: ContainersEntry | None,
+    download_network: DownloadNetwork,
+) -> None:
     wanted = {*CONFIG}
-    wanted |= {config_path(rig).rpartition("/")[2]} if rig.share else set()
-    wanted |= {monitoring_folder(rig).rpartition("/")[2]} if rig.monitoring else set()
-    wanted |= {CONTAINERS} if rig.containers and rig.cards else set()
-    wanted |= {authority_path(rig).rpartition("/")[2]} if rig.ca_certificates else set()
+    wanted |= {config_path(roots).rpartition("/")[2]} if share_entry else set()
+    wanted |= {monitoring_folder(roots).rpartition("/")[2]} if monitoring_entry else set()
+    wanted |= {CONTAINERS} if containers_entry and declared_cards else set()
+    wanted |= {authority_path(roots).rpartition("/")[2]} if download_network.ca_certificates else set()
     extra = [name for name in survey.read(OURS).config if name.removesuffix(NEW) not in wanted]
-    expect(format_first_lines(extra) or "nothing else", "nothing else", f"remove it from {rig.roots.config}")
+    expect(format_first_lines(extra) or "nothing else", "nothing else", f"remove it from {roots.config}")
 
 
 @check(
@@ -160,9 +187,13 @@ def test_config(survey: SurveyAnswers, rig: Rig) -> None:
     severity="high",
     why="another CA can impersonate a mirror, until a hash stops it",
 )
-def test_authorities(survey: SurveyAnswers, rig: Rig) -> None:
-    found = survey.read(OURS).files.get(authority_path(rig), "nothing about it")
-    wanted = hashlib.sha256(rig.ca_certificates.encode()).hexdigest() if rig.ca_certificates else ""
+def test_authorities(survey: SurveyAnswers, roots: Roots, download_network: DownloadNetwork) -> None:
+    found = survey.read(OURS).files.get(authority_path(roots), "nothing about it")
+    wanted = (
+        hashlib.sha256(download_network.ca_certificates.encode()).hexdigest()
+        if download_network.ca_certificates
+        else ""
+    )
     expect(found[:12] or "no file", wanted[:12] or "no file", DEPLOY, holds=found == wanted)
 
 
@@ -172,7 +203,7 @@ def test_authorities(survey: SurveyAnswers, rig: Rig) -> None:
     severity="low",
     why="the clock was wrong when it was written: what is due days after it is never due",
 )
-def test_times(survey: SurveyAnswers, rig: Rig) -> None:
+def test_times(survey: SurveyAnswers) -> None:
     found = [f"{one.path} of {format_day(one.mtime)}" for one in survey.read(OURS).ahead]
     expect(
         format_first_lines(found) or "nothing",
@@ -187,9 +218,9 @@ def test_times(survey: SurveyAnswers, rig: Rig) -> None:
     severity="high",
     why="a full or failing disk stops services at their next start, and a deploy halfway",
 )
-def test_disks(survey: SurveyAnswers, rig: Rig) -> None:
+def test_disks(survey: SurveyAnswers, roots: Roots) -> None:
     ground = survey.read(GROUND)
-    need = required_space(rig)
+    need = required_space(roots)
     found = [f"nothing about {path}" for path in need if path not in {one.path for one in ground.disks}]
     found += [f"{one.path} read-only" for one in ground.disks if one.read_only]
     full = [one for one in ground.disks if one.free < need.get(one.path, 0)]

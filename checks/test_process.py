@@ -11,9 +11,8 @@ from checks.services import RESTART, Services, describe_process, iterate_process
 from checks.survey.accounts import ACCOUNTS, Accounts
 from checks.survey.answers import SurveyAnswers
 from checks.survey.processes import PROCESSES, KernelProcess, ServiceProcesses
+from checks.survey.section import SurveyScope
 from checks.survey.units import UNITS, ExpectedUnit
-from rigwright.model.rig import Rig
-from rigwright.plan.plan_inputs import TargetState
 
 # The kernel's words for limits (proc(5)) -> systemd's.
 LIMITS = {
@@ -58,8 +57,8 @@ HINTS = 0x1FF8
     severity="high",
     why="a process that may open no more files turns clients away",
 )
-def test_limits(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
-    services = running_services(survey, rig, desired)
+def test_limits(survey: SurveyAnswers, scope: SurveyScope) -> None:
+    services = running_services(survey, scope)
     first, rights = survey.read(PROCESSES).first, _rights(survey, services)
     wrong = [
         f"{describe_process(one, unit, process)} has {said}"
@@ -102,8 +101,8 @@ def _limited(right: ExpectedProperties, first: KernelProcess, process: KernelPro
     why="a service at the lowest priority, or confined to one CPU, answers late without a message",
     blind="CPU affinity of threads that an engine pins itself",
 )
-def test_scheduling(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
-    services = running_services(survey, rig, desired)
+def test_scheduling(survey: SurveyAnswers, scope: SurveyScope) -> None:
+    services = running_services(survey, scope)
     first = survey.read(PROCESSES).first
     rights = _rights(survey, services)
     wrong = [
@@ -142,8 +141,8 @@ def _scheduled(
     severity="critical",
     why="a service that runs as another user, or with a privilege, compromises the box when it is taken over",
 )
-def test_privileges(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
-    services = running_services(survey, rig, desired)
+def test_privileges(survey: SurveyAnswers, scope: SurveyScope) -> None:
+    services = running_services(survey, scope)
     accounts = survey.read(ACCOUNTS)
     wrong = [
         f"{describe_process(one, unit, process)} has {said}"
@@ -186,8 +185,8 @@ def _privileged(accounts: Accounts, made: Mapping[str, str], process: KernelProc
     severity="critical",
     why="in the host's network a service listens and sends; behind another mount it serves other weights",
 )
-def test_namespaces(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
-    services = running_services(survey, rig, desired)
+def test_namespaces(survey: SurveyAnswers, scope: SurveyScope) -> None:
+    services = running_services(survey, scope)
     first = survey.read(PROCESSES).first
     wrong = [
         f"{describe_process(one, unit, process)} is in {said}"
@@ -224,8 +223,8 @@ def _apart(
     severity="critical",
     why="a stopped process holds its socket and answers nobody; whoever traces one reads its key",
 )
-def test_running(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
-    services = running_services(survey, rig, desired)
+def test_running(survey: SurveyAnswers, scope: SurveyScope) -> None:
+    services = running_services(survey, scope)
     wrong = []
     for one, unit, process in iterate_processes(services):
         state = process.status["State"]

@@ -6,8 +6,11 @@ from checks import Drift, check, expect
 from checks.survey.answers import SurveyAnswers
 from checks.survey.service_exposure import REACH, private_folders, socket_units
 from rigwright.gateway.secrets_distribution import ROUTER_SOCKET, ROUTER_UNIT
-from rigwright.model.rig import Instance, Rig
-from rigwright.monitoring.monitoring_units import monitoring_services
+from rigwright.model.accounts import ServiceAccounts
+from rigwright.model.entry import ShareEntry
+from rigwright.model.gateway.entry import Gateway
+from rigwright.model.instance import Instance
+from rigwright.monitoring.monitoring_units import MonitoringService
 
 OTHERS = 0o007
 
@@ -18,7 +21,7 @@ OTHERS = 0o007
     severity="critical",
     why="another listener's clients count as local: no key, no TLS and no limit applies to them",
 )
-def test_no_other_listener(survey: SurveyAnswers, rig: Rig) -> None:
+def test_no_other_listener(survey: SurveyAnswers) -> None:
     leads = survey.read(REACH).leads
     if leads:
         raise Drift.combine(
@@ -39,7 +42,7 @@ def test_no_other_listener(survey: SurveyAnswers, rig: Rig) -> None:
     severity="critical",
     why="a tunnel makes a port of the loopback interface a port of another host",
 )
-def test_no_tunnel(survey: SurveyAnswers, rig: Rig) -> None:
+def test_no_tunnel(survey: SurveyAnswers) -> None:
     reach = survey.read(REACH)
     # of what listens here, too, the check before tells
     listening = " ".join(f"{one.program} {one.how}" for one in reach.leads)
@@ -53,8 +56,21 @@ def test_no_tunnel(survey: SurveyAnswers, rig: Rig) -> None:
     severity="critical",
     why="whoever opens it needs only the key, from anywhere; whoever replaces it is sent that key",
 )
-def test_socket(survey: SurveyAnswers, rig: Rig, instance: Instance) -> None:
-    _socket(survey, rig, instance.socket, f"systemctl restart {instance.unit}")
+def test_socket(
+    survey: SurveyAnswers,
+    service_accounts: ServiceAccounts,
+    declared_instances: tuple[Instance, ...],
+    gateway_entry: Gateway | None,
+    instance: Instance,
+) -> None:
+    _socket(
+        survey,
+        service_accounts,
+        declared_instances,
+        gateway_entry,
+        instance.socket,
+        f"systemctl restart {instance.unit}",
+    )
 
 
 @check(
@@ -63,20 +79,38 @@ def test_socket(survey: SurveyAnswers, rig: Rig, instance: Instance) -> None:
     severity="critical",
     why="whoever opens them decides which keys are revoked, and where requests go",
 )
-def test_gateway_sockets(survey: SurveyAnswers, rig: Rig, gateway: object) -> None:
-    own = {one.socket for one in rig.instances}
-    for path, unit in socket_units(rig).items():
+def test_gateway_sockets(
+    survey: SurveyAnswers,
+    service_accounts: ServiceAccounts,
+    declared_instances: tuple[Instance, ...],
+    gateway_entry: Gateway | None,
+    gateway: object,
+) -> None:
+    own = {one.socket for one in declared_instances}
+    for path, unit in socket_units(declared_instances, gateway_entry).items():
         if path not in own:
             holder = f"{ROUTER_SOCKET} " if unit == ROUTER_UNIT else ""
-            _socket(survey, rig, path, f"systemctl restart {holder}{unit}")
+            _socket(
+                survey, service_accounts, declared_instances, gateway_entry, path, f"systemctl restart {holder}{unit}"
+            )
 
 
-def _socket(survey: SurveyAnswers, rig: Rig, path: str, step: str) -> None:
-    reach, unit = survey.read(REACH), socket_units(rig)[path]
-    users = {one.socket: (rig.user(one), rig.socket_groups(one)) for one in rig.instances}
-    owner, groups = users.get(path, (rig.gateway_user, (rig.gateway_user,)))
+def _socket(
+    survey: SurveyAnswers,
+    service_accounts: ServiceAccounts,
+    declared_instances: tuple[Instance, ...],
+    gateway_entry: Gateway | None,
+    path: str,
+    step: str,
+) -> None:
+    reach, unit = survey.read(REACH), socket_units(declared_instances, gateway_entry)[path]
+    users = {
+        one.socket: (service_accounts.of_instance(one), service_accounts.socket_groups(one, gateway_entry))
+        for one in declared_instances
+    }
+    owner, groups = users.get(path, (service_accounts.gateway, (service_accounts.gateway,)))
     folder = path.rpartition("/")[0]
-    closed = folder in private_folders(rig)
+    closed = folder in private_folders(declared_instances, gateway_entry)
     socket = reach.lying[path]
     expect(f"{path} is {socket.kind}", f"{path} is a socket", step)
     owners = {owner, "root"} if not closed else {owner}
@@ -106,7 +140,7 @@ def _socket(survey: SurveyAnswers, rig: Rig, path: str, step: str) -> None:
     severity="critical",
     why="neighbours on such a network reach ports that only this host should reach",
 )
-def test_loopback_is_loopback(survey: SurveyAnswers, rig: Rig) -> None:
+def test_loopback_is_loopback(survey: SurveyAnswers) -> None:
     found = survey.read(REACH).routed
     settings = " ".join(f"net.ipv4.conf.{name}.route_localnet=0" for name in found)
     step = f"sysctl -w {settings}, and remove route_localnet from /etc/sysctl.conf and /etc/sysctl.d"
@@ -119,10 +153,15 @@ def test_loopback_is_loopback(survey: SurveyAnswers, rig: Rig) -> None:
     severity="high",
     why="clients of an address that the host has lost reach nobody, or somebody else",
 )
-def test_addresses(survey: SurveyAnswers, rig: Rig) -> None:
-    declared = [one.address for one in (rig.gateway.listeners.values() if rig.gateway else ())]
-    declared += [rig.share.address] if rig.share else []
-    declared += [one.at[0] for one in monitoring_services(rig)]
+def test_addresses(
+    survey: SurveyAnswers,
+    gateway_entry: Gateway | None,
+    share_entry: ShareEntry | None,
+    watched_services: tuple[MonitoringService, ...],
+) -> None:
+    declared = [one.address for one in (gateway_entry.listeners.values() if gateway_entry else ())]
+    declared += [share_entry.address] if share_entry else []
+    declared += [one.at[0] for one in watched_services]
     there = {*survey.read(REACH).addresses}
     lost = sorted({one for one in declared if one not in there and not _local(one)})
     expect(

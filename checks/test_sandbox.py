@@ -10,7 +10,7 @@ from checks.services import CONTAINED
 from checks.survey.answers import SurveyAnswers
 from checks.survey.escapes import ESCAPES, EscapeResult
 from rigwright.engines.kind import ServiceSpec
-from rigwright.model.rig import Instance
+from rigwright.model.instance import Instance
 
 
 @pytest.fixture(scope="session")

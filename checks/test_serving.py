@@ -20,7 +20,8 @@ from rigwright.engines import kind_of
 from rigwright.engines.kind import ServiceSpec
 from rigwright.host.systemd_syntax import ExpandedWord
 from rigwright.model.facts import HostFacts
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
+from rigwright.model.roots import Roots
 from rigwright.nvidia.cards import smi
 from rigwright.plan.plan_inputs import TargetState
 from rigwright.serving.generation import Generation
@@ -136,8 +137,8 @@ def test_stop_takes_all(survey: SurveyAnswers, instance: Instance) -> None:
     severity="high",
     why="an undeclared unit holds memory, a port and a key",
 )
-def test_nothing_undeclared(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
-    units, wanted = survey.read(UNITS), expected_units(SurveyScope(rig, desired))
+def test_nothing_undeclared(survey: SurveyAnswers, scope: SurveyScope) -> None:
+    units, wanted = survey.read(UNITS), expected_units(scope)
     marked = {
         one.path.rpartition("/")[2]: one
         for one in units.lying
@@ -177,7 +178,7 @@ def test_limits(survey: SurveyAnswers, facts: HostFacts, instance: Instance) -> 
 )
 def test_process_is_the_declared_one(
     survey: SurveyAnswers,
-    rig: Rig,
+    roots: Roots,
     desired: TargetState,
     instance: Instance,
     service: ServiceSpec,
@@ -189,7 +190,7 @@ def test_process_is_the_declared_one(
     if main is None:
         raise Drift("a process", "none", DEPLOY)
     restart = f"`systemctl restart {instance.unit}`"
-    folder = rig.installation_path(desired.installations[instance.installed_as].folder)
+    folder = roots.installation_path(desired.installations[instance.installed_as].folder)
     # what systemd expands, it knows
     wanted = ["" if isinstance(word, ExpandedWord) else str(word) for word in service.command]
     # of a script the kernel runs the distribution's interpreter, with what its first line names before the script

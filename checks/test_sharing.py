@@ -8,7 +8,8 @@ from checks.survey.gates import GATES
 from checks.survey.request_plan import REQUESTS, UNGIVEN, compared_pieces, disallowed_address, find_answer
 from checks.survey.service_exposure import REACH
 from rigwright.model.entry import ShareEntry
-from rigwright.model.rig import Rig
+from rigwright.model.instance import Instance
+from rigwright.model.roots import Roots
 from rigwright.weights.weight_sharing import SHARE_UNIT, config_path, render_share_config, share_digest, share_endpoint
 
 EXPOSURE = 2.0  # budget of the unit, `systemd-analyze security`: 0 is nothing exposed, 10 everything
@@ -33,15 +34,15 @@ def test_active_and_enabled(survey: SurveyAnswers, share: ShareEntry) -> None:
     severity="high",
     why="settings changed by hand or by an interrupted deploy give other files to other boxes",
 )
-def test_process_is_current(survey: SurveyAnswers, rig: Rig, share: ShareEntry) -> None:
-    one, wanted = survey.read(GATES).unit_state(SHARE_UNIT), share_digest(rig, share)
+def test_process_is_current(survey: SurveyAnswers, roots: Roots, share: ShareEntry) -> None:
+    one, wanted = survey.read(GATES).unit_state(SHARE_UNIT), share_digest(roots, share)
     expect(one.started[:12] if one.active == "active" else "no process", wanted[:12], DEPLOY)
     # what lies there is what it has from its next start on
-    lying = survey.read(GATES).files.get(config_path(rig)) == render_share_config(rig, share)
+    lying = survey.read(GATES).files.get(config_path(roots)) == render_share_config(roots, share)
     expect(
         "as declared" if lying else "changed",
         "as declared",
-        f"{DEPLOY}: it writes {config_path(rig)} anew",
+        f"{DEPLOY}: it writes {config_path(roots)} anew",
         holds=lying,
     )
     restart = f"systemctl restart {SHARE_UNIT}"
@@ -89,9 +90,9 @@ def test_listens_where_it_is_declared(survey: SurveyAnswers, share: ShareEntry) 
     severity="high",
     why="a peer that serves other bytes costs a download",
 )
-def test_a_weight_is_given(survey: SurveyAnswers, rig: Rig, share: ShareEntry) -> None:
+def test_a_weight_is_given(survey: SurveyAnswers, declared_instances: tuple[Instance, ...], share: ShareEntry) -> None:
     requests = survey.read(REQUESTS)
-    for weight, number, start, length in compared_pieces(rig):
+    for weight, number, start, length in compared_pieces(declared_instances):
         found = find_answer(requests, f"share: {weight.weight_path} {number}")
         wanted = f"bytes {start}-{start + length - 1}/{weight.size}"
         told = f"{found.describe} {found.headers.get('content-range', '')}".strip()
@@ -150,8 +151,8 @@ def test_it_cannot_write(survey: SurveyAnswers, share: ShareEntry) -> None:
 
 
 @check("H09", "weights are shared only where declared", severity="high", why="nobody knows about an undeclared share")
-def test_nothing_undeclared(survey: SurveyAnswers, rig: Rig) -> None:
-    if rig.share:
+def test_nothing_undeclared(survey: SurveyAnswers, share_entry: ShareEntry | None) -> None:
+    if share_entry:
         pytest.skip("the rig declares one")
     one = survey.read(GATES).unit_state(SHARE_UNIT)
     there = one.enabled not in ("", "not there") or one.active not in ("inactive", "not there", "")

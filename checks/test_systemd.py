@@ -14,8 +14,6 @@ from checks.survey.units import PARENTS, UNITS, ExpectedUnit, UnitSurvey, expect
 from checks.unit_settings import parse_unit_settings, split_quoted_words
 from rigwright.host.systemd_syntax import UNIT_FOLDER
 from rigwright.model.facts import HostFacts
-from rigwright.model.rig import Rig
-from rigwright.plan.plan_inputs import TargetState
 from rigwright.serving.instance_units import INHERITED_VARIABLES
 
 # Units of the distribution's that ours wait for, or need, without saying so.
@@ -113,8 +111,8 @@ def _defaults(units: UnitSurvey) -> Iterable[str]:
     why="a unit that conflicts with the rig's, or that they wait for, decides whether anybody is served",
     blind="programs that act on units without naming them, or that are not scripts",
 )
-def test_others(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
-    units, ours = survey.read(UNITS), expected_units(SurveyScope(rig, desired))
+def test_others(survey: SurveyAnswers, scope: SurveyScope) -> None:
+    units, ours = survey.read(UNITS), expected_units(scope)
     wrong = [f"{one.path}: {one.line}" for one in units.mentions if _acts(one.line)]
     wrong += [f"{one.path}: {one.line}" for one in units.presets]
     wrong += [text for one in ours.values() for text in _involved(units, one, ours)]
@@ -147,8 +145,8 @@ def _involved(units: UnitSurvey, one: ExpectedUnit, ours: dict[str, ExpectedUnit
     severity="high",
     why="systemd reads directories in order: a file in an earlier one replaces the rig's",
 )
-def test_shadows(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
-    units, ours = survey.read(UNITS), expected_units(SurveyScope(rig, desired))
+def test_shadows(survey: SurveyAnswers, scope: SurveyScope) -> None:
+    units, ours = survey.read(UNITS), expected_units(scope)
     right = {one.path for one in ours.values()}
     pulled = {
         (value, one.name)

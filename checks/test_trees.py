@@ -11,7 +11,8 @@ from checks.survey.path_permissions import WAYS, ParentFolder
 from checks.survey.python import PYTHON
 from checks.survey.trees import ADDED, LOOSE, MISSING, OTHER, TREES, InstalledTree, Trees
 from checks.trees import expect_as_recorded, expect_no_changes
-from rigwright.model.rig import CACHES, Rig
+from rigwright.model.instance import CACHES, Instance, loaded_weights
+from rigwright.model.roots import Roots
 from rigwright.plan import tree_records
 from rigwright.plan.plan_inputs import TargetState
 from rigwright.weights.verification import PACKAGE, weights_program_folder
@@ -31,10 +32,10 @@ FLEETING = ("tmpfs", "ramfs", "overlay", "aufs")
     severity="critical",
     why="whoever can rename a parent directory can put another in its place, whatever is in it",
 )
-def test_the_way_is_roots(survey: SurveyAnswers, rig: Rig) -> None:
+def test_the_way_is_roots(survey: SurveyAnswers, roots: Roots) -> None:
     found = [folder for way in survey.read(WAYS).folders.values() for folder in way]
-    roots = {rig.roots.software, rig.roots.config, rig.roots.state}
-    bad = {one.path: one for one in found if _loose(one) or (one.path in roots and one.kind != "folder")}
+    own = {roots.software, roots.config, roots.state}
+    bad = {one.path: one for one in found if _loose(one) or (one.path in own and one.kind != "folder")}
     wrong = list(bad.values())
     cure = "; ".join(_closing(one) for one in wrong[:3])
     expect("; ".join(map(_describe_folder, wrong[:3])), "directories that only root can change", cure, holds=not wrong)
@@ -46,9 +47,9 @@ def test_the_way_is_roots(survey: SurveyAnswers, rig: Rig) -> None:
     severity="critical",
     why="the next start fails before the first line of its log",
 )
-def test_the_way_is_open(survey: SurveyAnswers, rig: Rig) -> None:
+def test_the_way_is_open(survey: SurveyAnswers, roots: Roots) -> None:
     ways = survey.read(WAYS).folders
-    passed = {one.path: one for root in (rig.roots.software, rig.roots.config, rig.roots.models) for one in ways[root]}
+    passed = {one.path: one for root in (roots.software, roots.config, roots.models) for one in ways[root]}
     shut = [one.path for one in passed.values() if one.kind == "folder" and not one.mode & 0o001]
     cure = f"chmod o+x {' '.join(shut)}"
     expect(", ".join(shut), "directories that everyone can traverse", cure, holds=not shut)
@@ -60,8 +61,8 @@ def test_the_way_is_open(survey: SurveyAnswers, rig: Rig) -> None:
     severity="critical",
     why="services see what is mounted, while records and deploys go by what was there at other times",
 )
-def test_nothing_is_mounted(survey: SurveyAnswers, rig: Rig) -> None:
-    inside = (rig.roots.software, rig.roots.config, rig.roots.state, CACHES)
+def test_nothing_is_mounted(survey: SurveyAnswers, roots: Roots) -> None:
+    inside = (roots.software, roots.config, roots.state, CACHES)
     points = survey.read(WAYS).mounts
     below = [one for one in points if any(one.point.startswith(f"{root}/") for root in inside)]
     # a disk of its own is its operator's, a folder of another one shown there is not
@@ -91,10 +92,8 @@ def test_nothing_waits(survey: SurveyAnswers) -> None:
     severity="critical",
     why="the next start of every instance fails",
 )
-def test_programs_can_be_run(survey: SurveyAnswers, rig: Rig) -> None:
-    holding = [
-        one for one in survey.read(WAYS).mounts if f"{rig.roots.software}/".startswith(one.point.rstrip("/") + "/")
-    ]
+def test_programs_can_be_run(survey: SurveyAnswers, roots: Roots) -> None:
+    holding = [one for one in survey.read(WAYS).mounts if f"{roots.software}/".startswith(one.point.rstrip("/") + "/")]
     last = max(holding, key=lambda one: len(one.point), default=None)
     point = last.point if last else "/"
     barred = bool(last and "noexec" in last.options)
@@ -128,8 +127,8 @@ def test_owner_and_modes(survey: SurveyAnswers) -> None:
     severity="high",
     why="a rollback would run it",
 )
-def test_earlier_trees(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
-    for tree in _others(survey.read(TREES), rig, desired):
+def test_earlier_trees(survey: SurveyAnswers, roots: Roots, desired: TargetState) -> None:
+    for tree in _others(survey.read(TREES), roots, desired):
         if not tree.unrecorded:
             cure = f"rm -r {tree.path}; {DEPLOY}, once the generations that refer to it are removed"
             expect_no_changes([(tree, change) for change in tree.changes if change.what in (OTHER, MISSING)], cure)
@@ -141,14 +140,14 @@ def test_earlier_trees(survey: SurveyAnswers, rig: Rig, desired: TargetState) ->
     severity="low",
     why="nobody knows about it, maintains it or removes it",
 )
-def test_nothing_lies_beside(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
+def test_nothing_lies_beside(survey: SurveyAnswers, roots: Roots, desired: TargetState) -> None:
     found, ledger = survey.read(TREES), survey.read(OURS).ledger
-    unknown = [tree.path for tree in _others(found, rig, desired) if tree.unrecorded]
+    unknown = [tree.path for tree in _others(found, roots, desired) if tree.unrecorded]
     # a folder that lay there before us keeps what it had
     lying = [path for path in [*found.beside, *unknown] if f"dir {PurePosixPath(path).parent}" in ledger.lines]
     # what is being installed, or was not to its end: the next run goes on with it; and a disk of its own has LOST
     ours = {line.partition(" ")[2] for line in ledger.lines if line.startswith("tree ")} | {
-        f"{rig.generations}/{FAILED}"
+        f"{roots.generations}/{FAILED}"
     }
     beside = [path for path in sorted(lying) if path not in ours and PurePosixPath(path).name != LOST]
     cure = f"{DEPLOY}; if it is not Rigwright's, rm -r {' '.join(beside[:3])}"
@@ -161,9 +160,9 @@ def test_nothing_lies_beside(survey: SurveyAnswers, rig: Rig, desired: TargetSta
     severity="critical",
     why="root runs them",
 )
-def test_programs_for_weights(survey: SurveyAnswers, rig: Rig) -> None:
-    if rig.weights:
-        expect_as_recorded(survey.read(TREES).tree(f"{weights_program_folder(rig)}/{PACKAGE}"), DEPLOY)
+def test_programs_for_weights(survey: SurveyAnswers, roots: Roots, declared_instances: tuple[Instance, ...]) -> None:
+    if loaded_weights(declared_instances):
+        expect_as_recorded(survey.read(TREES).tree(f"{weights_program_folder(roots)}/{PACKAGE}"), DEPLOY)
 
 
 @check(
@@ -186,10 +185,10 @@ def _expect_no_changes_of(survey: SurveyAnswers, what: str) -> None:
     expect_no_changes(found, DEPLOY)
 
 
-def _others(found: Trees, rig: Rig, desired: TargetState) -> list[InstalledTree]:
+def _others(found: Trees, roots: Roots, desired: TargetState) -> list[InstalledTree]:
     """Those of earlier generations: neither declared nor generations themselves."""
-    ours = {*tree_records.declared_trees(desired), f"{weights_program_folder(rig)}/{PACKAGE}"}
-    return [tree for tree in found.trees if tree.path not in ours and not tree.path.startswith(f"{rig.generations}/")]
+    ours = {*tree_records.declared_trees(desired), f"{weights_program_folder(roots)}/{PACKAGE}"}
+    return [tree for tree in found.trees if tree.path not in ours and not tree.path.startswith(f"{roots.generations}/")]
 
 
 def _loose(one: ParentFolder) -> bool:

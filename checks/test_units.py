@@ -12,7 +12,7 @@ from checks.survey.section import SurveyScope
 from checks.survey.units import BOOT, UNITS, ExpectedUnit, UnitSurvey, expected_units
 from checks.unit_settings import parse_unit_settings
 from rigwright.host.systemd_syntax import UNIT_FOLDER
-from rigwright.model.rig import Rig
+from rigwright.model.instance import Instance
 from rigwright.plan.plan_inputs import TargetState
 
 
@@ -22,8 +22,8 @@ from rigwright.plan.plan_inputs import TargetState
     severity="critical",
     why="a masked, shadowed or changed unit starts something else, or nothing, after a boot",
 )
-def test_files(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
-    units, ours = survey.read(UNITS), expected_units(SurveyScope(rig, desired))
+def test_files(survey: SurveyAnswers, scope: SurveyScope) -> None:
+    units, ours = survey.read(UNITS), expected_units(scope)
     wrong = [text for one in ours.values() if one.path for text in _misread(units, one)]
     expect_none(wrong, "each unit file as declared, and loaded by systemd", DEPLOY)
 
@@ -48,8 +48,8 @@ def _misread(units: UnitSurvey, one: ExpectedUnit) -> Iterable[str]:
     severity="critical",
     why="a drop-in, in whichever directory, changes what is started, as whom and with which limits",
 )
-def test_additions(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
-    units, ours = survey.read(UNITS), expected_units(SurveyScope(rig, desired))
+def test_additions(survey: SurveyAnswers, scope: SurveyScope) -> None:
+    units, ours = survey.read(UNITS), expected_units(scope)
     found = {path for name in ours for path in units.property_names(name, "DropInPaths")}
     found |= {one.path for one in units.lying if ".d/" in one.path or one.path.endswith(".d")}
     expect_none(sorted(found), "no drop-ins", f"remove them, and the directory if it is empty, then {RELOAD}")
@@ -62,8 +62,8 @@ def test_additions(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> Non
     why="systemd starts and limits what it has in memory, whatever the files say now",
     blind="conditions and credentials, which systemd does not report",
 )
-def test_in_force(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
-    units, ours, facts = survey.read(UNITS), expected_units(SurveyScope(rig, desired)), desired.facts
+def test_in_force(survey: SurveyAnswers, scope: SurveyScope, desired: TargetState) -> None:
+    units, ours, facts = survey.read(UNITS), expected_units(scope), desired.facts
     found = [one for unit in ours.values() for one in find_property_differences(units, unit, facts.memory_kib)]
     for unit in ours.values():
         found += find_missing_relations(units, unit)
@@ -76,8 +76,8 @@ def test_in_force(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None
     severity="critical",
     why="a unit that no target pulls in is not started at the next boot",
 )
-def test_comes_back(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
-    units, ours = survey.read(UNITS), expected_units(SurveyScope(rig, desired))
+def test_comes_back(survey: SurveyAnswers, scope: SurveyScope) -> None:
+    units, ours = survey.read(UNITS), expected_units(scope)
     expect_none(
         _boot(units),
         "a boot into multi-user.target",
@@ -133,13 +133,17 @@ def _boot(units: UnitSurvey) -> Iterable[str]:
     severity="critical",
     why="an inactive socket leaves a port that anyone may take, and a frozen slice answers nobody",
 )
-def test_up(survey: SurveyAnswers, rig: Rig, desired: TargetState) -> None:
-    units, ours = survey.read(UNITS), expected_units(SurveyScope(rig, desired))
+def test_up(survey: SurveyAnswers, declared_instances: tuple[Instance, ...], scope: SurveyScope) -> None:
+    units, ours = survey.read(UNITS), expected_units(scope)
     wrong = []
     for one in ours.values():
         active, frozen = units.property_value(one.name, "ActiveState"), units.property_value(one.name, "FreezerState")
         # systemd has a slice while something is in it
-        if one.kind in ("socket", "target", "slice") and active != "active" and (one.kind != "slice" or rig.instances):
+        if (
+            one.kind in ("socket", "target", "slice")
+            and active != "active"
+            and (one.kind != "slice" or declared_instances)
+        ):
             wrong.append(f"{one.name} is {active or 'not there'}")
         elif one.kind == "service" and active == "failed":
             wrong.append(f"{one.name} has failed")

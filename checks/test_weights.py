@@ -11,8 +11,9 @@ from checks.drift_text import format_day, format_first_lines
 from checks.survey.answers import SurveyAnswers
 from checks.survey.base_system import GROUND
 from checks.survey.weights import SERVICE, TIMER, WEIGHTS, WeightFileState, WeightFolder
-from rigwright.model.rig import Rig
-from rigwright.supply.lock import Artefact
+from rigwright.model.instance import Instance, loaded_weights
+from rigwright.model.roots import Roots
+from rigwright.supply.lock import Artefact, Lock
 from rigwright.weights.verification import DUE_DAYS, REHASH_STAMP
 
 LATE_DAYS = 2 * DUE_DAYS + 1  # a box that is busy or off for days is no reason for alarm yet
@@ -48,12 +49,12 @@ def looked_at(survey: SurveyAnswers, path: str) -> WeightFileState:
     why="a model with one wrong byte still answers",
 )
 def test_bytes(
-    rig: Rig,
+    roots: Roots,
     survey: SurveyAnswers,
     weight: Artefact,
     record_property: Callable[[str, object], None],
 ) -> None:
-    path = rig.weight_path(weight)
+    path = roots.weight_path(weight)
     file = looked_at(survey, path)
     expect(f"a {file.kind}" if file.kind != "none" else "no file", "a file", f"remove what is there, then {DEPLOY}")
     expect(f"{file.size} bytes", f"{weight.size} bytes", DEPLOY)
@@ -75,8 +76,8 @@ def test_bytes(
     severity="high",
     why="a service could change its weights",
 )
-def test_mode(rig: Rig, survey: SurveyAnswers, weight: Artefact) -> None:
-    path = rig.weight_path(weight)
+def test_mode(roots: Roots, survey: SurveyAnswers, weight: Artefact) -> None:
+    path = roots.weight_path(weight)
     file = looked_at(survey, path)
     found = f"{stat.filemode(file.mode)} of user {file.uid}" if file.kind != "none" else "no file"
     expect(found, "-r--r--r-- of user 0", f"`chown root` and `chmod 444` {path}")
@@ -88,9 +89,9 @@ def test_mode(rig: Rig, survey: SurveyAnswers, weight: Artefact) -> None:
     severity="high",
     why="disks lose bits without a change of size or time",
 )
-def test_hashed_again(rig: Rig, survey: SurveyAnswers, weight: Artefact) -> None:
+def test_hashed_again(roots: Roots, survey: SurveyAnswers, weight: Artefact) -> None:
     weights = survey.read(WEIGHTS)
-    file = looked_at(survey, rig.weight_path(weight))
+    file = looked_at(survey, roots.weight_path(weight))
     expect(
         file.wrong or weight.sha256,
         weight.sha256,
@@ -121,10 +122,10 @@ def _loose(place: WeightFolder) -> str:
     severity="high",
     why="whoever can write to a directory can replace every file in it, whatever their modes",
 )
-def test_folders(rig: Rig, survey: SurveyAnswers, weight: Artefact) -> None:
-    above = {str(path) for path in PurePosixPath(rig.weight_path(weight)).parents}
+def test_folders(roots: Roots, survey: SurveyAnswers, weight: Artefact) -> None:
+    above = {str(path) for path in PurePosixPath(roots.weight_path(weight)).parents}
     places = {one.path: one for one in survey.read(WEIGHTS).folders}
-    below = [path for path in sorted(above) if path.startswith(f"{rig.roots.models}/")]
+    below = [path for path in sorted(above) if path.startswith(f"{roots.models}/")]
     odd = [_loose(places[path]) if path in places else f"{path}: nothing" for path in below]
     found = format_first_lines(list(filter(None, odd)))
     cure = "make it a directory owned by root with mode 755, and `setfacl --remove-default` its default access list"
@@ -137,8 +138,8 @@ def test_folders(rig: Rig, survey: SurveyAnswers, weight: Artefact) -> None:
     severity="high",
     why="without it, nobody notices what a disk has lost",
 )
-def test_timer(rig: Rig, survey: SurveyAnswers) -> None:
-    if not rig.weights:
+def test_timer(declared_instances: tuple[Instance, ...], survey: SurveyAnswers) -> None:
+    if not loaded_weights(declared_instances):
         pytest.skip("the rig has no weights")
     weights = survey.read(WEIGHTS)
     none = dict.fromkeys(("LoadState", "ActiveState", "UnitFileState", "Result", "ConditionTimestamp"), "unknown")
@@ -171,9 +172,9 @@ def test_timer(rig: Rig, survey: SurveyAnswers) -> None:
     why="without one, the next deploy reads all of it first, and nothing re-hashes it in between",
 )
 def test_record(
-    rig: Rig, survey: SurveyAnswers, weight: Artefact, record_property: Callable[[str, object], None]
+    roots: Roots, survey: SurveyAnswers, weight: Artefact, record_property: Callable[[str, object], None]
 ) -> None:
-    path = rig.weight_path(weight)
+    path = roots.weight_path(weight)
     file = looked_at(survey, path)
     found = f"a record of {file.record_of or 'nothing'}" if file.recorded else "no record"
     expect(found, f"a record of {path}", DEPLOY)
@@ -187,14 +188,14 @@ def test_record(
     severity="high",
     why="engines read a model's whole directory: another file there is another template, or code",
 )
-def test_beside(rig: Rig, survey: SurveyAnswers) -> None:
-    if not rig.weights:
+def test_beside(roots: Roots, declared_instances: tuple[Instance, ...], lock: Lock, survey: SurveyAnswers) -> None:
+    if not loaded_weights(declared_instances):
         pytest.skip("the rig has no weights")
     weights = survey.read(WEIGHTS)
     # of files of their own an engine is told each by its name
     whole = {str(PurePosixPath(path).parent) for path in weights.files if not path.endswith(".gguf")}
-    rows = [*rig.lock.artefacts.values(), *(one for group in rig.lock.groups.values() for one in group)]
-    kept = {rig.weight_path(one) for one in rows if one.kind == "weight"}
+    rows = [*lock.artefacts.values(), *(one for group in lock.groups.values() for one in group)]
+    kept = {roots.weight_path(one) for one in rows if one.kind == "weight"}
     extra = [
         path
         for path in weights.extra
@@ -209,8 +210,8 @@ def test_beside(rig: Rig, survey: SurveyAnswers) -> None:
     severity="critical",
     why="services read what is mounted there, whatever was verified below it, and after a boot something else",
 )
-def test_mounts(rig: Rig, survey: SurveyAnswers, weight: Artefact) -> None:
-    path = rig.weight_path(weight)
+def test_mounts(roots: Roots, survey: SurveyAnswers, weight: Artefact) -> None:
+    path = roots.weight_path(weight)
     odd = []
     for one in survey.read(GROUND).mounts:
         # a disk for some models is its operator's, where a boot mounts it too

@@ -22,7 +22,8 @@ from cli.shell_completion import LIMIT_OPTION
 from cli.signals import INTERRUPTED_STATUS
 from cli.tables import print_paragraph
 from rigwright.engines.offline_bench import OfflineBenchSpec
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 from rigwright.problems import printable
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from rigwright.baseline.compare import RateComparison, compare_rates
 from rigwright.baseline.run import BaselineRun, Series
 from rigwright.engines import kind_of
 from rigwright.model.engines.evidence import PublishedEvidence
-from rigwright.model.rig import Instance
+from rigwright.model.instance import Instance
 from rigwright.operate.client_target import instance_target
 from rigwright.problems import format_count, printable
 from roles import root_shell
@@ -190,7 +190,9 @@ def _measure_instance(
         metrics = metrics_path(box, instance)
         room = instance.variant.capacity[1] if instance.variant.capacity else None
         try:
-            with interrupt.open_client(box, instance_target(box.rig, instance), *PROGRAMS) as client:
+            with interrupt.open_client(
+                box, instance_target(box.rig.roots, box.rig.accounts, box.rig.gateway, instance), *PROGRAMS
+            ) as client:
                 refuse_busy(box, instance, client, metrics, beside_others)
                 ask = _ask_function(client, instance, metrics)
                 for part, rung in measure_protocol(

@@ -123,7 +123,9 @@ def chat(inventory: str, model: str | None, message: str | None, gateway: bool, 
 
 
 def _read_instance_key(box: ConnectedHost, instance: Instance) -> str:
-    answer = root_shell.run_command(box.target, f"cat {shlex.quote(credential_path(box.rig, instance))}", most=1 << 16)
+    answer = root_shell.run_command(
+        box.target, f"cat {shlex.quote(credential_path(box.rig.roots, instance))}", most=1 << 16
+    )
     if answer.status or not (lines := answer.lines):
         raise NotAsDeclared(f"{box.name}: {instance.name} is not there yet: deploy first")
     if not (lines[0].isascii() and lines[0].isprintable()):

@@ -25,6 +25,7 @@ from cli import signals
 from cli.deploy_output import DeployOutput, HostProgress
 from cli.exit_codes import HostUnreached, NotAsDeclared
 from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.paths import ROOT
 from rigwright.problems import printable
 from rigwright.serving import observed
@@ -64,7 +65,7 @@ def run_deploy(
     try:
         wrong = _run_stages(state, output, inventory, rigs, data, dry=dry, diff=diff)
         failed = {host for host in state.activated_hosts if wrong or host not in state.active_hosts}
-        serving = {host.name: _describe_serving(host, rigs[host.name]) for host in failed}
+        serving = {host.name: _describe_serving(host, rigs[host.name].roots) for host in failed}
     finally:
         if state.initialised:
             release_deploy_locks()
@@ -146,11 +147,12 @@ def _describe_error(error: Exception) -> str:
     return "\n".join(said) or type(error).__name__
 
 
-def _describe_serving(target: Any, rig: Rig) -> str:
+def _describe_serving(target: Any, roots: Roots) -> str:
     """What a host serves after something failed on it, in words; empty where it does not say."""
-    roots = rig.roots
     try:
-        script = observed.render_state_query(roots.config, roots.software, rig.startup_records, rig.builds, rig.ledger)
+        script = observed.render_state_query(
+            roots.config, roots.software, roots.startup_records, roots.builds, roots.ledger
+        )
         found = observed.parse(
             root_shell.run_command(target, script, limit=STATE_TIMEOUT_S, whole=STATE_TIMEOUT_S).lines
         )

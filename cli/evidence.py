@@ -9,7 +9,7 @@ from typing import Any
 from checks import Drift
 from checks.connections import ConnectedHost
 from checks.survey.health import read_health
-from rigwright.model.rig import Instance
+from rigwright.model.instance import Instance
 from rigwright.operate.diagnose import KERNEL
 from rigwright.operate.diagnosis_types import FailedCheck, HostEvidence
 from rigwright.operate.instance_health import HealthFacts, assess_health, parse_card_uses

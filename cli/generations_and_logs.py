@@ -20,7 +20,7 @@ from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_prose, print_table
 from rigwright.engines import kind_of
 from rigwright.engines.log_causes import Cause, find_cause
-from rigwright.model.rig import Rig
+from rigwright.model.instance import Instance
 from rigwright.problems import describe_unknown, printable
 from rigwright.serving.observed import INSTANCE, ObservedServing
 from roles import root_shell
@@ -114,7 +114,7 @@ def logs(inventory: str, limit: str | None, instance: str | None, lines: int, fo
 
     telling = 0
     for box, served in zip(found, map_hosts(found, ConnectedHost.read_serving_state), strict=True):
-        if units := _journal_units(box.rig, served, instance):
+        if units := _journal_units(box.rig.instances, served, instance):
             gevent.spawn(tell, box, units)
             telling += 1
         else:
@@ -134,11 +134,11 @@ def logs(inventory: str, limit: str | None, instance: str | None, lines: int, fo
         sys.exit(STATUS["not reached"])
 
 
-def _journal_units(rig: Rig, served: ObservedServing, instance: str | None) -> list[str]:
+def _journal_units(instances: tuple[Instance, ...], served: ObservedServing, instance: str | None) -> list[str]:
     """The units of a rig's instances that its host has, and of others that run there; only one instance's if named."""
     # their names are the host's words
     running = {name for name, one in served.processes.items() if one.started_from and INSTANCE.fullmatch(name)}
-    declared = {one.unit for one in rig.instances if instance in (None, one.name)}
+    declared = {one.unit for one in instances if instance in (None, one.name)}
     there = declared & {*served.links, *served.processes}
     return sorted(there if instance else there | running)
 

@@ -18,7 +18,8 @@ from cli import shell_completion
 from cli.exit_codes import InvalidRequest
 from cli.signals import INTERRUPTED_STATUS
 from cli.tables import print_prose
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 from rigwright.operate.client_target import ClientTarget, NoClientTarget, gateway_target, instance_target
 from rigwright.problems import describe_unknown
 from roles.client import HostClient
@@ -82,9 +83,9 @@ class ClientAccess:
             InvalidRequest: there is no such place, or no key for it.
         """
         if not self.gateway:
-            return instance_target(rig, instance)
+            return instance_target(rig.roots, rig.accounts, rig.gateway, instance)
         try:
-            return gateway_target(rig, instance, self.listener, self.key_file)
+            return gateway_target(rig.inventory, rig.instances, rig.gateway, instance, self.listener, self.key_file)
         except NoClientTarget as error:
             raise InvalidRequest(f"{host}: {error}") from None
 

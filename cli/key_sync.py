@@ -23,6 +23,7 @@ from rigwright.gateway.keyring import ClientKeyring
 from rigwright.gateway.served_models import offers_of
 from rigwright.host.deploy_lock_state import render_holder_record
 from rigwright.model.api_keys import resolve_inventory_path
+from rigwright.model.gateway.entry import Gateway
 from rigwright.model.rig import Rig
 from rigwright.problems import Invalid, format_count, printable
 from roles import root_shell
@@ -76,13 +77,18 @@ def load_targets(inventory: str, limit: str | None) -> KeyTargets:
         raise click.ClickException(f"{inventory}: choose a keys file with --limit: {listed}")
     ((file, names),) = files.items()
     models = frozenset(
-        one for name in names for one in (*(offer.name for offer in offers_of(rigs[name])), *_model_aliases(rigs[name]))
+        one
+        for name in names
+        for one in (
+            *(offer.name for offer in offers_of(rigs[name].instances, rigs[name].gateway)),
+            *_model_aliases(rigs[name].gateway),
+        )
     )
     return KeyTargets(inventory, limit, Path(file), {name: rigs[name] for name in names}, models)
 
 
-def _model_aliases(rig: Rig) -> Collection[str]:
-    return rig.gateway.aliases if rig.gateway else ()
+def _model_aliases(gateway: Gateway | None) -> Collection[str]:
+    return gateway.aliases if gateway else ()
 
 
 class FileAccessFailed(click.ClickException):
@@ -253,7 +259,7 @@ def _send_keys(box: ConnectedHost, ring: ClientKeyring, replaced: Mapping[str, H
     record = render_holder_record("updating the gateway's keys")
     mine = replaced.get(box.name)
     script = deployed_keys.render_key_delivery(
-        box.rig, keyring.keys_digest(text), ring.current_version, record, HOST_LOCK_TIMEOUT_S, mine
+        box.rig.roots, keyring.keys_digest(text), ring.current_version, record, HOST_LOCK_TIMEOUT_S, mine
     )
     try:
         answer = root_shell.run_command(box.target, script, text, PATIENCE)
@@ -283,4 +289,4 @@ def _describe_sync(asked: KeyTargets, one: KeyDelivery) -> tuple[str, bool]:
 
 def read_host_keys(box: ConnectedHost) -> DeployedKeys:
     """Which keys a host has."""
-    return box.run_and_parse(deployed_keys.parse_deployed_keys, deployed_keys.render_keys_query(box.rig))
+    return box.run_and_parse(deployed_keys.parse_deployed_keys, deployed_keys.render_keys_query(box.rig.roots))

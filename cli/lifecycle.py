@@ -113,7 +113,9 @@ def _run_on_instances(
 
 def _run_on_box(box: ConnectedHost, verb: LifecycleVerb, names: list[str], *, recompile: bool) -> LifecycleOutcome:
     holder = render_holder_record(f"{verb} of {', '.join(names)}")
-    script = instance_lifecycle.render_lifecycle_script(box.rig, verb, names, holder, recompile=recompile)
+    script = instance_lifecycle.render_lifecycle_script(
+        box.rig.roots, box.rig.instances, verb, names, holder, recompile=recompile
+    )
     longest = max(one.variant.ready_timeout for one in box.rig.instances if one.name in names)
     try:
         # an instance may wait for what another one compiles

@@ -39,7 +39,8 @@ from cli.load_report import LoadLadder, print_ladder, write_ladders
 from cli.measurement_guard import metrics_path, refuse_busy, refuse_context_overflow
 from cli.shell_completion import LIMIT_OPTION
 from cli.signals import INTERRUPTED_STATUS
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 from roles.client import ClientJobFailed, ClientJobLost
 
 STREAMS = "10,30,64,128,200,256"

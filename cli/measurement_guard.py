@@ -12,7 +12,7 @@ from cli.exit_codes import InvalidRequest
 from rigwright.engines import kind_of
 from rigwright.engines.metrics import parse_metrics
 from rigwright.engines.request import MODELS, InstanceRequest
-from rigwright.model.rig import Instance
+from rigwright.model.instance import Instance
 from rigwright.problems import printable
 from roles.client import ClientJobFailed, HostClient
 

@@ -40,7 +40,7 @@ def _read_host_models(box: ConnectedHost) -> HostModels:
     looked = box.prefetch("stored", "served")
     stored = looked.read_weight_inventory()
     # the box itself, which looks again: what is removed is looked at right before
-    return HostModels(box, stored, list_models(stored, looked.read_serving_state(), box.rig))
+    return HostModels(box, stored, list_models(stored, looked.read_serving_state(), box.rig.roots, box.rig.instances))
 
 
 @click.command()
@@ -155,8 +155,8 @@ def _remove_from_host(found: HostModels, model: StoredModel) -> str:
         "removal/model.sh.j2",
         root=box.rig.roots.models,
         folder=model.folder,
-        records=records_folder(box.rig),
-        ledger=box.rig.ledger,
+        records=records_folder(box.rig.roots),
+        ledger=box.rig.roots.ledger,
         config=box.rig.roots.config,
         locks=LOCKS,
         holder=render_holder_record(f"removing {_model_label(model)}"),

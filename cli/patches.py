@@ -11,6 +11,7 @@ from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rig, load_hosts
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_table
 from rigwright.inventory import layer_folders, load_for
+from rigwright.model.instance import patches_by_target
 from rigwright.model.lock_coverage import UNLOCKED
 from rigwright.model.rig import Rig
 from rigwright.patches.patch import Patch, load_patches
@@ -33,7 +34,7 @@ def patches(inventory: str, limit: str | None, everything: bool, as_json: bool) 
     carried: set[str] = set()
     limited, rigs = _load_patched_rigs(inventory, limit, everything)
     for name, rig in rigs.items():
-        for what, found in sorted(rig.patches.items()):
+        for what, found in sorted(patches_by_target(rig.instances, rig.envs, rig.toolkit.patches).items()):
             rows += [_patch_row(one, name, what) for one in found if name in limited]
             carried |= {one.name for one in found}
     if everything:

@@ -16,7 +16,8 @@ from cli.shell_completion import LIMIT_OPTION
 from cli.tables import format_size, print_paragraph, print_table
 from rigwright.containers.container_plan import ContainerRefusal, plan_containers
 from rigwright.gateway import access_summary, deployed_keys, keyring
-from rigwright.model.rig import Rig
+from rigwright.model.entry import DriverEntry
+from rigwright.model.nvidia.driver_supply import DriverSupply
 from rigwright.nvidia.cards.card_processes import describe_borrowers
 from rigwright.nvidia.driver import driver_summary
 from rigwright.nvidia.driver.driver_facts import DriverFacts
@@ -39,7 +40,7 @@ class HostPlan:
     plan: DeployPlan
     refused: list[str]
     warnings: list[str]
-    driver: tuple[Rig, DriverFacts, DriverPlan | DriverRefusal] | None
+    driver: tuple[DriverEntry, DriverSupply, DriverFacts, DriverPlan | DriverRefusal] | None
     """What is there, and what a managed one comes to; None for a rig without cards."""
     lent: list[str]
     """Of cards that are lent: which ones, and who uses them."""
@@ -71,15 +72,23 @@ def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> 
     refused: list[str] = []
     if box.rig.cards or managed:
         there = box.read_driver_facts()
-        chosen = plan_driver(box.rig, there)
-        driver = (box.rig, there, chosen)
+        chosen = plan_driver(box.rig.cards, box.rig.driver, box.rig.driver_supply, box.rig.toolkit, there)
+        driver = (box.rig.driver, box.rig.driver_supply, there, chosen)
         if managed and isinstance(chosen, DriverRefusal):
             refused += chosen.reasons
         elif managed and isinstance(chosen, DriverPlan):
             brought = (there, chosen)
-    containers, notes = None, find_warnings(box.rig, facts) + describe_other_cards(box.rig)
+    containers, notes = None, find_warnings(box.rig, facts) + describe_other_cards(box.rig.cards, box.rig.envs)
     if box.rig.containers:
-        these = plan_containers(box.rig, box.read_container_facts())
+        these = plan_containers(
+            box.rig.roots,
+            box.rig.cards,
+            box.rig.containers,
+            box.rig.container_supply,
+            box.rig.bundle,
+            box.rig.bundle_folder,
+            box.read_container_facts(),
+        )
         if isinstance(these, ContainerRefusal):
             refused += these.reasons
         else:
@@ -90,7 +99,10 @@ def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> 
     refused += _keys_refusals(box)
     made = deploy_plan.plan_deploy(wanted, found)
     lent = describe_borrowers(
-        box.rig, box.read_card_holders().borrowers if box.rig.reserved_gpus else (), ended=made.reboots
+        box.rig.reserved_gpus,
+        box.rig.driver,
+        box.read_card_holders().borrowers if box.rig.reserved_gpus else (),
+        ended=made.reboots,
     )
     return HostPlan(
         made,
@@ -98,8 +110,8 @@ def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> 
         notes,
         driver,
         lent,
-        access_summary.describe_access(box.rig),
-        describe_variant_evidence(box.rig),
+        access_summary.describe_access(box.rig.instances, box.rig.gateway),
+        describe_variant_evidence(box.rig.cards, box.rig.instances),
         _describe_changes(box, wanted, made),
         box.rig.digest,
     )
@@ -109,12 +121,12 @@ def _keys_refusals(box: ConnectedHost) -> list[str]:
     """Why the box does not take its gateway's keys from their file: it has newer ones."""
     if not box.rig.gateway:
         return []
-    file = deployed_keys.keys_file_path(box.rig, box.rig.gateway)
+    file = deployed_keys.keys_file_path(box.rig.inventory, box.rig.gateway)
     refusal = deployed_keys.describe_refusal(
         file,
         keyring.load_keyring(file),
         box.read_gateway_secrets(),
-        lambda: box.run_and_parse(deployed_keys.parse_deployed_keys, deployed_keys.render_keys_query(box.rig)),
+        lambda: box.run_and_parse(deployed_keys.parse_deployed_keys, deployed_keys.render_keys_query(box.rig.roots)),
     )
     return [refusal] if refusal else []
 

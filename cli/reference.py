@@ -28,12 +28,13 @@ from rigwright.model.catalog import Card, ModelKeys
 from rigwright.model.containers.entry import ContainersEntry
 from rigwright.model.engines.evidence import VariantEvidence
 from rigwright.model.engines.purpose import BlockedVariant, Purpose
-from rigwright.model.entry import DriverEntry, RigEntry, Roots, ShareEntry
+from rigwright.model.entry import DriverEntry, RigEntry, ShareEntry
 from rigwright.model.envs.keys import EnvKeys
 from rigwright.model.gateway.entry import Gateway, ListenerEntry, ModelEntry
 from rigwright.model.instance_entry import InstanceEntry
 from rigwright.model.monitoring.entry import AlertReceiver, AlertThresholds, Monitoring, MonitoringServer
 from rigwright.model.registries import RegistryEntry
+from rigwright.model.roots import Roots
 from rigwright.operate import kernel_messages
 from rigwright.patches.keys import PatchKeys, PatchTarget
 from rigwright.paths import ROOT

@@ -34,16 +34,16 @@ def print_preview(inventory: str, limit: str | None, keep_weights: bool) -> list
 
 def describe_removal(box: ConnectedHost, keep_weights: bool) -> Iterator[str]:
     """What is there of ours, a line a kind."""
-    script = render("look/ledger.sh.j2", ledger=box.rig.ledger)
+    script = render("look/ledger.sh.j2", ledger=box.rig.roots.ledger)
     looked = box.prefetch("served", "stored")
     served = looked.read_serving_state()
     if units := sorted({*served.links, *served.processes}):
         yield f"units: {', '.join(units)}"
-    stored = list_models(looked.read_weight_inventory(), served, box.rig)
+    stored = list_models(looked.read_weight_inventory(), served, box.rig.roots, box.rig.instances)
     rows = [f"{one.name}@{one.version[:SHORT]} {format_size(one.size + one.left_over)}" for one in stored]
     if rows:
         total = format_size(sum(one.size + one.left_over for one in stored))
         yield f"models{', which stay' if keep_weights else ''}: {', '.join(rows)} ({total} in all)"
-    yield from box.run_and_parse(takeover.parse_takeover_records, takeover.render_records_query(box.rig))
+    yield from box.run_and_parse(takeover.parse_takeover_records, takeover.render_records_query(box.rig.roots))
     if packages := box.run_and_parse(ledger.parse_ledger_packages, script):
         yield f"packages, where nothing else needs them: {', '.join(packages)}"

@@ -29,7 +29,7 @@ from rigwright.baseline.compare import compare_rates
 from rigwright.declaration.catalog import load_catalog
 from rigwright.engines import kind_of, kinds
 from rigwright.engines.log_causes import find_cause_lines
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import EnvSpec, Instance
 from rigwright.operate.diagnose import diagnose_host, symptom_names
 from rigwright.operate.diagnosis_types import HostEvidence
 from rigwright.paths import ROOT
@@ -122,7 +122,7 @@ def _report_box(box: ConnectedHost, seen: HostReport | None, inventory: str) -> 
         instances=[
             public_report.ReportedInstance(
                 engine=one.engine.kind,
-                version=engine_version(box.rig, one),
+                version=engine_version(box.rig.envs, one),
                 variant=one.variant_name,
                 cards=len(one.cards),
                 measured=last_measurement(pages.for_instance(one.name)),
@@ -141,10 +141,10 @@ def _report_box(box: ConnectedHost, seen: HostReport | None, inventory: str) -> 
     )
 
 
-def engine_version(rig: Rig, instance: Instance) -> str:
+def engine_version(envs: tuple[EnvSpec, ...], instance: Instance) -> str:
     """That of what an instance is run from."""
     if instance.env:
-        return next((env.version for env in rig.envs if env.name == instance.env), "")
+        return next((env.version for env in envs if env.name == instance.env), "")
     return instance.artefacts[0].version if instance.artefacts else ""
 
 

@@ -13,7 +13,7 @@ import click
 
 from cli.exit_codes import NotAsDeclared
 from cli.prog_name import prog_name
-from rigwright.model.entry import Roots
+from rigwright.model.roots import Roots
 from rigwright.paths import ROOT
 from rigwright.survey.suggestions import INSTANCE
 

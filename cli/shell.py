@@ -81,7 +81,9 @@ def _environment_command(
     facts, made = box.read_facts(), box.resolve_desired().installations[name]
     if made.folder not in facts.built_engines:
         raise NotAsDeclared(f"{box.name}: {name} is not installed as declared: run deploy first")
-    return environment.environment_command(box.rig, box.rig.installation_path(made.folder), words, unit, terminal=typed)
+    return environment.environment_command(
+        box.rig.roots, box.rig.roots.installation_path(made.folder), words, unit, terminal=typed
+    )
 
 
 def _instance_command(
@@ -99,7 +101,7 @@ def _instance_command(
     if found.current is None or goal_for(found, wanted).number != found.current:
         raise NotAsDeclared(f"{box.name}: {instance.name} is not served as declared: run deploy first")
     made = next(one for one in wanted.units if one.instance == instance.name)
-    return exec_in_instance.instance_command(box.rig, made, words, unit, terminal=typed)
+    return exec_in_instance.instance_command(box.rig.roots, made, words, unit, terminal=typed)
 
 
 def _run_in_unit(box: ConnectedHost, command: tuple[str, ...], unit: str, typed: bool) -> int:

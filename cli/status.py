@@ -25,7 +25,9 @@ from rigwright.engines.log_causes import StartupFacts
 from rigwright.engines.metrics import EngineMetrics
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_UNIT
 from rigwright.inventory import load_rig, tolerate_problems
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.gateway.entry import Gateway
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 from rigwright.operate import instance_health
 from rigwright.operate.instance_health import HealthFacts, InstanceHealth
 from rigwright.problems import Invalid, Problem, printable
@@ -106,7 +108,7 @@ def _box_status(box: ConnectedHost) -> HostStatus:
         activation_cut_off=found.activating and not found.job,
         at_work=f"{holder.who} since {holder.since}: {holder.doing}" if holder and holder.who else "",
         instances=rows,
-        gateway=_gateway_state(box.rig, found),
+        gateway=_gateway_state(box.rig.gateway, found),
         gpus=gpus,
         gpus_say=say,
         jobs=seen.jobs if seen else (),
@@ -163,11 +165,11 @@ def _undeclared_status(host: UndeclaredHost) -> HostStatus:
     return HostStatus(host.name, True, instances=rows, at_work="somebody" if seen.holder else "", **more)  # type: ignore[arg-type]
 
 
-def _gateway_state(rig: Rig, found: ObservedServing) -> str:
-    if not rig.gateway:
+def _gateway_state(gateway: Gateway | None, found: ObservedServing) -> str:
+    if not gateway:
         return ""
     states = {_process_state(found.processes.get(unit)) for unit in (GATEWAY_UNIT, ROUTER_UNIT)}
-    places = [place for one in rig.gateway.listeners.values() for place in one.addresses]
+    places = [place for one in gateway.listeners.values() for place in one.addresses]
     return f"{' and '.join(sorted(states))}, on {', '.join(sorted(places))}"
 
 

@@ -18,7 +18,7 @@ from cli.measurement_guard import refuse_foreign_server
 from cli.shell_completion import LIMIT_OPTION
 from cli.verdict_report import HostVerdict, InstanceVerdict, finish_report, print_finding
 from rigwright.engines import kind_of
-from rigwright.model.rig import Instance
+from rigwright.model.instance import Instance
 from rigwright.operate import instance_health
 from rigwright.operate.client_target import instance_target
 from rigwright.operate.stress import ProbeResult, sum_known
@@ -83,7 +83,9 @@ def stress(
         judged.checks = checks
         try:
             service = kind_of(one).service(box.rig, one, box.resolve_desired().installations[one.installed_as])
-            with interrupt.open_client(box, instance_target(box.rig, one)) as client:
+            with interrupt.open_client(
+                box, instance_target(box.rig.roots, box.rig.accounts, box.rig.gateway, one)
+            ) as client:
                 refuse_foreign_server(box, one, client)
                 say = _progress_printer(box.name, one.name)
                 context = (one.variant.capacity or (0, None))[1]

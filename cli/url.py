@@ -13,7 +13,10 @@ from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_prose, print_table
 from rigwright.gateway.client_setup import CLIENTS, VARIABLE, ClientEndpoint, client_endpoints
 from rigwright.gateway.served_models import offers_of
+from rigwright.model.gateway.entry import Gateway
+from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.problems import describe_unknown
 from rigwright.serving.instance_units import credential_path
 
@@ -30,7 +33,9 @@ def find_access_paths(inventory: str, limit: str | None, model: str | None) -> d
     found: dict[ClientEndpoint, Rig] = {}
     for name, data in load_hosts(inventory, limit).items():
         rig = load_host_rig(name, data.get("rig"))
-        found |= dict.fromkeys(client_endpoints(rig, str(data.get("ssh_hostname") or name)), rig)
+        found |= dict.fromkeys(
+            client_endpoints(rig.name, rig.instances, rig.gateway, str(data.get("ssh_hostname") or name)), rig
+        )
     if model is None:
         return found
     names = {one.model for one in found} | {one.instance for one in found if one.instance}
@@ -68,22 +73,29 @@ def url(inventory: str, model: str | None, client: str | None, limit: str | None
         return
     way, rig = next(iter(found.items()))
     click.echo(CLIENTS[client].made(way), nl=False)
-    for note in client_notes(way, client, inventory, rig):
+    for note in client_notes(way, client, inventory, rig.roots, rig.instances, rig.gateway):
         # commands are copied: a break of ours would be in them
         click.echo(with_prog_name(note), err=True)
 
 
-def client_notes(way: ClientEndpoint, client: str, inventory: str, rig: Rig) -> list[str]:
+def client_notes(
+    way: ClientEndpoint,
+    client: str,
+    inventory: str,
+    roots: Roots,
+    instances: tuple[Instance, ...],
+    gateway: Gateway | None,
+) -> list[str]:
     """What whoever sets a client up has to know beside its configuration."""
     file, asked = shlex.quote(inventory), CLIENTS[client]
     found = [f"{asked.where}; {way.model} on {way.host}"]
     if way.instance:
-        (instance,) = (one for one in rig.instances if one.name == way.instance)
+        (instance,) = (one for one in instances if one.name == way.instance)
         others = "declare a gateway that offers it"
-        if any(one.name == way.model for one in offers_of(rig)):
+        if any(one.name == way.model for one in offers_of(instances, gateway)):
             others = f"the gateway, as of `rigwright url --limit {way.host} --for {client} {file} {way.model}`"
         found.append(f"while `rigwright tunnel --limit {way.host} {file} {way.instance}` runs; for others: {others}")
-        kept = shlex.quote(credential_path(rig, instance))
+        kept = shlex.quote(credential_path(roots, instance))
         found.append(f"key: `rigwright run --limit {way.host} {file} cat {kept}`")
     elif way.keyed:
         found.append(f"key: `rigwright keys {file} make NAME`; then export {VARIABLE}=...")
@@ -91,6 +103,6 @@ def client_notes(way: ClientEndpoint, client: str, inventory: str, rig: Rig) -> 
         found.append("in a container 127.0.0.1 is the container itself: start it with `--network host`")
     if way.base.startswith("https:"):
         found.append(f"to trust the certificate, see `rigwright ca {file}`")
-    if client == "page-assist" and EXTENSION_ORIGIN not in (rig.gateway.origins if rig.gateway else ()):
+    if client == "page-assist" and EXTENSION_ORIGIN not in (gateway.origins if gateway else ()):
         found.append(f'it is a page: "origins": ["{EXTENSION_ORIGIN}"] lets it ask, in the gateway of {way.host}')
     return found

@@ -11,7 +11,9 @@ from rigwright.declaration.secret_files import find_exposed_files
 from rigwright.engines import kind_of
 from rigwright.engines.known_issues import describe_warnings, place_instance
 from rigwright.engines.memory_fit import GIB
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.catalog import Card
+from rigwright.model.instance import EnvSpec, Instance, patches_by_target
+from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
 
 
 @click.command()
@@ -44,10 +46,13 @@ def validate(inventory: str, limit: str | None) -> None:
                     str(i.port),
                     i.variant.capacity_text,
                     format_size(sum(one.size for one in i.weights)),
-                    _describe_cache(rig, i),
+                    _describe_cache(rig.cards, rig.instances, rig.envs, rig.toolkit, i),
                 )
             )
-        warned += [f"{name}: {said}" for said in describe_warnings(rig)]
+        warned += [
+            f"{name}: {said}"
+            for said in describe_warnings(rig.cards, rig.instances, rig.envs, rig.toolkit, rig.renamed)
+        ]
         warned += [f"{name}: {what}: {cure}" for what, cure in find_exposed_files([rig]).items()]
         if not rig.instances:
             rows.append((name, "none"))
@@ -57,10 +62,22 @@ def validate(inventory: str, limit: str | None) -> None:
     click.echo("valid")
 
 
-def _describe_cache(rig: Rig, instance: Instance) -> str:
+def _describe_cache(
+    declared_cards: tuple[Card, ...],
+    instances: tuple[Instance, ...],
+    envs: tuple[EnvSpec, ...],
+    toolkit_spec: ToolkitSpec,
+    instance: Instance,
+) -> str:
     """Bytes of an instance's KV cache a token, and with its whole context; empty where the lock does not say them."""
-    cards = (rig.cards[index] for index in instance.cards)
-    memory = kind_of(instance).memory(place_instance(instance, cards, rig.patches.get(instance.installed_as, ())))
+    cards = (declared_cards[index] for index in instance.cards)
+    memory = kind_of(instance).memory(
+        place_instance(
+            instance,
+            cards,
+            patches_by_target(instances, envs, toolkit_spec.patches).get(instance.installed_as, ()),
+        )
+    )
     if not memory or not memory.token_bytes:
         return ""
     whole_context = f", {memory.cache_bytes / GIB:.1f} GiB" if memory.tokens else ""

@@ -18,7 +18,6 @@ from rigwright.declaration.variant_choice import ANY, VariantQuery, choose_varia
 from rigwright.inventory import layer_folders, load_for
 from rigwright.model.catalog import Card, Catalog
 from rigwright.model.engines.purpose import NEEDS, WORKLOADS
-from rigwright.model.rig import Rig
 from rigwright.paths import ROOT
 from rigwright.problems import Invalid, describe_unknown, format_count
 
@@ -83,13 +82,15 @@ def _free_cards_by_rig(
         raise click.UsageError("--cards and --card conflict with INVENTORY, whose rigs declare theirs")
     with load_for("lock"):
         rigs = {name: load_host_rig(name, data.get("rig")) for name, data in load_hosts(inventory, limit).items()}
-    return {name: tuple(_free_card_names(rig, catalog)) for name, rig in rigs.items()}
+    return {name: tuple(_free_card_names(rig.cards, rig.reserved_gpus, catalog)) for name, rig in rigs.items()}
 
 
-def _free_card_names(rig: Rig, catalog: Catalog) -> Iterator[frozenset[str]]:
+def _free_card_names(
+    cards: tuple[Card, ...], reserved_gpus: tuple[int, ...], catalog: Catalog
+) -> Iterator[frozenset[str]]:
     """The names of each card that is not lent."""
-    for index, card in enumerate(rig.cards):
-        if index not in rig.reserved_gpus:
+    for index, card in enumerate(cards):
+        if index not in reserved_gpus:
             yield card_names(card, catalog)
 
 

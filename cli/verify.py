@@ -21,7 +21,7 @@ from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.shell_completion import LIMIT_OPTION
 from cli.verdict_report import HostVerdict, InstanceVerdict, finish_report, print_finding
 from rigwright.engines import kind_of
-from rigwright.model.rig import Instance
+from rigwright.model.instance import Instance, patches_by_target
 from rigwright.operate.client_target import instance_target
 from rigwright.operate.verify import ProbeFinding
 from rigwright.problems import printable
@@ -101,12 +101,26 @@ def verify_box(
             continue
         made = desired.installations[one.installed_as]
         service = kind_of(one).service(box.rig, one, made)
-        names = tuple(map(str, (*one.patches, *box.rig.patches.get(one.installed_as, ()))))
+        names = tuple(
+            map(
+                str,
+                (
+                    *one.patches,
+                    *patches_by_target(box.rig.instances, box.rig.envs, box.rig.toolkit.patches).get(
+                        one.installed_as, ()
+                    ),
+                ),
+            )
+        )
         patches = check_patches(served, one, build_unit(box.rig, one, made).unit_state, tuple(dict.fromkeys(names)))
         checks: list[ProbeFinding] = []
         told.checks = checks
         try:
-            counting = interrupt.open_client(box, instance_target(box.rig, one)) if way.gateway else nullcontext()
+            counting = (
+                interrupt.open_client(box, instance_target(box.rig.roots, box.rig.accounts, box.rig.gateway, one))
+                if way.gateway
+                else nullcontext()
+            )
             with interrupt.open_client(box, way.resolve_endpoint(box.name, box.rig, one)) as client, counting as own:
                 for finding in verify_instance(client, one, service, patches, lambda what: None, own):
                     checks.append(finding)

@@ -142,7 +142,11 @@ def _load_group(file: str, entries: object, shared: dict[str, object], earlier: 
 
 def _share_scrape_targets(group: HostGroup, rigs: dict[str, Rig]) -> None:
     """Have the rig that asks all others know of them: each is declared by itself."""
-    watched = [found.model_dump(mode="json") for one in rigs.values() if (found := scrape_target_of(one))]
+    watched = [
+        found.model_dump(mode="json")
+        for one in rigs.values()
+        if (found := scrape_target_of(one.name, one.cards, one.instances, one.gateway, one.monitoring))
+    ]
     for name, data in group:
         told: Any = data["rig"]
         # one that is refused, and only looked at, is told of none

@@ -48,11 +48,11 @@ class VerifiedRecordsFact(ChannelFact[frozenset[str]]):
 
 def install_fetch_programs(rig: Rig) -> None:
     """Place the programs that bring files on the host."""
-    folder = weights_program_folder(rig)
+    folder = weights_program_folder(rig.roots)
     make_directories(
         name="Directory of programs that manage weights",
         paths=dict.fromkeys((folder, f"{folder}/{PACKAGE}"), ("755", "root", "root")),
-        ledger=rig.ledger,
+        ledger=rig.roots.ledger,
     )
     sources = [TextFile(f"{folder}/{PACKAGE}/{path.name}", path.read_text()) for path in sorted(PROGRAMS.glob("*.py"))]
     write_text_files(name="Programs that manage weights", files=sources)
@@ -60,7 +60,9 @@ def install_fetch_programs(rig: Rig) -> None:
 
 def render_artefacts_test(rig: Rig, artefacts: Sequence[Artefact]) -> str:
     """A shell condition: all of them lie there as they were verified."""
-    return render_verified_test(records_folder(rig), [recorded_file(rig, artefact) for artefact in artefacts])
+    return render_verified_test(
+        records_folder(rig.roots), [recorded_file(rig.roots, artefact) for artefact in artefacts]
+    )
 
 
 def are_artefacts_verified(rig: Rig, artefacts: Sequence[Artefact]) -> bool:
@@ -95,11 +97,11 @@ def ensure_fetched(
         unit=fetch_unit_name(artefacts),
         script=render_fetch_script(rig, artefacts, client, python),
         test=f"{{ {unless}; }} || {test}" if unless else test,
-        folder=rig.jobs,
+        folder=rig.roots.jobs,
         watch=f"files {rig.roots.models}/.progress.json",
         files=rig.bundle.files(_unverified_artefacts(rig, artefacts)) if rig.bundle else (),
         present=present,
-        secrets=fetch_credentials(rig, artefacts),
+        secrets=fetch_credentials(rig.network, rig.bundle, artefacts),
     )
 
 
@@ -114,18 +116,18 @@ def render_wheel_values(rig: Rig, wheels: Sequence[Artefact], unit: str, tools: 
     """
     fetched = job_wheels_folder(rig, unit)
     return {
-        "network": job_network(rig),
-        "sent": sent_files_folder(rig.jobs, unit) if rig.bundle else "",
+        "network": job_network(rig.roots, rig.network),
+        "sent": sent_files_folder(rig.roots.jobs, unit) if rig.bundle else "",
         "fetched": fetched,
-        "spec": render_wheels_spec(rig, wheels, fetched, f"{tools}/bin/python"),
-        "programs": weights_program_folder(rig),
+        "spec": render_wheels_spec(rig.network, wheels, fetched, f"{tools}/bin/python"),
+        "programs": weights_program_folder(rig.roots),
         "package": PACKAGE,
     }
 
 
 def job_wheels_folder(rig: Rig, unit: str) -> str:
     """Where a job keeps its wheels until they are installed."""
-    return f"{rig.jobs}/{unit}/wheels"
+    return f"{rig.roots.jobs}/{unit}/wheels"
 
 
 def drop_artefacts(rig: Rig, artefacts: Sequence[Artefact], title: str, unlocked: Sequence[str] = ()) -> None:
@@ -139,14 +141,14 @@ def drop_artefacts(rig: Rig, artefacts: Sequence[Artefact], title: str, unlocked
     """
     paths = [f"{rig.roots.models}/{path}" for path in (*(one.package_path for one in artefacts), *unlocked)]
     lines = "".join(f"file {path}\nfile {path}.part\n" for path in paths)
-    made = render_fetch_spec(rig, artefacts, unlocked=unlocked)
+    made = render_fetch_spec(rig.roots, rig.accounts, rig.network, rig.fs_verity, artefacts, unlocked=unlocked)
     ensure_job(
         name=title,
         unit=f"rw-job-drop-{hashlib.sha256(made.encode()).hexdigest()[:12]}",
-        script=render("weights/drop.sh.j2", programs=weights_program_folder(rig), package=PACKAGE, spec=made),
+        script=render("weights/drop.sh.j2", programs=weights_program_folder(rig.roots), package=PACKAGE, spec=made),
         # what somebody else has placed there stays
-        test=f"! printf %s {shlex.quote(lines)} | grep -qxF -f - {shlex.quote(rig.ledger)} 2>/dev/null",
-        folder=rig.jobs,
+        test=f"! printf %s {shlex.quote(lines)} | grep -qxF -f - {shlex.quote(rig.roots.ledger)} 2>/dev/null",
+        folder=rig.roots.jobs,
     )
 
 
@@ -154,8 +156,8 @@ def _unverified_artefacts(rig: Rig, artefacts: Sequence[Artefact]) -> list[Artef
     """What a bundle has to send: a job that was ended may have verified some of many files before."""
     if len(artefacts) == 1:
         return list(artefacts)
-    names = [recorded_file(rig, artefact).record for artefact in artefacts]
-    there = host.get_fact(VerifiedRecordsFact, folder=records_folder(rig), records=names)
+    names = [recorded_file(rig.roots, artefact).record for artefact in artefacts]
+    there = host.get_fact(VerifiedRecordsFact, folder=records_folder(rig.roots), records=names)
     return [artefact for artefact, name in zip(artefacts, names, strict=True) if name not in there]
 
 
@@ -168,14 +170,21 @@ def render_fetch_script(rig: Rig, artefacts: Sequence[Artefact], client: str = "
         client: As `brought` is given it.
         python: As `brought` is given it.
     """
-    given = sent_files_folder(rig.jobs, fetch_unit_name(artefacts)) if rig.bundle else ""
+    given = sent_files_folder(rig.roots.jobs, fetch_unit_name(artefacts)) if rig.bundle else ""
     return render(
         "weights/fetch.sh.j2",
-        network=job_network(rig),
+        network=job_network(rig.roots, rig.network),
         sent=given,
-        programs=weights_program_folder(rig),
+        programs=weights_program_folder(rig.roots),
         package=PACKAGE,
         spec=render_fetch_spec(
-            rig, artefacts, f"{client}/bin/python" if client else "", given, "" if given else python
+            rig.roots,
+            rig.accounts,
+            rig.network,
+            rig.fs_verity,
+            artefacts,
+            f"{client}/bin/python" if client else "",
+            given,
+            "" if given else python,
         ),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rigwright import nginx
 from rigwright.model import trees
+from rigwright.model.rig import account_names
 from rigwright.monitoring.monitoring_units import PACKAGED_PROGRAMS, PACKAGED_USER
 from rigwright.plan.host_facts import required_packages
 from rigwright.plan.preflight import HOME
@@ -24,27 +25,40 @@ def base(context: DeployContext) -> None:
     folders = {
         # the ledger's own folder comes first
         **dict.fromkeys(
-            (roots.state, rig.jobs, rig.builds, records_folder(rig), trees.records_folder(rig), rig.startup_records),
+            (
+                roots.state,
+                rig.roots.jobs,
+                rig.roots.builds,
+                records_folder(rig.roots),
+                trees.records_folder(rig.roots),
+                rig.roots.startup_records,
+            ),
             ours,
         ),
-        **dict.fromkeys((roots.software, rig.installations, roots.models), ours),
-        **dict.fromkeys((roots.config, rig.generations), ours),
-        rig.credentials: ("700", "root", "root"),
+        **dict.fromkeys((roots.software, rig.roots.installations, roots.models), ours),
+        **dict.fromkeys((roots.config, rig.roots.generations), ours),
+        rig.roots.credentials: ("700", "root", "root"),
     }
     if not facts.ledger_whole:
-        known = [*(f"user {name}" for name in rig.users), *(f"dir {path}" for path in folders)]
-        repair_last_line(name="End the ledger's last line", path=rig.ledger, known=known)
+        known = [*(f"user {name}" for name in account_names(rig)), *(f"dir {path}" for path in folders)]
+        repair_last_line(name="End the ledger's last line", path=rig.roots.ledger, known=known)
     make_directories(
         name="Folders",
         paths={path: wanted for path, wanted in folders.items() if path not in foreign},
-        ledger=rig.ledger,
+        ledger=rig.roots.ledger,
     )
-    watching = [one for one in map(PACKAGED_PROGRAMS.__getitem__, rig.exporter_users) if one.package]
-    ensure_service_users(name="Users", users=list(rig.users), home=HOME, ledger=rig.ledger)
+    watching = [
+        one
+        for one in map(PACKAGED_PROGRAMS.__getitem__, rig.accounts.exporters(rig.monitoring, cards=bool(rig.cards)))
+        if one.package
+    ]
+    ensure_service_users(name="Users", users=list(account_names(rig)), home=HOME, ledger=rig.roots.ledger)
     install_distribution_packages(
         name="Packages",
         names=required_packages(rig, facts.system),
-        rig=rig,
+        roots=rig.roots,
+        network=rig.network,
+        bundle=rig.bundle,
         system=facts.system,
         masked=({nginx.PACKAGED_UNIT: nginx.LEFTOVER_FILES} if rig.share or rig.gateway else {})
         | {one.packaged_unit: () for one in watching},

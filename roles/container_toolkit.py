@@ -62,7 +62,16 @@ class ContainerChoice:
 def choose_containers(rig: Rig) -> ContainerChoice:
     """What its containers come to on the host of the running deploy."""
     facts = read_container_facts(rig) if rig.containers else None
-    return ContainerChoice(facts, plan_containers(rig, facts)) if facts else ContainerChoice()
+    return (
+        ContainerChoice(
+            facts,
+            plan_containers(
+                rig.roots, rig.cards, rig.containers, rig.container_supply, rig.bundle, rig.bundle_folder, facts
+            ),
+        )
+        if facts
+        else ContainerChoice()
+    )
 
 
 def packages_for_containers(chosen: ContainerChoice) -> tuple[ContainerFacts, ContainerPlan] | None:
@@ -78,32 +87,39 @@ def container_toolkit(context: DeployContext) -> None:
         _install_container_toolkit(rig, *context.target.containers, system=context.facts.system)
     elif not rig.containers:
         facts = read_container_facts(rig)
-        for note in describe_release(rig, facts) if facts else []:
+        for note in describe_release(rig.roots, facts) if facts else []:
             logger.warning(f"{host.print_prefix}{note}")
         release_container_toolkit(name="Stop managing containers", rig=rig)
 
 
 def _install_container_toolkit(rig: Rig, facts: ContainerFacts, plan: ContainerPlan, system: str) -> None:
-    files = render_settings(rig, plan, system)
+    files = render_settings(rig.roots, rig.container_supply, rig.network, rig.bundle_folder, plan, system)
     written = [TextFile(file.path, file.text, file.mode) for file in files]
-    left = sorted(set(managed_paths(rig)) - {file.path for file in files})
+    left = sorted(set(managed_paths(rig.roots)) - {file.path for file in files})
     missing = bool(find_missing_packages(plan, facts))
     needed = [
-        store_folder(rig),
-        *managed_folders(rig, files),
+        store_folder(rig.roots),
+        *managed_folders(rig.roots, files),
         *_missing_paths([*system_folders(files), *([DOCKER] if plan.options else [])]),
     ]
-    make_directories(name="Folders", paths=dict.fromkeys(needed, ("755", "root", "root")), ledger=rig.ledger)
+    make_directories(name="Folders", paths=dict.fromkeys(needed, ("755", "root", "root")), ledger=rig.roots.ledger)
     changed = texts_differ(written)
     move_duplicate_sources(
-        name="Conflicting apt sources", paths=plan.leftovers, folder=f"{store_folder(rig)}/leftovers"
+        name="Conflicting apt sources", paths=plan.leftovers, folder=f"{store_folder(rig.roots)}/leftovers"
     )
     write_text_files(name="Settings", files=written)
     remove_files(name="Undeclared settings", paths=left)
     if plan.distribution:
-        install_distribution_packages(name="Packages", names=plan.distribution, rig=rig, system=system)
+        install_distribution_packages(
+            name="Packages",
+            names=plan.distribution,
+            roots=rig.roots,
+            network=rig.network,
+            bundle=rig.bundle,
+            system=system,
+        )
     for group in plan.groups:
-        name, known = archive_of(rig, group)
+        name, known = archive_of(rig.container_supply, group)
         if name == DOCKER_ARCHIVE and plan.restarting:
             require_undisturbed_containers(name="Containers that would stop", rig=rig)
         whose = {TOOLKIT_ARCHIVE: "the container toolkit's archive"}.get(name, "Docker's archive")
@@ -112,7 +128,7 @@ def _install_container_toolkit(rig: Rig, facts: ContainerFacts, plan: ContainerP
             rig=rig,
             wanted=PackageTarget(
                 group,
-                f"{store_folder(rig)}/kept/{group.name}",
+                f"{store_folder(rig.roots)}/kept/{group.name}",
                 ((source_path(group), whose),),
                 tuple(one for one in plan.removed if one in known.replaces),
                 rig.bundle.files(group.packages.values()) if rig.bundle else (),
@@ -138,7 +154,7 @@ def _missing_paths(paths: list[str]) -> list[str]:
 def _apply_daemon_options(rig: Rig, facts: ContainerFacts, plan: ContainerPlan, missing: bool) -> None:
     """Docker's options, what is written down of them, and the daemon that has them."""
     options = plan.options or {}
-    record, copy = (f"{store_folder(rig)}/{name}" for name in ("daemon.json", "daemon.json.found"))
+    record, copy = (f"{store_folder(rig.roots)}/{name}" for name in ("daemon.json", "daemon.json.found"))
     before = daemon.parse_record(facts.record) or daemon.DaemonRecord()
     if plan.record.set:
         # before ours are in it, as it was
@@ -165,7 +181,9 @@ def release_container_toolkit(rig: Rig) -> Generator[StringCommand, None, None]:
     + rig: the rig
     """
     if facts := read_container_facts(rig):
-        script = render("containers/release.sh.j2", ledger=rig.ledger, **container_release_values(rig, facts))
+        script = render(
+            "containers/release.sh.j2", ledger=rig.roots.ledger, **container_release_values(rig.roots, facts)
+        )
         # not in words that everybody there can read: Docker's options may have a proxy's password
         yield StringCommand("sh", _stdin=[render_piped_script(script)])
 

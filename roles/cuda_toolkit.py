@@ -27,7 +27,7 @@ def cuda_toolkit(context: DeployContext) -> None:
 
 
 def _install_cuda_toolkit(rig: Rig, wanted: Toolkit, tools: ToolEnvironment) -> None:
-    unit, folder = f"rw-job-{wanted.folder.rpartition('/')[2]}", rig.jobs
+    unit, folder = f"rw-job-{wanted.folder.rpartition('/')[2]}", rig.roots.jobs
     ensure_job(
         name=f"Install CUDA toolkit {wanted.version}",
         unit=unit,
@@ -37,14 +37,14 @@ def _install_cuda_toolkit(rig: Rig, wanted: Toolkit, tools: ToolEnvironment) -> 
             patching=APPLY_PROGRAM_TEXT if wanted.patches else "",
             patches=json.dumps({"patches": [one.plan for one in wanted.patches]}),
             tools=tools.folder,
-            ledger=rig.ledger,
-            record=trees.record_path(rig, wanted.folder),
+            ledger=rig.roots.ledger,
+            record=trees.record_path(rig.roots, wanted.folder),
             judging=load_wheel_validators(),
             requested=rig.requests.get(CUDA, ()),
-            **render_wheel_values(rig, rig.cuda, unit, tools.folder),
+            **render_wheel_values(rig, rig.toolkit.wheels, unit, tools.folder),
         ),
         test=f"[ -s {shlex.quote(wanted.marker)} ]",
         folder=folder,
         watch=f"files {job_wheels_folder(rig, unit)}/.progress.json",
-        files=rig.bundle.files(rig.cuda) if rig.bundle else (),
+        files=rig.bundle.files(rig.toolkit.wheels) if rig.bundle else (),
     )

@@ -34,21 +34,21 @@ PROGRAMS = Path(__file__).with_name("envs") / "host"
 def engines(context: DeployContext) -> None:
     """Install each in a folder named by the digest of all inputs, beside older ones."""
     rig, facts, target = context.rig, context.facts, context.target
-    tools = installer_tools(rig, facts)
+    tools = installer_tools(rig.roots, rig.installers, facts)
     declared = list(target.installations.values())
     missing = [made for made in declared if made.folder not in facts.built_engines]
     for made in declared:
-        by = tools if find_installer(rig, made).by_installers else target.tools
+        by = tools if find_installer(rig.instances, made).by_installers else target.tools
         if made in missing:
             if by is tools:
                 install_environment(rig, tools, rig.installers, "environment installer", alone=f"{INSTALLERS}-")
             files = [one for one in made.artefacts if not one.is_written]
-            title = f"Fetch {find_installer(rig, made).artefact_noun} of {made.name}"
+            title = f"Fetch {find_installer(rig.instances, made).artefact_noun} of {made.name}"
             ensure_fetched(rig, files, title, unless=render_installed_test(rig, made), python=f"{by.folder}/bin/python")
             missing.remove(made)
         _install_engine(rig, made, by, () if rig.share else gc.find_unshared(made, missing))
-    left = gc.find_leftovers(rig, declared, facts.built_engines, facts.weight_bytes)
-    unlocked = gc.find_undeclared(rig, declared, facts.weight_bytes)
+    left = gc.find_leftovers(rig.roots, rig.share, declared, facts.built_engines, facts.weight_bytes)
+    unlocked = gc.find_undeclared(rig.roots, declared, facts.weight_bytes)
     if left or unlocked:
         drop_artefacts(rig, left, "Remove downloaded packages", unlocked)
 
@@ -60,14 +60,14 @@ def _install_engine(rig: Rig, made: Installation, tools: ToolEnvironment, done_w
         unit=unit,
         script=render_install_script(rig, made, tools, unit, done_with),
         test=render_installed_test(rig, made),
-        folder=rig.jobs,
+        folder=rig.roots.jobs,
     )
 
 
 def render_installed_test(rig: Rig, made: Installation) -> str:
     """Shell condition that holds where an engine is whole, root's, and everybody's to run."""
-    folder = shlex.quote(rig.installation_path(made.folder))
-    unfit = render("engines/unfit.sh.j2", programs=list(filter(None, [find_installer(rig, made).program])))
+    folder = shlex.quote(rig.roots.installation_path(made.folder))
+    unfit = render("engines/unfit.sh.j2", programs=list(filter(None, [find_installer(rig.instances, made).program])))
     return f"{unfit} [ -s {folder}/{MARKER} ] && ! unfit {folder}"
 
 
@@ -83,11 +83,11 @@ def render_install_script(
         unit: The job's.
         done_with: Packages that are removed once it is whole.
     """
-    one = find_installer(rig, made)
+    one = find_installer(rig.instances, made)
     place = InstallJob(
-        target=rig.installation_path(made.folder),
-        work=f"{rig.builds}/{made.folder}",
-        log=f"{rig.jobs}/{unit}/log",
+        target=rig.roots.installation_path(made.folder),
+        work=f"{rig.roots.builds}/{made.folder}",
+        log=f"{rig.roots.jobs}/{unit}/log",
         tools=tools.folder,
         programs={path.stem: path.read_text() for path in PROGRAMS.glob("*.py")},
     )
@@ -95,7 +95,7 @@ def render_install_script(
     return render(
         "engines/install.sh.j2",
         job=place,
-        record=trees.record_path(rig, place.target),
+        record=trees.record_path(rig.roots, place.target),
         unit=unit,
         work=place.work,
         seen={"work": unprivileged.WORK, "script": unprivileged.SCRIPT},
@@ -105,7 +105,7 @@ def render_install_script(
         marker=MARKER,
         program=one.program,
         body=body,
-        spec=render_fetch_spec(rig, done_with) if done_with else "",
-        programs=weights_program_folder(rig),
+        spec=render_fetch_spec(rig.roots, rig.accounts, rig.network, rig.fs_verity, done_with) if done_with else "",
+        programs=weights_program_folder(rig.roots),
         package=PACKAGE,
     )

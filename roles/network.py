@@ -11,8 +11,8 @@ from roles.rig import DeployContext, role
 def network(context: DeployContext) -> None:
     """Write the rig's own authorities, or take them away. What uses them is a job's own affair, not the system's."""
     rig = context.rig
-    path = authority_path(rig)
-    if rig.ca_certificates:
-        write_text_files(name="CA certificates", files=[TextFile(path, rig.ca_certificates)])
+    path = authority_path(rig.roots)
+    if rig.network.ca_certificates:
+        write_text_files(name="CA certificates", files=[TextFile(path, rig.network.ca_certificates)])
     else:
         remove_files(name="CA certificates", paths=[path])

@@ -46,7 +46,13 @@ class DriverSelection:
 def choose_driver(rig: Rig, upgrading: bool) -> DriverSelection:
     """What a managed driver comes to on the host of the running deploy."""
     facts = read_driver_facts(rig) if rig.driver.managed else None
-    return DriverSelection(facts, plan_driver(rig, facts, upgrading=upgrading)) if facts else DriverSelection()
+    return (
+        DriverSelection(
+            facts, plan_driver(rig.cards, rig.driver, rig.driver_supply, rig.toolkit, facts, upgrading=upgrading)
+        )
+        if facts
+        else DriverSelection()
+    )
 
 
 def packages_for_driver(driver: DriverSelection) -> tuple[DriverFacts, DriverPlan] | None:
@@ -68,15 +74,17 @@ def nvidia_driver(context: DeployContext) -> None:
 
 
 def _install_nvidia_driver(rig: Rig, facts: DriverFacts, plan: DriverPlan, upgrading: bool, reboot: bool) -> None:
-    one = plan_driver_target(plan, facts, find_locked_driver(rig, facts.system), upgrading=upgrading)
-    files = render_locked_settings(rig, plan, facts)
-    needed = (PERSISTENCED.rpartition("/")[0], *managed_folders(rig))
-    make_directories(name="Driver directories", paths=dict.fromkeys(needed, ("755", "root", "root")), ledger=rig.ledger)
+    one = plan_driver_target(plan, facts, find_locked_driver(rig.driver_supply, facts.system), upgrading=upgrading)
+    files = render_locked_settings(rig.roots, rig.cards, rig.driver, rig.driver_supply, rig.network, plan, facts)
+    needed = (PERSISTENCED.rpartition("/")[0], *managed_folders(rig.roots, rig.driver))
+    make_directories(
+        name="Driver directories", paths=dict.fromkeys(needed, ("755", "root", "root")), ledger=rig.roots.ledger
+    )
     written = [TextFile(file.path, file.text, file.mode) for file in files]
     options = texts_differ([file for file in written if file.path == MODPROBE])
     write_text_files(name="Driver settings", files=written)
     remove_card_settings(
-        name="Undeclared settings", paths=sorted(set(managed_paths(rig)) - {file.path for file in files})
+        name="Undeclared settings", paths=sorted(set(managed_paths(rig.roots)) - {file.path for file in files})
     )
     install_driver(name=f"Driver {one.version or plan.branch}", rig=rig, wanted=one, facts=facts, options=options)
     hold_driver(name="Driver holds", rig=rig, wanted=one, facts=facts, options=options)
@@ -91,7 +99,7 @@ def restore_previous_driver(rig: Rig, reboot: bool) -> None:
     facts = read_driver_facts(rig)
     if facts is None:
         return
-    plan = plan_driver(rig, facts)
+    plan = plan_driver(rig.cards, rig.driver, rig.driver_supply, rig.toolkit, facts)
     version = find_previous_driver(facts)
     built = any(PREBUILT.fullmatch(one.name) for one in facts.packages)
     if isinstance(plan, DriverRefusal) or not version or built:
@@ -106,7 +114,7 @@ def restore_previous_driver(rig: Rig, reboot: bool) -> None:
         state.fail_hosts({host})
         return
     one = plan_driver_rollback(
-        plan, facts, version, host.get_fact(FileContents, path=f"{store_folder(rig)}/{version}/SHA256SUMS") or []
+        plan, facts, version, host.get_fact(FileContents, path=f"{store_folder(rig.roots)}/{version}/SHA256SUMS") or []
     )
     install_driver(name=f"Driver {version}", rig=rig, wanted=one, facts=facts)
     load_driver(name="Driver module", rig=rig, wanted=one, facts=facts, consent=rig.driver.reboot or reboot)

@@ -62,12 +62,12 @@ def _accept_host(context: DeployContext, driver: DriverSelection, containers: Co
         containers: What was chosen for containers.
     """
     rig, switch, existing = context.rig, context.options.switch, context.existing
-    for known in describe_variant_evidence(rig):
+    for known in describe_variant_evidence(rig.cards, rig.instances):
         logger.info(f"{host.print_prefix}{known}")
     for warning in find_warnings(rig, context.facts):
         logger.warning(f"{host.print_prefix}{warning}")
     reasons = [
-        *(find_takeover_refusals(rig, switch.instance, existing) if switch and existing else []),
+        *(find_takeover_refusals(rig.instances, rig.gateway, switch.instance, existing) if switch and existing else []),
         *find_refusals(context.target, time.time()),
         *describe_changed_trees(rig),
         *client_key_problems(rig),

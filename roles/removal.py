@@ -11,7 +11,7 @@ from rigwright.delivery.network import authority_path
 from rigwright.gateway.gateway_units import LOGS, ROTATION, ROUTER_RUNTIME, RUNTIME
 from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER, UNIT_FOLDER
 from rigwright.model import trees
-from rigwright.model.rig import CACHES, COMPILED, CONTAINER_RUNTIME_FOLDER, WARM
+from rigwright.model.instance import CACHES, COMPILED, CONTAINER_RUNTIME_FOLDER, WARM
 from rigwright.monitoring.monitoring_facts import monitoring_release_values
 from rigwright.nvidia.driver.driver_files import driver_release_values
 from rigwright.render import render
@@ -52,28 +52,34 @@ def removal(run: HostRun) -> None:
         stamp=REHASH_STAMP,
         units=sorted({*found.links, *found.processes}),
         unit_folder=UNIT_FOLDER,
-        links=[f"{roots.config}/{name}" for name in loose] + [authority_path(rig), ROTATION],
+        links=[f"{roots.config}/{name}" for name in loose] + [authority_path(rig.roots), ROTATION],
         caches=[f"{roots.config}/{STOPPED}", CACHES, WARM, LOGS, RUNTIME, ROUTER_RUNTIME],
         mounted=[RUNTIME, ROUTER_RUNTIME],
         compiled=COMPILED,
         containers=CONTAINER_RUNTIME_FOLDER,
         trees=[
-            *(rig.generations, rig.credentials, rig.installations, weights_program_folder(rig)),
-            *(rig.jobs, rig.builds, records_folder(rig), trees.records_folder(rig), rig.startup_records),
+            *(rig.roots.generations, rig.roots.credentials, rig.roots.installations, weights_program_folder(rig.roots)),
+            *(
+                rig.roots.jobs,
+                rig.roots.builds,
+                records_folder(rig.roots),
+                trees.records_folder(rig.roots),
+                rig.roots.startup_records,
+            ),
         ],
         models=roots.models,
         run="/run",
         token=CREDENTIAL,
-        ledger=rig.ledger,
+        ledger=rig.roots.ledger,
         started_from=STARTED_FROM_FOLDER,
         keep_weights=keep_weights,
-        theirs=takeover.takeover_folder(rig),
-        **driver_release_values(rig),
-        **share_release_values(rig),
-        **monitoring_release_values(rig),
-        **container_release_values(rig, containers, removing=True),
+        theirs=takeover.takeover_folder(rig.roots),
+        **driver_release_values(rig.roots),
+        **share_release_values(rig.roots),
+        **monitoring_release_values(rig.roots),
+        **container_release_values(rig.roots, containers, removing=True),
     )
-    gone = f"! grep -qv '^\\(file\\|dir\\) ' {rig.ledger}" if keep_weights else f"[ ! -e {rig.ledger} ]"
+    gone = f"! grep -qv '^\\(file\\|dir\\) ' {rig.roots.ledger}" if keep_weights else f"[ ! -e {rig.roots.ledger} ]"
     # what is served is ours too, even where the list of what is ours has gone
     test = f"{gone} && [ ! -e {UNIT_FOLDER}/rigwright.target ]"
     # what it says is kept outside of what it removes

@@ -126,7 +126,7 @@ def start_run() -> HostRun | None:
         raise PyinfraError(f"{host.name}: {mismatch}")
     enable_prefetch()
     removing = options.verb == "remove"
-    textfile = "" if removing else deploy_textfile(rig)
+    textfile = "" if removing else deploy_textfile(rig.roots, rig.monitoring)
     if not acquire_deploy_lock(f"{options.verb} of {rig.inventory}", removing, textfile):
         return None
     return HostRun(options, rig)

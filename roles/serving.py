@@ -34,7 +34,7 @@ def serving(context: DeployContext) -> None:
     install_credentials(
         name="API keys",
         keys={
-            credential_path(rig, i): api_keys.load_api_key(i.api_key_file) if i.api_key_file else None
+            credential_path(rig.roots, i): api_keys.load_api_key(i.api_key_file) if i.api_key_file else None
             for i in rig.instances
         },
     )
@@ -45,7 +45,7 @@ def serving(context: DeployContext) -> None:
         ensure_gateway_secrets(rig)
     write_generation(name="Write generation", rig=rig, wanted=wanted)
     for one in plan_selftests(rig, desired.installations):
-        ensure_job(name=one.title, unit=one.unit, script=one.script, test=one.test, folder=rig.jobs)
+        ensure_job(name=one.title, unit=one.unit, script=one.script, test=one.test, folder=rig.roots.jobs)
     activate_generation(
         name="Activate generation",
         rig=rig,
@@ -85,6 +85,6 @@ def _apply_log_rotation(rig: Rig) -> None:
     """How long lines of the gateway's log are kept."""
     name = "Gateway log rotation"
     if rig.gateway:
-        write_text_files(name=name, files=[TextFile(ROTATION, render_logrotate(rig, OWNED_HEADER))])
+        write_text_files(name=name, files=[TextFile(ROTATION, render_logrotate(rig.accounts, OWNED_HEADER))])
     else:
         remove_files(name=name, paths=[ROTATION])

@@ -17,11 +17,11 @@ def sharing(context: DeployContext) -> None:
     """
     rig = context.rig
     if rig.share is None:
-        remove_share(name="Stop sharing weights", rig=rig)
+        remove_share(name="Stop sharing weights", roots=rig.roots)
         return
     files = [
-        TextFile(config_path(rig), render_share_config(rig, rig.share), proof=PROOF),
-        TextFile(PATH, render_share_unit(rig, rig.share)),
+        TextFile(config_path(rig.roots), render_share_config(rig.roots, rig.share), proof=PROOF),
+        TextFile(PATH, render_share_unit(rig.roots, rig.share)),
     ]
     write_text_files(name="Share settings", files=files)
-    ensure_share(name=f"Share weights on {share_endpoint(rig.share)}", rig=rig, share=rig.share)
+    ensure_share(name=f"Share weights on {share_endpoint(rig.share)}", roots=rig.roots, share=rig.share)

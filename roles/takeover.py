@@ -40,7 +40,9 @@ def read_existing_service(rig: Rig, named: ExistingService) -> ExistingServiceFa
     Raises:
         FactUnavailable: that is not known.
     """
-    found: ExistingServiceFacts | None = host.get_fact(ExistingServiceFact, script=render_takeover_query(rig, named))
+    found: ExistingServiceFacts | None = host.get_fact(
+        ExistingServiceFact, script=render_takeover_query(rig.roots, rig.instances, rig.gateway, named)
+    )
     if found is None:
         raise FactUnavailable(f"{host.name}: what {named.name} is, is not known")
     return found
@@ -59,5 +61,11 @@ def restore_previous_service(rig: Rig, named: ExistingService) -> None:
     if kept:
         return_to_generation(name=name, rig=rig, kept=kept, timeout=TIMEOUT, taking=Takeover(found, ""))
     else:
-        test = f"[ ! -e {takeover_folder(rig)}/{named.name} ]"
-        ensure_job(name=name, unit=JOB, script=render_restore_script(rig, found), test=test, folder=rig.jobs)
+        test = f"[ ! -e {takeover_folder(rig.roots)}/{named.name} ]"
+        ensure_job(
+            name=name,
+            unit=JOB,
+            script=render_restore_script(rig.roots, rig.gateway, found),
+            test=test,
+            folder=rig.roots.jobs,
+        )

@@ -46,7 +46,7 @@ def install_environment(
         works: A shell command that succeeds where it works, for one that is named by its packages alone.
     """
     groups = {str(row.group): None for row in wheels}
-    unit, folder = f"rw-job-{wanted.folder.rpartition('/')[2]}", rig.jobs
+    unit, folder = f"rw-job-{wanted.folder.rpartition('/')[2]}", rig.roots.jobs
     ensure_job(
         name=f"Install {title}",
         unit=unit,
@@ -55,8 +55,8 @@ def install_environment(
             tools=wanted,
             title=title,
             alone=f"{rig.roots.software}/{alone}" if alone else "",
-            ledger=rig.ledger,
-            record=trees.record_path(rig, wanted.folder),
+            ledger=rig.roots.ledger,
+            record=trees.record_path(rig.roots, wanted.folder),
             judging=load_wheel_validators(),
             requested=[one for group in groups for one in rig.requests.get(group, ())],
             **render_wheel_values(rig, wheels, unit, wanted.folder),

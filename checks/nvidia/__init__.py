@@ -12,8 +12,11 @@ from checks.survey.answers import SurveyAnswers
 from checks.survey.kernel import KERNEL, KernelThere, Module
 from checks.survey.packages import PACKAGES
 from checks.survey.settings import SETTINGS
+from rigwright.model.catalog import Card
+from rigwright.model.entry import DriverEntry
 from rigwright.model.facts import HostFacts
-from rigwright.model.rig import Rig
+from rigwright.model.nvidia.driver_supply import DriverSupply
+from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
 from rigwright.nvidia.driver.driver_facts import MODULE_NAMES, PERSISTENCE_UNIT, BusCard, DriverFacts, InstalledPackage
 from rigwright.nvidia.driver.driver_plan import DriverPlan, plan_driver
 from rigwright.nvidia.driver.driver_record import DriverRecord, parse_driver_record
@@ -23,16 +26,16 @@ from rigwright.nvidia.modules.module_option_drift import parse_parameters
 CONTROL = {"/dev/nvidiactl", "/dev/nvidia-uvm"}
 
 
-def skip_without_cards(rig: Rig) -> None:
+def skip_without_cards(cards: tuple[Card, ...]) -> None:
     """Leave out what only a rig with cards can be asked."""
-    if not rig.cards:
+    if not cards:
         pytest.skip("the rig declares no cards")
 
 
-def skip_unless_managed(rig: Rig) -> None:
+def skip_unless_managed(cards: tuple[Card, ...], driver_entry: DriverEntry) -> None:
     """Leave out what only a driver can be asked that deploys bring."""
-    skip_without_cards(rig)
-    if not rig.driver.managed:
+    skip_without_cards(cards)
+    if not driver_entry.managed:
         pytest.skip("the driver is not managed")
 
 
@@ -156,13 +159,19 @@ def read_driver_record(survey: SurveyAnswers) -> DriverRecord | None:
     return parse_driver_record(survey.read(PACKAGES).record)
 
 
-def expected_driver_plan(rig: Rig, facts: DriverFacts) -> DriverPlan:
+def expected_driver_plan(
+    cards: tuple[Card, ...],
+    driver_entry: DriverEntry,
+    driver_supply: DriverSupply,
+    toolkit_spec: ToolkitSpec,
+    facts: DriverFacts,
+) -> DriverPlan:
     """The driver that deploys bring.
 
     Raises:
         Drift: the next one would refuse the host; what lies there of the driver is then not judged, and not in order.
     """
-    made = plan_driver(rig, facts)
+    made = plan_driver(cards, driver_entry, driver_supply, toolkit_spec, facts)
     if not isinstance(made, DriverPlan):
         raise Drift("a host that deploy accepts", "; ".join(made.reasons), "resolve each of these")
     return made

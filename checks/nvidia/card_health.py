@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from checks import Drift
 from checks.nvidia.driver_presence import LOG
 from checks.survey.cards import COMPLAINTS
+from rigwright.model.catalog import Card
+from rigwright.model.entry import DriverEntry
 from rigwright.model.facts import HostFacts
-from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.declared_cards_on_bus import answering_cards, cards_on_bus
 from rigwright.nvidia.cards.smi import Gpu, bus_address
 from rigwright.nvidia.cards.xids import FATAL_XIDS, RECOVERED, XID
@@ -21,7 +22,9 @@ ENABLED = "AER: enabled with IRQ"
 PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
-def find_persistence_differences(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Drift]:
+def find_persistence_differences(
+    cards: tuple[Card, ...], reserved_gpus: tuple[int, ...], facts: HostFacts, gpus: Sequence[Gpu]
+) -> list[Drift]:
     """N05: the driver keeps each card ready while nobody uses it; who has a lent one decides that."""
     return [
         Drift(
@@ -29,18 +32,23 @@ def find_persistence_differences(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]
             gpu.persistence,
             "start nvidia-persistenced with --persistence-mode, at boot too",
         )
-        for number, gpu in answering_cards(rig, facts, gpus)
-        if gpu.persistence != "Enabled" and number not in rig.reserved_gpus
+        for number, gpu in answering_cards(cards, facts, gpus)
+        if gpu.persistence != "Enabled" and number not in reserved_gpus
     ]
 
 
 def find_card_faults(
-    rig: Rig, facts: HostFacts, gpus: Sequence[Gpu], recovery: Mapping[str, str], log: Iterable[str], warning: str = ""
+    cards: tuple[Card, ...],
+    facts: HostFacts,
+    gpus: Sequence[Gpu],
+    recovery: Mapping[str, str],
+    log: Iterable[str],
+    warning: str = "",
 ) -> list[Drift]:
     """N06: nothing says that a card is broken.
 
     Args:
-        rig: The rig.
+        cards: The declared cards by GPU index.
         facts: Its host.
         gpus: The cards.
         recovery: What each says has to be done with it; one that is not there does not say.
@@ -48,7 +56,7 @@ def find_card_faults(
         warning: The line that nvidia-smi printed beside the cards' rows; empty if there was none.
     """
     found = [Drift("no warning of nvidia-smi", warning, f"{LOG}, then reboot")] if warning else []
-    for number, gpu in answering_cards(rig, facts, gpus):
+    for number, gpu in answering_cards(cards, facts, gpus):
         if gpu.uncorrected:
             found.append(
                 Drift(
@@ -62,7 +70,7 @@ def find_card_faults(
             found.append(
                 Drift(f"recovery action None of card {number} at {gpu.address}", action, f"{LOG}, then do what it says")
             )
-    numbers = {address.rpartition(".")[0]: number for number, _, address in cards_on_bus(rig, facts)}
+    numbers = {address.rpartition(".")[0]: number for number, _, address in cards_on_bus(cards, facts)}
     xids = Counter[tuple[int, int]]()
     for line in log:
         matched = XID.match(line)
@@ -82,15 +90,17 @@ def find_card_faults(
     return found
 
 
-def find_pcie_differences(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Drift]:
+def find_pcie_differences(
+    cards: tuple[Card, ...], driver_entry: DriverEntry, facts: HostFacts, gpus: Sequence[Gpu]
+) -> list[Drift]:
     """N07: each PCI link is as wide as declared, or else as card and slot together allow.
 
     A slot with fewer lanes than the card has is no difference: the maximum is the one of both
     (https://docs.nvidia.com/deploy/nvml-api, nvmlDeviceGetMaxPcieLinkWidth).
     """
     found = []
-    for number, gpu in answering_cards(rig, facts, gpus):
-        wanted = rig.driver.pcie_link_width[number] if rig.driver.pcie_link_width else gpu.width_max
+    for number, gpu in answering_cards(cards, facts, gpus):
+        wanted = driver_entry.pcie_link_width[number] if driver_entry.pcie_link_width else gpu.width_max
         if gpu.width is None or wanted is None or gpu.width == wanted:
             continue
         found.append(
@@ -105,18 +115,20 @@ def find_pcie_differences(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> li
     return found
 
 
-def find_kernel_complaints(rig: Rig, facts: HostFacts, paths: Mapping[str, str], log: Iterable[str]) -> list[Drift]:
+def find_kernel_complaints(
+    cards: tuple[Card, ...], facts: HostFacts, paths: Mapping[str, str], log: Iterable[str]
+) -> list[Drift]:
     """N26: the kernel complains about no card's bus, memory or start.
 
     Args:
-        rig: The rig.
+        cards: The declared cards by GPU index.
         facts: Its host.
         paths: sysfs's path of each card, by address: the ports that lead to it are in it.
         log: Lines of the kernel's log since boot that have COMPLAINTS in them.
     """
     found = []
     lines = [line for line in log if ENABLED not in line and COMPLAINT.search(line)]
-    for number, _, address in cards_on_bus(rig, facts):
+    for number, _, address in cards_on_bus(cards, facts):
         way = {address, *PCI.findall(paths.get(address, ""))}
         # the IOMMU writes [01:00.0] or device=01:00.0, and no domain
         short = [one.removeprefix("0000:") for one in way]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from checks import Drift
+from rigwright.model.catalog import Card
+from rigwright.model.entry import DriverEntry
 from rigwright.model.facts import HostFacts
-from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.card_facts import has_limit
 from rigwright.nvidia.cards.declared_cards_on_bus import cards_on_bus
 from rigwright.nvidia.cards.smi import Gpu, number
@@ -19,16 +20,21 @@ SMALL_BAR = 256
 RESIZABLE_FROM = (8, 0)
 
 
-def find_power_differences(rig: Rig, facts: HostFacts, gpus: Mapping[str, Gpu]) -> list[Drift]:
+def find_power_differences(
+    cards: tuple[Card, ...], driver_entry: DriverEntry, facts: HostFacts, gpus: Mapping[str, Gpu]
+) -> list[Drift]:
     """N21: each card's power limit is the declared one.
 
     Args:
-        rig: The rig.
+        cards: The declared cards by GPU index.
+        driver_entry: The declared driver.
         facts: Its host.
         gpus: The cards that answer, by address.
     """
     found = []
-    for (index, _, address), wanted in zip(cards_on_bus(rig, facts), rig.power_limits, strict=False):
+    for (index, _, address), wanted in zip(
+        cards_on_bus(cards, facts), driver_entry.power_limits(len(cards)), strict=False
+    ):
         if wanted is None or address not in gpus or has_limit(gpus[address], wanted):
             continue
         there = gpus[address].limit_w
@@ -43,30 +49,34 @@ def find_power_differences(rig: Rig, facts: HostFacts, gpus: Mapping[str, Gpu]) 
     return found
 
 
-def find_clock_differences(rig: Rig, facts: HostFacts, gpus: Mapping[str, Gpu]) -> list[Drift]:
+def find_clock_differences(
+    cards: tuple[Card, ...], driver_entry: DriverEntry, facts: HostFacts, gpus: Mapping[str, Gpu]
+) -> list[Drift]:
     """N22: no card is clocked higher than declared.
 
     Which clocks a card is held to cannot be asked, and the lower one is no promise
     (https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1314): a limit that is lost shows once a card is at work.
     """
-    if rig.driver.clocks_mhz is None:
+    if driver_entry.clocks_mhz is None:
         return []
-    highest = rig.driver.clocks_mhz[1]
+    highest = driver_entry.clocks_mhz[1]
     return [
         Drift(
             f"at most {highest} MHz on card {index} at {address}",
             f"{gpus[address].clock_mhz:g} MHz",
             "`systemctl restart rigwright-power`: a reset or another program changed it",
         )
-        for index, _, address in cards_on_bus(rig, facts)
+        for index, _, address in cards_on_bus(cards, facts)
         if address in gpus and (gpus[address].clock_mhz or 0) > highest + CLOCK_STEP
     ]
 
 
-def find_bar_differences(rig: Rig, facts: HostFacts, memory: Mapping[str, Mapping[str, str]]) -> list[Drift]:
+def find_bar_differences(
+    cards: tuple[Card, ...], facts: HostFacts, memory: Mapping[str, Mapping[str, str]]
+) -> list[Drift]:
     """N23: Resizable BAR is enabled on each card that supports it."""
     found = []
-    for index, card, address in cards_on_bus(rig, facts):
+    for index, card, address in cards_on_bus(cards, facts):
         said = memory.get(address, {}).get(BAR1, "")
         there = number(said.removesuffix(" MiB"))
         resizable = tuple(int(part) for part in card.capability.split(".")) >= RESIZABLE_FROM

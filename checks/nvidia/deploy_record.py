@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from checks import Drift
+from rigwright.model.catalog import Card
 from rigwright.model.facts import HostFacts
-from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.declared_cards_on_bus import cards_on_bus
 from rigwright.nvidia.cards.smi import Gpu, number
 from rigwright.nvidia.driver.driver_record import DriverRecord
@@ -38,7 +38,7 @@ def find_driver_drift(there: DriverRecord | None, kernel: str, module: str, pack
 
 
 def find_vital_differences(
-    rig: Rig,
+    cards: tuple[Card, ...],
     facts: HostFacts,
     gpus: Mapping[str, Gpu],
     temperature: Mapping[str, Mapping[str, str]],
@@ -49,7 +49,7 @@ def find_vital_differences(
     Newer drivers tell of some cards only how many degrees are left to that point.
 
     Args:
-        rig: The rig.
+        cards: The declared cards by GPU index.
         facts: Its host.
         gpus: The cards that answer, by address.
         temperature: What nvidia-smi says of their temperatures, by address.
@@ -57,7 +57,7 @@ def find_vital_differences(
     """
     had = {card.address: card.vbios for card in there.cards} if there else {}
     found = []
-    for index, _, address in cards_on_bus(rig, facts):
+    for index, _, address in cards_on_bus(cards, facts):
         said = temperature.get(address, {})
 
         def degrees(key: str, said: Mapping[str, str] = said) -> float | None:

@@ -7,8 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from checks import Drift
+from rigwright.model.catalog import Card
 from rigwright.model.facts import HostFacts
-from rigwright.model.rig import Rig
+from rigwright.model.instance import Instance
 from rigwright.nvidia.cards.card_processes import UNEXPLAINED_MIB
 from rigwright.nvidia.cards.declared_cards_on_bus import cards_on_bus
 from rigwright.nvidia.cards.smi import App, Gpu
@@ -31,23 +32,23 @@ class CardHolder:
     """Its control group's path."""
 
 
-def find_unanswering_cards(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Drift]:
+def find_unanswering_cards(cards: tuple[Card, ...], facts: HostFacts, gpus: Sequence[Gpu]) -> list[Drift]:
     """N01: each declared card answers as the one that it is declared as.
 
     Instances get their cards by number, so each must be the same one in the inventory, on the bus and to CUDA.
     """
     found = []
-    away = len(rig.cards) - len(facts.pci_cards)
+    away = len(cards) - len(facts.pci_cards)
     if away > 0:
         found.append(
             Drift(
-                f"{len(rig.cards)} cards on the PCI bus",
+                f"{len(cards)} cards on the PCI bus",
                 str(len(facts.pci_cards)),
                 "reboot; if it stays missing, check its power cables and reseat it",
             )
         )
     seen = {gpu.address: gpu for gpu in gpus}
-    for number, card, address in cards_on_bus(rig, facts):
+    for number, card, address in cards_on_bus(cards, facts):
         if address not in seen:
             found.append(
                 Drift(
@@ -119,12 +120,12 @@ def find_version_differences(module: str, libraries: Sequence[str], smi: str, mi
 
 
 def find_device_differences(
-    rig: Rig, facts: HostFacts, there: Collection[str], minors: Mapping[str, str], nouveau: bool
+    cards: tuple[Card, ...], facts: HostFacts, there: Collection[str], minors: Mapping[str, str], nouveau: bool
 ) -> list[Drift]:
     """N03: what programs reach the cards through is there, and nouveau is not.
 
     Args:
-        rig: The rig.
+        cards: The declared cards by GPU index.
         facts: Its host.
         there: Paths of device files.
         minors: Address -> number of its device file, of each card that the module nvidia has.
@@ -135,7 +136,7 @@ def find_device_differences(
         for path in CONTROL_FILES
         if path not in there
     ]
-    for number, _, address in cards_on_bus(rig, facts):
+    for number, _, address in cards_on_bus(cards, facts):
         if address not in minors:
             found.append(
                 Drift(
@@ -164,28 +165,36 @@ def find_device_differences(
 
 
 def find_holder_differences(
-    rig: Rig, facts: HostFacts, gpus: Sequence[Gpu], apps: Sequence[App], processes: Mapping[int, CardHolder]
+    cards: tuple[Card, ...],
+    reserved_gpus: tuple[int, ...],
+    instances: tuple[Instance, ...],
+    facts: HostFacts,
+    gpus: Sequence[Gpu],
+    apps: Sequence[App],
+    processes: Mapping[int, CardHolder],
 ) -> list[Drift]:
     """N04: the declared cards are the rig's own, and those that are lent are not.
 
     What a card has in use beside compute processes is judged only where nvidia-smi knows how much each of them has.
 
     Args:
-        rig: The rig.
+        cards: The declared cards by GPU index.
+        reserved_gpus: GPU indexes that other work has.
+        instances: The declared instances.
         facts: Its host.
         gpus: The cards, seen before the processes: what is loaded between the two looks is then no surplus.
         apps: What computes on them.
         processes: The processes of `apps`, by pid.
     """
     # an absolute path: a unit of that name below a user's own manager is the user's
-    ours = tuple(f"/rigwright.slice/{own}{one.unit}" for one in rig.instances for own in ("", f"{one.slice}/"))
+    ours = tuple(f"/rigwright.slice/{own}{one.unit}" for one in instances for own in ("", f"{one.slice}/"))
     used = {gpu.address: gpu.used_mib for gpu in gpus}
     found = []
-    for number, _, address in cards_on_bus(rig, facts):
+    for number, _, address in cards_on_bus(cards, facts):
         here = [app for app in apps if app.address == address]
         for app in here:
             holder = processes.get(app.pid, CardHolder("", ""))
-            lent = number in rig.reserved_gpus
+            lent = number in reserved_gpus
             if lent is not any(f"{holder.cgroup}/".startswith(f"{path}/") for path in ours):
                 continue
             size = "an unknown amount" if app.used_mib is None else f"{app.used_mib} MiB"
@@ -202,7 +211,7 @@ def find_holder_differences(
             )
         sizes = [app.used_mib for app in here]
         total = used.get(address)
-        if total is None or None in sizes or number in rig.reserved_gpus:
+        if total is None or None in sizes or number in reserved_gpus:
             continue
         rest = total - sum(size for size in sizes if size is not None)
         if rest > UNEXPLAINED_MIB:

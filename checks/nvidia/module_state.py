@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from checks import Drift
-from rigwright.model.rig import Rig
+from rigwright.model.catalog import Card
+from rigwright.model.entry import DriverEntry
+from rigwright.model.nvidia.driver_supply import DriverSupply
+from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
 from rigwright.nvidia.driver.driver_facts import DriverFacts
 from rigwright.nvidia.driver.driver_plan import DriverPlan, plan_driver
 from rigwright.nvidia.driver.kernel_facts import KernelFacts, KernelModule
@@ -15,29 +18,42 @@ from rigwright.types import Flavour
 OPEN_LICENSE = "Dual MIT/GPL"
 
 
-def allowed_flavours(rig: Rig, facts: DriverFacts) -> tuple[Flavour, ...]:
+def allowed_flavours(
+    declared_cards: tuple[Card, ...],
+    driver_entry: DriverEntry,
+    driver_supply: DriverSupply,
+    toolkit_spec: ToolkitSpec,
+    facts: DriverFacts,
+) -> tuple[Flavour, ...]:
     """The flavours of the module that a rig's host may run.
 
     A managed driver has the one of its plan. Somebody else's has any that all cards work with and the inventory does
     not speak against.
     """
-    if rig.driver.managed:
-        made = plan_driver(rig, facts)
+    if driver_entry.managed:
+        made = plan_driver(declared_cards, driver_entry, driver_supply, toolkit_spec, facts)
         if isinstance(made, DriverPlan):
             return (made.flavour,)
-    cards = list_driver_cards(rig, facts, rig.drivers)
+    cards = list_driver_cards(declared_cards, facts, driver_supply.tables)
     both = possible_flavours(cards)
-    asked = tuple(one for one in both if rig.driver.flavour in (None, one))
-    if any(card.fails_open for card in cards) and not rig.driver.open_despite_cards:
+    asked = tuple(one for one in both if driver_entry.flavour in (None, one))
+    if any(card.fails_open for card in cards) and not driver_entry.open_despite_cards:
         asked = tuple(one for one in asked if one != "open")
     return asked or both
 
 
-def find_flavour_differences(rig: Rig, facts: DriverFacts, state: KernelFacts) -> list[Drift]:
+def find_flavour_differences(
+    cards: tuple[Card, ...],
+    driver_entry: DriverEntry,
+    driver_supply: DriverSupply,
+    toolkit_spec: ToolkitSpec,
+    facts: DriverFacts,
+    state: KernelFacts,
+) -> list[Drift]:
     """N08: the loaded module, and those that lie there for this kernel and the next, are of a flavour that will do."""
     if not facts.module:
         return [Drift("a loaded kernel module `nvidia`", "none", "install the driver, or reboot into it")]
-    wanted = allowed_flavours(rig, facts)
+    wanted = allowed_flavours(cards, driver_entry, driver_supply, toolkit_spec, facts)
     if not wanted:
         return [
             Drift(
@@ -50,7 +66,7 @@ def find_flavour_differences(rig: Rig, facts: DriverFacts, state: KernelFacts) -
     loaded: Flavour = "open" if facts.module_open else "proprietary"
     found = []
     if loaded not in wanted:
-        step = "re-run deploy" if rig.driver.managed else "install the packages of that flavour"
+        step = "re-run deploy" if driver_entry.managed else "install the packages of that flavour"
         found.append(Drift(f"the {words} kernel module", f"the {loaded} one is loaded", f"{step} and reboot"))
     for release in dict.fromkeys((state.running, state.newest.release)):
         licence = state.module(release).license
@@ -165,7 +181,7 @@ def find_signature_differences(secure_boot: str, state: KernelFacts) -> list[Dri
     ]
 
 
-def find_option_differences(rig: Rig, state: KernelFacts) -> list[Drift]:
+def find_option_differences(driver_entry: DriverEntry, state: KernelFacts) -> list[Drift]:
     """N12: the module's options and the kernel's settings are the declared ones."""
     values = dict(state.sysctl)
     found = [
@@ -176,11 +192,11 @@ def find_option_differences(rig: Rig, state: KernelFacts) -> list[Drift]:
             if one.loaded is None and state.params
             else "re-run deploy with --reboot: options apply when the module is loaded",
         )
-        for one in find_differing_options(rig.driver.module_options.items(), state.params)
+        for one in find_differing_options(driver_entry.module_options.items(), state.params)
     ]
     found += [
         Drift(f"sysctl {name} {value}", values.get(name) or "none", "re-run deploy: something else changed it")
-        for name, value in sorted(rig.driver.sysctl.items())
+        for name, value in sorted(driver_entry.sysctl.items())
         if values.get(name) != str(value)
     ]
     return found

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from checks import Drift
-from rigwright.model.rig import Rig
+from rigwright.model.entry import DriverEntry
+from rigwright.model.roots import Roots
 from rigwright.nvidia.cards.card_facts import required_units
 from rigwright.nvidia.cards.card_setting_files import SettingFile
 from rigwright.nvidia.driver.driver_files import managed_paths
@@ -37,11 +38,14 @@ class SettingsFacts:
     """Unit -> whether it starts at boot, in systemd's words."""
 
 
-def find_settings_differences(rig: Rig, files: Sequence[SettingFile], found: SettingsFacts) -> list[Drift]:
+def find_settings_differences(
+    roots: Roots, driver_entry: DriverEntry, files: Sequence[SettingFile], found: SettingsFacts
+) -> list[Drift]:
     """N28: each of the driver's settings lies there as it is rendered, no other one does, and its units start at boot.
 
     Args:
-        rig: The rig.
+        roots: Directories on the host.
+        driver_entry: The declared driver.
         files: The settings that its driver has.
         found: Its host.
     """
@@ -58,11 +62,13 @@ def find_settings_differences(rig: Rig, files: Sequence[SettingFile], found: Set
             rows.append(Drift(f"{one.path} as deployed", said, STEP))
     declared = {one.path for one in files}
     rows += [
-        Drift(f"no {path}", "one", STEP) for path in managed_paths(rig) if path in found.files and path not in declared
+        Drift(f"no {path}", "one", STEP)
+        for path in managed_paths(roots)
+        if path in found.files and path not in declared
     ]
     rows += [
         Drift(f"{unit} to start at boot", state, STEP)
-        for unit in required_units(rig)
+        for unit in required_units(driver_entry)
         if (state := found.enabled.get(unit, "nothing")) != "enabled"
     ]
     return rows

@@ -44,7 +44,9 @@ def listening_addresses(rig: Rig) -> list[ListeningAddress]:
     found = [ListeningAddress(one.address, one.port) for one in (rig.gateway.listeners.values() if rig.gateway else ())]
     found += [ListeningAddress(LOOPBACK, one.port) for one in rig.instances]
     found += (
-        [ListeningAddress(rig.share.address, rig.share.port, tuple(share_client_addresses(rig)))] if rig.share else []
+        [ListeningAddress(rig.share.address, rig.share.port, tuple(share_client_addresses(rig.share)))]
+        if rig.share
+        else []
     )
     # one that nobody outside may ask is no place that anybody is kept from
     asked = (one for one in monitoring_services(rig) if one.clients or ip_address(one.at[0]).is_loopback)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from checks.survey.section import Section, SurveyScope
-from rigwright.model.rig import Instance
+from rigwright.model.instance import Instance
+from rigwright.model.rig import account_names
 from rigwright.plan.preflight import HOME
 
 NO_LOGIN = "/usr/sbin/nologin"
@@ -126,7 +127,7 @@ def socket_folder(instance: Instance) -> str:
 def _asks(scene: SurveyScope) -> object:
     rig = scene.rig
     folders = [socket_folder(one) for one in rig.instances]
-    return {"users": list(rig.users), "home": HOME, "shell": NO_LOGIN, "folders": folders}
+    return {"users": list(account_names(rig)), "home": HOME, "shell": NO_LOGIN, "folders": folders}
 
 
 ACCOUNTS: Section[Accounts] = Section(

@@ -9,7 +9,9 @@ from checks.survey.accounts import AccountFileLine
 from checks.survey.section import Section, SurveyScope
 from rigwright.gateway.gateway_units import ROTATION
 from rigwright.host.locks import LOCKS
-from rigwright.model.rig import CACHES, Rig
+from rigwright.model.instance import CACHES
+from rigwright.model.rig import account_names
+from rigwright.model.roots import Roots
 from rigwright.plan.host_facts import required_packages
 
 MIB = 1 << 20
@@ -80,22 +82,20 @@ class BaseSystem:
     """Packages that are not installed."""
 
 
-def required_space(rig: Rig) -> dict[str, int]:
+def required_space(roots: Roots) -> dict[str, int]:
     """Path -> bytes that have to be free there: records and units are small, and a full disk is none's to fill further.
 
     What weights take is known before they are fetched (P01).
     """
-    roots = rig.roots
     ours = dict.fromkeys((roots.state, roots.config, roots.software), 256 * MIB)
     return ours | {roots.models: 0} | dict.fromkeys(("/run", "/tmp", "/var/tmp", "/var/log"), 16 * MIB)  # noqa: S108
 
 
-def managed_words_pattern(rig: Rig) -> str:
+def managed_words_pattern(roots: Roots, accounts: tuple[str, ...]) -> str:
     """An expression for words of a line that are about what is ours."""
-    roots = rig.roots
     paths = (roots.software, roots.config, roots.state, roots.models, CACHES, "/run/rigwright")
     places = "|".join(re.escape(path) for path in paths)
-    users = "|".join(re.escape(user) for user in rig.users) or "(?!)"
+    users = "|".join(re.escape(user) for user in accounts) or "(?!)"
     # a pattern that our units' names fit is about them, too
     units = r"\brigwright[-_][a-z0-9*]|\brigwright\.(?:target|slice)|\brig[a-z]*\*"
     return rf"(?:(?:{places})(?![A-Za-z0-9_-])|{units}|\b(?:{users})\b)"
@@ -108,10 +108,10 @@ def _asks(scene: SurveyScope) -> object:
         "models": roots.models,
         "guarded": [roots.software, roots.state, roots.config, roots.models, CACHES],
         "locks": LOCKS,
-        "about": managed_words_pattern(rig),
+        "about": managed_words_pattern(rig.roots, account_names(rig)),
         "software": roots.software,
         "quiet": [ROTATION],
-        "room": list(required_space(rig)),
+        "room": list(required_space(rig.roots)),
         "packages": list(required_packages(rig, scene.desired.facts.system)),
     }
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from checks.survey.section import Section, SurveyScope
 from rigwright.engines import kind_of
-from rigwright.model.rig import CACHES, WARM
+from rigwright.model.instance import CACHES, WARM
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def _asks(scene: SurveyScope) -> dict[str, list[str]] | None:
     rig, made = scene.rig, scene.desired.installations
     services = {one.name: kind_of(one).service(rig, one, made[one.installed_as]) for one in rig.instances}
     own = [service.cache for service in services.values() if service.cache]
-    above = [rig.cache_folder(one) for one in rig.instances if services[one.name].cache]
+    above = [one.cache_folder for one in rig.instances if services[one.name].cache]
     return {"own": own, "above": [CACHES, *above], "warm": [WARM]} if own else None
 
 

@@ -109,14 +109,14 @@ def container_questions(scene: SurveyScope) -> dict[str, object] | None:
     if not rig.containers:
         return None
     return {
-        "packages": list(relevant_packages(rig)),
+        "packages": list(relevant_packages(rig.container_supply)),
         "candidates": [DISTRIBUTION_DOCKER, COMMAND, PODMAN],
-        "store": store_folder(rig),
-        "groups": sorted(rig.container_groups),
+        "store": store_folder(rig.roots),
+        "groups": sorted(rig.container_supply.groups),
         "deep": scene.deep,
         "options": daemon.PATH,
         "socket": SOCKET,
-        "files": list(managed_paths(rig)),
+        "files": list(managed_paths(rig.roots)),
         "specs": list(SPECS),
         "units": [REFRESH_UNIT, REFRESH_PATH] if rig.cards else [],
     }
@@ -125,9 +125,9 @@ def container_questions(scene: SurveyScope) -> dict[str, object] | None:
 def archive_questions(scene: SurveyScope) -> dict[str, object] | None:
     """Which sources of ours there are to be read."""
     rig = scene.rig
-    if not rig.container_groups:
+    if not rig.container_supply.groups:
         return None
-    net = job_network(rig)
+    net = job_network(rig.roots, rig.network)
     sources = [SOURCES.format(name) for name in (TOOLKIT_ARCHIVE, DOCKER_ARCHIVE)]
     return {"sources": sources, "authority": net.authority, "proxy": net.proxy, "none": net.no_proxy}
 

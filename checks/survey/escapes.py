@@ -62,7 +62,7 @@ def _asks(scene: SurveyScope) -> object:
         "program": PROGRAM.read_text(),
         "instances": asked,
         "units": units,
-        "credentials": [rig.credentials, "/run/credentials"],
+        "credentials": [rig.roots.credentials, "/run/credentials"],
         "name": TRIES,
     }
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from ipaddress import ip_network
 
 from checks.survey.section import Section, SurveyScope
-from rigwright.model.rig import Rig
-from rigwright.monitoring.monitoring_units import monitoring_services
+from rigwright.model.entry import ShareEntry
+from rigwright.monitoring.monitoring_units import MonitoringService, monitoring_services
 
 
 @dataclass(frozen=True)
@@ -78,23 +78,23 @@ def first_address(network: str) -> str:
     return str(found[1] if found.num_addresses > 2 else found[0])
 
 
-def share_client_addresses(rig: Rig) -> Iterator[str]:
+def share_client_addresses(share: ShareEntry | None) -> Iterator[str]:
     """An address of each network that may fetch weights."""
-    yield from map(first_address, rig.share.allow if rig.share else ())
+    yield from map(first_address, share.allow if share else ())
 
 
-def declared_client_addresses(rig: Rig) -> list[str]:
+def declared_client_addresses(share: ShareEntry | None, services: Iterable[MonitoringService]) -> list[str]:
     """An address of each network that is declared to reach something."""
     return sorted(
         {
-            *share_client_addresses(rig),
-            *(first_address(network) for one in monitoring_services(rig) for network in one.clients),
+            *share_client_addresses(share),
+            *(first_address(network) for one in services for network in one.clients),
         }
     )
 
 
 def _questions(scene: SurveyScope) -> object:
-    return {"clients": declared_client_addresses(scene.rig)}
+    return {"clients": declared_client_addresses(scene.rig.share, monitoring_services(scene.rig))}
 
 
 FIREWALL: Section[Firewall] = Section(

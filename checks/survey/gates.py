@@ -68,10 +68,10 @@ class Gates:
 
 def _questions(scene: SurveyScope) -> object:
     rig = scene.rig
-    doors = [GATEWAY_UNIT, ROUTER_UNIT, *unit_names(rig)] if rig.gateway else []
+    doors = [GATEWAY_UNIT, ROUTER_UNIT, *unit_names(rig.gateway)] if rig.gateway else []
     services = [*doors, *([SHARE_UNIT] if rig.share else [])]
     timers = ["logrotate.timer"] if rig.gateway else []
-    sockets = [*([ROUTER_SOCKET] if rig.gateway else []), *(one.unit for one in listener_sockets(rig))]
+    sockets = [*([ROUTER_SOCKET] if rig.gateway else []), *(one.unit for one in listener_sockets(rig.gateway))]
     units = [
         *services,
         *timers,
@@ -88,8 +88,8 @@ def _questions(scene: SurveyScope) -> object:
         "exposed": [*services, *watching],
         "files": [
             *([ROTATION] if rig.gateway else []),
-            *([config_path(rig)] if rig.share else []),
-            *render_targets(rig),
+            *([config_path(rig.roots)] if rig.share else []),
+            *render_targets(rig.roots, rig.scrape_targets),
         ],
         "links": LINKS,
         "out": f"{ROUTER_RUNTIME}/out",
@@ -99,7 +99,7 @@ def _questions(scene: SurveyScope) -> object:
         "sharing": SHARE_UNIT,
         "settings": {
             GATEWAY_UNIT: [f"{rig.roots.config}/current/{FOLDER}"],
-            SHARE_UNIT: [config_path(rig)],
+            SHARE_UNIT: [config_path(rig.roots)],
         },
     }
 

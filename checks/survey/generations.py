@@ -41,7 +41,7 @@ GENERATIONS: Section[Generations] = Section(
     Generations,
     lambda scene: {
         "config": scene.rig.roots.config,
-        "folder": scene.rig.generations,
+        "folder": scene.rig.roots.generations,
         "meta": META,
         "proven": PROVEN,
         "activating": ACTIVATING,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from checks.survey.section import Section, SurveyScope
 from rigwright.engines import kind_of
-from rigwright.model.rig import CONTAINER_RUNTIME_FOLDER
+from rigwright.model.instance import CONTAINER_RUNTIME_FOLDER
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from checks.survey.section import Section, SurveyScope
 from rigwright.delivery.network import authority_path
 from rigwright.gateway.secrets_distribution import keys_path
-from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.monitoring.monitoring_units import STATEFUL_PROGRAMS, data_folder
 from rigwright.weights.verification import records_folder
 
@@ -72,10 +72,17 @@ class ManagedFiles:
     """Path of a secret -> SHA-256 of the first certificate in it; empty where there is none."""
 
 
-def declared_folders(rig: Rig) -> dict[str, int]:
+def declared_folders(roots: Roots) -> dict[str, int]:
     """Those that every host has below its roots -> their mode."""
-    every = (rig.jobs, rig.builds, records_folder(rig), rig.startup_records, rig.installations, rig.generations)
-    return dict.fromkeys(every, 0o755) | {rig.credentials: 0o700}
+    every = (
+        roots.jobs,
+        roots.builds,
+        records_folder(roots),
+        roots.startup_records,
+        roots.installations,
+        roots.generations,
+    )
+    return dict.fromkeys(every, 0o755) | {roots.credentials: 0o700}
 
 
 def _asks(scene: SurveyScope) -> object:
@@ -83,15 +90,15 @@ def _asks(scene: SurveyScope) -> object:
     roots = rig.roots
     return {
         "roots": [roots.software, roots.state, roots.config, roots.models],
-        "folders": [*declared_folders(rig), roots.software, roots.state, roots.config, roots.models],
-        "ledger": rig.ledger,
-        "credentials": rig.credentials,
-        "generations": rig.generations,
+        "folders": [*declared_folders(rig.roots), roots.software, roots.state, roots.config, roots.models],
+        "ledger": rig.roots.ledger,
+        "credentials": rig.roots.credentials,
+        "generations": rig.roots.generations,
         "config": roots.config,
-        "files": [authority_path(rig), *([keys_path(rig)] if rig.gateway else [])],
-        "keys": keys_path(rig) if rig.gateway else "",
-        "late": f"{records_folder(rig)}/deep",
-        "apart": [data_folder(rig, name) for name in STATEFUL_PROGRAMS]
+        "files": [authority_path(rig.roots), *([keys_path(rig.roots)] if rig.gateway else [])],
+        "keys": keys_path(rig.roots) if rig.gateway else "",
+        "late": f"{records_folder(rig.roots)}/deep",
+        "apart": [data_folder(rig.roots, name) for name in STATEFUL_PROGRAMS]
         if rig.monitoring and rig.monitoring.server
         else [],
     }

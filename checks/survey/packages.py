@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from checks.survey.section import Section
 from rigwright.containers import container_facts
 from rigwright.delivery.network import job_network
-from rigwright.model.rig import Rig
+from rigwright.model.containers.container_supply import ContainerSupply
 from rigwright.nvidia.driver import driver_record
 from rigwright.nvidia.driver.driver_facts import OF_A_DRIVER, SOURCE
 from rigwright.nvidia.driver.driver_files import store_folder
@@ -150,9 +150,9 @@ class NvidiaArchiveUpdate:
     said: str
 
 
-def container_packages(rig: Rig) -> tuple[str, ...]:
+def container_packages(container_supply: ContainerSupply) -> tuple[str, ...]:
     """The packages that containers run by."""
-    return (*container_facts.relevant_packages(rig), *RUNTIMES)
+    return (*container_facts.relevant_packages(container_supply), *RUNTIMES)
 
 
 PACKAGES: Section[PackageSurvey] = Section(
@@ -160,8 +160,8 @@ PACKAGES: Section[PackageSurvey] = Section(
     PackageSurvey,
     lambda scene: {
         "packages": list(OF_A_DRIVER),
-        "store": store_folder(scene.rig),
-        "record": driver_record.driver_record_path(scene.rig),
+        "store": store_folder(scene.rig.roots),
+        "record": driver_record.driver_record_path(scene.rig.roots),
         "deep": scene.deep,
     },
     limit=60.0,
@@ -176,7 +176,7 @@ FILES: Section[PackageFiles] = Section(
         "run": [
             *RUN,
             *host_facts.required_packages(scene.rig),
-            *(container_packages(scene.rig) if scene.rig.containers else ()),
+            *(container_packages(scene.rig.container_supply) if scene.rig.containers else ()),
         ],
         "deep": scene.deep,
     },
@@ -190,9 +190,9 @@ ARCHIVE: Section[NvidiaArchiveUpdate] = Section(
     lambda scene: (
         {
             "source": SOURCE,
-            "authority": job_network(scene.rig).authority,
-            "proxy": job_network(scene.rig).proxy,
-            "none": job_network(scene.rig).no_proxy,
+            "authority": job_network(scene.rig.roots, scene.rig.network).authority,
+            "proxy": job_network(scene.rig.roots, scene.rig.network).proxy,
+            "none": job_network(scene.rig.roots, scene.rig.network).no_proxy,
         }
         if scene.rig.driver.managed
         else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from checks.survey.section import Section, SurveyScope
 from rigwright.envs.environment import Environment, prefix_folder, site_packages
-from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.patches.import_shadowing import shadow_pattern
 from rigwright.patches.patch import collect_digests
 
@@ -47,22 +47,22 @@ class PatchSurvey:
     """Service of an instance that runs in a patched environment -> its processes."""
 
 
-def patched_file_digests(rig: Rig, made: Environment) -> dict[str, str]:
+def patched_file_digests(roots: Roots, made: Environment) -> dict[str, str]:
     """The absolute path of every file that patches have changed, and its SHA-256."""
-    folder = f"{prefix_folder(rig.installation_path(made.folder))}/{site_packages(made)}"
+    folder = f"{prefix_folder(roots.installation_path(made.folder))}/{site_packages(made)}"
     return {f"{folder}/{path}": digest for path, digest in collect_digests(made.patches).items()}
 
 
 def _asks(scene: SurveyScope) -> dict[str, object] | None:
     rig, made = scene.rig, scene.desired.installations
     patched = {name: one for name, one in made.items() if isinstance(one, Environment) and one.patches}
-    paths = {path: shadow_pattern(path) for one in patched.values() for path in patched_file_digests(rig, one)}
+    paths = {path: shadow_pattern(path) for one in patched.values() for path in patched_file_digests(rig.roots, one)}
     if scene.desired.toolkit:
         paths |= {path: shadow_pattern(path) for path in scene.desired.toolkit.patched_files}
     # a launcher has the door to what it starts in a generation's folder
-    own = [f"{rig.generations}/", f"{rig.roots.config}/current/"]
+    own = [f"{rig.roots.generations}/", f"{rig.roots.config}/current/"]
     units = {
-        one.unit: [f"{rig.installation_path(patched[one.installed_as].folder)}/", *own]
+        one.unit: [f"{rig.roots.installation_path(patched[one.installed_as].folder)}/", *own]
         for one in rig.instances
         if one.installed_as in patched
     }

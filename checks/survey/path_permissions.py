@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from checks.survey.section import Section, SurveyScope
-from rigwright.model.rig import CACHES
+from rigwright.model.instance import CACHES
 
 
 @dataclass(frozen=True)

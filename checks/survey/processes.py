@@ -10,7 +10,8 @@ from checks.survey.section import TRY, Section, SurveyScope
 from checks.survey.units import expected_units
 from checks.unit_settings import parse_unit_settings, split_quoted_words
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT
-from rigwright.model.rig import COMPILED
+from rigwright.model.instance import COMPILED
+from rigwright.model.rig import account_names
 from rigwright.serving.instance_units import ENV
 from rigwright.weights import weight_sharing
 
@@ -115,27 +116,27 @@ def _asks(scene: SurveyScope) -> object:
         ):
             units[one.name] = executed_command(one.text)[:1]
     for made, instance in zip(desired.generation.units, rig.instances, strict=True):
-        folder = rig.installation_path(desired.installations[instance.installed_as].folder)
-        units[made.name] += [folder, *(rig.weight_path(artefact) for artefact in instance.weights)]
-        units[made.name] += [rig.program_path(name) for name in made.programs]
+        folder = rig.roots.installation_path(desired.installations[instance.installed_as].folder)
+        units[made.name] += [folder, *(rig.roots.weight_path(artefact) for artefact in instance.weights)]
+        units[made.name] += [rig.roots.program_path(name) for name in made.programs]
     if rig.gateway:
         units[GATEWAY_UNIT].append(f"{rig.roots.config}/current/gateway/nginx.conf")
     if rig.share:
-        units[weight_sharing.SHARE_UNIT] += [weight_sharing.config_path(rig), rig.roots.models]
-    folders = [f"{rig.installations}/", f"{rig.roots.software}/cuda-", f"{COMPILED}/", *_toolkits(scene)]
+        units[weight_sharing.SHARE_UNIT] += [weight_sharing.config_path(rig.roots), rig.roots.models]
+    folders = [f"{rig.roots.installations}/", f"{rig.roots.software}/cuda-", f"{COMPILED}/", *_toolkits(scene)]
     return {
         "units": units,
         "folders": folders,
-        "views": [*folders, *(f"{one}/" for one in (rig.roots.software, rig.generations, rig.roots.models))],
-        "engines": f"{rig.installations}/",
-        "users": list(rig.users),
+        "views": [*folders, *(f"{one}/" for one in (rig.roots.software, rig.roots.generations, rig.roots.models))],
+        "engines": f"{rig.roots.installations}/",
+        "users": list(account_names(rig)),
         "except": TRY,
     }
 
 
 def _toolkits(scene: SurveyScope) -> list[str]:
     found = {made.toolkit.folder for made in scene.desired.installations.values() if made.toolkit}
-    return sorted({f"{folder}/" for folder in [*found, scene.rig.cuda_root] if folder})
+    return sorted({f"{folder}/" for folder in [*found, scene.rig.toolkit.own_root] if folder})
 
 
 PROCESSES: Section[Processes] = Section(

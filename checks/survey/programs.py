@@ -37,7 +37,7 @@ def _asks(scene: SurveyScope) -> dict[str, list[str]] | None:
     rig, desired = scene.rig, scene.desired
     commands: dict[str, tuple[str, ...]] = {}
     for name, made in desired.installations.items():
-        one = find_installer(rig, made)
+        one = find_installer(rig.instances, made)
         commands[version_question(name)] = one.version(rig, made)[0]
         commands[machine_code_question(name)] = one.machine_code(rig, made)[0]
     if desired.toolkit:

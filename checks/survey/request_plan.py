@@ -17,9 +17,12 @@ from rigwright.gateway.gateway_units import ADMIN
 from rigwright.gateway.nginx_conf import PATHS
 from rigwright.gateway.secrets_distribution import ROUTER_SOCKETS
 from rigwright.gateway.served_models import offers_of
+from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.entry import ShareEntry
-from rigwright.model.gateway.entry import ListenerEntry
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.gateway.entry import Gateway, ListenerEntry
+from rigwright.model.instance import Instance, loaded_weights
+from rigwright.model.monitoring.entry import Monitoring, metrics_readers
+from rigwright.model.rig import Rig
 from rigwright.monitoring.monitoring_units import monitoring_services
 from rigwright.operate.client_target import listener_address, listener_endpoint
 from rigwright.serving.instance_units import credential_path
@@ -70,7 +73,7 @@ def instance_requests(rig: Rig, instance: Instance, scene: SurveyScope) -> Itera
     """Those to an instance."""
     service = kind_of(instance).service(rig, instance, scene.desired.installations[instance.installed_as])
     port, name = f"{LOOPBACK}:{instance.port}", instance.name
-    key, group = credential_path(rig, instance), rig.socket_groups(instance)[-1]
+    key, group = credential_path(rig.roots, instance), rig.accounts.socket_groups(instance, rig.gateway)[-1]
     yield SurveyRequest.from_engine_request(f"{name}: no key", port, service.ready)
     yield SurveyRequest.from_engine_request(
         f"{name}: wrong key", port, service.ready, headers=("Authorization: Bearer wrong",)
@@ -86,29 +89,31 @@ def instance_requests(rig: Rig, instance: Instance, scene: SurveyScope) -> Itera
             )
 
 
-def offered_model_names(rig: Rig, entry: ListenerEntry, key: keyring.ClientKey | None = None) -> list[str]:
+def offered_model_names(
+    instances: tuple[Instance, ...], gateway: Gateway | None, entry: ListenerEntry, key: keyring.ClientKey | None = None
+) -> list[str]:
     """What is offered at a listener, aliases too; with a key, what of it this one may use."""
-    if not rig.gateway:
+    if not gateway:
         return []
-    aliases = rig.gateway.aliases
+    aliases = gateway.aliases
     limit = key.models if key else None
     allowed = None if limit is None else {aliases.get(one, one) for one in limit}
-    offered = {one.name for one in offers_of(rig) if rig.gateway.has_model(entry, one.name)}
+    offered = {one.name for one in offers_of(instances, gateway) if gateway.has_model(entry, one.name)}
     offered = offered if allowed is None else offered & allowed
     return [*sorted(offered), *sorted(alias for alias, name in aliases.items() if name in offered)]
 
 
-def keys_to_test(rig: Rig) -> Mapping[str, keyring.ClientKey]:
+def keys_to_test(inventory: str, gateway: Gateway | None) -> Mapping[str, keyring.ClientKey]:
     """The keys whose rights are asked for, by their names: of each the operator has its hash alone."""
-    if not rig.gateway:
+    if not gateway:
         return {}
-    ring = keyring.load_keyring(Path(rig.inventory).parent / rig.gateway.keys_file)
+    ring = keyring.load_keyring(Path(inventory).parent / gateway.keys_file)
     return dict(sorted(ring.keys.items())[:TRIED])
 
 
-def closed_paths(rig: Rig, entry: ListenerEntry) -> list[str]:
+def closed_paths(gateway: Gateway | None, monitoring: Monitoring | None, entry: ListenerEntry) -> list[str]:
     """Paths on which a listener is to answer nobody, seen from the host itself."""
-    scraped = any(listener_address(entry) in ip_network(one) for one in rig.scrapers)
+    scraped = any(listener_address(entry) in ip_network(one) for one in metrics_readers(gateway, monitoring))
     return [path for path in CLOSED if path != "/metrics" or not scraped]
 
 
@@ -120,27 +125,40 @@ def gateway_requests(rig: Rig) -> Iterator[SurveyRequest]:
             yield SurveyRequest(
                 f"{listener}: keyless {number}", at, "/v1/models", headers=headers, tls=tls, told=REFUSAL
             )
-        for path in closed_paths(rig, entry):
+        for path in closed_paths(rig.gateway, rig.monitoring, entry):
             yield SurveyRequest(f"{listener}: {path}", at, path, tls=tls, shown=0)
-        yield from router_requests(rig, listener, entry) if entry.keys else model_requests(rig, listener, entry)
+        yield from (
+            router_requests(rig.inventory, rig.accounts, rig.instances, rig.gateway, listener, entry)
+            if entry.keys
+            else model_requests(rig.instances, rig.gateway, listener, entry)
+        )
     if rig.gateway:
         for what, at in (("gateway", ADMIN), ("router", ROUTER)):
-            yield SurveyRequest(f"{what}: state", at, "/state", group=rig.gateway_user)
+            yield SurveyRequest(f"{what}: state", at, "/state", group=rig.accounts.gateway)
 
 
-def model_requests(rig: Rig, listener: str, entry: ListenerEntry) -> Iterator[SurveyRequest]:
+def model_requests(
+    instances: tuple[Instance, ...], gateway: Gateway | None, listener: str, entry: ListenerEntry
+) -> Iterator[SurveyRequest]:
     """Those to models of a listener that wants no key."""
     at, tls = listener_endpoint(entry), entry.tls
-    units = {one.name: tuple(instance.unit for instance in one.instances) for one in offers_of(rig)}
-    for name in offered_model_names(rig, entry):
-        offered = rig.gateway.aliases.get(name, name) if rig.gateway else name
+    units = {one.name: tuple(instance.unit for instance in one.instances) for one in offers_of(instances, gateway)}
+    for name in offered_model_names(instances, gateway, entry):
+        offered = gateway.aliases.get(name, name) if gateway else name
         made = SurveyRequest(
             f"{listener}: model {name}", at, "/v1/chat/completions", "POST", body=_question(name), tls=tls
         )
         yield replace(made, lane=f"model {offered}", again=BUSY, units=units[offered], limit=PATIENCE)
 
 
-def router_requests(rig: Rig, listener: str, entry: ListenerEntry) -> Iterator[SurveyRequest]:
+def router_requests(
+    inventory: str,
+    accounts: ServiceAccounts,
+    instances: tuple[Instance, ...],
+    gateway: Gateway | None,
+    listener: str,
+    entry: ListenerEntry,
+) -> Iterator[SurveyRequest]:
     """Those about a listener that wants keys. Nobody here has one: what each may do is asked of the router, as nginx
     does that knows whose key it was shown.
     """
@@ -149,11 +167,11 @@ def router_requests(rig: Rig, listener: str, entry: ListenerEntry) -> Iterator[S
             f"{listener}: keyless {path}", listener_endpoint(entry), f"/v1/{path}", "POST", body=_question("")
         )
         yield replace(made, tls=entry.tls, told=REFUSAL)
-    for owner, key in keys_to_test(rig).items():
+    for owner, key in keys_to_test(inventory, gateway).items():
         known = (f"X-Rw-Listener: {listener}", f"X-Rw-Key: {key.sha256[: keyring.SHOWN]}")
-        asked = {"headers": known, "group": rig.gateway_user, "lane": "router"}
+        asked = {"headers": known, "group": accounts.gateway, "lane": "router"}
         yield SurveyRequest(f"{listener}: models of {owner}", ROUTER, "/models", **asked)  # type: ignore[arg-type]
-        for name in offered_model_names(rig, entry, key):
+        for name in offered_model_names(instances, gateway, entry, key):
             title = f"{listener}: model {name} of {owner}"
             made = SurveyRequest(title, ROUTER, "/route/chat/completions", "POST", **asked)  # type: ignore[arg-type]
             yield replace(made, body=_question(name), told=("x-rw-group",))
@@ -163,9 +181,9 @@ def _question(model: str) -> str:
     return json.dumps({"model": model, "messages": [{"role": "user", "content": "ready?"}], "max_tokens": 1})
 
 
-def compared_pieces(rig: Rig) -> Iterator[tuple[Artefact, int, int, int]]:
+def compared_pieces(instances: tuple[Instance, ...]) -> Iterator[tuple[Artefact, int, int, int]]:
     """Parts of weights that are compared: the file, the part's number, where it begins and how long it is."""
-    for weight in rig.weights:
+    for weight in loaded_weights(instances):
         length = min(PART, weight.size)
         for number, start in enumerate(sorted({0, (weight.size - length) // 2, weight.size - length})):
             yield weight, number, start, length
@@ -185,14 +203,14 @@ def prometheus_request(rig: Rig) -> Iterator[SurveyRequest]:
             yield SurveyRequest(HEARD, one.endpoint, f"/api/v1/query?query={query}", source=one.at[0])
 
 
-def share_requests(rig: Rig, share: ShareEntry) -> Iterator[SurveyRequest]:
+def share_requests(instances: tuple[Instance, ...], share: ShareEntry) -> Iterator[SurveyRequest]:
     """Those to what shares weights: of a box that may, and of somebody who may not."""
     at, own = share_endpoint(share), share.address
     if sender := disallowed_address(share):
         # first: where nobody answers, nothing else of a host takes as long as to know that
         path = "/rigwright-check"
         yield SurveyRequest("share: stranger", at, path, source=sender, shown=0, connect=TAKEN, single=GIVEN)
-    for turn, (weight, number, start, length) in enumerate(compared_pieces(rig)):
+    for turn, (weight, number, start, length) in enumerate(compared_pieces(instances)):
         path, ranged = f"/{quote(weight.weight_path)}", f"Range: bytes={start}-{start + length - 1}"
         made = SurveyRequest(f"share: {weight.weight_path} {number}", at, path, headers=(ranged,), source=own, shown=0)
         made = replace(made, told=("content-range",), most=length, limit=PATIENCE, single=GIVEN)
@@ -206,7 +224,7 @@ def share_requests(rig: Rig, share: ShareEntry) -> Iterator[SurveyRequest]:
 def plan_requests(scene: SurveyScope) -> list[SurveyRequest]:
     """All of them."""
     rig = scene.rig
-    found = [*share_requests(rig, rig.share)] if rig.share else []
+    found = [*share_requests(rig.instances, rig.share)] if rig.share else []
     found += [ask for instance in rig.instances for ask in instance_requests(rig, instance, scene)]
     return [*found, *gateway_requests(rig), *prometheus_request(rig)]
 
@@ -214,8 +232,8 @@ def plan_requests(scene: SurveyScope) -> list[SurveyRequest]:
 def _questions(scene: SurveyScope) -> object | None:
     found, rig = plan_requests(scene), scene.rig
     parts = [
-        FilePart(f"{weight.weight_path} {number}", rig.weight_path(weight), start, length)
-        for weight, number, start, length in (compared_pieces(rig) if rig.share else ())
+        FilePart(f"{weight.weight_path} {number}", rig.roots.weight_path(weight), start, length)
+        for weight, number, start, length in (compared_pieces(rig.instances) if rig.share else ())
     ]
     if not found:
         return None

@@ -11,6 +11,8 @@ from rigwright.gateway.gateway_units import ADMIN
 from rigwright.gateway.reservations import unit_names
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_SOCKETS, ROUTER_UNIT
 from rigwright.gateway.served_models import offers_of
+from rigwright.model.gateway.entry import Gateway
+from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from rigwright.monitoring.monitoring_units import monitoring_services
 from rigwright.operate.client_target import listener_endpoint
@@ -71,26 +73,23 @@ class ReachSurvey:
     tunnels: list[Tunnel]
 
 
-def socket_units(rig: Rig) -> dict[str, str]:
+def socket_units(instances: tuple[Instance, ...], gateway: Gateway | None) -> dict[str, str]:
     """Paths of our unix sockets, each with the unit that listens there."""
-    found = {one.socket: one.unit for one in rig.instances}
-    if rig.gateway:
+    found = {one.socket: one.unit for one in instances}
+    if gateway:
         found |= {ADMIN: GATEWAY_UNIT} | {f"{ROUTER_SOCKETS}/{name}.sock": ROUTER_UNIT for name in ("heavy", "light")}
     return found
 
 
-def private_folders(rig: Rig) -> list[str]:
+def private_folders(instances: tuple[Instance, ...], gateway: Gateway | None) -> list[str]:
     """Folders that others cannot go through: an instance's own, and the gateway's."""
-    return [
-        str(PurePosixPath(one).parent)
-        for one in [*(i.socket for i in rig.instances), *([ADMIN] if rig.gateway else [])]
-    ]
+    return [str(PurePosixPath(one).parent) for one in [*(i.socket for i in instances), *([ADMIN] if gateway else [])]]
 
 
 def service_units(rig: Rig) -> list[str]:
     """Services of ours."""
     found = [name for one in rig.instances for name in (one.unit, listener_units(one.port)[0])]
-    found += (GATEWAY_UNIT, ROUTER_UNIT, *unit_names(rig)) if rig.gateway else ()
+    found += (GATEWAY_UNIT, ROUTER_UNIT, *unit_names(rig.gateway)) if rig.gateway else ()
     found += [SHARE_UNIT] if rig.share else []
     return [*found, *(one.unit_name for one in monitoring_services(rig))]
 
@@ -111,10 +110,10 @@ def service_addresses(rig: Rig) -> list[str]:
     return [*found, *(one.endpoint for one in monitoring_services(rig))]
 
 
-def model_names(rig: Rig) -> list[str]:
+def model_names(instances: tuple[Instance, ...], gateway: Gateway | None) -> list[str]:
     """Names that models are asked for by."""
-    found = {one.model_name for one in rig.instances} | {one.name for one in offers_of(rig)}
-    return sorted(found | set(rig.gateway.aliases if rig.gateway else ()))
+    found = {one.model_name for one in instances} | {one.name for one in offers_of(instances, gateway)}
+    return sorted(found | set(gateway.aliases if gateway else ()))
 
 
 def _questions(scene: SurveyScope) -> object:
@@ -122,11 +121,11 @@ def _questions(scene: SurveyScope) -> object:
     return {
         "ports": service_ports(rig),
         "places": service_addresses(rig),
-        "sockets": sorted(socket_units(rig)),
-        "holders": socket_units(rig),
-        "folders": private_folders(rig),
+        "sockets": sorted(socket_units(rig.instances, rig.gateway)),
+        "holders": socket_units(rig.instances, rig.gateway),
+        "folders": private_folders(rig.instances, rig.gateway),
         "units": service_units(rig),
-        "models": model_names(rig),
+        "models": model_names(rig.instances, rig.gateway),
     }
 
 

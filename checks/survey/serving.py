@@ -51,12 +51,12 @@ class ServingSurvey:
 
 def _asks(scene: SurveyScope) -> object:
     rig = scene.rig
-    keys = {instance.unit: credential_path(rig, instance) for instance in rig.instances}
+    keys = {instance.unit: credential_path(rig.roots, instance) for instance in rig.instances}
     return {
         "units": [unit_state.unit for unit_state in scene.desired.generation.unit_states],
         "keys": keys,
         "records": STARTED_FROM_FOLDER,
-        "starts": rig.startup_records,
+        "starts": rig.roots.startup_records,
         "folder": UNIT_FOLDER,
         "word": WORD,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from checks.survey.section import Section, SurveyScope
-from rigwright.model.rig import POWER_UNIT
+from rigwright.model.instance import POWER_UNIT
 from rigwright.nvidia.cards.card_setting_files import program_folder
 from rigwright.nvidia.driver.driver_facts import PERSISTENCE_UNIT
 from rigwright.nvidia.driver.driver_files import managed_paths
@@ -92,8 +92,8 @@ def settings_questions(scene: SurveyScope) -> dict[str, object]:
     return {
         "sysctl": sorted(rig.driver.sysctl),
         "paths": [*roots, *cards],
-        "files": list(managed_paths(rig)),
-        "folders": [program_folder(rig)],
+        "files": list(managed_paths(rig.roots)),
+        "folders": [program_folder(rig.roots)],
         "ways": [*NETWORK, *WAYS_IN],
         "units": [POWER_UNIT, PERSISTENCE_UNIT, *AT_BOOT, *NEEDED, *NETWORK, *WAYS_IN],
     }

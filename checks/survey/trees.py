@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from checks.survey.section import Section, SurveyScope
 from rigwright.envs.environment import prefix_folder
 from rigwright.model.installation import MARKER
+from rigwright.model.instance import loaded_weights
 from rigwright.model.trees import records_folder
 from rigwright.plan import tree_records
 from rigwright.supply.root_programs import GPU_EXPORTER, HUB_CLIENT, INSTALLERS, TOOLS
@@ -71,17 +72,20 @@ def _asks(scene: SurveyScope) -> dict[str, object]:
         "software": rig.roots.software,
         "installed": {
             rig.roots.software: [f"{name}-" for name in (TOOLS, HUB_CLIENT, GPU_EXPORTER, INSTALLERS, "cuda")],
-            rig.installations: [""],
-            weights_program_folder(rig): [PACKAGE],
-            rig.generations: [str(digit) for digit in range(1, 10)],
+            rig.roots.installations: [""],
+            weights_program_folder(rig.roots): [PACKAGE],
+            rig.roots.generations: [str(digit) for digit in range(1, 10)],
         },
-        "declared": [*declared, *([f"{weights_program_folder(rig)}/{PACKAGE}"] if rig.weights else [])],
-        "records": {"folder": records_folder(rig), "ledger": rig.ledger},
-        "unless": {rig.generations: ["proven"], rig.installations: ["tree", "tree.new"]},
+        "declared": [
+            *declared,
+            *([f"{weights_program_folder(rig.roots)}/{PACKAGE}"] if loaded_weights(rig.instances) else []),
+        ],
+        "records": {"folder": records_folder(rig.roots), "ledger": rig.roots.ledger},
+        "unless": {rig.roots.generations: ["proven"], rig.roots.installations: ["tree", "tree.new"]},
         "marker": MARKER,
         "prefixes": [
             desired.tools.folder,
-            *(prefix_folder(rig.installation_path(desired.installations[env.name].folder)) for env in rig.envs),
+            *(prefix_folder(rig.roots.installation_path(desired.installations[env.name].folder)) for env in rig.envs),
         ],
         "deep": scene.deep,
     }

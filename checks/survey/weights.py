@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from checks.survey.section import Section, SurveyScope
+from rigwright.model.instance import loaded_weights
 from rigwright.weights.verification import REHASH_UNITS, recorded_file, records_folder
 
 TIMER, SERVICE = REHASH_UNITS
@@ -90,13 +91,13 @@ class WeightSurvey:
 
 def _asks(scene: SurveyScope) -> object | None:
     rig = scene.rig
-    if not rig.weights:
+    if not loaded_weights(rig.instances):
         return None
-    rows = [(recorded_file(rig, one), one.size) for one in rig.weights]
+    rows = [(recorded_file(rig.roots, one), one.size) for one in loaded_weights(rig.instances)]
     files = [{"path": r.absolute, "record": r.record, "sha256": r.sha256, "size": size} for r, size in rows]
     return {
         "root": rig.roots.models,
-        "records": records_folder(rig),
+        "records": records_folder(rig.roots),
         "files": files,
         "deep": scene.deep,
         "few": FEW,
@@ -106,7 +107,7 @@ def _asks(scene: SurveyScope) -> object | None:
 
 def _limit(scene: SurveyScope) -> float:
     # whoever has linked or copied a hundred gigabytes has touched them: all are read then
-    return 60 + sum(one.size for one in scene.rig.weights) / SLOW
+    return 60 + sum(one.size for one in loaded_weights(scene.rig.instances)) / SLOW
 
 
 WEIGHTS: Section[WeightSurvey] = Section(

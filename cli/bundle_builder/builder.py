@@ -30,6 +30,7 @@ from rigwright.containers.bundle_packages import distribution_packages
 from rigwright.containers.container_packages import groups_for
 from rigwright.file_lock import FileLockHeld, file_lock
 from rigwright.model.debs.group import PackageGroup
+from rigwright.model.rig import locked_artefacts
 from rigwright.plan.host_facts import required_packages
 from rigwright.problems import Invalid, Problem
 from rigwright.supply.apt_archives import PACKAGES, TIME, ArchiveSuite
@@ -90,7 +91,7 @@ class BundleBuilder:
     @property
     def locked_artefacts(self) -> list[Artefact]:
         """All that is locked for these rigs."""
-        needed = {a for rig in self.rigs for a in rig.artefacts}
+        needed = {a for rig in self.rigs for a in locked_artefacts(rig)}
         return sorted(needed, key=lambda artefact: (artefact.kind, *artefact.order))
 
     def build_bundle(self, systems: list[str]) -> None:
@@ -136,7 +137,7 @@ class BundleBuilder:
             counted["advisories"] += 1
             brought[row.path] = row
         rows, suites, staged = list(brought.values()), list[ArchiveSuite](), list[Path]()
-        mirrors = tuple(dict.fromkeys(url for rig in self.rigs for url in rig.mirrors.get("apt", ())))
+        mirrors = tuple(dict.fromkeys(url for rig in self.rigs for url in rig.network.mirrors.get("apt", ())))
         for system in systems:
             try:
                 found = self._add_packages(system, mirrors)
@@ -164,7 +165,7 @@ class BundleBuilder:
 
     def _package_groups(self, system: str) -> list[PackageGroup]:
         """The locked packages of other archives than the system's."""
-        found = [one for rig in self.rigs for one in groups_for(rig.container_groups, system)]
+        found = [one for rig in self.rigs for one in groups_for(rig.container_supply.groups, system)]
         return list({one.name: one for one in found}.values())
 
     def _artefact_path(self, artefact: Artefact) -> Path:
@@ -263,7 +264,10 @@ class BundleBuilder:
                     tuple(dict.fromkeys(name for rig in self.rigs for name in required_packages(rig, system)))
                 )
             ]
-            wanted += [PackageTransaction(*distribution_packages(rig, system)) for rig in self.rigs]
+            wanted += [
+                PackageTransaction(*distribution_packages(rig.containers, rig.container_supply, system))
+                for rig in self.rigs
+            ]
             for one in self._package_groups(system):
                 files = tuple(self.folder / self._artefact_path(row) for row in one.packages.values())
                 wanted += [PackageTransaction(debs=files)] if all(map(Path.exists, files)) else []

@@ -19,5 +19,5 @@ def declared_origins(rigs: Iterable[Rig], index: str) -> frozenset[str]:
     """
     bases = [index, constants.ENDPOINT]
     for rig in rigs:
-        bases += [*rig.redirects, *(base for named in rig.mirrors.values() for base in named)]
+        bases += [*rig.network.redirects, *(base for named in rig.network.mirrors.values() for base in named)]
     return frozenset(map(reach.origin_of, bases))

@@ -32,10 +32,11 @@ from rigwright.model.feature import LoadPurpose
 from rigwright.model.lock_coverage import describe_mismatch
 from rigwright.model.nvidia.driver_tables import load_driver_tables
 from rigwright.model.origins import HUB_ORIGIN, origin_of
-from rigwright.model.rig import Rig, artefact_urls
+from rigwright.model.rig import Rig
 from rigwright.paths import ROOT
 from rigwright.problems import Invalid, Problem
 from rigwright.supply import image_manifest
+from rigwright.supply.artefact_addresses import artefact_urls
 from rigwright.supply.digest import format_digest, supply_digest
 from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact, Lock
@@ -157,7 +158,7 @@ def _rows_by_input(folders: LockFolders, new: Mapping[str, Sequence[Artefact]]) 
 
 def _mirror_addresses(rigs: list[Rig], name: str) -> list[str]:
     """The addresses that rigs have for a name."""
-    return list(dict.fromkeys(base for rig in rigs for base in rig.mirrors.get(name, ())))
+    return list(dict.fromkeys(base for rig in rigs for base in rig.network.mirrors.get(name, ())))
 
 
 def _load_folders(base: Path, rigs: list[Rig]) -> tuple[LockFolders, list[LockInput]]:
@@ -194,7 +195,7 @@ def _used_inputs(rigs: list[Rig]) -> set[str]:
     """The inputs that rigs use: of their weights, and of the environments or images of their engines."""
     loaded = (row for rig in rigs for one in rig.instances for row in (*one.weights, *one.artefacts))
     used = {row.group or row.name for row in loaded}
-    return used | {name for rig in rigs for name in getattr(rig, "env_inputs", ())}
+    return used | {name for rig in rigs for env in rig.envs for name in env.inputs}
 
 
 def hub_endpoints(rigs: list[Rig]) -> tuple[HubEndpoint, ...]:
@@ -205,10 +206,10 @@ def hub_endpoints(rigs: list[Rig]) -> tuple[HubEndpoint, ...]:
     """
     found: dict[str, list[str]] = {}
     for rig in rigs:
-        for endpoint in rig.mirrors.get(HUB) or ("",):
+        for endpoint in rig.network.mirrors.get(HUB) or ("",):
             tokens = found.setdefault(endpoint.rstrip("/"), [])
-            own = (origin_of(endpoint) if endpoint else HUB_ORIGIN) == rig.hub_token_origin
-            tokens += [api_keys.load_api_key(rig.hub_token_file)] if rig.hub_token_file and own else []
+            own = (origin_of(endpoint) if endpoint else HUB_ORIGIN) == rig.network.hub_token_origin
+            tokens += [api_keys.load_api_key(rig.network.hub_token_file)] if rig.network.hub_token_file and own else []
     places = [HubEndpoint(endpoint, token) for endpoint, tokens in found.items() for token in tokens or (None,)]
     return tuple(dict.fromkeys(places)) or (HubEndpoint(),)
 
@@ -251,10 +252,11 @@ def image_registries(rigs: list[Rig]) -> RegistryLookup:
             return [RegistryRepository(*place) for place in image_manifest.repository_places(source, {})]
         found = []
         for rig in rigs:
-            path = rig.registry_logins.get(source.partition(":")[0])
+            path = rig.network.registry_logins.get(source.partition(":")[0])
             login = registries.load_login(path) if path else ""
             found += [
-                RegistryRepository(*place, login) for place in image_manifest.repository_places(source, rig.mirrors)
+                RegistryRepository(*place, login)
+                for place in image_manifest.repository_places(source, rig.network.mirrors)
             ]
         return list(dict.fromkeys(found))
 
@@ -265,7 +267,7 @@ def address_lookup(rigs: list[Rig]) -> AddressLookup:
     """What gives a row's addresses, in order: those of every rig that shares the lock."""
 
     def of(row: Artefact) -> list[str]:
-        mirrors = [rig.mirrors for rig in rigs] or [{}]
+        mirrors = [rig.network.mirrors for rig in rigs] or [{}]
         return list(dict.fromkeys(url for known in mirrors for url in artefact_urls(row, known)))
 
     return of

@@ -19,7 +19,8 @@ from cli.lock_resolver.resolver import LockResolver
 from rigwright.engines import kind_of
 from rigwright.engines.kind import InstallingKind
 from rigwright.engines.llama_cpp.keys import LlamaEngine
-from rigwright.model.rig import PATCHED_TOOLKIT, Rig
+from rigwright.model.instance import PATCHED_TOOLKIT
+from rigwright.model.rig import Rig
 from rigwright.patches import new_files
 from rigwright.patches.apply import PatchRefused, Read, outcome
 from rigwright.patches.import_shadowing import find_shadowing_paths
@@ -61,7 +62,7 @@ def collect_patched(rigs: Iterable[Rig], rows: Mapping[str, Sequence[Artefact]])
     shipped = set(Lock.load([ROOT / "locks"]).groups.get(CUDA, ()))
     for rig in rigs:
         of_wheels = [(env.name, env.patches, env.keys.packages) for env in rig.envs]
-        for name, patches, group in (*of_wheels, (PATCHED_TOOLKIT, rig.toolkit_patches, CUDA)):
+        for name, patches, group in (*of_wheels, (PATCHED_TOOLKIT, rig.toolkit.patches, CUDA)):
             packages = tuple(rows.get(group, ()))
             versions: dict[str, str] = {canonicalize_name(one.name): one.version for one in packages}
             # `rigwright test nvcc` proves that Rigwright's patches fit its toolkit: no index is asked

@@ -19,7 +19,8 @@ from cli.lock_resolver.lock_folders import LockFolders
 from cli.lock_resolver.resolver import LockResolver
 from cli.lock_resolver.wheel_environments import HOST, is_installable
 from cli.lock_resolver.wheel_machine_code import machine_code
-from rigwright.model.rig import EnvSpec, Rig
+from rigwright.model.instance import EnvSpec
+from rigwright.model.rig import Rig
 from rigwright.plugins.plugin import Plugin, find_mismatches
 from rigwright.problems import Problem
 from rigwright.supply.lock import Artefact

@@ -219,7 +219,7 @@ def _paths(scene: PredicateScene, component: Component, keys: AdvisoryKeys) -> I
         if keys.reached_by == "weights":
             yield _state(scene, AccessPath(instance, version=component.version), keys, f"{instance.name}: its model")
             continue
-        for path in access_paths(scene.rig, instance, component.version):
+        for path in access_paths(scene.rig.instances, scene.rig.gateway, instance, component.version):
             yield _state(scene, path, keys, str(path))
 
 

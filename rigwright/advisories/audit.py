@@ -14,7 +14,7 @@ from rigwright.advisories.rendering import render_scene
 from rigwright.inventory import layer_folders
 from rigwright.model.rig import Rig
 from rigwright.paths import ROOT
-from rigwright.supply.bundle import ADVISORIES
+from rigwright.supply.bundle import ADVISORIES, Bundle
 from rigwright.supply.lock import Lock
 
 NOT_ASKED = Gap("packages of the host", "no host was asked: --installed reads them")
@@ -25,15 +25,15 @@ class UnreadableData(Exception):
     """A file of advisories cannot be used; the text names it and says why."""
 
 
-def bundled_files(rig: Rig) -> list[Path]:
+def bundled_files(bundle: Bundle | None) -> list[Path]:
     """The files of advisories in a rig's bundle, verified.
 
     Raises:
         UnreadableData: the bytes of one are not those of the bundle's index.
     """
-    if rig.bundle is None:
+    if bundle is None:
         return []
-    found = rig.bundle.folder_files(ADVISORIES)
+    found = bundle.folder_files(ADVISORIES)
     for one in found:
         if why := one.refusal():
             raise UnreadableData(why)
@@ -90,7 +90,7 @@ def audit(
             found += of_host
         else:
             gaps.append(NOT_ASKED if installed is None else NOT_LISTED)
-        parts[name] = found, gaps, [*paths, *bundled_files(rig)]
+        parts[name] = found, gaps, [*paths, *bundled_files(rig.bundle)]
     wanted = packages_of(component for found, _, _ in parts.values() for component in found)
     read: dict[tuple[Path, ...], list[AdvisoryExport]] = {}
     made = []

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from packaging.utils import canonicalize_name
 
 from rigwright.advisories.bindings import CONTAINER_TOOLKIT, DRIVER, LLAMA_CPP, MaintainedData
+from rigwright.model.catalog import Card
 from rigwright.model.debs.versions import locked_version
+from rigwright.model.instance import Instance, standalone_engines
+from rigwright.model.nvidia.driver_supply import DriverSupply
 from rigwright.model.nvidia.versions import driver_version_of, locked_driver_version
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.rig import Rig
 from rigwright.problems import format_count
 from rigwright.supply.lock import Artefact, Lock
 from rigwright.supply.root_programs import CUDA, GPU_EXPORTER, HUB_CLIENT, INSTALLERS, TOOLS
@@ -108,12 +111,12 @@ def collect_components(rig: Rig, lock: Lock, data: MaintainedData) -> tuple[list
             gaps.append(Gap(what, "OSV has no records of conda packages"))
         else:
             gaps.append(Gap(f"Python of environment {env.name}", "it is not locked"))
-    groups = {TOOLS: rig.tools, CUDA: rig.cuda, HUB_CLIENT: rig.hub_client, INSTALLERS: rig.installers}
+    groups = {TOOLS: rig.tools, CUDA: rig.toolkit.wheels, HUB_CLIENT: rig.hub_client, INSTALLERS: rig.installers}
     for name, rows in {**groups, GPU_EXPORTER: rig.gpu_exporter}.items():
         found += _wheels(rows, f"host tools ({name})", lock, gaps)
-    found += _engines(rig, lock, data, gaps)
-    found += _driver(rig, lock, gaps)
-    for group, one in rig.container_groups.items():
+    found += _engines(rig.instances, rig.engine_artefacts, lock, data, gaps)
+    found += _driver(rig.cards, rig.driver_supply, lock, gaps)
+    for group, one in rig.container_supply.groups.items():
         rows = tuple(one.packages.values())
         if "toolkit" in group and all(is_locked(row, lock) for row in rows):
             found.append(Component("", CONTAINER_TOOLKIT, locked_version(group, rows), f"locked packages of {group}"))
@@ -135,11 +138,17 @@ def _wheels(
             gaps.append(Gap(f"{place}: {row.name}", "it is not locked"))
 
 
-def _engines(rig: Rig, lock: Lock, data: MaintainedData, gaps: list[Gap]) -> Iterator[Component]:
+def _engines(
+    instances: tuple[Instance, ...],
+    engine_artefacts: Mapping[str, tuple[Artefact, ...]],
+    lock: Lock,
+    data: MaintainedData,
+    gaps: list[Gap],
+) -> Iterator[Component]:
     """Engines that are installed by themselves."""
-    for name, engine in rig.engines.items():
-        users = tuple(one for one in rig.instances if one.engine_name == name and one.env is None)
-        rows = rig.engine_artefacts.get(name, ())
+    for name, engine in standalone_engines(instances).items():
+        users = tuple(one for one in instances if one.engine_name == name and one.env is None)
+        rows = engine_artefacts.get(name, ())
         commit = getattr(engine, "commit", None)
         for row in rows:
             if row.kind == "source" and is_locked(row, lock):
@@ -157,12 +166,12 @@ def _engines(rig: Rig, lock: Lock, data: MaintainedData, gaps: list[Gap]) -> Ite
             gaps.append(Gap(f"image of engine {name}, except {serves}", "no data list the contents of this digest"))
 
 
-def _driver(rig: Rig, lock: Lock, gaps: list[Gap]) -> Iterator[Component]:
-    if not rig.cards:
+def _driver(cards: tuple[Card, ...], driver_supply: DriverSupply, lock: Lock, gaps: list[Gap]) -> Iterator[Component]:
+    if not cards:
         return
     versions = {
         system: locked_driver_version(rows)
-        for system, rows in rig.driver_packages.items()
+        for system, rows in driver_supply.packages.items()
         if all(is_locked(row, lock) for row in rows)
     }
     for system, version in sorted(versions.items()):

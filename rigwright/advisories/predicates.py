@@ -22,9 +22,10 @@ from rigwright.advisories.versions import parse_version
 from rigwright.engines.kind import ServiceSpec
 from rigwright.engines.request import ONE_TOKEN
 from rigwright.gateway.served_models import offers_of
-from rigwright.model.gateway.entry import ListenerEntry
+from rigwright.model.gateway.entry import Gateway, ListenerEntry
+from rigwright.model.instance import Instance
 from rigwright.model.models import MissingModelFile
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.rig import Rig
 from rigwright.supply.lock import Lock
 from rigwright.weights.checkpoint import Checkpoint, parse_checkpoint
 
@@ -101,7 +102,9 @@ class PredicateScene:
     @cached_property
     def open_paths(self) -> frozenset[str]:
         """Paths that the gateway passes on, whatever the model."""
-        return frozenset(f"/v1/{path}" for offer in offers_of(self.rig) for path in offer.paths)
+        return frozenset(
+            f"/v1/{path}" for offer in offers_of(self.rig.instances, self.rig.gateway) for path in offer.paths
+        )
 
     def command_words(self, instance: Instance) -> tuple[str, ...] | None:
         """The engine's command line; None where it is not known."""
@@ -128,10 +131,11 @@ class PredicateScene:
             return None
 
 
-def access_paths(rig: Rig, instance: Instance, version: str = "") -> list[AccessPath]:
+def access_paths(
+    instances: tuple[Instance, ...], gateway: Gateway | None, instance: Instance, version: str = ""
+) -> list[AccessPath]:
     """Every way by which requests reach an instance whose engine has a version."""
-    names = {offer.name for offer in offers_of(rig) if instance in offer.instances}
-    gateway = rig.gateway
+    names = {offer.name for offer in offers_of(instances, gateway) if instance in offer.instances}
     doors = [
         AccessPath(instance, name, listener, version)
         for name, listener in (gateway.listeners.items() if gateway else ())

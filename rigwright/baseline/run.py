@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
 from rigwright.nvidia.cards.smi import Gpu
 from rigwright.problems import FrozenModel, printable
 from rigwright.types import Digits, Sha256, Text, VariantName, matching
@@ -38,11 +38,11 @@ class Fingerprint(FrozenModel):
     """Of all that its service is started from."""
 
     @classmethod
-    def of_instance(cls, rig: Rig, instance: Instance, started_from: str, cards: Sequence[Gpu]) -> Fingerprint:
+    def of_instance(cls, lock_digest: str, instance: Instance, started_from: str, cards: Sequence[Gpu]) -> Fingerprint:
         """An instance's.
 
         Args:
-            rig: Its rig.
+            lock_digest: The digest of its lock and bundle.
             instance: The instance.
             started_from: SHA-256 of the files that its service is started from.
             cards: Its cards as they answer, in its order.
@@ -55,7 +55,7 @@ class Fingerprint(FrozenModel):
             cards=tuple(printable(gpu.name)[:200] for gpu in cards),
             power_w=tuple(gpu.limit_w for gpu in cards),
             lanes=tuple(gpu.width for gpu in cards),
-            lock=rig.digest,
+            lock=lock_digest,
             variant=instance.variant_name,
             settings=started_from[:12],
         )

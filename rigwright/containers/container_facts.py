@@ -24,12 +24,15 @@ from rigwright.host.channel import (
     word,
     yes_or_no,
 )
+from rigwright.model.catalog import Card
 from rigwright.model.containers.archive_tables import CDI_SPEC as CDI_SPEC
 from rigwright.model.containers.archive_tables import DOCKER_ARCHIVE, TOOLKIT_ARCHIVE
 from rigwright.model.containers.archive_tables import REFRESH_UNIT as REFRESH_UNIT
+from rigwright.model.containers.container_supply import ContainerSupply
+from rigwright.model.containers.entry import ContainersEntry
 from rigwright.model.debs.group import PackageGroup
 from rigwright.model.feature import FactSource
-from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.nvidia.values import maybe, package, version
 from rigwright.render import render
 
@@ -137,26 +140,28 @@ SCHEMA: Schema = {
 }
 
 
-def store_folder(rig: Rig) -> str:
+def store_folder(roots: Roots) -> str:
     """The folder with package files that are kept, and lists of what is installed, held, set and moved away."""
-    return f"{rig.roots.state}/containers"
+    return f"{roots.state}/containers"
 
 
-def relevant_packages(rig: Rig) -> tuple[str, ...]:
+def relevant_packages(container_supply: ContainerSupply) -> tuple[str, ...]:
     """The packages that the choice has to know of."""
-    known = rig.container_tables
+    known = container_supply.tables
     found = [DISTRIBUTION_DOCKER, COMMAND, PODMAN]
     for one in known.archives.values():
         found += [*one.packages, *one.replaces]
     return tuple(dict.fromkeys(found))
 
 
-def render_probe(rig: Rig) -> str:
+def render_probe(
+    roots: Roots, cards: tuple[Card, ...], containers: ContainersEntry | None, container_supply: ContainerSupply
+) -> str:
     """The probe of a rig's host; what it prints is for `parse`."""
     return render(
         "probe/containers.sh.j2",
-        store=store_folder(rig),
-        packages=relevant_packages(rig),
+        store=store_folder(roots),
+        packages=relevant_packages(container_supply),
         candidates=(DISTRIBUTION_DOCKER, COMMAND, PODMAN),
         daemon_json=daemon.PATH,
         most=daemon.LARGEST,
@@ -165,7 +170,7 @@ def render_probe(rig: Rig) -> str:
         refresh=(REFRESH_UNIT, REFRESH_PATH),
         spec=CDI_SPEC,
         specs=SPECS,
-        cards=bool(rig.cards and rig.containers),
+        cards=bool(cards and containers),
     )
 
 

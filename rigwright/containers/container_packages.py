@@ -13,6 +13,7 @@ from rigwright.model.containers.archive_tables import (
     group_of,
     load_container_tables,
 )
+from rigwright.model.containers.container_supply import ContainerSupply
 from rigwright.model.debs.group import PackageGroup, locked_group
 from rigwright.model.feature import RELEASE, Feature, Fields, RigDraft
 from rigwright.model.lock_coverage import describe_uncovered
@@ -27,7 +28,7 @@ def _resolve_containers(draft: RigDraft) -> Fields:
     draft.release_artefacts.append(
         lambda system: (row for one in groups_for(groups, system) for row in one.packages.values())
     )
-    return {"containers": draft.entry.containers, "container_tables": tables, "container_groups": groups}
+    return {"containers": draft.entry.containers, "container_supply": ContainerSupply(tables, groups)}
 
 
 def _select_groups(draft: RigDraft, known: ContainerTables) -> dict[str, PackageGroup]:

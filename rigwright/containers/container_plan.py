@@ -8,10 +8,14 @@ from types import MappingProxyType
 from rigwright.containers import daemon, daemon_invocation
 from rigwright.containers.container_facts import COMMAND, DISTRIBUTION_DOCKER, PODMAN, ContainerFacts, store_folder
 from rigwright.containers.daemon import DaemonRecord, Options, UnreadableDaemonConfig
+from rigwright.model.catalog import Card
 from rigwright.model.containers.archive_tables import DOCKER_ARCHIVE, TOOLKIT_ARCHIVE, ContainerEngine, group_of
+from rigwright.model.containers.container_supply import ContainerSupply
+from rigwright.model.containers.entry import ContainersEntry
 from rigwright.model.debs.group import PackageGroup, find_version_differences
 from rigwright.model.debs.versions import leading_numbers, upstream_version
-from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
+from rigwright.supply.bundle import Bundle
 
 # Docker's packages that are a Docker: a distribution's, and its own.
 DAEMONS = (DISTRIBUTION_DOCKER, "docker-ce")
@@ -58,39 +62,52 @@ class ContainerRefusal:
     """All of them, each with what to do."""
 
 
-def plan_containers(rig: Rig, facts: ContainerFacts) -> ContainerPlan | ContainerRefusal:
+def plan_containers(
+    roots: Roots,
+    cards: tuple[Card, ...],
+    containers: ContainersEntry | None,
+    container_supply: ContainerSupply,
+    bundle: Bundle | None,
+    bundle_folder: str | None,
+    facts: ContainerFacts,
+) -> ContainerPlan | ContainerRefusal:
     """What a rig's containers come to.
 
     Args:
-        rig: One that declares some.
+        roots: Directories on the host.
+        cards: The declared cards by GPU index.
+        containers: The declared container engines.
+        container_supply: The packages of containers.
+        bundle: The bundle, if the rig has one.
+        bundle_folder: The folder of the bundle on the operator's machine.
         facts: Its host.
     """
-    if rig.bundle:  # what else its apt knows of is not asked
-        bundled = rig.bundle.packages(facts.system).versions
+    if bundle:  # what else its apt knows of is not asked
+        bundled = bundle.packages(facts.system).versions
         facts = replace(facts, candidates=MappingProxyType(bundled))
     refuse: list[str] = []
     notes: list[str] = []
-    known, keys = rig.container_tables, rig.containers
+    known, keys = container_supply.tables, containers
     engines = keys.engines if keys else ()
     groups: list[PackageGroup] = []
     distribution: list[str] = []
-    if rig.cards and (toolkit := rig.container_groups.get(TOOLKIT_ARCHIVE)):
+    if cards and (toolkit := container_supply.groups.get(TOOLKIT_ARCHIVE)):
         groups.append(toolkit)
     if "docker" in engines:
-        one, names = _docker(rig, facts, refuse)
+        one, names = _docker(containers, container_supply, bundle, facts, refuse)
         groups += [one] if one else []
         distribution += names
     if "podman" in engines:
-        distribution += _podman(rig, facts, refuse)
-    refuse += _find_unbundled(rig, facts, groups)
+        distribution += _podman(container_supply, bundle, facts, refuse)
+    refuse += _find_unbundled(bundle, facts, groups)
     removed = [
         name
         for one in groups
         for name in (known.toolkit if one.name == TOOLKIT_ARCHIVE else known.docker).replaces
         if name in facts.packages
     ]
-    leftovers = _find_leftovers(rig, facts, groups, refuse)
-    made, record, step, why = _daemon(rig, facts, engines, groups, refuse)
+    leftovers = _find_leftovers(container_supply, bundle_folder, facts, groups, refuse)
+    made, record, step, why = _daemon(roots, cards, containers, facts, engines, groups, refuse)
     notes += [
         f"{path} describes the cards too, and is not managed by Rigwright: remove it" for path in facts.foreign_specs
     ]
@@ -118,11 +135,17 @@ def find_unheld_packages(one: ContainerPlan, facts: ContainerFacts) -> list[str]
     return [f"{name} is not held" for name in one.holds if name not in facts.held]
 
 
-def _docker(rig: Rig, facts: ContainerFacts, refuse: list[str]) -> tuple[PackageGroup | None, list[str]]:
+def _docker(
+    containers: ContainersEntry | None,
+    container_supply: ContainerSupply,
+    bundle: Bundle | None,
+    facts: ContainerFacts,
+    refuse: list[str],
+) -> tuple[PackageGroup | None, list[str]]:
     """The locked packages of Docker that are to be there, or else names of the distribution's."""
-    least, keys = rig.container_tables.minimum_version("docker"), rig.containers
+    least, keys = container_supply.tables.minimum_version("docker"), containers
     source = keys.docker if keys else None
-    locked = rig.container_groups.get(group_of(DOCKER_ARCHIVE, facts.system))
+    locked = container_supply.groups.get(group_of(DOCKER_ARCHIVE, facts.system))
     there = next((name for name in DAEMONS if name in facts.packages), "")
     if source == "docker" and locked is None:
         refuse.append(f"no Docker is locked for {facts.system}: {_docker_input_hint(facts.system)}")
@@ -146,7 +169,7 @@ def _docker(rig: Rig, facts: ContainerFacts, refuse: list[str]) -> tuple[Package
         return None, []
     version = facts.packages.get(DISTRIBUTION_DOCKER) or facts.candidates.get(DISTRIBUTION_DOCKER, "")
     if not version:
-        refuse.append(_describe_unavailable(rig, facts, DISTRIBUTION_DOCKER, _docker_input_hint(facts.system)))
+        refuse.append(_describe_unavailable(bundle, facts, DISTRIBUTION_DOCKER, _docker_input_hint(facts.system)))
     elif not _is_at_least(version, least):
         if locked and source is None:
             return locked, []
@@ -158,11 +181,13 @@ def _docker(rig: Rig, facts: ContainerFacts, refuse: list[str]) -> tuple[Package
     return None, [DISTRIBUTION_DOCKER, *command]
 
 
-def _podman(rig: Rig, facts: ContainerFacts, refuse: list[str]) -> list[str]:
-    least = rig.container_tables.minimum_version("podman")
+def _podman(
+    container_supply: ContainerSupply, bundle: Bundle | None, facts: ContainerFacts, refuse: list[str]
+) -> list[str]:
+    least = container_supply.tables.minimum_version("podman")
     version = facts.packages.get(PODMAN) or facts.candidates.get(PODMAN, "")
     if not version:
-        refuse.append(_describe_unavailable(rig, facts, PODMAN, "remove it from containers.engines"))
+        refuse.append(_describe_unavailable(bundle, facts, PODMAN, "remove it from containers.engines"))
     elif not _is_at_least(version, least):
         refuse.append(
             f"{_describe_outdated(PODMAN, version, least)}: remove it from containers.engines, or install a "
@@ -172,37 +197,43 @@ def _podman(rig: Rig, facts: ContainerFacts, refuse: list[str]) -> list[str]:
     return [PODMAN]
 
 
-def _describe_unavailable(rig: Rig, facts: ContainerFacts, name: str, instead: str) -> str:
-    if rig.bundle:
-        return f"{rig.bundle.folder} has no {name} for {facts.system}: {_bundle_hint(facts.system)}"
+def _describe_unavailable(bundle: Bundle | None, facts: ContainerFacts, name: str, instead: str) -> str:
+    if bundle:
+        return f"{bundle.folder} has no {name} for {facts.system}: {_bundle_hint(facts.system)}"
     if facts.apt_failure:
         unknown = f"it is unknown whether an archive has {name}"
         return f"{unknown}, for the host's {facts.apt_failure}: repair the sources of apt"
     return f"no archive of {facts.system} has {name}: {instead}"
 
 
-def _find_unbundled(rig: Rig, facts: ContainerFacts, groups: list[PackageGroup]) -> list[str]:
+def _find_unbundled(bundle: Bundle | None, facts: ContainerFacts, groups: list[PackageGroup]) -> list[str]:
     """Which locked packages would have to come, and are not in the rig's bundle with all that they need."""
-    if rig.bundle is None:
+    if bundle is None:
         return []
-    there = facts.system in rig.bundle.systems
+    there = facts.system in bundle.systems
     return [
-        f"{rig.bundle.folder} has no {one.name} {one.version} for {facts.system}: {_bundle_hint(facts.system)}"
+        f"{bundle.folder} has no {one.name} {one.version} for {facts.system}: {_bundle_hint(facts.system)}"
         for one in groups
         if find_version_differences(one, dict(facts.packages))
-        and not (there and all(map(rig.bundle.find, one.packages.values())))
+        and not (there and all(map(bundle.find, one.packages.values())))
     ]
 
 
-def _find_leftovers(rig: Rig, facts: ContainerFacts, groups: list[PackageGroup], refuse: list[str]) -> tuple[str, ...]:
+def _find_leftovers(
+    container_supply: ContainerSupply,
+    bundle_folder: str | None,
+    facts: ContainerFacts,
+    groups: list[PackageGroup],
+    refuse: list[str],
+) -> tuple[str, ...]:
     """Files of apt's sources that name an archive of ours a second time: apt refuses two that differ in their key."""
     from rigwright.containers.container_facts import source_path
 
     found: list[str] = []
-    if rig.bundle_folder:  # then ours is not among the sources
+    if bundle_folder:  # then ours is not among the sources
         return ()
     for group in groups:
-        known = rig.container_tables.toolkit if group.name == TOOLKIT_ARCHIVE else rig.container_tables.docker
+        known = container_supply.tables.toolkit if group.name == TOOLKIT_ARCHIVE else container_supply.tables.docker
         for file in facts.sources:
             named, others = file.match_origins(known.origins)
             if not named or file.path == source_path(group):
@@ -218,15 +249,21 @@ def _find_leftovers(rig: Rig, facts: ContainerFacts, groups: list[PackageGroup],
 
 
 def _daemon(
-    rig: Rig, facts: ContainerFacts, engines: tuple[ContainerEngine, ...], groups: list[PackageGroup], refuse: list[str]
+    roots: Roots,
+    cards: tuple[Card, ...],
+    containers: ContainersEntry | None,
+    facts: ContainerFacts,
+    engines: tuple[ContainerEngine, ...],
+    groups: list[PackageGroup],
+    refuse: list[str],
 ) -> tuple[Options | None, DaemonRecord, str, str]:
     """What the daemon.json comes to, what is written down of it, what has the daemon take it, and why it restarts."""
     before = daemon.parse_record(facts.record) if facts.record else DaemonRecord()
-    ours = daemon.required_options(rig) if "docker" in engines else {}
+    ours = daemon.required_options(cards, containers) if "docker" in engines else {}
     if before is None:
         refuse.append(
-            f"{store_folder(rig)}/daemon.json, which lists the managed Docker options, cannot be read: remove it, and "
-            f"all options in {daemon.PATH} count as not managed"
+            f"{store_folder(roots)}/daemon.json, which lists the managed Docker options, cannot be read: remove it, "
+            f"and all options in {daemon.PATH} count as not managed"
         )
         return None, DaemonRecord(), "", ""
     try:
@@ -237,7 +274,7 @@ def _daemon(
         refuse.append(f"{daemon.PATH} {error}: correct it, or remove it")
         return None, before, "", ""
     if "docker" in engines:
-        refuse += daemon_invocation.find_daemon_problems(rig, facts, there, ours)
+        refuse += daemon_invocation.find_daemon_problems(cards, facts, there, ours)
     if not ours and not before.set:
         return None, before, "", ""
     made, record = daemon.merge_options(there, ours, before, facts.options is None)
@@ -259,7 +296,7 @@ def _daemon(
             f"{moved[0].name} {moved[0].version} is installed",
             ends or daemon_invocation.is_ending_containers(facts, there),
         )
-    if why and ends and not (rig.containers and rig.containers.restart):
+    if why and ends and not (containers and containers.restart):
         what = (
             f"{', '.join(facts.containers)} are running" if facts.containers else "it does not report what is running"
         )

@@ -11,7 +11,8 @@ from math import isfinite, isnan
 from typing import Any, Literal
 
 from rigwright.host.channel import free_text
-from rigwright.model.rig import Rig
+from rigwright.model.catalog import Card
+from rigwright.model.containers.entry import ContainersEntry
 
 Options = dict[str, Any]
 Path = tuple[str, ...]
@@ -129,12 +130,12 @@ def _number(text: str) -> float:
     return found
 
 
-def required_options(rig: Rig) -> Options:
+def required_options(cards: tuple[Card, ...], containers: ContainersEntry | None) -> Options:
     """What a rig asks of Docker's daemon."""
-    if rig.containers is None or "docker" not in rig.containers.engines:
+    if containers is None or "docker" not in containers.engines:
         return {}
-    ours: Options = deepcopy(rig.containers.daemon)
-    if rig.cards:
+    ours: Options = deepcopy(containers.daemon)
+    if cards:
         # for those who still ask for it by name: what a plain `docker run` uses stays
         ours["runtimes"] = {"nvidia": {"path": "nvidia-container-runtime", "args": []}}
         ours["features"] = {"cdi": True}

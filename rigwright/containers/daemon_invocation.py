@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from rigwright.containers import daemon
 from rigwright.containers.container_facts import CDI_SPEC, ContainerFacts
 from rigwright.containers.daemon import Options
-from rigwright.model.rig import Rig
+from rigwright.model.catalog import Card
 
 PROGRAMS = ("/usr/bin/dockerd", "/usr/sbin/dockerd")  # as packages have it
 FOLDERS = (CDI_SPEC.rpartition("/")[0], f"/var{CDI_SPEC.rpartition('/')[0]}")
@@ -77,11 +77,13 @@ def is_ending_containers(facts: ContainerFacts, options: Options) -> bool:
     return facts.has_running_containers and not (facts.live_restore and is_keeping_containers(facts, options))
 
 
-def find_daemon_problems(rig: Rig, facts: ContainerFacts, there: Options, ours: Collection[str]) -> Iterator[str]:
+def find_daemon_problems(
+    cards: tuple[Card, ...], facts: ContainerFacts, there: Options, ours: Collection[str]
+) -> Iterator[str]:
     """Why a host's Docker cannot have ours, each with what to do.
 
     Args:
-        rig: The rig.
+        cards: The declared cards by GPU index.
         facts: Its host.
         there: Its daemon.json.
         ours: Names of options that are to be in it.
@@ -103,5 +105,5 @@ def find_daemon_problems(rig: Rig, facts: ContainerFacts, there: Options, ours: 
             f"it, too: {cure}"
         )
     folders = there.get("cdi-spec-dirs") or FOLDERS
-    if rig.cards and not (isinstance(folders, list | tuple) and set(FOLDERS) & set(map(str, folders))):
+    if cards and not (isinstance(folders, list | tuple) and set(FOLDERS) & set(map(str, folders))):
         yield f"cdi-spec-dirs in {daemon.PATH} lacks {FOLDERS[0]}, where the CDI spec is: add it"

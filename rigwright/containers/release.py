@@ -9,37 +9,37 @@ from rigwright.containers.container_facts import CDI_SPEC, IN_FORCE, ContainerFa
 from rigwright.containers.container_files import PREFERENCES, managed_paths
 from rigwright.containers.daemon import Options, UnreadableDaemonConfig
 from rigwright.containers.daemon_invocation import is_ending_containers
-from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 
 WAITS = "Docker keeps the managed options until its daemon is restarted: containers are running"
 LOST = "the managed Docker options stay: {}/daemon.json, which lists them, cannot be read"
 
 
-def container_release_values(rig: Rig, facts: ContainerFacts, removing: bool = False) -> dict[str, object]:
+def container_release_values(roots: Roots, facts: ContainerFacts, removing: bool = False) -> dict[str, object]:
     """What has to be known to stop managing them.
 
     Args:
-        rig: The rig.
+        roots: Directories on the host.
         facts: Its host.
         removing: Whether our packages go, too; otherwise the spec stays with those that write it.
     """
     return {
-        "container_store": store_folder(rig),
-        "container_files": [path for path in managed_paths(rig) if path != PREFERENCES],
+        "container_store": store_folder(roots),
+        "container_files": [path for path in managed_paths(roots) if path != PREFERENCES],
         "container_preferences": PREFERENCES,
         "container_spec": CDI_SPEC if removing else "",
-        "container_folders": [f"{rig.roots.config}/containers"],
+        "container_folders": [f"{roots.config}/containers"],
         "in_force": IN_FORCE,
-        **_restored_options(rig, facts),
+        **_restored_options(roots, facts),
     }
 
 
-def describe_release(rig: Rig, facts: ContainerFacts) -> list[str]:
+def describe_release(roots: Roots, facts: ContainerFacts) -> list[str]:
     """What the operator is told beforehand, where they are not managed any more."""
-    return cast("list[str]", _restored_options(rig, facts)["daemon_notes"])
+    return cast("list[str]", _restored_options(roots, facts)["daemon_notes"])
 
 
-def _restored_options(rig: Rig, facts: ContainerFacts) -> dict[str, object]:
+def _restored_options(roots: Roots, facts: ContainerFacts) -> dict[str, object]:
     """What Docker's options go back to, and what has its daemon take that."""
     before = daemon.parse_record(facts.record)
     found = _read_options(facts.found)
@@ -48,7 +48,7 @@ def _restored_options(rig: Rig, facts: ContainerFacts) -> dict[str, object]:
         "daemon_as": "",
         "daemon_text": "",
         "daemon_step": "",
-        "daemon_notes": [LOST.format(store_folder(rig))] if facts.record and before is None else [],
+        "daemon_notes": [LOST.format(store_folder(roots))] if facts.record and before is None else [],
     }
     there = _read_options(facts.options)
     # somebody has taken it away or written it anew meanwhile: it is theirs

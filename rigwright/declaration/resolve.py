@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rigwright.declaration.entry_validation import validate_entry
 from rigwright.declaration.features import FEATURES
 from rigwright.declaration.inventory_locks import refuse_inventory_locks
+from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.catalog import Catalog
 from rigwright.model.feature import Feature, LoadPurpose, RigDraft
 from rigwright.model.monitoring.scrape_targets import ScrapeTarget
@@ -56,7 +57,7 @@ def resolve_rig(
         name=name,
         inventory=file,
         roots=entry.roots,
-        service_user=entry.service_user,
+        accounts=ServiceAccounts(entry.service_user),
         keep_generations=entry.keep_generations,
         renamed=(*draft.renamed, *catalog.renamed),
         lock=lock,

@@ -8,11 +8,12 @@ from pathlib import Path
 from rigwright.delivery.ca_certificates import load_ca_certificates
 from rigwright.model.api_keys import load_api_key
 from rigwright.model.feature import EntryDraft, Feature, Fields, RigDraft
+from rigwright.model.network import DownloadNetwork
 from rigwright.model.origins import refuse_token, token_origin
 from rigwright.model.registries import refuse_logins
-from rigwright.model.rig import artefact_urls
 from rigwright.problems import Invalid, Problem
 from rigwright.supply import bundle as bundles
+from rigwright.supply.artefact_addresses import artefact_urls
 from rigwright.supply.bundle import Bundle
 from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact
@@ -33,19 +34,18 @@ def _validate_downloads(draft: EntryDraft) -> Fields:
         except ValueError as error:
             draft.refuse("hub_token_file", f"{token_file} {error}")
     refuse_token(entry.hub_token_file, entry.hub_token_for, entry.mirrors, draft.refuse)
-    return {
-        "mirrors": entry.mirrors,
-        "peers": entry.peers,
-        "share": entry.share,
-        "fs_verity": entry.fs_verity,
-        "proxy": entry.proxy,
-        "no_proxy": entry.no_proxy,
-        "redirects": entry.redirects,
-        "ca_certificates": certificates,
-        "hub_token_file": token_file,
-        "hub_token_origin": token_origin(entry.hub_token_for) if token_file else None,
-        "registry_logins": refuse_logins(entry.registries, entry.mirrors, draft.resolve_path, draft.refuse),
-    }
+    network = DownloadNetwork(
+        mirrors=entry.mirrors,
+        peers=entry.peers,
+        redirects=entry.redirects,
+        proxy=entry.proxy,
+        no_proxy=entry.no_proxy,
+        ca_certificates=certificates,
+        hub_token_file=token_file,
+        hub_token_origin=token_origin(entry.hub_token_for) if token_file else None,
+        registry_logins=refuse_logins(entry.registries, entry.mirrors, draft.resolve_path, draft.refuse),
+    )
+    return {"network": network, "share": entry.share, "fs_verity": entry.fs_verity}
 
 
 def _resolve_downloads(draft: RigDraft) -> Fields:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from rigwright.model.rig import Rig
+from rigwright.model.network import DownloadNetwork
+from rigwright.model.roots import Roots
 
 # Mirror names with a protocol of their own; every other name is a folder of files.
 APT = "apt"
@@ -24,17 +25,24 @@ class JobNetwork:
     """Base addresses of Debian or Ubuntu archives, in order; none leaves the host's own configuration."""
 
 
-def authority_path(rig: Rig) -> str:
+def authority_path(roots: Roots) -> str:
     """Where the rig's own authorities lie on the host."""
-    return f"{rig.roots.config}/ca.pem"
+    return f"{roots.config}/ca.pem"
 
 
-def job_network(rig: Rig) -> JobNetwork:
+def job_network(roots: Roots, network: DownloadNetwork) -> JobNetwork:
     """The network of a rig."""
     return JobNetwork(
-        authority_path(rig) if rig.ca_certificates else "",
-        rig.proxy or "",
+        authority_path(roots) if network.ca_certificates else "",
+        network.proxy or "",
         # peers are in the boxes' own network: a proxy would not reach them, or be who asks there
-        ",".join(("localhost", "127.0.0.1", *rig.no_proxy, *(str(urlsplit(peer).hostname) for peer in rig.peers))),
-        rig.mirrors.get(APT, ()),
+        ",".join(
+            (
+                "localhost",
+                "127.0.0.1",
+                *network.no_proxy,
+                *(str(urlsplit(peer).hostname) for peer in network.peers),
+            )
+        ),
+        network.mirrors.get(APT, ()),
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.supply.lock import Artefact
 from rigwright.supply.root_programs import HUB_CLIENT, INSTALLERS, LOCKED_GROUPS, TOOLS
 
@@ -47,23 +47,23 @@ def render_requirements(wheels: Iterable[Artefact]) -> str:
     )
 
 
-def host_tools(rig: Rig, facts: HostFacts) -> ToolEnvironment:
+def host_tools(roots: Roots, tools: tuple[Artefact, ...], facts: HostFacts) -> ToolEnvironment:
     """The tools of a host."""
-    return _tool_environment(rig, facts, TOOLS, rig.tools)
+    return _tool_environment(roots, facts, TOOLS, tools)
 
 
-def hub_client_tools(rig: Rig, facts: HostFacts) -> ToolEnvironment | None:
+def hub_client_tools(roots: Roots, hub_client: tuple[Artefact, ...], facts: HostFacts) -> ToolEnvironment | None:
     """The hub's own client on a host; None where nothing is fetched with it."""
-    return _tool_environment(rig, facts, HUB_CLIENT, rig.hub_client) if rig.hub_client else None
+    return _tool_environment(roots, facts, HUB_CLIENT, hub_client) if hub_client else None
 
 
-def installer_tools(rig: Rig, facts: HostFacts) -> ToolEnvironment:
+def installer_tools(roots: Roots, installers: tuple[Artefact, ...], facts: HostFacts) -> ToolEnvironment:
     """What puts environments together on a host."""
-    return _tool_environment(rig, facts, INSTALLERS, rig.installers)
+    return _tool_environment(roots, facts, INSTALLERS, installers)
 
 
-def _tool_environment(rig: Rig, facts: HostFacts, name: str, wheels: Iterable[Artefact]) -> ToolEnvironment:
+def _tool_environment(roots: Roots, facts: HostFacts, name: str, wheels: Iterable[Artefact]) -> ToolEnvironment:
     """The distribution's release is an input, for a release brings another Python."""
     text = render_requirements(wheels)
     digest = hashlib.sha256(f"{text}{facts.os_id}{facts.os_version}".encode()).hexdigest()[:12]
-    return ToolEnvironment(text, f"{rig.roots.software}/{name}-{digest}")
+    return ToolEnvironment(text, f"{roots.software}/{name}-{digest}")

@@ -14,6 +14,7 @@ from rigwright.host.channel import HostOutput, file_name, tolerant
 from rigwright.model import trees
 from rigwright.model.feature import FactSource
 from rigwright.model.installation import FILES, MARKER, Installation, Installer, InstallJob
+from rigwright.model.instance import Instance, standalone_engines
 from rigwright.model.rig import Rig
 from rigwright.patches.patch import APPLY_PROGRAM_TEXT, collect_digests
 from rigwright.render import render
@@ -38,8 +39,8 @@ class EnvironmentInstaller(Installer):
         return render(
             "envs/install.sh.j2",
             job=job,
-            ledger=rig.ledger,
-            plan=environment.render_install_plan(rig, made, job.target),
+            ledger=rig.roots.ledger,
+            plan=environment.render_install_plan(rig.roots, rig.requests, made, job.target),
             make=job.programs["make"],
             judging={name: text for name, text in job.programs.items() if name != "make"},
             steps={part: render_step(made, part, job) for part in PARTS},
@@ -53,13 +54,13 @@ class EnvironmentInstaller(Installer):
             inputs=json.dumps(made.record),
             marker=MARKER,
             files=FILES,
-            seen=trees.scan_path(rig, job.target),
+            seen=trees.scan_path(rig.roots, job.target),
         )
 
     def version(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], str]:
         """Its Python says its own version and that of the distribution that it is named after."""
         made = cast("Environment", made)
-        python = f"{prefix_folder(rig.installation_path(made.folder))}/bin/python"
+        python = f"{prefix_folder(rig.roots.installation_path(made.folder))}/bin/python"
         return (python, "-I", "-B", "-c", "import sys; print(sys.version)"), f"{made.interpreter.version} "
 
 
@@ -81,16 +82,16 @@ def render_step(made: Environment, part: str, job: InstallJob) -> str:
 ENVIRONMENTS = EnvironmentInstaller()
 
 
-def find_installer(rig: Rig, made: Installation) -> Installer:
+def find_installer(instances: tuple[Instance, ...], made: Installation) -> Installer:
     """What installs an engine or an environment of a rig."""
-    engine = rig.engines.get(made.name)
+    engine = standalone_engines(instances).get(made.name)
     return cast("InstallingKind", kinds()[engine.kind]) if engine else ENVIRONMENTS
 
 
 def _engine_values(rig: Rig) -> Mapping[str, object]:
     programs = {ENVIRONMENTS.program} if rig.envs else set()
     programs |= {kind.program for one in rig.instances if isinstance(kind := kind_of(one), InstallingKind)}
-    return {"engines": rig.installations, "builds": rig.builds, "programs": sorted(filter(None, programs))}
+    return {"engines": rig.roots.installations, "builds": rig.roots.builds, "programs": sorted(filter(None, programs))}
 
 
 def _read_engine_facts(output: HostOutput) -> Mapping[str, object]:

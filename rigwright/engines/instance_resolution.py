@@ -13,10 +13,10 @@ from rigwright.model.catalog import Catalog
 from rigwright.model.engines.keys import EngineKeys, PatchedKeys
 from rigwright.model.entry import RigEntry
 from rigwright.model.feature import EntryDraft, Feature, Fields, Refuse, RigDraft
+from rigwright.model.instance import POWER_UNIT, EnvSpec, Instance, ModelPart
 from rigwright.model.instance_entry import InstanceEntry
 from rigwright.model.lock_coverage import describe_uncovered
 from rigwright.model.models import MissingModelFile, ModelSelection
-from rigwright.model.rig import POWER_UNIT, EnvSpec, Instance, ModelPart
 from rigwright.patches.patch import Patch, select_patches
 from rigwright.plugins.plugin import select_plugins
 from rigwright.problems import Invalid, describe_unknown, format_count, format_value, suggestion

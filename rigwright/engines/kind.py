@@ -32,10 +32,11 @@ if TYPE_CHECKING:
     from rigwright.engines.offline_bench import OfflineBench, OfflineBenchSpec
     from rigwright.engines.rule import PlacedInstance
     from rigwright.model.catalog import Catalog, ModelKeys
-    from rigwright.model.entry import Roots
     from rigwright.model.facts import HostFacts
+    from rigwright.model.instance import Instance, ModelPart
     from rigwright.model.models import ModelSelection
-    from rigwright.model.rig import Instance, ModelPart, Rig
+    from rigwright.model.rig import Rig
+    from rigwright.model.roots import Roots
 
 
 # Where a unit finds its API key.

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 from rigwright.engines import kind_of
 from rigwright.engines.rule import PlacedInstance
+from rigwright.model.catalog import Card
+from rigwright.model.instance import EnvSpec, Instance, patches_by_target
+from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
 
 if TYPE_CHECKING:
     from rigwright.model.catalog import Card
-    from rigwright.model.rig import Instance, Rig
+    from rigwright.model.instance import Instance
     from rigwright.patches.patch import Patch
 
 
@@ -26,15 +29,25 @@ def describe_issues(one: PlacedInstance, *, refused: bool) -> Iterator[str]:
             yield f"{said} ({rule.source})"
 
 
-def describe_warnings(rig: Rig) -> list[str]:
+def describe_warnings(
+    cards: tuple[Card, ...],
+    instances: tuple[Instance, ...],
+    envs: tuple[EnvSpec, ...],
+    toolkit_spec: ToolkitSpec,
+    renamed: tuple[str, ...],
+) -> list[str]:
     """What is known to go wrong with a rig or its instances and is no reason to refuse it, a line each."""
     return [
-        *rig.renamed,
+        *renamed,
         *(
             f"{one.name}: {said}"
-            for one in rig.instances
+            for one in instances
             for said in describe_issues(
-                place_instance(one, (rig.cards[index] for index in one.cards), rig.patches.get(one.installed_as, ())),
+                place_instance(
+                    one,
+                    (cards[index] for index in one.cards),
+                    patches_by_target(instances, envs, toolkit_spec.patches).get(one.installed_as, ()),
+                ),
                 refused=False,
             )
         ),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rigwright.model.catalog import Card
-from rigwright.model.rig import Instance
+from rigwright.model.instance import Instance
 
 
 @dataclass(frozen=True)

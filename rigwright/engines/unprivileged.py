@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rigwright import system_calls
-from rigwright.model.entry import Roots
+from rigwright.model.roots import Roots
 
 WORK = "/tmp/work"  # noqa: S108 - in a /tmp of its own
 """Where such a program sees the only folder that it may write to."""

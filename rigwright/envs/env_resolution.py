@@ -9,8 +9,8 @@ from packaging.utils import canonicalize_name
 from rigwright.model.catalog import Catalog
 from rigwright.model.entry import RigEntry
 from rigwright.model.feature import Feature, Fields, RigDraft
+from rigwright.model.instance import EnvSpec
 from rigwright.model.lock_coverage import describe_uncovered
-from rigwright.model.rig import EnvSpec
 from rigwright.patches.patch import select_patches
 from rigwright.plugins.plugin import Plugin, find_mismatches, find_plugin_conflicts
 from rigwright.problems import describe_unknown, suggestion

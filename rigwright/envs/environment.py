@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
 from rigwright.host.systemd_syntax import escape_expansions
+from rigwright.model.catalog import Card
 from rigwright.model.installation import Installation
-from rigwright.model.rig import EnvSpec, Rig
+from rigwright.model.instance import EnvSpec, Instance
+from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
+from rigwright.model.roots import Roots
 from rigwright.nvidia.cuda.toolkit import plan_toolkit
 from rigwright.patches.import_shadowing import shadow_pattern
 from rigwright.patches.patch import Patch, collect_digests, describe_patches
@@ -68,11 +71,19 @@ class Environment(Installation):
         return LEAST_DRIVER.get(int(version.partition(".")[0]), 0)
 
 
-def plan_environment(rig: Rig, env: EnvSpec, facts: HostFacts) -> Environment:
+def plan_environment(
+    roots: Roots,
+    cards: tuple[Card, ...],
+    instances: tuple[Instance, ...],
+    envs: tuple[EnvSpec, ...],
+    toolkit_spec: ToolkitSpec,
+    env: EnvSpec,
+    facts: HostFacts,
+) -> Environment:
     """What one of a rig's environments is on its host. The distribution's release is no input: it brings its own C++
     library, and asks nothing of the host's Python.
     """
-    cuda = plan_toolkit(rig, facts) if env.keys.cuda and rig.cards else None
+    cuda = plan_toolkit(roots, cards, instances, envs, toolkit_spec, facts) if env.keys.cuda and cards else None
     artefacts = env.artefacts
     imports = (*env.keys.imports, *(module for one in env.plugins for module in one.keys.imports))
     inputs: dict[str, object] = {
@@ -146,15 +157,16 @@ def render_activation(made: Environment, folder: str) -> dict[str, str]:
     }
 
 
-def render_install_plan(rig: Rig, made: Environment, folder: str) -> str:
+def render_install_plan(roots: Roots, requests: Mapping[str, tuple[str, ...]], made: Environment, folder: str) -> str:
     """What is to be put together, as the programs in roles/envs/host/ read it, in JSON.
 
     Args:
-        rig: The rig.
+        roots: Directories on the host.
+        requests: Group -> its requirements.
         made: The environment.
         folder: Its installation's, on the host.
     """
-    models = rig.roots.models
+    models = roots.models
     value = {
         "prefix": prefix_folder(folder),
         "work": f"{folder}/work",
@@ -163,7 +175,7 @@ def render_install_plan(rig: Rig, made: Environment, folder: str) -> str:
             {"name": one.name, "version": one.version, "sha256": one.sha256, "path": f"{models}/{one.package_path}"}
             for one in made.packages
         ],
-        "requests": {what: rig.requests.get(name) for what, name in zip(("conda", "wheels"), made.inputs, strict=True)},
+        "requests": {what: requests.get(name) for what, name in zip(("conda", "wheels"), made.inputs, strict=True)},
         "texts": render_activation(made, folder),
         "patches": [patch_record(made, one) for one in made.patches],
         "plugins": [one.plan | {"path": f"{models}/{one.row.package_path}"} for one in made.plugins],
@@ -204,17 +216,19 @@ UNPRIVILEGED_PROPERTIES = (
 )
 
 
-def environment_command(rig: Rig, folder: str, words: tuple[str, ...], unit: str, *, terminal: bool) -> tuple[str, ...]:
+def environment_command(
+    roots: Roots, folder: str, words: tuple[str, ...], unit: str, *, terminal: bool
+) -> tuple[str, ...]:
     """The command that runs another one in an environment, as nobody.
 
     Args:
-        rig: The rig.
+        roots: Directories on the host.
         folder: The environment's installation, on the host.
         words: The program and its arguments; a shell without any.
         unit: What it runs as.
         terminal: Whether it has one.
     """
-    properties = (*UNPRIVILEGED_PROPERTIES, f"InaccessiblePaths=-{rig.roots.state}")
+    properties = (*UNPRIVILEGED_PROPERTIES, f"InaccessiblePaths=-{roots.state}")
     options = (
         f"--unit={unit}",
         "--quiet",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
+from rigwright.model.entry import ShareEntry
 from rigwright.model.installation import Installation
-from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.supply.lock import Artefact
 
 # As artefacts have it (`Artefact.package_path`), whoever tells of it.
@@ -20,17 +21,22 @@ def find_unshared(made: Installation, others: Sequence[Installation]) -> tuple[A
 
 
 def find_leftovers(
-    rig: Rig, declared: Sequence[Installation], built: Collection[str], there: Collection[str]
+    roots: Roots,
+    share: ShareEntry | None,
+    declared: Sequence[Installation],
+    built: Collection[str],
+    there: Collection[str],
 ) -> list[Artefact]:
     """Packages of environments, and layers of images, that are whole, which a job that was ended has left.
 
     Args:
-        rig: The rig; one that shares keeps them for others.
+        roots: Directories on the host.
+        share: The declared sharing of weights.
         declared: All installations of the rig.
         built: Folders of what is whole.
         there: Paths of files that lie below the models' root.
     """
-    if rig.share:
+    if share:
         return []
     missing = [made for made in declared if made.folder not in built]
     found = {
@@ -38,14 +44,14 @@ def find_leftovers(
         for made in declared
         if made not in missing
         for one in find_unshared(made, missing)
-        if f"{rig.roots.models}/{one.package_path}" in there
+        if f"{roots.models}/{one.package_path}" in there
     }
     return list(found.values())
 
 
-def find_undeclared(rig: Rig, installations: Sequence[Installation], there: Collection[str]) -> list[str]:
+def find_undeclared(roots: Roots, installations: Sequence[Installation], there: Collection[str]) -> list[str]:
     """Paths of packages, whole or in part, of what was once to be installed and is not declared any more."""
     declared = {one.package_path for made in installations for one in made.artefacts}
-    below = f"{rig.roots.models}/"
+    below = f"{roots.models}/"
     paths = (path.removeprefix(below) for path in there if path.startswith(below))
     return sorted(path for path in paths if PATH.fullmatch(path) and path not in declared)

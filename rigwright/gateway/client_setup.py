@@ -10,7 +10,8 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from rigwright.gateway.served_models import offers_of
-from rigwright.model.rig import Rig
+from rigwright.model.gateway.entry import Gateway
+from rigwright.model.instance import Instance
 
 VARIABLE = "RIGWRIGHT_API_KEY"
 """The variable of the environment from which programs of ours, and configurations, take the key."""
@@ -46,25 +47,28 @@ class ClientEndpoint:
         return "YOUR-KEY" if self.keyed else NO_KEY
 
 
-def client_endpoints(rig: Rig, place: str) -> Iterator[ClientEndpoint]:
+def client_endpoints(
+    box: str, instances: tuple[Instance, ...], gateway: Gateway | None, place: str
+) -> Iterator[ClientEndpoint]:
     """The ways to a rig's models: those of its gateway, then the ports of its instances.
 
     Args:
-        rig: The rig.
+        box: The name of the rig.
+        instances: The declared instances.
+        gateway: The declared gateway.
         place: The name or address by which the rig is reached.
     """
-    gateway = rig.gateway
     for name, one in gateway.listeners.items() if gateway else ():
         # of all its addresses, the one that is known to lead there
         at = place if ip_address(one.address).is_unspecified else one.address
         at = next((host for host in one.names if not host.startswith(".")), at)
         base = f"{'https' if one.tls else 'http'}://{_bracket_ipv6(at)}:{one.port}/v1"
-        for offer in offers_of(rig):
+        for offer in offers_of(instances, gateway):
             if gateway and gateway.has_model(one, offer.name):
-                yield ClientEndpoint(rig.name, offer.name, base, one.keys, listener=name)
-    for instance in rig.instances:
+                yield ClientEndpoint(box, offer.name, base, one.keys, listener=name)
+    for instance in instances:
         base = f"http://127.0.0.1:{instance.port}/v1"
-        yield ClientEndpoint(rig.name, instance.model_name, base, True, instance=instance.name)
+        yield ClientEndpoint(box, instance.model_name, base, True, instance=instance.name)
 
 
 def _bracket_ipv6(place: str) -> str:

@@ -30,7 +30,7 @@ from rigwright.host.channel import tolerant, word
 from rigwright.host.locks import LOCKS
 from rigwright.model.api_keys import resolve_inventory_path
 from rigwright.model.gateway.entry import Gateway
-from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.render import render
 
 REMEDY = (
@@ -66,9 +66,9 @@ class DeployedKeys:
         return (*self.rows, *self.ending)
 
 
-def render_keys_query(rig: Rig) -> str:
+def render_keys_query(roots: Roots) -> str:
     """What asks a host for `having`."""
-    return render("gateway/having.sh.j2", **secrets_distribution.gateway_state_values(rig))
+    return render("gateway/having.sh.j2", **secrets_distribution.gateway_state_values(roots))
 
 
 def parse_deployed_keys(output: Iterable[str]) -> DeployedKeys:
@@ -112,9 +112,9 @@ def _expiring_rows(found: Mapping[str, object]) -> Iterable[object]:
     return rows if isinstance(rows, list) else ()
 
 
-def keys_file_path(rig: Rig, declared: Gateway) -> Path:
+def keys_file_path(inventory: str, declared: Gateway) -> Path:
     """The operator's keys file of a rig with this gateway."""
-    return Path(resolve_inventory_path(Path(rig.inventory).parent, declared.keys_file))
+    return Path(resolve_inventory_path(Path(inventory).parent, declared.keys_file))
 
 
 def describe_refusal(
@@ -162,12 +162,12 @@ DELIVERY_SCHEMA: channel.Schema = {
 
 
 def render_key_delivery(
-    rig: Rig, wanted: str, version: KeyVersion, holder: str, patience: int, replaced: HostVersion | None = None
+    roots: Roots, wanted: str, version: KeyVersion, holder: str, patience: int, replaced: HostVersion | None = None
 ) -> str:
     """What takes a host's deploy lock, and does what `bring` and `render_keys_reload` do.
 
     Args:
-        rig: The rig.
+        roots: Directories on the host.
         wanted: SHA-256 of the keys, which are its standard input.
         version: The version of these keys.
         holder: What is written down as the lease's holder, without a newline.
@@ -180,8 +180,8 @@ def render_key_delivery(
         holder=holder,
         patience=patience,
         replaceable=render_replaceable(version, replaced),
-        folder=rig.credentials,
-        path=keys_path(rig),
+        folder=roots.credentials,
+        path=keys_path(roots),
         wanted=wanted,
         unit=ROUTER_UNIT,
         record=KEYS_RECORD,

@@ -16,12 +16,16 @@ from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_SOCKET, 
 from rigwright.gateway.served_models import offers_of
 from rigwright.host.systemd_syntax import LINKS, STARTED_FROM_FOLDER
 from rigwright.host.unit_states import UNIX, SocketUnit, UnitState
+from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.feature import FactSource
+from rigwright.model.gateway.entry import Gateway
+from rigwright.model.instance import Instance
+from rigwright.model.monitoring.entry import Monitoring, metrics_readers
+from rigwright.model.roots import Roots
 from rigwright.render import render
 
 if TYPE_CHECKING:
     from rigwright.model.gateway.entry import Gateway
-    from rigwright.model.rig import Rig
 
 # What holds a listener's port: PREFIX, the port, `.socket`.
 GATEWAY_PREFIX = "rigwright_gateway-"
@@ -68,7 +72,9 @@ def load_router_modules() -> dict[str, str]:
     return {path.name: path.read_text() for path in sorted(PROGRAM.glob("*.py"))}
 
 
-def router_settings(rig: Rig, gateway: Gateway, nginx: str) -> dict[str, object]:
+def router_settings(
+    instances: tuple[Instance, ...], gateway_entry: Gateway | None, gateway: Gateway, nginx: str
+) -> dict[str, object]:
     """What router and nginx are to do, as both read it; `digest` stands for it and for nginx's configuration."""
     made: dict[str, object] = {
         "listeners": {
@@ -91,7 +97,7 @@ def router_settings(rig: Rig, gateway: Gateway, nginx: str) -> dict[str, object]
                 "allow_fields": list(one.allow_fields),
                 "salted": one.cache_isolation == "key",
             }
-            for one in offers_of(rig)
+            for one in offers_of(instances, gateway_entry)
         },
         "aliases": dict(sorted(gateway.aliases.items())),
         "fields": [one.setting for one in load_request_rules()],
@@ -105,37 +111,50 @@ def router_settings(rig: Rig, gateway: Gateway, nginx: str) -> dict[str, object]
     return made | {"digest": hashlib.sha256(text.encode()).hexdigest()}
 
 
-def listener_sockets(rig: Rig) -> tuple[SocketUnit, ...]:
+def listener_sockets(gateway: Gateway | None) -> tuple[SocketUnit, ...]:
     """The socket units of its listeners."""
     places: dict[int, set[str]] = {}
-    for one in rig.gateway.listeners.values() if rig.gateway else ():
+    for one in gateway.listeners.values() if gateway else ():
         places.setdefault(one.port, set()).update(one.addresses)
     return tuple(SocketUnit(f"{GATEWAY_PREFIX}{port}.socket", frozenset(at)) for port, at in sorted(places.items()))
 
 
-def render_gateway(rig: Rig, owned: str) -> GatewayFiles:
+def render_gateway(
+    roots: Roots,
+    accounts: ServiceAccounts,
+    instances: tuple[Instance, ...],
+    gateway: Gateway | None,
+    monitoring: Monitoring | None,
+    owned: str,
+) -> GatewayFiles:
     """A rig's gateway; nothing where it has none.
 
     Args:
-        rig: The rig.
+        roots: Directories on the host.
+        accounts: System users of the services.
+        instances: The declared instances.
+        gateway: The declared gateway.
+        monitoring: The declared monitoring.
         owned: First line of unit files of ours.
     """
-    if not rig.gateway:
+    if not gateway:
         return GatewayFiles({}, ())
-    sockets = listener_sockets(rig)
+    sockets = listener_sockets(gateway)
     nginx = nginx_conf.render_nginx_conf(
         nginx_conf.NginxSettings(
             listeners=tuple(
                 nginx_conf.NginxListener(name, one.addresses, keys=one.keys, tls=one.tls)
-                for name, one in sorted(rig.gateway.listeners.items())
+                for name, one in sorted(gateway.listeners.items())
             ),
-            folder=f"{rig.roots.config}/current/{FOLDER}",
+            folder=f"{roots.config}/current/{FOLDER}",
             router=ROUTER_SOCKETS,
             runtime=RUNTIME,
             log=LOG,
-            scrapers=rig.scrapers,
+            scrapers=metrics_readers(gateway, monitoring),
             sticky_headers=tuple(
-                sorted({one.sticky.removeprefix("header:") for one in offers_of(rig) if ":" in one.sticky})
+                sorted(
+                    {one.sticky.removeprefix("header:") for one in offers_of(instances, gateway) if ":" in one.sticky}
+                )
             ),
         ),
         owned,
@@ -143,11 +162,12 @@ def render_gateway(rig: Rig, owned: str) -> GatewayFiles:
     config = {
         "nginx.conf": nginx,
         **nginx_conf.load_lua_modules(),
-        "settings.json": json.dumps(router_settings(rig, rig.gateway, nginx), indent=1, sort_keys=True) + "\n",
+        "settings.json": json.dumps(router_settings(instances, gateway, gateway, nginx), indent=1, sort_keys=True)
+        + "\n",
         # what a reload gives it beside those: another key of an engine is a reason for one, on the way back, too
         **secrets_distribution.render_name_lists(
-            {one.name: one.key_name for one in rig.instances},
-            [name for name, one in rig.gateway.listeners.items() if one.tls],
+            {one.name: one.key_name for one in instances},
+            [name for name, one in gateway.listeners.items() if one.tls],
         ),
     }
     modules = {f"router/{name}": text for name, text in load_router_modules().items()}
@@ -155,7 +175,8 @@ def render_gateway(rig: Rig, owned: str) -> GatewayFiles:
     programs = {RESERVE: reservations.PROGRAM.read_text()}
     values: dict[str, object] = {
         "owned": owned,
-        "rig": rig,
+        "roots": roots,
+        "accounts": accounts,
         "gateway": GATEWAY_UNIT,
         "router": ROUTER_UNIT,
         "router_socket": ROUTER_SOCKET,
@@ -167,16 +188,16 @@ def render_gateway(rig: Rig, owned: str) -> GatewayFiles:
         "routed": sorted(routed),
         "logs": LOGS,
         "started_from": STARTED_FROM_FOLDER,
-        "folder": f"{rig.roots.config}/current/{FOLDER}",
+        "folder": f"{roots.config}/current/{FOLDER}",
         "sockets": [(one.unit, sorted(one.addresses)) for one in sockets],
         # one descriptor each address, in the order of the units; nginx finds out by itself which is which
         "handed": [3 + number for number in range(sum(len(one.addresses) for one in sockets))],
         "digest": _digest_texts(routed)[:16],
     }
-    reserved = reservations.reserved_addresses(rig)
+    reserved = reservations.reserved_addresses(gateway)
     keeping = {
         name: render("gateway/reserved.service.j2", **values, unit=name, reserved=reserved, program=RESERVE)
-        for name in reservations.unit_names(rig)
+        for name in reservations.unit_names(gateway)
     }
     units = keeping | {
         GATEWAY_UNIT: render("gateway/gateway.service.j2", **values),
@@ -189,7 +210,7 @@ def render_gateway(rig: Rig, owned: str) -> GatewayFiles:
     }
     scripts = {
         name: render(f"gateway/{name}.j2", **values) for name in SCRIPTS
-    } | secrets_distribution.render_root_programs(rig)
+    } | secrets_distribution.render_root_programs(roots, accounts)
     return GatewayFiles(
         files={f"{FOLDER}/{name}": text for name, text in (config | modules | programs | scripts).items()}
         | {f"units/{name}": text for name, text in units.items()},
@@ -214,14 +235,14 @@ def _digest_texts(files: Mapping[str, str]) -> str:
     return _sha256("".join(text for _, text in sorted(files.items())))
 
 
-def render_logrotate(rig: Rig, owned: str) -> str:
+def render_logrotate(accounts: ServiceAccounts, owned: str) -> str:
     """What lies at `ROTATION`; of no generation, as what was logged is of none.
 
     Args:
-        rig: A rig with a gateway.
+        accounts: System users of the services.
         owned: First line of files of ours.
     """
-    return render("gateway/logrotate.j2", owned=owned, log=LOG, user=rig.gateway_user, unit=GATEWAY_UNIT)
+    return render("gateway/logrotate.j2", owned=owned, log=LOG, user=accounts.gateway, unit=GATEWAY_UNIT)
 
 
 def _sha256(text: str) -> str:

@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rigwright.host.basics import ANY, ListeningSocket
+from rigwright.model.gateway.entry import Gateway
 
 if TYPE_CHECKING:
-    from rigwright.model.rig import Rig
+    pass
 
 PREFIX = "rigwright_reserved-"
 RESERVATION_UNIT = re.compile(r"rigwright_reserved-[0-9a-f]{12}\.service")
@@ -100,9 +101,9 @@ def counterparts(places: Iterable[str]) -> tuple[Reservation, ...]:
     return tuple(sorted(found))
 
 
-def reserved_addresses(rig: Rig) -> tuple[Reservation, ...]:
+def reserved_addresses(gateway: Gateway | None) -> tuple[Reservation, ...]:
     """Those of a rig's gateway."""
-    listeners = rig.gateway.listeners.values() if rig.gateway else ()
+    listeners = gateway.listeners.values() if gateway else ()
     return counterparts(place for one in listeners for place in one.addresses)
 
 
@@ -120,7 +121,7 @@ def unit_name(reserved: Sequence[Reservation]) -> str:
     return f"{PREFIX}{hashlib.sha256(text.encode()).hexdigest()[:12]}.service"
 
 
-def unit_names(rig: Rig) -> tuple[str, ...]:
+def unit_names(gateway: Gateway | None) -> tuple[str, ...]:
     """The unit of a rig's reserved addresses; none where it has none."""
-    reserved = reserved_addresses(rig)
+    reserved = reserved_addresses(gateway)
     return (unit_name(reserved),) if reserved else ()

@@ -10,7 +10,8 @@ from rigwright.gateway.key_version import ID, HostVersion, KeyVersion
 from rigwright.host import channel
 from rigwright.host.channel import matching, tolerant, word
 from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER
-from rigwright.model.rig import Rig
+from rigwright.model.accounts import ServiceAccounts
+from rigwright.model.roots import Roots
 from rigwright.render import render
 
 GATEWAY, ROUTER = "rigwright_gateway", "rigwright_router"
@@ -87,23 +88,23 @@ SCHEMA: channel.Schema = {
 """What templates/look/gateway.sh.j2 tells."""
 
 
-def keys_path(rig: Rig) -> str:
+def keys_path(roots: Roots) -> str:
     """Where the keys lie on the host, for root alone."""
-    return f"{rig.credentials}/gateway-keys.json"
+    return f"{roots.credentials}/gateway-keys.json"
 
 
-def pair_path(rig: Rig, listener: str) -> str:
+def pair_path(roots: Roots, listener: str) -> str:
     """Where a listener's certificates and key lie, likewise."""
-    return f"{rig.credentials}/gateway-{listener}.pem"
+    return f"{roots.credentials}/gateway-{listener}.pem"
 
 
-def gateway_state_values(rig: Rig) -> dict[str, object]:
+def gateway_state_values(roots: Roots) -> dict[str, object]:
     """The values of templates/look/gateway.sh.j2."""
     return {
-        "credentials": rig.credentials,
-        "generations": rig.generations,
-        "current": f"{rig.roots.config}/current/gateway",
-        "keys": keys_path(rig),
+        "credentials": roots.credentials,
+        "generations": roots.generations,
+        "current": f"{roots.config}/current/gateway",
+        "keys": keys_path(roots),
         "keys_record": KEYS_RECORD,
         "credentials_record": CREDENTIALS_RECORD,
         "router_unit": ROUTER_UNIT,
@@ -111,9 +112,9 @@ def gateway_state_values(rig: Rig) -> dict[str, object]:
     }
 
 
-def render_state_query(rig: Rig) -> str:
+def render_state_query(roots: Roots) -> str:
     """What asks a host for `parse`."""
-    return render("look/gateway.sh.j2", **gateway_state_values(rig))
+    return render("look/gateway.sh.j2", **gateway_state_values(roots))
 
 
 def parse(output: Iterable[str]) -> GatewaySecretFacts:
@@ -137,7 +138,7 @@ def parse(output: Iterable[str]) -> GatewaySecretFacts:
     )
 
 
-def render_root_programs(rig: Rig) -> dict[str, str]:
+def render_root_programs(roots: Roots, accounts: ServiceAccounts) -> dict[str, str]:
     """Programs of root's in a generation's folder `gateway`, by name.
 
     `give-keys [PID]` is the router's ExecStartPre, and with its main process its ExecReload; `prepare` is the gateway's
@@ -147,15 +148,15 @@ def render_root_programs(rig: Rig) -> dict[str, str]:
         "give-keys": render(
             "gateway/keys.sh.j2",
             asked=f"{ROUTER_SOCKETS}/light.sock",
-            keys=keys_path(rig),
-            user=rig.router_user,
+            keys=keys_path(roots),
+            user=accounts.router,
             folder=f"/run/{ROUTER}",
             record=KEYS_RECORD,
         ),
         "prepare": render(
             "gateway/prepare.sh.j2",
-            credentials=rig.credentials,
-            user=rig.gateway_user,
+            credentials=roots.credentials,
+            user=accounts.gateway,
             folder=f"/run/{GATEWAY}",
             record=CREDENTIALS_RECORD,
         ),
@@ -202,11 +203,11 @@ def render_keys_reload(wanted: str) -> str:
     return render("gateway/reload.sh.j2", unit=ROUTER_UNIT, record=KEYS_RECORD, wanted=wanted, tries=TRIES)
 
 
-def render_credentials_reload(rig: Rig) -> str:
+def render_credentials_reload(roots: Roots) -> str:
     """What has a gateway that runs given the engines' keys and certificates that lie there."""
     return render(
         "gateway/reload.sh.j2",
-        **gateway_state_values(rig),
+        **gateway_state_values(roots),
         unit=GATEWAY_UNIT,
         record=CREDENTIALS_RECORD,
         wanted="",

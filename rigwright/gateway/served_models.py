@@ -12,7 +12,6 @@ from rigwright.model.feature import EntryDraft, Feature, Fields, RigDraft
 from rigwright.model.gateway.entry import Gateway, ListenerEntry, ModelEntry
 from rigwright.model.gateway.types import OPAQUE_ORIGIN
 from rigwright.model.instance import Instance
-from rigwright.model.rig import Rig
 from rigwright.problems import describe_unknown
 
 # Requests that an instance works on at once where its variant does not say it: vLLM's own default (`max_num_seqs` of
@@ -47,9 +46,9 @@ class GatewayModel:
         return tuple(path for path in first if path not in unsalted and all(path in other for other in others))
 
 
-def offers_of(rig: Rig) -> tuple[GatewayModel, ...]:
+def offers_of(instances: tuple[Instance, ...], gateway: Gateway | None) -> tuple[GatewayModel, ...]:
     """What a rig's gateway offers, by name; nothing without one."""
-    return resolve_models(rig.gateway, rig.instances) if rig.gateway else ()
+    return resolve_models(gateway, instances) if gateway else ()
 
 
 def resolve_models(gateway: Gateway, instances: Sequence[Instance]) -> tuple[GatewayModel, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import permutations
 from typing import Annotated, ClassVar
 
 from pydantic import Discriminator, Field, Tag, model_validator
@@ -14,8 +13,8 @@ from rigwright.model.gateway.entry import Gateway
 from rigwright.model.instance_entry import InstanceEntry
 from rigwright.model.monitoring.entry import Monitoring
 from rigwright.model.registries import RegistryEntry
+from rigwright.model.roots import Roots
 from rigwright.problems import InventoryModel
-from rigwright.supply.lock import Artefact
 from rigwright.types import (
     RISING,
     AbsolutePath,
@@ -29,7 +28,6 @@ from rigwright.types import (
     ModuleOption,
     Name,
     ReservedKey,
-    Root,
     SysctlName,
     UserName,
 )
@@ -39,39 +37,6 @@ Megahertz = Annotated[int, Field(ge=100, le=5000, strict=True)]
 # Keys that only a managed driver has: options of the module count from when it is loaded, with initial file systems and
 # reboots that are the operator's own where the driver is.
 NEEDS_MANAGED = frozenset({"reboot", "module_options"})
-
-
-class Roots(InventoryModel):
-    """Where things go on the host; a box with a data disk moves them there. No two are the same or one in another."""
-
-    software: Root = Field(default="/opt/rigwright", description="Compiled engines and tools.")
-    models: Root = Field(
-        default="/srv/models",
-        description="Weights, as `OWNER/NAME/COMMIT/FILE`, or `NAME/VERSION/FILE` where they are your own. An existing "
-        "file is used if it has the locked bytes.",
-    )
-    state: Root = Field(
-        default="/var/lib/rigwright",
-        description="Records, jobs and their logs; `owned`, the list of everything created on the host.",
-    )
-    config: Root = Field(
-        default="/etc/rigwright",
-        description="Configuration and secrets: `generations/`, `current`, `credentials/`. Always below `/etc`.",
-    )
-
-    @model_validator(mode="after")
-    def _refuse_overlap(self) -> Roots:
-        paths = [self.software, self.models, self.state, self.config]
-        for one, other in permutations(paths, 2):
-            if other == one or other.startswith(f"{one}/"):
-                raise ValueError(f"separate roots: {other} is in {one}")
-        if not self.config.startswith("/etc/"):
-            raise ValueError("a config below /etc: systemd loads units before other disks are mounted")
-        return self
-
-    def weight_path(self, artefact: Artefact) -> str:
-        """Where an artefact of kind `weight` lies on the host."""
-        return f"{self.models}/{artefact.weight_path}"
 
 
 # told apart before they are looked at: a wrong value is one mistake, not one of each

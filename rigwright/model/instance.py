@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from packaging.utils import canonicalize_name
@@ -16,6 +17,14 @@ from rigwright.supply.lock import Artefact
 SOCKET_FOLDER = "/run/rigwright/instances"
 # Below it each instance that runs in a container has the folder that podman keeps that in.
 CONTAINER_RUNTIME_FOLDER = "/run/rigwright/containers"
+# Below it each instance has the folders of what it has compiled; systemd makes them (CacheDirectory=).
+CACHES = "/var/cache/rigwright/instances"
+# Where an instance sees its own, and where root keeps what others may begin with.
+COMPILED, WARM = "/var/cache/rigwright/compiled", "/var/cache/rigwright/warm"
+# What sets the cards' limits; it stands among the instances' units.
+POWER_UNIT = "rigwright-power.service"
+# The entry of our CUDA toolkit among patches: no engine or environment can have this name.
+PATCHED_TOOLKIT = "CUDA toolkit"
 
 
 def slice_of(unit: str) -> str:
@@ -133,6 +142,46 @@ class Instance:
         return f"{SOCKET_FOLDER}/{self.seat}/api.sock"
 
     @property
+    def cache_folder(self) -> str:
+        """The folder on the host with one folder for each installation that it has compiled with."""
+        return f"{CACHES}/{self.name}"
+
+    @property
     def slice(self) -> str:
         """The slice that its processes are the subtree of."""
         return slice_of(f"rigwright-{self.name}.service")
+
+
+def standalone_engines(instances: Iterable[Instance]) -> dict[str, EngineKeys]:
+    """The engines that are installed by themselves, by name; others run in environments."""
+    return {one.engine_name: one.engine for one in instances if one.env is None}
+
+
+def loaded_weights(instances: Iterable[Instance]) -> tuple[Artefact, ...]:
+    """The weights that instances load, in the lock's order; each once, though several inputs may select it."""
+    found: dict[str, Artefact] = {}
+    for artefact in sorted({a for one in instances for a in one.weights}, key=lambda artefact: artefact.order):
+        found.setdefault(artefact.weight_path, artefact)
+    return tuple(found.values())
+
+
+def patches_by_target(
+    instances: Iterable[Instance], envs: Iterable[EnvSpec], toolkit: tuple[Patch, ...]
+) -> dict[str, tuple[Patch, ...]]:
+    """Engine, environment or toolkit -> its patches; targets without a patch are left out."""
+    found = {PATCHED_TOOLKIT: toolkit, **{one.name: one.patches for one in envs}}
+    found |= {one.engine_name: one.patches for one in instances if one.env is None}
+    return {name: patches for name, patches in found.items() if patches}
+
+
+def needs_toolkit(cards: bool, instances: Iterable[Instance], envs: Iterable[EnvSpec]) -> bool:
+    """Whether a CUDA toolkit is needed on a rig.
+
+    Args:
+        cards: Whether it has any.
+        instances: Its instances.
+        envs: Its environments.
+    """
+    if cards and any(env.keys.cuda for env in envs):
+        return True
+    return any(one.engine.needs_toolkit for one in instances if one.cards)

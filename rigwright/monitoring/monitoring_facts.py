@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from rigwright.host import channel
 from rigwright.host.channel import HostOutput, optional, tolerant, word, yes_or_no
 from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER, UNIT_FOLDER
 from rigwright.model.feature import FactSource
+from rigwright.model.monitoring.entry import Monitoring
 from rigwright.model.monitoring.service_facts import MonitoringFacts, ServiceFacts
+from rigwright.model.roots import Roots
 from rigwright.monitoring.monitoring_units import (
     PACKAGED_PROGRAMS,
+    MonitoringService,
     data_folder,
     monitoring_folder,
-    monitoring_services,
-    secrets_by_path,
     unit_name,
 )
 from rigwright.monitoring.textfile import textfile_folder
@@ -38,59 +39,66 @@ def _describe_pending(now: ServiceFacts | None, wanted: str) -> str:
     return "it would not start at the next boot" if now.enabled != "enabled" else "systemd has to read its unit"
 
 
-def expected_growth_kib(state: MonitoringFacts, rig: Rig) -> int:
+def expected_growth_kib(state: MonitoringFacts, monitoring: Monitoring | None) -> int:
     """KiB that what is kept may come to, where it has not begun to."""
-    server = rig.monitoring.server if rig.monitoring else None
+    server = monitoring.server if monitoring else None
     return server.size_gb * 1000**3 // 1024 if server and "prometheus" not in state.units else 0
 
 
-def find_pending(state: MonitoringFacts, rig: Rig) -> dict[str, str]:
-    """Service -> why there is something to do with it."""
-    wanted = {one.name: one for one in monitoring_services(rig)}
-    known = secrets_by_path(rig)
+def find_pending(
+    state: MonitoringFacts, services: Iterable[MonitoringService], secrets: Mapping[str, str]
+) -> dict[str, str]:
+    """Service -> why there is something to do with it.
+
+    Args:
+        state: The host's.
+        services: The declared ones.
+        secrets: Path of a secret on the host -> the operator's file.
+    """
+    wanted = {one.name: one for one in services}
     found = {}
     for name in PACKAGED_PROGRAMS:
         now = state.units.get(name)
         if name not in wanted:
             if now:
                 found[name] = "it is not declared any more; what it has kept goes, too"
-        elif why := _describe_pending(now, wanted[name].digest(known)):
+        elif why := _describe_pending(now, wanted[name].digest(secrets)):
             found[name] = why
-    if extra := sorted(state.secrets - known.keys()):
+    if extra := sorted(state.secrets - secrets.keys()):
         found.setdefault("alertmanager", f"{extra[0]} is of no receiver any more")
     return found
 
 
-def monitoring_state_values(rig: Rig) -> dict[str, object]:
+def monitoring_state_values(roots: Roots) -> dict[str, object]:
     """The values of templates/monitoring/state.sh.j2."""
     return {
         "watching": {name: unit_name(name) for name in PACKAGED_PROGRAMS},
         "watching_units": UNIT_FOLDER,
         "watching_records": STARTED_FROM_FOLDER,
-        "watching_secrets": rig.credentials,
+        "watching_secrets": roots.credentials,
     }
 
 
-def monitoring_release_values(rig: Rig, names: Iterable[str] = PACKAGED_PROGRAMS) -> dict[str, object]:
+def monitoring_release_values(roots: Roots, names: Iterable[str] = PACKAGED_PROGRAMS) -> dict[str, object]:
     """The values of templates/monitoring/release.sh.j2, which takes services away.
 
     Args:
-        rig: The rig.
+        roots: Directories on the host.
         names: Services that go.
     """
     own = {
-        "node": [textfile_folder(rig)],
-        "gpu": [f"{monitoring_folder(rig)}/gpu.py"],
-        "prometheus": [f"{monitoring_folder(rig)}/{name}" for name in ("prometheus.yml", "rules.yml", "targets")],
-        "alertmanager": [f"{monitoring_folder(rig)}/alertmanager.yml"],
-        "blackbox": [f"{monitoring_folder(rig)}/blackbox.yml"],
+        "node": [textfile_folder(roots)],
+        "gpu": [f"{monitoring_folder(roots)}/gpu.py"],
+        "prometheus": [f"{monitoring_folder(roots)}/{name}" for name in ("prometheus.yml", "rules.yml", "targets")],
+        "alertmanager": [f"{monitoring_folder(roots)}/alertmanager.yml"],
+        "blackbox": [f"{monitoring_folder(roots)}/blackbox.yml"],
     }
     return {
         "going": {
-            unit: [f"{UNIT_FOLDER}/{unit}", f"{STARTED_FROM_FOLDER}/{unit}", data_folder(rig, name), *own[name]]
+            unit: [f"{UNIT_FOLDER}/{unit}", f"{STARTED_FROM_FOLDER}/{unit}", data_folder(roots, name), *own[name]]
             for name, unit in ((name, unit_name(name)) for name in names)
         },
-        "going_folders": [monitoring_folder(rig), f"{rig.roots.state}/monitoring"],
+        "going_folders": [monitoring_folder(roots), f"{roots.state}/monitoring"],
     }
 
 
@@ -121,13 +129,14 @@ def parse(output: Iterable[str]) -> MonitoringFacts:
 
 
 def _list_packages(rig: Rig, system: str) -> Iterable[str]:
-    return filter(None, (PACKAGED_PROGRAMS[name].package for name in rig.exporter_users))
+    exporters = rig.accounts.exporters(rig.monitoring, cards=bool(rig.cards))
+    return filter(None, (PACKAGED_PROGRAMS[name].package for name in exporters))
 
 
 MONITORING_FACTS = FactSource(
     "monitoring",
     "monitoring/state.sh.j2",
-    monitoring_state_values,
+    lambda rig: monitoring_state_values(rig.roots),
     SCHEMA,
     lambda output: {"monitoring": read_monitoring_facts(output)},
     _list_packages,

@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING
 
 from rigwright.delivery.tool_environments import ToolEnvironment, render_requirements
 from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER, UNIT_FOLDER
+from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.api_keys import resolve_inventory_path
-from rigwright.model.monitoring.entry import Monitoring, MonitoringServer, allowed_scrapers
-from rigwright.model.monitoring.scrape_targets import format_endpoint
+from rigwright.model.monitoring.entry import Monitoring, MonitoringServer, all_service_users, allowed_scrapers
+from rigwright.model.monitoring.scrape_targets import ScrapeTarget, format_endpoint
+from rigwright.model.roots import Roots
 from rigwright.monitoring import config_files
 from rigwright.monitoring.config_files import LOOPBACK
 from rigwright.monitoring.receiver_secrets import SINCE, load_receiver_secret, receiver_secret_files
 from rigwright.monitoring.scrape_targets import render_target_files
 from rigwright.monitoring.textfile import textfile_folder
 from rigwright.render import render
+from rigwright.supply.lock import Artefact
 from rigwright.supply.root_programs import GPU_EXPORTER
 
 if TYPE_CHECKING:
@@ -129,52 +132,52 @@ class MonitoringService:
         return hashlib.sha256("".join(texts).encode()).hexdigest()
 
 
-def monitoring_folder(rig: Rig) -> str:
+def monitoring_folder(roots: Roots) -> str:
     """Where what they read lies on the host."""
-    return f"{rig.roots.config}/monitoring"
+    return f"{roots.config}/monitoring"
 
 
-def data_folder(rig: Rig, name: str) -> str:
+def data_folder(roots: Roots, name: str) -> str:
     """Where a service keeps what it was told."""
-    return f"{rig.roots.state}/monitoring/{name}"
+    return f"{roots.state}/monitoring/{name}"
 
 
-def secret_path(rig: Rig, name: str) -> str:
+def secret_path(roots: Roots, name: str) -> str:
     """Where a receiver's token, or its address, lies on the host: `RECEIVER.token`, `RECEIVER.url`."""
-    return f"{rig.credentials}/monitoring-{name}"
+    return f"{roots.credentials}/monitoring-{name}"
 
 
-def secrets_by_path(rig: Rig) -> dict[str, str]:
+def secrets_by_path(inventory: str, roots: Roots, monitoring: Monitoring | None) -> dict[str, str]:
     """Path on the host -> what receivers have that nobody else may read.
 
     Raises:
         ValueError: one cannot be read.
     """
-    at = Path(rig.inventory).parent
-    given = receiver_secret_files(rig.monitoring.server) if rig.monitoring and rig.monitoring.server else {}
+    at = Path(inventory).parent
+    given = receiver_secret_files(monitoring.server) if monitoring and monitoring.server else {}
     return {
-        secret_path(rig, name): load_receiver_secret(name, resolve_inventory_path(at, file))
+        secret_path(roots, name): load_receiver_secret(name, resolve_inventory_path(at, file))
         for name, file in given.items()
     }
 
 
-def render_targets(rig: Rig) -> dict[str, str]:
+def render_targets(roots: Roots, scrape_targets: tuple[ScrapeTarget, ...]) -> dict[str, str]:
     """Path -> text of what Prometheus is to ask; it reads these again by itself."""
     return (
         {
-            f"{monitoring_folder(rig)}/targets/{name}": text
-            for name, text in render_target_files(rig.scrape_targets).items()
+            f"{monitoring_folder(roots)}/targets/{name}": text
+            for name, text in render_target_files(scrape_targets).items()
         }
-        if rig.scrape_targets
+        if scrape_targets
         else {}
     )
 
 
-def gpu_exporter_tools(rig: Rig) -> ToolEnvironment:
+def gpu_exporter_tools(roots: Roots, gpu_exporter: tuple[Artefact, ...]) -> ToolEnvironment:
     """The environment of what tells of cards."""
-    text = render_requirements(rig.gpu_exporter)
+    text = render_requirements(gpu_exporter)
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-    return ToolEnvironment(text, f"{rig.roots.software}/{GPU_EXPORTER}-{digest}")
+    return ToolEnvironment(text, f"{roots.software}/{GPU_EXPORTER}-{digest}")
 
 
 def monitoring_services(rig: Rig) -> tuple[MonitoringService, ...]:
@@ -182,42 +185,56 @@ def monitoring_services(rig: Rig) -> tuple[MonitoringService, ...]:
     monitoring = rig.monitoring
     if not monitoring:
         return ()
-    made = [_node_service(rig, monitoring), *([_gpu_service(rig, monitoring)] if rig.cards else [])]
+    made = [_node_service(rig.roots, rig.accounts, monitoring), *([_gpu_service(rig, monitoring)] if rig.cards else [])]
     if server := monitoring.server:
         made += [
-            _blackbox_service(rig, server),
-            _alertmanager_service(rig, server),
-            _prometheus_service(rig, monitoring, server),
+            _blackbox_service(rig.roots, rig.accounts, rig.scrape_targets, server),
+            _alertmanager_service(rig.roots, rig.accounts, server),
+            _prometheus_service(rig.roots, rig.accounts, rig.scrape_targets, monitoring, server),
         ]
     return tuple(made)
 
 
-def _node_service(rig: Rig, monitoring: Monitoring) -> MonitoringService:
+def _node_service(roots: Roots, accounts: ServiceAccounts, monitoring: Monitoring) -> MonitoringService:
     words = [f"--collector.{name}" for name in COLLECTORS]
-    words += ["--collector.disable-defaults", f"--collector.textfile.directory={textfile_folder(rig)}"]
+    words += ["--collector.disable-defaults", f"--collector.textfile.directory={textfile_folder(roots)}"]
     at = (monitoring.address, monitoring.node_port)
     allow = allowed_scrapers(monitoring)
-    return _build_service(rig, "node", "its own figures", words, at, allow=allow, clients=monitoring.scrapers)
+    return _build_service(
+        roots, accounts, "node", "its own figures", words, at, allow=allow, clients=monitoring.scrapers
+    )
 
 
 def _gpu_service(rig: Rig, monitoring: Monitoring) -> MonitoringService:
-    path = f"{monitoring_folder(rig)}/gpu.py"
-    limits = ",".join("-" if limit is None else str(limit) for limit in rig.power_limits)
-    words = [f"{gpu_exporter_tools(rig).folder}/bin/python", "-I", "-B", path, f"--power-limits={limits}"]
+    path = f"{monitoring_folder(rig.roots)}/gpu.py"
+    limits = ",".join("-" if limit is None else str(limit) for limit in rig.driver.power_limits(len(rig.cards)))
+    words = [
+        f"{gpu_exporter_tools(rig.roots, rig.gpu_exporter).folder}/bin/python",
+        "-I",
+        "-B",
+        path,
+        f"--power-limits={limits}",
+    ]
     at = (monitoring.address, monitoring.gpu_port)
     words += [f"--address={at[0]}", f"--port={at[1]}"]
     files = {path: PROGRAM.read_text()}
     allow = allowed_scrapers(monitoring)
-    return _build_service(rig, "gpu", "its cards", words, at, files, allow=allow, clients=monitoring.scrapers)
+    return _build_service(
+        rig.roots, rig.accounts, "gpu", "its cards", words, at, files, allow=allow, clients=monitoring.scrapers
+    )
 
 
-def _prometheus_service(rig: Rig, monitoring: Monitoring, server: MonitoringServer) -> MonitoringService:
-    asked = {box.address for box in rig.scrape_targets} | {
-        door.address for box in rig.scrape_targets for door in box.doors
-    }
+def _prometheus_service(
+    roots: Roots,
+    accounts: ServiceAccounts,
+    scrape_targets: tuple[ScrapeTarget, ...],
+    monitoring: Monitoring,
+    server: MonitoringServer,
+) -> MonitoringService:
+    asked = {box.address for box in scrape_targets} | {door.address for box in scrape_targets for door in box.doors}
     words = [
-        f"--config.file={monitoring_folder(rig)}/prometheus.yml",
-        f"--storage.tsdb.path={data_folder(rig, 'prometheus')}",
+        f"--config.file={monitoring_folder(roots)}/prometheus.yml",
+        f"--storage.tsdb.path={data_folder(roots, 'prometheus')}",
         f"--storage.tsdb.retention.time={server.retention_days}d",
         f"--storage.tsdb.retention.size={server.size_gb}GB",
         f"--web.max-connections={CLIENTS}",
@@ -225,45 +242,50 @@ def _prometheus_service(rig: Rig, monitoring: Monitoring, server: MonitoringServ
         "--web.read-timeout=1m",
     ]
     files = {
-        f"{monitoring_folder(rig)}/rules.yml": config_files.render_rules(server, OWNED),
-        f"{monitoring_folder(rig)}/prometheus.yml": config_files.render_prometheus(
-            server, monitoring_folder(rig), OWNED
+        f"{monitoring_folder(roots)}/rules.yml": config_files.render_rules(server, OWNED),
+        f"{monitoring_folder(roots)}/prometheus.yml": config_files.render_prometheus(
+            server, monitoring_folder(roots), OWNED
         ),
     }
     own = str(ip_network(monitoring.address))
     allow = (*server.allow, own, f"{LOOPBACK}/32", *(str(ip_network(one)) for one in sorted(asked)))
-    about = f"what {len(rig.scrape_targets)} boxes tell, for {server.retention_days} days or {server.size_gb} GB"
+    about = f"what {len(scrape_targets)} boxes tell, for {server.retention_days} days or {server.size_gb} GB"
     at = (monitoring.address, server.port)
-    return _build_service(rig, "prometheus", about, words, at, files, allow=allow, clients=server.allow)
+    return _build_service(roots, accounts, "prometheus", about, words, at, files, allow=allow, clients=server.allow)
 
 
-def _alertmanager_service(rig: Rig, server: MonitoringServer) -> MonitoringService:
+def _alertmanager_service(roots: Roots, accounts: ServiceAccounts, server: MonitoringServer) -> MonitoringService:
     wanted = receiver_secret_files(server)
     given = {name: f"/run/credentials/{unit_name('alertmanager')}/{name}" for name in wanted}
-    files = {f"{monitoring_folder(rig)}/alertmanager.yml": config_files.render_alertmanager(server, given, OWNED)}
+    files = {f"{monitoring_folder(roots)}/alertmanager.yml": config_files.render_alertmanager(server, given, OWNED)}
     words = [
-        f"--config.file={monitoring_folder(rig)}/alertmanager.yml",
-        f"--storage.path={data_folder(rig, 'alertmanager')}",
+        f"--config.file={monitoring_folder(roots)}/alertmanager.yml",
+        f"--storage.path={data_folder(roots, 'alertmanager')}",
         # it is alone: without this it listens for others of its kind, everywhere
         "--cluster.listen-address=",
     ]
-    paths = {name: secret_path(rig, name) for name in wanted}
+    paths = {name: secret_path(roots, name) for name in wanted}
     at = (LOOPBACK, server.alertmanager_port)
     floor = SINCE if any(one.url_file for one in server.receivers.values()) else PACKAGED_PROGRAMS["alertmanager"].floor
-    return _build_service(rig, "alertmanager", "who is told of alerts", words, at, files, paths, floor=floor)
+    return _build_service(
+        roots, accounts, "alertmanager", "who is told of alerts", words, at, files, paths, floor=floor
+    )
 
 
-def _blackbox_service(rig: Rig, server: MonitoringServer) -> MonitoringService:
-    files = {f"{monitoring_folder(rig)}/blackbox.yml": config_files.render_blackbox(OWNED)}
-    doors = sorted({str(ip_network(door.address)) for box in rig.scrape_targets for door in box.doors})
-    words = [f"--config.file={monitoring_folder(rig)}/blackbox.yml"]
+def _blackbox_service(
+    roots: Roots, accounts: ServiceAccounts, scrape_targets: tuple[ScrapeTarget, ...], server: MonitoringServer
+) -> MonitoringService:
+    files = {f"{monitoring_folder(roots)}/blackbox.yml": config_files.render_blackbox(OWNED)}
+    doors = sorted({str(ip_network(door.address)) for box in scrape_targets for door in box.doors})
+    words = [f"--config.file={monitoring_folder(roots)}/blackbox.yml"]
     at = (LOOPBACK, server.blackbox_port)
     about = "gateways, as clients find them"
-    return _build_service(rig, "blackbox", about, words, at, files, allow=(f"{LOOPBACK}/32", *doors))
+    return _build_service(roots, accounts, "blackbox", about, words, at, files, allow=(f"{LOOPBACK}/32", *doors))
 
 
 def _build_service(
-    rig: Rig,
+    roots: Roots,
+    accounts: ServiceAccounts,
     name: str,
     about: str,
     words: Iterable[str],
@@ -282,18 +304,18 @@ def _build_service(
     text = render(
         "monitoring/service.j2",
         owned=OWNED,
-        rig=rig,
+        roots=roots,
         unit=unit_name(name),
         path=f"{UNIT_FOLDER}/{unit_name(name)}",
         about=about,
-        user=rig.exporter_users[name],
+        user=all_service_users(accounts.prefix)[name],
         command=" ".join(command),
         port=at[1],
         allow=tuple(dict.fromkeys(allow)),
         credentials=given,
         started_from=STARTED_FROM_FOLDER,
         settings=[*files, *given.values()],
-        data=data_folder(rig, name) if name in STATEFUL_PROGRAMS else "",
+        data=data_folder(roots, name) if name in STATEFUL_PROGRAMS else "",
         memory=MEMORY.get(name, MEMORY_OF_OTHERS),
         open_files=FILES.get(name, FILES_OF_OTHERS),
         whole_proc=name in ("node", "gpu"),

@@ -11,29 +11,39 @@ from pydantic import ValidationError
 
 from rigwright.engines import kind_of
 from rigwright.gateway.served_models import offers_of
+from rigwright.model.catalog import Card
+from rigwright.model.gateway.entry import Gateway
+from rigwright.model.instance import Instance
+from rigwright.model.monitoring.entry import Monitoring
 from rigwright.model.monitoring.scrape_targets import GatewayEndpoint, ScrapedInstance, ScrapeTarget, format_endpoint
 from rigwright.problems import Invalid, Problem
 
 if TYPE_CHECKING:
-    from rigwright.model.rig import Rig
+    pass
 
 
-def scrape_target_of(rig: Rig) -> ScrapeTarget | None:
+def scrape_target_of(
+    box: str,
+    cards: tuple[Card, ...],
+    instances: tuple[Instance, ...],
+    gateway: Gateway | None,
+    monitoring: Monitoring | None,
+) -> ScrapeTarget | None:
     """What there is to ask of a rig; None where it tells nobody."""
-    if not rig.monitoring:
+    if not monitoring:
         return None
     doors = []
-    for _, one in sorted(rig.gateway.listeners.items()) if rig.gateway else ():
+    for _, one in sorted(gateway.listeners.items()) if gateway else ():
         # what listens everywhere is reached where the rest is
-        at = rig.monitoring.address if ip_address(one.address).is_unspecified else one.address
-        if not ip_address(at).is_loopback or at == rig.monitoring.address:
+        at = monitoring.address if ip_address(one.address).is_unspecified else one.address
+        if not ip_address(at).is_loopback or at == monitoring.address:
             doors.append(GatewayEndpoint(address=at, port=one.port, tls=one.tls))
-    offered = {one.name: one for offer in offers_of(rig) for one in offer.instances}
+    offered = {one.name: one for offer in offers_of(instances, gateway) for one in offer.instances}
     return ScrapeTarget(
-        name=rig.name,
-        address=rig.monitoring.address,
-        node_port=rig.monitoring.node_port,
-        gpu_port=rig.monitoring.gpu_port if rig.cards else None,
+        name=box,
+        address=monitoring.address,
+        node_port=monitoring.node_port,
+        gpu_port=monitoring.gpu_port if cards else None,
         doors=tuple(sorted(doors, key=lambda door: door.tls)),
         instances=tuple(
             ScrapedInstance(name=one.name, variant=one.variant_name, model=one.model_name, engine=kind_of(one).name)

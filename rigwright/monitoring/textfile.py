@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from rigwright.model.monitoring.entry import Monitoring
+from rigwright.model.roots import Roots
+
 if TYPE_CHECKING:
-    from rigwright.model.rig import Rig
+    pass
 
 DEPLOY_STARTED = "rigwright_deploy_started_seconds"
 CHECK_FINISHED = "rigwright_check_finished_seconds"
@@ -15,19 +18,19 @@ ADVISORIES = "rigwright_advisories"
 ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
-def textfile_folder(rig: Rig) -> str:
+def textfile_folder(roots: Roots) -> str:
     """Where root leaves figures for node exporter, each file by a rename."""
-    return f"{rig.roots.state}/metrics"
+    return f"{roots.state}/metrics"
 
 
-def deploy_textfile(rig: Rig) -> str:
+def deploy_textfile(roots: Roots, monitoring: Monitoring | None) -> str:
     """Where it is said that somebody is changing the box; empty where the box tells nobody."""
-    return f"{textfile_folder(rig)}/deploy.prom" if rig.monitoring else ""
+    return f"{textfile_folder(roots)}/deploy.prom" if monitoring else ""
 
 
-def check_textfile(rig: Rig) -> str:
+def check_textfile(roots: Roots, monitoring: Monitoring | None) -> str:
     """Where it is said what the checks have found; empty where the box tells nobody."""
-    return f"{textfile_folder(rig)}/check.prom" if rig.monitoring else ""
+    return f"{textfile_folder(roots)}/check.prom" if monitoring else ""
 
 
 def render_check_metrics(

@@ -7,7 +7,7 @@ from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING
 
 from rigwright.model.feature import Feature, Fields, RigDraft
-from rigwright.model.monitoring.entry import allowed_scrapers
+from rigwright.model.monitoring.entry import Monitoring, allowed_scrapers
 from rigwright.monitoring.config_files import LOOPBACK
 from rigwright.monitoring.receiver_secrets import OLDER, SINCE, load_receiver_secret, receiver_secret_files
 from rigwright.problems import Problem
@@ -69,15 +69,16 @@ def find_unreachable_boxes(file: str, rigs: dict[str, Rig]) -> list[Problem]:
     return found
 
 
-def find_monitoring_refusals(rig: Rig, facts: HostFacts, ours: Callable[[ListeningSocket], bool]) -> list[str]:
+def find_monitoring_refusals(
+    monitoring: Monitoring | None, facts: HostFacts, ours: Callable[[ListeningSocket], bool]
+) -> list[str]:
     """What of a host stands in the way: a process of another at an address that a service is to listen at.
 
     Args:
-        rig: What the host is to be.
+        monitoring: The declared monitoring.
         facts: The host.
         ours: Whether a listener goes by itself.
     """
-    monitoring = rig.monitoring
     if not monitoring:
         return []
     keys = {port: f"monitoring.{key}" for key, port in monitoring.ports.items()}

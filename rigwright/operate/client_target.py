@@ -7,9 +7,11 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
 from rigwright.gateway.served_models import offers_of
+from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.api_keys import resolve_inventory_path
-from rigwright.model.gateway.entry import ListenerEntry
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.gateway.entry import Gateway, ListenerEntry
+from rigwright.model.instance import Instance
+from rigwright.model.roots import Roots
 from rigwright.problems import describe_unknown
 from rigwright.serving.instance_units import credential_path
 from rigwright.serving.listeners import LOOPBACK
@@ -44,25 +46,34 @@ class ClientTarget:
         return f"Place({self.name} at {self.at})"
 
 
-def instance_target(rig: Rig, instance: Instance) -> ClientTarget:
+def instance_target(
+    roots: Roots, accounts: ServiceAccounts, gateway: Gateway | None, instance: Instance
+) -> ClientTarget:
     """An instance's own socket: nothing of the network, the port or the gateway is on the way."""
     return ClientTarget(
         name=instance.name,
         at=instance.socket,
         model=instance.model_name,
-        credential=credential_path(rig, instance),
+        credential=credential_path(roots, instance),
         # its folder is its own group's until it has answered, and then the gateway's
-        groups=rig.socket_groups(instance),
+        groups=accounts.socket_groups(instance, gateway),
     )
 
 
 def gateway_target(
-    rig: Rig, instance: Instance, listener: str | None = None, key_file: str | None = None
+    inventory: str,
+    instances: tuple[Instance, ...],
+    gateway: Gateway | None,
+    instance: Instance,
+    listener: str | None = None,
+    key_file: str | None = None,
 ) -> ClientTarget:
     """The front door through which clients ask for what an instance serves.
 
     Args:
-        rig: A rig.
+        inventory: The file that declares the rig.
+        instances: The declared instances.
+        gateway: The declared gateway.
         instance: One of its.
         listener: The gateway's, by name; without it the first one that offers the model.
         key_file: The operator's file whose only line is a client's key.
@@ -70,8 +81,7 @@ def gateway_target(
     Raises:
         NoClientTarget: there is no gateway, no such listener, or no key where one is needed.
     """
-    gateway = rig.gateway
-    offer = next((one for one in offers_of(rig) if instance in one.instances), None)
+    offer = next((one for one in offers_of(instances, gateway) if instance in one.instances), None)
     if gateway is None or offer is None:
         raise NoClientTarget(f"instance {instance.name} is behind no gateway: leave --gateway out")
     open_ = {name: one for name, one in gateway.listeners.items() if not one.models or offer.name in one.models}
@@ -87,7 +97,7 @@ def gateway_target(
         at=f"{host}:{port}",
         model=offer.name,
         key=load_key_line(key_file) if key_file and entry.keys else "",
-        authority=_load_trusted_certificates(rig, entry) if entry.tls else "",
+        authority=_load_trusted_certificates(inventory, entry) if entry.tls else "",
         tls_name=next(iter(entry.names), entry.address),
     )
 
@@ -119,11 +129,11 @@ def load_key_line(path: str) -> str:
     return found
 
 
-def _load_trusted_certificates(rig: Rig, entry: ListenerEntry) -> str:
+def _load_trusted_certificates(inventory: str, entry: ListenerEntry) -> str:
     """Whom a client has to trust: the operator's certificate, or the authority that signs ours."""
     from rigwright.gateway.authority import CERTIFICATE, FOLDER  # takes long to import
 
-    folder = Path(rig.inventory).parent
+    folder = Path(inventory).parent
     path = Path(resolve_inventory_path(folder, entry.cert_file)) if entry.cert_file else folder / FOLDER / CERTIFICATE
     try:
         return path.read_text()

@@ -14,7 +14,9 @@ from rigwright.engines.python_log_patterns import FORMS
 from rigwright.engines.request import ONE_TOKEN
 from rigwright.gateway.gateway_units import PROBE_TIMEOUT, ROUTER_RUNTIME
 from rigwright.host.locks import DEPLOY_LOCK
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.nvidia.cards import smi
 from rigwright.serving.instance_units import credential_path
 
@@ -140,7 +142,7 @@ def health_request(rig: Rig | None) -> dict[str, object]:
     """What a look at a host asks (checks/survey/host/health.py); of one whose rig is not known, what anybody can."""
     return {
         "units": [one.unit for one in rig.instances] if rig else [],
-        "asks": [_instance_request(rig, one) for one in rig.instances] if rig else [],
+        "asks": [_instance_request(rig.roots, one) for one in rig.instances] if rig else [],
         "seconds": ANSWER,
         "smi": list(CARDS) if rig is None or rig.cards else [],
         "lock": DEPLOY_LOCK,
@@ -148,14 +150,14 @@ def health_request(rig: Rig | None) -> dict[str, object]:
     }
 
 
-def _instance_request(rig: Rig, instance: Instance) -> dict[str, object]:
+def _instance_request(roots: Roots, instance: Instance) -> dict[str, object]:
     path, names = kind_of(instance).progress_metric(instance)
     body = {"model": instance.model_name, **(ONE_TOKEN.body or {})}
     return {
         "name": instance.name,
         "unit": instance.unit,
         "at": instance.socket,
-        "key": credential_path(rig, instance),
+        "key": credential_path(roots, instance),
         "probe": ONE_TOKEN.path,
         "body": json.dumps(body),
         "counts": path,

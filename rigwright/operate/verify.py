@@ -17,7 +17,7 @@ from typing import Literal
 from rigwright.engines.capabilities import Ability
 from rigwright.engines.metrics import EngineMetrics
 from rigwright.engines.request import MODELS, InstanceRequest
-from rigwright.model.rig import Instance
+from rigwright.model.instance import Instance
 from rigwright.operate import prompts
 from rigwright.operate.reply import ChatMessage, NoChatMessage, Reply, parse_message
 

@@ -14,7 +14,8 @@ from rigwright.host.channel import HostOutput, free_text, matching, number, octa
 from rigwright.host.systemd_syntax import UNIT_FOLDER
 from rigwright.model.facts import HostAccount, HostFacts
 from rigwright.model.feature import FactSource
-from rigwright.model.rig import Rig
+from rigwright.model.instance import loaded_weights
+from rigwright.model.rig import Rig, account_names
 from rigwright.monitoring.monitoring_facts import MONITORING_FACTS
 from rigwright.nvidia.cards.placement import CARD_FACTS
 from rigwright.nvidia.cuda.toolkit_validation import TOOLKIT_FACTS
@@ -60,11 +61,11 @@ def probe_values(rig: Rig) -> dict[str, object]:
     """What the probe is asked about a rig's host: the values of its template."""
     values: dict[str, object] = {
         "folders": [rig.roots.state, rig.roots.software, rig.roots.models, rig.roots.config],
-        "users": list(rig.users),
+        "users": list(account_names(rig)),
         "packages": list(required_packages(rig)),
-        "ledger": rig.ledger,
+        "ledger": rig.roots.ledger,
         "inside": [rig.roots.state, rig.roots.software, rig.roots.config],
-        "weight_files": sorted({rig.weight_path(artefact) for artefact in rig.weights}),
+        "weight_files": sorted({rig.roots.weight_path(artefact) for artefact in loaded_weights(rig.instances)}),
         "config": rig.roots.config,
         "units": UNIT_FOLDER,
         "parts": [one.template for one in SOURCES if one.template],

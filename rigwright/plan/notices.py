@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from rigwright.engines import kind_of
+from rigwright.model.catalog import Card
 from rigwright.model.facts import HostFacts
-from rigwright.model.rig import Rig
+from rigwright.model.instance import EnvSpec, Instance
 from rigwright.supply.machine_code import find_unrunnable_files
 from rigwright.types import memory_bytes
 
@@ -13,9 +14,9 @@ GIB = 1 << 20  # in KiB
 LISTED = 3
 
 
-def describe_shared_memory(rig: Rig, facts: HostFacts) -> list[str]:
+def describe_shared_memory(instances: tuple[Instance, ...], facts: HostFacts) -> list[str]:
     """What instances may keep in /dev/shm is memory: where there is less, they are killed in place of being refused."""
-    given = {one.name: size for one in rig.instances if (size := kind_of(one).shared_memory(one))}
+    given = {one.name: size for one in instances if (size := kind_of(one).shared_memory(one))}
     kib = sum(memory_bytes(size, facts.memory_kib) for size in given.values()) // 1024
     if kib <= facts.memory_kib:
         return []
@@ -24,13 +25,13 @@ def describe_shared_memory(rig: Rig, facts: HostFacts) -> list[str]:
     return [f"{said}: lower shm_size"]
 
 
-def describe_other_cards(rig: Rig) -> list[str]:
+def describe_other_cards(cards: tuple[Card, ...], envs: tuple[EnvSpec, ...]) -> list[str]:
     """Files of environments that none of a rig's cards can run, and that are known to be for others: what needs them
     fails there.
     """
     found = []
-    for env in rig.envs:
-        for capability in sorted({card.capability for card in rig.cards}):
+    for env in envs:
+        for capability in sorted({card.capability for card in cards}):
             paths = sorted({path for path, _ in find_unrunnable_files(env.packages, capability)})
             if paths:
                 shown = ", ".join(paths[:LISTED]) + (f" and {len(paths) - LISTED} more" if paths[LISTED:] else "")

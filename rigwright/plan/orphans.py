@@ -9,6 +9,7 @@ from rigwright.delivery.network import authority_path
 from rigwright.gateway.gateway_units import ROTATION
 from rigwright.host.channel import path
 from rigwright.model.feature import FactSource
+from rigwright.model.instance import loaded_weights
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.card_setting_files import declared_paths, managed_paths, record_path
 from rigwright.serving.generation import Generation
@@ -29,14 +30,18 @@ class OrphanedFiles:
 def list_orphans(rig: Rig) -> tuple[OrphanedFiles, ...]:
     """What a host may have of a rig that was declared before, and does not keep."""
     gone = []
-    if not rig.ca_certificates:
-        gone.append(OrphanedFiles("network", "remove CA certificates", "no longer declared", (authority_path(rig),)))
-    if not rig.weights:
-        units = (*render_rehash_units(rig), REHASH_STAMP)
+    if not rig.network.ca_certificates:
+        gone.append(
+            OrphanedFiles("network", "remove CA certificates", "no longer declared", (authority_path(rig.roots),))
+        )
+    if not loaded_weights(rig.instances):
+        units = (*render_rehash_units(rig.roots), REHASH_STAMP)
         gone.append(OrphanedFiles("weights", "stop hashing weights again", "no model is declared any more", units))
     if not rig.gateway:
         gone.append(OrphanedFiles("serving", "remove the gateway's log rotation", "no longer declared", (ROTATION,)))
-    if not rig.driver.managed and (left := {*managed_paths(rig), record_path(rig)} - declared_paths(rig)):
+    if not rig.driver.managed and (
+        left := {*managed_paths(rig.roots), record_path(rig.roots)} - declared_paths(rig.roots, rig.cards, rig.driver)
+    ):
         what = "remove settings of cards and kernel"
         gone.append(OrphanedFiles("nvidia_cards", what, "no longer declared", tuple(sorted(left))))
     return tuple(gone)

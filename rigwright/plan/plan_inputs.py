@@ -14,8 +14,9 @@ from rigwright.engines.kind import InstallingKind
 from rigwright.envs.environment import plan_environment
 from rigwright.model.facts import HostFacts
 from rigwright.model.installation import Installation
+from rigwright.model.instance import Instance, standalone_engines
 from rigwright.model.nvidia.toolkit import Toolkit
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.placement import nearest_node
 from rigwright.nvidia.cuda.toolkit import plan_toolkit
 from rigwright.nvidia.driver.driver_facts import DriverFacts
@@ -55,14 +56,24 @@ def build_target_state(
         driver: As in `TargetState`.
         containers: As in `TargetState`.
     """
-    tools = host_tools(rig, facts)
-    made: dict[str, Installation] = {one.name: plan_environment(rig, one, facts) for one in rig.envs}
-    for name, engine in rig.engines.items():
+    tools = host_tools(rig.roots, rig.tools, facts)
+    made: dict[str, Installation] = {
+        one.name: plan_environment(rig.roots, rig.cards, rig.instances, rig.envs, rig.toolkit, one, facts)
+        for one in rig.envs
+    }
+    for name, engine in standalone_engines(rig.instances).items():
         kind = cast("InstallingKind", kinds()[engine.kind])
         made[name] = kind.installation(rig, name, engine, facts)
     nodes = {one.name: numa_node_of(facts, one) for one in rig.instances}
     return TargetState(
-        rig, facts, tools, plan_toolkit(rig, facts), made, build_generation(rig, made, tools, nodes), driver, containers
+        rig,
+        facts,
+        tools,
+        plan_toolkit(rig.roots, rig.cards, rig.instances, rig.envs, rig.toolkit, facts),
+        made,
+        build_generation(rig, made, tools, nodes),
+        driver,
+        containers,
     )
 
 

@@ -13,10 +13,15 @@ from rigwright.gateway.reservations import reserved_addresses, split_place
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT
 from rigwright.host.basics import ANY, ListeningSocket
 from rigwright.host.systems import system_refusals
+from rigwright.model.catalog import Card
 from rigwright.model.engines.evidence import ParsedEvidence, describe_evidence
+from rigwright.model.entry import ShareEntry
 from rigwright.model.facts import HostFacts
+from rigwright.model.gateway.entry import Gateway
 from rigwright.model.installation import Installation
-from rigwright.model.rig import Rig
+from rigwright.model.instance import Instance, loaded_weights
+from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
+from rigwright.model.rig import Rig, account_names
 from rigwright.monitoring.monitoring_facts import expected_growth_kib
 from rigwright.monitoring.monitoring_units import PACKAGED_PROGRAMS, unit_name
 from rigwright.monitoring.validation import find_monitoring_refusals
@@ -78,14 +83,19 @@ def find_refusals(wanted: TargetState, now: float) -> list[str]:
         found.append('not root: log in as root, or set "_sudo": True in the inventory and allow the user sudo')
     if facts.memory_kib < MEMORY_MINIMUM:
         found.append(f"{facts.memory_kib / GIB:.1f} GiB of memory: at least {MEMORY_MINIMUM // GIB} GiB is required")
-    found += _cards(rig, facts) + _user(rig, facts) + _roots(facts) + _toolkit(rig, facts, installations)
+    found += (
+        _cards(rig.cards, facts)
+        + _user(rig, facts)
+        + _roots(facts)
+        + _toolkit(rig.cards, rig.toolkit, facts, installations)
+    )
     return (
         found
         + _bundle(rig, facts)
-        + _ports(rig, facts)
-        + _share(rig, facts)
-        + _gateway(rig, facts)
-        + find_monitoring_refusals(rig, facts, _is_own_listener)
+        + _ports(rig.instances, facts)
+        + _share(rig.share, facts)
+        + _gateway(rig.gateway, facts)
+        + find_monitoring_refusals(rig.monitoring, facts, _is_own_listener)
         + _disks(rig, facts, installations)
     )
 
@@ -112,30 +122,34 @@ def find_warnings(rig: Rig, facts: HostFacts) -> list[str]:
         {
             f"{place} is in use by {one.holder_text}: clients of the gateway that reach it send their keys "
             f"there: stop it"
-            for place, one in _find_at_reserved(rig, facts)
+            for place, one in _find_at_reserved(rig.gateway, facts)
             if one.port in held
         }
     )
-    return found + describe_shared_memory(rig, facts) + known_issues.describe_warnings(rig)
+    return (
+        found
+        + describe_shared_memory(rig.instances, facts)
+        + known_issues.describe_warnings(rig.cards, rig.instances, rig.envs, rig.toolkit, rig.renamed)
+    )
 
 
-def describe_variant_evidence(rig: Rig) -> list[str]:
+def describe_variant_evidence(cards: tuple[Card, ...], instances: tuple[Instance, ...]) -> list[str]:
     """What is known of the variants that it serves, a line an instance; of what was only parsed a warning says it."""
     return [
-        f"{one.name}: {one.variant_name}: {describe_evidence(known, (rig.cards[index].name for index in one.cards))}"
-        for one in rig.instances
+        f"{one.name}: {one.variant_name}: {describe_evidence(known, (cards[index].name for index in one.cards))}"
+        for one in instances
         if (known := one.variant.evidence) and not isinstance(known, ParsedEvidence)
     ]
 
 
-def _cards(rig: Rig, facts: HostFacts) -> list[str]:
+def _cards(cards: tuple[Card, ...], facts: HostFacts) -> list[str]:
     """Card number n of the rig must be the nth on the bus: that is how instances are given theirs.
 
     Cards after the declared ones are the operator's business.
     """
     listing = ", ".join(f"{pci_id} at {address}" for address, pci_id in facts.pci_cards) or "no NVIDIA card"
     found = []
-    for index, card in enumerate(rig.cards):
+    for index, card in enumerate(cards):
         present = facts.pci_cards[index][1] if index < len(facts.pci_cards) else ""
         if present not in card.pci_ids:
             found.append(
@@ -147,7 +161,7 @@ def _cards(rig: Rig, facts: HostFacts) -> list[str]:
 
 def _user(rig: Rig, facts: HostFacts) -> list[str]:
     """A user that somebody else made has files, processes and rights of its own."""
-    there = [account for account in facts.users if account.name in rig.users]
+    there = [account for account in facts.users if account.name in account_names(rig)]
     found = [
         f"the user {one.name} exists, not managed by Rigwright: choose another service_user or instance name"
         for one in there
@@ -156,7 +170,7 @@ def _user(rig: Rig, facts: HostFacts) -> list[str]:
     found += [
         f"the group {name} exists, not managed by Rigwright: choose another service_user or instance name"
         for name in facts.foreign_groups
-        if name in rig.users
+        if name in account_names(rig)
     ]
     # usermod changes the home of nobody who has a process
     return found + [
@@ -189,16 +203,22 @@ def _roots(facts: HostFacts) -> list[str]:
     return found
 
 
-def _toolkit(rig: Rig, facts: HostFacts, installations: list[Installation]) -> list[str]:
+def _toolkit(
+    cards: tuple[Card, ...], toolkit_spec: ToolkitSpec, facts: HostFacts, installations: list[Installation]
+) -> list[str]:
     # its version is one of the inputs that name an engine's folder, so it is needed after the build too
     made = [one for one in installations if one.toolkit]
-    if made and rig.cuda_root is not None and not facts.cuda_version:
+    if made and toolkit_spec.own_root is not None and not facts.cuda_version:
         return [
-            f"no CUDA toolkit at {rig.cuda_root} to compile {made[0].name} with: install one, or omit cuda_root "
-            "to have it installed"
+            f"no CUDA toolkit at {toolkit_spec.own_root} to compile {made[0].name} with: install one, or omit "
+            "cuda_root to have it installed"
         ]
     toolkits = {one.toolkit.root: one.toolkit for one in made if one.toolkit}.values()
-    return [reason for one in toolkits for reason in (*toolkit_refusals(rig, one.nvcc), *glibc_refusals(one, facts))]
+    return [
+        reason
+        for one in toolkits
+        for reason in (*toolkit_refusals(cards, toolkit_spec, one.nvcc), *glibc_refusals(one, facts))
+    ]
 
 
 def _bundle(rig: Rig, facts: HostFacts) -> list[str]:
@@ -212,12 +232,12 @@ def _bundle(rig: Rig, facts: HostFacts) -> list[str]:
     return []
 
 
-def _ports(rig: Rig, facts: HostFacts) -> list[str]:
+def _ports(instances: tuple[Instance, ...], facts: HostFacts) -> list[str]:
     # socket units that listen keep their addresses
     held = {one.port for one in facts.listeners if _is_own_listener(one)}
     needed = {
         f"port {instance.port} of instance {instance.name}": [(address, instance.port) for address in LOOPBACKS]
-        for instance in rig.instances
+        for instance in instances
         if instance.port not in held
     }
     return _describe_used_addresses(facts, needed, "choose another port")
@@ -249,28 +269,28 @@ def _is_own_listener(listener: ListeningSocket) -> bool:
     return listener.unit in single or listener.unit.startswith(("rigwright-", PREFIX, GATEWAY_PREFIX))
 
 
-def _share(rig: Rig, facts: HostFacts) -> list[str]:
-    if not rig.share:
+def _share(share: ShareEntry | None, facts: HostFacts) -> list[str]:
+    if not share:
         return []
-    needed = {f"port {rig.share.port}, for sharing weights,": [(rig.share.address, rig.share.port)]}
+    needed = {f"port {share.port}, for sharing weights,": [(share.address, share.port)]}
     found = _describe_used_addresses(facts, needed, "choose another share.port")
-    if not facts.has(rig.share.address):
+    if not facts.has(share.address):
         found.append(
-            f"it has no address {rig.share.address} to share weights on, only "
+            f"it has no address {share.address} to share weights on, only "
             f"{', '.join(sorted(facts.addresses))}: set one of these as share.address"
         )
     return sorted(set(found))
 
 
-def _gateway(rig: Rig, facts: HostFacts) -> list[str]:
-    listeners = rig.gateway.listeners.items() if rig.gateway else ()
+def _gateway(gateway: Gateway | None, facts: HostFacts) -> list[str]:
+    listeners = gateway.listeners.items() if gateway else ()
     needed = {
         f"port {entry.port} of gateway.listeners.{name}": [split_place(place) for place in entry.addresses]
         for name, entry in listeners
     }
     found = _describe_used_addresses(facts, needed, "choose another port")
     held = {one.port for one in facts.listeners if _is_own_listener(one)}
-    for place, one in _find_at_reserved(rig, facts):
+    for place, one in _find_at_reserved(gateway, facts):
         # a user of the host must not be able to keep the next deploy from a gateway that runs
         if one.port not in held and not any(str(one.port) in reason and one.holder_text in reason for reason in found):
             found.append(
@@ -288,10 +308,10 @@ def _gateway(rig: Rig, facts: HostFacts) -> list[str]:
     return sorted(found)
 
 
-def _find_at_reserved(rig: Rig, facts: HostFacts) -> Iterator[tuple[str, ListeningSocket]]:
+def _find_at_reserved(gateway: Gateway | None, facts: HostFacts) -> Iterator[tuple[str, ListeningSocket]]:
     """Processes of others at addresses that are reserved beside the gateway's listeners."""
     others = [one for one in facts.listeners if not _is_own_listener(one)]
-    for reserved in reserved_addresses(rig):
+    for reserved in reserved_addresses(gateway):
         for one in others:
             if reserved.is_taken_by(one, facts.addresses):
                 yield (
@@ -314,17 +334,17 @@ def _disks(rig: Rig, facts: HostFacts, installations: list[Installation]) -> lis
         if one.folder not in facts.built_engines | facts.started_builds:
             needed[rig.roots.state] += one.work_kib
             needed[rig.roots.software] += one.installed_kib
-            if one.toolkit and rig.cuda_root is None:
+            if one.toolkit and rig.toolkit.own_root is None:
                 needed[rig.roots.software] += DISK_KIB
             for artefact in one.artefacts:
                 path = f"{rig.roots.models}/{artefact.package_path}"
                 needed[rig.roots.models] += max(0, artefact.size - facts.weight_bytes.get(path, 0)) // 1024
     largest = 0
-    for artefact in rig.weights:
-        missing = max(0, artefact.size - facts.weight_bytes.get(rig.weight_path(artefact), 0)) // 1024
+    for artefact in loaded_weights(rig.instances):
+        missing = max(0, artefact.size - facts.weight_bytes.get(rig.roots.weight_path(artefact), 0)) // 1024
         needed[rig.roots.models] += missing
         largest = max(largest, artefact.size // 1024 if missing else 0)
-    needed[rig.roots.state] += expected_growth_kib(facts.monitoring, rig)
+    needed[rig.roots.state] += expected_growth_kib(facts.monitoring, rig.monitoring)
     if rig.bundle:
         needed[rig.roots.state] += largest  # sent whole, and one at a time
         for path in (rig.roots.state, rig.roots.models):

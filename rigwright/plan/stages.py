@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from rigwright.containers.container_summary import describe_container_changes
 from rigwright.envs import gc
 from rigwright.gateway.gateway_units import GATEWAY_PREFIX as GATEWAY_PREFIX
-from rigwright.model.rig import Rig
+from rigwright.model.entry import DriverEntry
+from rigwright.model.instance import loaded_weights
+from rigwright.model.nvidia.driver_supply import DriverSupply
 from rigwright.monitoring.monitoring_facts import find_pending
-from rigwright.monitoring.monitoring_units import monitoring_services
+from rigwright.monitoring.monitoring_units import monitoring_services, secrets_by_path
 from rigwright.nvidia.cards.card_setting_files import render_card_settings
 from rigwright.nvidia.driver.driver_facts import DriverFacts
 from rigwright.nvidia.driver.driver_plan import DriverPlan
@@ -59,7 +61,7 @@ def _base_steps(wanted: TargetState, found: ObservedServing) -> list[DeployStep]
     whose = "in the bundle" if wanted.rig.bundle else "versions chosen by apt"
     steps = [DeployStep("base", f"packages {', '.join(missing)}", f"not installed; {whose}")] if missing else []
     if not wanted.facts.ledger_whole:
-        steps.append(DeployStep("base", f"end the last line of {wanted.rig.ledger}", "it was cut off"))
+        steps.append(DeployStep("base", f"end the last line of {wanted.rig.roots.ledger}", "it was cut off"))
     return steps
 
 
@@ -70,7 +72,7 @@ def _tools_steps(wanted: TargetState, found: ObservedServing) -> list[DeployStep
 
 def _nvidia_driver_steps(wanted: TargetState, found: ObservedServing) -> list[DeployStep]:
     if wanted.driver:
-        return _driver_steps(wanted.rig, *wanted.driver)
+        return _driver_steps(wanted.rig.driver, wanted.rig.driver_supply, *wanted.driver)
     if wanted.rig.driver.managed:
         return []
     return [DeployStep("nvidia_driver", "stop managing the driver", "it is no longer managed; its packages stay")]
@@ -89,7 +91,7 @@ def _cuda_toolkit_steps(wanted: TargetState, found: ObservedServing) -> list[Dep
     cuda = wanted.toolkit
     if cuda is None or not cuda.folder or cuda.folder in found.folders:
         return []
-    fetched = sum(wheel.size for wheel in wanted.rig.cuda)
+    fetched = sum(wheel.size for wheel in wanted.rig.toolkit.wheels)
     title = f"CUDA toolkit {cuda.version}{describe_patches(cuda.patches)}"
     return [DeployStep("cuda_toolkit", title, f"{cuda.folder} is missing", fetched)]
 
@@ -109,8 +111,8 @@ def _engine_steps(wanted: TargetState, found: ObservedServing) -> list[DeploySte
             steps.append(DeployStep("engines", f"owner and modes of {made.folder}", why))
     declared = list(wanted.installations.values())
     there = wanted.facts.weight_bytes
-    gone = len(gc.find_leftovers(wanted.rig, declared, wanted.facts.built_engines, there))
-    if gone := gone + len(gc.find_undeclared(wanted.rig, declared, there)):
+    gone = len(gc.find_leftovers(wanted.rig.roots, wanted.rig.share, declared, wanted.facts.built_engines, there))
+    if gone := gone + len(gc.find_undeclared(wanted.rig.roots, declared, there)):
         why = "all that is made of them is whole, or no longer declared"
         steps.append(DeployStep("engines", f"remove {format_count(gone, 'downloaded package')}", why))
     return steps
@@ -120,7 +122,7 @@ def _sharing_steps(wanted: TargetState, found: ObservedServing) -> list[DeploySt
     rig, facts = wanted.rig, wanted.facts
     if not rig.share:
         return [DeployStep("sharing", "stop sharing weights", "it is no longer declared; the nginx package stays")]
-    why = describe_pending_share(rig, facts.sharing)
+    why = describe_pending_share(rig.roots, rig.share, facts.sharing)
     return [DeployStep("sharing", f"share weights on {share_endpoint(rig.share)}", why)] if why else []
 
 
@@ -129,14 +131,18 @@ def _monitoring_steps(wanted: TargetState, found: ObservedServing) -> list[Deplo
     at = {one.name: f"{one.name}, on {one.endpoint}" for one in monitoring_services(rig)}
     return [
         DeployStep("monitoring", f"run {at[name]}" if name in at else f"remove {name}", why)
-        for name, why in find_pending(wanted.facts.monitoring, rig).items()
+        for name, why in find_pending(
+            wanted.facts.monitoring,
+            monitoring_services(rig),
+            secrets_by_path(rig.inventory, rig.roots, rig.monitoring),
+        ).items()
     ]
 
 
 def _weight_steps(wanted: TargetState, found: ObservedServing) -> list[DeployStep]:
     steps = []
-    for artefact in wanted.rig.weights:
-        there = wanted.facts.weight_bytes.get(wanted.rig.weight_path(artefact), 0)
+    for artefact in loaded_weights(wanted.rig.instances):
+        there = wanted.facts.weight_bytes.get(wanted.rig.roots.weight_path(artefact), 0)
         if there < artefact.size:
             why = f"{there:,} of {artefact.size:,} bytes are present" if there else "not there"
             steps.append(DeployStep("weights", artefact.file, why, artefact.size - there))
@@ -220,7 +226,11 @@ STAGES = (
         "nvidia_cards",
         _nvidia_card_steps,
         lambda wanted: (
-            not wanted.rig.driver.managed and bool(render_card_settings(wanted.rig) or wanted.facts.settings_ours)
+            not wanted.rig.driver.managed
+            and bool(
+                render_card_settings(wanted.rig.roots, wanted.rig.cards, wanted.rig.driver)
+                or wanted.facts.settings_ours
+            )
         ),
     ),
     DeployStage(
@@ -259,10 +269,12 @@ def applicable_stages(wanted: TargetState) -> tuple[DeployStage, ...]:
     return tuple(stage for stage in STAGES if stage.applies(wanted))
 
 
-def _driver_steps(rig: Rig, facts: DriverFacts, made: DriverPlan) -> list[DeployStep]:
-    one = plan_driver_target(made, facts, find_locked_driver(rig, facts.system))
+def _driver_steps(
+    driver_entry: DriverEntry, driver_supply: DriverSupply, facts: DriverFacts, made: DriverPlan
+) -> list[DeployStep]:
+    one = plan_driver_target(made, facts, find_locked_driver(driver_supply, facts.system))
     missing = find_missing_driver_parts(one, facts) or ([] if facts.recorded else ["what is installed is not recorded"])
-    there = find_installed_driver(rig, facts)
+    there = find_installed_driver(driver_supply, facts)
     steps = []
     if missing:
         verb, why = "install", f"installed: {there or 'none'}"
@@ -274,7 +286,7 @@ def _driver_steps(rig: Rig, facts: DriverFacts, made: DriverPlan) -> list[Deploy
             DeployStep("nvidia_driver", f"hold driver {describe_driver(made, one.version)}", _abbreviate(loose))
         )
     if why := made.reboot if missing and needs_transaction(one, facts) else describe_unloaded(one, facts):
-        consent = "" if rig.driver.reboot else "; without --reboot the deploy stops there"
+        consent = "" if driver_entry.reboot else "; without --reboot the deploy stops there"
         steps.append(DeployStep("nvidia_driver", REBOOT, f"{why}{consent}"))
     return steps
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from rigwright.host import channel
-from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.model.trees import records_folder
 
 if TYPE_CHECKING:
@@ -28,23 +28,23 @@ has; and what is to be done, of which tree, and the first place in it."""
 def declared_trees(wanted: TargetState) -> tuple[str, ...]:
     """The absolute paths of what is installed for a rig."""
     toolkit = wanted.toolkit.folder if wanted.toolkit else ""
-    made = [wanted.rig.installation_path(one.folder) for one in wanted.installations.values()]
+    made = [wanted.rig.roots.installation_path(one.folder) for one in wanted.installations.values()]
     return tuple(path for path in (wanted.tools.folder, toolkit, *made) if path)
 
 
-def scan_request(rig: Rig, texts: Mapping[str, Mapping[str, bytes]]) -> dict[str, object]:
+def scan_request(roots: Roots, texts: Mapping[str, Mapping[str, bytes]]) -> dict[str, object]:
     """What the program that looks at them on the host is told.
 
     Args:
-        rig: Whose host it is.
+        roots: Directories on the host.
         texts: Path of a tree -> name -> content of its files; it has no others.
     """
     return {
-        "software": rig.roots.software,
-        "engines": rig.installations,
-        "generations": rig.generations,
-        "records": records_folder(rig),
-        "ledger": rig.ledger,
+        "software": roots.software,
+        "engines": roots.installations,
+        "generations": roots.generations,
+        "records": records_folder(roots),
+        "ledger": roots.ledger,
         "texts": {
             tree: {name: hashlib.sha256(text).hexdigest() for name, text in files.items()}
             for tree, files in texts.items()
@@ -62,4 +62,4 @@ def find_missing_trees(wanted: TargetState, texts: Iterable[str], there: Mapping
     """
     rig = wanted.rig
     lacking = [path for path in (*declared_trees(wanted), *texts) if path not in there]
-    return lacking + ([] if wanted.generation.digest in there.values() else [rig.generations])
+    return lacking + ([] if wanted.generation.digest in there.values() else [rig.roots.generations])

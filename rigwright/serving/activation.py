@@ -7,7 +7,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from rigwright.host.unit_states import UnitState
-from rigwright.model.rig import CACHES, WARM, Rig, slice_of
+from rigwright.model.instance import CACHES, WARM, slice_of
+from rigwright.model.rig import Rig, account_names
+from rigwright.model.roots import Roots
 from rigwright.serving.generation import Generation
 from rigwright.serving.instance_units import credential_path
 from rigwright.serving.observed import ObservedGeneration, ObservedServing, ObservedUnit
@@ -219,35 +221,35 @@ def find_surplus(found: ObservedServing, rig: Rig, wanted: Generation, users: Co
     ways_back = [k for k in found.generations if k.is_intact and k.proven and k.number != wanted_number]
     others = sorted(ways_back, key=lambda kept: -kept.number)
     kept = others[: rig.keep_generations - 1]
-    keys = {credential_path(rig, instance) for instance in rig.instances}
+    keys = {credential_path(rig.roots, instance) for instance in rig.instances}
     needed = keys.union(*(k.references for k in kept), wanted.files["references"].splitlines())
     stay = {wanted_number, *(k.number for k in kept)}
     gone = sorted(k.number for k in found.generations if k.number not in stay)
     # what puts environments together is of use as long as there is one to be put together
     used = {path for path in found.folders if rig.envs and path.startswith(f"{rig.roots.software}/{INSTALLERS}-")}
     # what is being made of what stays is the next job's, which begins anew
-    used |= {path for path in found.folders if _final_folder(path, rig) in needed}
+    used |= {path for path in found.folders if _final_folder(path, rig.roots) in needed}
     # which of them a gateway needs, it looks after itself
-    used |= {path for path in found.folders if rig.gateway and path.startswith(f"{rig.credentials}/gateway-")}
-    loose = sorted(path for path in found.folders - needed - used if _is_own_path(path, rig))
+    used |= {path for path in found.folders if rig.gateway and path.startswith(f"{rig.roots.credentials}/gateway-")}
+    loose = sorted(path for path in found.folders - needed - used if _is_own_path(path, rig.roots))
     # as whom a generation of before users were written down ran, nobody knows
     run_as = [users if k.users is None else k.users for k in kept]
-    idle = sorted(set(users) - set(rig.users).union(*run_as))
+    idle = sorted(set(users) - set(account_names(rig)).union(*run_as))
     return Surplus(tuple(gone), tuple(loose), tuple(idle))
 
 
-def _final_folder(path: str, rig: Rig) -> str:
+def _final_folder(path: str, roots: Roots) -> str:
     """The folder that something is the beginning of."""
     folder, _, name = path.rpartition("/")
-    making = folder == rig.builds or (folder == rig.installations and name.startswith(".making-"))
-    return rig.installation_path(name.removeprefix(".making-")) if making else ""
+    making = folder == roots.builds or (folder == roots.installations and name.startswith(".making-"))
+    return roots.installation_path(name.removeprefix(".making-")) if making else ""
 
 
-def _is_own_path(path: str, rig: Rig) -> bool:
+def _is_own_path(path: str, roots: Roots) -> bool:
     """Whether a path is where we put such things, whoever tells us of it."""
-    software, keys = re.escape(rig.roots.software), re.escape(f"{rig.roots.config}/credentials")
+    software, keys = re.escape(roots.software), re.escape(f"{roots.config}/credentials")
     ours = rf"{software}/(?:engines/(?:\.making-)?[A-Za-z0-9]|tools-|cuda-|{INSTALLERS}-)[A-Za-z0-9._+-]*"
-    ours += rf"|{re.escape(rig.builds)}/[A-Za-z0-9][A-Za-z0-9._+-]*"
+    ours += rf"|{re.escape(roots.builds)}/[A-Za-z0-9][A-Za-z0-9._+-]*"
     ours += rf"|{keys}/(?:[a-z0-9.-]+\.api-key|gateway-keys\.json|gateway-[a-z0-9-]+\.pem)"
     ours += rf"|(?:{CACHES}/[a-z0-9-]+|{WARM})/[A-Za-z0-9][A-Za-z0-9._+-]*"
     return re.fullmatch(ours, path) is not None

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.gateway.entry import Gateway
+from rigwright.model.instance import Instance
 
 
-def describe_downtime(rig: Rig, instance: Instance, start_seconds: float | None, refused: str) -> Iterator[str]:
+def describe_downtime(
+    gateway: Gateway | None, instance: Instance, start_seconds: float | None, refused: str
+) -> Iterator[str]:
     """What they notice, a line each.
 
     Args:
-        rig: The rig as it is to be.
+        gateway: The declared gateway.
         instance: The instance of it that changes.
         start_seconds: What the one that runs took from its start to its first answer; None where it is not known, or
             none runs.
         refused: Why the new one cannot be started beside it (`rigwright.serving.standby.describe_standby_refusal`);
         empty where it can.
     """
-    drained = f"what is under way has {rig.gateway.drain} s to end before that (gateway.drain)" if rig.gateway else ""
+    drained = f"what is under way has {gateway.drain} s to end before that (gateway.drain)" if gateway else ""
     if not refused:
         yield f"{instance.name}: one more is started beside it, and asked once it has answered: nobody is kept waiting"
         yield f"then the old one is stopped: {drained}"
@@ -29,7 +32,7 @@ def describe_downtime(rig: Rig, instance: Instance, start_seconds: float | None,
         last = f"about {start_seconds:.0f} s, as long as what it serves now took to its first answer"
     yield f"{instance.name} answers nobody from the end of the old process to the new one's first answer: {last}"
     yield f"for both do not run at once: {refused}"
-    if rig.gateway:
+    if gateway:
         yield drained
         yield "clients of the gateway are told 503 meanwhile, and when to come again"
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rigwright.host.systemd_syntax import escape_expansions
-from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.serving.instance_units import InstanceUnit
 
 # What of a unit is about its own process: how it is started and ended, where it is counted, and what systemd takes away
@@ -24,18 +24,18 @@ def unit_properties(unit: InstanceUnit) -> Iterator[str]:
 
 
 def instance_command(
-    rig: Rig, unit: InstanceUnit, words: tuple[str, ...], name: str, *, terminal: bool
+    roots: Roots, unit: InstanceUnit, words: tuple[str, ...], name: str, *, terminal: bool
 ) -> tuple[str, ...]:
     """The command that runs another one as an instance: its user, its variables and its sandbox.
 
     Args:
-        rig: The rig.
+        roots: Directories on the host.
         unit: The instance's.
         words: The program and its arguments; a shell without any.
         name: The unit that it runs as.
         terminal: Whether it has one.
     """
-    given = (*unit_properties(unit), f"EnvironmentFile={rig.roots.config}/current/env/{unit.instance}")
+    given = (*unit_properties(unit), f"EnvironmentFile={roots.config}/current/env/{unit.instance}")
     options = (f"--unit={name}", "--quiet", "--wait", "--collect", "--pty" if terminal else "--pipe")
     # systemd-run would look for the program by its own PATH
     within = (*unit.privately, "/bin/sh", "-c", 'exec "$@"', "sh", *(words or ("/bin/bash",)))

@@ -13,7 +13,9 @@ from rigwright.gateway.gateway_units import render_gateway
 from rigwright.host.systemd_syntax import LINKS, STARTED_FROM_FOLDER, UNIT_FOLDER
 from rigwright.host.unit_states import UnitState
 from rigwright.model.installation import Installation
-from rigwright.model.rig import SOCKET_FOLDER, WARM, Rig
+from rigwright.model.instance import SOCKET_FOLDER, WARM, Instance, loaded_weights
+from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.render import render
 from rigwright.serving.instance_units import OWNED_HEADER, InstanceUnit, build_unit, credential_path
 from rigwright.serving.listeners import PortListener, build_listener
@@ -83,23 +85,25 @@ def build_generation(
         nodes: Instance -> the NUMA node that its cards are at, where they share one.
     """
     toolkits = sorted({made.toolkit.folder for made in installations.values() if made.toolkit and made.toolkit.folder})
-    engines = {name: rig.installation_path(made.folder) for name, made in installations.items()}
+    engines = {name: rig.roots.installation_path(made.folder) for name, made in installations.items()}
     units = tuple(
         build_unit(rig, instance, installations[instance.installed_as], (nodes or {}).get(instance.name))
         for instance in rig.instances
     )
-    listeners = tuple(build_listener(rig, instance, OWNED_HEADER) for instance in rig.instances)
-    gateway = render_gateway(rig, OWNED_HEADER)
+    listeners = tuple(
+        build_listener(rig.roots, rig.accounts, rig.gateway, instance, OWNED_HEADER) for instance in rig.instances
+    )
+    gateway = render_gateway(rig.roots, rig.accounts, rig.instances, rig.gateway, rig.monitoring, OWNED_HEADER)
     scripts = {
         "ready": render(
             "serving/ready.j2",
             started_from=STARTED_FROM_FOLDER,
             units=UNIT_FOLDER,
-            starts=rig.startup_records,
+            starts=rig.roots.startup_records,
             warm=WARM,
             links=LINKS if rig.gateway else "",
             sockets=SOCKET_FOLDER,
-            gateway=rig.gateway_user,
+            gateway=rig.accounts.gateway,
         ),
         "seed": render("serving/seed.j2", started_from=STARTED_FROM_FOLDER, warm=WARM),
         "started": render("serving/started.j2", started_from=STARTED_FROM_FOLDER, units=UNIT_FOLDER),
@@ -117,10 +121,25 @@ def build_generation(
         **{f"units/{one.unit}": one.text for one in listeners},
         **{f"units/{one.socket_unit}": one.socket_text for one in listeners},
         "units/rigwright.slice": render("serving/rigwright.slice.j2", owned=OWNED_HEADER),
-        f"units/{SETTLE}": render("generation/settle.service.j2", owned=OWNED_HEADER, rig=rig, activating=ACTIVATING),
+        f"units/{SETTLE}": render(
+            "generation/settle.service.j2", owned=OWNED_HEADER, roots=rig.roots, activating=ACTIVATING
+        ),
         **gateway.files,
-        "manifest.json": render_manifest(rig, engines, tools.folder, units, listeners, gateway.unit_states),
-        "references": "".join(f"{path}\n" for path in referenced_paths(rig, engines, tools, toolkits, units)),
+        "manifest.json": render_manifest(
+            rig.name,
+            rig.roots,
+            rig.accounts,
+            rig.cards,
+            rig.instances,
+            engines,
+            tools.folder,
+            units,
+            listeners,
+            gateway.unit_states,
+        ),
+        "references": "".join(
+            f"{path}\n" for path in referenced_paths(rig.roots, rig.instances, engines, tools, toolkits, units)
+        ),
     }
     mark = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:12]
     ports = [name for one in listeners for name in (one.socket_unit, one.unit)]
@@ -131,11 +150,16 @@ def build_generation(
 
 
 def referenced_paths(
-    rig: Rig, engines: dict[str, str], tools: ToolEnvironment, toolkits: list[str], units: tuple[InstanceUnit, ...]
+    roots: Roots,
+    instances: tuple[Instance, ...],
+    engines: dict[str, str],
+    tools: ToolEnvironment,
+    toolkits: list[str],
+    units: tuple[InstanceUnit, ...],
 ) -> list[str]:
     """Absolute paths that stay on the host as long as the generation does."""
-    keys = [credential_path(rig, instance) for instance in rig.instances]
+    keys = [credential_path(roots, instance) for instance in instances]
     caches = [one.cache for one in units if one.cache]
     caches += [f"{WARM}/{PurePosixPath(cache).name}" for cache in caches]
-    weights = [rig.weight_path(artefact) for artefact in rig.weights]
+    weights = [roots.weight_path(artefact) for artefact in loaded_weights(instances)]
     return sorted({*engines.values(), *toolkits, tools.folder, *weights, *keys, *caches})

@@ -10,7 +10,8 @@ from rigwright.host import channel
 from rigwright.host.channel import free_text, unit, word
 from rigwright.host.deploy_lock_state import parse_holder
 from rigwright.host.locks import LOCKS
-from rigwright.model.rig import CACHES, WARM, Rig
+from rigwright.model.instance import CACHES, WARM, Instance
+from rigwright.model.roots import Roots
 from rigwright.render import render
 from rigwright.serving.instance_units import STOPPED
 
@@ -60,12 +61,19 @@ def _is_right_state(verb: LifecycleVerb, state: str) -> bool:
 
 
 def render_lifecycle_script(
-    rig: Rig, verb: LifecycleVerb, names: Sequence[str], holder: str, *, recompile: bool = False
+    roots: Roots,
+    instances: tuple[Instance, ...],
+    verb: LifecycleVerb,
+    names: Sequence[str],
+    holder: str,
+    *,
+    recompile: bool = False,
 ) -> str:
     """What is run as root on a host.
 
     Args:
-        rig: The host's.
+        roots: Directories on the host.
+        instances: The declared instances.
         verb: What is done.
         names: To which instances of it.
         holder: What is written down as the deploy lock's holder, without a newline.
@@ -74,8 +82,8 @@ def render_lifecycle_script(
     return render(
         "serving/by_hand.sh.j2",
         verb=verb,
-        instances=[(one.name, one.unit) for one in rig.instances if one.name in names],
-        stopped=f"{rig.roots.config}/{STOPPED}",
+        instances=[(one.name, one.unit) for one in instances if one.name in names],
+        stopped=f"{roots.config}/{STOPPED}",
         holder=holder,
         locks=LOCKS,
         log_lines=LOG_LINES,

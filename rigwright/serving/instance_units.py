@@ -13,7 +13,9 @@ from rigwright.engines.kind import ServiceSpec
 from rigwright.host.systemd_syntax import LINKS, render_command_line, render_environment_file
 from rigwright.host.unit_states import UnitState
 from rigwright.model.installation import Installation
-from rigwright.model.rig import COMPILED, Instance, Rig
+from rigwright.model.instance import COMPILED, Instance
+from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.render import render
 
 DIGEST_VARIABLE = "RW_DIGEST"
@@ -113,12 +115,12 @@ def build_unit(rig: Rig, instance: Instance, installation: Installation, node: i
         node: The NUMA node whose processors and memory it has; None where it has all.
     """
     made = kind_of(instance).service(rig, instance, installation)
-    user, privately = rig.user(instance), _private_variables_prefix(made)
+    user, privately = rig.accounts.of_instance(instance), _private_variables_prefix(made)
     text = render(
         f"serving/{'container' if made.container else 'instance'}.service.j2",
         owned=OWNED_HEADER,
         container=made.container,
-        rig=rig,
+        roots=rig.roots,
         instance=instance,
         service=made,
         slice=instance.slice,
@@ -134,7 +136,7 @@ def build_unit(rig: Rig, instance: Instance, installation: Installation, node: i
         before=[render_command_line(one) for one in made.container.before] if made.container else [],
         node=node,
         compiled=COMPILED,
-        credential=credential_path(rig, instance),
+        credential=credential_path(rig.roots, instance),
     )
     variables = instance_variables(instance, made)
     weights = "".join(artefact.sha256 for artefact in instance.weights)
@@ -152,7 +154,7 @@ def build_unit(rig: Rig, instance: Instance, installation: Installation, node: i
         cards=frozenset(instance.cards),
         ready=made.ready.render_curl_config(instance.socket),
         warm_up=tuple(one.render_curl_config(instance.socket) for one in made.warm_up),
-        weights="".join(f"{rig.weight_path(artefact)}\n" for artefact in instance.weights),
+        weights="".join(f"{rig.roots.weight_path(artefact)}\n" for artefact in instance.weights),
         programs=made.programs,
         cache=made.cache,
         marks=kind_of(instance).startup_patterns,
@@ -175,6 +177,6 @@ def sandbox_properties(text: str) -> list[str]:
     return [line for line in lines if not INSTANCE_SETTINGS.match(line)]
 
 
-def credential_path(rig: Rig, instance: Instance) -> str:
+def credential_path(roots: Roots, instance: Instance) -> str:
     """Where an instance's API key lies on the host, readable by root alone."""
-    return f"{rig.roots.config}/credentials/{instance.key_name}"
+    return f"{roots.config}/credentials/{instance.key_name}"

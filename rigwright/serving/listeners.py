@@ -6,7 +6,10 @@ import hashlib
 from dataclasses import dataclass
 
 from rigwright.host.unit_states import SocketUnit, UnitState
-from rigwright.model.rig import SOCKET_FOLDER, Instance, Rig
+from rigwright.model.accounts import ServiceAccounts
+from rigwright.model.gateway.entry import Gateway
+from rigwright.model.instance import SOCKET_FOLDER, Instance
+from rigwright.model.roots import Roots
 from rigwright.render import render
 
 LOOPBACK = "127.0.0.1"
@@ -58,23 +61,27 @@ class PortListener:
         return UnitState(self.unit, digest, self.port, frozenset(), (port_socket(self.port),), self.instance)
 
 
-def build_listener(rig: Rig, instance: Instance, owned: str) -> PortListener:
+def build_listener(
+    roots: Roots, accounts: ServiceAccounts, gateway: Gateway | None, instance: Instance, owned: str
+) -> PortListener:
     """The listener on an instance's declared port.
 
     Args:
-        rig: Its rig.
+        roots: Directories on the host.
+        accounts: System users of the services.
+        gateway: The declared gateway.
         instance: The instance.
         owned: First line of unit files of ours.
     """
     unit, socket = listener_units(instance.port)
     values: dict[str, object] = {
         "owned": owned,
-        "rig": rig,
+        "roots": roots,
         "instance": instance,
         "addresses": (LOOPBACK, LOOPBACK_6),
         "holder": socket,
         "unit": unit,
-        "groups": rig.socket_groups(instance),
+        "groups": accounts.socket_groups(instance, gateway),
         "connections": CONNECTIONS,
         "sockets": SOCKET_FOLDER,
     }

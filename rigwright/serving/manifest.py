@@ -14,7 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from rigwright.addresses import Port
 from rigwright.gateway.reservations import RESERVATION_UNIT
 from rigwright.host.unit_states import SocketUnit, UnitState
-from rigwright.model.rig import Rig
+from rigwright.model.accounts import ServiceAccounts
+from rigwright.model.catalog import Card
+from rigwright.model.instance import Instance, loaded_weights
+from rigwright.model.roots import Roots
 from rigwright.serving.instance_units import InstanceUnit
 from rigwright.serving.listeners import LOOPBACK, PortListener, listener_units, port_socket
 from rigwright.types import CardIndex, Name, VariantName
@@ -70,7 +73,11 @@ class _Manifest(BaseModel):
 
 
 def render_manifest(
-    rig: Rig,
+    box: str,
+    roots: Roots,
+    accounts: ServiceAccounts,
+    cards: tuple[Card, ...],
+    instances: tuple[Instance, ...],
     engines: Mapping[str, str],
     tools: str,
     units: tuple[InstanceUnit, ...],
@@ -80,7 +87,11 @@ def render_manifest(
     """The manifest's text.
 
     Args:
-        rig: The rig.
+        box: The name of the rig.
+        roots: Directories on the host.
+        accounts: System users of the services.
+        cards: The declared cards by GPU index.
+        instances: The declared instances.
         engines: Engine -> the folder of its installation.
         tools: The folder of the host's tools.
         units: Those of the rig's instances, in their order.
@@ -88,12 +99,12 @@ def render_manifest(
         gateway: What the units of its gateway are to be.
     """
     value = {
-        "rig": rig.name,
-        "cards": [card.name for card in rig.cards],
+        "rig": box,
+        "cards": [card.name for card in cards],
         "engines": dict(engines),
-        "state": rig.roots.state,
+        "state": roots.state,
         "tools": tools,
-        "weights": {rig.weight_path(artefact): artefact.sha256 for artefact in rig.weights},
+        "weights": {roots.weight_path(artefact): artefact.sha256 for artefact in loaded_weights(instances)},
         "instances": {
             i.name: {
                 "variant": i.variant_name,
@@ -108,9 +119,9 @@ def render_manifest(
                 "slice": one.slice,
                 "user": one.user,
                 "socket": i.socket,
-                "weights": [rig.weight_path(artefact) for artefact in i.weights],
+                "weights": [roots.weight_path(artefact) for artefact in i.weights],
             }
-            for i, one in zip(rig.instances, units, strict=True)
+            for i, one in zip(instances, units, strict=True)
         },
         "listeners": [
             {
@@ -125,7 +136,7 @@ def render_manifest(
         "gateway": [
             {
                 "unit": one.unit,
-                "user": rig.gateway_user if one.rereads else rig.router_user,
+                "user": accounts.gateway if one.rereads else accounts.router,
                 "started_from": one.started_from,
                 "configured_from": one.configured_from,
                 "rereads": one.rereads,

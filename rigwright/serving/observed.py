@@ -27,7 +27,7 @@ from rigwright.host.channel import (
 from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER, UNIT_FOLDER
 from rigwright.host.unit_states import UNIX, UnitState
 from rigwright.model.installation import MARKER
-from rigwright.model.rig import CACHES, WARM
+from rigwright.model.instance import CACHES, WARM
 from rigwright.render import render
 from rigwright.serving.generation import ACTIVATING, META, PROVEN, SETTLE, Generation
 from rigwright.serving.instance_units import OWNED_HEADER

@@ -12,7 +12,8 @@ from rigwright.engines import kind_of
 from rigwright.engines.kind import ServiceSpec
 from rigwright.envs.environment import prefix_folder
 from rigwright.model.installation import Installation
-from rigwright.model.rig import COMPILED, Instance, Rig
+from rigwright.model.instance import COMPILED, Instance
+from rigwright.model.rig import Rig
 from rigwright.plugins import verdict
 from rigwright.plugins.keys import Doctor
 from rigwright.render import render
@@ -56,7 +57,7 @@ def plan_selftests(rig: Rig, installations: Mapping[str, Installation]) -> list[
 def _plan_selftest(rig: Rig, instance: Instance, made: Installation, doctor: Doctor) -> PluginSelftest:
     service = kind_of(instance).service(rig, instance, made)
     options = [*_systemd_run_options(rig, instance, made, service, doctor)]
-    program = f"{prefix_folder(rig.installation_path(made.folder))}/bin/{doctor.command}"
+    program = f"{prefix_folder(rig.roots.installation_path(made.folder))}/bin/{doctor.command}"
     runs = [
         {
             "words": (program, *words),
@@ -69,7 +70,7 @@ def _plan_selftest(rig: Rig, instance: Instance, made: Installation, doctor: Doc
     cards = [(rig.cards[index].name, rig.cards[index].capability) for index in instance.cards]
     inputs = json.dumps([options, runs, weights, cards, PROGRAM])
     job = f"rw-job-doctor-{instance.name}-{hashlib.sha256(inputs.encode()).hexdigest()[:12]}"
-    folder = f"{rig.jobs}/{job}"
+    folder = f"{rig.roots.jobs}/{job}"
     script = render(
         "serving/doctor.sh.j2", unit=job, folder=folder, options=options, runs=runs, program=PROGRAM, largest=LARGEST
     )
@@ -90,7 +91,7 @@ def _systemd_run_options(
     # as little as its instance may, and as a user who has nothing, not even a process of that to signal
     apart = sandbox_properties(build_unit(rig, instance, made).text)
     own = (
-        f"User={rig.doctor_user}",
+        f"User={rig.accounts.doctor}",
         f"RuntimeMaxSec={doctor.seconds}",
         "TimeoutStopSec=5",
         "LimitCORE=0",

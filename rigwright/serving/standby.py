@@ -16,8 +16,11 @@ from rigwright.gateway.gateway_units import ADMIN, SILENCE
 from rigwright.gateway.secrets_distribution import ROUTER_UNIT
 from rigwright.host import channel
 from rigwright.host.channel import number
+from rigwright.model.catalog import Card
 from rigwright.model.installation import Installation
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import EnvSpec, Instance, patches_by_target
+from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
+from rigwright.model.rig import Rig
 from rigwright.render import render
 from rigwright.serving.activation import Activation
 from rigwright.serving.instance_units import build_unit
@@ -85,7 +88,7 @@ def describe_standby_refusal(rig: Rig, instance: Instance, room: FreeMemory, *, 
         return "the gateway gets other settings, and its engine refuses requests by another model's name"
     if crowded := kind_of(instance).contention(instance):
         return crowded
-    needed = _memory_needs(rig, instance)
+    needed = _memory_needs(rig.cards, rig.instances, rig.envs, rig.toolkit, instance)
     if not needed:
         return "its lock does not say what memory it needs"
     if not instance.cards:
@@ -110,10 +113,22 @@ def _describe_shortage(what: str, needed: int, free: int) -> str:
     return f"{needed / GIB:.1f} GiB of {what} would be needed, {free / GIB:.1f} are free"
 
 
-def _memory_needs(rig: Rig, instance: Instance) -> list[int]:
+def _memory_needs(
+    declared_cards: tuple[Card, ...],
+    instances: tuple[Instance, ...],
+    envs: tuple[EnvSpec, ...],
+    toolkit_spec: ToolkitSpec,
+    instance: Instance,
+) -> list[int]:
     """Bytes that one more of it takes, of each of its cards, or of RAM; nothing where that is not known."""
-    cards = [rig.cards[index] for index in instance.cards]
-    found = kind_of(instance).memory(place_instance(instance, cards, rig.patches.get(instance.installed_as, ())))
+    cards = [declared_cards[index] for index in instance.cards]
+    found = kind_of(instance).memory(
+        place_instance(
+            instance,
+            cards,
+            patches_by_target(instances, envs, toolkit_spec.patches).get(instance.installed_as, ()),
+        )
+    )
     if found is None or found.cache is None:
         return []
     if not cards:
@@ -184,7 +199,7 @@ def plan_standby(
         seat=twin.seat,
         folder=folder,
         text=text.replace("[Unit]\n", bound, 1),
-        files={f"requests/{own.instance}": own.ready, "leave": render_standby_drain(twin, drain_seconds(rig))}
+        files={f"requests/{own.instance}": own.ready, "leave": render_standby_drain(twin, drain_seconds(rig.gateway))}
         | requests,
         cards=instance.cards,
     )

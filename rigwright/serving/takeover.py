@@ -10,8 +10,9 @@ from rigwright.host.channel import free_text, matching, number, one_of, optional
 from rigwright.host.systemd_syntax import UNIT_FOLDER
 from rigwright.model.existing_service import CONTAINER, ExistingService, parse_existing_service
 from rigwright.model.facts import HostFacts
-from rigwright.model.gateway.entry import DRAIN
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.gateway.entry import DRAIN, Gateway
+from rigwright.model.instance import Instance
+from rigwright.model.roots import Roots
 from rigwright.render import render
 from rigwright.serving.instance_units import OWNED_HEADER
 
@@ -95,9 +96,9 @@ class ExistingServiceFacts:
         return "".join(f"{_SCOPE[one.program]}-{one.identity}.scope" for one in self.containers)
 
 
-def drain_seconds(rig: Rig) -> int:
+def drain_seconds(gateway: Gateway | None) -> int:
     """Seconds that requests under way have to end before what answers them is stopped."""
-    return rig.gateway.drain if rig.gateway else DRAIN
+    return gateway.drain if gateway else DRAIN
 
 
 @dataclass(frozen=True)
@@ -113,50 +114,55 @@ class Takeover:
         """Whether it comes back."""
         return not self.seat
 
-    def template_values(self, rig: Rig) -> dict[str, object]:
+    def template_values(self, roots: Roots, gateway: Gateway | None) -> dict[str, object]:
         """What templates/theirs/take.sh.j2 is made for."""
         filters = ["sport = :0", *(f"sport = :{one}" for one in sorted(self.found.ports))]
         return {
             "theirs": self.found,
             "seat": self.seat,
             "back": self.is_returning,
-            "record": f"{takeover_folder(rig)}/{self.found.named.name}",
+            "record": f"{takeover_folder(roots)}/{self.found.named.name}",
             "ports": f"( {' or '.join(filters)} )",
-            "drain": drain_seconds(rig),
+            "drain": drain_seconds(gateway),
             "start": START,
-            "ledger": rig.ledger,
+            "ledger": roots.ledger,
         }
 
 
-def render_restore_script(rig: Rig, found: ExistingServiceFacts) -> str:
+def render_restore_script(roots: Roots, gateway: Gateway | None, found: ExistingServiceFacts) -> str:
     """The script that brings it back where no generation was served before it."""
     return render(
-        "theirs/back.sh.j2", config=rig.roots.config, units=UNIT_FOLDER, **Takeover(found, "").template_values(rig)
+        "theirs/back.sh.j2",
+        config=roots.config,
+        units=UNIT_FOLDER,
+        **Takeover(found, "").template_values(roots, gateway),
     )
 
 
 _SCOPE = {"docker": "docker", "podman": "libpod"}
 
 
-def takeover_folder(rig: Rig) -> str:
+def takeover_folder(roots: Roots) -> str:
     """Where a host keeps what those were that were taken over."""
-    return f"{rig.roots.state}/theirs"
+    return f"{roots.state}/theirs"
 
 
-def declared_ports(rig: Rig) -> list[int]:
+def declared_ports(instances: tuple[Instance, ...], gateway: Gateway | None) -> list[int]:
     """Those that a rig's instances and its gateway are to have."""
-    own = {one.port for one in rig.gateway.listeners.values()} if rig.gateway else set[int]()
-    return sorted({one.port for one in rig.instances} | own)
+    own = {one.port for one in gateway.listeners.values()} if gateway else set[int]()
+    return sorted({one.port for one in instances} | own)
 
 
-def render_takeover_query(rig: Rig, named: ExistingService) -> str:
+def render_takeover_query(
+    roots: Roots, instances: tuple[Instance, ...], gateway: Gateway | None, named: ExistingService
+) -> str:
     """The shell script that looks at it."""
     return render(
         "theirs/look.sh.j2",
         named=named,
         programs=[named.program] if named.program else ["docker", "podman"],
-        ports=declared_ports(rig),
-        record=f"{takeover_folder(rig)}/{named.name}",
+        ports=declared_ports(instances, gateway),
+        record=f"{takeover_folder(roots)}/{named.name}",
         owned=OWNED_HEADER,
     )
 
@@ -186,15 +192,18 @@ def parse_existing_facts(output: Iterable[str]) -> ExistingServiceFacts:
     )
 
 
-def find_takeover_refusals(rig: Rig, coming: str, found: ExistingServiceFacts) -> list[str]:
+def find_takeover_refusals(
+    instances: tuple[Instance, ...], gateway: Gateway | None, coming: str, found: ExistingServiceFacts
+) -> list[str]:
     """Why it cannot be taken over; empty where it can.
 
     Args:
-        rig: The rig as it is to be.
+        instances: The declared instances.
+        gateway: The declared gateway.
         coming: The instance of it that is to come in its place.
         found: What the host tells of it.
     """
-    instance = next(one for one in rig.instances if one.name == coming)
+    instance = next(one for one in instances if one.name == coming)
     name = found.named.name
     reasons = list(_find_unit_refusals(found)) if found.named.is_unit else list(_find_container_refusals(found))
     if found.ours:
@@ -204,7 +213,7 @@ def find_takeover_refusals(rig: Rig, coming: str, found: ExistingServiceFacts) -
     if not found.is_running:
         return [f"{name} does not run: there is nothing to take over; a deploy is enough"]
     if not (found.ports or found.cards & {*instance.cards} or found.client):
-        have = f"any of the ports {', '.join(map(str, declared_ports(rig)))}"
+        have = f"any of the ports {', '.join(map(str, declared_ports(instances, gateway)))}"
         cards = f", nor computes on a card of {instance.name}" if instance.cards else ""
         return [f"{name} does not listen on {have}{cards}: it is not in the way, and is left alone"]
     return []
@@ -247,12 +256,12 @@ def without_ports_of(facts: HostFacts, found: ExistingServiceFacts) -> HostFacts
 
 
 def describe_takeover(
-    rig: Rig, instance: Instance, found: ExistingServiceFacts, start_seconds: float | None
+    gateway: Gateway | None, instance: Instance, found: ExistingServiceFacts, start_seconds: float | None
 ) -> Iterator[str]:
     """What becomes of it, and what its clients notice, a line each.
 
     Args:
-        rig: The rig as it is to be.
+        gateway: The declared gateway.
         instance: What comes in its place.
         found: What the host tells of it.
         start_seconds: What the instance took from its start to its first answer; None where that is not known.
@@ -266,7 +275,7 @@ def describe_takeover(
     what = " and ".join(holds) or f"what its {found.client} runs"
     yield f"{name} has {what}: it is stopped, and {instance.name} comes in its place; both cannot have that at once"
     yield (
-        f"before that its connections have {drain_seconds(rig)} s to end; it goes on taking new ones until "
+        f"before that its connections have {drain_seconds(gateway)} s to end; it goes on taking new ones until "
         f"it is stopped"
     )
     how = "disabled" if found.named.is_unit else "kept from starting again (restart policy no)"
@@ -275,9 +284,9 @@ def describe_takeover(
     yield f"nobody answers from its stop to the first answer of {instance.name}: {last}"
 
 
-def render_records_query(rig: Rig) -> str:
+def render_records_query(roots: Roots) -> str:
     """The shell script that tells which were taken over."""
-    return render("theirs/records.sh.j2", folder=takeover_folder(rig))
+    return render("theirs/records.sh.j2", folder=takeover_folder(roots))
 
 
 def parse_takeover_records(output: Iterable[str]) -> list[str]:

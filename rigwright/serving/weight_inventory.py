@@ -10,7 +10,8 @@ from functools import cached_property
 
 from rigwright.host import channel
 from rigwright.host.channel import free_text, hexadecimal, matching, number, seconds, text, tolerant
-from rigwright.model.rig import Rig
+from rigwright.model.instance import Instance, loaded_weights
+from rigwright.model.roots import Roots
 from rigwright.render import render
 from rigwright.serving.observed import ObservedServing
 from rigwright.weights.verification import PACKAGES, RECORD, RecordedFile, records_folder
@@ -109,10 +110,9 @@ class StoredModel:
         return f"not verified ({self.files - self.verified} of {self.files} files)"
 
 
-def render_weights_query(rig: Rig) -> str:
+def render_weights_query(roots: Roots) -> str:
     """The look at a host, for a shell."""
-    roots = rig.roots
-    return render("probe/weights.sh.j2", root=roots.models, records=records_folder(rig), config=roots.config)
+    return render("probe/weights.sh.j2", root=roots.models, records=records_folder(roots), config=roots.config)
 
 
 _record = tolerant(RECORD)
@@ -133,7 +133,7 @@ SCHEMA: channel.Schema = {
 """What templates/probe/weights.sh.j2 tells."""
 
 
-def parse_weight_inventory(rig: Rig, output: Iterable[str]) -> WeightInventory:
+def parse_weight_inventory(roots: Roots, output: Iterable[str]) -> WeightInventory:
     """Read what templates/probe/weights.sh.j2 has told.
 
     Raises:
@@ -141,7 +141,7 @@ def parse_weight_inventory(rig: Rig, output: Iterable[str]) -> WeightInventory:
     """
     told = channel.parse_output(output, SCHEMA)
     return WeightInventory(
-        root=rig.roots.models,
+        root=roots.models,
         now=told.one("now"),
         entries={path: WeightEntry(mode, owner, state) for mode, owner, state, path in told.many("entry") if path},
         # a power cut can leave one without its content
@@ -162,18 +162,27 @@ def model_of_path(path: str) -> tuple[str, str] | None:
     return (parts[0], parts[1]) if len(parts) > 2 else None
 
 
-def list_models(stored: WeightInventory, served: ObservedServing, rig: Rig) -> tuple[StoredModel, ...]:
+def list_models(
+    stored: WeightInventory, served: ObservedServing, roots: Roots, instances: tuple[Instance, ...]
+) -> tuple[StoredModel, ...]:
     """The models on a host, by name and version."""
     grouped: dict[tuple[str, str], list[str]] = {}
     for path, entry in stored.entries.items():
         where = model_of_path(path.removeprefix(f"{stored.root}/"))
         if where and not stat.S_ISDIR(entry.mode):
             grouped.setdefault(where, []).append(path)
-    return tuple(_stored_model(stored, served, rig, where, paths) for where, paths in sorted(grouped.items()))
+    return tuple(
+        _stored_model(stored, served, roots, instances, where, paths) for where, paths in sorted(grouped.items())
+    )
 
 
 def _stored_model(
-    stored: WeightInventory, served: ObservedServing, rig: Rig, where: tuple[str, str], paths: list[str]
+    stored: WeightInventory,
+    served: ObservedServing,
+    roots: Roots,
+    instances: tuple[Instance, ...],
+    where: tuple[str, str],
+    paths: list[str],
 ) -> StoredModel:
     folder = f"{stored.root}/{'/'.join(where)}"
     files = [path for path in paths if not path.endswith(LEFT_OVER)]
@@ -189,16 +198,22 @@ def _stored_model(
         wrong=sum(stored.is_wrong(path) for path in files),
         hashed=min(hashed, default=None),
         left_over=sum(stored.entries[path].size for path in paths if path.endswith(LEFT_OVER)),
-        users=list_dependents(stored, served, rig, folder),
+        users=list_dependents(stored, served, roots, instances, folder),
     )
 
 
-def list_dependents(stored: WeightInventory, served: ObservedServing, rig: Rig, folder: str) -> tuple[str, ...]:
+def list_dependents(
+    stored: WeightInventory,
+    served: ObservedServing,
+    roots: Roots,
+    declared_instances: tuple[Instance, ...],
+    folder: str,
+) -> tuple[str, ...]:
     """Who needs what is in a model's folder."""
     inside = f"{folder}/"
     instances = [name for name, line in sorted(stored.starts.items()) if inside in line]
     referring = [kept.number for kept in served.generations if any(path.startswith(inside) for path in kept.references)]
     found = instances + [f"generation {n}" for n in referring if not (n == served.current and instances)]
-    if not found and any(rig.weight_path(row).startswith(inside) for row in rig.weights):
+    if not found and any(roots.weight_path(row).startswith(inside) for row in loaded_weights(declared_instances)):
         found.append("the inventory")
     return tuple(found)

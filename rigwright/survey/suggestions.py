@@ -13,8 +13,8 @@ from rigwright.declaration.connection import KEYS
 from rigwright.declaration.resolve import resolve_rig
 from rigwright.model.catalog import Catalog
 from rigwright.model.entry import RigEntry
+from rigwright.model.instance import EnvSpec, Instance, loaded_weights
 from rigwright.model.lock_coverage import describe_mismatch
-from rigwright.model.rig import Rig
 from rigwright.problems import Invalid
 from rigwright.serving.listeners import PREFIX
 from rigwright.supply.inputs import provisional_lock
@@ -201,19 +201,19 @@ def offer_variant(
             rig = parsed(catalog=catalog.model_copy(update={"inputs": {}}), lock=locked, making="lock")
         except Invalid as final:
             return VariantOffer(name, chosen, "; ".join(problem.text for problem in final.problems))
-        if not _is_unlocked(rig, catalog, lock):
+        if not _is_unlocked(rig.instances, rig.envs, catalog, lock):
             return VariantOffer(name, chosen, "; ".join(problem.text for problem in error.problems))
         return VariantOffer(name, chosen, unlocked=True)
     memory = sum(survey.cards[number].vram_mib or rig.cards[number].vram_mib for number in chosen)
-    weights = sum(artefact.size for artefact in rig.weights) >> 20
+    weights = sum(artefact.size for artefact in loaded_weights(rig.instances)) >> 20
     if chosen and weights > memory:
         return VariantOffer(name, chosen, f"its weights need {weights} MiB, the cards have {memory}")
     return VariantOffer(name, chosen)
 
 
-def _is_unlocked(rig: Rig, catalog: Catalog, lock: Lock) -> bool:
+def _is_unlocked(instances: tuple[Instance, ...], envs: tuple[EnvSpec, ...], catalog: Catalog, lock: Lock) -> bool:
     """Whether the lock lacks something of what a rig serves."""
-    rows = [row for one in rig.instances for row in (*one.weights, *one.artefacts)]
-    rows += [row for env in rig.envs for row in env.artefacts]
+    rows = [row for one in instances for row in (*one.weights, *one.artefacts)]
+    rows += [row for env in envs for row in env.artefacts]
     names = {row.group or row.name for row in rows} & catalog.inputs.keys()
     return any(describe_mismatch(catalog.inputs[name], lock.rows(name)) for name in names)

@@ -13,7 +13,9 @@ from rigwright.host.channel import HostOutput, number, optional, path, tolerant
 from rigwright.host.locks import LOCKS
 from rigwright.host.systemd_syntax import UNIT_FOLDER
 from rigwright.model.feature import FactSource
+from rigwright.model.instance import loaded_weights
 from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
 
@@ -54,14 +56,14 @@ class RecordedFile:
         return f"{self.root}/{self.path}"
 
 
-def records_folder(rig: Rig) -> str:
+def records_folder(roots: Roots) -> str:
     """Where a host keeps its records."""
-    return f"{rig.roots.state}/weights"
+    return f"{roots.state}/weights"
 
 
-def weights_program_folder(rig: Rig) -> str:
+def weights_program_folder(roots: Roots) -> str:
     """The folder of the programs that look after weights on the host."""
-    return f"{rig.roots.software}/weights"
+    return f"{roots.software}/weights"
 
 
 def below_models(artefact: Artefact) -> str:
@@ -69,15 +71,15 @@ def below_models(artefact: Artefact) -> str:
     return artefact.weight_path if artefact.kind == "weight" else artefact.package_path
 
 
-def recorded_file(rig: Rig, artefact: Artefact) -> RecordedFile:
+def recorded_file(roots: Roots, artefact: Artefact) -> RecordedFile:
     """A row of the lock as its record knows it."""
-    return RecordedFile(rig.roots.models, below_models(artefact), artefact.sha256)
+    return RecordedFile(roots.models, below_models(artefact), artefact.sha256)
 
 
-def render_rehash_units(rig: Rig) -> dict[str, str]:
+def render_rehash_units(roots: Roots) -> dict[str, str]:
     """The unit files of what hashes weights again, by path; the timer is the one to enable."""
-    values = {"owned": OWNED, "models": rig.roots.models, "records": records_folder(rig), "due_days": DUE_DAYS}
-    values |= {"locks": LOCKS, "programs": weights_program_folder(rig), "package": PACKAGE}
+    values = {"owned": OWNED, "models": roots.models, "records": records_folder(roots), "due_days": DUE_DAYS}
+    values |= {"locks": LOCKS, "programs": weights_program_folder(roots), "package": PACKAGE}
     kinds = ("timer", "service")
     return {f"{UNIT_FOLDER}/{REHASH}.{kind}": render(f"weights/rehash.{kind}.j2", **values) for kind in kinds}
 
@@ -115,8 +117,8 @@ PART = ".part"
 
 
 def _weight_values(rig: Rig) -> Mapping[str, object]:
-    folders = {f"{rig.roots.models}/{artefact.weight_folder}" for artefact in rig.weights}
-    return {"jobs": rig.jobs, "weights": [*sorted(folders), f"{rig.roots.models}/{PACKAGES}"]}
+    folders = {f"{rig.roots.models}/{artefact.weight_folder}" for artefact in loaded_weights(rig.instances)}
+    return {"jobs": rig.roots.jobs, "weights": [*sorted(folders), f"{rig.roots.models}/{PACKAGES}"]}
 
 
 def _read_weight_facts(output: HostOutput) -> Mapping[str, object]:

@@ -11,7 +11,7 @@ from rigwright.host.channel import HostOutput, optional, tolerant, word, yes_or_
 from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER, UNIT_FOLDER
 from rigwright.model.entry import ShareEntry
 from rigwright.model.feature import FactSource
-from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.model.sharing import SharingFacts
 from rigwright.nginx import PACKAGE, PROGRAM
 from rigwright.render import render
@@ -53,12 +53,12 @@ def listener_filter(share: ShareEntry) -> str:
     return f"src {share_endpoint(share)}"
 
 
-def config_path(rig: Rig) -> str:
+def config_path(roots: Roots) -> str:
     """Where nginx's configuration lies on the host."""
-    return f"{rig.roots.config}/share.conf"
+    return f"{roots.config}/share.conf"
 
 
-def render_share_config(rig: Rig, share: ShareEntry) -> str:
+def render_share_config(roots: Roots, share: ShareEntry) -> str:
     """That configuration."""
     return render(
         "sharing/nginx.conf.j2",
@@ -68,23 +68,23 @@ def render_share_config(rig: Rig, share: ShareEntry) -> str:
         each=EACH,
         together=TOGETHER,
         endpoint=share_endpoint(share),
-        root=rig.roots.models,
+        root=roots.models,
         allow=allowed_networks(share),
         progress=PROGRESS,
     )
 
 
-def render_share_unit(rig: Rig, share: ShareEntry) -> str:
+def render_share_unit(roots: Roots, share: ShareEntry) -> str:
     """The unit's text."""
     return render(
         "sharing/share.service.j2",
         owned=OWNED,
-        rig=rig,
+        roots=roots,
         name=SHARE_UNIT,
         path=PATH,
         runtime=RUNTIME,
         program=PROGRAM,
-        config=config_path(rig),
+        config=config_path(roots),
         started_from=STARTED_FROM_FOLDER,
         record=RECORD,
         endpoint=share_endpoint(share),
@@ -94,9 +94,9 @@ def render_share_unit(rig: Rig, share: ShareEntry) -> str:
     )
 
 
-def share_digest(rig: Rig, share: ShareEntry) -> str:
+def share_digest(roots: Roots, share: ShareEntry) -> str:
     """SHA-256 of both texts, as the unit writes it down when it starts."""
-    return hashlib.sha256((render_share_unit(rig, share) + render_share_config(rig, share)).encode()).hexdigest()
+    return hashlib.sha256((render_share_unit(roots, share) + render_share_config(roots, share)).encode()).hexdigest()
 
 
 def share_state_values() -> dict[str, object]:
@@ -104,9 +104,9 @@ def share_state_values() -> dict[str, object]:
     return {"share_unit": SHARE_UNIT, "share_path": PATH, "share_record": RECORD}
 
 
-def share_release_values(rig: Rig) -> dict[str, object]:
+def share_release_values(roots: Roots) -> dict[str, object]:
     """The values of templates/sharing/release.sh.j2, which stops sharing."""
-    return {**share_state_values(), "share_config": config_path(rig)}
+    return {**share_state_values(), "share_config": config_path(roots)}
 
 
 SCHEMA: channel.Schema = {
@@ -145,9 +145,9 @@ def parse_sharing_facts(output: Iterable[str]) -> SharingFacts:
     return read_sharing_facts(channel.parse_output(output, SCHEMA))
 
 
-def describe_pending_share(rig: Rig, now: SharingFacts) -> str:
+def describe_pending_share(roots: Roots, share: ShareEntry | None, now: SharingFacts) -> str:
     """Why there is something to do where weights are to be shared; empty where there is not."""
-    if rig.share is None or now.is_settled(wanted := share_digest(rig, rig.share)):
+    if share is None or now.is_settled(wanted := share_digest(roots, share)):
         return ""
     if not now.there:
         return "not shared yet"

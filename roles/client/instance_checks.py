@@ -10,7 +10,7 @@ from rigwright.engines.kind import ServiceSpec
 from rigwright.engines.metrics import EngineMetrics, parse_metrics
 from rigwright.engines.request import ONE_TOKEN, InstanceRequest
 from rigwright.host.unit_states import UnitState
-from rigwright.model.rig import Instance
+from rigwright.model.instance import Instance
 from rigwright.operate import prompts
 from rigwright.operate.verify import (
     CHECKS,

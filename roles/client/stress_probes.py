@@ -11,7 +11,7 @@ from rigwright.engines import kind_of
 from rigwright.engines.kind import ServiceSpec
 from rigwright.engines.metrics import EngineMetrics
 from rigwright.engines.request import InstanceRequest
-from rigwright.model.rig import Instance
+from rigwright.model.instance import Instance
 from rigwright.operate import prompts, stress
 from rigwright.operate.reply import NoChatMessage, Reply, parse_message
 from rigwright.operate.stress import ProbeResult, SoakTurn, StressProbe

@@ -19,7 +19,9 @@ def ensure_gateway_secrets(rig: Rig) -> None:
     if not rig.gateway:
         return
     folder = Path(rig.inventory).parent
-    gateway.install_client_keys(name="Keys of clients", rig=rig, file=str(keys_file_path(rig, rig.gateway)))
+    gateway.install_client_keys(
+        name="Keys of clients", roots=rig.roots, file=str(keys_file_path(rig.inventory, rig.gateway))
+    )
     wanted = [
         CertificateSpec(
             listener=name,
@@ -30,17 +32,17 @@ def ensure_gateway_secrets(rig: Rig) -> None:
         for name, one in sorted(rig.gateway.listeners.items())
         if one.tls
     ]
-    gateway.install_certificates(name="Certificates", rig=rig, wanted=wanted)
+    gateway.install_certificates(name="Certificates", inventory=rig.inventory, roots=rig.roots, wanted=wanted)
 
 
 def host_key_file_problems(rig: Rig) -> list[str]:
     """Why the host does not take the operator's keys, of which it has newer ones; empty if it takes them."""
     if not rig.gateway:
         return []
-    refusal = gateway.describe_keys_refusal(rig, str(keys_file_path(rig, rig.gateway)))
+    refusal = gateway.describe_keys_refusal(rig.roots, str(keys_file_path(rig.inventory, rig.gateway)))
     return [refusal] if refusal else []
 
 
 def reload_gateway(rig: Rig) -> None:
     """Have a gateway that runs given what has come since: an instance's new key, a certificate that was made anew."""
-    gateway.reload_credentials(name="The gateway has them", rig=rig)
+    gateway.reload_credentials(name="The gateway has them", roots=rig.roots)

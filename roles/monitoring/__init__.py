@@ -31,26 +31,30 @@ def monitoring(context: DeployContext) -> None:
     declared = monitoring_services(rig)
     if rig.monitoring:
         paths = {
-            textfile_folder(rig): ("755", "root", "root"),
+            textfile_folder(rig.roots): ("755", "root", "root"),
             f"{rig.roots.state}/monitoring": ("755", "root", "root"),
         }
-        paths |= {monitoring_folder(rig): ("755", "root", "root")}
+        paths |= {monitoring_folder(rig.roots): ("755", "root", "root")}
         if rig.monitoring.server:
-            paths |= {f"{monitoring_folder(rig)}/targets": ("755", "root", "root")}
+            paths |= {f"{monitoring_folder(rig.roots)}/targets": ("755", "root", "root")}
             paths |= {
-                data_folder(rig, name): ("700", rig.exporter_users[name], rig.exporter_users[name])
+                data_folder(rig.roots, name): (
+                    "700",
+                    rig.accounts.exporters(rig.monitoring, cards=bool(rig.cards))[name],
+                    rig.accounts.exporters(rig.monitoring, cards=bool(rig.cards))[name],
+                )
                 for name in STATEFUL_PROGRAMS
             }
-        make_directories(name="Folders", paths=paths, ledger=rig.ledger)
+        make_directories(name="Folders", paths=paths, ledger=rig.roots.ledger)
         if rig.cards:
-            made = gpu_exporter_tools(rig)
+            made = gpu_exporter_tools(rig.roots, rig.gpu_exporter)
             works = f"{made.folder}/bin/python -I -c 'import pynvml'"
             install_environment(
                 rig, made, rig.gpu_exporter, "what tells of cards", alone=f"{GPU_EXPORTER}-", works=works
             )
-        if held := secrets_by_path(rig):
+        if held := secrets_by_path(rig.inventory, rig.roots, rig.monitoring):
             install_credentials(name="Secrets of receivers", keys=held)
-        files = [TextFile(path, text) for path, text in render_targets(rig).items()]
+        files = [TextFile(path, text) for path, text in render_targets(rig.roots, rig.scrape_targets).items()]
         for one in declared:
             files += [TextFile(path, text) for path, text in list(one.files.items())[:-1]]
             files += [TextFile(path, text, proof=one.kind.proof) for path, text in list(one.files.items())[-1:]]

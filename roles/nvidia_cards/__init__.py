@@ -12,16 +12,16 @@ from roles.rig import DeployContext, role
 def nvidia_cards(context: DeployContext) -> None:
     """Have cards and kernel set to what the rig declares, where no driver of ours brings that along."""
     rig = context.rig
-    files = render_card_settings(rig)
-    needed = managed_folders(rig)
+    files = render_card_settings(rig.roots, rig.cards, rig.driver)
+    needed = managed_folders(rig.roots, rig.driver)
     if needed:
-        make_directories(name="Folders", paths=dict.fromkeys(needed, ("755", "root", "root")), ledger=rig.ledger)
+        make_directories(name="Folders", paths=dict.fromkeys(needed, ("755", "root", "root")), ledger=rig.roots.ledger)
     write_text_files(name="Settings", files=[TextFile(file.path, file.text, file.mode) for file in files])
-    left = set(managed_paths(rig)) - {file.path for file in files}
+    left = set(managed_paths(rig.roots)) - {file.path for file in files}
     # what is written down of cards is for the unit alone
     remove_card_settings(
         name="Undeclared settings",
-        paths=sorted(left if rig.driver.sets_cards else left | {record_path(rig)}),
+        paths=sorted(left if rig.driver.sets_cards else left | {record_path(rig.roots)}),
     )
     if files:
         apply_card_settings(name="Cards", rig=rig)

@@ -10,7 +10,8 @@ from pyinfra import host, logger
 from pyinfra.api import FactBase, FunctionCommand, QuoteString, StringCommand, operation
 from pyinfra.api.exceptions import FactProcessError
 
-from rigwright.model.rig import POWER_UNIT, Rig
+from rigwright.model.instance import POWER_UNIT
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards import card_facts
 from rigwright.nvidia.cards.card_facts import (
     CardFacts,
@@ -54,8 +55,13 @@ def apply_card_settings(
     + facts: what was found of the driver before the run
     + moving: whether the run brings another driver, or another kernel: what is written down of them counts no more
     """
-    now = host.get_fact(LiveCardsFact, script=card_facts.render_card_query(rig))
-    if now and not moving and not find_unset(rig, now) and _is_record_current(rig, plan, facts, now):
+    now = host.get_fact(LiveCardsFact, script=card_facts.render_card_query(rig.roots, rig.driver))
+    if (
+        now
+        and not moving
+        and not find_unset(rig.roots, rig.cards, rig.reserved_gpus, rig.driver, now)
+        and _is_record_current(rig, plan, facts, now)
+    ):
         host.noop("the cards are set")
         return
     yield FunctionCommand(_apply_live_settings, (rig, plan), {})
@@ -94,11 +100,11 @@ def _render_cards_record(rig: Rig, plan: DriverPlan | None, facts: DriverFacts |
 def _apply_live_settings(state: Any, host: Any, rig: Rig, plan: DriverPlan | None) -> bool:
     shell = ReconnectingShell(host)
     try:
-        steps = find_unset(rig, _read_live_cards(rig, shell))
+        steps = find_unset(rig.roots, rig.cards, rig.reserved_gpus, rig.driver, _read_live_cards(rig, shell))
         for step in sorted(steps, key=_step_order):
             _run_step(host, shell, step)
         now = _read_live_cards(rig, shell)
-        left = find_unset(rig, now)
+        left = find_unset(rig.roots, rig.cards, rig.reserved_gpus, rig.driver, now)
         for reasons in left.values():
             for reason in reasons:
                 logger.error(f"{host.print_prefix}{reason}")
@@ -106,10 +112,10 @@ def _apply_live_settings(state: Any, host: Any, rig: Rig, plan: DriverPlan | Non
             for line in shell.run(f"journalctl -b -u {POWER_UNIT} -n 10 -o cat --no-pager 2>/dev/null || true"):
                 logger.error(f"{host.print_prefix}  {line}")
             return False
-        facts = driver_facts.parse(shell.run(driver_facts.render_probe(rig))) if plan else None
+        facts = driver_facts.parse(shell.run(driver_facts.render_probe(rig.roots, rig.toolkit))) if plan else None
         text = _render_cards_record(rig, plan, facts, now)
         if text is not None:
-            path = shlex.quote(record_path(rig))
+            path = shlex.quote(record_path(rig.roots))
             shell.run(f"cat > {path}.new && sync -d {path}.new && mv {path}.new {path}", stdin=text)
     except (HostLost, ValueError) as error:  # the latter: a host that answers what it cannot mean
         logger.error(f"{host.print_prefix}{error}; run it again to continue")
@@ -118,7 +124,7 @@ def _apply_live_settings(state: Any, host: Any, rig: Rig, plan: DriverPlan | Non
 
 
 def _read_live_cards(rig: Rig, shell: ReconnectingShell) -> CardFacts:
-    return card_facts.parse(shell.run(card_facts.render_card_query(rig)))
+    return card_facts.parse(shell.run(card_facts.render_card_query(rig.roots, rig.driver)))
 
 
 def _step_order(step: str) -> tuple[int, str]:

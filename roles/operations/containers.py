@@ -40,7 +40,9 @@ class ContainersFact(FactBase[ContainerFacts]):
 
 def read_container_facts(rig: Rig) -> ContainerFacts | None:
     """What the running deploy's host has; None where looking failed, and with it this host."""
-    facts: ContainerFacts | None = host.get_fact(ContainersFact, script=container_facts.render_probe(rig))
+    facts: ContainerFacts | None = host.get_fact(
+        ContainersFact, script=container_facts.render_probe(rig.roots, rig.cards, rig.containers, rig.container_supply)
+    )
     return facts
 
 
@@ -129,11 +131,15 @@ def refresh_cdi_spec(rig: Rig, facts: ContainerFacts, changed: bool) -> Commands
 
 
 def _collect_container_facts(one: PackageRun) -> ContainerFacts:
-    return container_facts.parse(one.shell.run(container_facts.render_probe(one.rig)))
+    return container_facts.parse(
+        one.shell.run(
+            container_facts.render_probe(one.rig.roots, one.rig.cards, one.rig.containers, one.rig.container_supply)
+        )
+    )
 
 
 def _hold_packages(one: PackageRun, plan: ContainerPlan) -> bool:
-    facts, folder = _collect_container_facts(one), store_folder(one.rig)
+    facts, folder = _collect_container_facts(one), store_folder(one.rig.roots)
     before = set(one.shell.run(f"cat {shlex.quote(f'{folder}/held')} 2>/dev/null || true"))
     # what the operator has held is not ours to release one day
     ours = [name for name in plan.holds if name in before or name not in facts.held]

@@ -70,8 +70,8 @@ def _install_packages(one: PackageRun, wanted: PackageTarget, kept: bool) -> boo
     if one.is_job_active(install) and not one.run_package_job(install, ""):
         return False
     values: dict[str, object] = {
-        "network": job_network(one.rig),
-        "ledger": one.rig.ledger,
+        "network": job_network(one.rig.roots, one.rig.network),
+        "ledger": one.rig.roots.ledger,
         "component": "",
         "source_files": wanted.sources,
     }

@@ -58,7 +58,7 @@ class DriverFact(FactBase[DriverFacts]):
 
 def read_driver_facts(rig: Rig) -> DriverFacts | None:
     """The driver of the running deploy's host; None where looking failed, and with it this host."""
-    found: DriverFacts | None = host.get_fact(DriverFact, script=driver_facts.render_probe(rig))
+    found: DriverFacts | None = host.get_fact(DriverFact, script=driver_facts.render_probe(rig.roots, rig.toolkit))
     return found
 
 
@@ -119,7 +119,10 @@ def release_driver(rig: Rig) -> Generator[StringCommand, None, None]:
 
     + rig: the rig
     """
-    script = render("nvidia_driver/release.sh.j2", **driver_release_values(rig, keep=declared_paths(rig)))
+    script = render(
+        "nvidia_driver/release.sh.j2",
+        **driver_release_values(rig.roots, keep=declared_paths(rig.roots, rig.cards, rig.driver)),
+    )
     yield StringCommand("sh", "-c", QuoteString(script))
 
 
@@ -137,19 +140,19 @@ class _DriverRun(PackageRun):
 
     def __init__(self, state: Any, host: Any, rig: Rig, wanted: DriverTarget, consent: bool = False) -> None:
         super().__init__(state, host, rig)
-        self.wanted, self.consent, self.store = wanted, consent, store_folder(rig)
+        self.wanted, self.consent, self.store = wanted, consent, store_folder(rig.roots)
 
     def read_facts(self) -> DriverFacts:
         """What is there now."""
-        return driver_facts.parse(self.shell.run(driver_facts.render_probe(self.rig)))
+        return driver_facts.parse(self.shell.run(driver_facts.render_probe(self.rig.roots, self.rig.toolkit)))
 
     def render_job_script(self, template: str, unit: str, **values: object) -> str:
         """One of the jobs' scripts."""
         plan = self.wanted.plan
         return render(
             template,
-            network=job_network(self.rig),
-            ledger=self.rig.ledger,
+            network=job_network(self.rig.roots, self.rig.network),
+            ledger=self.rig.roots.ledger,
             done=self.done_path(unit),
             component=plan.component,
             component_file=COMPONENT,

@@ -16,7 +16,7 @@ from rigwright.gateway.certificates import CertificatePair, CertificateSpec
 from rigwright.gateway.deployed_keys import DeployedKeys, describe_refusal, parse_deployed_keys, render_keys_query
 from rigwright.gateway.keyring import ClientKeyring
 from rigwright.gateway.secrets_distribution import GatewaySecretFacts
-from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.problems import Invalid, format_count
 from roles.operations.channel_fact import ChannelFact
 from roles.operations.prefetch import ReadOnlyScript
@@ -51,7 +51,7 @@ class KeysOnHostFact(ChannelFact[DeployedKeys]):
 
 
 @operation()
-def install_client_keys(rig: Rig, file: str) -> Generator[StringCommand, None, None]:
+def install_client_keys(roots: Roots, file: str) -> Generator[StringCommand, None, None]:
     """Bring the keys of a file where they lie, and have the router read them; nobody's request notices.
 
     They are read as they are when this runs: who had a key taken away in the meantime does not get it back.
@@ -69,10 +69,10 @@ def install_client_keys(rig: Rig, file: str) -> Generator[StringCommand, None, N
         return
     text = keyring.keys_json(ring)
     found, wanted = (
-        host.get_fact(GatewaySecretsFact, script=secrets_distribution.render_state_query(rig)),
+        host.get_fact(GatewaySecretsFact, script=secrets_distribution.render_state_query(roots)),
         keyring.keys_digest(text),
     )
-    if refusal := _describe_keys_refusal(rig, Path(file), ring, found):
+    if refusal := _describe_keys_refusal(roots, Path(file), ring, found):
         yield _render_failure(refusal)
         return
     if found.has_keys(wanted):
@@ -84,7 +84,7 @@ def install_client_keys(rig: Rig, file: str) -> Generator[StringCommand, None, N
             "-c",
             QuoteString(
                 secrets_distribution.render_secret_install(
-                    secrets_distribution.keys_path(rig), wanted, ring.current_version
+                    secrets_distribution.keys_path(roots), wanted, ring.current_version
                 )
             ),
             _stdin=[text],
@@ -97,26 +97,28 @@ def _load_or_write_version(file: Path) -> ClientKeyring:
     return keyring.write_version(file, "deploy") if state.is_executing else keyring.load_keyring(file)
 
 
-def describe_keys_refusal(rig: Rig, file: str) -> str:
+def describe_keys_refusal(roots: Roots, file: str) -> str:
     """Why the host does not take the keys of a file, before anything on it is touched; empty if it takes them.
 
     Args:
-        rig: The rig.
+        roots: Directories on the host.
         file: The operator's keys file.
     """
-    found = host.get_fact(GatewaySecretsFact, script=secrets_distribution.render_state_query(rig))
+    found = host.get_fact(GatewaySecretsFact, script=secrets_distribution.render_state_query(roots))
     try:
-        return _describe_keys_refusal(rig, Path(file), keyring.load_keyring(Path(file)), found)
+        return _describe_keys_refusal(roots, Path(file), keyring.load_keyring(Path(file)), found)
     except Invalid as error:
         return str(error)
 
 
-def _describe_keys_refusal(rig: Rig, file: Path, ring: ClientKeyring, found: GatewaySecretFacts) -> str:
-    return describe_refusal(file, ring, found, lambda: host.get_fact(KeysOnHostFact, script=render_keys_query(rig)))
+def _describe_keys_refusal(roots: Roots, file: Path, ring: ClientKeyring, found: GatewaySecretFacts) -> str:
+    return describe_refusal(file, ring, found, lambda: host.get_fact(KeysOnHostFact, script=render_keys_query(roots)))
 
 
 @operation()
-def install_certificates(rig: Rig, wanted: Sequence[CertificateSpec]) -> Generator[StringCommand, None, None]:
+def install_certificates(
+    inventory: str, roots: Roots, wanted: Sequence[CertificateSpec]
+) -> Generator[StringCommand, None, None]:
     """Bring listeners their certificates; the operator's own authority makes one where it is lacking or about to end.
 
     What neither the rig nor a generation on the host has any more goes. Who is served by one notices nothing: nginx is
@@ -125,27 +127,27 @@ def install_certificates(rig: Rig, wanted: Sequence[CertificateSpec]) -> Generat
     + rig: the rig
     + wanted: what each listener with TLS is to have
     """
-    found = host.get_fact(GatewaySecretsFact, script=secrets_distribution.render_state_query(rig))
+    found = host.get_fact(GatewaySecretsFact, script=secrets_distribution.render_state_query(roots))
     brought = False
     for one in wanted:
         try:
-            pair = _needed_certificate(rig, one, found)
+            pair = _needed_certificate(inventory, one, found)
         except (ValueError, OSError) as error:
             yield _render_failure(f"listener {one.listener}: {error}")
             return
         if pair:
-            path = secrets_distribution.pair_path(rig, one.listener)
+            path = secrets_distribution.pair_path(roots, one.listener)
             script = secrets_distribution.render_secret_install(path, hashlib.sha256(pair.text.encode()).hexdigest())
             yield StringCommand("sh", "-c", QuoteString(script), _stdin=[pair.text])
             brought = True
     gone = sorted(found.pairs.keys() - {one.listener for one in wanted} - found.kept)
     for listener in gone:
-        yield StringCommand("rm -f", QuoteString(secrets_distribution.pair_path(rig, listener)))
+        yield StringCommand("rm -f", QuoteString(secrets_distribution.pair_path(roots, listener)))
     if not brought and not gone:
         host.noop(f"{format_count(len(wanted), 'certificate')} up to date")
 
 
-def _needed_certificate(rig: Rig, wanted: CertificateSpec, found: GatewaySecretFacts) -> CertificatePair | None:
+def _needed_certificate(inventory: str, wanted: CertificateSpec, found: GatewaySecretFacts) -> CertificatePair | None:
     """The pair that a listener is to get; None where the one that it has will do.
 
     Raises:
@@ -156,12 +158,12 @@ def _needed_certificate(rig: Rig, wanted: CertificateSpec, found: GatewaySecretF
     if wanted.cert_file and wanted.key_file:
         own = certificates.load_pair(wanted.cert_file, wanted.key_file, wanted.sans, now)
         return None if there == own.expected_facts else own
-    signing = _load_signing_authority(rig)
+    signing = _load_signing_authority(inventory)
     return signing.issue(wanted.sans, now) if signing.renewal_reason(there, wanted.sans, now) else None
 
 
-def _load_signing_authority(rig: Rig) -> authority.Authority:
-    folder, now = Path(rig.inventory).parent / authority.FOLDER, authority.certificate_now()
+def _load_signing_authority(inventory: str) -> authority.Authority:
+    folder, now = Path(inventory).parent / authority.FOLDER, authority.certificate_now()
     if state.is_executing:
         return authority.ensure_authority(folder, now)
     # a plan makes none
@@ -169,15 +171,15 @@ def _load_signing_authority(rig: Rig) -> authority.Authority:
 
 
 @operation()
-def reload_credentials(rig: Rig) -> Generator[StringCommand, None, None]:
+def reload_credentials(roots: Roots) -> Generator[StringCommand, None, None]:
     """Have a gateway that runs given the engines' keys and certificates that lie there, by a reload.
 
     + rig: the rig
     """
-    if host.get_fact(GatewaySecretsFact, script=secrets_distribution.render_state_query(rig)).has_current_credentials:
+    if host.get_fact(GatewaySecretsFact, script=secrets_distribution.render_state_query(roots)).has_current_credentials:
         host.noop("the gateway has loaded its files")
         return
-    yield StringCommand("sh", "-c", QuoteString(secrets_distribution.render_credentials_reload(rig)))
+    yield StringCommand("sh", "-c", QuoteString(secrets_distribution.render_credentials_reload(roots)))
 
 
 def _render_failure(why: str) -> StringCommand:

@@ -103,9 +103,9 @@ def read_serving_state(rig: Rig) -> ObservedServing:
         ServingStateFact,
         config=rig.roots.config,
         software=rig.roots.software,
-        starts=rig.startup_records,
-        builds=rig.builds,
-        ledger=rig.ledger,
+        starts=rig.roots.startup_records,
+        builds=rig.roots.builds,
+        ledger=rig.roots.ledger,
     )
     if found is None:
         raise FactUnavailable(f"{host.name}: what it serves is not known")
@@ -128,7 +128,7 @@ def write_generation(rig: Rig, wanted: Generation) -> Generator[StringCommand, N
         current = f"{rig.roots.config}/current"
         for path, text in sorted(wanted.files.items()):
             show_diff(f"{current}/{path}", host.get_fact(FileContents, path=f"{current}/{path}") or [], text)
-    folder = QuoteString(rig.generations)
+    folder = QuoteString(rig.roots.generations)
     yield StringCommand(
         *("cd", folder, "&& rm -rf .new && mkdir .new && base64 -d | tar -x --no-same-owner -C .new"),
         *("&& echo", QuoteString(wanted.digest), "$(date -u +%Y-%m-%dT%H:%M:%SZ) >", QuoteString(f".new/{META}")),
@@ -237,11 +237,13 @@ def _switch_generation(
         patience=PATIENCE,
         admin=ADMIN,
         silence=SILENCE,
-        **taking.template_values(rig) if taking else {"theirs": None, "back": False, "drain": drain_seconds(rig)},
+        **taking.template_values(rig.roots, rig.gateway)
+        if taking
+        else {"theirs": None, "back": False, "drain": drain_seconds(rig.gateway)},
     )
     current, marker = shlex.quote(f"{config}/current"), shlex.quote(f"{config}/{ACTIVATING}")
     test = f'[ "$(readlink {current})" = generations/{number} ] && [ ! -e {marker} ]'
-    yield FunctionCommand(run_job, (JOB, script, test, rig.jobs), {})
+    yield FunctionCommand(run_job, (JOB, script, test, rig.roots.jobs), {})
 
 
 def _has_room(rig: Rig, found: ObservedServing, way: Activation, unit: str) -> bool:
@@ -277,7 +279,7 @@ def prune_generations(rig: Rig, wanted: Generation, users: Sequence[str]) -> Gen
         logger.info(f"{host.print_prefix}removing generation {number}")
     # generations first: what is left of them would refer to what is gone
     for number in gone.generations:
-        yield StringCommand("rm -rf", QuoteString(f"{rig.generations}/{number}"))
+        yield StringCommand("rm -rf", QuoteString(f"{rig.roots.generations}/{number}"))
     for path in gone.paths:
         # half of an engine must not be taken for one, and a key is never left under another name
         doomed = QuoteString(f"{path}.gone")
@@ -290,4 +292,4 @@ def prune_generations(rig: Rig, wanted: Generation, users: Sequence[str]) -> Gen
             yield StringCommand("umount --lazy", folder, "2>/dev/null; rm -rf --one-file-system", folder)
         # together: once it is gone it is not ours, and another one of that name may come
         forget_it = QuoteString(f"/^user {user}$/d")
-        yield StringCommand("userdel", QuoteString(user), "&& sed -i", forget_it, QuoteString(rig.ledger))
+        yield StringCommand("userdel", QuoteString(user), "&& sed -i", forget_it, QuoteString(rig.roots.ledger))

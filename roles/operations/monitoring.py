@@ -23,7 +23,7 @@ class MonitoringStateFact(ChannelFact[MonitoringFacts]):
 
     def command(self, rig: Rig) -> StringCommand:
         """templates/look/monitoring.sh.j2."""
-        return self.render_command("look/monitoring.sh.j2", **monitoring_facts.monitoring_state_values(rig))
+        return self.render_command("look/monitoring.sh.j2", **monitoring_facts.monitoring_state_values(rig.roots))
 
     def read(self, output: list[str]) -> MonitoringFacts:
         """Read what it tells."""
@@ -37,7 +37,8 @@ def ensure_monitoring(rig: Rig) -> Generator[StringCommand, None, None]:
     + rig: the rig
     """
     found = host.get_fact(MonitoringStateFact, rig=rig)
-    pending, known = monitoring_facts.find_pending(found, rig), monitoring_units.secrets_by_path(rig)
+    known = monitoring_units.secrets_by_path(rig.inventory, rig.roots, rig.monitoring)
+    pending = monitoring_facts.find_pending(found, monitoring_units.monitoring_services(rig), known)
     if not pending:
         host.noop("what watches is as declared")
         return
@@ -57,7 +58,7 @@ def ensure_monitoring(rig: Rig) -> Generator[StringCommand, None, None]:
     going = [name for name in pending if name not in declared]
     script = render(
         "monitoring/start.sh.j2",
-        **monitoring_facts.monitoring_release_values(rig, going),
+        **monitoring_facts.monitoring_release_values(rig.roots, going),
         secrets=sorted(found.secrets - known.keys()),
         starting=starting,
         tries=TRIES,

@@ -22,7 +22,7 @@ class PackageRun:
     def __init__(self, state: Any, host: Any, rig: Rig) -> None:
         self.state, self.host, self.rig = state, host, rig
         self.shell = ReconnectingShell(host)
-        self.jobs = rig.jobs
+        self.jobs = rig.roots.jobs
 
     def run_package_job(self, unit: str, script: str, files: Sequence[LocalFile] = ()) -> bool:
         """Run a script that makes `done` in the job's folder as its last step; without a script, watch it."""

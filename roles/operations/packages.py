@@ -9,16 +9,19 @@ from types import MappingProxyType
 from pyinfra.api import FunctionCommand, operation
 
 from rigwright.delivery.network import job_network
-from rigwright.model.rig import Rig
+from rigwright.model.network import DownloadNetwork
+from rigwright.model.roots import Roots
 from rigwright.render import render
-from rigwright.supply.bundle import BundledPackages
+from rigwright.supply.bundle import Bundle, BundledPackages
 from roles.operations.jobs import ensure_job, sent_files_folder
 
 
 @operation()
 def install_distribution_packages(
     names: Sequence[str],
-    rig: Rig,
+    roots: Roots,
+    network: DownloadNetwork,
+    bundle: Bundle | None,
     system: str,
     masked: Mapping[str, Sequence[str]] = MappingProxyType({}),
     accounts: Mapping[str, str] = MappingProxyType({}),
@@ -44,13 +47,13 @@ def install_distribution_packages(
     listing = shlex.join(names)
     states = f"dpkg-query -W -f '${{db:Status-Status}}\\n' {listing} 2>/dev/null"
     installed = f'[ "$({states} | grep -cx installed)" = {len(names)} ]'
-    unit, folder = "rw-job-packages", rig.jobs
-    bundled = rig.bundle.packages(system) if rig.bundle else BundledPackages()
+    unit, folder = "rw-job-packages", roots.jobs
+    bundled = bundle.packages(system) if bundle else BundledPackages()
     script = render(
         "packages/install.sh.j2",
         names=names,
-        network=job_network(rig),
-        ledger=rig.ledger,
+        network=job_network(roots, network),
+        ledger=roots.ledger,
         masked=masked,
         accounts=accounts,
         packages=bundled,

@@ -8,7 +8,7 @@ from pyinfra import host
 from pyinfra.api import QuoteString, StringCommand, operation
 
 from rigwright.model.entry import ShareEntry
-from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.model.sharing import SharingFacts
 from rigwright.render import render
 from rigwright.weights import weight_sharing
@@ -32,13 +32,13 @@ class ShareStateFact(ChannelFact[SharingFacts]):
 
 
 @operation()
-def ensure_share(rig: Rig, share: ShareEntry) -> Generator[StringCommand, None, None]:
+def ensure_share(roots: Roots, share: ShareEntry) -> Generator[StringCommand, None, None]:
     """Have the unit enabled, and its process started from the texts that the rig asks for.
 
     + rig: the rig
     + share: what it shares
     """
-    found, wanted = host.get_fact(ShareStateFact), weight_sharing.share_digest(rig, share)
+    found, wanted = host.get_fact(ShareStateFact), weight_sharing.share_digest(roots, share)
     if found.is_settled(wanted):
         host.noop(f"weights are shared on {weight_sharing.share_endpoint(share)}")
         return
@@ -54,7 +54,7 @@ def ensure_share(rig: Rig, share: ShareEntry) -> Generator[StringCommand, None, 
 
 
 @operation()
-def remove_share(rig: Rig) -> Generator[StringCommand, None, None]:
+def remove_share(roots: Roots) -> Generator[StringCommand, None, None]:
     """Stop sharing, and take unit and configuration away.
 
     + rig: the rig
@@ -63,5 +63,5 @@ def remove_share(rig: Rig) -> Generator[StringCommand, None, None]:
         host.noop("no weights are shared")
         return
     yield StringCommand(
-        "sh", "-c", QuoteString(render("sharing/release.sh.j2", **weight_sharing.share_release_values(rig)))
+        "sh", "-c", QuoteString(render("sharing/release.sh.j2", **weight_sharing.share_release_values(roots)))
     )

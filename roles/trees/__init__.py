@@ -80,13 +80,13 @@ def render_tree_program(main: str) -> str:
 def collect_program_texts(rig: Rig) -> dict[str, dict[str, bytes]]:
     """Trees that are programs of ours: path -> name -> content."""
     sources = {path.name: path.read_bytes() for path in artefact_jobs.PROGRAMS.glob("*.py")}
-    return {f"{weights_program_folder(rig)}/{PACKAGE}": sources}
+    return {f"{weights_program_folder(rig.roots)}/{PACKAGE}": sources}
 
 
 def read_trees(rig: Rig) -> TreeFacts:
     """The trees of the host of the running deploy."""
     return host.get_fact(
-        TreesFact, asked=json.dumps(tree_records.scan_request(rig, collect_program_texts(rig)), sort_keys=True)
+        TreesFact, asked=json.dumps(tree_records.scan_request(rig.roots, collect_program_texts(rig)), sort_keys=True)
     )
 
 
@@ -109,7 +109,7 @@ def write_tree_records(rig: Rig, wanted: TargetState) -> Generator[FunctionComma
     + rig: the rig
     + wanted: what it comes to on the host
     """
-    found, asked = read_trees(rig), tree_records.scan_request(rig, collect_program_texts(rig))
+    found, asked = read_trees(rig), tree_records.scan_request(rig.roots, collect_program_texts(rig))
     missing = tree_records.find_missing_trees(wanted, collect_program_texts(rig), found.there)
     if not (found.pending or missing):
         host.noop("everything installed is as it was recorded")
@@ -122,4 +122,4 @@ def write_tree_records(rig: Rig, wanted: TargetState) -> Generator[FunctionComma
     spec = json.dumps({**asked, "sealed": wanted.generation.digest}, sort_keys=True)
     script = f"exec {shlex.join([*words, render_tree_program('reconcile'), spec])}\n"
     test = f'[ -z "$({shlex.join([*words, render_tree_program("tree_records"), spec])})" ]'
-    yield FunctionCommand(run_job, (JOB, script, test, rig.jobs), {})
+    yield FunctionCommand(run_job, (JOB, script, test, rig.roots.jobs), {})

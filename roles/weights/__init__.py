@@ -6,6 +6,7 @@ import shlex
 
 from rigwright.delivery.tool_environments import ToolEnvironment, hub_client_tools
 from rigwright.model.facts import HostFacts
+from rigwright.model.instance import loaded_weights
 from rigwright.model.rig import Rig
 from rigwright.supply.lock import Artefact
 from rigwright.supply.root_programs import HUB_CLIENT
@@ -28,20 +29,20 @@ from roles.weights.host.records import WRONG
 def weights(context: DeployContext) -> None:
     """Fetch what is missing or no longer as it was verified, and have all of it hashed again as time passes."""
     rig = context.rig
-    units = render_rehash_units(rig)
-    if not rig.weights:
+    units = render_rehash_units(rig.roots)
+    if not loaded_weights(rig.instances):
         remove_units(name="No weights to look after", paths=[*units, REHASH_STAMP])
         return
     if rig.bundle:
-        for artefact in rig.weights:
+        for artefact in loaded_weights(rig.instances):
             _fetch_from_bundle(rig, artefact)
     else:
         client = _needed_hub_client(rig, context.facts)
         if client:
             install_environment(rig, client, rig.hub_client, "the hub's client", alone=f"{HUB_CLIENT}-")
-        count = len(rig.weights)
-        title = f"Fetch {rig.weights[0].file}" if count == 1 else f"Fetch {count} files of weights"
-        artefact_jobs.ensure_fetched(rig, rig.weights, title, client=client.folder if client else "")
+        count = len(loaded_weights(rig.instances))
+        title = f"Fetch {loaded_weights(rig.instances)[0].file}" if count == 1 else f"Fetch {count} files of weights"
+        artefact_jobs.ensure_fetched(rig, loaded_weights(rig.instances), title, client=client.folder if client else "")
     ensure_unit_running(
         name="Weights are hashed again as time passes",
         unit=REHASH_UNITS[0],
@@ -51,17 +52,20 @@ def weights(context: DeployContext) -> None:
 
 def weights_verified(rig: Rig) -> bool:
     """Whether all files lie on the host of the running deploy as they were verified."""
-    return artefact_jobs.are_artefacts_verified(rig, rig.weights)
+    return artefact_jobs.are_artefacts_verified(rig, loaded_weights(rig.instances))
 
 
 def _needed_hub_client(rig: Rig, facts: HostFacts) -> ToolEnvironment | None:
     """The hub's own client, where it may be needed: a host that has all its files has no use for a package index."""
-    return None if weights_verified(rig) else hub_client_tools(rig, facts)
+    return None if weights_verified(rig) else hub_client_tools(rig.roots, rig.hub_client, facts)
 
 
 def _fetch_from_bundle(rig: Rig, one: Artefact) -> None:
     """Have one file from the bundle; a job each, for a disk may have no room for a model twice."""
-    wrong, place = f"{records_folder(rig)}/{WRONG}/{recorded_file(rig, one).record}", rig.weight_path(one)
+    wrong, place = (
+        f"{records_folder(rig.roots)}/{WRONG}/{recorded_file(rig.roots, one).record}",
+        rig.roots.weight_path(one),
+    )
     artefact_jobs.ensure_fetched(
         rig,
         [one],

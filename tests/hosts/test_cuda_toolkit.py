@@ -11,7 +11,7 @@ import pytest
 from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
 from rigwright.engines import unprivileged
-from rigwright.model.entry import Roots
+from rigwright.model.roots import Roots
 from roles.trees import render_tree_program
 from tests.hosts.conftest import BootHost
 from tests.hosts.support import check_verdicts, run_deploy, write_inventory

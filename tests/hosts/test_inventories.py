@@ -16,7 +16,8 @@ from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
 from rigwright.engines import kind_of
 from rigwright.model.gateway.entry import ListenerEntry
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 from tests.hosts.shipped.shipped_boxes import RELEASE, ShippedBoxes, ShippedServers, serve_shipped
 from tests.hosts.support import api_key, red_check_lines, run_deploy
 from tests.stand_ins.nvidia.signing_keys import SigningKey
@@ -83,7 +84,10 @@ def comes_up(host: LabHost, rig: Rig) -> None:
     """Assert that a box serves all that it declares, through its gateway too, and that its cards are set so."""
     assert [answer(host, one) for one in rig.instances] == [SAID[kind_of(one).name] for one in rig.instances]
     found = limits(host)
-    assert found == [now if limit is None else limit for now, limit in zip(found, rig.power_limits, strict=True)]
+    assert found == [
+        now if limit is None else limit
+        for now, limit in zip(found, rig.driver.power_limits(len(rig.cards)), strict=True)
+    ]
     for listener in rig.gateway.listeners.values() if rig.gateway else ():
         offered = {name for name in (*rig.gateway.models, *rig.gateway.aliases) if is_offered(rig, listener, name)}
         status = 401 if listener.keys else 200

@@ -80,7 +80,7 @@ class CardFolder:
         """Run a rig's script: how it ends, and what it prints."""
         places = (self.devices, self.root / "applied", self.root / "driver.json")
         folder = self.root / "program"
-        for name, text in render_power_program(rig, timeout, *map(str, places)).items():
+        for name, text in render_power_program(rig.roots, rig.cards, rig.driver, timeout, *map(str, places)).items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text)
         done = self._run("/usr/bin/python3", "-I", "-B", str(folder), word)

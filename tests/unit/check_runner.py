@@ -4,31 +4,49 @@ from __future__ import annotations
 
 import inspect
 import subprocess
+from collections.abc import Callable, Mapping
 from types import ModuleType
 
 import pytest
 
-from checks import Drift
+from checks import Drift, conftest
 from checks.survey import survey_program
 from checks.survey.answers import SurveyAnswers
+
+# parts of a rig, which checks receive by name
+RIG_FIXTURES = {
+    name: fixture._fixture_function
+    for name, fixture in vars(conftest).items()
+    if set(inspect.signature(getattr(fixture, "_fixture_function", id)).parameters) in ({"rig"}, {"rig", "desired"})
+}
 
 
 def red_checks(module: ModuleType, survey: SurveyAnswers, **given: object) -> dict[str, str]:
     """Check -> what it says, of those of a module that are red; only those that need nothing beside what is given."""
     values = {"survey": survey, **given}
+    parts = {
+        name: fixture
+        for name, fixture in RIG_FIXTURES.items()
+        if name not in values and set(inspect.signature(fixture).parameters) <= set(values)
+    }
     found = {}
     for one in vars(module).values():
         for mark in getattr(one, "pytestmark", ()):
             names = inspect.signature(one).parameters
-            if mark.name != "check" or not set(names) <= set(values):
+            if mark.name != "check" or not set(names) <= {*values, *parts}:
                 continue
             try:
+                values |= {name: _call(parts[name], values) for name in names if name not in values}
                 one(**{name: values[name] for name in names})
             except pytest.skip.Exception:  # it is about something that the rig has not
                 continue
             except Drift as drift:
                 found[mark.kwargs["identifier"]] = str(drift)
     return found
+
+
+def _call(function: Callable[..., object], values: Mapping[str, object]) -> object:
+    return function(*(values[name] for name in inspect.signature(function).parameters))
 
 
 def collect_answers(questions: dict[str, tuple[float, object]]) -> dict[str, dict[str, object]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -13,7 +12,7 @@ from rigwright.model.containers.entry import ContainersEntry
 from rigwright.model.debs.group import PackageGroup
 from rigwright.model.rig import Rig
 from rigwright.supply.lock import Artefact
-from tests.unit.samples import sample_artefact, sample_card, sample_rig
+from tests.unit.samples import changed_rig, sample_artefact, sample_card, sample_rig
 
 SYSTEM = "debian-13"
 FOUR = (
@@ -53,7 +52,7 @@ def container_rig(
     """One with cards, and Docker unless it says otherwise."""
     made = sample_rig(cards=(sample_card("8.6"),) if cards else (), mirrors=mirrors or {})
     keys = ContainersEntry.model_validate({"engines": ("docker",), **containers})
-    return replace(made, containers=keys, container_groups={one.name: one for one in groups or (toolkit_group(),)})
+    return changed_rig(made, containers=keys, container_groups={one.name: one for one in groups or (toolkit_group(),)})
 
 
 def container_facts(*groups: PackageGroup, **changes: Any) -> ContainerFacts:
@@ -68,13 +67,17 @@ def container_facts(*groups: PackageGroup, **changes: Any) -> ContainerFacts:
 
 def plan_for_host(one: Rig, facts: ContainerFacts) -> ContainerPlan:
     """What it comes to."""
-    found = plan_containers(one, facts)
+    found = plan_containers(
+        one.roots, one.cards, one.containers, one.container_supply, one.bundle, one.bundle_folder, facts
+    )
     assert isinstance(found, ContainerPlan), found
     return found
 
 
 def refusal_reasons(one: Rig, facts: ContainerFacts) -> tuple[str, ...]:
     """Why it comes to nothing."""
-    found = plan_containers(one, facts)
+    found = plan_containers(
+        one.roots, one.cards, one.containers, one.container_supply, one.bundle, one.bundle_folder, facts
+    )
     assert isinstance(found, ContainerRefusal), found
     return found.reasons

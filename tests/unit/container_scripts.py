@@ -27,14 +27,16 @@ def release_script(absent: bool = False, **changes: object) -> str:
     record = daemon.DaemonRecord({("debug",): True}, was, absent).render()
     there = replace(ContainerFacts("debian", "13", options='{"debug": true}', record=record), **changes)  # type: ignore[arg-type]
     return render(
-        "containers/release.sh.j2", ledger=f"{STATE}/owned", **release.container_release_values(sample_rig(), there)
+        "containers/release.sh.j2",
+        ledger=f"{STATE}/owned",
+        **release.container_release_values(sample_rig().roots, there),
     )
 
 
 def debs_job(name: str, **changes: object) -> str:
     """A job that brings locked packages."""
     values: dict[str, object] = {
-        "network": job_network(WIDE),
+        "network": job_network(WIDE.roots, WIDE.network),
         "ledger": f"{STATE}/owned",
         "component": "",
         "source_files": (("/etc/apt/sources.list.d/x.sources", "the archive of x"),),
@@ -66,7 +68,9 @@ def bundle_values() -> dict[str, object]:
 
 
 CONTAINER_SCRIPTS: dict[str, Callable[[], str]] = {
-    "containers": lambda: container_facts.render_probe(CONTAINING),
+    "containers": lambda: container_facts.render_probe(
+        CONTAINING.roots, CONTAINING.cards, CONTAINING.containers, CONTAINING.container_supply
+    ),
     "look for locked packages": lambda: debs_job("look"),
     "locked packages": lambda: debs_job("install"),
     "locked packages from kept files": lambda: debs_job("install", kept=f"{STATE}/containers/kept/x/1"),

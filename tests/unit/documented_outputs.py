@@ -116,7 +116,7 @@ def _render_check() -> str:
     found = SurveyUser(name, 990, 990, "/nonexistent", "/bin/bash")
     survey = SimpleNamespace(read=lambda section: SimpleNamespace(user=lambda asked: found))
     with pytest.raises(Drift) as drift:
-        test_base.test_users(survey, SimpleNamespace(users=(name,)))
+        test_base.test_users(survey, (name,))
     result = pytest_frame.build_result(mark.kwargs, "", SimpleNamespace(duration=0.0, excinfo=drift), "")  # type: ignore[arg-type]
     written = TerminalWriter(io.StringIO())
     written.fullwidth = COLUMNS

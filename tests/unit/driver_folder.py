@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from rigwright.model.entry import Roots
+from rigwright.model.roots import Roots
 from rigwright.nvidia.driver.driver_facts import MODPROBE, DriverFacts, parse, render_probe
 from tests.unit import short_programs
 from tests.unit.rendered_scripts import write_stand_in
@@ -115,7 +115,11 @@ class DriverProbeHost:
 
     def run_probe(self, modprobe: str = MODPROBE, state: str = Roots().state) -> DriverFacts:
         roots = Roots.model_construct(**Roots().model_dump() | {"state": state})
-        text = render_probe(sample_rig(cuda_root=f"{self.root}/cuda", roots=roots)).replace(MODPROBE, modprobe)
+        box_rig = sample_rig(cuda_root=f"{self.root}/cuda", roots=roots)
+        text = render_probe(
+            box_rig.roots,
+            box_rig.toolkit,
+        ).replace(MODPROBE, modprobe)
         for place in (
             "/etc/os-release",
             "/etc/apt",

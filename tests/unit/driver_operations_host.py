@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rigwright.model.entry import Roots
+from rigwright.model.roots import Roots
 from rigwright.nvidia.driver.driver_facts import DriverFacts
 from rigwright.nvidia.packages.target import DriverTarget
 from roles.operations import drivers, package_run, shell

@@ -13,7 +13,7 @@ from rigwright.nvidia.driver.driver_facts import BusCard, DriverFacts, Installed
 from rigwright.nvidia.driver.driver_plan import DriverPlan, DriverRefusal, plan_driver
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Artefact
-from tests.unit.samples import sample_artefact, sample_rig
+from tests.unit.samples import changed_rig, sample_artefact, sample_rig
 
 CARDS = load_catalog([ROOT / "catalog"]).cards
 C2080, C22G, C3090, C5090 = (CARDS[f"rtx-{name}"] for name in ("2080-ti", "2080-ti-22g", "3090", "5090"))
@@ -54,7 +54,7 @@ def with_locked_drivers(one: Rig) -> Rig:
     """The rig with a driver that is locked for each Debian."""
     rows = {f"debian-{release}": (driver_deb("libcuda1", version),) for release, version in LOCKED.items()}
     keyed = dict.fromkeys(rows, "-----BEGIN PGP PUBLIC KEY BLOCK-----\n")
-    return replace(one, driver_packages=rows, driver_keys=keyed)
+    return changed_rig(one, driver_packages=rows, driver_keys=keyed)
 
 
 def driver_deb(name: str, version: str) -> Artefact:
@@ -65,13 +65,13 @@ def driver_deb(name: str, version: str) -> Artefact:
 
 
 def make_driver_plan(one: Rig, facts: DriverFacts) -> DriverPlan:
-    found = plan_driver(one, facts)
+    found = plan_driver(one.cards, one.driver, one.driver_supply, one.toolkit, facts)
     assert isinstance(found, DriverPlan), found
     return found
 
 
 def refusal_reasons(one: Rig, facts: DriverFacts) -> tuple[str, ...]:
-    found = plan_driver(one, facts)
+    found = plan_driver(one.cards, one.driver, one.driver_supply, one.toolkit, facts)
     assert isinstance(found, DriverRefusal), found
     return found.reasons
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from rigwright.envs.environment import Environment, plan_environment
 from rigwright.model.envs.keys import EnvKeys
-from rigwright.model.rig import EnvSpec, Rig
+from rigwright.model.instance import EnvSpec
+from rigwright.model.rig import Rig
 from rigwright.supply.lock import Artefact
 from tests.unit.samples import sample_artefact, sample_facts, sample_rig, sample_wheel
 
@@ -25,4 +26,12 @@ def declared_env(*more: Artefact, cuda: bool = False) -> EnvSpec:
 
 def env_installation(rig_: Rig | None = None, env: EnvSpec | None = None) -> Environment:
     """What it comes to on a host."""
-    return plan_environment(rig_ or sample_rig(), env or declared_env(), sample_facts())
+    return plan_environment(
+        (rig_ or sample_rig()).roots,
+        (rig_ or sample_rig()).cards,
+        (rig_ or sample_rig()).instances,
+        (rig_ or sample_rig()).envs,
+        (rig_ or sample_rig()).toolkit,
+        env or declared_env(),
+        sample_facts(),
+    )

@@ -11,8 +11,8 @@ from typing import Any
 from checks.connections import ConnectedHost
 from rigwright.gateway import secrets_distribution
 from rigwright.gateway.secrets_distribution import CREDENTIALS_RECORD, GATEWAY, KEYS_RECORD, ROUTER, GatewaySecretFacts
-from rigwright.model.entry import Roots
 from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from roles import root_shell
 from tests.unit import samples, short_programs
 from tests.unit.rendered_scripts import write_stand_in
@@ -81,9 +81,9 @@ class GatewayFolderHost:
 
     def install_generation(self, engine_keys: dict[str, str] | None = None, listeners: tuple[str, ...] = ()) -> None:
         """Have a generation's programs and lists."""
-        files = secrets_distribution.render_root_programs(self.rig) | secrets_distribution.render_name_lists(
-            engine_keys or {}, listeners
-        )
+        files = secrets_distribution.render_root_programs(
+            self.rig.roots, self.rig.accounts
+        ) | secrets_distribution.render_name_lists(engine_keys or {}, listeners)
         for name, text in files.items():
             (self.current / name).write_text(self.relocate_script(text))
             (self.current / name).chmod(0o755)
@@ -128,7 +128,7 @@ class GatewayFolderHost:
         return self.read_record(CREDENTIALS_RECORD)
 
     def read_secrets_facts(self) -> GatewaySecretFacts:
-        done = self.run_script(secrets_distribution.render_state_query(self.rig))
+        done = self.run_script(secrets_distribution.render_state_query(self.rig.roots))
         assert done.stderr == ""
         return secrets_distribution.parse(done.stdout.splitlines())
 

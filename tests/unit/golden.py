@@ -150,14 +150,32 @@ def _settings(one: TargetState) -> Iterator[tuple[str, str]]:
     if one.driver:
         yield from (
             (setting.path, setting.text)
-            for setting in driver_files.render_locked_settings(one.rig, one.driver[1], one.driver[0])
+            for setting in driver_files.render_locked_settings(
+                one.rig.roots,
+                one.rig.cards,
+                one.rig.driver,
+                one.rig.driver_supply,
+                one.rig.network,
+                one.driver[1],
+                one.driver[0],
+            )
         )
     if one.containers:
-        settings = container_files.render_settings(one.rig, one.containers[1], "ubuntu-24.04")
+        settings = container_files.render_settings(
+            one.rig.roots,
+            one.rig.container_supply,
+            one.rig.network,
+            one.rig.bundle_folder,
+            one.containers[1],
+            "ubuntu-24.04",
+        )
         yield from ((setting.path, setting.text) for setting in settings)
     if one.rig.share:
-        yield weight_sharing.config_path(one.rig), weight_sharing.render_share_config(one.rig, one.rig.share)
-        yield "share.service", weight_sharing.render_share_unit(one.rig, one.rig.share)
+        yield (
+            weight_sharing.config_path(one.rig.roots),
+            weight_sharing.render_share_config(one.rig.roots, one.rig.share),
+        )
+        yield "share.service", weight_sharing.render_share_unit(one.rig.roots, one.rig.share)
 
 
 def _kind(path: str) -> str:

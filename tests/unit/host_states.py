@@ -8,7 +8,8 @@ from typing import Any
 from rigwright.host.unit_states import UnitState
 from rigwright.model.facts import HostFacts
 from rigwright.model.installation import Installation
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cuda.toolkit import plan_toolkit
 from rigwright.plan.plan_inputs import TargetState
 from rigwright.serving.generation import Generation, build_generation
@@ -34,7 +35,14 @@ def target_generation(made: Rig | None = None) -> Generation:
 def rig_target_state(made: Rig, host: HostFacts, *installations: Installation) -> TargetState:
     """What a rig comes to on a host, with these in the place of what its engines are there."""
     there = {one.name: one for one in installations}
-    return TargetState(made, host, TOOLS, plan_toolkit(made, host), there, target_generation(made))
+    return TargetState(
+        made,
+        host,
+        TOOLS,
+        plan_toolkit(made.roots, made.cards, made.instances, made.envs, made.toolkit, host),
+        there,
+        target_generation(made),
+    )
 
 
 def running_process(unit_state: UnitState, **changes: Any) -> ObservedUnit:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from rigwright.engines.image import install
 from rigwright.engines.image.install import UnpackedImage
 from rigwright.engines.image.keys import ImageEngine, VllmVariant
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 from rigwright.patches.patch import Patch
 from rigwright.supply import image_manifest
 from rigwright.supply.inputs import Input
@@ -53,4 +54,4 @@ def image_rig(*instances: Instance, **changes: object) -> Rig:
 
 def unpacked_image(rig_: Rig) -> UnpackedImage:
     """The image on a host."""
-    return install.plan_image(rig_, "vllm-image", ENGINE)
+    return install.plan_image(rig_.instances, rig_.envs, rig_.toolkit, rig_.engine_artefacts, "vllm-image", ENGINE)

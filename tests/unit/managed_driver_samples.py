@@ -20,6 +20,7 @@ from tests.unit.driver_samples import (
     driverless_host,
     installed_facts,
 )
+from tests.unit.samples import changed_rig
 
 OLD, NEW, OTHER = "595.58.03", "595.71.05", "610.43.02"
 NAMES = ("firmware-nvidia-gsp", "libcuda1", *debian_packages())
@@ -31,7 +32,7 @@ def managed_rig(version: str = NEW, *names: str, **keys: Any) -> Rig:
     rows = tuple(
         driver_deb(name, f"{version}-1") for name in names or (*NAMES, "nvidia-kernel-dkms", "nvidia-modprobe")
     )
-    return replace(driver_rig(C3090, managed=True, **keys), driver_packages={"debian-13": rows})
+    return changed_rig(driver_rig(C3090, managed=True, **keys), driver_packages={"debian-13": rows})
 
 
 def managed_host(version: str = OLD, *names: str, recorded: str = "", **changes: Any) -> DriverFacts:
@@ -50,9 +51,9 @@ def managed_host(version: str = OLD, *names: str, recorded: str = "", **changes:
 
 
 def driver_target(one: Rig, facts: DriverFacts, upgrading: bool = False) -> DriverTarget:
-    plan = plan_driver(one, facts, upgrading=upgrading)
+    plan = plan_driver(one.cards, one.driver, one.driver_supply, one.toolkit, facts, upgrading=upgrading)
     assert isinstance(plan, DriverPlan), plan
-    return plan_driver_target(plan, facts, find_locked_driver(one, facts.system), upgrading=upgrading)
+    return plan_driver_target(plan, facts, find_locked_driver(one.driver_supply, facts.system), upgrading=upgrading)
 
 
 def with_versions(facts: DriverFacts, **versions: str) -> DriverFacts:

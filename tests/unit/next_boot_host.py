@@ -14,7 +14,7 @@ from checks.survey.next_boot import Grub, Initrd, NextBoot, SeparateMount
 from checks.survey.packages import AptPin, KeptFile, PackageFiles, PackageSurvey, StoredDriver
 from checks.survey.rights import Rights
 from checks.survey.settings import BootSettings, SettingLine
-from rigwright.model.rig import POWER_UNIT
+from rigwright.model.instance import POWER_UNIT
 from rigwright.nvidia.cards.card_setting_files import POWER, power_digest, program_folder
 from rigwright.nvidia.driver.driver_facts import PERSISTENCE_UNIT
 from rigwright.nvidia.driver.driver_files import PERSISTENCED
@@ -73,7 +73,7 @@ UNITS = {
     POWER_UNIT: {
         "LoadState": "loaded",
         "FragmentPath": POWER,
-        "ExecStart": f"{{ argv[]=/usr/bin/python3 -I -B {program_folder(MANAGED)} set ; }}",
+        "ExecStart": f"{{ argv[]=/usr/bin/python3 -I -B {program_folder(MANAGED.roots)} set ; }}",
         "ActiveState": "active",
         "Result": "success",
     },
@@ -102,7 +102,7 @@ SETTINGS = BootSettings(
     units=UNITS,
     masked=[],
     kept_down=[],
-    applied=power_digest(MANAGED),
+    applied=power_digest(MANAGED.roots, MANAGED.cards, MANAGED.driver),
 )
 PACKAGES = PackageSurvey(
     os_id="debian",

@@ -112,9 +112,11 @@ class NvidiaFolderHost:
         self.write("says/log", "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.159.04\n")
         self.write("says/ldconfig", CAPTURED_OUTPUT["ldconfig"])
         self.write("says/enabled", "enabled\n")
-        plan = plan_driver(MANAGED, DRIVER_FACTS)
+        plan = plan_driver(MANAGED.cards, MANAGED.driver, MANAGED.driver_supply, MANAGED.toolkit, DRIVER_FACTS)
         assert isinstance(plan, DriverPlan)
-        for one in render_locked_settings(MANAGED, plan, DRIVER_FACTS):
+        for one in render_locked_settings(
+            MANAGED.roots, MANAGED.cards, MANAGED.driver, MANAGED.driver_supply, MANAGED.network, plan, DRIVER_FACTS
+        ):
             self.write(one.path[1:], one.text)
             (root / one.path[1:]).chmod(int(one.mode, 8))
         self.write("etc/rigwright/driver.json", RECORD)

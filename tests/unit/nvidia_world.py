@@ -52,30 +52,40 @@ class NvidiaCheckFixture:
         if survey is None:
             survey = self.make_survey()
         record = driver_record.parse_driver_record(
-            (self.host.root / driver_record.driver_record_path(rig)[1:]).read_text()
+            (self.host.root / driver_record.driver_record_path(rig.roots)[1:]).read_text()
         )
         checks: dict[str, Callable[[], None]] = {
-            "N08": lambda: test_nvidia_modules.test_flavour(survey, rig, FACTS),
-            "N09": lambda: test_nvidia_modules.test_next_boot(survey, rig, FACTS),
-            "N10": lambda: test_nvidia_modules.test_dkms(survey, rig),
-            "N11": lambda: test_nvidia_modules.test_signed(survey, rig, FACTS),
-            "N12": lambda: test_nvidia_modules.test_settings(survey, rig),
-            "N13": lambda: test_nvidia_packages.test_one_piece(survey, rig, FACTS),
-            "N14": lambda: test_nvidia_packages.test_locked(survey, rig, FACTS),
-            "N15": lambda: test_nvidia_packages.test_held(survey, rig, FACTS),
-            "N16": lambda: test_nvidia_packages.test_in_branch(survey, rig, FACTS),
-            "N17": lambda: test_nvidia_packages.test_archive(survey, rig, FACTS),
-            "N18": lambda: test_nvidia_packages.test_reboot(survey, rig),
-            "N19": lambda: test_nvidia_packages.test_security(survey, rig, FACTS),
-            "N20": lambda: test_nvidia_packages.test_drift(survey, rig, FACTS),
-            "N21": lambda: test_nvidia_cards.test_power(survey, rig, FACTS),
-            "N22": lambda: test_nvidia_cards.test_clocks(survey, rig, FACTS),
-            "N23": lambda: test_nvidia_cards.test_windows(survey, rig, FACTS),
-            "N24": lambda: test_nvidia_cards.test_bridges(survey, rig, FACTS),
-            "N25": lambda: test_nvidia_cards.test_peers(survey, rig),
-            "N26": lambda: test_nvidia_cards.test_kernel_log(survey, rig, FACTS),
-            "N27": lambda: test_nvidia_cards.test_vitals(survey, rig, FACTS),
-            "N28": lambda: test_nvidia_packages.test_settings_files(survey, rig, FACTS),
+            "N08": lambda: test_nvidia_modules.test_flavour(
+                survey, rig.cards, rig.driver, rig.driver_supply, rig.toolkit, FACTS
+            ),
+            "N09": lambda: test_nvidia_modules.test_next_boot(survey, rig.cards, FACTS),
+            "N10": lambda: test_nvidia_modules.test_dkms(survey, rig.cards),
+            "N11": lambda: test_nvidia_modules.test_signed(survey, rig.cards, FACTS),
+            "N12": lambda: test_nvidia_modules.test_settings(survey, rig.driver),
+            "N13": lambda: test_nvidia_packages.test_one_piece(survey, rig.cards, FACTS),
+            "N14": lambda: test_nvidia_packages.test_locked(survey, rig.cards, rig.driver, rig.driver_supply, FACTS),
+            "N15": lambda: test_nvidia_packages.test_held(
+                survey, rig.cards, rig.driver, rig.driver_supply, rig.toolkit, FACTS
+            ),
+            "N16": lambda: test_nvidia_packages.test_in_branch(survey, rig.cards, rig.driver, FACTS),
+            "N17": lambda: test_nvidia_packages.test_archive(
+                survey, rig.cards, rig.driver, rig.driver_supply, rig.toolkit, FACTS
+            ),
+            "N18": lambda: test_nvidia_packages.test_reboot(survey, rig.cards),
+            "N19": lambda: test_nvidia_packages.test_security(
+                survey, rig.cards, rig.driver, rig.driver_supply, rig.toolkit, FACTS
+            ),
+            "N20": lambda: test_nvidia_packages.test_drift(survey, rig.roots, rig.cards, rig.driver, FACTS),
+            "N21": lambda: test_nvidia_cards.test_power(survey, rig.cards, rig.driver, FACTS),
+            "N22": lambda: test_nvidia_cards.test_clocks(survey, rig.cards, rig.driver, FACTS),
+            "N23": lambda: test_nvidia_cards.test_windows(survey, rig.cards, FACTS),
+            "N24": lambda: test_nvidia_cards.test_bridges(survey, rig.cards, rig.driver, FACTS),
+            "N25": lambda: test_nvidia_cards.test_peers(survey, rig.cards, rig.instances, rig.driver),
+            "N26": lambda: test_nvidia_cards.test_kernel_log(survey, rig.cards, FACTS),
+            "N27": lambda: test_nvidia_cards.test_vitals(survey, rig.cards, FACTS),
+            "N28": lambda: test_nvidia_packages.test_settings_files(
+                survey, rig.roots, rig.cards, rig.driver, rig.driver_supply, rig.network, rig.toolkit, FACTS
+            ),
         }
         found: dict[str, Callable[..., object]] = {
             "read_driver_record": lambda _: record,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from rigwright.model.rig import Instance
+from rigwright.model.instance import Instance
 from rigwright.plugins.keys import PluginKeys
 from rigwright.plugins.plugin import Plugin
 from rigwright.serving.plugin_selftest import PluginSelftest, plan_selftests

@@ -97,7 +97,12 @@ PROBE = render(
 STATE = observed.render_state_query(
     "/nowhere/etc", "/nowhere/opt", "/nowhere/starts", "/nowhere/build", "/nowhere/owned"
 )
-DRIVER, CONTAINERS = driver_facts.render_probe(sample_rig()), container_facts.render_probe(container_rig())
+first_rig = sample_rig()
+box_rig = container_rig()
+DRIVER, CONTAINERS = (
+    driver_facts.render_probe(first_rig.roots, first_rig.toolkit),
+    container_facts.render_probe(box_rig.roots, box_rig.cards, box_rig.containers, box_rig.container_supply),
+)
 OTHERS = {"apt_cache": "policy.txt", "dpkg_query": "dpkg-versions.txt"}
 APT = {"systemctl": "", "nvidia_smi": "", "modinfo": ""}
 

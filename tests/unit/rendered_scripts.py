@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -28,8 +27,9 @@ from rigwright.host.unit_states import UnitState
 from rigwright.model.entry import DriverEntry
 from rigwright.model.existing_service import ExistingService
 from rigwright.model.installation import InstallJob
+from rigwright.model.instance import CACHES, COMPILED, CONTAINER_RUNTIME_FOLDER, WARM
 from rigwright.model.nvidia.toolkit import Toolkit
-from rigwright.model.rig import CACHES, COMPILED, CONTAINER_RUNTIME_FOLDER, WARM, Rig
+from rigwright.model.rig import Rig
 from rigwright.monitoring import monitoring_facts
 from rigwright.monitoring.textfile import DEPLOY_STARTED
 from rigwright.nvidia.cards import card_facts, card_processes, topology
@@ -174,7 +174,7 @@ def packages_script(
     """The installation of packages."""
     bundled = made.bundle.packages("debian-12") if made.bundle else BundledPackages()
     bundled = replace(bundled, keyring=keyring or bundled.keyring)
-    values = {"network": job_network(made), "ledger": ledger, "packages": bundled}
+    values = {"network": job_network(made.roots, made.network), "ledger": ledger, "packages": bundled}
     values |= {"sent": sent if bundled.files else ""}
     return render("packages/install.sh.j2", names=names, masked=masked, accounts=accounts, **values)
 
@@ -220,7 +220,9 @@ def activation_script(
         "links": f"{run}/rigwright/gateway",
     }
     limits |= {"log_lines": 20, "read_lines": 5000, "stopped": STOPPED}
-    limits |= (taking.template_values(sample_rig()) if taking else {"theirs": None, "back": False}) | {"drain": 1}
+    limits |= (taking.template_values(sample_rig().roots, None) if taking else {"theirs": None, "back": False}) | {
+        "drain": 1
+    }
     return render("generation/activate.sh.j2", way=way, foreign=list(foreign), **values | limits)
 
 
@@ -250,11 +252,11 @@ def removal_script(units: tuple[str, ...] = ("rigwright-chat.service",), keep_we
         ledger="/var/lib/rigwright/owned",
         started_from=STARTED_FROM_FOLDER,
         keep_weights=keep_weights,
-        theirs=takeover.takeover_folder(sample_rig()),
-        **driver_release_values(sample_rig()),
-        **weight_sharing.share_release_values(sample_rig()),
-        **monitoring_facts.monitoring_release_values(sample_rig()),
-        **release.container_release_values(sample_rig(), ContainerFacts("debian", "13")),
+        theirs=takeover.takeover_folder(sample_rig().roots),
+        **driver_release_values(sample_rig().roots),
+        **weight_sharing.share_release_values(sample_rig().roots),
+        **monitoring_facts.monitoring_release_values(sample_rig().roots),
+        **release.container_release_values(sample_rig().roots, ContainerFacts("debian", "13")),
     )
 
 
@@ -274,7 +276,7 @@ def monitoring_script(restart: bool) -> str:
     """The start of what watches, and what of it goes."""
     one = {"unit": "rigwright_node.service", "package": "prometheus-node-exporter", "floor": "1.5.0"}
     one |= {"restart": restart, "listens": "src 10.0.0.5:9100", "endpoint": "10.0.0.5:9100"}
-    gone = monitoring_facts.monitoring_release_values(sample_rig(), ["prometheus"] if restart else [])
+    gone = monitoring_facts.monitoring_release_values(sample_rig().roots, ["prometheus"] if restart else [])
     secrets = ["/etc/rigwright/credentials/monitoring-old.token"] if restart else []
     return render("monitoring/start.sh.j2", **gone, secrets=secrets, starting=[one], tries=2)
 
@@ -282,7 +284,7 @@ def monitoring_script(restart: bool) -> str:
 def driver_script(name: str, made: Rig = PLAIN, **changes: object) -> str:
     """One of the driver's jobs."""
     values: dict[str, object] = {
-        "network": job_network(made),
+        "network": job_network(made.roots, made.network),
         "ledger": f"{STATE}/owned",
         "done": f"{STATE}/jobs/rw-job-driver/done",
         "component": "restricted",
@@ -322,7 +324,7 @@ def cuda_toolkit(patching: str) -> str:
         "cuda_toolkit/install.sh.j2",
         toolkit=Toolkit("/opt/rigwright/cuda-13.0-0/site/nvidia/cu13", "13.0", "/opt/rigwright/cuda-13.0-0", "a==1"),
         tools="/opt/rigwright/tools-0",
-        network=job_network(PLAIN),
+        network=job_network(PLAIN.roots, PLAIN.network),
         ledger=f"{STATE}/owned",
         record=f"{STATE}/trees/0-cuda",
         sent="",
@@ -355,16 +357,18 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     ),
     "what is verified": lambda: render("weights/verified.sh.j2", folder=f"{STATE}/weights", records=["0", "a b"]),
     "fetch from a bundle": lambda: render_fetch_script(BUNDLED, [sample_artefact()]),
-    "tools from a bundle": lambda: tools_script(job_network(BUNDLED), sent=f"{STATE}/jobs/rw-job-tools/files"),
+    "tools from a bundle": lambda: tools_script(
+        job_network(BUNDLED.roots, BUNDLED.network), sent=f"{STATE}/jobs/rw-job-tools/files"
+    ),
     "packages from a bundle": lambda: packages_script(BUNDLED),
     "cuda toolkit": lambda: cuda_toolkit(""),
     "cuda toolkit that is patched": lambda: cuda_toolkit(APPLY_PROGRAM_TEXT),
     "trees": lambda: render("trees/look.sh.j2", program=render_tree_program("tree_records"), asked='{"a": "b c"}'),
-    "tools": lambda: tools_script(job_network(PLAIN)),
+    "tools": lambda: tools_script(job_network(PLAIN.roots, PLAIN.network)),
     "hub's client": lambda: tools_script(
-        job_network(PLAIN), title="the hub's client", alone="/opt/rigwright/hub-client-"
+        job_network(PLAIN.roots, PLAIN.network), title="the hub's client", alone="/opt/rigwright/hub-client-"
     ),
-    "tools from mirrors": lambda: tools_script(job_network(WIDE)),
+    "tools from mirrors": lambda: tools_script(job_network(WIDE.roots, WIDE.network)),
     "environment": environment_script,
     "step of an image that is patched": image_step,
     "environment that is patched": lambda: environment_script(sample_patch()),
@@ -377,9 +381,11 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "packages with a service": lambda: packages_script(
         PLAIN, ("nginx",), masked={"nginx.service": nginx.LEFTOVER_FILES}
     ),
-    "what watches": lambda: render("look/monitoring.sh.j2", **monitoring_facts.monitoring_state_values(sample_rig())),
+    "what watches": lambda: render(
+        "look/monitoring.sh.j2", **monitoring_facts.monitoring_state_values(sample_rig().roots)
+    ),
     "stop watching": lambda: render(
-        "monitoring/release.sh.j2", **monitoring_facts.monitoring_release_values(sample_rig())
+        "monitoring/release.sh.j2", **monitoring_facts.monitoring_release_values(sample_rig().roots)
     ),
     "watch": lambda: monitoring_script(restart=True),
     "watch at boot": lambda: monitoring_script(restart=False),
@@ -399,7 +405,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "share": lambda: sharing_script(restart=True),
     "share at boot": lambda: sharing_script(restart=False),
     **CONTAINER_SCRIPTS,
-    "stop sharing": lambda: render("sharing/release.sh.j2", **weight_sharing.share_release_values(sample_rig())),
+    "stop sharing": lambda: render("sharing/release.sh.j2", **weight_sharing.share_release_values(sample_rig().roots)),
     "packages from mirrors": lambda: packages_script(WIDE),
     "ready": lambda: generation_script("ready"),
     "seed": lambda: generation_script("seed"),
@@ -446,15 +452,21 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         ),
     ),
     "bring a unit back": lambda: takeover.render_restore_script(
-        sample_rig(), ExistingServiceFacts(ExistingService("vllm.service"))
+        (box_rig := sample_rig()).roots, box_rig.gateway, ExistingServiceFacts(ExistingService("vllm.service"))
     ),
     "a unit of theirs": lambda: takeover.render_takeover_query(
-        sample_rig(sample_instance()), ExistingService("vllm.service")
+        (box_rig := sample_rig(sample_instance())).roots,
+        box_rig.instances,
+        box_rig.gateway,
+        ExistingService("vllm.service"),
     ),
     "a container of theirs": lambda: takeover.render_takeover_query(
-        sample_rig(sample_instance()), ExistingService("vllm")
+        (box_rig := sample_rig(sample_instance())).roots,
+        box_rig.instances,
+        box_rig.gateway,
+        ExistingService("vllm"),
     ),
-    "what was taken over": lambda: takeover.render_records_query(sample_rig()),
+    "what was taken over": lambda: takeover.render_records_query(sample_rig().roots),
     "room": lambda: render_memory_query(sample_instance()),
     "hold": lock_holder_script,
     "hold where somebody watches": lambda: lock_holder_script(marks="/var/lib/rigwright/metrics/deploy.prom"),
@@ -462,23 +474,28 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "remove": removal_script,
     "remove a model": remove_model,
     **{
-        f"{verb} by hand": partial(
-            instance_lifecycle.render_lifecycle_script, sample_rig(sample_instance()), verb, ["chat"], "{}"
+        f"{verb} by hand": lambda verb=verb: instance_lifecycle.render_lifecycle_script(
+            (box_rig := sample_rig(sample_instance())).roots, box_rig.instances, verb, ["chat"], "{}"
         )
         for verb in instance_lifecycle.DOING
     },
     "restart and recompile by hand": lambda: instance_lifecycle.render_lifecycle_script(
-        sample_rig(sample_instance()), "restart", ["chat"], "{}", recompile=True
+        (box_rig := sample_rig(sample_instance())).roots,
+        box_rig.instances,
+        "restart",
+        ["chat"],
+        "{}",
+        recompile=True,
     ),
-    "look at weights": lambda: weight_inventory.render_weights_query(sample_rig()),
+    "look at weights": lambda: weight_inventory.render_weights_query(sample_rig().roots),
     "verified weights": lambda: render_verified_test(
-        records_folder(sample_rig()), [recorded_file(sample_rig(), sample_artefact())]
+        records_folder(sample_rig().roots), [recorded_file(sample_rig().roots, sample_artefact())]
     ),
     "remove from a host without units": lambda: removal_script((), True),
     "probe": lambda: render(
         "probe/probe.sh.j2", **sample_probe_values(folders=["/srv", "/opt"], weights=["/srv/a", "/srv/b"])
     ),
-    "driver probe": lambda: driver_facts.render_probe(sample_rig()),
+    "driver probe": lambda: driver_facts.render_probe((box_rig := sample_rig()).roots, box_rig.toolkit),
     "look for a driver": lambda: driver_script("look"),
     "look through mirrors": lambda: driver_script(
         "look", WIDE, component="", first=(), kept="", kernel="linux-image-generic"
@@ -487,15 +504,19 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "build modules alone": lambda: driver_script("install", targets=(), names=(), hashes=[], fresh=()),
     "install kept files": lambda: driver_script("install", kept="/var/lib/rigwright/driver/1", targets=("old-",)),
     "install prebuilt modules": lambda: driver_script("install", WIDE, dkms=False, hashes=[], fresh=()),
-    "live cards": lambda: card_facts.render_card_query(sample_rig(driver=TUNED)),
-    "live cards of nobody's": lambda: card_facts.render_card_query(sample_rig()),
+    "live cards": lambda: card_facts.render_card_query((box_rig := sample_rig(driver=TUNED)).roots, box_rig.driver),
+    "live cards of nobody's": lambda: card_facts.render_card_query((box_rig := sample_rig()).roots, box_rig.driver),
     "holders of cards": card_processes.render_holders_query,
     "held packages": lambda: render("nvidia_driver/held.sh.j2", held=f"{STATE}/driver/held"),
     "load modules": lambda: render("nvidia_driver/load.sh.j2"),
-    "release a driver": lambda: render("nvidia_driver/release.sh.j2", **driver_release_values(sample_rig())),
+    "release a driver": lambda: render("nvidia_driver/release.sh.j2", **driver_release_values(sample_rig().roots)),
     "where the cards are": topology.render_topology_query,
-    "give keys": lambda: secrets_distribution.render_root_programs(sample_rig())["give-keys"],
-    "give credentials": lambda: secrets_distribution.render_root_programs(sample_rig())["prepare"],
+    "give keys": lambda: secrets_distribution.render_root_programs((box_rig := sample_rig()).roots, box_rig.accounts)[
+        "give-keys"
+    ],
+    "give credentials": lambda: secrets_distribution.render_root_programs(
+        (box_rig := sample_rig()).roots, box_rig.accounts
+    )["prepare"],
     "bring a secret": lambda: secrets_distribution.render_secret_install(
         "/etc/rigwright/credentials/gateway-lan.pem", "0" * 64
     ),
@@ -503,10 +524,10 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         "/etc/rigwright/credentials/gateway-keys.json", "0" * 64, VERSION
     ),
     "have keys read": lambda: secrets_distribution.render_keys_reload("0" * 64),
-    "have credentials given": lambda: secrets_distribution.render_credentials_reload(sample_rig()),
-    "bring keys": lambda: deployed_keys.render_key_delivery(sample_rig(), "0" * 64, VERSION, '{"who": "a b"}', 5),
-    "which keys are there": lambda: deployed_keys.render_keys_query(sample_rig()),
-    "what a gateway is given": lambda: secrets_distribution.render_state_query(sample_rig()),
+    "have credentials given": lambda: secrets_distribution.render_credentials_reload(sample_rig().roots),
+    "bring keys": lambda: deployed_keys.render_key_delivery(sample_rig().roots, "0" * 64, VERSION, '{"who": "a b"}', 5),
+    "which keys are there": lambda: deployed_keys.render_keys_query(sample_rig().roots),
+    "what a gateway is given": lambda: secrets_distribution.render_state_query(sample_rig().roots),
     "probe of a rig without weights": lambda: render("probe/probe.sh.j2", **sample_probe_values()),
 }
 

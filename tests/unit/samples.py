@@ -15,13 +15,20 @@ from rigwright.engines.llama_cpp.build import Build
 from rigwright.engines.llama_cpp.keys import LlamaEngine, LlamaVariant
 from rigwright.engines.llama_cpp.option_table import load_snapshot, snapshot_file_name
 from rigwright.inventory import HostGroup, hosts
+from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.catalog import Card
 from rigwright.model.containers.archive_tables import load_container_tables
-from rigwright.model.entry import DriverEntry, Roots
+from rigwright.model.containers.container_supply import ContainerSupply
+from rigwright.model.entry import DriverEntry
 from rigwright.model.facts import HostFacts
 from rigwright.model.installation import Installation
+from rigwright.model.instance import Instance, ModelPart
+from rigwright.model.network import DownloadNetwork
+from rigwright.model.nvidia.driver_supply import DriverSupply
 from rigwright.model.nvidia.driver_tables import load_driver_tables
-from rigwright.model.rig import Instance, ModelPart, Rig
+from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
+from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.paths import ROOT
 from rigwright.plan import host_facts
 from rigwright.supply.lock import Artefact, Lock
@@ -214,32 +221,20 @@ def sample_rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: ob
         cards=cards,
         reserved_gpus=(),
         driver=DriverEntry(),
-        drivers=load_driver_tables(ROOT),
-        driver_packages={},
-        driver_keys={},
+        driver_supply=DriverSupply(load_driver_tables(ROOT)),
         containers=None,
-        container_tables=load_container_tables(ROOT),
-        container_groups={},
+        container_supply=ContainerSupply(load_container_tables(ROOT)),
         instances=instances,
         roots=Roots(),
-        service_user="rigwright",
-        mirrors={"store": ("http://127.0.0.1:8000/files/",)},
-        proxy=None,
-        no_proxy=(),
-        ca_certificates="",
-        peers=(),
+        accounts=ServiceAccounts("rigwright"),
+        network=DownloadNetwork(mirrors={"store": ("http://127.0.0.1:8000/files/",)}),
         share=None,
         gateway=None,
         monitoring=None,
         scrape_targets=(),
-        hub_token_file=None,
-        hub_token_origin=None,
-        registry_logins={},
-        redirects=(),
         fs_verity=False,
         keep_generations=5,
-        cuda_root="/usr/local/cuda",
-        cuda=(),
+        toolkit=ToolkitSpec(own_root="/usr/local/cuda"),
         also_build_for=(),
         bundle_folder=None,
         bundle=None,
@@ -254,6 +249,27 @@ def sample_rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: ob
         installers=(),
         lock=Lock({}),
     )
+    return changed_rig(made, **changes)
+
+
+# short names of fields -> the part of a rig, and its field; fields of `network` are called as they are
+PARTS_OF_RIG = {
+    "drivers": ("driver_supply", "tables"),
+    "driver_packages": ("driver_supply", "packages"),
+    "driver_keys": ("driver_supply", "keys"),
+    "container_groups": ("container_supply", "groups"),
+    "cuda_root": ("toolkit", "own_root"),
+    "cuda": ("toolkit", "wheels"),
+    "toolkit_patches": ("toolkit", "patches"),
+}
+
+
+def changed_rig(made: Rig, **changes: object) -> Rig:
+    """A rig with other values of its fields, or of those of its parts."""
+    for key in [*changes]:
+        part, field = PARTS_OF_RIG.get(key, ("network" if hasattr(made.network, key) else "", key))
+        if part:
+            made = replace(made, **{part: replace(getattr(made, part), **{field: changes.pop(key)})})
     return replace(made, **changes)  # type: ignore[arg-type]
 
 

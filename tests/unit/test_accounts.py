@@ -17,11 +17,12 @@ from checks.survey.accounts import ACCOUNTS, Accounts
 from checks.survey.answers import SurveyAnswers
 from checks.survey.host import accounts
 from checks.survey.section import SurveyScope
+from rigwright.model.rig import account_names
 from tests.unit import samples
 from tests.unit.check_runner import red_checks
 
 RIG = samples.sample_rig(samples.sample_instance())
-(NAME,) = RIG.users
+(NAME,) = account_names(RIG)
 UID = 990
 
 
@@ -227,6 +228,8 @@ def test_the_folders_of_an_instance_are_its_users(world: AccountsFixture) -> Non
     told = SimpleNamespace(path=str(Path(instance.socket).parent), mode=0o750, uid=7, gid=UID)
     changed = Accounts(**{**vars(made), "folders": [told]})
     with pytest.raises(Drift, match="of user 7 and group"):
-        test_accounts.test_folders(SimpleNamespace(read=lambda section: changed), RIG)  # type: ignore[arg-type]
+        test_accounts.test_folders(
+            SimpleNamespace(read=lambda section: changed), RIG.accounts, RIG.instances, RIG.gateway
+        )  # type: ignore[arg-type]
     told.uid = UID
-    test_accounts.test_folders(SimpleNamespace(read=lambda section: changed), RIG)  # type: ignore[arg-type]
+    test_accounts.test_folders(SimpleNamespace(read=lambda section: changed), RIG.accounts, RIG.instances, RIG.gateway)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.model.rig import slice_of
+from rigwright.model.instance import slice_of
 from rigwright.render import render
 from rigwright.serving.activation import Activation
 from rigwright.serving.generation import ACTIVATING, PROVEN, SETTLE

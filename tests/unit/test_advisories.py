@@ -21,12 +21,12 @@ from rigwright.advisories.predicates import AccessPath, PredicateScene, access_p
 from rigwright.advisories.rendering import render_scene
 from rigwright.advisories.versions import Event, VersionRange
 from rigwright.engines import kind_of
-from rigwright.model.rig import ModelPart
+from rigwright.model.instance import ModelPart
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Lock
 from tests.unit import shipped_inventories
 from tests.unit.checkpoints import CHECKPOINT_PATHS, QWEN3, QWEN3_6, checkpoint_rows
-from tests.unit.samples import sample_artefact
+from tests.unit.samples import changed_rig, sample_artefact
 
 DATA = load_maintained(ROOT / "catalog")
 Change = Callable[[PredicateScene], PredicateScene]
@@ -111,7 +111,7 @@ def predicate_result(
     scene: PredicateScene, predicate: dict[str, Any], *, own_port: bool = False, version: str = "0.21.0"
 ) -> bool | None:
     """What a predicate says of the first instance, through the gateway or at its own port."""
-    *doors, port = access_paths(scene.rig, scene.rig.instances[0], version)
+    *doors, port = access_paths(scene.rig.instances, scene.rig.gateway, scene.rig.instances[0], version)
     return evaluate(scene, port if own_port or not doors else doors[0], PredicateKeys.model_validate(predicate)).holds
 
 
@@ -233,7 +233,7 @@ def test_a_build_option(fleet: dict[str, PredicateScene], options: dict[str, str
 def test_every_way_to_an_instance_is_named_with_its_key(fleet: dict[str, PredicateScene]) -> None:
     def ways(name: str) -> list[str]:
         rig = fleet[name].rig
-        return [str(one) for one in access_paths(rig, rig.instances[0])]
+        return [str(one) for one in access_paths(rig.instances, rig.gateway, rig.instances[0])]
 
     assert ways("rig3090") == [
         "gateway lan on 0.0.0.0:8020, without a key",
@@ -251,7 +251,7 @@ def test_a_listener_that_does_not_offer_the_model_is_no_way_to_it(fleet: dict[st
     assert rig.gateway
     listener = rig.gateway.listeners["lan"].model_copy(update={"models": ("another",)})
     closed = replace(rig, gateway=rig.gateway.model_copy(update={"listeners": {"lan": listener}}))
-    assert [one.listener for one in access_paths(closed, closed.instances[0])] == [None]
+    assert [one.listener for one in access_paths(closed.instances, closed.gateway, closed.instances[0])] == [None]
 
 
 def keys(**changes: Any) -> AdvisoryKeys:
@@ -463,7 +463,7 @@ def test_stale_data_are_reported(as_of: date | None, word: str) -> None:
 
 def test_a_driver_that_is_not_locked_has_no_version(fleet: dict[str, PredicateScene]) -> None:
     row = sample_artefact(kind="deb", name="nvidia-utils", version="580.95.05-1", group="driver-debian-12")
-    rig = replace(fleet["rig3090"].rig, driver_packages={"debian-12": (row,)})
+    rig = changed_rig(fleet["rig3090"].rig, driver_packages={"debian-12": (row,)})
     locked, gaps = collect_components(rig, Lock({}, {"driver-debian-12": (row,)}), DATA)
     assert "580.95.05" in [one.version for one in locked if one.name == "nvidia-driver"]
     assert not [one for one in gaps if one.what == "NVIDIA driver"]

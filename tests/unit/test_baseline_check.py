@@ -16,7 +16,8 @@ from checks.survey.cards import WORDS
 from rigwright.baseline import history
 from rigwright.baseline.history import InstanceHistory
 from rigwright.baseline.run import BaselineRun, Fingerprint, Series
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.smi import FIELDS
 from rigwright.plan.plan_inputs import TargetState, build_target_state
 from tests.unit.samples import sample_facts, sample_instance, sample_rig
@@ -31,7 +32,9 @@ def box(tmp_path: Path) -> tuple[Rig, Instance, TargetState]:
 
 def print_of(box: tuple[Rig, Instance, TargetState], **changes: object) -> Fingerprint:
     made, one, there = box
-    return test_baseline.now_there(SurveyAnswers({}), made, there, sample_facts(), one).model_copy(update=changes)
+    return test_baseline.now_there(SurveyAnswers({}), made.cards, made.digest, there, sample_facts(), one).model_copy(
+        update=changes
+    )
 
 
 def run(fingerprint: Fingerprint, rate: float, boot: str = "a", days: float = 3, **more: object) -> BaselineRun:
@@ -64,7 +67,17 @@ def check_notes(
 def box_notes(box: tuple[Rig, Instance, TargetState]) -> dict[str, object]:
     found: dict[str, object] = {}
     made, one, there = box
-    test_baseline.test_speed(SurveyAnswers({}), made, there, sample_facts(), one, found.__setitem__)
+    test_baseline.test_speed(
+        SurveyAnswers({}),
+        made.name,
+        made.inventory,
+        made.cards,
+        made.digest,
+        there,
+        sample_facts(),
+        one,
+        found.__setitem__,
+    )
     return found
 
 
@@ -133,9 +146,9 @@ def test_a_fingerprint_has_what_the_cards_say_now(box: Any, monkeypatch: pytest.
     monkeypatch.setattr(
         test_baseline.declared_cards_on_bus, "answering_cards", lambda *given: list(enumerate(given[2]))
     )
-    found = test_baseline.now_there(survey(), made, there, sample_facts(), one)
+    found = test_baseline.now_there(survey(), made.cards, made.digest, there, sample_facts(), one)
     assert (found.driver, found.cards, found.power_w, found.lanes) == (
         *("580.95.05", ("NVIDIA GeForce RTX 3090",), (280.0,), (8,)),
     )
     with pytest.raises(Drift, match="none from card 3"):
-        test_baseline.now_there(survey(), made, there, sample_facts(), sample_instance(cards=(3,)))
+        test_baseline.now_there(survey(), made.cards, made.digest, there, sample_facts(), sample_instance(cards=(3,)))

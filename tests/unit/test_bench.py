@@ -11,6 +11,7 @@ from benchmarks.__main__ import main
 from benchmarks.converge import PeerReport
 from benchmarks.timed_verbs import Row, Verb
 from rigwright.inventory import ROOT
+from rigwright.model.rig import account_names
 from rigwright.weights.verification import render_rehash_units, weights_program_folder
 from tests.unit.samples import sample_facts, sample_instance, sample_rig
 
@@ -78,15 +79,15 @@ def test_the_peer_leaves_and_looks_at_what_a_deploy_brings_for_weights() -> None
     """It takes away what it is not told of, which the next deploy would bring again."""
     made = sample_rig(sample_instance())
     told = peer.variables(made, sample_facts(), 1)
-    brought = render_rehash_units(made)
-    assert {weights_program_folder(made), *brought} <= set(told["declared"])
+    brought = render_rehash_units(made.roots)
+    assert {weights_program_folder(made.roots), *brought} <= set(told["declared"])
     assert brought.items() <= {one["path"]: one["text"] for one in told["texts"]}.items()
 
 
 def test_the_peer_makes_the_users_and_ports_that_a_deploy_makes() -> None:
     made = sample_rig(sample_instance("a", port=8020), sample_instance("b", port=8021))
     told = peer.variables(made, sample_facts(), 1)
-    assert told["users"] == list(made.users)
+    assert told["users"] == list(account_names(made))
     assert [(one["socket"], one["unit"]) for one in told["ports"]] == [
         (f"rigwright_listener-{port}.socket", f"rigwright_listener-{port}.service") for port in (8020, 8021)
     ]

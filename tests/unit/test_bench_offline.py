@@ -23,7 +23,7 @@ from rigwright.engines.offline_bench import OfflineBenchSpec
 from rigwright.engines.vllm.offline_bench import PROGRAM
 from rigwright.engines.vllm.offline_program import SAID, known
 from rigwright.model.installation import Installation
-from rigwright.model.rig import COMPILED
+from rigwright.model.instance import COMPILED
 from rigwright.serving.instance_units import OWNED_HEADER, build_unit
 from rigwright.serving.listeners import build_listener
 from roles.root_shell import RootCommandFailed
@@ -170,7 +170,7 @@ Measuring = Callable[..., Result]
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> OfflineBenchHost:
-    states = (UNIT.unit_state, build_listener(RIG, CHAT, OWNED_HEADER).unit_state)
+    states = (UNIT.unit_state, build_listener(RIG.roots, RIG.accounts, RIG.gateway, CHAT, OWNED_HEADER).unit_state)
     made = OfflineBenchHost(started_from={one.unit: one.started_from for one in states})
     monkeypatch.setattr(contest, "RootShell", lambda target: made)
     monkeypatch.setattr(contest, "DeployLock", lambda target, doing: made)

@@ -27,7 +27,7 @@ from rigwright.engines import kind_of
 from rigwright.engines.kind import Sandbox, ServiceSpec
 from rigwright.engines.llama_cpp.command import server_command
 from rigwright.host.locks import DEPLOY_LOCK
-from rigwright.model.rig import COMPILED
+from rigwright.model.instance import COMPILED
 from rigwright.serving.instance_units import credential_path
 from tests.unit.samples import sample_installation, sample_instance, sample_rig
 
@@ -37,9 +37,14 @@ ENGINE = sample_installation()
 def test_the_bare_command_is_the_units_but_for_socket_and_key() -> None:
     one = sample_instance()
     found = Deployed(sample_rig(one), one, ENGINE)
-    declared = server_command(found.rig, one, found.rig.installation_path(ENGINE.folder))
+    declared = server_command(
+        found.rig.roots, found.rig.gateway, found.rig.monitoring, one, found.rig.roots.installation_path(ENGINE.folder)
+    )
     changed = {word: new for word, new in zip(declared, found.bare, strict=True) if word != new}
-    assert changed == {one.socket: BARE_SOCKET, "${CREDENTIALS_DIRECTORY}/api-key": credential_path(found.rig, one)}
+    assert changed == {
+        one.socket: BARE_SOCKET,
+        "${CREDENTIALS_DIRECTORY}/api-key": credential_path(found.rig.roots, one),
+    }
     assert found.environment_file == f"/etc/rigwright/current/env/{one.name}"
     assert found.program == declared[0]
 
@@ -78,12 +83,12 @@ def test_a_socket_may_be_an_options_value(monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_the_bare_process_compiles_stays_the_units(monkeypatch: pytest.MonkeyPatch) -> None:
     one = sample_instance()
     found = Deployed(sample_rig(one), one, ENGINE)
-    cache = found.rig.cache_folder(one)
+    cache = one.cache_folder
     made = ServiceSpec((found.program, one.socket), {}, Sandbox(0, 0), cache=f"{cache}/some")
     monkeypatch.setattr(type(kind_of(one)), "service", lambda *_: made)
     words = shlex.split(start_bare(found))
     # systemd makes the instance's folder root's, and the one below it the instance's
-    user = found.rig.user(one)
+    user = found.rig.accounts.of_instance(one)
     assert f"--property=ExecStopPost=/bin/chown -Rh {user}:{user} {cache}/some" in words
     # its environment leads there, as in the unit: elsewhere it would compile anew, and leave that behind
     assert f"--property=BindPaths={cache}/some:{COMPILED}" in words

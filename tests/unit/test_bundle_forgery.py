@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rigwright.inventory import load_rig
-from rigwright.model.rig import Rig
+from rigwright.model.rig import Rig, locked_artefacts
 from rigwright.supply.bundle import AGAIN, INDEX, LocalFile
 from rigwright.supply.lock import Artefact
 from tests import forged_bundles
@@ -25,7 +25,7 @@ def rig(maker: BundleFixture) -> Rig:
 
 def find_locked(made: Rig, path: str) -> tuple[Artefact, LocalFile | None]:
     """What is locked of one of the bundle's files, and what would be sent for it."""
-    (one,) = {one for one in made.artefacts if path.endswith(one.file)}
+    (one,) = {one for one in locked_artefacts(made) if path.endswith(one.file)}
     assert made.bundle
     return one, made.bundle.find(one)
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from rigwright.model.entry import DriverEntry
-from rigwright.model.rig import POWER_UNIT, Rig
+from rigwright.model.instance import POWER_UNIT
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.card_facts import (
     CardFacts,
     UnitFacts,
@@ -64,7 +65,7 @@ def live(**changes: Any) -> CardFacts:
     sound = CardFacts(
         units={PERSISTENCED: SOUND, POWER_UNIT: SOUND},
         gpus={ONE: gpu(280), TWO: gpu(300)},
-        applied=power_digest(TUNED),
+        applied=power_digest(TUNED.roots, TUNED.cards, TUNED.driver),
         sysctl={"vm.swappiness": "10", "kernel.numa_balancing": "0"},
         record="",
         topology=PLACES,
@@ -84,7 +85,7 @@ def live(**changes: Any) -> CardFacts:
 def test_the_unit_for_power_runs_where_there_is_something_to_set(
     driver: dict[str, Any], expected: tuple[str, ...]
 ) -> None:
-    assert required_units(declared_rig(**driver)) == expected
+    assert required_units(declared_rig(**driver).driver) == expected
 
 
 def both(power: UnitFacts) -> dict[str, UnitFacts]:
@@ -149,7 +150,11 @@ UNSET: dict[str, tuple[Rig, CardFacts, dict[str, list[str]]]] = {
         live(applied=""),
         {POWER: ["the declared limits and clocks were not set"]},
     ),
-    "clocks, whatever the limits are": (CLOCKED, live(gpus={ONE: gpu(1)}, applied=power_digest(CLOCKED)), {}),
+    "clocks, whatever the limits are": (
+        CLOCKED,
+        live(gpus={ONE: gpu(1)}, applied=power_digest(CLOCKED.roots, CLOCKED.cards, CLOCKED.driver)),
+        {},
+    ),
     "limits that are nobody's": (declared_rig(), live(applied="", gpus={ONE: gpu(1)}), {}),
     "a setting": (
         TUNED,
@@ -182,7 +187,7 @@ UNSET: dict[str, tuple[Rig, CardFacts, dict[str, list[str]]]] = {
 @pytest.mark.parametrize("name", UNSET)
 def test_it_is_to_be_set(name: str) -> None:
     one, found, expected = UNSET[name]
-    assert find_unset(one, found) == expected
+    assert find_unset(one.roots, one.cards, one.reserved_gpus, one.driver, found) == expected
 
 
 SYSTEMCTL = """
@@ -222,8 +227,8 @@ class CardSettingsHost(CardFolder):
 
     def live(self, one: Rig, timeout: int = 20) -> CardFacts:
         """What the script finds."""
-        text = render_card_query(one)
-        places = {record_path(one): "driver.json", APPLIED: "applied", DEVICES: "devices"}
+        text = render_card_query(one.roots, one.driver)
+        places = {record_path(one.roots): "driver.json", APPLIED: "applied", DEVICES: "devices"}
         for place, name in places.items():
             assert place in text
             text = text.replace(place, str(self.root / name))
@@ -264,8 +269,13 @@ def test_the_program_that_sets_limits_says_which_in_the_form_that_is_compared(ho
     assert host.live(TUNED).applied == ""
     status, lines = host.run_power(TUNED, "set")
     assert status == 0, lines
-    assert host.live(TUNED).applied == power_digest(TUNED)
-    assert power_digest(TUNED) != power_digest(declared_rig(power_w=(280, 301)))
+    assert host.live(TUNED).applied == power_digest(TUNED.roots, TUNED.cards, TUNED.driver)
+    box_rig = declared_rig(power_w=(280, 301))
+    assert power_digest(TUNED.roots, TUNED.cards, TUNED.driver) != power_digest(
+        box_rig.roots,
+        box_rig.cards,
+        box_rig.driver,
+    )
 
 
 def test_a_driver_that_does_not_answer_leaves_the_rest(host: CardSettingsHost) -> None:

@@ -103,7 +103,7 @@ def test_what_is_no_file_or_would_never_end_is_refused(tmp_path: Path) -> None:
 def test_authorities_are_found_from_the_inventorys_folder_and_their_key_stays_there(box: OperatorFolder) -> None:
     box.write("ca.pem", SECRET + ONE)
     ((_, data),) = box.load_group({"box": sample_entry(ca_file="ca.pem")})
-    assert load_rig(data["rig"]).ca_certificates == ONE
+    assert load_rig(data["rig"]).network.ca_certificates == ONE
     assert PRIVATE not in repr(data)
 
 

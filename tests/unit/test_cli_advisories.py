@@ -139,11 +139,11 @@ def test_a_bundle_takes_a_file_along_and_it_is_read_there(
     (kept,) = found.folder_files("advisories")
     assert kept.path.read_bytes() == export.read_bytes() and not kept.refusal()
     rig: Any = SimpleNamespace(bundle=found)
-    assert bundled_files(rig) == [kept.path]
+    assert bundled_files(rig.bundle) == [kept.path]
     # other bytes of the same size are refused
     kept.path.write_bytes(bytes(len(export.read_bytes())))
     with pytest.raises(verb.UnreadableData, match="SHA-256"):
-        bundled_files(rig)
+        bundled_files(rig.bundle)
 
 
 def test_two_files_of_one_name_are_refused(maker: BundleFixture, export: Path, tmp_path: Path) -> None:

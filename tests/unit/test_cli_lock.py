@@ -12,6 +12,7 @@ from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
 from cli.lock_resolver.package_index import index_url
 from rigwright.inventory import load_rig
+from rigwright.model.instance import loaded_weights
 from rigwright.supply.gguf_metadata import GgufMetadata
 from rigwright.supply.lock import LOCK_HEADER
 from tests.lock_files import render_sealed_lock
@@ -301,7 +302,7 @@ def test_a_box_is_refused_before_it_is_locked_and_taken_after(world: LockFixture
     with pytest.raises(Exception, match="small is not locked: run `rigwright lock "):
         load_rig(data)
     world.lock_lines()
-    assert load_rig(data).weights[0].sha256 == hashlib.sha256(WEIGHTS).hexdigest()
+    assert loaded_weights(load_rig(data).instances)[0].sha256 == hashlib.sha256(WEIGHTS).hexdigest()
 
 
 def test_the_index_is_the_one_that_pip_is_configured_to_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -250,4 +250,4 @@ def test_what_is_not_locked_yet_is_not_missed_in_an_environment(tmp_path: Path) 
     rig = {"ssh_hostname": "127.0.0.1", "envs": ["small"]}
     inventory.write_text(f"from rigwright.inventory import hosts\nrigs = hosts({{'box': {rig}}})\n")
     (found,) = load_rigs(inventory, "lock")
-    assert found.env_inputs == {"py", "env"}
+    assert [env.inputs for env in found.envs] == [("py", "env")]

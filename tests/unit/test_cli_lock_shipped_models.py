@@ -16,6 +16,7 @@ from cli.lock_resolver import lock_run
 from rigwright import inventory
 from rigwright.inventory import load_for, load_rig
 from rigwright.model.feature import LoadPurpose
+from rigwright.model.instance import loaded_weights
 from rigwright.paths import ROOT
 from rigwright.supply.lock import LOCK_HEADER, Lock
 from tests.lock_files import render_sealed_lock
@@ -128,7 +129,7 @@ def test_the_model_that_a_rig_uses_is_locked_beside_its_inventory(shipped: Shipp
 def test_a_rig_is_whole_with_what_was_locked(shipped: ShippedCatalogue) -> None:
     shipped.run_lock()
     ((_, data),) = runpy.run_path(str(shipped.folder / "rig.py"))["rigs"]
-    assert [row.file for row in load_rig(data["rig"]).weights] == ["one.gguf"]
+    assert [row.file for row in loaded_weights(load_rig(data["rig"]).instances)] == ["one.gguf"]
 
 
 def test_every_part_of_a_model_is_locked(shipped: ShippedCatalogue) -> None:
@@ -214,7 +215,7 @@ def test_one_without_a_repository_is_locked_from_the_operators_folder(
     assert line.startswith("+ model three-gguf 1")
     assert shipped.groups == {"three-gguf"}
     ((_, data),) = runpy.run_path(str(shipped.folder / "rig.py"))["rigs"]
-    assert [row.file for row in load_rig(data["rig"]).weights] == ["three.gguf"]
+    assert [row.file for row in loaded_weights(load_rig(data["rig"]).instances)] == ["three.gguf"]
 
 
 def test_without_an_inventory_they_are_left_out_and_named(shipped: ShippedCatalogue) -> None:
@@ -258,8 +259,11 @@ def uses(shipped: ShippedCatalogue, tmp_path: Path, monkeypatch: pytest.MonkeyPa
             "redirects": (),
             "hub_token_file": None,
             "hub_token_origin": None,
-            "env_inputs": tuple(names),
-            "envs": (),
+            "envs": (
+                SimpleNamespace(
+                    inputs=tuple(names), plugins=(), name="", patches=(), keys=SimpleNamespace(packages="")
+                ),
+            ),
             "toolkit_patches": (),
         }
         return [SimpleNamespace(instances=rig.instances, **known) for rig in inner(path, what)]

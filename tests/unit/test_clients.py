@@ -140,16 +140,26 @@ def listening(**listeners: ListenerEntry) -> Rig:
     ],
 )
 def test_a_listener_is_asked_where_clients_reach_it(listener: dict[str, object], place: str, base: str) -> None:
-    first, own = client_endpoints(listening(lan=ListenerEntry.model_validate(listener)), place)
+    box_rig = listening(lan=ListenerEntry.model_validate(listener))
+    first, own = client_endpoints(
+        box_rig.name,
+        box_rig.instances,
+        box_rig.gateway,
+        place,
+    )
     assert (first.base, first.keyed, first.listener) == (base, True, "lan")
     assert (own.base, own.instance) == ("http://127.0.0.1:8020/v1", "chat")
 
 
 def test_a_listener_without_keys_needs_none_and_one_with_some_models_offers_those() -> None:
     plain = ListenerEntry(address="10.0.0.5", port=8000, keys=False)
-    assert next((one.keyed, one.key) for one in client_endpoints(listening(lan=plain), "x")) == (False, "none")
+    box_rig = listening(lan=plain)
+    assert next(
+        (one.keyed, one.key) for one in client_endpoints(box_rig.name, box_rig.instances, box_rig.gateway, "x")
+    ) == (False, "none")
     other = ListenerEntry(address="10.0.0.5", port=8000, models=("other",))
-    assert [one.listener for one in client_endpoints(listening(lan=other), "x")] == [""]
+    box_rig = listening(lan=other)
+    assert [one.listener for one in client_endpoints(box_rig.name, box_rig.instances, box_rig.gateway, "x")] == [""]
 
 
 def url(box: OperatorFolder, *words: str, **changes: object) -> tuple[int, str, str]:

@@ -42,9 +42,16 @@ def kept_files(group: PackageGroup) -> dict[str, Any]:
 
 def host_answers(one: Rig = RIG) -> dict[str, Any]:
     """What a host tells that is as it is declared."""
-    files = render_settings(one, plan_for_host(one, container_facts()), "debian-13")
+    files = render_settings(
+        one.roots,
+        one.container_supply,
+        one.network,
+        one.bundle_folder,
+        plan_for_host(one, container_facts()),
+        "debian-13",
+    )
     unit = {"UnitFileState": "enabled", "ActiveState": "inactive", "Result": "success", "NeedDaemonReload": "no"}
-    runs = f"{{ path=/bin/sh ; argv[]=/bin/sh {spec_program_path(one)} ; ignore_errors=no }}"
+    runs = f"{{ path=/bin/sh ; argv[]=/bin/sh {spec_program_path(one.roots)} ; ignore_errors=no }}"
     return {
         "os_id": "debian",
         "os_version": "13",
@@ -55,7 +62,7 @@ def host_answers(one: Rig = RIG) -> dict[str, Any]:
         "recorded": [],
         "kept": {"container-toolkit": [kept_files(toolkit_group())]},
         "sources": [["/etc/apt/sources.list", "deb http://archive.lan/debian trixie main\n"]],
-        "options": daemon.render_daemon_json(daemon.required_options(one)),
+        "options": daemon.render_daemon_json(daemon.required_options(one.cards, one.containers)),
         "record": "",
         "daemon": {
             "arguments": ["/usr/sbin/dockerd", "-H", "fd://"],
@@ -190,7 +197,9 @@ def set_(*path: Any) -> Change:
         (set_("daemon", "listens", ["[::]:2377"]), {"C04"}, "it listens on [::]:2377"),
         (
             lambda said: said.update(
-                options=json.dumps({**daemon.required_options(RIG), "hosts": ["tcp://:1", "fd://"]})
+                options=json.dumps(
+                    {**daemon.required_options(RIG.cards, RIG.containers), "hosts": ["tcp://:1", "fd://"]}
+                )
             ),
             {"C04"},
             "it is configured to listen on tcp://:1",
@@ -278,7 +287,9 @@ def test_what_only_cards_or_docker_have_is_not_asked_of_others() -> None:
 def test_a_daemons_figures_and_its_swarm_are_no_way_to_its_root() -> None:
     def listens(said: dict[str, Any]) -> None:
         said["daemon"].update(listens=["0.0.0.0:9323", "[::]:2377", "[::]:7946"], swarm=True)
-        said["options"] = json.dumps({**daemon.required_options(RIG), "metrics-addr": "0.0.0.0:9323"})
+        said["options"] = json.dumps(
+            {**daemon.required_options(RIG.cards, RIG.containers), "metrics-addr": "0.0.0.0:9323"}
+        )
 
     assert red(listens) == {}
     flag = ["dockerd", "--metrics-addr=:9323"]
@@ -298,5 +309,8 @@ def test_data_of_other_users_lies_below_what_is_declared() -> None:
 
 def test_what_differs_is_said_without_a_proxys_password() -> None:
     one = container_rig(daemon={"http-proxy": "http://me:new@proxy"})
-    old = set_("options", json.dumps({**daemon.required_options(one), "http-proxy": "http://me:old@proxy"}))
+    old = set_(
+        "options",
+        json.dumps({**daemon.required_options(one.cards, one.containers), "http-proxy": "http://me:old@proxy"}),
+    )
     assert 'http-proxy is "http://...@proxy"' in red(old, one)["C02"]

@@ -19,9 +19,15 @@ THEIRS = {"data-root": "/srv/docker", "runtimes": {"crun": {"path": "/usr/bin/cr
 
 
 def test_a_rig_with_cards_asks_for_specs_and_a_runtime_by_name() -> None:
-    assert daemon.required_options(container_rig(daemon={"debug": True})) == NVIDIA | {"debug": True}
-    assert daemon.required_options(container_rig(cards=False, daemon={"debug": True})) == {"debug": True}
-    assert daemon.required_options(container_rig(engines=("podman",))) == {}
+    box_rig = container_rig(daemon={"debug": True})
+    assert daemon.required_options(box_rig.cards, box_rig.containers) == NVIDIA | {"debug": True}
+    box_rig = container_rig(cards=False, daemon={"debug": True})
+    assert daemon.required_options(
+        box_rig.cards,
+        box_rig.containers,
+    ) == {"debug": True}
+    box_rig = container_rig(engines=("podman",))
+    assert daemon.required_options(box_rig.cards, box_rig.containers) == {}
 
 
 @pytest.mark.parametrize(

@@ -45,16 +45,16 @@ def test_a_rig_with_containers_has_its_locked_toolkit(toolkit_box: OperatorFolde
     rig = load_rig(data["rig"])
     assert rig.containers
     assert rig.containers.engines == ("docker",)
-    one = rig.container_groups[TOOLKIT_ARCHIVE]
+    one = rig.container_supply.groups[TOOLKIT_ARCHIVE]
     assert (one.version, set(one.packages)) == ("1.20.0", set(FOUR))
 
 
 def test_a_rig_without_containers_or_cards_needs_none(box: OperatorFolder) -> None:
     ((_, data),) = box.load_group({"box": sample_entry()})
-    assert load_rig(data["rig"]).container_groups == {}
+    assert load_rig(data["rig"]).container_supply.groups == {}
     chat = {"chat": {"variant": "llamacpp/cpu", "port": 8020}}
     ((_, data),) = box.load_group({"box": sample_entry(cards=[], instances=chat, **DOCKER)})
-    assert load_rig(data["rig"]).container_groups == {}
+    assert load_rig(data["rig"]).container_supply.groups == {}
 
 
 def test_a_toolkit_that_is_not_locked_is_refused_with_what_to_write(box: OperatorFolder) -> None:
@@ -80,7 +80,7 @@ def test_a_toolkit_that_is_only_being_locked_is_no_surplus(box: OperatorFolder) 
     box.write("catalog/toolkit.toml", INPUT.format("1.20.0"))
     with load_for("lock"):
         ((_, data),) = box.load_group({"box": sample_entry(**DOCKER)})
-        assert load_rig(data["rig"]).container_groups[TOOLKIT_ARCHIVE]
+        assert load_rig(data["rig"]).container_supply.groups[TOOLKIT_ARCHIVE]
 
 
 @pytest.mark.parametrize(

@@ -87,5 +87,12 @@ def test_what_a_host_cannot_mean_is_refused(row: tuple[str, ...]) -> None:
 
 
 def test_only_a_rig_with_cards_is_asked_about_specs() -> None:
-    assert "nvidia-smi" in render_probe(container_rig())
-    assert "nvidia-smi" not in render_probe(container_rig(cards=False))
+    box_rig = container_rig()
+    assert "nvidia-smi" in render_probe(box_rig.roots, box_rig.cards, box_rig.containers, box_rig.container_supply)
+    box_rig = container_rig(cards=False)
+    assert "nvidia-smi" not in render_probe(
+        box_rig.roots,
+        box_rig.cards,
+        box_rig.containers,
+        box_rig.container_supply,
+    )

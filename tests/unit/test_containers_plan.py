@@ -153,17 +153,35 @@ def test_a_rig_without_cards_needs_no_toolkit() -> None:
     [
         ({"docker_runs": False}, "", ""),
         ({"in_force": ""}, "restart", "its options have changed"),
-        ({"in_force": json.dumps(daemon.required_options(container_rig()))}, "", ""),
-        ({"in_force": json.dumps({**daemon.required_options(container_rig()), "runtimes": {}})}, "reload", ""),
+        (
+            {"in_force": json.dumps(daemon.required_options((box_rig := container_rig()).cards, box_rig.containers))},
+            "",
+            "",
+        ),
+        (
+            {
+                "in_force": json.dumps(
+                    {**daemon.required_options((box_rig := container_rig()).cards, box_rig.containers), "runtimes": {}}
+                )
+            },
+            "reload",
+            "",
+        ),
         # when the daemon takes what its operator has written is his matter
         (
-            {"in_force": json.dumps(daemon.required_options(container_rig())), "options": '{"data-root": "/srv"}'},
+            {
+                "in_force": json.dumps(daemon.required_options((box_rig := container_rig()).cards, box_rig.containers)),
+                "options": '{"data-root": "/srv"}',
+            },
             "",
             "",
         ),
         ({"in_force": "{"}, "restart", "its options have changed"),
         (
-            {"in_force": json.dumps(daemon.required_options(container_rig())), "options": '{"cdi-spec-dirs": []}'},
+            {
+                "in_force": json.dumps(daemon.required_options((box_rig := container_rig()).cards, box_rig.containers)),
+                "options": '{"cdi-spec-dirs": []}',
+            },
             "",
             "",
         ),
@@ -208,18 +226,19 @@ def test_containers_that_a_restart_would_end_are_asked_about(
 
 
 def test_another_version_of_docker_restarts_it_too() -> None:
+    box_rig = container_rig()
     there = container_facts(
         toolkit_group(),
         docker_group("28.5.1"),
         docker_runs=True,
-        in_force=json.dumps(daemon.required_options(container_rig())),
+        in_force=json.dumps(daemon.required_options(box_rig.cards, box_rig.containers)),
         containers=("web",),
     )
     # its package's script starts it again before anything of ours can
     live = container_rig(toolkit_group(), docker_group(), daemon={"live-restore": True})
     (reason,) = refusal_reasons(live, there)
     assert "(docker-debian-13 28.5.2 is installed)" in reason
-    kept = replace(there, live_restore=True, options=json.dumps(daemon.required_options(live)))
+    kept = replace(there, live_restore=True, options=json.dumps(daemon.required_options(live.cards, live.containers)))
     assert plan_for_host(live, kept).restarting
 
 
@@ -312,10 +331,22 @@ def test_with_a_bundle_its_packages_count_and_nobody_asks_an_archive(tmp_path: P
     plan = plan_for_host(one, there)
     assert plan.distribution == ("docker.io", "docker-cli", "podman")
     assert plan.leftovers == ()
-    assert not [file.path for file in render_settings(one, plan, "debian-13") if file.path.endswith(".sources")]
+    assert not [
+        file.path
+        for file in render_settings(one.roots, one.container_supply, one.network, one.bundle_folder, plan, "debian-13")
+        if file.path.endswith(".sources")
+    ]
+    box_rig = container_rig()
     assert [
         file.path
-        for file in render_settings(container_rig(), plan_for_host(container_rig(), container_facts()), "debian-13")
+        for file in render_settings(
+            box_rig.roots,
+            box_rig.container_supply,
+            box_rig.network,
+            box_rig.bundle_folder,
+            plan_for_host(container_rig(), container_facts()),
+            "debian-13",
+        )
         if ".sources" in file.path
     ]
 

@@ -63,7 +63,8 @@ class ProbedHostFolder:
 
     def run_probe(self) -> ContainerFacts:
         """What it tells."""
-        text = render_probe(container_rig())
+        box_rig = container_rig()
+        text = render_probe(box_rig.roots, box_rig.cards, box_rig.containers, box_rig.container_supply)
         for place in ("/etc/docker/", "/proc/", "/snap/", "/run/rigwright-docker", *SPECS):
             text = text.replace(f" {place}", f" {self.root}{place}").replace(f'"{place}', f'"{self.root}{place}')
             text = text.replace(f"={place}", f"={self.root}{place}")

@@ -19,7 +19,8 @@ from tests.unit import short_programs
 from tests.unit.container_samples import container_rig
 from tests.unit.rendered_scripts import write_stand_in
 
-OURS = daemon.required_options(container_rig(daemon={"log-driver": "journald"}))
+box_rig = container_rig(daemon={"log-driver": "journald"})
+OURS = daemon.required_options(box_rig.cards, box_rig.containers)
 
 
 class DockerHost:
@@ -55,7 +56,7 @@ class DockerHost:
 
     def let_go(self, removing: bool = True, **changes: Any) -> str:
         """Let go of them; what is said of it."""
-        values = release.container_release_values(container_rig(), self.facts(**changes), removing)
+        values = release.container_release_values(container_rig().roots, self.facts(**changes), removing)
         values |= {"daemon_json": str(self.path) if values["daemon_json"] else "", "container_store": str(self.store)}
         values |= {"container_files": [], "container_folders": [str(self.root / "none")]}
         values |= {"container_preferences": str(self.root / "pins"), "in_force": str(self.root / "in-force")}
@@ -145,7 +146,7 @@ def test_a_copy_that_a_power_cut_has_emptied_is_none_to_go_back_to(tmp_path: Pat
 def test_a_record_that_cannot_be_read_is_said(tmp_path: Path) -> None:
     host = DockerHost(tmp_path, "{}")
     before = host.path.read_text()
-    (note,) = release.describe_release(container_rig(), host.facts(record="{"))
+    (note,) = release.describe_release(container_rig().roots, host.facts(record="{"))
     assert note.startswith("the managed Docker options stay")
     assert f"note: {note}" in host.let_go(record="{")
     assert host.path.read_text() == before
@@ -182,7 +183,7 @@ def test_a_daemon_that_has_kept_containers_ends_them_where_the_next_one_does_not
 ) -> None:
     host = DockerHost(tmp_path, found)
     changes = {"containers": ("web",), "live_restore": True}
-    assert bool(release.describe_release(container_rig(), host.facts(**changes))) == waits
+    assert bool(release.describe_release(container_rig().roots, host.facts(**changes))) == waits
     said = host.let_go(**changes)
     assert ("until its daemon is restarted" in said) == waits
     assert ("systemctl restart docker.service" in host.daemon_requests) != waits

@@ -13,7 +13,7 @@ import pytest
 
 from rigwright.containers.container_facts import REFRESH_PATH, REFRESH_UNIT, ContainerFacts
 from rigwright.model.debs.group import PackageGroup
-from rigwright.model.entry import Roots
+from rigwright.model.roots import Roots
 from rigwright.supply.bundle import BundledPackages, LocalFile
 from roles.operations import containers, debs, package_run, shell
 from roles.operations.containers import _hold_packages, _leaves_containers_running, _refresh_spec, _run_daemon_step

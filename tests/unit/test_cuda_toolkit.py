@@ -21,8 +21,9 @@ from cli import main
 from cli.lock_resolver.patch_validation import collect_patched
 from rigwright.engines.llama_cpp.build import Build, plan_build
 from rigwright.model.facts import HostFacts
+from rigwright.model.instance import PATCHED_TOOLKIT, patches_by_target
 from rigwright.model.nvidia.toolkit import Toolkit
-from rigwright.model.rig import PATCHED_TOOLKIT, Rig
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cuda.toolkit import COMPILER, plan_toolkit
 from rigwright.nvidia.cuda.toolkit_validation import glibc_refusals
 from rigwright.patches.keys import PatchKeys, PatchTarget
@@ -41,6 +42,7 @@ from tests.unit.rendered_scripts import TOOLS
 from tests.unit.samples import (
     GIB,
     NOW,
+    changed_rig,
     sample_card,
     sample_engine,
     sample_facts,
@@ -63,7 +65,8 @@ def single_card_rig(
 
 
 def locked_toolkit(cuda: tuple[Artefact, ...] = WHEELS) -> Toolkit:
-    found = plan_toolkit(single_card_rig(cuda=cuda), sample_facts())
+    box_rig = single_card_rig(cuda=cuda)
+    found = plan_toolkit(box_rig.roots, box_rig.cards, box_rig.instances, box_rig.envs, box_rig.toolkit, sample_facts())
     assert found is not None
     return found
 
@@ -73,14 +76,24 @@ def builds(one: Rig) -> dict[str, Build]:
 
 
 def test_without_an_instance_on_a_card_there_is_none() -> None:
-    assert plan_toolkit(single_card_rig(cards=()), sample_facts()) is None
+    box_rig = single_card_rig(cards=())
+    assert (
+        plan_toolkit(box_rig.roots, box_rig.cards, box_rig.instances, box_rig.envs, box_rig.toolkit, sample_facts())
+        is None
+    )
     assert plan_build(single_card_rig(cards=()), "plain", sample_engine(), sample_facts()).toolkit is None
 
 
 def test_an_operators_own_is_used_as_it_is() -> None:
-    assert plan_toolkit(single_card_rig(root="/opt/cuda"), sample_facts(cuda_version="12.9")) == Toolkit(
-        "/opt/cuda", "12.9"
-    )
+    box_rig = single_card_rig(root="/opt/cuda")
+    assert plan_toolkit(
+        box_rig.roots,
+        box_rig.cards,
+        box_rig.instances,
+        box_rig.envs,
+        box_rig.toolkit,
+        sample_facts(cuda_version="12.9"),
+    ) == Toolkit("/opt/cuda", "12.9")
 
 
 @pytest.mark.parametrize(
@@ -117,12 +130,12 @@ def test_a_check_asks_the_compiler_that_is_there(said: str, found: str) -> None:
     survey = SurveyAnswers({"programs": {"told": {COMPILED_BY: {"status": 0, "text": said}}}})
     if found:
         with pytest.raises(Drift, match=re.escape(found)):
-            test_cuda_toolkit.test_compiler(survey, one, wanted)
+            test_cuda_toolkit.test_compiler(survey, one.cards, one.toolkit, wanted)
     else:
-        test_cuda_toolkit.test_compiler(survey, one, wanted)
+        test_cuda_toolkit.test_compiler(survey, one.cards, one.toolkit, wanted)
     none = single_card_rig(cards=())
     with pytest.raises(pytest.skip.Exception, match="no instance uses a card"):
-        test_cuda_toolkit.test_compiler(survey, none, build_target_state(none, sample_facts()))
+        test_cuda_toolkit.test_compiler(survey, none.cards, none.toolkit, build_target_state(none, sample_facts()))
 
 
 def test_the_locks_compiler_is_held_to_the_same() -> None:
@@ -205,7 +218,7 @@ def patch(path: str = HEADER, name: str = "louder", version: str = "13.0.88", fi
 
 def patched_toolkit(**changes: object) -> Rig:
     crt = sample_wheel("nvidia-cuda-crt", version="13.0.88", group="cuda")
-    return replace(single_card_rig(cuda=(*WHEELS, crt)), toolkit_patches=(patch(),), **changes)  # type: ignore[arg-type]
+    return changed_rig(single_card_rig(cuda=(*WHEELS, crt)), toolkit_patches=(patch(),), **changes)  # type: ignore[arg-type]
 
 
 OPERATORS = Toolkit("/opt/cuda", "13.0", nvcc="13.0.88")
@@ -266,7 +279,7 @@ def test_it_is_refused_before_anything_is_fetched_and_a_check_finds_it_later() -
     said = "Cuda compilation tools, release 13.0, V13.0.88\n"
     survey = SurveyAnswers({"programs": {"told": {COMPILED_BY: {"status": 0, "text": said}}}})
     with pytest.raises(Drift, match="compiles nothing with glibc"):
-        test_cuda_toolkit.test_compiler(survey, one, build_target_state(one, host))
+        test_cuda_toolkit.test_compiler(survey, one.cards, one.toolkit, build_target_state(one, host))
 
 
 def test_the_shipped_toolkit_compiles_with_every_c_library() -> None:
@@ -275,15 +288,18 @@ def test_the_shipped_toolkit_compiles_with_every_c_library() -> None:
 
 
 def test_a_patch_makes_another_toolkit_and_other_builds_for_cards_alone() -> None:
-    plain, one = replace(patched_toolkit(), toolkit_patches=()), patched_toolkit()
-    found, bare = plan_toolkit(one, sample_facts()), plan_toolkit(plain, sample_facts())
+    plain, one = changed_rig(patched_toolkit(), toolkit_patches=()), patched_toolkit()
+    found, bare = (
+        plan_toolkit(one.roots, one.cards, one.instances, one.envs, one.toolkit, sample_facts()),
+        plan_toolkit(plain.roots, plain.cards, plain.instances, plain.envs, plain.toolkit, sample_facts()),
+    )
     assert found is not None and bare is not None
     assert found.folder != bare.folder
     assert found.patched_files == {f"{found.folder}/site/{HEADER}": text_sha256(AFTER)}
     assert builds(one)["plain"].digest != builds(plain)["plain"].digest
     processors = [replace(each, instances=(sample_instance(cards=()),)) for each in (one, plain)]
     assert len({builds(each)["plain"].digest for each in processors}) == 1
-    assert one.patches == {PATCHED_TOOLKIT: (patch(),)}
+    assert patches_by_target(one.instances, one.envs, one.toolkit.patches) == {PATCHED_TOOLKIT: (patch(),)}
     (step,) = [
         one_
         for one_ in plan_deploy(build_target_state(one, sample_facts()), ObservedServing()).steps
@@ -319,9 +335,9 @@ def test_a_check_compares_what_is_patched_with_what_its_patch_makes(tmp_path: Pa
 def test_a_lock_judges_an_operators_toolkit_and_asks_no_index_for_the_shipped_one() -> None:
     shipped = tuple(Lock.load([ROOT / "locks"]).groups["cuda"])
     own = load_patches([ROOT / "patches"])["nvcc-rsqrt-glibc"]
-    one = replace(patched_toolkit(), toolkit_patches=(own,))
+    one = changed_rig(patched_toolkit(), toolkit_patches=(own,))
     assert collect_patched([one], {"cuda": shipped}) == []
-    (other,) = collect_patched([one], {"cuda": one.cuda})
+    (other,) = collect_patched([one], {"cuda": one.toolkit.wheels})
     assert (other.what, other.versions["nvidia-cuda-crt"]) == (PATCHED_TOOLKIT, "13.0.88")
     (mine,) = collect_patched([patched_toolkit()], {"cuda": shipped})
     row = mine.locked_row(mine.patches[0])

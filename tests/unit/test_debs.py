@@ -148,8 +148,9 @@ class DebsJobHost:
 
     def run(self, name: str, **changes: Any) -> subprocess.CompletedProcess[str]:
         """Run a job."""
+        box_rig = sample_rig(mirrors={})
         values: dict[str, Any] = {
-            "network": job_network(sample_rig(mirrors={})),
+            "network": job_network(box_rig.roots, box_rig.network),
             "ledger": self.root / "owned",
             "component": "",
             "source_files": ((str(self.root / "x.sources"), "the archive of x"),),

@@ -24,6 +24,6 @@ def test_what_clients_will_notice(
     gateway: Gateway | None, seconds: float | None, refused: str, said: list[str], never: str
 ) -> None:
     made = sample_rig(sample_instance("chat"), gateway=gateway)
-    text = "\n".join(describe_downtime(made, made.instances[0], seconds, refused))
+    text = "\n".join(describe_downtime(made.gateway, made.instances[0], seconds, refused))
     assert all(one in text for one in said), text
     assert never not in text

@@ -33,6 +33,7 @@ from tests.unit.driver_samples import (
     ubuntu_packages,
 )
 from tests.unit.example_counts import example_count
+from tests.unit.samples import changed_rig
 
 MANAGED = driver_rig(C3090, managed=True)
 BOTH = tuple(driver_deb(name, "595.71.05-1") for name in ("libcuda1", "nvidia-kernel-dkms"))
@@ -106,7 +107,7 @@ THERE: dict[str, tuple[Rig, DriverFacts, str, tuple[str, ...], str]] = {
         "branch 535 is older than 580",
     ),
     "what the lock has too is moved, and only the rest removed": (
-        replace(MANAGED, driver_packages={"debian-13": BOTH}),
+        changed_rig(MANAGED, driver_packages={"debian-13": BOTH}),
         driverless_host(
             "debian-13", **installed_facts("Debian", "550.163.01-2", "libcuda1", "nvidia-kernel-dkms", "nvidia-smi")
         ),
@@ -225,24 +226,34 @@ def test_an_adopted_driver_that_is_not_loaded_needs_its_key_too() -> None:
 
 def test_a_plan_and_a_refusal_are_said_in_words_and_for_programs() -> None:
     facts = driverless_host(**installed_facts("Debian", "535.1.1-1", "libcuda1"), nouveau=True)
-    plan = plan_driver(driver_rig(C3090), facts)
-    said = describe_driver_plan(driver_rig(C3090), facts, plan)
+    box_rig = driver_rig(C3090)
+    plan = plan_driver(
+        box_rig.cards,
+        box_rig.driver,
+        box_rig.driver_supply,
+        box_rig.toolkit,
+        facts,
+    )
+    said = describe_driver_plan(box_rig.driver, box_rig.driver_supply, facts, plan)
     assert said[0] == "there now: 535.1.1 with no modules from Debian; nouveau is loaded"
     assert said[1].startswith(
         "a managed driver would be 580 with open modules from the distribution's archive, and would"
     )
     for begin in ("packages: linux-modules", "removed: libcuda1", "held: linux-image-generic", "needs a reboot", "why"):
         assert any(line.startswith(begin) for line in said), said
-    assert driver_plan_record(driver_rig(C3090), facts, plan)["refused"] == []
-    done = describe_driver_plan(driver_rig(C3090, managed=True), facts, plan)
+    assert driver_plan_record(box_rig.driver, box_rig.driver_supply, facts, plan)["refused"] == []
+    box_rig = driver_rig(C3090, managed=True)
+    done = describe_driver_plan(box_rig.driver, box_rig.driver_supply, facts, plan)
     assert done[1] == "580 with open modules from the distribution's archive will replace it"
     assert [*done[:1], *done[2:]] == [*said[:1], *said[2:]]
-    refused = plan_driver(driver_rig(), facts)
+    box_rig = driver_rig()
+    refused = plan_driver(box_rig.cards, box_rig.driver, box_rig.driver_supply, box_rig.toolkit, facts)
     assert isinstance(refused, DriverRefusal)
-    advice = describe_driver_plan(driver_rig(), facts, refused)
+    advice = describe_driver_plan(box_rig.driver, box_rig.driver_supply, facts, refused)
     assert advice[1].startswith("a managed driver would be refused: no card is declared")
-    assert describe_driver_plan(driver_rig(managed=True), facts, refused) == [said[0]]
-    row = driver_plan_record(driver_rig(managed=True), facts, refused)
+    box_rig = driver_rig(managed=True)
+    assert describe_driver_plan(box_rig.driver, box_rig.driver_supply, facts, refused) == [said[0]]
+    row = driver_plan_record(box_rig.driver, box_rig.driver_supply, facts, refused)
     assert (row["plan"], row["managed"], row["refused"]) == (None, True, list(refused.reasons))
 
 
@@ -297,8 +308,8 @@ RIGS = st.builds(
 @settings(max_examples=example_count(300))
 @given(RIGS, FACTS)
 def test_no_host_gets_proprietary_modules_with_a_5090_or_a_branch_below_580(one: Rig, facts: DriverFacts) -> None:
-    found = plan_driver(one, facts)
-    assert all(describe_driver_plan(one, facts, found))
+    found = plan_driver(one.cards, one.driver, one.driver_supply, one.toolkit, facts)
+    assert all(describe_driver_plan(one.driver, one.driver_supply, facts, found))
     if isinstance(found, DriverRefusal):
         assert found.reasons
         return
@@ -320,10 +331,10 @@ def test_a_driver_that_stays_needs_no_origin_and_one_that_goes_does() -> None:
     )
     unread = replace(there, apt_failure=APT_FAILURE)
     ours = replace(unread, recorded=tuple((one.name, one.version) for one in there.packages))
-    stays = plan_driver(MANAGED, ours)
+    stays = plan_driver(MANAGED.cards, MANAGED.driver, MANAGED.driver_supply, MANAGED.toolkit, ours)
     assert not isinstance(stays, DriverRefusal)
     assert stays.action == "adopt"
-    refused = plan_driver(MANAGED, unread)
+    refused = plan_driver(MANAGED.cards, MANAGED.driver, MANAGED.driver_supply, MANAGED.toolkit, unread)
     assert isinstance(refused, DriverRefusal)
     assert refused.reasons == (
         f"the origin of 580.95.05 is unknown, for the host's {APT_FAILURE}: repair the sources of apt",

@@ -52,8 +52,9 @@ def test_modules_of_one_kernel_alone_do_not_follow_it_and_get_what_does() -> Non
     assert "linux-modules-nvidia-580-server-open-generic" in plan.packages
     assert "linux-image-generic" in plan.holds
     facts = driverless_host(**installed_facts("Ubuntu", UBUNTU, *names))
+    box_rig = driver_rig(C3090)
     assert "packages: linux-modules-nvidia-580-server-open-generic" in describe_driver_plan(
-        driver_rig(C3090), facts, plan
+        box_rig.driver, box_rig.driver_supply, facts, plan
     )
     # without what brings kernels there is nothing to follow, and nothing to build either
     bare = make_driver_plan(driver_rig(C3090), replace(facts, kernel_packages=()))

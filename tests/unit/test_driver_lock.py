@@ -61,23 +61,28 @@ def test_packages_that_hold_apt_to_a_driver_are_known_by_their_names(name: str, 
 def test_the_driver_of_a_system_is_its_packages_and_its_key() -> None:
     made = sample_rig(driver_packages={"debian-13": tuple(ROWS)}, driver_keys={"debian-13": KEY_TEXT})
     packages = {"libcuda1": ROWS[0], "nvidia-driver-pinning-595": ROWS[1]}
-    assert find_locked_driver(made, "debian-13") == LockedDriver("595.91.07", packages, KEY_TEXT)
-    assert find_locked_driver(made, "debian-12") is None
+    assert find_locked_driver(made.driver_supply, "debian-13") == LockedDriver("595.91.07", packages, KEY_TEXT)
+    assert find_locked_driver(made.driver_supply, "debian-12") is None
 
 
 def test_a_driver_of_the_distributions_archive_has_no_key() -> None:
     row = sample_deb(version="1:580.95.05-0ubuntu1", sources=["apt:pool/restricted/a.deb"])
-    found = find_locked_driver(sample_rig(driver_packages={"ubuntu-24.04": (row,)}), "ubuntu-24.04")
+    found = find_locked_driver(sample_rig(driver_packages={"ubuntu-24.04": (row,)}).driver_supply, "ubuntu-24.04")
     assert found == LockedDriver("580.95.05", {"libcuda1": row}, "")
 
 
 def test_an_archive_is_below_the_rigs_mirrors_or_else_at_nvidias_own_address() -> None:
     own = "https://developer.download.nvidia.com/compute/cuda/repos/debian13/x86_64"
-    assert archive_addresses(sample_rig(), "debian-13") == [own]
+    box_rig = sample_rig()
+    assert archive_addresses(box_rig.driver_supply, box_rig.network, "debian-13") == [own]
     mirrored = sample_rig(mirrors={"nvidia": ("http://a/b/", "http://c")})
-    assert archive_addresses(mirrored, "debian-13") == ["http://a/b/debian13/x86_64", "http://c/debian13/x86_64"]
+    assert archive_addresses(mirrored.driver_supply, mirrored.network, "debian-13") == [
+        "http://a/b/debian13/x86_64",
+        "http://c/debian13/x86_64",
+    ]
     with pytest.raises(KeyError):
-        archive_addresses(sample_rig(), "debian-9")
+        box_rig = sample_rig()
+        archive_addresses(box_rig.driver_supply, box_rig.network, "debian-9")
 
 
 def write_driver_lock(
@@ -102,9 +107,9 @@ def loaded(box: OperatorFolder, **changes: object) -> Rig:
 def test_a_managed_rig_has_what_is_locked_and_another_has_none_of_it(box: OperatorFolder) -> None:
     write_driver_lock(box, ROWS)
     managed = loaded(box, driver=MANAGED, allow=TRUSTED)
-    assert {row.name for row in managed.driver_packages["debian-13"]} == {row.name for row in ROWS}
-    assert managed.driver_keys == {"debian-13": KEY_TEXT}
-    assert (loaded(box).driver_packages, loaded(box).driver_keys) == ({}, {})
+    assert {row.name for row in managed.driver_supply.packages["debian-13"]} == {row.name for row in ROWS}
+    assert managed.driver_supply.keys == {"debian-13": KEY_TEXT}
+    assert (loaded(box).driver_supply.packages, loaded(box).driver_supply.keys) == ({}, {})
 
 
 @pytest.mark.parametrize(
@@ -122,7 +127,7 @@ def test_a_managed_rig_whose_driver_is_not_locked_as_asked_is_refused(
     write_driver_lock(box, rows, catalog=catalog)
     (line,) = box.refusal_lines(driver=MANAGED, allow=TRUSTED)
     assert line.startswith(f"{box.inventory}: box.driver.managed: {said}")
-    assert loaded(box).driver_packages == {}
+    assert loaded(box).driver_supply.packages == {}
     if catalog:
         with load_for("lock"):
             loaded(box, driver=MANAGED, allow=TRUSTED)

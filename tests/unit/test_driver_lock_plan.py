@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,6 +24,7 @@ from tests.unit.driver_samples import (
     refusal_reasons,
 )
 from tests.unit.managed_driver_samples import NAMES, NEW, OTHER, managed_host, managed_rig
+from tests.unit.samples import changed_rig
 
 KEY = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n"
 
@@ -32,7 +32,7 @@ KEY = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n"
 def locking(system: str, version: str, key: str = KEY, **keys: Any) -> Rig:
     """A rig with a managed driver that is locked for one system alone."""
     rows = (driver_deb("libcuda1", f"{version}-1"),)
-    return replace(
+    return changed_rig(
         driver_rig(C3090, managed=True, **keys),
         driver_packages={system: rows},
         driver_keys={system: key} if key else {},
@@ -143,7 +143,7 @@ REFUSED: dict[str, tuple[Rig, DriverFacts, list[str]]] = {
         ["at most 610, the last branch with proprietary modules", "615.71.09 of NVIDIA's archive"],
     ),
     "nothing is locked": (
-        replace(driver_rig(C3090, managed=True), driver_packages={}, driver_keys={}),
+        changed_rig(driver_rig(C3090, managed=True), driver_packages={}, driver_keys={}),
         driverless_host("debian-13"),
         [
             "no driver is locked for debian-13",
@@ -169,7 +169,7 @@ def test_what_the_lock_does_not_have_is_refused(name: str) -> None:
 
 
 def test_a_distributions_driver_and_one_that_is_not_managed_need_no_lock() -> None:
-    bare = replace(driver_rig(C3090, managed=True), driver_packages={}, driver_keys={})
+    bare = changed_rig(driver_rig(C3090, managed=True), driver_packages={}, driver_keys={})
     assert make_driver_plan(bare, driverless_host()).source == "distribution"
     assert make_driver_plan(driver_rig(C3090), driverless_host("debian-13")).source == "nvidia"
 
@@ -189,7 +189,15 @@ def test_apt_is_held_to_the_locked_driver() -> None:
 def test_apt_is_held_to_the_branch_that_stays_while_another_one_is_locked() -> None:
     stays = make_driver_plan(managed_rig(OTHER), managed_host(NEW))
     assert (stays.action, "Pin: version 595.*\n" in stays.pin) == ("adopt", True)
-    moves = plan_driver(managed_rig(OTHER), managed_host(NEW), upgrading=True)
+    box_rig = managed_rig(OTHER)
+    moves = plan_driver(
+        box_rig.cards,
+        box_rig.driver,
+        box_rig.driver_supply,
+        box_rig.toolkit,
+        managed_host(NEW),
+        upgrading=True,
+    )
     assert isinstance(moves, DriverPlan)
     assert f"Pin: version {OTHER}*\n" in moves.pin
 
@@ -243,7 +251,7 @@ def test_apt_is_held_to_the_branch_that_stays_while_another_one_is_locked() -> N
         ),
         (
             # the same branch of another archive, in which some packages have the same names
-            replace(
+            changed_rig(
                 locking("ubuntu-24.04", "580.159.03"),
                 driver_packages={"ubuntu-24.04": tuple(driver_deb(name, "580.159.03-0ubuntu1") for name in DESKTOP)},
             ),
@@ -270,12 +278,20 @@ def test_apt_is_held_to_the_branch_that_stays_while_another_one_is_locked() -> N
 def test_what_is_there_is_moved_or_removed_as_the_lock_has_it(
     one: Rig, facts: DriverFacts, upgrading: bool, action: str, removed: tuple[str, ...], why: str
 ) -> None:
-    found = plan_driver(one, facts, upgrading=upgrading)
+    found = plan_driver(one.cards, one.driver, one.driver_supply, one.toolkit, facts, upgrading=upgrading)
     assert (found.action, found.removed) == (action, removed)  # type: ignore[union-attr]
     assert any(why in reason for reason in found.why), found.why  # type: ignore[union-attr]
 
 
 def test_an_upgrade_to_a_locked_driver_that_will_not_do_is_refused() -> None:
     found = refusal_reasons(locking("debian-13", "580.178.04"), driverless_host("debian-13"))
-    again = plan_driver(locking("debian-13", "580.178.04"), managed_host(), upgrading=True)
+    box_rig = locking("debian-13", "580.178.04")
+    again = plan_driver(
+        box_rig.cards,
+        box_rig.driver,
+        box_rig.driver_supply,
+        box_rig.toolkit,
+        managed_host(),
+        upgrading=True,
+    )
     assert again.reasons == found  # type: ignore[union-attr]

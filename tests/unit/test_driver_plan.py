@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,6 +25,7 @@ from tests.unit.driver_samples import (
     refusal_reasons,
     ubuntu_packages,
 )
+from tests.unit.samples import changed_rig
 
 TURING_AMPERE = (C2080, C3090)
 ROWS: list[tuple[str, tuple[Card, ...], dict[str, Any], dict[str, Any], tuple[Any, ...]]] = []
@@ -298,10 +298,11 @@ def test_the_branch_floor_can_be_another_ones() -> None:
     offers = tuple(one.model_copy(update={"branches": (550,)}) for one in known.offers)
     lowered = known.model_copy(update={"offers": offers, "preferred": (550,)})
     assert (
-        "at least 580" in refusal_reasons(replace(driver_rig(C3090), drivers=lowered), driverless_host("debian-13"))[0]
+        "at least 580"
+        in refusal_reasons(changed_rig(driver_rig(C3090), drivers=lowered), driverless_host("debian-13"))[0]
     )
     lowered = lowered.model_copy(update={"minimum": 550})
-    assert make_driver_plan(replace(driver_rig(C3090), drivers=lowered), driverless_host("debian-13")).branch == 550
+    assert make_driver_plan(changed_rig(driver_rig(C3090), drivers=lowered), driverless_host("debian-13")).branch == 550
 
 
 PIN_DISTRIBUTION = """\

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.model.entry import Roots
+from rigwright.model.roots import Roots
 from rigwright.nvidia.cards import card_setting_files
 from rigwright.nvidia.cards.card_setting_files import POWER, SYSCTL
 from rigwright.nvidia.driver.driver_facts import MODPROBE, SOURCE
@@ -47,9 +47,9 @@ def files(system: str = "ubuntu-24.04", pin: str = "", nvidia: bool | None = Non
     plan = make_driver_plan(one, driverless_host(system, "10de:2204", "10de:2204"))
     from_nvidia = system.startswith("debian") if nvidia is None else nvidia
     way: dict[str, Any] = {"archive": ARCHIVE, "key": KEY} if from_nvidia else {}
-    found = render_driver_settings(one, plan, pin=pin, **way)
+    found = render_driver_settings(one.roots, one.cards, one.driver, plan, pin=pin, **way)
     assert all(one.text.strip() for one in found)
-    assert {one.path for one in found} <= set(managed_paths(one))
+    assert {one.path for one in found} <= set(managed_paths(one.roots))
     return {one.path: one.text for one in found}
 
 
@@ -71,7 +71,9 @@ def test_there_are_the_files_that_the_rig_needs(system: str, keys: dict[str, Any
 def test_a_key_without_its_archive_is_refused() -> None:
     one = driver_rig(C3090, managed=True)
     with pytest.raises(ValueError, match="archive and key go together"):
-        render_driver_settings(one, make_driver_plan(one, driverless_host("debian-12", "10de:2204")), key=KEY)
+        render_driver_settings(
+            one.roots, one.cards, one.driver, make_driver_plan(one, driverless_host("debian-12", "10de:2204")), key=KEY
+        )
 
 
 def test_no_archive_of_nvidias_is_added_for_a_distributions_driver() -> None:
@@ -82,14 +84,14 @@ def test_the_program_lies_below_the_rigs_own_folder() -> None:
     one = driver_rig(C3090, managed=True, power_w=280)
     plan = make_driver_plan(one, driverless_host("ubuntu-24.04", "10de:2204"))
     moved = sample_rig(cards=one.cards, driver=one.driver, roots=Roots(config="/etc/mine"))
-    found = {setting.path: setting for setting in render_driver_settings(moved, plan)}
+    found = {setting.path: setting for setting in render_driver_settings(moved.roots, moved.cards, moved.driver, plan)}
     program = "/usr/bin/python3 -I -B /etc/mine/cards"
     assert f"ExecStart={program} set\nExecStop={program} reset\n" in found[POWER].text
     assert {one.mode for one in found.values()} == {"644"}
-    assert set(managed_paths(moved)) == {*PATHS, *card_setting_files.managed_paths(moved)}
+    assert set(managed_paths(moved.roots)) == {*PATHS, *card_setting_files.managed_paths(moved.roots)}
     # a folder that is missing would fail the first file in it
     assert {path.rpartition("/")[0] for path in found if path.startswith("/etc/mine")} <= set(
-        card_setting_files.managed_folders(moved)
+        card_setting_files.managed_folders(moved.roots, moved.driver)
     )
 
 
@@ -104,16 +106,18 @@ def test_the_program_lies_below_the_rigs_own_folder() -> None:
 )
 def test_an_operators_own_driver_has_its_cards_settings_alone(keys: dict[str, Any], expected: set[str]) -> None:
     one = driver_rig(C3090, managed=False, **keys)
-    assert {setting.path for setting in card_setting_files.render_card_settings(one)} == expected
+    assert {
+        setting.path for setting in card_setting_files.render_card_settings(one.roots, one.cards, one.driver)
+    } == expected
 
 
 def test_what_is_declared_beside_an_operators_driver_stays_where_ours_is_let_go() -> None:
     one = driver_rig(C3090, managed=False, power_w=280)
-    kept = driver_release_values(one, keep=card_setting_files.declared_paths(one))
+    kept = driver_release_values(one.roots, keep=card_setting_files.declared_paths(one.roots, one.cards, one.driver))
     assert (kept["power"], kept["driver_records"]) == ("", [])
     assert POWER not in kept["driver_files"]  # type: ignore[operator]
     assert SYSCTL in kept["driver_files"]  # type: ignore[operator]
-    everything = driver_release_values(one)
+    everything = driver_release_values(one.roots)
     assert everything["power"] == POWER
     assert {POWER, *PROGRAM} <= set(everything["driver_files"])  # type: ignore[call-overload]
     assert everything["driver_records"] == ["/etc/rigwright/driver.json"]
@@ -127,7 +131,12 @@ def test_no_file_begins_like_a_generations_units_which_would_remove_it() -> None
 
 @pytest.mark.parametrize(("declared", "expected"), [(None, (None, None)), (280, (280, 280)), ((280, 300), (280, 300))])
 def test_limits_are_by_slot(declared: Any, expected: tuple[int | None, ...]) -> None:
-    assert driver_rig(C3090, C5090, power_w=declared).power_limits == expected
+    assert (
+        driver_rig(C3090, C5090, power_w=declared).driver.power_limits(
+            len(driver_rig(C3090, C5090, power_w=declared).cards)
+        )
+        == expected
+    )
 
 
 def test_module_options_are_one_line_and_nouveau_stays_away() -> None:

@@ -41,6 +41,7 @@ from tests.unit.managed_driver_samples import (
     managed_rig,
     with_versions,
 )
+from tests.unit.samples import changed_rig
 
 BARE = driverless_host("debian-13", "10de:2204", kernel_modules=((KERNEL, ""),))
 EXACT = dict.fromkeys(NAMES, f"{NEW}-1")
@@ -170,7 +171,7 @@ def test_what_a_run_brings(name: str) -> None:
     one, facts, upgrading, expected = ROWS[name]
     found = driver_target(one, facts, upgrading)
     assert (found.plan.action, found.version, dict(found.exact), found.plan.removed) == expected
-    exact = find_locked_driver(one, facts.system)
+    exact = find_locked_driver(one.driver_supply, facts.system)
     assert exact
     rows = exact.packages.items() if found.version == exact.version else ()
     assert found.hashes == {name: row.sha256 for name, row in rows}
@@ -252,7 +253,7 @@ def test_firmware_that_has_its_version_in_its_name_stands_beside_that_of_another
     )
     newer = "580.178.04-0ubuntu0.24.04.1"
     rows = tuple(driver_deb(name, newer) for name in (*names, firmware["580.178.04"]))
-    one = replace(driver_rig(C3090, managed=True), driver_packages={"ubuntu-24.04": rows})
+    one = changed_rig(driver_rig(C3090, managed=True), driver_packages={"ubuntu-24.04": rows})
     upgrade = driver_target(one, before, upgrading=True)
     assert (upgrade.version, upgrade.plan.removed, set(upgrade.exact)) == ("580.178.04", (), set(names))
     assert not [name for name in upgrade.packages if f"{name}-" in upgrade.targets]

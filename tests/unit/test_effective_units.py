@@ -198,14 +198,14 @@ def red(found: UnitSurvey) -> dict[str, str]:
     """Check -> what it says, of those that are red."""
     survey = SurveyAnswers({}, _read={"units": found})
     checks: dict[str, Callable[[], None]] = {
-        "U01": lambda: test_units.test_files(survey, RIG, WANTED),
-        "U02": lambda: test_units.test_additions(survey, RIG, WANTED),
-        "U04": lambda: test_units.test_comes_back(survey, RIG, WANTED),
+        "U01": lambda: test_units.test_files(survey, SurveyScope(RIG, WANTED)),
+        "U02": lambda: test_units.test_additions(survey, SurveyScope(RIG, WANTED)),
+        "U04": lambda: test_units.test_comes_back(survey, SurveyScope(RIG, WANTED)),
         "U05": lambda: test_systemd.test_manager(survey, FACTS),
-        "U06": lambda: test_systemd.test_others(survey, RIG, WANTED),
-        "U07": lambda: test_systemd.test_shadows(survey, RIG, WANTED),
+        "U06": lambda: test_systemd.test_others(survey, SurveyScope(RIG, WANTED)),
+        "U07": lambda: test_systemd.test_shadows(survey, SurveyScope(RIG, WANTED)),
         "U08": lambda: test_systemd.test_generators(survey),
-        "U09": lambda: test_units.test_up(survey, RIG, WANTED),
+        "U09": lambda: test_units.test_up(survey, RIG.instances, SurveyScope(RIG, WANTED)),
     }
     told = {}
     for name, check in checks.items():
@@ -307,5 +307,5 @@ def test_a_slice_that_nothing_is_in_is_down() -> None:
     bare = sample_rig()
     wanted = build_target_state(bare, FACTS)
     found = with_(sound(), "rigwright.slice", ActiveState="inactive")
-    test_units.test_up(SurveyAnswers({}, _read={"units": found}), bare, wanted)
+    test_units.test_up(SurveyAnswers({}, _read={"units": found}), bare.instances, SurveyScope(bare, wanted))
     assert list(red(found)) == ["U09"]

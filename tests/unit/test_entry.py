@@ -29,12 +29,12 @@ def test_shared_keys_are_every_rigs_unless_it_says_otherwise(box: OperatorFolder
     assert {name: rig.keep_generations for name, rig in rigs.items()} == {"a": 3, "b": 9}
     assert {name: data["ssh_user"] for name, data in made} == {"a": "ops", "b": "me"}
     assert [data["_sudo"] for _, data in made] == [True, True]
-    assert {rig.mirrors["store"] for rig in rigs.values()} == {("http://shared/",)}
+    assert {rig.network.mirrors["store"] for rig in rigs.values()} == {("http://shared/",)}
 
 
 def test_a_table_of_its_own_takes_the_place_of_the_shared_one(box: OperatorFolder) -> None:
     ((_, data),) = group(box, {"a": sample_entry()}, mirrors={"store": ["http://shared/"], "apt": ["http://apt/"]})
-    assert load_rig(data["rig"]).mirrors == {"store": ("http://127.0.0.1:8000/files/",)}
+    assert load_rig(data["rig"]).network.mirrors == {"store": ("http://127.0.0.1:8000/files/",)}
 
 
 def test_a_mistake_in_a_shared_key_is_told_once(box: OperatorFolder) -> None:
@@ -54,9 +54,14 @@ def test_shared_keys_alone_are_no_rigs(box: OperatorFolder) -> None:
 def test_a_rig_keeps_five_generations_and_goes_through_nothing_by_default(box: OperatorFolder) -> None:
     ((_, data),) = box.load_group({"box": sample_entry()})
     rig = load_rig(data["rig"])
-    assert (rig.keep_generations, rig.proxy, rig.no_proxy, rig.ca_certificates) == (5, None, (), "")
+    assert (rig.keep_generations, rig.network.proxy, rig.network.no_proxy, rig.network.ca_certificates) == (
+        5,
+        None,
+        (),
+        "",
+    )
     assert rig.inventory == str(box.inventory)
-    assert rig.ledger == "/var/lib/rigwright/owned"
+    assert rig.roots.ledger == "/var/lib/rigwright/owned"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +78,8 @@ def test_a_rig_keeps_five_generations_and_goes_through_nothing_by_default(box: O
 )
 def test_what_a_rig_may_say_reaches_it(box: OperatorFolder, changes: dict[str, object], value: object) -> None:
     ((_, data),) = box.load_group({"box": sample_entry(**changes)})
-    assert getattr(load_rig(data["rig"]), next(iter(changes))) == value
+    rig, name = load_rig(data["rig"]), next(iter(changes))
+    assert getattr(rig.network if hasattr(rig.network, name) else rig, name) == value
 
 
 @pytest.mark.parametrize(

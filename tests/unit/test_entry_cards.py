@@ -115,7 +115,7 @@ def test_a_key_of_the_version_before_still_counts_and_is_told(box: OperatorFolde
     made = rig(box, driver={"lanes": [8, 16]})
     assert made.driver.pcie_link_width == (8, 16)
     assert made.renamed == ("driver.lanes is now called driver.pcie_link_width; the next version refuses the old name",)
-    assert describe_warnings(made)[0] == made.renamed[0]
+    assert describe_warnings(made.cards, made.instances, made.envs, made.toolkit, made.renamed)[0] == made.renamed[0]
     (line,) = box.refusal_lines(driver={"lanes": [8, 16], "pcie_link_width": [8, 16]})
     assert "driver.lanes: is the old name of pcie_link_width, which is set too" in line
 

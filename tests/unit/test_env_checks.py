@@ -6,7 +6,7 @@ import pytest
 
 from checks import test_envs
 from checks.survey.answers import SurveyAnswers
-from rigwright.model.rig import EnvSpec
+from rigwright.model.instance import EnvSpec
 from rigwright.nvidia.cards.smi import GPUS
 from tests.unit.check_runner import red_checks
 from tests.unit.env_samples import declared_env, env_installation

@@ -24,7 +24,7 @@ def red(tmp_path: Path, *more: str) -> str:
         (site / name).mkdir(parents=True)
     (tmp_path / "conda-meta").mkdir()
     (tmp_path / "conda-meta" / conda_row().file.replace(".conda", ".json")).touch()
-    packages = {prefix_folder(box.installation_path(one.folder)): distributions(str(tmp_path))}
+    packages = {prefix_folder(box.roots.installation_path(one.folder)): distributions(str(tmp_path))}
     told = {"trees": [], "beside": [], "gone": [], "distributions": packages}
     return red_checks(test_envs, SurveyAnswers({"trees": {"told": told}}), rig=box, environment=one).get("V01", "")
 

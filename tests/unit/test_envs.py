@@ -10,7 +10,8 @@ import pytest
 
 from rigwright.envs import gc
 from rigwright.envs.environment import Environment, environment_command, render_activation, render_install_plan
-from rigwright.model.rig import EnvSpec, Rig
+from rigwright.model.instance import EnvSpec
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cuda.toolkit import plan_toolkit
 from rigwright.plan.notices import describe_other_cards
 from rigwright.plan.plan_inputs import build_target_state
@@ -43,20 +44,23 @@ def test_its_folder_is_named_by_its_distribution_and_all_that_it_is_made_of() ->
 
 def test_the_toolkit_is_another_input() -> None:
     with_card, one = compiling()
-    assert one.toolkit == plan_toolkit(with_card, sample_facts())
+    assert one.toolkit == plan_toolkit(
+        with_card.roots, with_card.cards, with_card.instances, with_card.envs, with_card.toolkit, sample_facts()
+    )
     assert one.digest != env_installation().digest
 
 
 def test_it_is_installed_beside_engines_and_kept_as_they_are() -> None:
     box = sample_rig(envs=(declared_env(),))
     found = build_target_state(box, sample_facts())
-    folder = box.installation_path(found.installations["env"].folder)
+    folder = box.roots.installation_path(found.installations["env"].folder)
     assert found.generation.links["engines/env"] == folder
     assert folder in found.generation.files["references"].splitlines()
 
 
 def test_what_puts_it_together_reads_where_each_package_lies_and_what_it_is() -> None:
-    read = json.loads(render_install_plan(sample_rig(), env_installation(), "/opt/x/engines/env"))
+    box_rig = sample_rig()
+    read = json.loads(render_install_plan(box_rig.roots, box_rig.requests, env_installation(), "/opt/x/engines/env"))
     assert read["prefix"] == "/opt/x/engines/env/env"
     assert read["conda"] == [
         {"path": f"/srv/models/_packages/{'c' * 16}/python-3.10.20-0_a.conda", "sha256": "c" * 64},
@@ -76,8 +80,12 @@ def test_packages_stay_until_all_that_needs_them_is_whole() -> None:
     )
     there = {f"/srv/models/{one.package_path}" for one in whole.artefacts}
     python, demo = whole.artefacts
-    assert gc.find_leftovers(sample_rig(), [whole, other], {whole.folder, other.folder}, there) == [python, demo]
-    assert gc.find_leftovers(sample_rig(), [whole, other], {whole.folder}, there) == [demo]
+    box_rig = sample_rig()
+    assert gc.find_leftovers(box_rig.roots, box_rig.share, [whole, other], {whole.folder, other.folder}, there) == [
+        python,
+        demo,
+    ]
+    assert gc.find_leftovers(box_rig.roots, box_rig.share, [whole, other], {whole.folder}, there) == [demo]
 
 
 def _shell(script: str) -> list[str]:
@@ -173,10 +181,10 @@ def test_a_card_without_code_is_refused_with_the_file(tmp_path: Path) -> None:
 
 
 def test_who_enters_is_nobody_and_the_words_stay_apart() -> None:
-    words = environment_command(sample_rig(), "/opt/x", ("echo", "a b", "$HOME"), "x.service", terminal=False)
+    words = environment_command(sample_rig().roots, "/opt/x", ("echo", "a b", "$HOME"), "x.service", terminal=False)
     assert {"--property=DynamicUser=yes", "--property=NoNewPrivileges=yes", "--pipe"} <= set(words)
     assert words[-5:] == ('. "$$0" && exec "$$@"', "/opt/x/activate", "echo", "a b", "$$HOME")
-    assert "--pty" in environment_command(sample_rig(), "/opt/x", (), "x.service", terminal=True)
+    assert "--pty" in environment_command(sample_rig().roots, "/opt/x", (), "x.service", terminal=True)
 
 
 def test_an_environment_without_its_python_or_what_names_its_version_is_refused(tmp_path: Path) -> None:
@@ -203,7 +211,19 @@ def test_files_that_no_card_of_the_rig_can_run_are_named_where_they_are_for_othe
         for name in ("demo",)
     )
     env = EnvSpec("env", declared_env().keys, (conda_row(),), packages, ("demo/*",))
-    (line,) = describe_other_cards(sample_rig(cards=(sample_card("8.6"), sample_card("8.6")), envs=(env,)))
+    box_rig = sample_rig(cards=(sample_card("8.6"), sample_card("8.6")), envs=(env,))
+    (line,) = describe_other_cards(
+        box_rig.cards,
+        box_rig.envs,
+    )
     assert line == "env: no code for compute capability 8.6, so not used: demo/a.so, demo/b.so, demo/c.so and 1 more"
-    assert describe_other_cards(sample_rig(cards=(sample_card("9.0"),), envs=(env,))) == []
-    assert describe_other_cards(sample_rig(envs=(env,))) == []
+    box_rig = sample_rig(cards=(sample_card("9.0"),), envs=(env,))
+    assert (
+        describe_other_cards(
+            box_rig.cards,
+            box_rig.envs,
+        )
+        == []
+    )
+    box_rig = sample_rig(envs=(env,))
+    assert describe_other_cards(box_rig.cards, box_rig.envs) == []

@@ -53,13 +53,13 @@ def test_what_it_compiles_is_the_instances() -> None:
 def test_the_words_stay_apart_and_the_program_is_found_by_the_units_path() -> None:
     one = instance_unit()
     box = sample_rig(sample_instance())
-    words = instance_command(box, one, ("python", "-c", "print('$HOME %n')"), "x.service", terminal=False)
+    words = instance_command(box.roots, one, ("python", "-c", "print('$HOME %n')"), "x.service", terminal=False)
     assert words[-5:] == ('exec "$$@"', "sh", "python", "-c", "print('$$HOME %n')")
     assert {"--unit=x.service", "--pipe", f"--property=EnvironmentFile=/etc/rigwright/current/env/{one.instance}"} <= {
         *words
     }
-    assert instance_command(box, one, (), "x.service", terminal=True)[-1] == "/bin/bash"
-    assert "--pty" in instance_command(box, one, (), "x.service", terminal=True)
+    assert instance_command(box.roots, one, (), "x.service", terminal=True)[-1] == "/bin/bash"
+    assert "--pty" in instance_command(box.roots, one, (), "x.service", terminal=True)
 
 
 def test_what_an_instances_own_process_alone_has_is_there_too() -> None:
@@ -68,7 +68,7 @@ def test_what_an_instances_own_process_alone_has_is_there_too() -> None:
     box = vllm_samples.vllm_rig(one)
     found = build_unit(box, one, vllm_samples.vllm_environment(box))
     assert "ExecStart=/usr/bin/env 'LD_PRELOAD=/opt/a b.so' " in found.text.replace('"', "'")
-    words = instance_command(box, found, ("true",), "x.service", terminal=False)
+    words = instance_command(box.roots, found, ("true",), "x.service", terminal=False)
     assert words[words.index("--") + 1 :] == (
         *("/usr/bin/env", "LD_PRELOAD=/opt/a b.so", "/bin/sh", "-c", 'exec "$$@"', "sh", "true"),
     )

@@ -13,6 +13,7 @@ import pytest
 from rigwright.delivery.fetch_spec import fetch_unit_name
 from rigwright.host import channel
 from rigwright.host.basics import ListeningSocket
+from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.facts import HostAccount, HostFacts
 from rigwright.model.monitoring.service_facts import MonitoringFacts, ServiceFacts
 from rigwright.model.sharing import SharingFacts
@@ -300,21 +301,23 @@ def test_the_probe_tells_a_user_who_is_not_root_apart() -> None:
 
 
 def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
-    made = sample_rig(sample_instance("a"), sample_instance("b"), cuda_root="/opt/cuda", service_user="svc")
+    made = sample_rig(
+        sample_instance("a"), sample_instance("b"), cuda_root="/opt/cuda", accounts=ServiceAccounts("svc")
+    )
     assert probe_values(made) == {
         "folders": ["/var/lib/rigwright", "/opt/rigwright", "/srv/models", "/etc/rigwright"],
         "parts": [one.template for one in SOURCES if one.template],
         "engines": "/opt/rigwright/engines",
         "builds": "/var/lib/rigwright/build",
         "jobs": "/var/lib/rigwright/jobs",
-        "weights": [made.weight_path(sample_artefact()).rpartition("/")[0], "/srv/models/_packages"],
+        "weights": [made.roots.weight_path(sample_artefact()).rpartition("/")[0], "/srv/models/_packages"],
         "mathematical": ["rsqrt", "sinpi"],
         "cuda_root": "/opt/cuda",
         "users": ["svc-a", "svc-b"],
         "packages": [*PACKAGES, "cmake", "g++", "ninja-build"],
         "ledger": "/var/lib/rigwright/owned",
         "inside": ["/var/lib/rigwright", "/opt/rigwright", "/etc/rigwright"],
-        "weight_files": [made.weight_path(sample_artefact())],
+        "weight_files": [made.roots.weight_path(sample_artefact())],
         "config": "/etc/rigwright",
         "units": "/etc/systemd/system",
         "programs": ["llama-server"],
@@ -322,7 +325,7 @@ def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
         "containers": "/var/lib/rigwright/containers",
         "undeclared": sorted(path for one in list_orphans(made) for path in one.paths),
         **weight_sharing.share_state_values(),
-        **monitoring_facts.monitoring_state_values(made),
+        **monitoring_facts.monitoring_state_values(made.roots),
     }
 
 
@@ -369,7 +372,8 @@ def test_the_probe_tells_what_is_mounted_within_our_folders_and_over_weights() -
 
 def test_every_question_has_its_place_in_the_probe() -> None:
     script = render(
-        "probe/probe.sh.j2", **probe_values(sample_rig(sample_instance(), cuda_root="/opt/cuda", service_user="svc"))
+        "probe/probe.sh.j2",
+        **probe_values(sample_rig(sample_instance(), cuda_root="/opt/cuda", accounts=ServiceAccounts("svc"))),
     )
     for value in ("/srv/models/small/", "/opt/rigwright/engines", "/opt/cuda", "svc-chat"):
         assert value in script

@@ -17,7 +17,7 @@ from rigwright.problems import Invalid
 from rigwright.supply.lock import Lock
 
 # what resolve itself takes from the entry
-COMMON = {"name", "inventory", "roots", "service_user", "keep_generations", "renamed", "lock", "requests"}
+COMMON = {"name", "inventory", "roots", "accounts", "keep_generations", "renamed", "lock", "requests"}
 resolve = partial(resolve_rig, "/boxes/rig.py", "box")
 
 

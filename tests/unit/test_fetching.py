@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rigwright.delivery.fetch_spec import artefact_sources, fetch_unit_name, render_fetch_spec
-from rigwright.model.entry import Roots
 from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.render import render
 from rigwright.supply.bundle import Bundle, BundleRow
 from rigwright.supply.lock import Artefact
@@ -40,7 +40,7 @@ def package(**changes: Any) -> Artefact:
 def read_fetch_spec(made: Rig, row: Artefact, folder: Path, **how: Any) -> FetchSpec:
     """What the program reads of what a job is given."""
     path = folder / "spec.json"
-    path.write_text(render_fetch_spec(made, [row], **how))
+    path.write_text(render_fetch_spec(made.roots, made.accounts, made.network, made.fs_verity, [row], **how))
     return load_spec(path)
 
 
@@ -81,7 +81,7 @@ def test_where_packages_are_had(
     mirrors: dict[str, tuple[str, ...]], row: Artefact, expected: list[dict[str, str]], tmp_path: Path
 ) -> None:
     made = sample_rig(mirrors=mirrors, peers=(PEER,))
-    assert artefact_sources(made, row) == [{"kind": "peer", "base": PEER}, *expected]
+    assert artefact_sources(made.network, row) == [{"kind": "peer", "base": PEER}, *expected]
     (wanted,) = read_fetch_spec(made, row, tmp_path).files
     assert [one.kind for one in wanted.sources] == ["peer", *(one["kind"] for one in expected)]
 
@@ -92,7 +92,7 @@ def test_packages_lie_apart_from_models_by_their_hash(row: Artefact, tmp_path: P
     assert made.files[0].file.path == row.package_path == f"_packages/{'b' * 16}/{row.file}"
     assert made.package_python == "/opt/x/bin/python"
     # the host's record of it is the one that is asked for
-    assert recorded_file(sample_rig(), row).record == records.record_name(made.files[0].file)
+    assert recorded_file(sample_rig().roots, row).record == records.record_name(made.files[0].file)
     assert fetch_unit_name([row]) != fetch_unit_name([sample_artefact()])
 
 
@@ -130,7 +130,7 @@ def test_many_packages_of_a_bundle_are_one_job_that_is_sent_what_is_not_verified
     made = sample_rig(
         bundle=Bundle(Path("/x"), (), tuple(BundleRow(path=one.file, sha256=one.sha256, size=1) for one in rows))
     )
-    given = FetchJobInputs(monkeypatch, frozenset({recorded_file(made, rows[1]).record}))
+    given = FetchJobInputs(monkeypatch, frozenset({recorded_file(made.roots, rows[1]).record}))
     ensure_fetched(made, rows, "Fetch 3 packages")
     (job,) = given.jobs
     assert [file.name for file in job["files"]] == [rows[0].file, rows[2].file]
@@ -154,16 +154,16 @@ def test_which_files_are_verified_is_found_on_a_host(tmp_path: Path) -> None:
     made = sample_rig(roots=roots)
     rows = [sample_wheel(name, sha256=digit * 64) for name, digit in (("a", "1"), ("b", "2"), ("c", "3"), ("d", "4"))]
     for row in rows[:3]:
-        path = Path(recorded_file(made, row).absolute)
+        path = Path(recorded_file(made.roots, row).absolute)
         path.parent.mkdir(parents=True)
         path.write_bytes(b"x")
         file = LockedFile(row.package_path, row.sha256, 1)
-        records.write_record(Path(records_folder(made)), Path(roots.models), file)
-        assert records.record_name(file) == recorded_file(made, row).record
-    Path(recorded_file(made, rows[0]).absolute).touch()
-    Path(recorded_file(made, rows[1]).absolute).unlink()
-    names = [recorded_file(made, row).record for row in rows]
-    script = render("weights/verified.sh.j2", folder=records_folder(made), records=names)
+        records.write_record(Path(records_folder(made.roots)), Path(roots.models), file)
+        assert records.record_name(file) == recorded_file(made.roots, row).record
+    Path(recorded_file(made.roots, rows[0]).absolute).touch()
+    Path(recorded_file(made.roots, rows[1]).absolute).unlink()
+    names = [recorded_file(made.roots, row).record for row in rows]
+    script = render("weights/verified.sh.j2", folder=records_folder(made.roots), records=names)
     output = short_programs.run_program(["sh", "-c", script]).stdout.splitlines()
     assert VerifiedRecordsFact().read(output) == frozenset({names[2]})
     empty = render("weights/verified.sh.j2", folder=str(tmp_path / "none"), records=names)

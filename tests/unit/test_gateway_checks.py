@@ -34,7 +34,7 @@ def box() -> Rig:
 
 def rotated_log_answers(box: Rig, rotated: int) -> SurveyAnswers:
     """What a host says whose log was rotated then."""
-    files = {ROTATION: render_logrotate(box, OWNED_HEADER)}
+    files = {ROTATION: render_logrotate(box.accounts, OWNED_HEADER)}
     gates = Gates({"logrotate.timer": TIMER}, files, rotated, {}, [], [], ShareProcess(0, False, []))
     answers: dict[str, Any] = {"gates": {"told": asdict(gates)}}
     return SurveyAnswers(answers)
@@ -43,7 +43,9 @@ def rotated_log_answers(box: Rig, rotated: int) -> SurveyAnswers:
 @pytest.mark.parametrize("rotated", [0, 1_800_000_000 - 10**9, -(10**18)])
 def test_a_log_that_was_rotated_on_a_day_that_has_been_is_green(box: Rig, rotated: int) -> None:
     assert box.gateway
-    test_gateway.test_log_is_rotated(rotated_log_answers(box, rotated), box, ("rigwright-gateway", box.gateway))
+    test_gateway.test_log_is_rotated(
+        rotated_log_answers(box, rotated), box.accounts, ("rigwright-gateway", box.gateway)
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,13 +60,15 @@ def test_a_log_that_was_rotated_on_a_day_that_has_been_is_green(box: Rig, rotate
 def test_a_day_that_is_still_to_come_is_red_however_far_away_it_is(box: Rig, rotated: int, said: str) -> None:
     assert box.gateway
     with pytest.raises(Drift, match=said):
-        test_gateway.test_log_is_rotated(rotated_log_answers(box, rotated), box, ("rigwright-gateway", box.gateway))
+        test_gateway.test_log_is_rotated(
+            rotated_log_answers(box, rotated), box.accounts, ("rigwright-gateway", box.gateway)
+        )
 
 
 def keys_at_rest(box: Rig, lying: Path) -> SurveyAnswers:
     """What a host says whose keys lie in a file."""
-    entry = ManagedEntry(box.ledger, "file", 0o644, 0, 0, 0.0)
-    told_files = {keys_path(box): managed_files._sha256(lying)}
+    entry = ManagedEntry(box.roots.ledger, "file", 0o644, 0, 0, 0.0)
+    told_files = {keys_path(box.roots): managed_files._sha256(lying)}
     version = managed_files._keys_version(lying)
     own = ManagedFiles([], [], [], LedgerFile(entry, [], True), [], [], [], told_files, version, {})
     return SurveyAnswers({"managed_files": {"told": asdict(own)}})
@@ -78,19 +82,19 @@ def test_keys_of_another_version_are_red_with_both_serials_and_what_helps(box: R
     first = ClientKeyring(keys={"alice": ClientKey(sha256="a" * 64, made="2026-11-22")})
     keyring.dump(file, first)
     lying.write_text(keyring.keys_json(keyring.load_keyring(file)))
-    test_gateway.test_keys_at_rest(keys_at_rest(box, lying), box, part)
+    test_gateway.test_keys_at_rest(keys_at_rest(box, lying), box.inventory, box.roots, part)
     # the file has changed since: a deploy brings it
     keyring.dump(file, keyring.load_keyring(file).with_key("bob", ClientKey(sha256="b" * 64, made="2026-11-22")))
     with pytest.raises(Drift) as drift:
-        test_gateway.test_keys_at_rest(keys_at_rest(box, lying), box, part)
+        test_gateway.test_keys_at_rest(keys_at_rest(box, lying), box.inventory, box.roots, part)
     assert ("serial 1" in drift.value.found, "serial 2, of gateway-keys.toml" in drift.value.expected) == (True, True)
     assert drift.value.cure == DEPLOY
     # the host has what this file was not made into
     lying.write_text(keyring.keys_json(keyring.load_keyring(file)))
     keyring.dump(file, first)
     with pytest.raises(Drift) as drift:
-        test_gateway.test_keys_at_rest(keys_at_rest(box, lying), box, part)
+        test_gateway.test_keys_at_rest(keys_at_rest(box, lying), box.inventory, box.roots, part)
     assert ("serial 2" in drift.value.found, drift.value.cure.startswith("Take the newer file")) == (True, True)
     lying.write_text('{"keys":[]}')
     with pytest.raises(Drift, match="serial none"):
-        test_gateway.test_keys_at_rest(keys_at_rest(box, lying), box, part)
+        test_gateway.test_keys_at_rest(keys_at_rest(box, lying), box.inventory, box.roots, part)

@@ -29,14 +29,17 @@ def load_gateway(box: OperatorFolder, **changes: Any) -> Rig:
 
 
 def test_without_more_each_model_is_offered_by_all_that_serve_it(box: OperatorFolder) -> None:
-    (one,) = offers_of(load_gateway(box, gateway={"listeners": LAN}))
+    rig = load_gateway(box, gateway={"listeners": LAN})
+    (one,) = offers_of(rig.instances, rig.gateway)
     assert (one.name, [instance.name for instance in one.instances]) == (one.instances[0].model_name, ["chat", "twin"])
     assert (one.queue, one.sticky, one.slots) == (64, "", one.instances[0].variant.capacity[0])  # type: ignore[index]
 
 
 def test_names_of_ones_own_are_those_that_are_offered(box: OperatorFolder) -> None:
     models = {"fast": {"instances": ["twin"], "queue": 0, "sticky": "conversation"}}
-    (one,) = offers_of(load_gateway(box, gateway={"listeners": LAN, "models": models, "aliases": {"gpt-4o": "fast"}}))
+    gateway = {"listeners": LAN, "models": models, "aliases": {"gpt-4o": "fast"}}
+    box_rig = load_gateway(box, gateway=gateway)
+    (one,) = offers_of(box_rig.instances, box_rig.gateway)
     assert (one.name, [instance.name for instance in one.instances], one.queue, one.sticky) == (
         "fast",
         ["twin"],
@@ -50,15 +53,25 @@ def test_an_alias_of_a_listener_opens_the_model_that_it_stands_for(box: Operator
     listeners = {"lan": LAN["lan"] | {"models": ["gpt-4o"]}}
     aliases = {"gpt-4o": "fast", "o3": "fast", "o4": "slow"}
     found = load_gateway(box, gateway={"listeners": listeners, "models": models, "aliases": aliases})
-    (line,) = describe_access(found)
+    (line,) = describe_access(found.instances, found.gateway)
     assert "may use fast;" in line
-    assert [one.model for one in client_endpoints(found, "box") if one.listener] == ["fast"]
+    assert [
+        one.model for one in client_endpoints(found.name, found.instances, found.gateway, "box") if one.listener
+    ] == ["fast"]
     assert found.gateway
-    assert offered_model_names(found, found.gateway.listeners["lan"]) == ["fast", "gpt-4o", "o3"]
+    assert offered_model_names(found.instances, found.gateway, found.gateway.listeners["lan"]) == [
+        "fast",
+        "gpt-4o",
+        "o3",
+    ]
 
 
 def test_a_header_is_the_same_one_in_capitals(box: OperatorFolder) -> None:
-    (one,) = offers_of(load_gateway(box, gateway={"listeners": LAN, "sticky": "header:X-Session-Id"}))
+    box_rig = load_gateway(box, gateway={"listeners": LAN, "sticky": "header:X-Session-Id"})
+    (one,) = offers_of(
+        box_rig.instances,
+        box_rig.gateway,
+    )
     assert one.sticky == "header:x-session-id"
 
 
@@ -264,7 +277,11 @@ def test_all_of_ipv6_is_all_there_is() -> None:
 )
 def test_a_plan_says_who_will_reach_what(listener: dict[str, object], said: str) -> None:
     gateway = Gateway.model_validate({"listeners": {"x": {"port": 8000} | listener}})
-    (line,) = describe_access(sample_rig(sample_instance(model_name="model"), gateway=gateway))
+    box_rig = sample_rig(sample_instance(model_name="model"), gateway=gateway)
+    (line,) = describe_access(
+        box_rig.instances,
+        box_rig.gateway,
+    )
     assert line.endswith(f": {said}")
 
 
@@ -272,7 +289,8 @@ def test_a_plan_names_the_harmful_fields_that_are_open() -> None:
     listeners = {"x": {"port": 8000, "address": "127.0.0.1"}}
     models = {"small": {"instances": ["chat"], "allow_fields": ["regex", "chat_template"]}}
     gateway = Gateway.model_validate({"listeners": listeners, "allow_fields": ["n"], "models": models})
-    _, line = describe_access(sample_rig(sample_instance(), gateway=gateway))
+    box_rig = sample_rig(sample_instance(), gateway=gateway)
+    _, line = describe_access(box_rig.instances, box_rig.gateway)
     assert line == "request fields that can harm an engine are allowed for small: chat_template, regex"
 
 
@@ -298,7 +316,8 @@ def test_caches_are_kept_apart_where_engine_and_listener_can() -> None:
 
 def test_nginx_gets_no_socket_on_which_a_worker_could_stand_still(box: OperatorFolder) -> None:
     """It leaves those that it is handed as they are, and systemd makes them blocking unless it is told."""
-    unit = render_gateway(load_gateway(box, gateway={"listeners": LAN}), "# ours").files[
-        "units/rigwright_gateway.service"
-    ]
+    box_rig = load_gateway(box, gateway={"listeners": LAN})
+    unit = render_gateway(
+        box_rig.roots, box_rig.accounts, box_rig.instances, box_rig.gateway, box_rig.monitoring, "# ours"
+    ).files["units/rigwright_gateway.service"]
     assert "NonBlocking=yes" in unit.splitlines()

@@ -520,10 +520,11 @@ def test_a_declared_gateway_has_all_rules_but_those_that_it_allows(tmp_path: Pat
     def settings(**changes: object) -> Settings:
         listeners = {"x": {"address": "127.0.0.1", "port": 8000}}
         gateway = Gateway.model_validate({"listeners": listeners, **changes})
+        box_rig = sample_rig(replace(capable_instance(), name="chat"), gateway=gateway)
         (tmp_path / "settings.json").write_text(
-            render_gateway(sample_rig(replace(capable_instance(), name="chat"), gateway=gateway), "# ours").files[
-                "gateway/settings.json"
-            ]
+            render_gateway(
+                box_rig.roots, box_rig.accounts, box_rig.instances, box_rig.gateway, box_rig.monitoring, "# ours"
+            ).files["gateway/settings.json"]
         )
         return read_settings(tmp_path / "settings.json")
 

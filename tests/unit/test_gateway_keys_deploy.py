@@ -49,7 +49,7 @@ def older(host: GatewayFolderHost, file: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_deploy_with_an_older_file_changes_no_key(host: GatewayFolderHost, file: Path, older: str) -> None:
     lying = host.credentials / "gateway-keys.json"
     before = lying.read_bytes()
-    (command,) = gateway.install_client_keys._inner(rig=host.rig, file=str(file))
+    (command,) = gateway.install_client_keys._inner(roots=host.rig.roots, file=str(file))
     done = host.run_script(command.get_raw_value())
     assert (done.returncode, lying.read_bytes(), file.read_text()) == (1, before, older)
     assert f"{file} is older: serial 1, and this host has serial 2; 1 key would return: alice" in done.stderr
@@ -132,6 +132,6 @@ def test_a_file_that_cannot_have_its_version_written_ends_the_run_of_its_host(
     host.run_operations(gateway, monkeypatch)
     file.write_text(file.read_text().partition("\n# orders")[0] + "\n")
     file.with_name(f".{file.name}.lock").symlink_to("elsewhere")
-    (command,) = gateway.install_client_keys._inner(rig=host.rig, file=str(file))
+    (command,) = gateway.install_client_keys._inner(roots=host.rig.roots, file=str(file))
     done = host.run_script(command.get_raw_value())
     assert (done.returncode, f"{file.name}.lock: is a symbolic link: remove it" in done.stderr) == (1, True)

@@ -149,9 +149,9 @@ def test_an_instance_is_restarted_where_a_gateway_comes_for_it_says_then_who_may
 
 
 def test_no_key_and_no_certificate_is_in_a_generation() -> None:
+    box_rig = sample_rig(sample_instance("chat"), gateway=Gateway.model_validate({"listeners": LISTENERS | TLS}))
     made = render_gateway(
-        sample_rig(sample_instance("chat"), gateway=Gateway.model_validate({"listeners": LISTENERS | TLS})),
-        OWNED_HEADER,
+        box_rig.roots, box_rig.accounts, box_rig.instances, box_rig.gateway, box_rig.monitoring, OWNED_HEADER
     )
     assert "BEGIN" not in "".join(text for name, text in made.files.items() if not name.endswith((".py", "prepare")))
     assert json.loads(made.files["gateway/settings.json"])["listeners"]["office"] == {
@@ -163,8 +163,9 @@ def test_no_key_and_no_certificate_is_in_a_generation() -> None:
 
 def test_names_are_asked_for_where_no_key_is() -> None:
     every = {"lan": {"address": "192.0.2.7", "port": 8000, "keys": False, "names": ["Rig.Example.org", ".lan"]}}
+    box_rig = sample_rig(sample_instance("chat"), gateway=Gateway.model_validate({"listeners": every}))
     made = render_gateway(
-        sample_rig(sample_instance("chat"), gateway=Gateway.model_validate({"listeners": every})), OWNED_HEADER
+        box_rig.roots, box_rig.accounts, box_rig.instances, box_rig.gateway, box_rig.monitoring, OWNED_HEADER
     )
     listeners = json.loads(made.files["gateway/settings.json"])["listeners"]
     assert listeners["lan"]["names"] == ["rig.example.org", ".lan"]

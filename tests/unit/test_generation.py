@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from rigwright.delivery.tool_environments import ToolEnvironment
-from rigwright.model.entry import Roots
+from rigwright.model.accounts import ServiceAccounts
+from rigwright.model.instance import loaded_weights
 from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.serving.generation import SETTLE, Generation, build_generation
 from rigwright.serving.instance_units import OWNED_HEADER
 from rigwright.serving.listeners import listener_units
@@ -50,7 +52,7 @@ INPUTS: dict[str, Any] = {
     ),
     "memory": lambda: make_generation(sample_rig(sample_instance(memory_max="1G"), cards=CARDS)),
     "tasks": lambda: make_generation(sample_rig(sample_instance(tasks_max=9), cards=CARDS)),
-    "user": lambda: make_generation(sample_rig(sample_instance(), cards=CARDS, service_user="svc")),
+    "user": lambda: make_generation(sample_rig(sample_instance(), cards=CARDS, accounts=ServiceAccounts("svc"))),
     "software": lambda: make_generation(sample_rig(sample_instance(), cards=CARDS, roots=Roots(software="/data/s"))),
     "models": lambda: make_generation(sample_rig(sample_instance(), cards=CARDS, roots=Roots(models="/data/m"))),
     "config": lambda: make_generation(sample_rig(sample_instance(), cards=CARDS, roots=Roots(config="/etc/other"))),
@@ -131,7 +133,7 @@ def test_a_generation_refers_to_all_that_it_needs_on_the_host() -> None:
             "/etc/rigwright/credentials/b.api-key",
             "/opt/rigwright/engines/plain-1.0-0123456789ab",
             TOOLS.folder,
-            *(one.weight_path(weights) for weights in one.weights),
+            *(one.roots.weight_path(weights) for weights in loaded_weights(one.instances)),
         ]
     )
 
@@ -148,7 +150,7 @@ def test_the_manifest_says_what_the_rig_is() -> None:
     said = json.loads(target_generation(one).files["manifest.json"])
     assert said["rig"] == "box"
     assert said["engines"] == {"plain": "/opt/rigwright/engines/plain-1.0-0123456789ab"}
-    assert said["weights"] == {one.weight_path(sample_artefact()): sample_artefact().sha256}
+    assert said["weights"] == {one.roots.weight_path(sample_artefact()): sample_artefact().sha256}
     assert {name: row["port"] for name, row in said["instances"].items()} == {"chat": 8020, "code": 8021}
     assert {row["digest"] for row in said["instances"].values()} == {
         unit.digest for unit in target_generation(one).units

@@ -12,7 +12,7 @@ from rigwright import toml
 from rigwright.engines.image import KIND
 from rigwright.engines.log_causes import find_cause
 from rigwright.host.systemd_syntax import ExpandedWord
-from rigwright.model.entry import Roots
+from rigwright.model.roots import Roots
 from rigwright.plan.plan_inputs import build_target_state
 from rigwright.plan.preflight import find_refusals
 from rigwright.serving.instance_units import build_unit

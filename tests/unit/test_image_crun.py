@@ -64,7 +64,9 @@ PROFILE = {
 
 def started(*cards: int) -> Any:
     box = image_rig(image_instance(cards=cards))
-    return image_service(box, box.instances[0], replace(unpacked_image(box), by="crun"))
+    return image_service(
+        box.roots, box.cards, box.driver, box.network, box.instances[0], replace(unpacked_image(box), by="crun")
+    )
 
 
 def lines(*cards: int) -> list[str]:

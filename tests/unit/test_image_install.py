@@ -11,8 +11,8 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from rigwright.model.entry import Roots
 from rigwright.model.installation import MARKER
+from rigwright.model.roots import Roots
 from rigwright.supply import image_manifest
 from roles.engines import render_install_script
 from tests.unit import short_programs
@@ -33,7 +33,7 @@ class ImageInstallHost:
         places = {name: str(root / name) for name in ("software", "models", "state", "config")}
         self.rig = image_rig(image_instance(cards=()), roots=Roots().model_copy(update=places))
         self.made = unpacked_image(self.rig)
-        self.target = Path(self.rig.installation_path(self.made.folder))
+        self.target = Path(self.rig.roots.installation_path(self.made.folder))
         self.layer = self.target / "store/overlay/a/diff"
         (root / "state/build").mkdir(parents=True)
         (root / "state/owned").touch()
@@ -56,7 +56,7 @@ class ImageInstallHost:
 
     def run(self) -> CompletedProcess[str]:
         """Run the job."""
-        log = Path(f"{self.rig.jobs}/rw-job-x/log")
+        log = Path(f"{self.rig.roots.jobs}/rw-job-x/log")
         log.parent.mkdir(parents=True, exist_ok=True)
         log.touch()
         text = render_install_script(self.rig, self.made, TOOLS, "rw-job-x")

@@ -165,7 +165,10 @@ def test_a_patched_image_is_another_installation_with_mounts_over_its_files() ->
     assert unpacked_image(plain).folder != unpacked_image(patched).folder
     assert unpacked_image(patched).record["patches"] == {"demo/words.py": text_sha256(AFTER)}
     assert unpacked_image(patched).what == f"{unpacked_image(plain).what}, patched by louder"
-    before, after = (build_container(one, one.instances[0], unpacked_image(one)).mounts for one in (plain, patched))
+    before, after = (
+        build_container(one.roots, one.cards, one.driver, one.network, one.instances[0], unpacked_image(one)).mounts
+        for one in (plain, patched)
+    )
     assert len(after) == len(before) + 1
     folder = f"/opt/rigwright/engines/{unpacked_image(patched).folder}"
     assert BindMount(f"{folder}/changed/demo/words.py", f"{SITE}/demo/words.py") in after

@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from rigwright.inventory import load_for, load_rig
+from rigwright.model.instance import loaded_weights
 from rigwright.model.lock_coverage import describe_mismatch
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact
@@ -199,7 +200,7 @@ def test_for_locking_a_rig_is_refused_all_but_the_lock(box: OperatorFolder) -> N
     box.write("locks/box.lock.toml", render_sealed_lock(SOURCE_ROW))
     with load_for("lock"):
         ((_, data),) = box.load_group({"box": sample_entry()})
-        assert load_rig(data["rig"]).weights[0].file == "small-q4.gguf"
+        assert loaded_weights(load_rig(data["rig"]).instances)[0].file == "small-q4.gguf"
         with pytest.raises(SystemExit) as ended:
             box.load_group({"box": sample_entry(mirrors={}, cards=["turin", "ampere"])})
     assert 'there is no card "turin"' in str(ended.value.code)

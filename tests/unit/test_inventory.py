@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rigwright.inventory import load_rig
+from rigwright.model.instance import standalone_engines
 from rigwright.problems import Invalid
 from tests.lock_files import render_sealed_lock
 from tests.unit.sample_texts import CATALOG, SOURCE_ROW, WEIGHT_ROW
@@ -253,7 +254,7 @@ def test_folders_beside_the_inventory_are_laid_over_ours(box: OperatorFolder) ->
         box.write(f"catalog/flags/llama.cpp-{version}-fffffff.txt", HELP_FILE.read_bytes())
     ((_, data),) = box.load_group({"box": sample_entry()})
     rig = load_rig(data["rig"])
-    assert rig.engines["llama.cpp"].commit == "f" * 40
+    assert standalone_engines(rig.instances)["llama.cpp"].commit == "f" * 40
     assert [one.kind for one in rig.engine_artefacts["llama.cpp"]] == ["source"]
     box.write("locks/box.lock.toml", render_sealed_lock(WEIGHT_ROW, SOURCE_ROW.replace("engine-source", "llama.cpp")))
     with pytest.raises(Invalid, match=r"llama.cpp is locked with version 1.0, not 0.3.36: run `rigwright lock "):

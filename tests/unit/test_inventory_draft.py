@@ -51,7 +51,7 @@ def test_an_inventory_says_what_was_found_and_declares_what_fits(place: Operator
     text = render_inventory(survey, replace(ANSWERS, variant="llamacpp/two"), catalog)
     data, rig = loaded(place, text)
     assert [card.name[-4:] for card in rig.cards] == ["0 Ti", "3090", "3090", "3090"]
-    assert (rig.roots.models, rig.service_user) == ("/data/models", "rigwright")
+    assert (rig.roots.models, rig.accounts.prefix) == ("/data/models", "rigwright")
     (chat,) = rig.instances
     # cards 0 and 1 are in use, and so is port 8020
     assert (chat.name, chat.variant_name, chat.cards, chat.port) == ("chat", "llamacpp/two", (2, 3), 8021)
@@ -89,7 +89,7 @@ def test_nothing_yet_leaves_an_example_with_a_free_port(place: OperatorFolder, c
 def test_who_logs_in_under_the_services_name_gets_another_for_them(place: OperatorFolder, catalog: Catalog) -> None:
     answers = replace(ANSWERS, connection={**CONNECTION, "ssh_user": "rigwright"})
     _, rig = loaded(place, render_inventory(BARE, answers, catalog))
-    assert rig.service_user == "rigwright-serving"
+    assert rig.accounts.prefix == "rigwright-serving"
 
 
 @pytest.mark.parametrize("driver", [True, False])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rigwright.engines import unprivileged
-from rigwright.model.entry import Roots
+from rigwright.model.roots import Roots
 from roles.engines import SUPERVISOR
 from roles.operations import supervisor
 from tests.unit.rendered_scripts import write_stand_in

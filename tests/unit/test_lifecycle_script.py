@@ -53,7 +53,9 @@ class LifecycleHost(WeightHost):
 
     def run_rehash(self, verb: instance_lifecycle.LifecycleVerb) -> LifecycleOutcome:
         holder = json.dumps({"who": "ana@desk", "pid": 7, "since": "now", "doing": verb})
-        done = self.run_script(instance_lifecycle.render_lifecycle_script(self.rig, verb, ["chat"], holder))
+        done = self.run_script(
+            instance_lifecycle.render_lifecycle_script(self.rig.roots, self.rig.instances, verb, ["chat"], holder)
+        )
         return instance_lifecycle.parse_outcome(done.stdout.splitlines())
 
 
@@ -97,7 +99,9 @@ def test_what_is_compiled_is_removed_where_that_is_asked_for_once_it_is_stopped(
     (caches / "chat" / "link").symlink_to(beyond)
     holder = json.dumps({"who": "ana@desk", "pid": 7, "since": "now", "doing": "restart"})
     host.run_script(
-        instance_lifecycle.render_lifecycle_script(host.rig, "restart", ["chat"], holder, recompile=recompile)
+        instance_lifecycle.render_lifecycle_script(
+            host.rig.roots, host.rig.instances, "restart", ["chat"], holder, recompile=recompile
+        )
     )
     assert own.is_dir()
     assert list(own.iterdir()) == [] if recompile else (own / "kernel.so").exists()
@@ -124,7 +128,9 @@ def test_nothing_compiled_is_removed_and_nothing_restarted_where_a_stop_fails(
     host.set_systemctl_answer("refuses", f"Warning\nFailed to stop {UNIT}: Connection timed out\n")
     holder = json.dumps({"who": "ana@desk", "pid": 7, "since": "now", "doing": "restart"})
     done = host.run_script(
-        instance_lifecycle.render_lifecycle_script(host.rig, "restart", ["chat"], holder, recompile=True)
+        instance_lifecycle.render_lifecycle_script(
+            host.rig.roots, host.rig.instances, "restart", ["chat"], holder, recompile=True
+        )
     )
     (line,) = instance_lifecycle.parse_outcome(done.stdout.splitlines()).describe_outcome("restart")
     assert line.startswith(f"refused: systemctl stop failed (Failed to stop {UNIT}: Connection timed out)")

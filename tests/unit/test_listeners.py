@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.model.rig import SOCKET_FOLDER, Instance
+from rigwright.model.accounts import ServiceAccounts
+from rigwright.model.instance import SOCKET_FOLDER, Instance
 from rigwright.render import render
 from rigwright.serving.instance_units import OWNED_HEADER, build_unit
 from rigwright.serving.listeners import PREFIX, PortListener, build_listener, listener_units, port_socket
@@ -24,7 +25,14 @@ CHAT = sample_instance("chat")
 
 
 def make_listener(one: Instance = CHAT, **changes: object) -> PortListener:
-    return build_listener(sample_rig(one, cards=(sample_card("8.6"),), **changes), one, OWNED_HEADER)
+    box_rig = sample_rig(one, cards=(sample_card("8.6"),), **changes)
+    return build_listener(
+        box_rig.roots,
+        box_rig.accounts,
+        box_rig.gateway,
+        one,
+        OWNED_HEADER,
+    )
 
 
 def values(text: str, directive: str) -> list[str]:
@@ -59,7 +67,7 @@ def test_the_socket_is_the_same_whichever_instance_its_port_leads_to() -> None:
         make_listener(sample_instance("code")),
         make_listener(sample_instance(context=8192, model_name="other")),
         make_listener(sample_instance(cards=(0,))),
-        make_listener(service_user="svc"),
+        make_listener(accounts=ServiceAccounts("svc")),
     ]
     assert {one.socket_text for one in others} == {make_listener().socket_text}
 
@@ -104,7 +112,7 @@ def test_the_service_has_a_user_that_is_nobodys_and_no_network() -> None:
     [
         (make_listener(sample_instance("code")), False),
         (make_listener(sample_instance(port=8021)), False),
-        (make_listener(service_user="svc"), False),
+        (make_listener(accounts=ServiceAccounts("svc")), False),
         (make_listener(sample_instance(context=8192)), True),
         (make_listener(sample_instance(cards=(0,))), True),
         (make_listener(keep_generations=1), True),

@@ -13,13 +13,15 @@ import pytest
 from checks.test_engines import _same
 from rigwright.engines.llama_cpp.build import cuda_architectures, flash_attention_pairs, plan_build
 from rigwright.model import trees
-from rigwright.model.entry import Roots
+from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from roles.engines import render_install_script, render_installed_test
 from tests.unit.rendered_scripts import TOOLS
 from tests.unit.samples import (
     SOURCE,
+    changed_rig,
     sample_artefact,
     sample_build,
     sample_card,
@@ -49,7 +51,7 @@ def test_machine_code_is_built_for_exactly_the_cards_that_are_used(
     cards: tuple[Any, ...], used: tuple[int, ...], architectures: tuple[str, ...]
 ) -> None:
     made = sample_rig(sample_instance(cards=used), cards=cards)
-    assert cuda_architectures(made, "plain") == architectures
+    assert cuda_architectures(made.cards, made.instances, made.also_build_for, "plain") == architectures
     assert plan_build(made, "plain", sample_engine(), sample_facts()).cuda == bool(architectures)
 
 
@@ -66,7 +68,7 @@ def test_what_is_built_beside_the_own_cards_comes_in_the_order_of_capability(
     also: tuple[str, ...], architectures: tuple[str, ...]
 ) -> None:
     made = sample_rig(sample_instance(cards=(0,)), cards=(AMPERE,), also_build_for=also)
-    assert cuda_architectures(made, "plain") == architectures
+    assert cuda_architectures(made.cards, made.instances, made.also_build_for, "plain") == architectures
     orders = {
         plan_build(replace(made, also_build_for=order), "plain", sample_engine(), sample_facts()).digest
         for order in (also, also[::-1])
@@ -76,7 +78,7 @@ def test_what_is_built_beside_the_own_cards_comes_in_the_order_of_capability(
 
 def test_a_rig_that_serves_on_the_cpu_builds_for_no_card_whatever_is_named_beside() -> None:
     made = sample_rig(sample_instance(), cards=(AMPERE,), also_build_for=("9.0",))
-    assert cuda_architectures(made, "plain") == ()
+    assert cuda_architectures(made.cards, made.instances, made.also_build_for, "plain") == ()
     plain = replace(made, also_build_for=())
     assert (
         plan_build(made, "plain", sample_engine(), sample_facts()).digest
@@ -104,8 +106,8 @@ def test_cards_of_another_engine_do_not_count() -> None:
         replace(sample_instance("b", cards=(1,)), engine_name="other"),
         cards=(TURING, ADA),
     )
-    assert cuda_architectures(made, "plain") == ("75-real",)
-    assert cuda_architectures(made, "other") == ("89-real",)
+    assert cuda_architectures(made.cards, made.instances, made.also_build_for, "plain") == ("75-real",)
+    assert cuda_architectures(made.cards, made.instances, made.also_build_for, "other") == ("89-real",)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +127,8 @@ def test_a_flash_attention_kernel_is_built_for_each_pair_of_cache_types(
         sample_instance(f"i{n}", cards=(0,), cache_type_k=key, cache_type_v=value)
         for n, (key, value) in enumerate(kinds)
     ]
-    assert flash_attention_pairs(sample_rig(*instances, cards=(TURING,)), "plain") == pairs
+    box_rig = sample_rig(*instances, cards=(TURING,))
+    assert flash_attention_pairs(box_rig.instances, box_rig.variants, "plain") == pairs
 
 
 def test_what_is_compiled_is_the_same_whichever_variant_of_the_catalogue_is_served() -> None:
@@ -135,14 +138,19 @@ def test_what_is_compiled_is_the_same_whichever_variant_of_the_catalogue_is_serv
     of_another = sample_instance(cards=(0,), cache_type_k="q5_1").variant.model_copy(update={"engine": "other"})
     recipes = (one.variant, small.variant, on_the_cpu, of_another)
     made = {
-        flash_attention_pairs(sample_rig(served, cards=(TURING,), variants=recipes), "plain") for served in (one, small)
+        flash_attention_pairs(
+            (box_rig := sample_rig(served, cards=(TURING,), variants=recipes)).instances,
+            box_rig.variants,
+            "plain",
+        )
+        for served in (one, small)
     }
     assert made == {("f16-f16", "q4_0-q8_0")}
 
 
 def test_an_instance_on_the_cpu_needs_no_flash_attention_kernel() -> None:
     made = sample_rig(sample_instance(cache_type_k="q4_0"), sample_instance("b", cards=(0,)), cards=(TURING,))
-    assert flash_attention_pairs(made, "plain") == ("f16-f16",)
+    assert flash_attention_pairs(made.instances, made.variants, "plain") == ("f16-f16",)
 
 
 def test_a_cpu_build_has_no_cuda_option_although_the_rig_has_cards() -> None:
@@ -199,7 +207,7 @@ def test_a_folder_is_called_what_it_has_always_been_called() -> None:
         lambda: digest(sample_rig(sample_instance(cards=(0,)), cards=(TURING,))),
         lambda: digest(sample_rig(sample_instance(cards=(0, 1)), cards=(AMPERE, TURING))),
         lambda: digest(sample_rig(sample_instance(cards=(0,), cache_type_k="q8_0"), cards=(AMPERE,))),
-        lambda: digest(replace(GPU, cuda_root="/opt/cuda")),
+        lambda: digest(changed_rig(GPU, cuda_root="/opt/cuda")),
         lambda: digest(CPU),
         lambda: digest(host=sample_facts(os_id="ubuntu")),
         lambda: digest(host=sample_facts(os_version="13")),
@@ -215,8 +223,8 @@ def test_a_changed_input_is_another_build(other: Any) -> None:
     "same",
     [
         lambda: digest(replace(GPU, name="another")),
-        lambda: digest(replace(GPU, service_user="svc")),
-        lambda: digest(replace(GPU, mirrors={})),
+        lambda: digest(replace(GPU, accounts=ServiceAccounts("svc"))),
+        lambda: digest(changed_rig(GPU, mirrors={})),
         lambda: digest(replace(GPU, cards=(AMPERE, TURING))),
         lambda: digest(sample_rig(sample_instance("b", cards=(0,), context=1, parallel=8, port=9000), cards=(AMPERE,))),
         lambda: digest(
@@ -291,7 +299,7 @@ def test_an_engine_that_is_there_gets_its_modes_back_and_is_not_compiled_again(
     (folder / "build.json").write_text("{}")
     server.chmod(modes[1])
     folder.chmod(modes[0])
-    recorded = Path(trees.record_path(made, str(folder)))
+    recorded = Path(trees.record_path(made.roots, str(folder)))
     recorded.parent.mkdir(parents=True)
     recorded.write_text("{}")
 

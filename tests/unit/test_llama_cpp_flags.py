@@ -18,7 +18,7 @@ from rigwright.engines.llama_cpp.option_table import (
     parse_help,
     snapshot_file_name,
 )
-from rigwright.model.entry import Roots
+from rigwright.model.roots import Roots
 from rigwright.paths import ROOT
 from rigwright.problems import Invalid
 from rigwright.supply.lock import Lock

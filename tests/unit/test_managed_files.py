@@ -20,8 +20,8 @@ from checks.survey.base_system import GROUND
 from checks.survey.host import base_system, dpkg, jobs, managed_files
 from checks.survey.managed_files import OURS
 from checks.survey.section import SurveyScope
-from rigwright.model.entry import Roots
-from rigwright.model.rig import Rig
+from rigwright.model.rig import Rig, account_names
+from rigwright.model.roots import Roots
 from rigwright.plan.plan_inputs import TargetState
 from tests.unit import samples
 from tests.unit.check_runner import red_checks
@@ -43,10 +43,10 @@ class ManagedFilesFixture:
         for name in (*OWN_FOLDERS, "models", "locks", "etc/credentials"):
             self.path(name).mkdir(parents=True)
         self.path("etc/credentials").chmod(0o700)
-        parts = [self.rig.jobs, self.rig.builds, f"{roots.state}/weights", self.rig.startup_records]
-        parts += [self.rig.installations, self.rig.generations, self.rig.credentials]
+        parts = [self.rig.roots.jobs, self.rig.roots.builds, f"{roots.state}/weights", self.rig.roots.startup_records]
+        parts += [self.rig.roots.installations, self.rig.roots.generations, self.rig.roots.credentials]
         parts += [roots.state, roots.software, roots.config]
-        lines = [*(f"user {name}" for name in self.rig.users), *(f"dir {path}" for path in parts)]
+        lines = [*(f"user {name}" for name in account_names(self.rig)), *(f"dir {path}" for path in parts)]
         self.ledger = self.write("var/owned", "".join(f"{line}\n" for line in lines))
         self.key = self.write(f"etc/credentials/{self.rig.instances[0].key_name}", "key")
         self.key.chmod(0o600)
@@ -140,7 +140,7 @@ def mode(name: str, bits: int) -> Callable[[ManagedFilesFixture], object]:
 
 
 def without(world: ManagedFilesFixture) -> None:
-    world.ledger.write_text(world.ledger.read_text().replace(f"user {world.rig.users[0]}\n", ""))
+    world.ledger.write_text(world.ledger.read_text().replace(f"user {account_names(world.rig)[0]}\n", ""))
 
 
 def setting(line: str, name: str = "journald.conf.d/x.conf") -> Callable[[ManagedFilesFixture], object]:
@@ -288,7 +288,7 @@ def test_what_drifts_is_seen(world: ManagedFilesFixture, drift: str, monkeypatch
 HARMLESS: dict[str, Callable[[ManagedFilesFixture], object]] = {
     "a key of an earlier generation": lambda world: (
         world.write("etc/credentials/old.api-key", "x").chmod(0o600),
-        world.write("etc/generations/2/references", f"{world.rig.credentials}/old.api-key\n"),
+        world.write("etc/generations/2/references", f"{world.rig.roots.credentials}/old.api-key\n"),
     ),
     "a certificate of an earlier generation": lambda world: (
         world.write("etc/credentials/gateway-lan.pem", "x").chmod(0o600),
@@ -297,8 +297,8 @@ HARMLESS: dict[str, Callable[[ManagedFilesFixture], object]] = {
     "clients' keys of an earlier generation's gateway": lambda world: world.write(
         "etc/credentials/gateway-keys.json", "{}"
     ).chmod(0o600),
-    "a user of the first versions": lambda world: ledger(f"user {world.rig.service_user}")(world),
-    "a user of plugins' doctors": lambda world: ledger(f"user {world.rig.doctor_user}")(world),
+    "a user of the first versions": lambda world: ledger(f"user {world.rig.accounts.prefix}")(world),
+    "a user of plugins' doctors": lambda world: ledger(f"user {world.rig.accounts.doctor}")(world),
     "what was cut off": drop("etc/current.rigwright-new", ""),
     "a file that is hashed again later": lambda world: set_future_mtime("var/weights/deep")(world),
     "cron that copies weights": job("0 3 * * * root cp -al {models} /backup && rsync -a {models}/ nas:"),

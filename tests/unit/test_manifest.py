@@ -45,7 +45,7 @@ def test_a_deploy_reads_the_slots_that_were_written() -> None:
 
 
 def test_what_programs_that_look_at_a_box_find_of_an_instance() -> None:
-    weight = RIG.weight_path(sample_artefact())
+    weight = RIG.roots.weight_path(sample_artefact())
     (chat, code) = (json.loads(TEXT)["instances"][name] for name in ("chat", "code"))
     assert chat == {
         "variant": "llamacpp/sample",

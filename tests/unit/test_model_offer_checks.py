@@ -111,7 +111,14 @@ def offer_problems(box: Rig, **changed: SurveyAnswer) -> str:
     gateway = box.gateway
     assert gateway
     try:
-        check_key_permissions(RequestAnswers(told | changed, {}), box, "office", gateway.listeners["office"])
+        check_key_permissions(
+            RequestAnswers(told | changed, {}),
+            box.inventory,
+            box.instances,
+            box.gateway,
+            "office",
+            gateway.listeners["office"],
+        )
     except Drift as drift:
         return str(drift)
     return ""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rigwright.inventory import load_rig
+from rigwright.model.monitoring.entry import metrics_readers
 from rigwright.model.rig import Rig
 from rigwright.monitoring.monitoring_units import monitoring_services, render_targets, secret_path, secrets_by_path
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
@@ -46,7 +47,7 @@ def entry_problems(made: OperatorFolder, /, **entries: Any) -> list[str]:
 
 def scrape_jobs(rig: Rig) -> dict[str, list[dict[str, Any]]]:
     """What Prometheus is to ask, by job."""
-    return {Path(path).stem: json.loads(text) for path, text in render_targets(rig).items()}
+    return {Path(path).stem: json.loads(text) for path, text in render_targets(rig.roots, rig.scrape_targets).items()}
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,9 @@ def test_a_token_that_cannot_be_read_is_refused_before_a_host_is_touched(box: Op
     assert said == f"watch.monitoring.server.receivers.ops.token_file: {path} does not exist"
     path.write_text("0123456789abcdef\n")
     (rig,) = rigs(box, watch=server_entry(receivers=receivers)).values()
-    assert secrets_by_path(rig) == {secret_path(rig, "ops.token"): "0123456789abcdef"}
+    assert secrets_by_path(rig.inventory, rig.roots, rig.monitoring) == {
+        secret_path(rig.roots, "ops.token"): "0123456789abcdef"
+    }
 
 
 @pytest.mark.parametrize(
@@ -100,8 +103,8 @@ def test_an_address_that_is_a_secret_is_a_credential_and_in_no_settings(box: Ope
     (box.folder / "ops.url").write_text(f"{secret}\n")
     receivers = {"ops": {"url_file": "ops.url"}, "open": {"url": "http://192.0.2.1/x"}}
     (rig,) = rigs(box, watch=server_entry(receivers=receivers)).values()
-    path = secret_path(rig, "ops.url")
-    assert secrets_by_path(rig) == {path: secret}
+    path = secret_path(rig.roots, "ops.url")
+    assert secrets_by_path(rig.inventory, rig.roots, rig.monitoring) == {path: secret}
     (one,) = [one for one in monitoring_services(rig) if one.name == "alertmanager"]
     assert f"LoadCredential=ops.url:{path}" in one.unit.splitlines()
     (text,) = one.files.values()
@@ -162,7 +165,7 @@ def test_a_gateway_that_others_do_not_reach_is_not_asked(box: OperatorFolder) ->
 def test_who_may_ask_the_host_may_ask_its_gateway(box: OperatorFolder) -> None:
     gateway = {"listeners": {"lan": LAN}, "scrapers": ["192.0.2.10/32"]}
     found = rigs(box, one=exporter_entry(gateway=gateway), watch=server_entry())
-    assert found["one"].scrapers == ("192.0.2.10/32", f"{ASKS}/32", f"{AT}/32")
+    assert metrics_readers(found["one"].gateway, found["one"].monitoring) == ("192.0.2.10/32", f"{ASKS}/32", f"{AT}/32")
 
 
 def test_host_data_that_names_others_than_the_inventory_is_refused(box: OperatorFolder) -> None:

@@ -31,7 +31,7 @@ ASKS = Monitoring(address=AT, server=MonitoringServer(size_gb=5))
 BOX = ScrapeTarget(name="box", address=AT, node_port=9100, gpu_port=None, doors=(), instances=())
 RIG = two_instance_rig()
 BUILD = samples.sample_build()
-WEIGHT = RIG.weight_path(sample_artefact())
+WEIGHT = RIG.roots.weight_path(sample_artefact())
 
 
 def declares(monitoring: Monitoring | None) -> Rig:
@@ -158,7 +158,9 @@ def test_each_service_has_a_user_of_its_own_and_listens_where_it_is_declared() -
     made = declares(ASKS)
     texts = {one.name: one.unit for one in monitoring_services(made)}
     users = [line for text in texts.values() for line in text.splitlines() if line.startswith("User=")]
-    assert sorted(users) == sorted(f"User={name}" for name in made.exporter_users.values())
+    assert sorted(users) == sorted(
+        f"User={name}" for name in made.accounts.exporters(made.monitoring, cards=bool(made.cards)).values()
+    )
     assert len(set(users)) == len(users) == 4
     for one in monitoring_services(made):
         assert f"--web.listen-address={one.endpoint}\n" in one.unit

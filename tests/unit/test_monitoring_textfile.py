@@ -50,8 +50,13 @@ def test_a_part_of_any_name_is_one_label() -> None:
 
 
 def test_a_box_that_tells_nobody_has_nowhere_to_leave_it() -> None:
-    assert (check_textfile(sample_rig()), deploy_textfile(sample_rig())) == ("", "")
-    assert check_textfile(TELLS) == "/var/lib/rigwright/metrics/check.prom"
+    first_rig = sample_rig()
+    box_rig = sample_rig()
+    assert (
+        check_textfile(first_rig.roots, first_rig.monitoring),
+        deploy_textfile(box_rig.roots, box_rig.monitoring),
+    ) == ("", "")
+    assert check_textfile(TELLS.roots, TELLS.monitoring) == "/var/lib/rigwright/metrics/check.prom"
 
 
 def left(monkeypatch: pytest.MonkeyPatch, folder: Path) -> str:
@@ -62,7 +67,7 @@ def left(monkeypatch: pytest.MonkeyPatch, folder: Path) -> str:
         return root_shell.RootCommandResult(done.returncode, done.stdout, done.stderr)
 
     monkeypatch.setattr(result_metrics.root_shell, "run_command", run)
-    monkeypatch.setattr(result_metrics, "check_textfile", lambda _: str(folder / "check.prom"))
+    monkeypatch.setattr(result_metrics, "check_textfile", lambda *_: str(folder / "check.prom"))
     red = Result("S01", "t", "high", "w", "chat", "fail", 0.1)
     report = HostReport("box", "not as declared", "", 3, "", {}, [red])
     return result_metrics.write_check_metrics(SimpleNamespace(rig=TELLS, target=None), report, time.time())  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rigwright.delivery.network import JobNetwork, job_network
-from rigwright.model.entry import Roots
+from rigwright.model.roots import Roots
 from rigwright.render import render
 from tests.unit.samples import sample_rig
 
@@ -45,7 +45,8 @@ NOTHING = JobNetwork("", "", "", ())
     ],
 )
 def test_a_job_is_told_mirrors_proxy_and_authorities(changes: dict[str, Any], expected: JobNetwork) -> None:
-    assert job_network(sample_rig(**changes)) == expected
+    box_rig = sample_rig(**changes)
+    assert job_network(box_rig.roots, box_rig.network) == expected
 
 
 def run(folder: Path, script: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -81,7 +81,7 @@ def test_a_model_of_the_hubs_is_added_without_code(inventory: Path) -> None:
     assert '"variant": "llamacpp/mine", "cards": [0]' in said
     lock(inventory.parent, **{"my-gguf": ["my-Q4_K_M.gguf"]})
     one = write_declaration(inventory, "llamacpp/mine", 1)
-    words = " ".join(server_command(one, one.instances[0], "/engine"))
+    words = " ".join(server_command(one.roots, one.gateway, one.monitoring, one.instances[0], "/engine"))
     assert f"--model /srv/models/org/My-GGUF/{COMMIT}/my-Q4_K_M.gguf --alias my-gguf" in words
     assert "--ctx-size 262144" in words
     evidence = one.instances[0].variant.evidence

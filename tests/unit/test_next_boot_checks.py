@@ -17,7 +17,7 @@ from checks.survey.kernel import Module
 from checks.survey.next_boot import Grub
 from checks.survey.packages import AptPin, KeptFile, PackageFileFinding
 from checks.survey.settings import SettingsFile
-from rigwright.model.rig import POWER_UNIT
+from rigwright.model.instance import POWER_UNIT
 from rigwright.nvidia.cards.card_setting_files import program_folder
 from rigwright.nvidia.driver.driver_facts import PERSISTENCE_UNIT
 from rigwright.nvidia.driver.driver_files import PERSISTENCED
@@ -40,28 +40,30 @@ from tests.unit.next_boot_host import (
 from tests.unit.nvidia_host import FACTS, MANAGED, VERSION
 
 CHECKS: dict[str, Callable[[SurveyAnswers], None]] = {
-    "N29": lambda s: test_nvidia_files.test_files(s, MANAGED),
-    "N30": lambda s: test_nvidia_boot.test_loaded_is_on_disk(s, MANAGED),
-    "N31": lambda s: test_nvidia_boot.test_modules_closed(s, MANAGED),
-    "N32": lambda s: test_nvidia_boot.test_dkms_source(s, MANAGED),
-    "N33": lambda s: test_nvidia_boot.test_headers(s, MANAGED),
-    "N34": lambda s: test_nvidia_boot.test_modprobe(s, MANAGED),
-    "N35": lambda s: test_nvidia_boot.test_initrd(s, MANAGED),
-    "N36": lambda s: test_nvidia_boot.test_sysctl_at_boot(s, MANAGED),
-    "N37": lambda s: test_nvidia_boot.test_device_modes(s, MANAGED),
-    "N38": lambda s: test_nvidia_boot.test_udev(s, MANAGED),
-    "N39": lambda s: test_nvidia_boot.test_command_line(s, MANAGED),
-    "N40": lambda s: test_nvidia_files.test_boot_files(s, MANAGED),
-    "N41": lambda s: test_nvidia_files.test_diversions(s, MANAGED),
-    "N42": lambda s: test_nvidia_files.test_loader(s, MANAGED),
-    "N43": lambda s: test_nvidia_files.test_shadows(s, MANAGED),
-    "N44": lambda s: test_nvidia_files.test_kept(s, MANAGED, FACTS),
-    "N45": lambda s: test_nvidia_files.test_pins(s, MANAGED),
-    "N46": lambda s: test_nvidia_files.test_program(s, MANAGED),
-    "N47": lambda s: test_nvidia_units.test_power_unit(s, MANAGED),
-    "N48": lambda s: test_nvidia_units.test_persistence_unit(s, MANAGED),
-    "N49": lambda s: test_nvidia_units.test_setters(s, MANAGED),
-    "M01": lambda s: test_machine.test_programs(s, MANAGED),
+    "N29": lambda s: test_nvidia_files.test_files(s, MANAGED.roots, MANAGED.cards, MANAGED.driver),
+    "N30": lambda s: test_nvidia_boot.test_loaded_is_on_disk(s, MANAGED.cards),
+    "N31": lambda s: test_nvidia_boot.test_modules_closed(s, MANAGED.cards),
+    "N32": lambda s: test_nvidia_boot.test_dkms_source(s, MANAGED.cards),
+    "N33": lambda s: test_nvidia_boot.test_headers(s, MANAGED.cards, MANAGED.driver),
+    "N34": lambda s: test_nvidia_boot.test_modprobe(s, MANAGED.cards, MANAGED.driver),
+    "N35": lambda s: test_nvidia_boot.test_initrd(s, MANAGED.cards, MANAGED.driver),
+    "N36": lambda s: test_nvidia_boot.test_sysctl_at_boot(s, MANAGED.driver),
+    "N37": lambda s: test_nvidia_boot.test_device_modes(s, MANAGED.cards, MANAGED.driver),
+    "N38": lambda s: test_nvidia_boot.test_udev(s, MANAGED.cards, MANAGED.containers),
+    "N39": lambda s: test_nvidia_boot.test_command_line(s, MANAGED.cards),
+    "N40": lambda s: test_nvidia_files.test_boot_files(s, MANAGED.roots, MANAGED.cards, MANAGED.driver),
+    "N41": lambda s: test_nvidia_files.test_diversions(s, MANAGED.cards),
+    "N42": lambda s: test_nvidia_files.test_loader(s, MANAGED.cards, MANAGED.driver),
+    "N43": lambda s: test_nvidia_files.test_shadows(s, MANAGED.cards),
+    "N44": lambda s: test_nvidia_files.test_kept(
+        s, MANAGED.roots, MANAGED.cards, MANAGED.driver, MANAGED.driver_supply, FACTS
+    ),
+    "N45": lambda s: test_nvidia_files.test_pins(s, MANAGED.cards, MANAGED.driver, MANAGED.containers),
+    "N46": lambda s: test_nvidia_files.test_program(s, MANAGED.roots, MANAGED.cards, MANAGED.driver),
+    "N47": lambda s: test_nvidia_units.test_power_unit(s, MANAGED.roots, MANAGED.cards, MANAGED.driver),
+    "N48": lambda s: test_nvidia_units.test_persistence_unit(s, MANAGED.cards, MANAGED.driver),
+    "N49": lambda s: test_nvidia_units.test_setters(s, MANAGED.cards),
+    "M01": lambda s: test_machine.test_programs(s, MANAGED.cards),
     "M02": test_machine.test_shadows,
     "M03": test_machine.test_signed,
     "M04": test_machine.test_hooks,
@@ -222,7 +224,7 @@ SICK: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ),
     (
         "settings",
-        {"files": [SettingsFile(f"{program_folder(MANAGED)}/json.py", "file", "644", 0, 0, "")]},
+        {"files": [SettingsFile(f"{program_folder(MANAGED.roots)}/json.py", "file", "644", 0, 0, "")]},
         {"N46": "json.py (file)"},
     ),
     (
@@ -330,4 +332,4 @@ def test_an_operators_own_initial_file_system_has_what_its_operator_packed(line:
     survey = SurveyAnswers({name: {"told": asdict(one)} for name, one in told.items()})
     own = replace(MANAGED, driver=MANAGED.driver.model_copy(update={"managed": False}))
     with pytest.raises(Drift, match="has `blacklist nvidia`") if minds else nullcontext():
-        test_nvidia_boot.test_initrd(survey, own)
+        test_nvidia_boot.test_initrd(survey, own.cards, own.driver)

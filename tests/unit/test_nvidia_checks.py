@@ -29,13 +29,15 @@ def unit(survey: SurveyAnswers, group: str) -> Any:
 def run(name: str, survey: SurveyAnswers) -> None:
     """Run one check, with what its fixtures would give it."""
     checks: dict[str, Callable[[], None]] = {
-        "N01": lambda: test_nvidia_driver.test_cards_answer(survey, RIG, FACTS),
-        "N02": lambda: test_nvidia_driver.test_one_version(survey, RIG),
-        "N03": lambda: test_nvidia_driver.test_device_files(survey, RIG, FACTS),
-        "N04": lambda: test_nvidia_driver.test_cards_are_ours(survey, RIG, FACTS),
-        "N05": lambda: test_nvidia_driver.test_persistence(survey, RIG, FACTS),
-        "N06": lambda: test_nvidia_driver.test_no_trouble(survey, RIG, FACTS),
-        "N07": lambda: test_nvidia_driver.test_links(survey, RIG, FACTS),
+        "N01": lambda: test_nvidia_driver.test_cards_answer(survey, RIG.cards, FACTS),
+        "N02": lambda: test_nvidia_driver.test_one_version(survey, RIG.cards, RIG.driver_supply),
+        "N03": lambda: test_nvidia_driver.test_device_files(survey, RIG.cards, FACTS),
+        "N04": lambda: test_nvidia_driver.test_cards_are_ours(
+            survey, RIG.cards, RIG.reserved_gpus, RIG.instances, FACTS
+        ),
+        "N05": lambda: test_nvidia_driver.test_persistence(survey, RIG.cards, RIG.reserved_gpus, FACTS),
+        "N06": lambda: test_nvidia_driver.test_no_trouble(survey, RIG.cards, FACTS),
+        "N07": lambda: test_nvidia_driver.test_links(survey, RIG.cards, RIG.driver, FACTS),
         "S08": lambda: test_serving.test_sees_its_cards(survey, FACTS, RIG.instances[0], unit(survey, GROUP)),
     }
     checks[name]()
@@ -240,11 +242,11 @@ def test_a_rig_without_cards_is_not_asked(host: NvidiaFolderHost) -> None:
     bare = sample_rig()
     survey = host.run_survey(bare)
     for check in (
-        test_nvidia_driver.test_one_version,
-        lambda *them: test_nvidia_driver.test_device_files(*them, FACTS),
+        lambda: test_nvidia_driver.test_one_version(survey, bare.cards, bare.driver_supply),
+        lambda: test_nvidia_driver.test_device_files(survey, bare.cards, FACTS),
     ):
         with pytest.raises(pytest.skip.Exception, match="the rig declares no cards"):
-            check(survey, bare)
+            check()
     assert not (host.root / "says/asked").exists()
 
 
@@ -256,12 +258,14 @@ def test_cards_of_a_worker_in_a_slice_of_the_instances_own_are_its_cards(host: N
     host.add_process(493, "python3", f"0::{group}\n")
     survey = host.run_survey(own)
     test_serving.test_sees_its_cards(survey, FACTS, own.instances[0], unit(survey, group))
-    test_nvidia_driver.test_cards_are_ours(host.run_survey(own), own, FACTS)
+    test_nvidia_driver.test_cards_are_ours(host.run_survey(own), own.cards, own.reserved_gpus, own.instances, FACTS)
     host.add_process(493, "python3", f"0::{group}x\n")
     survey = host.run_survey(own)
     for check in (
         lambda: test_serving.test_sees_its_cards(survey, FACTS, own.instances[0], unit(survey, group)),
-        lambda: test_nvidia_driver.test_cards_are_ours(host.run_survey(own), own, FACTS),
+        lambda: test_nvidia_driver.test_cards_are_ours(
+            host.run_survey(own), own.cards, own.reserved_gpus, own.instances, FACTS
+        ),
     ):
         with pytest.raises(Drift):
             check()

@@ -43,13 +43,16 @@ def difference_pairs(differences: list[Drift]) -> list[tuple[str, str]]:
 
 
 def test_a_sound_machine_has_no_difference() -> None:
-    assert find_unanswering_cards(RIG, FACTS, (ONE, TWO)) == []
+    assert find_unanswering_cards(RIG.cards, FACTS, (ONE, TWO)) == []
     assert find_version_differences(VERSION, [LIBRARY, LIBRARY], VERSION, 580) == []
-    assert find_device_differences(RIG, FACTS, *driver_answers([*DEVICES, *MINORS])) == []
-    assert find_holder_differences(RIG, FACTS, (ONE, TWO), (SERVER,), {493: OWN}) == []
-    assert find_persistence_differences(RIG, FACTS, (ONE, TWO)) == []
-    assert find_card_faults(RIG, FACTS, (ONE, TWO), {FIRST: "None"}, ["NVRM: loading"]) == []
-    assert find_pcie_differences(RIG, FACTS, (ONE, TWO)) == []
+    assert find_device_differences(RIG.cards, FACTS, *driver_answers([*DEVICES, *MINORS])) == []
+    assert (
+        find_holder_differences(RIG.cards, RIG.reserved_gpus, RIG.instances, FACTS, (ONE, TWO), (SERVER,), {493: OWN})
+        == []
+    )
+    assert find_persistence_differences(RIG.cards, RIG.reserved_gpus, FACTS, (ONE, TWO)) == []
+    assert find_card_faults(RIG.cards, FACTS, (ONE, TWO), {FIRST: "None"}, ["NVRM: loading"]) == []
+    assert find_pcie_differences(RIG.cards, RIG.driver, FACTS, (ONE, TWO)) == []
 
 
 @pytest.mark.parametrize(
@@ -65,16 +68,16 @@ def test_a_sound_machine_has_no_difference() -> None:
     ],
 )
 def test_a_card_that_is_not_the_declared_one_is_said(cards: tuple, expected: str, found: str) -> None:
-    assert difference_pairs(find_unanswering_cards(RIG, FACTS, cards)) == [(expected, found)]
+    assert difference_pairs(find_unanswering_cards(RIG.cards, FACTS, cards)) == [(expected, found)]
 
 
 def test_a_little_less_memory_is_the_declared_card() -> None:
-    assert find_unanswering_cards(RIG, FACTS, (replace(ONE, total_mib=139457), TWO)) == []
+    assert find_unanswering_cards(RIG.cards, FACTS, (replace(ONE, total_mib=139457), TWO)) == []
 
 
 def test_a_card_that_is_off_the_bus_is_said() -> None:
     there = sample_facts(pci_cards=FACTS.pci_cards[:1])
-    assert difference_pairs(find_unanswering_cards(RIG, there, (ONE,))) == [("2 cards on the PCI bus", "1")]
+    assert difference_pairs(find_unanswering_cards(RIG.cards, there, (ONE,))) == [("2 cards on the PCI bus", "1")]
 
 
 def test_cards_after_the_declared_ones_are_nobodys_business() -> None:
@@ -82,14 +85,19 @@ def test_cards_after_the_declared_ones_are_nobodys_business() -> None:
     sick = replace(TWO, name="X", persistence="Disabled", uncorrected=9, width=1, used_mib=9999)
     cards = (ONE, sick)
     assert (
-        find_unanswering_cards(one, FACTS, cards)
-        == find_persistence_differences(one, FACTS, cards)
-        == find_pcie_differences(one, FACTS, cards)
+        find_unanswering_cards(one.cards, FACTS, cards)
+        == find_persistence_differences(one.cards, one.reserved_gpus, FACTS, cards)
+        == find_pcie_differences(one.cards, one.driver, FACTS, cards)
         == []
     )
-    assert find_card_faults(one, FACTS, cards, {SECOND: "Reset"}, [f"{XID}79, off"]) == []
-    assert find_holder_differences(one, FACTS, cards, (SERVER, App(7, SECOND, 5)), {493: OWN}) == []
-    assert find_device_differences(one, FACTS, *driver_answers([*DEVICES[:3], MINORS[0]])) == []
+    assert find_card_faults(one.cards, FACTS, cards, {SECOND: "Reset"}, [f"{XID}79, off"]) == []
+    assert (
+        find_holder_differences(
+            one.cards, one.reserved_gpus, one.instances, FACTS, cards, (SERVER, App(7, SECOND, 5)), {493: OWN}
+        )
+        == []
+    )
+    assert find_device_differences(one.cards, FACTS, *driver_answers([*DEVICES[:3], MINORS[0]])) == []
 
 
 @pytest.mark.parametrize(
@@ -153,7 +161,7 @@ def test_two_versions_are_no_driver(
     ],
 )
 def test_a_card_without_its_way_in_is_said(said: list[str], differences: list[tuple[str, str]]) -> None:
-    assert difference_pairs(find_device_differences(RIG, FACTS, *driver_answers(said))) == differences
+    assert difference_pairs(find_device_differences(RIG.cards, FACTS, *driver_answers(said))) == differences
 
 
 FOREIGN = f"only this rig on card 1 at {SECOND}"
@@ -174,27 +182,42 @@ def test_somebody_elses_process_is_named(name: str, cgroup: str) -> None:
     cards = (ONE, replace(TWO, used_mib=300))
     processes = {493: OWN, 7: CardHolder(name, cgroup)}
     found = f"pid 7 ({name}) with 300 MiB in {cgroup}"
-    assert difference_pairs(find_holder_differences(RIG, FACTS, cards, (SERVER, App(7, SECOND, 300)), processes)) == [
-        (FOREIGN, found)
-    ]
+    assert difference_pairs(
+        find_holder_differences(
+            RIG.cards, RIG.reserved_gpus, RIG.instances, FACTS, cards, (SERVER, App(7, SECOND, 300)), processes
+        )
+    ) == [(FOREIGN, found)]
 
 
 def test_a_process_of_which_little_is_known_is_somebody_elses() -> None:
     found = difference_pairs(
-        find_holder_differences(RIG, FACTS, (ONE, TWO), (SERVER, App(7, SECOND, None)), {493: OWN})
+        find_holder_differences(
+            RIG.cards, RIG.reserved_gpus, RIG.instances, FACTS, (ONE, TWO), (SERVER, App(7, SECOND, None)), {493: OWN}
+        )
     )
     assert found == [(FOREIGN, "pid 7 (out of sight) with an unknown amount")]
 
 
 def test_a_process_of_ours_may_be_a_child_in_a_group_below() -> None:
     below = CardHolder("worker", f"{OWN.cgroup}/sub")
-    assert find_holder_differences(RIG, FACTS, (ONE, TWO), (SERVER,), {493: below}) == []
+    assert (
+        find_holder_differences(RIG.cards, RIG.reserved_gpus, RIG.instances, FACTS, (ONE, TWO), (SERVER,), {493: below})
+        == []
+    )
 
 
 @pytest.mark.parametrize(("used", "said"), [(1542 + 256, []), (1542 + 257, ["257 MiB"]), (100, []), (None, [])])
 def test_memory_that_no_process_has_is_a_desktops(used: int | None, said: list[str]) -> None:
     found = difference_pairs(
-        find_holder_differences(RIG, FACTS, (replace(ONE, used_mib=used), TWO), (SERVER,), {493: OWN})
+        find_holder_differences(
+            RIG.cards,
+            RIG.reserved_gpus,
+            RIG.instances,
+            FACTS,
+            (replace(ONE, used_mib=used), TWO),
+            (SERVER,),
+            {493: OWN},
+        )
     )
     expected = f"at most 256 MiB of card 0 at {FIRST} in use outside compute processes"
     assert found == [(expected, size) for size in said]
@@ -202,11 +225,24 @@ def test_memory_that_no_process_has_is_a_desktops(used: int | None, said: list[s
 
 def test_memory_is_not_judged_where_a_share_is_unknown() -> None:
     unknown = replace(SERVER, used_mib=None)
-    assert find_holder_differences(RIG, FACTS, (replace(ONE, used_mib=9999), TWO), (unknown,), {493: OWN}) == []
+    assert (
+        find_holder_differences(
+            RIG.cards,
+            RIG.reserved_gpus,
+            RIG.instances,
+            FACTS,
+            (replace(ONE, used_mib=9999), TWO),
+            (unknown,),
+            {493: OWN},
+        )
+        == []
+    )
 
 
 def test_a_card_that_is_not_kept_ready_is_said() -> None:
-    found = difference_pairs(find_persistence_differences(RIG, FACTS, (ONE, replace(TWO, persistence="Disabled"))))
+    found = difference_pairs(
+        find_persistence_differences(RIG.cards, RIG.reserved_gpus, FACTS, (ONE, replace(TWO, persistence="Disabled")))
+    )
     assert found == [(f"persistence mode Enabled on card 1 at {SECOND}", "Disabled")]
 
 
@@ -222,7 +258,7 @@ def test_a_card_that_reports_trouble_is_said(
     errors: int | None, recovery: dict[str, str], differences: list[tuple[str, str]]
 ) -> None:
     assert (
-        difference_pairs(find_card_faults(RIG, FACTS, (ONE, replace(TWO, uncorrected=errors)), recovery, []))
+        difference_pairs(find_card_faults(RIG.cards, FACTS, (ONE, replace(TWO, uncorrected=errors)), recovery, []))
         == differences
     )
 
@@ -238,7 +274,7 @@ def test_a_card_that_reports_trouble_is_said(
     ],
 )
 def test_an_xid_that_tells_of_the_card_is_said(log: list[str], code: int, found: str) -> None:
-    ((expected, there),) = difference_pairs(find_card_faults(RIG, FACTS, (ONE, TWO), {}, log))
+    ((expected, there),) = difference_pairs(find_card_faults(RIG.cards, FACTS, (ONE, TWO), {}, log))
     assert expected == f"no Xid {code} of card 1 since boot"
     assert there.startswith(found)
 
@@ -254,7 +290,7 @@ def test_an_xid_that_tells_of_the_card_is_said(log: list[str], code: int, found:
     ],
 )
 def test_other_lines_of_the_log_are_no_trouble(line: str) -> None:
-    assert find_card_faults(RIG, FACTS, (ONE, TWO), {}, [line]) == []
+    assert find_card_faults(RIG.cards, FACTS, (ONE, TWO), {}, [line]) == []
 
 
 @pytest.mark.parametrize(
@@ -265,7 +301,9 @@ def test_a_link_with_fewer_lanes_than_it_could_have_is_said(
     width: int | None, most: int | None, differences: list[tuple[str, str]]
 ) -> None:
     assert (
-        difference_pairs(find_pcie_differences(RIG, FACTS, (ONE, replace(TWO, width=width, width_max=most))))
+        difference_pairs(
+            find_pcie_differences(RIG.cards, RIG.driver, FACTS, (ONE, replace(TWO, width=width, width_max=most)))
+        )
         == differences
     )
 

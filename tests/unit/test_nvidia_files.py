@@ -64,13 +64,14 @@ def host_with_script(**files: SettingFileFacts) -> SettingsFacts:
     ids=str,
 )
 def test_each_file_and_unit_is_as_it_has_to_be_or_is_named(there: SettingsFacts, said: list[tuple[str, str]]) -> None:
-    assert [(one.expected, one.found) for one in find_settings_differences(RIG, FILES, there)] == said
+    assert [(one.expected, one.found) for one in find_settings_differences(RIG.roots, RIG.driver, FILES, there)] == said
 
 
 def test_a_unit_that_the_rig_does_not_need_may_be_as_it_is() -> None:
+    box_rig = driver_rig(C3090, managed=True)
     assert (
         find_settings_differences(
-            driver_rig(C3090, managed=True), FILES, replace(SOUND, enabled={"nvidia-persistenced.service": "enabled"})
+            box_rig.roots, box_rig.driver, FILES, replace(SOUND, enabled={"nvidia-persistenced.service": "enabled"})
         )
         == []
     )

@@ -48,7 +48,7 @@ def test_a_link_is_held_to_the_declared_lanes(
         RIG, driver=DriverEntry.model_construct(**DriverEntry().model_dump() | {"pcie_link_width": declared})
     )
     cards = (ONE, replace(TWO, width=width, width_max=most))
-    assert difference_pairs(find_pcie_differences(made, FACTS, cards)) == (
+    assert difference_pairs(find_pcie_differences(made.cards, made.driver, FACTS, cards)) == (
         [(f"{expected} to card 1 at 0000:00:07.0", str(width))] if expected else []
     )
 
@@ -69,7 +69,7 @@ def test_a_link_is_held_to_the_declared_lanes(
 def test_a_complaint_about_a_card_or_a_port_before_it_is_said(line: str) -> None:
     assert re.search(COMPLAINTS, line)
     expected = f"no kernel error messages about card 0 at {CARD} since boot"
-    assert difference_pairs(find_kernel_complaints(BOX, THERE, WAY, [line, line])) == [
+    assert difference_pairs(find_kernel_complaints(BOX.cards, THERE, WAY, [line, line])) == [
         (expected, f"2, the latest: {line}")
     ]
 
@@ -88,4 +88,4 @@ def test_a_complaint_about_a_card_or_a_port_before_it_is_said(line: str) -> None
     ],
 )
 def test_what_the_kernel_says_of_others_is_no_complaint(line: str) -> None:
-    assert find_kernel_complaints(BOX, THERE, WAY, [line]) == []
+    assert find_kernel_complaints(BOX.cards, THERE, WAY, [line]) == []

@@ -213,10 +213,17 @@ def test_what_does_not_apply_is_skipped_with_the_reason(
 
 
 def test_a_host_whose_driver_would_be_refused_is_not_what_its_rig_says(world: NvidiaCheckFixture) -> None:
-    assert test_nvidia_packages.expected_driver_plan(world.rig, world.facts).action == "adopt"
+    assert (
+        test_nvidia_packages.expected_driver_plan(
+            world.rig.cards, world.rig.driver, world.rig.driver_supply, world.rig.toolkit, world.facts
+        ).action
+        == "adopt"
+    )
     world.change_facts(nvidia_sources=(("debian12", "/etc/apt/sources.list.d/old.list"),))
     with pytest.raises(Drift, match=r"found /etc/apt/sources\.list\.d/old\.list names"):
-        test_nvidia_packages.expected_driver_plan(world.rig, world.facts)
+        test_nvidia_packages.expected_driver_plan(
+            world.rig.cards, world.rig.driver, world.rig.driver_supply, world.rig.toolkit, world.facts
+        )
 
 
 def test_a_rig_whose_lock_has_no_driver_is_not_held_to_one(

@@ -54,14 +54,20 @@ def ready(*pci_ids: str, **changes: Any) -> DriverFacts:
 
 
 def test_a_sound_host_has_no_difference() -> None:
-    assert find_flavour_differences(driver_rig(C3090), ready("10de:2204"), STATE) == []
+    box_rig = driver_rig(C3090)
+    assert (
+        find_flavour_differences(
+            box_rig.cards, box_rig.driver, box_rig.driver_supply, box_rig.toolkit, ready("10de:2204"), STATE
+        )
+        == []
+    )
     assert (
         find_disk_differences(VERSION, STATE)
         == find_dkms_differences(STATE)
         == find_signature_differences("on", STATE)
         == []
     )
-    assert find_option_differences(driver_rig(C3090), STATE) == []
+    assert find_option_differences(driver_rig(C3090).driver, STATE) == []
 
 
 @pytest.mark.parametrize(
@@ -84,7 +90,8 @@ def test_a_sound_host_has_no_difference() -> None:
 def test_cards_and_inventory_say_which_flavours_will_do(
     cards: tuple, keys: dict[str, Any], facts: DriverFacts, wanted: tuple[str, ...]
 ) -> None:
-    assert allowed_flavours(driver_rig(*cards, **keys), facts) == wanted
+    box_rig = driver_rig(*cards, **keys)
+    assert allowed_flavours(box_rig.cards, box_rig.driver, box_rig.driver_supply, box_rig.toolkit, facts) == wanted
 
 
 @pytest.mark.parametrize(
@@ -101,8 +108,18 @@ def test_cards_and_inventory_say_which_flavours_will_do(
 )
 def test_the_wrong_flavour_is_said(loaded: dict, licence: str, differences: list[tuple[str, str]]) -> None:
     state = replace(STATE, kernels=(replace(HERE, license=licence), THERE))
+    box_rig = driver_rig(C5090)
     assert (
-        difference_pairs(find_flavour_differences(driver_rig(C5090), ready("10de:2b85", **loaded), state))
+        difference_pairs(
+            find_flavour_differences(
+                box_rig.cards,
+                box_rig.driver,
+                box_rig.driver_supply,
+                box_rig.toolkit,
+                ready("10de:2b85", **loaded),
+                state,
+            )
+        )
         == differences
     )
 
@@ -158,7 +175,10 @@ def test_a_boot_without_the_module_is_seen_before_it(
 def test_the_wrong_flavour_for_the_next_kernel_is_said_before_it_boots() -> None:
     for bootable, licence, said in ((True, PROPRIETARY, 1), (True, OPEN, 0), (True, "", 0), (False, PROPRIETARY, 0)):
         state = KernelFacts(RUNNING, (HERE, replace(THERE, license=licence, bootable=bootable)))
-        found = find_flavour_differences(driver_rig(C5090), ready("10de:2b85"), state)
+        box_rig = driver_rig(C5090)
+        found = find_flavour_differences(
+            box_rig.cards, box_rig.driver, box_rig.driver_supply, box_rig.toolkit, ready("10de:2b85"), state
+        )
         assert [one.expected for one in found] == [f"the open module for kernel {NEXT}"] * said
 
 
@@ -301,7 +321,7 @@ def test_a_module_option_that_is_not_in_force_is_said(
 ) -> None:
     assert (
         difference_pairs(
-            find_option_differences(driver_rig(C3090, module_options=options), replace(STATE, params=params))
+            find_option_differences(driver_rig(C3090, module_options=options).driver, replace(STATE, params=params))
         )
         == found
     )
@@ -310,7 +330,7 @@ def test_a_module_option_that_is_not_in_force_is_said(
 def test_a_kernel_setting_that_something_else_has_set_is_said() -> None:
     made = driver_rig(C3090, sysctl={"vm.swappiness": 10, "vm.max_map_count": 262144, "kernel.gone": 1})
     state = replace(STATE, sysctl=(("kernel.gone", ""), ("vm.max_map_count", "262144"), ("vm.swappiness", "60")))
-    assert difference_pairs(find_option_differences(made, state)) == [
+    assert difference_pairs(find_option_differences(made.driver, state)) == [
         ("sysctl kernel.gone 1", "none"),
         ("sysctl vm.swappiness 10", "60"),
     ]

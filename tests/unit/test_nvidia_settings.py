@@ -103,9 +103,10 @@ def test_a_power_limit_that_is_not_the_declared_one_is_said(
     keys: dict[str, Any], limit: float | None, found: list[str]
 ) -> None:
     there = {FIRST: replace(SETTINGS[FIRST], limit_w=limit)}
+    box_rig = rig_with_driver(**keys)
     assert [
         f"{expected}: {said}"
-        for expected, said in difference_pairs(find_power_differences(rig_with_driver(**keys), FACTS, there))
+        for expected, said in difference_pairs(find_power_differences(box_rig.cards, box_rig.driver, FACTS, there))
     ] == found
 
 
@@ -125,7 +126,8 @@ def test_a_clock_above_the_declared_ones_is_said(
     keys: dict[str, Any], clock: float | None, found: list[tuple[str, str, str]]
 ) -> None:
     there = {FIRST: replace(SETTINGS[FIRST], clock_mhz=clock)}
-    assert difference_pairs(find_clock_differences(rig_with_driver(**keys), FACTS, there)) == found
+    box_rig = rig_with_driver(**keys)
+    assert difference_pairs(find_clock_differences(box_rig.cards, box_rig.driver, FACTS, there)) == found
 
 
 @pytest.mark.parametrize(
@@ -146,9 +148,9 @@ def test_a_small_window_into_a_cards_memory_is_said(
 ) -> None:
     one = sample_rig(cards=(sample_card(capability).model_copy(update={"vram_mib": vram}),))
     memory = {FIRST: {"BAR1 Memory Usage/Total": total, "FB Memory Usage/Total": f"{vram} MiB"}}
-    assert difference_pairs(find_bar_differences(one, sample_facts(pci_cards=((FIRST, "10de:2204"),)), memory)) == [
-        (f"{what} of at least {least} MiB on card 0 at {FIRST}", there) for what, least, there in found
-    ]
+    assert difference_pairs(
+        find_bar_differences(one.cards, sample_facts(pci_cards=((FIRST, "10de:2204"),)), memory)
+    ) == [(f"{what} of at least {least} MiB on card 0 at {FIRST}", there) for what, least, there in found]
 
 
 def test_links_are_counted() -> None:
@@ -179,19 +181,21 @@ def test_a_bridge_that_does_not_join_is_said(
     said: str, ways: dict[tuple[int, int], str], found: list[tuple[str, str, str]]
 ) -> None:
     one = rig_with_driver(nvlinks=((0, 1),))
-    assert difference_pairs(find_bridge_differences(one, {0: 0, 1: 1}, parse_nvlinks(0, said, ""), ways)) == found
-    assert find_bridge_differences(rig_with_driver(), {0: 0, 1: 1}, parse_nvlinks(0, said, ""), ways) == []
+    assert (
+        difference_pairs(find_bridge_differences(one.driver, {0: 0, 1: 1}, parse_nvlinks(0, said, ""), ways)) == found
+    )
+    assert find_bridge_differences(rig_with_driver().driver, {0: 0, 1: 1}, parse_nvlinks(0, said, ""), ways) == []
 
 
 def test_a_bridges_cards_are_known_by_the_numbers_that_nvidia_smi_has() -> None:
     one = rig_with_driver(nvlinks=((0, 1),))
     up = {1: (4, 4), 2: (4, 4)}
-    assert find_bridge_differences(one, {0: 1, 1: 2}, up, {(1, 2): "NV4"}) == []
-    assert difference_pairs(find_bridge_differences(one, {0: 0, 1: 2}, up, {(1, 2): "NV4"})) == [
+    assert find_bridge_differences(one.driver, {0: 1, 1: 2}, up, {(1, 2): "NV4"}) == []
+    assert difference_pairs(find_bridge_differences(one.driver, {0: 0, 1: 2}, up, {(1, 2): "NV4"})) == [
         ("NVLink between cards 0 and 1", "nothing")
     ]
     # N01 says that a card does not answer
-    assert find_bridge_differences(one, {0: 0}, {}, {}) == []
+    assert find_bridge_differences(one.driver, {0: 0}, {}, {}) == []
 
 
 @pytest.mark.parametrize(
@@ -211,10 +215,10 @@ def test_copies_from_card_to_card_are_for_bridges_alone(
         sample_instance(cards=cards),
         driver=DriverEntry.model_construct(**DriverEntry().model_dump() | {"nvlinks": nvlinks}),
     )
-    found = find_peer_differences(one, KernelFacts("6.1", p2p=(("chat", 100),)))
+    found = find_peer_differences(one.instances, one.driver, KernelFacts("6.1", p2p=(("chat", 100),)))
     assert bool(found) == red
     assert [one.found for one in found] == ["set in pid 100"] * red
-    assert find_peer_differences(one, KernelFacts("6.1")) == []
+    assert find_peer_differences(one.instances, one.driver, KernelFacts("6.1")) == []
 
 
 RECORD = DriverRecord(
@@ -226,7 +230,7 @@ RECORD = DriverRecord(
 
 
 def test_a_record_is_read_or_it_is_none() -> None:
-    assert driver_record_path(RIG) == "/etc/rigwright/driver.json"
+    assert driver_record_path(RIG.roots) == "/etc/rigwright/driver.json"
     assert parse_driver_record(RECORD.model_dump_json()) == RECORD
     extra = '{"version": "1", "kernel": "2", "branch": 580, "cards": [{"slot": 0, "address": "a", "uuid": "u"}]}'
     assert parse_driver_record(extra) == DriverRecord(version="1", kernel="2", cards=(RecordedCard(address="a"),))
@@ -284,12 +288,12 @@ def older(current: str) -> dict[str, str]:
     ],
 )
 def test_a_hot_card_is_said(temperature: dict[str, str], found: list[tuple[str, str]]) -> None:
-    assert difference_pairs(find_vital_differences(RIG, FACTS, SETTINGS, {FIRST: temperature}, RECORD)) == found
+    assert difference_pairs(find_vital_differences(RIG.cards, FACTS, SETTINGS, {FIRST: temperature}, RECORD)) == found
 
 
 def test_another_vbios_is_said_where_one_was_written_down() -> None:
     other = {address: replace(setting, vbios="96.00.B0.00.00") for address, setting in SETTINGS.items()}
-    assert difference_pairs(find_vital_differences(RIG, FACTS, other, TEMPERATURE, RECORD)) == [
+    assert difference_pairs(find_vital_differences(RIG.cards, FACTS, other, TEMPERATURE, RECORD)) == [
         (f"VBIOS {VBIOS} on card 0 at {FIRST}", "96.00.B0.00.00")
     ]
-    assert find_vital_differences(RIG, FACTS, other, TEMPERATURE, None) == []
+    assert find_vital_differences(RIG.cards, FACTS, other, TEMPERATURE, None) == []

@@ -73,4 +73,4 @@ def test_a_hub_is_trusted_with_its_own_token_alone(
 ) -> None:
     made = sample_rig(mirrors={"hub": mirrors} if mirrors else {}, hub_token_origin=token)
     one = sample_artefact(version="c" * 40, sources=("hub:org/name",), repository="org/name")
-    assert [(row["endpoint"], row["token"], row["xet"]) for row in artefact_sources(made, one)] == told
+    assert [(row["endpoint"], row["token"], row["xet"]) for row in artefact_sources(made.network, one)] == told

@@ -29,7 +29,7 @@ RIG = sample_rig()
 PARSERS: dict[str, tuple[Parser, Schema]] = {
     "probe": (host_facts.parse, host_facts.SCHEMA),
     "survey": (box_survey.parse_survey, box_survey.SCHEMA),
-    "weights": (lambda output: weight_inventory.parse_weight_inventory(RIG, output), weight_inventory.SCHEMA),
+    "weights": (lambda output: weight_inventory.parse_weight_inventory(RIG.roots, output), weight_inventory.SCHEMA),
     "sharing": (weight_sharing.parse_sharing_facts, weight_sharing.SCHEMA),
     "watching": (monitoring_facts.parse, monitoring_facts.SCHEMA),
     "removal": (removal.parse_removal, removal.SCHEMA),

@@ -32,7 +32,7 @@ def box(tmp_path: Path) -> tuple[Rig, Environment]:
     box_ = replace(box_, roots=box_.roots.model_copy(update={"software": str(tmp_path / "opt")}))
     environment = build_target_state(box_, sample_facts()).installations["env"]
     assert isinstance(environment, Environment)
-    file = Path(*patched_file_digests(box_, environment))
+    file = Path(*patched_file_digests(box_.roots, environment))
     file.parent.mkdir(parents=True)
     file.write_text(AFTER)
     py_compile.compile(str(file), doraise=True)
@@ -133,15 +133,15 @@ def _package(file: Path) -> None:
 def test_another_file_and_what_is_compiled_of_another_one_are_seen(
     box: tuple[Rig, Environment], change: object, said: str
 ) -> None:
-    change(Path(*patched_file_digests(*box)))  # type: ignore[operator] # one of those above
+    change(Path(*patched_file_digests(box[0].roots, box[1])))  # type: ignore[operator] # one of those above
     assert said in red(box)["V04"]
 
 
 def test_a_process_that_began_before_it_was_patched_is_seen(box: tuple[Rig, Environment]) -> None:
     box_, environment = box
-    written = Path(*patched_file_digests(*box)).stat().st_mtime
+    written = Path(*patched_file_digests(box[0].roots, box[1])).stat().st_mtime
     instance = SimpleNamespace(unit="rigwright-chat.service", installed_as="env")
-    serving = SimpleNamespace(instances=(instance,), installation_path=box_.installation_path)
+    serving = SimpleNamespace(instances=(instance,), roots=box_.roots, cards=())
     for begun, wrong in ((written - 60, True), (written + 60, False)):
         answer = collect_answers({"patched": (20.0, patched_answers(box_))})
         answer["patched"]["told"]["units"] = {instance.unit: [{"pid": 7, "begun": begun, "elsewhere": []}]}  # type: ignore[index]
@@ -152,7 +152,7 @@ def test_a_process_that_began_before_it_was_patched_is_seen(box: tuple[Rig, Envi
 def test_a_process_that_imports_from_elsewhere_is_seen(box: tuple[Rig, Environment]) -> None:
     box_, environment = box
     instance = SimpleNamespace(unit="rigwright-chat.service", installed_as="env")
-    serving = SimpleNamespace(instances=(instance,), installation_path=box_.installation_path)
+    serving = SimpleNamespace(instances=(instance,), roots=box_.roots, cards=())
     answer = collect_answers({"patched": (20.0, patched_answers(box_))})
     row = {"pid": 7, "begun": time.time() + 60, "elsewhere": ["PYTHONPATH has /tmp/x"]}
     answer["patched"]["told"]["units"] = {instance.unit: [row]}  # type: ignore[index]

@@ -49,11 +49,19 @@ def test_what_it_is_called_and_why_is_no_input(tmp_path: Path) -> None:
 
 def test_hosts_are_told_of_which_wheel_each_patch_is(tmp_path: Path) -> None:
     one = read_patch(tmp_path)
-    (told,) = json.loads(render_install_plan(sample_rig(), env(one), "/opt/x/engines/env"))["patches"]
+    box_rig = sample_rig()
+    (told,) = json.loads(render_install_plan(box_rig.roots, box_rig.requests, env(one), "/opt/x/engines/env"))[
+        "patches"
+    ]
     (shadowed,) = told.pop("shadows")
     assert shadowed == "demo/words.py"
     assert told == one.plan | {"wheel": "demo-1.0-py3-none-any.whl"}
-    assert json.loads(render_install_plan(sample_rig(), env_installation(), "/opt/x/engines/env"))["patches"] == []
+    assert (
+        json.loads(render_install_plan(box_rig.roots, box_rig.requests, env_installation(), "/opt/x/engines/env"))[
+            "patches"
+        ]
+        == []
+    )
 
 
 def test_wheels_are_judged_before_anything_is_unpacked_and_patched_before_anything_is_compiled(tmp_path: Path) -> None:

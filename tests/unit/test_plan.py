@@ -32,12 +32,20 @@ from tests.unit.host_states import (
     two_instance_rig,
 )
 from tests.unit.rendered_scripts import TOOLS
-from tests.unit.samples import SOURCE, sample_artefact, sample_card, sample_facts, sample_instance, sample_rig
+from tests.unit.samples import (
+    SOURCE,
+    changed_rig,
+    sample_artefact,
+    sample_card,
+    sample_facts,
+    sample_instance,
+    sample_rig,
+)
 
 RIG = two_instance_rig()
 AIM = target_generation(RIG)
 BUILD = samples.sample_build()
-WEIGHT = RIG.weight_path(sample_artefact())
+WEIGHT = RIG.roots.weight_path(sample_artefact())
 FROM_UBUNTU = "with open modules from the distribution's archive"
 KERNEL = "6.8.0-40-generic"
 DRIVEN = driverless_host(
@@ -275,15 +283,15 @@ def test_what_is_taken_off_for_it_is_not_declared_any_more_has_a_row(left: str) 
 
 
 def test_nothing_that_is_declared_is_asked_for_as_left_over() -> None:
-    whole = replace(RIG, ca_certificates="x")
+    whole = changed_rig(RIG, ca_certificates="x")
     asked_for = {path for one in list_orphans(whole) for path in one.paths}
-    assert authority_path(whole) not in asked_for
+    assert authority_path(whole.roots) not in asked_for
     assert not {path for path in asked_for if "rehash" in path}
     assert {"/etc/logrotate.d/rigwright_gateway", "/etc/sysctl.d/60-rigwright.conf"} < asked_for
 
 
 def test_tools_of_another_lock_are_installed_anew() -> None:
-    other = host_tools(RIG, sample_facts())
+    other = host_tools(RIG.roots, RIG.tools, sample_facts())
     assert other.folder != TOOLS.folder
     assert plan_for(tools=other).steps[0] == DeployStep("tools", "host tools", f"{other.folder} is missing")
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rigwright.model.facts import HostAccount
+from rigwright.model.rig import account_names
 from rigwright.serving.listeners import listener_units
 from tests.unit.host_states import CHAT, CODE, converged_state, two_instance_rig
 from tests.unit.samples import sample_instance
@@ -59,7 +60,8 @@ def test_a_port_that_moves_interrupts_its_instance_alone() -> None:
 
 def test_users_that_no_generation_runs_as_are_removed_and_named() -> None:
     there = [
-        HostAccount(f"{name}:x:999:999::/nonexistent:/usr/sbin/nologin", True) for name in ("rigwright-x", *RIG.users)
+        HostAccount(f"{name}:x:999:999::/nonexistent:/usr/sbin/nologin", True)
+        for name in ("rigwright-x", *account_names(RIG))
     ]
     theirs = HostAccount("rigwright-y:x:1000:1000::/home/y:/bin/sh", False)
     (step,) = plan_for(host=ready(users=(*there, theirs))).steps

@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from rigwright.engines import kind_of
 from rigwright.engines.vllm import plugin_launch
 from rigwright.engines.vllm.command import DOOR, PROGRAM
-from rigwright.model.entry import Roots
-from rigwright.model.rig import Instance
+from rigwright.model.instance import Instance
+from rigwright.model.roots import Roots
 from rigwright.plugins.keys import PluginKeys
 from rigwright.plugins.plugin import Plugin
 from tests.sample_plugins import COMMANDS, MODULE, plugin_wheel

@@ -12,7 +12,8 @@ import pytest
 from pydantic import ValidationError
 
 from rigwright.engines import kind_of
-from rigwright.model.rig import COMPILED
+from rigwright.model.instance import COMPILED
+from rigwright.model.rig import account_names
 from rigwright.paths import ROOT
 from rigwright.plugins.keys import Doctor, PluginKeys
 from rigwright.plugins.verdict import SHOWN, Refused, plain, verdict
@@ -198,9 +199,9 @@ def test_it_is_asked_bare_and_with_the_instances_own_words_and_found_well(tmp_pa
     words = asked.splitlines()
     # a user of its own: an instance's could signal the one that serves
     users = [word for word in words if word.startswith("--property=User=")]
-    assert {*users} == {f"--property=User={vllm_rig(instance_with_selftest()).doctor_user}"}
-    assert vllm_rig(instance_with_selftest()).doctor_user in vllm_rig(instance_with_selftest()).users
-    assert vllm_rig(instance_with_selftest()).doctor_user not in vllm_rig().users
+    assert {*users} == {f"--property=User={vllm_rig(instance_with_selftest()).accounts.doctor}"}
+    assert vllm_rig(instance_with_selftest()).accounts.doctor in account_names(vllm_rig(instance_with_selftest()))
+    assert vllm_rig(instance_with_selftest()).accounts.doctor not in account_names(vllm_rig())
     bare, whole = (part.split("\n") for part in asked.split("--\n")[1:])
     assert bare[0].endswith("/env/bin/louder-doctor")
     assert bare[1].startswith("--unit=")

@@ -11,7 +11,8 @@ import pytest
 
 from rigwright.envs.environment import render_install_plan
 from rigwright.envs.installed_packages import locked_packages
-from rigwright.model.rig import EnvSpec
+from rigwright.model.instance import EnvSpec
+from rigwright.model.rig import locked_artefacts
 from rigwright.plugins.keys import PluginKeys
 from rigwright.plugins.plugin import Plugin
 from rigwright.supply.inputs import Input
@@ -41,7 +42,7 @@ def test_it_is_a_distribution_more_and_its_modules_are_tried() -> None:
     assert locked_packages(one) - locked_packages(env_installation()) == {f"{NAME}==1.0"}
     assert one.imports == ("demo", MODULE)
     assert plugin_row() in one.artefacts
-    assert plugin_row() in sample_rig(envs=(env_with_plugin(),)).artefacts
+    assert plugin_row() in locked_artefacts(sample_rig(envs=(env_with_plugin(),)))
 
 
 def test_the_plan_says_which() -> None:
@@ -51,8 +52,14 @@ def test_the_plan_says_which() -> None:
 
 
 def test_what_takes_it_out_reads_where_it_lies_and_what_it_may_bring() -> None:
+    box_rig = sample_rig()
     (one,) = json.loads(
-        render_install_plan(sample_rig(), env_installation(env=env_with_plugin()), "/opt/x/engines/env")
+        render_install_plan(
+            box_rig.roots,
+            box_rig.requests,
+            env_installation(env=env_with_plugin()),
+            "/opt/x/engines/env",
+        )
     )["plugins"]
     assert one == {
         "name": NAME,

@@ -59,7 +59,7 @@ def fetched_so_far(mib: int) -> dict[str, int]:
     """So much of the weights, and the source that the engine is built from."""
     (source,) = CUDA.artefacts
     path = f"/srv/models/{source.package_path}"
-    return {box().weight_path(sample_artefact()): mib << 20, path: source.size}
+    return {box().roots.weight_path(sample_artefact()): mib << 20, path: source.size}
 
 
 @pytest.mark.parametrize(("clock", "said"), [(-601, "behind"), (601, "ahead of"), (-599, ""), (599, "")])
@@ -262,7 +262,7 @@ def test_the_space_for_all_missing_weights_is_summed() -> None:
     host = sample_facts(disk_free_kib=space(models=20.5))
     (reason,) = find_refusals(rig_target_state(made, host), NOW)
     assert "/srv/models has 20.5 GiB free, 21.0 GiB are required" in reason
-    there = replace(host, weight_bytes=MappingProxyType({made.weight_path(large[0]): large[0].size}))
+    there = replace(host, weight_bytes=MappingProxyType({made.roots.weight_path(large[0]): large[0].size}))
     assert find_refusals(rig_target_state(made, there), NOW) == []
 
 
@@ -277,7 +277,7 @@ def test_what_is_downloaded_already_needs_no_space_again() -> None:
     large = sample_artefact(size=10 * GIB * 1024)
     made = sample_rig(sample_instance(parts=sample_parts(large)))
     for begun_gib, free_gib, refused in ((0, 10.5, 1), (4, 7, 0), (4, 6.5, 1), (10, 0, 0)):
-        there = MappingProxyType({made.weight_path(large): begun_gib * GIB * 1024})
+        there = MappingProxyType({made.roots.weight_path(large): begun_gib * GIB * 1024})
         host = sample_facts(disk_free_kib=space(models=free_gib), weight_bytes=there)
         assert len(find_refusals(rig_target_state(made, host), NOW)) == refused, (begun_gib, free_gib)
 

@@ -228,16 +228,18 @@ def red(found: Processes, notes: list[str] | None = None) -> dict[str, str]:
 
     checks: dict[str, Callable[[], None]] = {
         "S12": lambda: test_serving.test_process_is_the_declared_one(
-            survey, RIG, WANTED, one, SERVICE, found.units[CHAT]
+            survey, RIG.roots, WANTED, one, SERVICE, found.units[CHAT]
         ),
-        "S16": lambda: test_process.test_limits(survey, RIG, WANTED),
-        "S17": lambda: test_process.test_scheduling(survey, RIG, WANTED),
-        "S18": lambda: test_process.test_privileges(survey, RIG, WANTED),
-        "S19": lambda: test_process.test_namespaces(survey, RIG, WANTED),
-        "S20": lambda: test_groups.test_groups(survey, RIG, WANTED),
-        "S21": lambda: test_code.test_code(survey, RIG, WANTED, note),
-        "S25": lambda: test_code.test_words(survey, RIG, WANTED),
-        "S22": lambda: test_process.test_running(survey, RIG, WANTED),
+        "S16": lambda: test_process.test_limits(survey, SurveyScope(RIG, WANTED)),
+        "S17": lambda: test_process.test_scheduling(survey, SurveyScope(RIG, WANTED)),
+        "S18": lambda: test_process.test_privileges(survey, SurveyScope(RIG, WANTED)),
+        "S19": lambda: test_process.test_namespaces(survey, SurveyScope(RIG, WANTED)),
+        "S20": lambda: test_groups.test_groups(survey, SurveyScope(RIG, WANTED)),
+        "S21": lambda: test_code.test_code(
+            survey, RIG.roots, RIG.cards, RIG.instances, SurveyScope(RIG, WANTED), WANTED, note
+        ),
+        "S25": lambda: test_code.test_words(survey, RIG.instances, SurveyScope(RIG, WANTED)),
+        "S22": lambda: test_process.test_running(survey, SurveyScope(RIG, WANTED)),
         "S23": lambda: test_process.test_preload(survey),
         "S24": lambda: test_process.test_others(survey),
     }
@@ -345,7 +347,15 @@ def test_what_an_engine_compiles_while_it_runs_is_its_own(monkeypatch: pytest.Mo
     monkeypatch.setattr(
         test_code, "running_services", lambda *_: {CHAT: (replace(OURS[CHAT], text=text), found.units[CHAT])}
     )
-    test_code.test_code(SurveyAnswers({}, _read={"processes": found}), RIG, WANTED, lambda *_: None)
+    test_code.test_code(
+        SurveyAnswers({}, _read={"processes": found}),
+        RIG.roots,
+        RIG.cards,
+        RIG.instances,
+        SurveyScope(RIG, WANTED),
+        WANTED,
+        lambda *_: None,
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rigwright.host.systemd_syntax import UNIT_FOLDER
-from rigwright.model.entry import Roots
+from rigwright.model.roots import Roots
 from rigwright.weights.verification import OWNED, records_folder, render_rehash_units
 from roles.weights.host import rehash
 from tests.unit.samples import sample_rig
@@ -27,7 +27,7 @@ def command_output(*words: str) -> str:
 
 
 def test_they_are_ours_and_no_instances() -> None:
-    made = render_rehash_units(sample_rig())
+    made = render_rehash_units(sample_rig().roots)
     assert set(made) == {f"{UNIT_FOLDER}/{SERVICE}", f"{UNIT_FOLDER}/{TIMER}"}
     assert all(text.splitlines()[0] == OWNED for text in made.values())
     # units of that name are instances, and one that is not declared is stopped
@@ -35,18 +35,18 @@ def test_they_are_ours_and_no_instances() -> None:
 
 
 def test_what_is_run_takes_its_arguments_and_is_where_it_is_brought() -> None:
-    service = render_rehash_units(MOVED)[f"{UNIT_FOLDER}/{SERVICE}"]
+    service = render_rehash_units(MOVED.roots)[f"{UNIT_FOLDER}/{SERVICE}"]
     (line,) = re.findall(r"^ExecStart=/usr/bin/python3 -m rigwright_weights\.rehash (.*)$", service, re.MULTILINE)
     assert rehash.main([word.replace("/data", "/nowhere") for word in line.split()]) == 0
     assert "PYTHONPATH=/data/opt/weights " in service
-    assert f"ReadWritePaths={records_folder(MOVED)}\n" in service
+    assert f"ReadWritePaths={records_folder(MOVED.roots)}\n" in service
     assert "RequiresMountsFor=/data/models /data/state/weights\n" in service
 
 
 @needs_systemd
 @pytest.mark.parametrize("name", [SERVICE, TIMER])
 def test_systemd_finds_nothing_in_them(tmp_path: Path, name: str) -> None:
-    for unit, text in render_rehash_units(sample_rig()).items():
+    for unit, text in render_rehash_units(sample_rig().roots).items():
         (tmp_path / Path(unit).name).write_text(text.replace("/usr/bin/python3", "/bin/true"))
     assert command_output("systemd-analyze", "verify", str(tmp_path / name)) == ""
     (tmp_path / name).write_text((tmp_path / name).read_text().replace("Description=", "Descriptions="))
@@ -64,7 +64,7 @@ def calls(group: str) -> set[str]:
 def test_the_calls_that_it_needs_are_let_through() -> None:
     allowed: set[str] = set()
     for line in re.findall(
-        r"^SystemCallFilter=(.*)$", render_rehash_units(sample_rig())[f"{UNIT_FOLDER}/{SERVICE}"], re.MULTILINE
+        r"^SystemCallFilter=(.*)$", render_rehash_units(sample_rig().roots)[f"{UNIT_FOLDER}/{SERVICE}"], re.MULTILINE
     ):
         names = set().union(*(calls(one) if one[0] == "@" else {one} for one in line.removeprefix("~").split()))
         allowed = allowed - names if line.startswith("~") else allowed | names

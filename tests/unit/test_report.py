@@ -25,7 +25,7 @@ from rigwright.operate import instance_health
 from rigwright.operate.instance_health import HealthFacts
 from rigwright.report import public_report
 from roles.root_shell import RootCommandResult
-from tests.unit.samples import sample_card
+from tests.unit.samples import changed_rig, sample_card
 from tests.unit.test_baseline import FINGERPRINT, run
 from tests.unit.vllm_samples import vllm_instance, vllm_rig
 
@@ -115,7 +115,7 @@ def report_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunReport:
     inventory.write_text("")
     one = vllm_instance(CANARY.lower(), variant_name=f"vllm/{CANARY}", model_name=CANARY)
     mine = sample_card("8.6", name=f"{CANARY} GPU")
-    made = replace(
+    made = changed_rig(
         vllm_rig(one), name="box1", inventory=str(inventory), cards=(mine, mine), proxy=f"http://{CANARY}@{ADDRESS}"
     )
     lines = [f"{CANARY} prompt {ADDRESS}", f"Cannot use FA version 2 because {CANARY}", "harmless"] * 2

@@ -82,21 +82,43 @@ def test_all_that_is_wrong_with_what_is_lent_is_said_at_once(box: OperatorFolder
 
 def test_others_may_compute_on_a_lent_card_and_take_its_memory() -> None:
     cards, other = (replace(ONE, used_mib=0), replace(TWO, used_mib=90000)), {7: CardHolder("train", SESSION)}
-    assert len(find_holder_differences(RIG, FACTS, cards, (App(7, SECOND, 30000),), other)) == 2
-    assert find_holder_differences(LENT, FACTS, cards, (App(7, SECOND, 30000),), other) == []
+    assert (
+        len(
+            find_holder_differences(
+                RIG.cards, RIG.reserved_gpus, RIG.instances, FACTS, cards, (App(7, SECOND, 30000),), other
+            )
+        )
+        == 2
+    )
+    assert (
+        find_holder_differences(
+            LENT.cards, LENT.reserved_gpus, LENT.instances, FACTS, cards, (App(7, SECOND, 30000),), other
+        )
+        == []
+    )
 
 
 def test_others_may_not_compute_on_a_card_beside_it() -> None:
     (found,) = find_holder_differences(
-        LENT, FACTS, (ONE, TWO), (App(7, FIRST, ONE.used_mib),), {7: CardHolder("train", SESSION)}
+        LENT.cards,
+        LENT.reserved_gpus,
+        LENT.instances,
+        FACTS,
+        (ONE, TWO),
+        (App(7, FIRST, ONE.used_mib),),
+        {7: CardHolder("train", SESSION)},
     )
     assert found.expected == f"only this rig on card 0 at {FIRST}"
 
 
 def test_an_instance_of_ours_on_a_lent_card_is_said() -> None:
     apps, processes = (App(493, FIRST, 1542), App(493, SECOND, 900)), {493: CardHolder("llama-server", GROUP)}
-    assert find_holder_differences(RIG, FACTS, (ONE, TWO), apps, processes) == []
-    (found,) = find_holder_differences(LENT, FACTS, (ONE, TWO), apps, processes)
+    assert (
+        find_holder_differences(RIG.cards, RIG.reserved_gpus, RIG.instances, FACTS, (ONE, TWO), apps, processes) == []
+    )
+    (found,) = find_holder_differences(
+        LENT.cards, LENT.reserved_gpus, LENT.instances, FACTS, (ONE, TWO), apps, processes
+    )
     assert (found.expected, found.found) == (
         f"nothing of this rig on card 1 at {SECOND}, which is lent",
         f"pid 493 (llama-server) with 900 MiB in {GROUP}",
@@ -105,7 +127,7 @@ def test_an_instance_of_ours_on_a_lent_card_is_said() -> None:
 
 def test_whether_a_lent_card_is_kept_ready_is_its_users_business() -> None:
     cards = tuple(replace(one, persistence="Disabled") for one in (ONE, TWO))
-    assert [one.expected for one in find_persistence_differences(LENT, FACTS, cards)] == [
+    assert [one.expected for one in find_persistence_differences(LENT.cards, LENT.reserved_gpus, FACTS, cards)] == [
         f"persistence mode Enabled on card 0 at {FIRST}"
     ]
 
@@ -120,8 +142,23 @@ def test_no_daemon_is_started_again_for_a_lent_cards_sake() -> None:
         gpus={SECOND: replace(TWO, persistence="Disabled")},
     )
     reason = f"persistence mode of {SECOND} is Disabled"
-    assert reason in find_unset(MANAGED, found)[f"restart {PERSISTENCE_UNIT}"]
-    assert reason not in find_unset(replace(MANAGED, reserved_gpus=(1,)), found)[f"restart {PERSISTENCE_UNIT}"]
+    assert (
+        reason
+        in find_unset(MANAGED.roots, MANAGED.cards, MANAGED.reserved_gpus, MANAGED.driver, found)[
+            f"restart {PERSISTENCE_UNIT}"
+        ]
+    )
+    box_rig = replace(MANAGED, reserved_gpus=(1,))
+    assert (
+        reason
+        not in find_unset(
+            box_rig.roots,
+            box_rig.cards,
+            box_rig.reserved_gpus,
+            box_rig.driver,
+            found,
+        )[f"restart {PERSISTENCE_UNIT}"]
+    )
 
 
 HELD = [
@@ -174,9 +211,10 @@ def test_what_no_host_can_tell_is_refused(row: tuple[str, ...]) -> None:
 
 
 def test_what_is_lent_is_said_with_what_is_declared_for_it_all_the_same() -> None:
-    assert describe_borrowers(RIG, ()) == []
-    assert describe_borrowers(LENT, ("pid 7",)) == ["card 1: no instance gets it", "pid 7"]
-    assert describe_borrowers(replace(MANAGED, reserved_gpus=(0, 1)), ()) == [
+    assert describe_borrowers(RIG.reserved_gpus, RIG.driver, ()) == []
+    assert describe_borrowers(LENT.reserved_gpus, LENT.driver, ("pid 7",)) == ["card 1: no instance gets it", "pid 7"]
+    box_rig = replace(MANAGED, reserved_gpus=(0, 1))
+    assert describe_borrowers(box_rig.reserved_gpus, box_rig.driver, ()) == [
         "cards 0 and 1: no instance gets one; driver.power_w and driver.clocks_mhz hold for them too"
     ]
 

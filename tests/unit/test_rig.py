@@ -9,11 +9,20 @@ import pytest
 
 from rigwright.delivery.fetch_spec import render_fetch_spec
 from rigwright.inventory import load_rig
+from rigwright.model.instance import loaded_weights, standalone_engines
 from rigwright.model.rig import Rig
+from rigwright.supply.artefact_addresses import artefact_urls
 from tests.lock_files import render_sealed_lock
 from tests.unit import samples
 from tests.unit.sample_texts import CATALOG, LOCK, SOURCE_ROW, WEIGHT_ROW
-from tests.unit.samples import OperatorFolder, chat_instances, sample_artefact, sample_entry, sample_instance
+from tests.unit.samples import (
+    OperatorFolder,
+    changed_rig,
+    chat_instances,
+    sample_artefact,
+    sample_entry,
+    sample_instance,
+)
 
 
 def test_two_instances_on_one_port_are_refused(box: OperatorFolder) -> None:
@@ -108,7 +117,7 @@ def test_a_models_projector_is_a_weight_of_the_rig(box: OperatorFolder) -> None:
     assert [[(part.option, part.files[0].name) for part in i.parts] for i in made.instances] == [
         [("model", "small"), ("mmproj", "eye")]
     ] * 2
-    assert [artefact.file for artefact in made.weights] == ["eye-f16.gguf", "small-q4.gguf"]
+    assert [artefact.file for artefact in loaded_weights(made.instances)] == ["eye-f16.gguf", "small-q4.gguf"]
 
 
 @pytest.mark.parametrize(
@@ -228,7 +237,7 @@ def test_a_mirror_that_nothing_needs_is_not_missed(box: OperatorFolder) -> None:
 def test_addresses_are_tried_in_the_locks_order_and_below_every_mirror(
     sources: list[str], mirrors: dict[str, tuple[str, ...]], urls: list[str]
 ) -> None:
-    assert samples.sample_rig(mirrors=mirrors).urls(sample_artefact(sources=sources)) == urls
+    assert artefact_urls(sample_artefact(sources=sources), samples.sample_rig(mirrors=mirrors).network.mirrors) == urls
 
 
 def test_weights_that_two_instances_load_are_one_file() -> None:
@@ -236,7 +245,7 @@ def test_weights_that_two_instances_load_are_one_file() -> None:
     made = samples.sample_rig(
         sample_instance("a"), sample_instance("b"), sample_instance("c", parts=samples.sample_parts(other))
     )
-    assert made.weights == (other, sample_artefact())
+    assert loaded_weights(made.instances) == (other, sample_artefact())
 
 
 def test_a_file_that_two_inputs_lock_of_one_repository_is_one() -> None:
@@ -247,19 +256,19 @@ def test_a_file_that_two_inputs_lock_of_one_repository_is_one() -> None:
     made = samples.sample_rig(
         sample_instance("a", parts=samples.sample_parts(other)), sample_instance("b", parts=samples.sample_parts(one))
     )
-    assert made.weights == (one,)
+    assert loaded_weights(made.instances) == (one,)
 
 
 def test_two_revisions_of_weights_lie_beside_each_other() -> None:
     made = samples.sample_rig()
-    paths = {made.weight_path(sample_artefact(version=version)) for version in ("1" * 40, "2" * 40)}
+    paths = {made.roots.weight_path(sample_artefact(version=version)) for version in ("1" * 40, "2" * 40)}
     assert paths == {f"/srv/models/small/{digit * 40}/small-q4.gguf" for digit in "12"}
 
 
 def test_only_engines_that_instances_use_are_needed() -> None:
     made: Rig = samples.sample_rig(sample_instance("a"), replace(sample_instance("b"), engine_name="other"))
-    assert sorted(made.engines) == ["other", "plain"]
-    assert samples.sample_rig().engines == {}
+    assert sorted(standalone_engines(made.instances)) == ["other", "plain"]
+    assert standalone_engines(samples.sample_rig().instances) == {}
 
 
 def test_instances_are_in_the_order_of_their_names_whatever_the_inventorys(box: OperatorFolder) -> None:
@@ -278,8 +287,18 @@ def test_a_file_that_two_inputs_select_is_one_file(box: OperatorFolder) -> None:
     box.write("catalog/box.toml", CATALOG + "".join(variant.format(name) for name in "ab"))
     instances = {name: {"variant": f"llamacpp/{name}", "port": 8020 + at} for at, name in enumerate("ab")}
     rig = load_rig(box.load_group({"box": sample_entry(instances=instances)})[0][1]["rig"])
-    assert [row.weight_path for row in rig.weights] == [f"org/name/{samples.COMMIT}/x.gguf"]
+    assert [row.weight_path for row in loaded_weights(rig.instances)] == [f"org/name/{samples.COMMIT}/x.gguf"]
     assert [len(instance.weights) for instance in rig.instances] == [1, 1]
-    told = json.loads(render_fetch_spec(replace(rig, mirrors={"hub": ()}), rig.weights, client=""))
+    box_rig = changed_rig(rig, mirrors={"hub": ()})
+    told = json.loads(
+        render_fetch_spec(
+            box_rig.roots,
+            box_rig.accounts,
+            box_rig.network,
+            box_rig.fs_verity,
+            loaded_weights(rig.instances),
+            client="",
+        )
+    )
     # a table of mirrors that names no endpoint leaves the client's own
     assert [source["endpoint"] for file in told["files"] for source in file["sources"]] == [""]

@@ -14,6 +14,7 @@ from rigwright.declaration.catalog import load_catalog
 from rigwright.engines.llama_cpp.build import cuda_architecture, flash_attention_pairs
 from rigwright.engines.llama_cpp.command import server_command
 from rigwright.inventory import load_rig
+from rigwright.model.instance import loaded_weights
 from rigwright.model.rig import Rig
 from rigwright.paths import ROOT
 from tests.lock_files import render_sealed_lock
@@ -68,7 +69,11 @@ def test_without_locked_weights_it_is_refused_and_names_them() -> None:
 
 
 def test_the_chat_model_is_served_on_the_card(solo: Rig) -> None:
-    assert " ".join(server_command(solo, solo.instances[0], solo.installation_path("ENGINE"))) == (
+    assert " ".join(
+        server_command(
+            solo.roots, solo.gateway, solo.monitoring, solo.instances[0], solo.roots.installation_path("ENGINE")
+        )
+    ) == (
         "/opt/rigwright/engines/ENGINE/bin/llama-server"
         f" --model /srv/models/unsloth/Qwen3.5-35B-A3B-GGUF/{COMMIT}/{CHAT}"
         f" --mmproj /srv/models/unsloth/Qwen3.5-35B-A3B-GGUF/{COMMIT}/{EYE}"
@@ -82,7 +87,11 @@ def test_the_chat_model_is_served_on_the_card(solo: Rig) -> None:
 
 
 def test_the_translations_are_served_on_the_cpu(solo: Rig) -> None:
-    assert " ".join(server_command(solo, solo.instances[1], solo.installation_path("ENGINE"))) == (
+    assert " ".join(
+        server_command(
+            solo.roots, solo.gateway, solo.monitoring, solo.instances[1], solo.roots.installation_path("ENGINE")
+        )
+    ) == (
         "/opt/rigwright/engines/ENGINE/bin/llama-server"
         f" --model /srv/models/Qwen/Qwen2.5-1.5B-Instruct-GGUF/{COMMIT}/{SMALL}"
         " --alias Qwen2.5-1.5B-Instruct --host /run/rigwright/instances/translate/api.sock"
@@ -99,5 +108,5 @@ def test_its_card_and_what_is_compiled_for_it(solo: Rig) -> None:
         ("translate", (), 1024),
     ]
     assert [cuda_architecture(card.capability) for card in solo.cards] == ["120a-real"]
-    assert flash_attention_pairs(solo, "llama.cpp") == ("f16-f16", "q4_0-q4_0", "q4_0-q8_0")
-    assert {artefact.file for artefact in solo.weights} == set(FILES)
+    assert flash_attention_pairs(solo.instances, solo.variants, "llama.cpp") == ("f16-f16", "q4_0-q4_0", "q4_0-q8_0")
+    assert {artefact.file for artefact in loaded_weights(solo.instances)} == set(FILES)

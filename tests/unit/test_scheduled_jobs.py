@@ -23,6 +23,7 @@ from checks.survey.host import (
     settings,
     sshd,
 )
+from rigwright.model.rig import account_names
 from tests.unit.rendered_scripts import write_stand_in
 from tests.unit.samples import sample_instance, sample_rig
 
@@ -106,7 +107,10 @@ def test_what_settings_load_into_programs_is_told(write: Write) -> None:
 def found_jobs() -> list[str]:
     box = sample_rig(sample_instance())
     return [
-        one["text"] for one in base_system._jobs(re.compile(managed_words_pattern(box)), box.roots.software, [], [])
+        one["text"]
+        for one in base_system._jobs(
+            re.compile(managed_words_pattern(box.roots, account_names(box))), box.roots.software, [], []
+        )
     ]
 
 

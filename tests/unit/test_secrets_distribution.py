@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,8 @@ def mode(path: Path) -> str:
 def carry_out(host: GatewayFolderHost, operation: Any, **values: object) -> list[str]:
     """Run an operation's commands; returns their scripts."""
     scripts = []
-    for command in operation._inner(rig=host.rig, **values):
+    parts = {name: getattr(host.rig, name) for name in signature(operation._inner).parameters if name not in values}
+    for command in operation._inner(**parts, **values):
         scripts.append(command.get_raw_value())
         lines = command.connector_arguments.get("_stdin") or [""]
         assert isinstance(lines, list)
@@ -162,7 +164,7 @@ def test_without_the_file_of_keys_nobody_loses_his(
     carry_out(host, gateway.install_client_keys, file=str(file))
     write_keys_record(host, keyring.keys_digest(KEYS))
     file.unlink()
-    (command,) = gateway.install_client_keys._inner(rig=host.rig, file=str(file))
+    (command,) = gateway.install_client_keys._inner(roots=host.rig.roots, file=str(file))
     done = host.run_script(command.get_raw_value())
     assert (done.returncode, f"{file} is not there: bring it back, or create it empty" in done.stderr) == (1, True)
     # what it was not given is somebody else's, and goes
@@ -177,7 +179,7 @@ def test_without_the_file_of_keys_nobody_loses_his(
     file.touch()
     emptied = keyring.keys_json(keyring.write_version(file, "test", advance=True))
     replaced = deployed_keys.render_key_delivery(
-        host.rig,
+        host.rig.roots,
         keyring.keys_digest(emptied),
         keyring.load_keyring(file).current_version,
         "{}",
@@ -194,7 +196,7 @@ def test_a_file_that_is_refused_ends_the_run_of_its_host(
 ) -> None:
     host.run_operations(gateway, monkeypatch)
     file.write_text("nonsense")
-    (command,) = gateway.install_client_keys._inner(rig=host.rig, file=str(file))
+    (command,) = gateway.install_client_keys._inner(roots=host.rig.roots, file=str(file))
     done = host.run_script(command.get_raw_value())
     assert (done.returncode, "cannot be read as TOML" in done.stderr) == (1, True)
 
@@ -407,7 +409,11 @@ def test_one_that_others_can_read_is_made_anew(host: GatewayFolderHost, monkeypa
 
 def test_a_plan_makes_no_authority(host: GatewayFolderHost, monkeypatch: pytest.MonkeyPatch) -> None:
     host.run_operations(gateway, monkeypatch, executing=False)
-    assert list(gateway.install_certificates._inner(rig=host.rig, wanted=[CertificateSpec("lan", ("gpu",))]))
+    assert list(
+        gateway.install_certificates._inner(
+            inventory=host.rig.inventory, roots=host.rig.roots, wanted=[CertificateSpec("lan", ("gpu",))]
+        )
+    )
     assert not (host.folder / "gateway-ca").exists()
 
 
@@ -423,7 +429,7 @@ def test_files_of_the_operators_are_brought_and_compared(
     assert (host.credentials / "gateway-lan.pem").read_text() == pair.text
     assert carry_out(host, gateway.install_certificates, wanted=wanted) == []
     (tmp_path / "own.key").unlink()
-    (refused,) = gateway.install_certificates._inner(rig=host.rig, wanted=wanted)
+    (refused,) = gateway.install_certificates._inner(inventory=host.rig.inventory, roots=host.rig.roots, wanted=wanted)
     done = host.run_script(refused.get_raw_value())
     assert (done.returncode, done.stderr.strip()) == (1, f"listener lan: {tmp_path}/own.key does not exist")
 

@@ -11,8 +11,10 @@ import pytest
 
 from rigwright.engines.llama_cpp.command import server_command
 from rigwright.engines.llama_cpp.option_table import LlamaSnapshot
-from rigwright.model.entry import Roots
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.accounts import ServiceAccounts
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.serving import instance_units
 from tests.unit.samples import (
     COMMIT,
@@ -60,7 +62,16 @@ def values(text: str, directive: str) -> list[str]:
 
 
 def test_an_instance_on_the_cpu_is_started_with() -> None:
-    assert " ".join(server_command(sample_rig(sample_instance()), sample_instance(), PATH)) == (
+    box_rig = sample_rig(sample_instance())
+    assert " ".join(
+        server_command(
+            box_rig.roots,
+            box_rig.gateway,
+            box_rig.monitoring,
+            sample_instance(),
+            PATH,
+        )
+    ) == (
         f"/opt/rigwright/engines/{FOLDER}/bin/llama-server"
         f" --model /srv/models/small/{COMMIT}/small-q4.gguf"
         " --alias small --host /run/rigwright/instances/chat/api.sock --ctx-size 4096 --parallel 1 --n-gpu-layers 0"
@@ -72,7 +83,7 @@ def test_an_instance_on_the_cpu_is_started_with() -> None:
 def test_an_instance_on_two_cards_is_started_with() -> None:
     one = two_cards()
     made = sample_rig(one, cards=CARDS, roots=Roots(models="/data/models", software="/data/sw"))
-    assert " ".join(server_command(made, one, f"/data/sw/engines/{FOLDER}")) == (
+    assert " ".join(server_command(made.roots, made.gateway, made.monitoring, one, f"/data/sw/engines/{FOLDER}")) == (
         f"/data/sw/engines/{FOLDER}/bin/llama-server"
         f" --model /data/models/small/{COMMIT}/small-q4.gguf"
         " --alias Qwen3.6-27B --host /run/rigwright/instances/chat/api.sock --ctx-size 65536"
@@ -107,16 +118,28 @@ def test_keys_are_rendered_as_the_engines_version_has_them(
     snapshot: LlamaSnapshot | None, changes: dict[str, object], words: list[str]
 ) -> None:
     one = sample_instance(known=snapshot, **changes)
-    plain = server_command(sample_rig(), sample_instance(known=OLD), PATH)
-    assert server_command(sample_rig(), one, PATH) == (*plain, *words)
+    box_rig = sample_rig()
+    plain = server_command(box_rig.roots, box_rig.gateway, box_rig.monitoring, sample_instance(known=OLD), PATH)
+    assert server_command(box_rig.roots, box_rig.gateway, box_rig.monitoring, one, PATH) == (
+        *plain,
+        *words,
+    )
 
 
 def test_the_projector_is_loaded_beside_the_model() -> None:
     one = sample_instance(parts=sample_parts(mmproj=sample_artefact(name="eye", file="eye.gguf")))
-    words = server_command(sample_rig(one), one, PATH)
+    box_rig = sample_rig(one)
+    words = server_command(box_rig.roots, box_rig.gateway, box_rig.monitoring, one, PATH)
     assert words[words.index("--mmproj") + 1] == f"/srv/models/eye/{COMMIT}/eye.gguf"
     assert [a.name for a in one.weights] == ["small", "eye"]
-    assert "--mmproj" not in server_command(sample_rig(sample_instance()), sample_instance(), PATH)
+    box_rig = sample_rig(sample_instance())
+    assert "--mmproj" not in server_command(
+        box_rig.roots,
+        box_rig.gateway,
+        box_rig.monitoring,
+        sample_instance(),
+        PATH,
+    )
 
 
 @pytest.mark.parametrize(
@@ -150,7 +173,14 @@ def test_nothing_in_the_unit_needs_quoting_or_escaping() -> None:
     for one in (sample_instance(), two_cards()):
         made = unit(one)
         (line,) = values(made.text, "ExecStart")
-        words = server_command(sample_rig(one, cards=CARDS), one, PATH)
+        box_rig = sample_rig(one, cards=CARDS)
+        words = server_command(
+            box_rig.roots,
+            box_rig.gateway,
+            box_rig.monitoring,
+            one,
+            PATH,
+        )
         assert line.split() == shlex.split(line) == list(words)
         # systemd reads % in every line but those of sizes; \ " ' and ; where words are split; $ in command lines
         read = [line for line in made.text.splitlines() if not line.startswith(("#", "MemoryMax="))]
@@ -201,7 +231,9 @@ def test_the_unit_may_have_as_much_as_is_declared() -> None:
 
 
 def test_the_unit_runs_as_a_user_of_its_own_after_its_file_systems_are_mounted() -> None:
-    made = sample_rig(sample_instance(), service_user="svc", roots=Roots(models="/data/m", software="/data/s"))
+    made = sample_rig(
+        sample_instance(), accounts=ServiceAccounts("svc"), roots=Roots(models="/data/m", software="/data/s")
+    )
     text = instance_units.build_unit(made, made.instances[0], sample_installation()).text
     assert values(text, "User") == values(text, "Group") == ["svc-chat"]
     assert values(text, "RequiresMountsFor") == ["/data/m /data/s"]
@@ -260,7 +292,7 @@ OTHERS = {
     "thinking": lambda: unit(sample_instance(thinking="off")),
     "revision": lambda: unit(sample_instance(parts=sample_parts(sample_artefact(version="2")))),
     "engine": lambda: unit(sample_instance(), folder="plain-1.0-ffffffffffff"),
-    "user": lambda: unit(sample_instance(), sample_rig(sample_instance(), service_user="svc")),
+    "user": lambda: unit(sample_instance(), sample_rig(sample_instance(), accounts=ServiceAccounts("svc"))),
     "models": lambda: unit(sample_instance(), sample_rig(sample_instance(), roots=Roots(models="/data"))),
     "config": lambda: unit(sample_instance(), sample_rig(sample_instance(), roots=Roots(config="/etc/other"))),
 }

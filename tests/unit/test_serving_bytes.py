@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.model.rig import Instance
+from rigwright.model.instance import Instance
 from rigwright.serving.instance_units import build_unit
 from tests.unit.samples import (
     sample_artefact,

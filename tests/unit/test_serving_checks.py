@@ -197,7 +197,7 @@ def test_of_a_share_that_answers_nobody_no_more_is_asked(monkeypatch: pytest.Mon
     monkeypatch.setattr(request_plan, "GIVEN", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as frozen:
         share = ShareEntry(address="127.0.0.1", port=frozen.getsockname()[1], allow=("127.0.0.0/8",))
-        asks = [*share_requests(sample_rig(sample_instance()), share)]
+        asks = [*share_requests(sample_rig(sample_instance()).instances, share)]
         found = survey_answers(*asks, within=60.0)
     said = Counter(found[one.name].describe for one in asks)
     assert said.keys() == {"no answer in time", "not asked: those before it had no answer in time"}

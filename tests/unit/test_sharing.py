@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.model.entry import Roots, ShareEntry
+from rigwright.model.entry import ShareEntry
+from rigwright.model.roots import Roots
 from rigwright.model.sharing import NO_SHARING, SharingFacts
 from rigwright.nginx import PROOF
 from rigwright.plan import host_facts as host_facts
@@ -57,7 +58,7 @@ def values(text: str, key: str) -> list[str]:
 def test_only_declared_networks_and_the_box_itself_get_in_and_at_one_address(
     share: ShareEntry, where: str, who: list[str], family: str
 ) -> None:
-    nginx, service = render_share_config(RIG, share), render_share_unit(RIG, share)
+    nginx, service = render_share_config(RIG.roots, share), render_share_unit(RIG.roots, share)
     assert (share_endpoint(share), listener_filter(share)) == (where, f"src {where}")
     assert values(nginx, "listen") == [where]
     assert list(allowed_networks(share)) == values(nginx, "allow") == who
@@ -72,7 +73,7 @@ def test_only_declared_networks_and_the_box_itself_get_in_and_at_one_address(
 
 def test_it_gives_the_folder_of_models_and_writes_only_where_it_is_told() -> None:
     made = sample_rig(roots=Roots(models="/data/models", config="/etc/box"))
-    nginx, service = render_share_config(made, SHARE), render_share_unit(made, SHARE)
+    nginx, service = render_share_config(made.roots, SHARE), render_share_unit(made.roots, SHARE)
     assert values(nginx, "root") == ["/data/models"]
     assert values(service, "RequiresMountsFor") == ["/data/models"]
     assert values(service, "ExecStart") == ["/usr/sbin/nginx -p /run/rigwright_share/ -c /etc/box/share.conf"]
@@ -86,20 +87,20 @@ def test_it_gives_the_folder_of_models_and_writes_only_where_it_is_told() -> Non
 
 def test_its_files_are_not_taken_for_an_instances() -> None:
     assert OWNED != OWNED_HEADER
-    assert [text.splitlines()[0] for text in (render_share_config(RIG, SHARE), render_share_unit(RIG, SHARE))] == [
-        OWNED
-    ] * 2
+    assert [
+        text.splitlines()[0] for text in (render_share_config(RIG.roots, SHARE), render_share_unit(RIG.roots, SHARE))
+    ] == [OWNED] * 2
 
 
 def test_what_it_was_started_from_changes_with_each_text() -> None:
-    texts = render_share_unit(RIG, SHARE) + render_share_config(RIG, SHARE)
-    assert share_digest(RIG, SHARE) == hashlib.sha256(texts.encode()).hexdigest()
+    texts = render_share_unit(RIG.roots, SHARE) + render_share_config(RIG.roots, SHARE)
+    assert share_digest(RIG.roots, SHARE) == hashlib.sha256(texts.encode()).hexdigest()
     others = [SIXTH, SHARE.model_copy(update={"allow": ("10.0.0.0/25",)}), SHARE.model_copy(update={"port": 8091})]
-    assert len({share_digest(RIG, share) for share in (SHARE, *others)}) == len(others) + 1
+    assert len({share_digest(RIG.roots, share) for share in (SHARE, *others)}) == len(others) + 1
 
 
 def test_a_process_writes_down_the_digest_of_what_lies_on_disk(tmp_path: Path) -> None:
-    texts = {"unit": render_share_unit(RIG, SHARE), "share.conf": render_share_config(RIG, SHARE)}
+    texts = {"unit": render_share_unit(RIG.roots, SHARE), "share.conf": render_share_config(RIG.roots, SHARE)}
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     (line,) = values(texts["unit"], "ExecStartPre")
@@ -112,7 +113,7 @@ def test_a_process_writes_down_the_digest_of_what_lies_on_disk(tmp_path: Path) -
     }.items():
         assert path in script
         script = script.replace(path, str(tmp_path / there))
-    for reload_needed, written in (("no", f"{share_digest(RIG, SHARE)}\n"), ("yes", None)):
+    for reload_needed, written in (("no", f"{share_digest(RIG.roots, SHARE)}\n"), ("yes", None)):
         write_stand_in(tmp_path / "bin", "systemctl", f"echo {reload_needed}")
         path = f"{tmp_path}/bin:/usr/bin:/bin"
         assert short_programs.run_program(["sh", "-c", script], env={"PATH": path}).returncode == 0
@@ -120,7 +121,7 @@ def test_a_process_writes_down_the_digest_of_what_lies_on_disk(tmp_path: Path) -
         assert (record.read_text() if record.exists() else None) == written
 
 
-WANTED = share_digest(RIG, SHARE)
+WANTED = share_digest(RIG.roots, SHARE)
 SETTLED = SharingFacts(there=True, active="active", enabled="enabled", started_from=WANTED)
 
 
@@ -194,15 +195,15 @@ def test_who_shares_needs_nginx_and_nobody_else_does() -> None:
 
 
 def test_what_is_let_go_is_what_was_made() -> None:
-    script = render("sharing/release.sh.j2", **share_release_values(RIG))
-    assert config_path(RIG) in script
+    script = render("sharing/release.sh.j2", **share_release_values(RIG.roots))
+    assert config_path(RIG.roots) in script
     assert "systemctl stop rigwright_share.service" in script
 
 
 def test_twenty_boxes_find_room() -> None:
     """The one that is refused goes to the hub, and the uplink carries the model twice."""
     each = FetchSpec.parallel + 1  # progress is looked at, too
-    text = render_share_config(RIG, SHARE)
+    text = render_share_config(RIG.roots, SHARE)
     one, together = (int(re.findall(rf"limit_conn {zone} (\d+);", text)[0]) for zone in ("one", "all"))
     assert one >= each
     assert together >= 20 * each

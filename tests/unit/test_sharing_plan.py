@@ -22,7 +22,7 @@ from tests.unit.samples import NOW, sample_artefact, sample_facts, sample_instan
 
 RIG = two_instance_rig()
 BUILD = samples.sample_build()
-WEIGHT = RIG.weight_path(sample_artefact())
+WEIGHT = RIG.roots.weight_path(sample_artefact())
 
 
 def ready(**changes: Any) -> HostFacts:
@@ -80,7 +80,9 @@ def test_an_address_of_the_sixth_version_is_found_too(address: str, has: bool) -
     assert (find_refusals(rig_target_state(made, sample_facts(addresses=HAS | {"fd00::5"})), NOW) == []) == has
 
 
-SHARED = SharingFacts(there=True, active="active", enabled="enabled", started_from=share_digest(sample_rig(), SHARE))
+SHARED = SharingFacts(
+    there=True, active="active", enabled="enabled", started_from=share_digest(sample_rig().roots, SHARE)
+)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from tests.unit.samples import sample_rig
 
 SHARE = ShareEntry(address="10.0.0.5", allow=("10.0.0.0/24",))
 RIG = sample_rig(share=SHARE)
-SETTLED = SharingFacts(there=True, active="active", enabled="enabled", started_from=share_digest(RIG, SHARE))
+SETTLED = SharingFacts(there=True, active="active", enabled="enabled", started_from=share_digest(RIG.roots, SHARE))
 
 
 def run_share_operation(monkeypatch: pytest.MonkeyPatch, module: Any, fact: Any) -> list[str]:
@@ -51,7 +51,7 @@ def test_nginx_is_started_where_it_does_not_run_as_it_should(
     monkeypatch: pytest.MonkeyPatch, found: SharingFacts, restarts: bool | None
 ) -> None:
     quiet = run_share_operation(monkeypatch, sharing, found)
-    made = steps(sharing.ensure_share, rig=RIG, share=SHARE)
+    made = steps(sharing.ensure_share, roots=RIG.roots, share=SHARE)
     assert (len(made), len(quiet)) == ((0, 1) if restarts is None else (1, 0))
     assert ["systemctl restart" in script for script in made] == ([] if restarts is None else [restarts])
 
@@ -59,7 +59,7 @@ def test_nginx_is_started_where_it_does_not_run_as_it_should(
 @pytest.mark.parametrize("found", [SETTLED, NO_SHARING], ids=["shared", "never shared"])
 def test_what_is_not_declared_any_more_is_let_go(monkeypatch: pytest.MonkeyPatch, found: SharingFacts) -> None:
     quiet = run_share_operation(monkeypatch, sharing, found)
-    made = steps(sharing.remove_share, rig=sample_rig())
+    made = steps(sharing.remove_share, roots=sample_rig().roots)
     assert (len(made), len(quiet)) == ((1, 0) if found.there else (0, 1))
 
 
@@ -77,7 +77,7 @@ def test_a_start_counts_once_it_listens(
 ) -> None:
     run_share_operation(monkeypatch, sharing, NO_SHARING)
     monkeypatch.setattr(sharing, "TRIES", 2)
-    (script,) = steps(sharing.ensure_share, rig=RIG, share=SHARE)
+    (script,) = steps(sharing.ensure_share, roots=RIG.roots, share=SHARE)
     write_stand_in(tmp_path / "bin", "systemctl", SYSTEMCTL)
     write_stand_in(tmp_path / "bin", "ss", f'echo "$*" >> {tmp_path}/ss; echo "{listening}"')
     write_stand_in(tmp_path / "bin", "journalctl", "echo address not available")

@@ -9,7 +9,7 @@ import pytest
 from rigwright.declaration.catalog import load_catalog
 from rigwright.engines.image import KIND
 from rigwright.engines.image.keys import ImageEngine, VllmVariant
-from rigwright.model.entry import Roots
+from rigwright.model.roots import Roots
 from rigwright.paths import ROOT
 from tests.unit import samples, vllm_samples
 from tests.unit.image_samples import image_rows

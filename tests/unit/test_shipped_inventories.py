@@ -123,7 +123,7 @@ def test_it_comes_to_units_on_a_host(name: str) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_nothing_that_it_serves_goes_without_evidence(name: str) -> None:
     one = ALL[name]
-    assert len(describe_variant_evidence(one)) == len(one.instances)
+    assert len(describe_variant_evidence(one.cards, one.instances)) == len(one.instances)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_its_cards_and_what_they_are_set_to(
 ) -> None:
     one = ALL[name]
     assert [found.capability for found in one.cards] == [card] * count
-    assert one.power_limits == (power,) * count
+    assert one.driver.power_limits(len(one.cards)) == (power,) * count
     assert one.driver.nvlinks == pairs
 
 
@@ -154,10 +154,17 @@ def test_its_cards_and_what_they_are_set_to(
 def test_there_is_a_driver_for_it_and_its_settings(name: str, system: str) -> None:
     one = ALL[name]
     facts = driverless_host(system, *(card.pci_ids[0] for card in one.cards))
-    plan = plan_driver(with_locked_drivers(one), facts)
+    box_rig = with_locked_drivers(one)
+    plan = plan_driver(
+        box_rig.cards,
+        box_rig.driver,
+        box_rig.driver_supply,
+        box_rig.toolkit,
+        facts,
+    )
     assert isinstance(plan, DriverPlan), plan
     assert plan.flavour == ("proprietary" if name.startswith("rig2080ti") else "open")
-    files = {setting.path for setting in render_driver_settings(one, plan)}
+    files = {setting.path for setting in render_driver_settings(one.roots, one.cards, one.driver, plan)}
     assert (POWER in files) == (one.driver.power_w is not None)
 
 
@@ -183,7 +190,9 @@ def command(name: str) -> list[str]:
     """The words after the model of what the instance of a rig is started with."""
     whole = ALL[name]
     (one,) = whole.instances
-    made = plan_environment(whole, whole.envs[0], sample_facts())
+    made = plan_environment(
+        whole.roots, whole.cards, whole.instances, whole.envs, whole.toolkit, whole.envs[0], sample_facts()
+    )
     return [str(word) for word in kind_of(one).service(whole, one, made).command[5:]]
 
 
@@ -267,13 +276,13 @@ def test_validate_says_which_environment_an_instance_runs_in(tmp_path: Path) -> 
 
 def test_two_instances_on_two_cards_each_answer_to_one_name() -> None:
     one = ALL["rig5090-pairs"]
-    (offer,) = offers_of(one)
+    (offer,) = offers_of(one.instances, one.gateway)
     assert [instance.cards for instance in offer.instances] == [(0, 1), (2, 3)]
     assert offer.sticky == "conversation"
 
 
 def test_an_instance_a_card_answers_to_one_name() -> None:
-    (offer,) = offers_of(ALL["rig5090two"])
+    (offer,) = offers_of(ALL["rig5090two"].instances, ALL["rig5090two"].gateway)
     assert [instance.cards for instance in offer.instances] == [(0,), (1,)]
 
 

@@ -57,9 +57,19 @@ class ShippedInventoryFolder:
         for host, data in load_hosts(str(self.path), None).items():
             rig = load_rig(data["rig"])
             for instance in rig.instances:
-                for variant, refusal in collect_targets(catalog, rig, data, instance).items():
+                for variant, refusal in collect_targets(
+                    catalog, rig.cards, rig.reserved_gpus, rig.instances, data, instance
+                ).items():
                     fixed = len(instances_sharing_name(data["rig"], instance.name)) > 1
-                    yield host, data, rig, plan_switch(catalog, rig, instance, variant, fixed=fixed), refusal
+                    yield (
+                        host,
+                        data,
+                        rig,
+                        plan_switch(
+                            catalog, rig.cards, rig.reserved_gpus, rig.instances, instance, variant, fixed=fixed
+                        ),
+                        refusal,
+                    )
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +86,7 @@ def shelf(folder: Path, name: str) -> ShippedInventoryFolder:
 
 def asked_names(rig: Rig) -> set[str]:
     """Names that clients can ask the gateway for."""
-    return {one.name for one in offers_of(rig)} | set(rig.gateway.aliases if rig.gateway else ())
+    return {one.name for one in offers_of(rig.instances, rig.gateway)} | set(rig.gateway.aliases if rig.gateway else ())
 
 
 @pytest.mark.parametrize(
@@ -108,10 +118,11 @@ def test_every_offered_variant_takes_the_place_of_the_declared_one(shelf: Shippe
         # each name leads to the same instances as before, whatever they serve
         assert asked_names(after) == asked_names(before) >= CLIENTS.get(host, set())
         leading = [
-            {one.name: [each.name for each in one.instances] for one in offers_of(rig)} for rig in (before, after)
+            {one.name: [each.name for each in one.instances] for one in offers_of(rig.instances, rig.gateway)}
+            for rig in (before, after)
         ]
         assert leading[0] == leading[1]
-        assert all("chat/completions" in one.paths for one in offers_of(after)), switch
+        assert all("chat/completions" in one.paths for one in offers_of(after.instances, after.gateway)), switch
         cards = tuple((f"0000:{slot:02x}:00.0", card.pci_ids[0]) for slot, card in enumerate(after.cards, start=1))
         assert f"units/{instance.unit}" in build_target_state(after, sample_facts(pci_cards=cards)).generation.files
 

@@ -15,7 +15,8 @@ from rigwright.engines.memory_fit import GIB, MIB
 from rigwright.engines.vllm import Vllm
 from rigwright.host.unit_states import UnitState
 from rigwright.model.gateway.entry import Gateway
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 from rigwright.serving import standby
 from rigwright.serving.activation import Activation
 from rigwright.serving.instance_units import build_unit

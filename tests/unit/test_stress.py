@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.model.rig import Instance
+from rigwright.model.instance import Instance
 from rigwright.operate import stress
 from rigwright.operate.client_target import ClientTarget
 from rigwright.operate.reply import ChatMessage, Reply

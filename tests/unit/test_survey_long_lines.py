@@ -11,10 +11,11 @@ import pytest
 
 from checks.survey.base_system import managed_words_pattern
 from checks.survey.host import command_effects, jobs, scripts
+from rigwright.model.rig import account_names
 from tests.unit.samples import sample_instance, sample_rig
 
 BOX = sample_rig(sample_instance())
-ABOUT = re.compile(managed_words_pattern(BOX))
+ABOUT = re.compile(managed_words_pattern(BOX.roots, account_names(BOX)))
 LOOKS: dict[str, Callable[[str], object]] = {
     "ends": command_effects.ends_box,
     "cards": command_effects.sets_cards,

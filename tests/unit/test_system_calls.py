@@ -10,7 +10,7 @@ import pytest
 
 from checks.unit_settings import declared_properties
 from rigwright.engines import unprivileged
-from rigwright.model.entry import Roots
+from rigwright.model.roots import Roots
 from rigwright.operate.client_target import ClientTarget
 from rigwright.paths import ROOT
 from rigwright.system_calls import OF_JOBS, filter_lines

@@ -87,7 +87,8 @@ REFUSED = {
 
 @pytest.mark.parametrize(("found", "said"), REFUSED.values(), ids=list(REFUSED))
 def test_what_could_not_come_back_as_it_was_is_left_alone(found: ExistingServiceFacts, said: str) -> None:
-    (reason,) = find_takeover_refusals(rig(), "chat", found)
+    box_rig = rig()
+    (reason,) = find_takeover_refusals(box_rig.instances, box_rig.gateway, "chat", found)
     assert said in reason
 
 
@@ -101,14 +102,15 @@ def test_what_could_not_come_back_as_it_was_is_left_alone(found: ExistingService
     ],
 )
 def test_what_is_in_the_way_is_taken(found: ExistingServiceFacts) -> None:
-    assert find_takeover_refusals(rig(), "chat", found) == []
+    box_rig = rig()
+    assert find_takeover_refusals(box_rig.instances, box_rig.gateway, "chat", found) == []
 
 
 def test_one_that_computes_on_another_card_is_not_in_the_way() -> None:
     made = rig(cards=(0,))
     there = replace(UNIT, ports=frozenset(), cards=frozenset({1}))
-    assert "nor computes on a card of chat" in find_takeover_refusals(made, "chat", there)[0]
-    assert find_takeover_refusals(made, "chat", replace(there, cards=frozenset({0}))) == []
+    assert "nor computes on a card of chat" in find_takeover_refusals(made.instances, made.gateway, "chat", there)[0]
+    assert find_takeover_refusals(made.instances, made.gateway, "chat", replace(there, cards=frozenset({0}))) == []
 
 
 def test_only_its_own_ports_count_as_free() -> None:
@@ -118,11 +120,11 @@ def test_only_its_own_ports_count_as_free() -> None:
 
 def test_what_becomes_of_it_is_said_with_the_time_and_the_reason() -> None:
     made = rig()
-    said = list(describe_takeover(made, made.instances[0], UNIT, 12.4))
+    said = list(describe_takeover(made.gateway, made.instances[0], UNIT, 12.4))
     assert said[0].startswith("vllm.service has port 8020: it is stopped, and chat comes in its place")
     assert "have 30 s to end" in said[1]
     assert said[-1] == "nobody answers from its stop to the first answer of chat: about 12 s"
-    assert "restart policy no" in list(describe_takeover(made, made.instances[0], BOX, None))[2]
+    assert "restart policy no" in list(describe_takeover(made.gateway, made.instances[0], BOX, None))[2]
 
 
 TOLD = (("named", "vllm.service"), ("recorded", "no"), ("unit", *LOADED), ("port", "8020"))

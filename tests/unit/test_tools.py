@@ -8,7 +8,7 @@ from itertools import permutations
 import pytest
 
 from rigwright.delivery import tool_environments
-from rigwright.model.entry import Roots
+from rigwright.model.roots import Roots
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Artefact, Lock
 from tests.unit.samples import sample_facts, sample_instance, sample_rig, sample_wheel
@@ -21,15 +21,28 @@ def test_another_release_or_distribution_has_a_folder_of_its_own() -> None:
         sample_facts(os_id="ubuntu", os_version="24.04"),
         sample_facts(os_id="ubuntu"),
     ]
-    assert len({tool_environments.host_tools(sample_rig(), host).folder for host in hosts}) == len(hosts)
+    assert len(
+        {tool_environments.host_tools((box_rig := sample_rig()).roots, box_rig.tools, host).folder for host in hosts}
+    ) == len(hosts)
 
 
 def test_nothing_else_of_a_host_or_rig_is_an_input() -> None:
+    first_rig = sample_rig()
+    box_rig = sample_rig(sample_instance(), name="other")
     others = [
-        tool_environments.host_tools(sample_rig(), sample_facts(kernel="6.12", memory_kib=1, cuda_version="")),
-        tool_environments.host_tools(sample_rig(sample_instance(), name="other"), sample_facts()),
+        tool_environments.host_tools(
+            first_rig.roots, first_rig.tools, sample_facts(kernel="6.12", memory_kib=1, cuda_version="")
+        ),
+        tool_environments.host_tools(
+            box_rig.roots,
+            box_rig.tools,
+            sample_facts(),
+        ),
     ]
-    assert {made.folder for made in others} == {tool_environments.host_tools(sample_rig(), sample_facts()).folder}
+    box_rig = sample_rig()
+    assert {made.folder for made in others} == {
+        tool_environments.host_tools(box_rig.roots, box_rig.tools, sample_facts()).folder
+    }
 
 
 @pytest.mark.parametrize(
@@ -43,9 +56,11 @@ def test_nothing_else_of_a_host_or_rig_is_an_input() -> None:
     ids=["none", "version", "hash", "marker"],
 )
 def test_another_lock_has_a_folder_of_its_own(wheels: tuple[Artefact, ...]) -> None:
+    first_rig = sample_rig(tools=wheels)
+    box_rig = sample_rig()
     assert (
-        tool_environments.host_tools(sample_rig(tools=wheels), sample_facts()).folder
-        != tool_environments.host_tools(sample_rig(), sample_facts()).folder
+        tool_environments.host_tools(first_rig.roots, first_rig.tools, sample_facts()).folder
+        != tool_environments.host_tools(box_rig.roots, box_rig.tools, sample_facts()).folder
     )
 
 
@@ -66,7 +81,12 @@ def test_the_requirements_are_the_same_text_in_whatever_order_the_wheels_come() 
 
 
 def test_the_marker_lies_in_the_folder_below_the_rigs_software() -> None:
-    made = tool_environments.host_tools(sample_rig(roots=Roots(software="/data/sw")), sample_facts())
+    box_rig = sample_rig(roots=Roots(software="/data/sw"))
+    made = tool_environments.host_tools(
+        box_rig.roots,
+        box_rig.tools,
+        sample_facts(),
+    )
     assert re.fullmatch(r"/data/sw/tools-[0-9a-f]{12}", made.folder)
     assert made.marker.startswith(made.folder + "/")
 

@@ -20,10 +20,10 @@ from tests.unit.samples import sample_facts, sample_instance, sample_rig
 RIG = sample_rig(sample_instance())
 DESIRED = build_target_state(RIG, sample_facts())
 (MADE,) = DESIRED.installations.values()
-ENGINE = RIG.installation_path(MADE.folder)
-WEIGHTS = f"{weights_program_folder(RIG)}/{PACKAGE}"
-GENERATION = f"{RIG.generations}/2"
-EARLIER = f"{RIG.generations}/1"
+ENGINE = RIG.roots.installation_path(MADE.folder)
+WEIGHTS = f"{weights_program_folder(RIG.roots)}/{PACKAGE}"
+GENERATION = f"{RIG.roots.generations}/2"
+EARLIER = f"{RIG.roots.generations}/1"
 OLD = "/opt/rigwright/engines/old-1-0123456789ab"
 MODULES = (test_trees, test_engines, test_tools, test_cuda_toolkit, test_generation)
 Answers = dict[str, Any]
@@ -91,8 +91,8 @@ def answers() -> Answers:
             "keys_version": "",
             "files": {},
             "ledger": {
-                "entry": {"path": RIG.ledger, "kind": "file", "uid": 0, "mode": 0o644, "gid": 0, "mtime": 0.0},
-                "lines": [f"dir {path}" for path in (roots.software, RIG.installations)],
+                "entry": {"path": RIG.roots.ledger, "kind": "file", "uid": 0, "mode": 0o644, "gid": 0, "mtime": 0.0},
+                "lines": [f"dir {path}" for path in (roots.software, RIG.roots.installations)],
                 "whole": True,
             },
         },
@@ -147,8 +147,8 @@ def test_a_host_as_it_should_be_is_green() -> None:
 
 def test_a_generation_that_did_not_serve_may_be_looked_at() -> None:
     found = answers()
-    found["managed_files"]["ledger"]["lines"].append(f"dir {RIG.generations}")
-    found["trees"].update(beside=[f"{RIG.generations}/failed"])
+    found["managed_files"]["ledger"]["lines"].append(f"dir {RIG.roots.generations}")
+    found["trees"].update(beside=[f"{RIG.roots.generations}/failed"])
     assert reds(found) == {}
 
 

@@ -307,7 +307,7 @@ def test_what_is_there_is_told_and_what_is_missing_is_known(host: TreesHost) -> 
     assert there[str(host.current_generation)] == host.asked["sealed"]
     made = build_target_state(sample_rig(), sample_facts())
     wanted = [*declared_trees(made), str(host.engine_tree)]
-    assert find_missing_trees(made, [str(host.engine_tree)], there) == [*wanted[:-1], made.rig.generations]
+    assert find_missing_trees(made, [str(host.engine_tree)], there) == [*wanted[:-1], made.rig.roots.generations]
     there |= dict.fromkeys(wanted, "") | {str(host.current_generation): made.generation.digest}
     assert find_missing_trees(made, [str(host.engine_tree)], there) == []
 

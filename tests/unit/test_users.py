@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rigwright.model.accounts import ServiceAccounts
+from rigwright.model.rig import account_names
 from rigwright.serving.activation import Surplus
 from roles.operations import generations, users
 from tests.unit.channel_records import channel_lines_of
@@ -24,7 +26,7 @@ PREFIXES = st.from_regex(r"[a-z_][a-z0-9_-]{0,30}", fullmatch=True)
 
 def user(name: str, prefix: str = "rigwright") -> str:
     one = sample_instance(name)
-    return sample_rig(one, service_user=prefix).user(one)
+    return sample_rig(one, accounts=ServiceAccounts(prefix)).accounts.of_instance(one)
 
 
 @pytest.mark.parametrize(
@@ -54,8 +56,8 @@ def test_no_instance_can_be_called_like_a_long_ones_user() -> None:
 
 def test_a_rigs_users_are_its_instances() -> None:
     made = sample_rig(sample_instance("b"), sample_instance("a"))
-    assert made.users == ("rigwright-b", "rigwright-a")
-    assert sample_rig().users == ()
+    assert account_names(made) == ("rigwright-b", "rigwright-a")
+    assert account_names(sample_rig()) == ()
 
 
 @settings(max_examples=example_count(300), deadline=None, derandomize=True, database=None)
@@ -134,6 +136,6 @@ def test_a_user_that_nobody_needs_is_removed_and_not_ours_from_then_on(monkeypat
     operation: Any = generations.prune_generations
     commands = operation._inner(rig=made, wanted=target_generation(made), users=["svc-a", "svc-b"])
     assert [command.get_raw_value() for command in commands] == [
-        f"userdel svc-a && sed -i '/^user svc-a$/d' {made.ledger}",
-        f"userdel svc-b && sed -i '/^user svc-b$/d' {made.ledger}",
+        f"userdel svc-a && sed -i '/^user svc-a$/d' {made.roots.ledger}",
+        f"userdel svc-b && sed -i '/^user svc-b$/d' {made.roots.ledger}",
     ]

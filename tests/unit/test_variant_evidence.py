@@ -41,13 +41,17 @@ def with_evidence(given: str) -> str:
 )
 def test_a_plan_and_a_deploy_say_it(given: dict[str, object], said: str) -> None:
     one = sample_rig(sample_instance(cards=(0,), evidence=given), cards=(C3090,))
-    assert describe_variant_evidence(one) == [f"chat: llamacpp/sample: {said}"]
+    assert describe_variant_evidence(one.cards, one.instances) == [f"chat: llamacpp/sample: {said}"]
     assert find_warnings(one, sample_facts()) == []
 
 
 def test_booted_on_another_card_is_said_as_that() -> None:
     given = BOOTED | {"card": "NVIDIA H100 80GB HBM3"}
-    (line,) = describe_variant_evidence(sample_rig(sample_instance(cards=(0,), evidence=given), cards=(C3090,)))
+    box_rig = sample_rig(sample_instance(cards=(0,), evidence=given), cards=(C3090,))
+    (line,) = describe_variant_evidence(
+        box_rig.cards,
+        box_rig.instances,
+    )
     assert line.endswith("driver 580.95.05, 2026-11-20; here it gets NVIDIA GeForce RTX 3090")
 
 
@@ -55,12 +59,12 @@ def test_what_was_only_parsed_is_warned_of() -> None:
     one = sample_rig(sample_instance(evidence=PARSED))
     (warning,) = find_warnings(one, sample_facts())
     assert warning.startswith("chat: llamacpp/sample is parsed only: ")
-    assert describe_variant_evidence(one) == []
+    assert describe_variant_evidence(one.cards, one.instances) == []
 
 
 def test_nothing_is_said_of_an_operators_own_variant_that_tells_nothing() -> None:
     one = sample_rig(sample_instance())
-    assert (describe_variant_evidence(one), find_warnings(one, sample_facts())) == ([], [])
+    assert (describe_variant_evidence(one.cards, one.instances), find_warnings(one, sample_facts())) == ([], [])
 
 
 def test_the_verb_prints_it_and_tells_programs(monkeypatch: pytest.MonkeyPatch) -> None:

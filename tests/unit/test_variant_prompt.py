@@ -168,7 +168,9 @@ def test_clients_of_the_network_are_let_in_where_that_is_asked_for(
     rig = load_rig(data["rig"])
     (listener,) = rig.gateway.listeners.values()  # type: ignore[union-attr] # it has one
     assert (listener.address, listener.port, listener.keys) == ("0.0.0.0", 8021, False)
-    assert [(offer.name, offer.instances[0].port) for offer in offers_of(rig)] == [(rig.instances[0].model_name, 8022)]
+    assert [(offer.name, offer.instances[0].port) for offer in offers_of(rig.instances, rig.gateway)] == [
+        (rig.instances[0].model_name, 8022)
+    ]
 
 
 @pytest.mark.usefixtures("surveyed_connections")

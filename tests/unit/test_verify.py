@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rigwright.host.unit_states import UnitState
-from rigwright.model.rig import Instance
+from rigwright.model.instance import Instance
 from rigwright.operate.client_target import ClientTarget
 from rigwright.operate.verify import CHECKS, PATCHES, ProbeFinding, is_passed
 from rigwright.serving.observed import ObservedServing, ObservedUnit

@@ -128,7 +128,20 @@ def test_a_fetch_guards_a_file_before_it_records_it(
 
 def test_a_rigs_wish_reaches_the_fetch() -> None:
     for wish in (False, True):
-        assert json.loads(render_fetch_spec(sample_rig(fs_verity=wish), [sample_artefact()], ""))["fs_verity"] is wish
+        box_rig = sample_rig(fs_verity=wish)
+        assert (
+            json.loads(
+                render_fetch_spec(
+                    box_rig.roots,
+                    box_rig.accounts,
+                    box_rig.network,
+                    box_rig.fs_verity,
+                    [sample_artefact()],
+                    "",
+                )
+            )["fs_verity"]
+            is wish
+        )
 
 
 def test_numbers_are_made_as_the_kernel_makes_them() -> None:

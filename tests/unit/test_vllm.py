@@ -18,8 +18,10 @@ from rigwright.engines.kind import ServiceSpec
 from rigwright.engines.vllm import launcher
 from rigwright.engines.vllm.command import PROGRAM
 from rigwright.host.systemd_syntax import render_command_line
-from rigwright.model.entry import DriverEntry, Roots
-from rigwright.model.rig import COMPILED, Instance, ModelPart, Rig
+from rigwright.model.entry import DriverEntry
+from rigwright.model.instance import COMPILED, Instance, ModelPart
+from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.plan.preflight import find_warnings
 from rigwright.serving import instance_units
 from rigwright.serving.instance_units import build_unit

@@ -30,7 +30,8 @@ def is_verified(host: WeightHost, file: records.LockedFile) -> bool:
 
 def read_inventory(host: WeightHost) -> dict[str, StoredModel]:
     return {
-        f"{one.name}@{one.version}": one for one in list_models(host.read_inventory(), host.read_serving(), host.rig)
+        f"{one.name}@{one.version}": one
+        for one in list_models(host.read_inventory(), host.read_serving(), host.rig.roots, host.rig.instances)
     }
 
 
@@ -92,7 +93,7 @@ def test_on_a_blank_host_there_is_nothing(host: WeightHost) -> None:
 )
 def test_what_is_no_answer_is_refused(host: WeightHost, lines: list[str]) -> None:
     with pytest.raises(ValueError, match=r"the host reported|the host's report"):
-        weight_inventory.parse_weight_inventory(host.rig, lines)
+        weight_inventory.parse_weight_inventory(host.rig.roots, lines)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +170,7 @@ def test_users_are_instances_generations_and_the_inventory(host: WeightHost) -> 
 
 def test_a_row_of_a_repository_is_where_its_record_is() -> None:
     row = samples.sample_artefact(repository="org/name", folder="sub", file="x.gguf", group="name", name="name")
-    assert recorded_file(samples.sample_rig(), row).path == HUB
+    assert recorded_file(samples.sample_rig().roots, row).path == HUB
 
 
 def test_nothing_stored_is_a_value() -> None:

@@ -92,7 +92,8 @@ def test_a_server_that_sends_without_end_does_not_fill_the_disk(host: WeightsFix
 
 
 def test_a_size_that_is_not_the_locked_one_is_refused_although_the_hash_is_right(host: WeightsFixture) -> None:
-    shorter = type(wanted_file())(wanted_file().path, wanted_file().sha256, len(CONTENT) + 1)
+    box_rig = wanted_file()
+    shorter = type(wanted_file())(box_rig.path, box_rig.sha256, len(CONTENT) + 1)
     assert host.run_fetch({shorter: host.url_sources(host.server.serve("m", complete_file(CONTENT)))}).returncode == 1
     assert not host.is_fetched(shorter)
 

@@ -268,6 +268,6 @@ def test_a_rigs_records_are_where_its_state_is() -> None:
     from rigwright.weights.verification import recorded_file
 
     box, row = sample_rig(), sample_artefact()
-    assert records_folder(box) == "/var/lib/rigwright/weights"
-    assert recorded_file(box, row).absolute == box.weight_path(row)
-    assert not recorded_file(box, row).path.startswith("/")
+    assert records_folder(box.roots) == "/var/lib/rigwright/weights"
+    assert recorded_file(box.roots, row).absolute == box.roots.weight_path(row)
+    assert not recorded_file(box.roots, row).path.startswith("/")

@@ -11,7 +11,9 @@ import pytest
 
 import roles.weights
 from rigwright.delivery.fetch_spec import render_fetch_spec
-from rigwright.model.entry import Roots
+from rigwright.model.instance import loaded_weights
+from rigwright.model.rig import account_names
+from rigwright.model.roots import Roots
 from rigwright.weights.verification import recorded_file
 from roles import artefact_jobs
 from tests.unit import short_programs
@@ -37,19 +39,28 @@ def test_a_file_of_the_right_size_is_sent_again_once_it_is_known_to_be_wrong(
     monkeypatch.setattr(artefact_jobs, "ensure_job", lambda **settings: given.update(settings))
     roots = Roots.model_construct(models=str(tmp_path), state=str(tmp_path), config="", software="")
     made, row = sample_rig(roots=roots), sample_artefact(size=7)
-    place = Path(made.weight_path(row))
+    place = Path(made.roots.weight_path(row))
     place.parent.mkdir(parents=True)
     place.write_bytes(bytes(size))
     if mark:
         (tmp_path / "weights/wrong").mkdir(parents=True)
-        (tmp_path / "weights/wrong" / recorded_file(made, row).record).touch()
+        (tmp_path / "weights/wrong" / recorded_file(made.roots, row).record).touch()
     roles.weights._fetch_from_bundle(made, row)
     assert (short_programs.run_program(["sh", "-c", given["present"]]).returncode == 0) == present
 
 
 def test_the_hub_s_client_runs_as_a_user_that_the_rig_has() -> None:
     made = sample_rig(sample_instance(), hub_client=(sample_wheel(group="hub-client"),))
-    asked = json.loads(render_fetch_spec(made, made.weights, client="/opt/x/bin/python"))
-    assert asked["hub_user"] == made.hub_user
-    assert made.hub_user in made.users
-    assert made.hub_user not in sample_rig(sample_instance()).users
+    asked = json.loads(
+        render_fetch_spec(
+            made.roots,
+            made.accounts,
+            made.network,
+            made.fs_verity,
+            loaded_weights(made.instances),
+            client="/opt/x/bin/python",
+        )
+    )
+    assert asked["hub_user"] == made.accounts.hub
+    assert made.accounts.hub in account_names(made)
+    assert made.accounts.hub not in account_names(sample_rig(sample_instance()))

@@ -119,7 +119,10 @@ def test_a_hostile_wheel_never_runs_as_an_environment_is_made(tmp_path: Path, ho
     text = "".join(f"{name}==1.0 --hash=sha256:{digest}\n" for name, digest in pins)
     wanted = ToolEnvironment(text, str(tmp_path / "tools"))
     script = rendered_scripts.tools_script(
-        rendered_scripts.job_network(rendered_scripts.PLAIN), wanted, str(tmp_path / "owned"), sent=str(sent)
+        rendered_scripts.job_network(rendered_scripts.PLAIN.roots, rendered_scripts.PLAIN.network),
+        wanted,
+        str(tmp_path / "owned"),
+        sent=str(sent),
     )
     done = short_programs.run_program(["sh", "-c", script], env={"PATH": "/usr/bin:/bin"})
     assert (done.returncode == 0) is not hostile, done.stdout + done.stderr

@@ -65,9 +65,9 @@ def install(
     write_stand_in(tmp_path / "bin", "pip", pip or f'exec {sys.executable} -m pip "$@"')
     (tmp_path / "requirements").write_text(render_requirements([row]))
     folder = str(tmp_path / "wheels")
-    values = {**WHEELS, "fetched": folder, "spec": render_wheels_spec(made, [row], folder, sys.executable)}
+    values = {**WHEELS, "fetched": folder, "spec": render_wheels_spec(made.network, [row], folder, sys.executable)}
     values |= {"judging": load_wheel_validators(), "requested": [row.name]}
-    values |= {"programs": str(packages), "sent": sent, "network": job_network(made)}
+    values |= {"programs": str(packages), "sent": sent, "network": job_network(made.roots, made.network)}
     script = f"""set -eu
 {render("jobs/network.sh.j2", **values)}
 {render("jobs/wheels.sh.j2", **values)}

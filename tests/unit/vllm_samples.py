@@ -9,7 +9,8 @@ from rigwright.engines.vllm.keys import VllmEngine, VllmVariant
 from rigwright.engines.vllm.option_snapshot import load_snapshot, snapshot_file_name
 from rigwright.envs.environment import Environment
 from rigwright.model.envs.keys import EnvKeys
-from rigwright.model.rig import EnvSpec, Instance, ModelPart, Rig
+from rigwright.model.instance import EnvSpec, Instance, ModelPart
+from rigwright.model.rig import Rig
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Artefact
 from tests.unit import samples

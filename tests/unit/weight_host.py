@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from checks.connections import ConnectedHost
-from rigwright.model.entry import Roots
 from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.serving import observed, weight_inventory
 from rigwright.serving.observed import ObservedServing, render_state_query
 from rigwright.serving.weight_inventory import WeightInventory
@@ -98,9 +98,9 @@ class WeightHost(WeightShelf):
         return short_programs.run_program(["sh", "-c", script], env={"PATH": path})
 
     def read_inventory(self) -> WeightInventory:
-        done = self.run_script(weight_inventory.render_weights_query(self.rig))
+        done = self.run_script(weight_inventory.render_weights_query(self.rig.roots))
         assert done.stderr == ""
-        return weight_inventory.parse_weight_inventory(self.rig, done.stdout.splitlines())
+        return weight_inventory.parse_weight_inventory(self.rig.roots, done.stdout.splitlines())
 
     def read_serving(self) -> ObservedServing:
         return observed.parse(

@@ -22,10 +22,11 @@ from rigwright.engines.vllm import Vllm
 from rigwright.model.catalog import Catalog, ModelKeys
 from rigwright.model.containers.archive_tables import CDI_SPEC, REFRESH_UNIT
 from rigwright.model.engines.keys import EngineKeys
-from rigwright.model.entry import Roots
 from rigwright.model.installation import Installation, InstallJob
+from rigwright.model.instance import Instance, ModelPart
 from rigwright.model.models import ModelSelection
-from rigwright.model.rig import Instance, ModelPart, Rig
+from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.supply import lock
 from rigwright.supply.lock import Artefact
 
@@ -152,21 +153,32 @@ class Image(InstallingKind):
 
     def installation(self, rig: Rig, name: str, engine: EngineKeys, facts: HostFacts) -> Installation:
         """The image, unpacked."""
-        return install.plan_image(rig, name, cast("ImageEngine", engine), facts.system)
+        return install.plan_image(
+            rig.instances, rig.envs, rig.toolkit, rig.engine_artefacts, name, cast("ImageEngine", engine), facts.system
+        )
 
     def script(self, rig: Rig, made: Installation, job: InstallJob) -> str:
         """templates/image/install.sh.j2."""
-        return install.render_image_job(rig, made, job)
+        return install.render_image_job(rig.roots, made, job)
 
     def service(self, rig: Rig, instance: Instance, made: Installation) -> ServiceSpec:
         """The command line that starts its container."""
-        return run.image_service(rig, instance, made)
+        return run.image_service(rig.roots, rig.cards, rig.driver, rig.network, instance, made)
 
     def compose(self, rig: Rig, instance: Instance) -> dict[str, str]:
         """The same container."""
-        made = install.plan_image(rig, instance.engine_name, cast("ImageEngine", instance.engine))
-        service = run.image_service(rig, instance, made)
-        return compose.render_compose(instance, service, run.build_container(rig, instance, made), made)
+        made = install.plan_image(
+            rig.instances,
+            rig.envs,
+            rig.toolkit,
+            rig.engine_artefacts,
+            instance.engine_name,
+            cast("ImageEngine", instance.engine),
+        )
+        service = run.image_service(rig.roots, rig.cards, rig.driver, rig.network, instance, made)
+        return compose.render_compose(
+            instance, service, run.build_container(rig.roots, rig.cards, rig.driver, rig.network, instance, made), made
+        )
 
 
 KIND = Image()

@@ -19,7 +19,7 @@ from rigwright.engines.image.originals import ROOT
 from rigwright.engines.image.run import INSIDE, KEY, PYTHON
 from rigwright.engines.image.runtime import TEMPORARY
 from rigwright.engines.kind import ServiceSpec
-from rigwright.model.rig import Instance
+from rigwright.model.instance import Instance
 from rigwright.patches.patch import APPLY_PROGRAM_TEXT
 
 # What the environment of compose has to say.

@@ -8,18 +8,18 @@ from pathlib import Path
 
 from rigwright.engines.container_spec import ContainerSpec
 from rigwright.engines.image.runtime import TEMPORARY, ContainerStart, content_named
-from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 
 CRUN, PYTHON, NVIDIA_CTK = "/usr/bin/crun", "/usr/bin/python3", "/usr/bin/nvidia-ctk"
 # What writes for it what podman would have written.
 BUNDLE = Path(__file__).with_name("bundle.py").read_text()
 
 
-def crun_start(rig: Rig, made: ContainerSpec) -> ContainerStart:
+def crun_start(roots: Roots, made: ContainerSpec) -> ContainerStart:
     """How a unit starts it.
 
     Args:
-        rig: The unit's.
+        roots: Directories on the host.
         made: The container.
     """
     text = json.dumps({**dataclasses.asdict(made), "temporary": TEMPORARY}, indent=1, sort_keys=True) + "\n"
@@ -37,6 +37,6 @@ def crun_start(rig: Rig, made: ContainerSpec) -> ContainerStart:
     )
     # what others read is YAML, for which the distribution's Python has nothing
     cards = (NVIDIA_CTK, "--quiet", "cdi", "generate", "--format=json", f"--output={made.folder}/cards.json")
-    bundle = (PYTHON, "-I", rig.program_path(program), rig.program_path(declared))
+    bundle = (PYTHON, "-I", roots.program_path(program), roots.program_path(declared))
     before = (cards, bundle) if made.devices else (bundle,)
     return ContainerStart(words, programs={program: BUNDLE, declared: text}, before=before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -11,11 +12,14 @@ from typing import cast
 from rigwright.engines.image.keys import ImageEngine
 from rigwright.engines.image.runtime import ContainerRuntime, select_runtime
 from rigwright.model.installation import FILES, MARKER, Installation, InstallJob
-from rigwright.model.rig import Rig
+from rigwright.model.instance import EnvSpec, Instance, patches_by_target
+from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
+from rigwright.model.roots import Roots
 from rigwright.patches.import_shadowing import shadow_pattern
 from rigwright.patches.patch import APPLY_PROGRAM_TEXT, Patch, collect_digests, describe_patches
 from rigwright.render import render
 from rigwright.supply import image_manifest
+from rigwright.supply.lock import Artefact
 from rigwright.weights.verification import below_models
 
 # Raised when the steps change in a way that changes what they install.
@@ -53,18 +57,29 @@ class UnpackedImage(Installation):
         return {f"{folder}/{CHANGED}/{path}": f"{self.site}/{path}" for path in collect_digests(self.patches)}
 
 
-def plan_image(rig: Rig, name: str, engine: ImageEngine, system: str = "") -> UnpackedImage:
+def plan_image(
+    instances: tuple[Instance, ...],
+    envs: tuple[EnvSpec, ...],
+    toolkit_spec: ToolkitSpec,
+    engine_artefacts: Mapping[str, tuple[Artefact, ...]],
+    name: str,
+    engine: ImageEngine,
+    system: str = "",
+) -> UnpackedImage:
     """What an engine's image is on a host, the same bytes on each.
 
     Args:
-        rig: The host's.
+        instances: The declared instances.
+        envs: The declared environments.
+        toolkit_spec: The CUDA toolkit to compile with.
+        engine_artefacts: Engine name -> its locked artefacts.
         name: The engine's.
         engine: Its keys.
         system: The host's release, which says what containers are started by.
     """
-    artefacts = rig.engine_artefacts[name]
+    artefacts = engine_artefacts[name]
     manifest, configuration = image_manifest.manifest_row(artefacts), image_manifest.configuration_row(artefacts)
-    patches, site = rig.patches.get(name, ()), engine.site or ""
+    patches, site = patches_by_target(instances, envs, toolkit_spec.patches).get(name, ()), engine.site or ""
     over: dict[str, object] = {"patches": collect_digests(patches), "site": site} if patches else {}
     inputs = [RECIPE, manifest.sha256, *([over] if over else [])]
     digest = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:12]
@@ -111,14 +126,14 @@ def render_patch_step(made: UnpackedImage, job: InstallJob, image: str) -> str:
     )
 
 
-def render_image_job(rig: Rig, made: Installation, job: InstallJob) -> str:
+def render_image_job(roots: Roots, made: Installation, job: InstallJob) -> str:
     """The job that unpacks it."""
     made = cast("UnpackedImage", made)
     manifest, configuration = (
         image_manifest.manifest_row(made.artefacts),
         image_manifest.configuration_row(made.artefacts),
     )
-    blobs = {one.sha256: f"{rig.roots.models}/{below_models(one)}" for one in made.artefacts if not one.is_written}
+    blobs = {one.sha256: f"{roots.models}/{below_models(one)}" for one in made.artefacts if not one.is_written}
     named = {
         "mediaType": image_manifest.manifest_media_type(manifest),
         "digest": f"sha256:{manifest.sha256}",
@@ -128,7 +143,7 @@ def render_image_job(rig: Rig, made: Installation, job: InstallJob) -> str:
     return render(
         "image/install.sh.j2",
         job=job,
-        ledger=rig.ledger,
+        ledger=roots.ledger,
         manifest=manifest,
         image=configuration.sha256,
         blobs=blobs,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from rigwright.engines.container_spec import ContainerSpec
 from rigwright.engines.image.runtime import CALLS, TEMPORARY, ContainerStart, content_named
 from rigwright.host.systemd_syntax import ExpandedWord
-from rigwright.model.rig import CONTAINER_RUNTIME_FOLDER, Rig
+from rigwright.model.instance import CONTAINER_RUNTIME_FOLDER
+from rigwright.model.roots import Roots
 
 # Said by the program that makes the folder, for the next command of the unit.
 OWN_USER = ExpandedWord("--user=${RW_OWNER}")
@@ -27,15 +28,18 @@ runroot = "{CONTAINER_RUNTIME_FOLDER}/run"
 """
 
 
-def podman_start(rig: Rig, made: ContainerSpec) -> ContainerStart:
+def podman_start(roots: Roots, made: ContainerSpec) -> ContainerStart:
     """How a unit starts it.
 
     Args:
-        rig: The unit's.
+        roots: Directories on the host.
         made: The container.
     """
     settings, storage = content_named("containers", ".conf", SETTINGS), content_named("storage", ".conf", STORAGE)
-    own = {"CONTAINERS_CONF": rig.program_path(settings), "CONTAINERS_STORAGE_CONF": rig.program_path(storage)}
+    own = {
+        "CONTAINERS_CONF": roots.program_path(settings),
+        "CONTAINERS_STORAGE_CONF": roots.program_path(storage),
+    }
     return ContainerStart(_podman_words(made), own, {settings: SETTINGS, storage: STORAGE})
 
 

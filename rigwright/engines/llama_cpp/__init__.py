@@ -28,10 +28,11 @@ from rigwright.engines.metrics import MetricNames
 from rigwright.engines.rule import KnownIssue, PlacedInstance
 from rigwright.model.catalog import Catalog, ModelKeys
 from rigwright.model.engines.keys import EngineKeys
-from rigwright.model.entry import Roots
 from rigwright.model.installation import Installation, InstallJob
+from rigwright.model.instance import Instance, ModelPart, standalone_engines
 from rigwright.model.models import ModelSelection
-from rigwright.model.rig import Instance, ModelPart, Rig
+from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.patches.keys import LLAMA_CPP
 from rigwright.supply import lock
 from rigwright.supply.lock import Artefact
@@ -153,23 +154,25 @@ class LlamaCpp(InstallingKind):
 
     def script(self, rig: Rig, made: Installation, job: InstallJob) -> str:
         """templates/llama_cpp/build.sh.j2."""
-        return build.render_build_job(rig, cast("build.Build", made), job)
+        return build.render_build_job(rig.roots, cast("build.Build", made), job)
 
     def service(self, rig: Rig, instance: Instance, made: Installation) -> ServiceSpec:
         """llama-server's command line."""
-        return command.llama_service(rig, instance, rig.installation_path(made.folder))
+        return command.llama_service(
+            rig.roots, rig.gateway, rig.monitoring, instance, rig.roots.installation_path(made.folder)
+        )
 
     def version(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], str]:
         """It says its commit."""
-        engine = cast("LlamaEngine", rig.engines[made.name])
-        return (f"{rig.installation_path(made.folder)}/bin/llama-server", "--version"), engine.commit[:7]
+        engine = cast("LlamaEngine", standalone_engines(rig.instances)[made.name])
+        return (f"{rig.roots.installation_path(made.folder)}/bin/llama-server", "--version"), engine.commit[:7]
 
     def machine_code(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], frozenset[str]]:
         """What cuobjdump finds in the library with its kernels."""
-        architectures = build.cuda_architectures(rig, made.name)
+        architectures = build.cuda_architectures(rig.cards, rig.instances, rig.also_build_for, made.name)
         if not architectures or made.toolkit is None:
             return (), frozenset()
-        library = f"{rig.installation_path(made.folder)}/bin/libggml-cuda.so"
+        library = f"{rig.roots.installation_path(made.folder)}/bin/libggml-cuda.so"
         command_ = (f"{made.toolkit.root}/bin/cuobjdump", "--list-elf", library)
         return command_, frozenset(f"sm_{one.removesuffix('-real')}" for one in architectures)
 

@@ -9,8 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rigwright.engines.llama_cpp.keys import LlamaEngine, LlamaVariant
+from rigwright.model.catalog import Card
+from rigwright.model.engines.keys import VariantKeys
 from rigwright.model.installation import FILES, MARKER, Installation, InstallJob
+from rigwright.model.instance import Instance, patches_by_target
 from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.nvidia.cuda.toolkit import plan_toolkit
 from rigwright.patches.patch import APPLY_PROGRAM_TEXT, Patch, collect_digests, describe_patches
 from rigwright.render import render
@@ -55,22 +59,26 @@ def cuda_architecture(capability: str) -> str:
     return f"{major}{minor}{'a' if major == '12' else ''}-real"
 
 
-def cuda_architectures(rig: Rig, engine: str) -> tuple[str, ...]:
+def cuda_architectures(
+    cards: tuple[Card, ...], instances: tuple[Instance, ...], also_build_for: tuple[str, ...], engine: str
+) -> tuple[str, ...]:
     """CMAKE_CUDA_ARCHITECTURES of the cards that the engine's instances run on, and of what the rig is built for beside
     them; none means a CPU build.
     """
-    used = {rig.cards[index].capability for i in rig.instances if i.engine_name == engine for index in i.cards}
-    wanted = {*used, *rig.also_build_for} if used else set()
+    used = {cards[index].capability for i in instances if i.engine_name == engine for index in i.cards}
+    wanted = {*used, *also_build_for} if used else set()
     return tuple(cuda_architecture(one) for one in sorted(wanted, key=lambda one: tuple(map(int, one.split(".")))))
 
 
-def flash_attention_pairs(rig: Rig, engine: str) -> tuple[str, ...]:
+def flash_attention_pairs(
+    instances: tuple[Instance, ...], variants: tuple[VariantKeys, ...], engine: str
+) -> tuple[str, ...]:
     """The K-V cache type pairs that need a flash-attention kernel on a card, as GGML_CUDA_FA_QUANTS wants them.
 
     Of all variants of the engine in the catalogue: which of them a box serves compiles nothing anew. A pair that is not
     built falls back to an f16 kernel with one warning in the log. f16-f16, the default, is always among them.
     """
-    recipes = (*rig.variants, *(one.variant for one in rig.instances))
+    recipes = (*variants, *(one.variant for one in instances))
     on_cards = [one for one in recipes if isinstance(one, LlamaVariant) and one.engine == engine and one.cards]
     used = {f"{one.cache_type_k}-{one.cache_type_v}" for one in on_cards if one.flash_attention != "off"}
     return tuple(sorted(used | {"f16-f16"}))
@@ -81,11 +89,11 @@ def plan_build(rig: Rig, name: str, engine: LlamaEngine, facts: HostFacts) -> Bu
 
     The distribution's release and the CUDA toolkit are inputs, for what is compiled links against them.
     """
-    cuda = plan_toolkit(rig, facts)
+    cuda = plan_toolkit(rig.roots, rig.cards, rig.instances, rig.envs, rig.toolkit, facts)
     options = dict(engine.options)
     # without .git the version would be read from whatever repository lies around the build
     options |= {"LLAMA_BUILD_COMMIT": engine.commit[:7], "LLAMA_BUILD_NUMBER": "1"}
-    architectures = cuda_architectures(rig, name)
+    architectures = cuda_architectures(rig.cards, rig.instances, rig.also_build_for, name)
     if cuda and architectures:
         options |= {
             "GGML_CUDA": "ON",
@@ -95,7 +103,7 @@ def plan_build(rig: Rig, name: str, engine: LlamaEngine, facts: HostFacts) -> Bu
             # cmake leaves the compiler's own folders out of what it writes into a binary; not every toolkit's are in
             # the dynamic linker's cache
             "CMAKE_BUILD_RPATH": f"{cuda.root}/lib64",
-            "GGML_CUDA_FA_QUANTS": ";".join(flash_attention_pairs(rig, name)),
+            "GGML_CUDA_FA_QUANTS": ";".join(flash_attention_pairs(rig.instances, rig.variants, name)),
             # on, it links whatever NCCL happens to be installed, which no digest knows
             "GGML_CUDA_NCCL": "OFF",
         }
@@ -109,7 +117,7 @@ def plan_build(rig: Rig, name: str, engine: LlamaEngine, facts: HostFacts) -> Bu
         "cuda": cuda.identity if cuda and architectures else None,
     }
     record = {"options": options, "source": source.identity}
-    patches = rig.patches.get(name, ())
+    patches = patches_by_target(rig.instances, rig.envs, rig.toolkit.patches).get(name, ())
     if patches:
         inputs["patches"] = record["patches"] = collect_digests(patches)
     digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:12]
@@ -139,14 +147,14 @@ def render_compile_step(made: Build) -> str:
     )
 
 
-def render_build_job(rig: Rig, made: Build, job: InstallJob) -> str:
+def render_build_job(roots: Roots, made: Build, job: InstallJob) -> str:
     """The job that has it compiled and tried, and installs it."""
     return render(
         "llama_cpp/build.sh.j2",
         build=made,
         job=job,
-        ledger=rig.ledger,
-        fetched=f"{rig.roots.models}/{below_models(made.source)}",
+        ledger=roots.ledger,
+        fetched=f"{roots.models}/{below_models(made.source)}",
         compile=render_compile_step(made),
         trial=f"exec {shlex.quote(f'{job.target}/bin/llama-server')} --version",
         inputs=json.dumps(made.record),

@@ -7,7 +7,7 @@ from typing import cast
 from rigwright.engines.capabilities import Ability
 from rigwright.engines.llama_cpp.keys import LlamaVariant
 from rigwright.engines.llama_cpp.model_files import OPTIONS
-from rigwright.model.rig import Instance
+from rigwright.model.instance import Instance
 
 
 def declared_abilities(instance: Instance) -> frozenset[Ability]:

@@ -7,8 +7,10 @@ from typing import cast
 from rigwright.engines.kind import KEY_FILE, Sandbox, ServiceSpec
 from rigwright.engines.llama_cpp.keys import LlamaVariant
 from rigwright.engines.llama_cpp.option_table import LlamaSnapshot
-from rigwright.model.entry import Roots
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.gateway.entry import Gateway
+from rigwright.model.instance import Instance
+from rigwright.model.monitoring.entry import Monitoring, metrics_readers
+from rigwright.model.roots import Roots
 
 SANDBOX = Sandbox(
     exposure=0.5,
@@ -54,31 +56,39 @@ def key_options(instance: Instance, roots: Roots) -> dict[str, str | bool]:
     return made
 
 
-def server_command(rig: Rig, instance: Instance, folder: str) -> tuple[str, ...]:
+def server_command(
+    roots: Roots, gateway: Gateway | None, monitoring: Monitoring | None, instance: Instance, folder: str
+) -> tuple[str, ...]:
     """The command line, one word an item.
 
     Args:
-        rig: The instance's rig.
+        roots: Directories on the host.
+        gateway: The declared gateway.
+        monitoring: The declared monitoring.
         instance: The instance.
         folder: The absolute path of its engine's installation.
     """
     words = [f"{folder}/bin/llama-server"]
     # asked for by name or not: an engine that somebody may ask for its figures tells them
-    flags = dict(cast("LlamaVariant", instance.variant).flags) | ({"metrics": True} if rig.scrapers else {})
-    for option, value in (*key_options(instance, rig.roots).items(), *sorted(flags.items())):
+    flags = dict(cast("LlamaVariant", instance.variant).flags) | (
+        {"metrics": True} if metrics_readers(gateway, monitoring) else {}
+    )
+    for option, value in (*key_options(instance, roots).items(), *sorted(flags.items())):
         words += [f"--{option}"] if value is True else [f"--{option}", value if isinstance(value, str) else str(value)]
     return tuple(words)
 
 
-def llama_service(rig: Rig, instance: Instance, folder: str) -> ServiceSpec:
+def llama_service(
+    roots: Roots, gateway: Gateway | None, monitoring: Monitoring | None, instance: Instance, folder: str
+) -> ServiceSpec:
     """How an instance is run."""
     variant = cast("LlamaVariant", instance.variant)
     return ServiceSpec(
-        command=server_command(rig, instance, folder),
+        command=server_command(roots, gateway, monitoring, instance, folder),
         environment={},
         sandbox=SANDBOX,
         # a line of the unit: other words would have every box start its instances anew
         about=f"{variant.context_per_sequence} tokens a slot",
         completions="/completion",
-        metrics=METRICS if rig.scrapers or "metrics" in variant.flags else None,
+        metrics=METRICS if metrics_readers(gateway, monitoring) or "metrics" in variant.flags else None,
     )

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 
 from rigwright.model.catalog import ModelKeys
+from rigwright.model.instance import ModelPart
 from rigwright.model.models import FileCandidates, MissingModelFile, ModelSelection
-from rigwright.model.rig import ModelPart
 from rigwright.supply.lock import Artefact
 
 # Key of a model -> the option of llama-server that takes its file (llama-server --help).

@@ -36,10 +36,11 @@ from rigwright.engines.vllm.option_snapshot import OptionSetting, VllmSnapshot
 from rigwright.envs.environment import Environment
 from rigwright.model.catalog import Catalog, ModelKeys
 from rigwright.model.engines.keys import EngineKeys
-from rigwright.model.entry import Roots
 from rigwright.model.installation import Installation
+from rigwright.model.instance import Instance, ModelPart
 from rigwright.model.models import MissingModelFile, ModelSelection
-from rigwright.model.rig import Instance, ModelPart, Rig
+from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.supply.lock import Artefact
 
 DISTRIBUTION = "vllm"
@@ -208,13 +209,13 @@ class Vllm(Kind):
 
     def service(self, rig: Rig, instance: Instance, made: Installation) -> ServiceSpec:
         """vLLM's command line."""
-        return command.environment_service(rig, instance, cast("Environment", made))
+        return command.environment_service(rig.roots, rig.cards, rig.driver, instance, cast("Environment", made))
 
     def offline(
         self, rig: Rig, instance: Instance, made: Installation, wanted: OfflineBenchSpec
     ) -> OfflineBench | None:
         """vLLM's own benches."""
-        return offline_bench.plan_offline_bench(rig, instance, self.service(rig, instance, made), wanted)
+        return offline_bench.plan_offline_bench(instance, self.service(rig, instance, made), wanted)
 
 
 def locked_version(artefacts: tuple[Artefact, ...]) -> str:

@@ -18,9 +18,11 @@ from rigwright.engines.vllm.model_files import DRAFT, MODEL, TEMPLATE
 from rigwright.engines.vllm.option_snapshot import OptionSetting, VllmOption, VllmSnapshot
 from rigwright.envs import environment
 from rigwright.envs.environment import Environment
-from rigwright.model.entry import Roots
+from rigwright.model.catalog import Card
+from rigwright.model.entry import DriverEntry
 from rigwright.model.installation import Installation
-from rigwright.model.rig import COMPILED, Instance, Rig
+from rigwright.model.instance import COMPILED, Instance
+from rigwright.model.roots import Roots
 
 # What is started, as text.
 LAUNCHER = Path(__file__).with_name("launcher.py").read_text()
@@ -62,15 +64,15 @@ GEFORCE = "NVIDIA GeForce "
 SYSTEM_PATHS = ("/usr/bin", "/bin")
 
 
-def nccl_variables(rig: Rig, instance: Instance) -> dict[str, str]:
+def nccl_variables(cards: tuple[Card, ...], driver_entry: DriverEntry, instance: Instance) -> dict[str, str]:
     """What NCCL is told of several cards: GeForce boards read each other's memory over bridges alone.
 
     Of each pair without one their driver says `chipset not supported` (nvidia-smi topo -p2p r, in write-ups of eight
     5090 and of two 3090, which set this). Some boxes have a changed driver: a variant's own NCCL_P2P_DISABLE counts.
     """
     pairs = set(combinations(sorted(instance.cards), 2))
-    bridged = {(min(pair), max(pair)) for pair in rig.driver.nvlinks}
-    apart = pairs and all(rig.cards[index].name.startswith(GEFORCE) for index in instance.cards) and not pairs & bridged
+    bridged = {(min(pair), max(pair)) for pair in driver_entry.nvlinks}
+    apart = pairs and all(cards[index].name.startswith(GEFORCE) for index in instance.cards) and not pairs & bridged
     return {"NCCL_P2P_DISABLE": "1"} if apart else {}
 
 
@@ -98,11 +100,11 @@ def key_options(instance: Instance, roots: Roots) -> dict[str, OptionSetting]:
     return made
 
 
-def server_command(rig: Rig, instance: Instance, python: str, launcher: str, key_file: str) -> tuple[str, ...]:
+def server_command(roots: Roots, instance: Instance, python: str, launcher: str, key_file: str) -> tuple[str, ...]:
     """The command line, one word an item.
 
     Args:
-        rig: The instance's rig.
+        roots: Directories on the host.
         instance: The instance.
         python: The Python that has vLLM.
         launcher: Where it finds `LAUNCHER`, or what starts a plugin's.
@@ -112,7 +114,7 @@ def server_command(rig: Rig, instance: Instance, python: str, launcher: str, key
     words = [python, "-I", launcher, key_file]
     if plugin := plugin_launch.find_launch_plugin(instance):
         words += [DOOR, str(plugin.keys.launcher)]
-    return (*words, *serve_arguments(instance, key_options(instance, rig.roots), rig.roots))
+    return (*words, *serve_arguments(instance, key_options(instance, roots), roots))
 
 
 def serve_arguments(instance: Instance, set_: Mapping[str, OptionSetting], roots: Roots) -> tuple[str, ...]:
@@ -125,49 +127,64 @@ def serve_arguments(instance: Instance, set_: Mapping[str, OptionSetting], roots
     return tuple(words)
 
 
-def compile_cache_folder(rig: Rig, instance: Instance, made: Installation) -> str:
+def compile_cache_folder(cards: tuple[Card, ...], instance: Instance, made: Installation) -> str:
     """The folder of what it compiles: another one for another installation, or another card."""
-    capabilities = sorted({rig.cards[index].capability for index in instance.cards}) or ["cpu"]
-    return f"{rig.cache_folder(instance)}/{made.folder}-{'-'.join(capabilities)}"
+    capabilities = sorted({cards[index].capability for index in instance.cards}) or ["cpu"]
+    return f"{instance.cache_folder}/{made.folder}-{'-'.join(capabilities)}"
 
 
-def service_variables(rig: Rig, instance: Instance, given: Mapping[str, str]) -> dict[str, str]:
+def service_variables(
+    cards: tuple[Card, ...], driver_entry: DriverEntry, instance: Instance, given: Mapping[str, str]
+) -> dict[str, str]:
     """The variables of its environment.
 
     Args:
-        rig: The instance's rig.
+        cards: The declared cards by GPU index.
+        driver_entry: The declared driver.
         instance: The instance.
         given: What its installation gives to it, over which only the variant has a say.
     """
     caches = {name: f"{COMPILED}/{place}".rstrip("/") for name, place in CACHES.items()}
-    return {**OFFLINE, **nccl_variables(rig, instance), **caches, **given, **plugin_launch.plugin_variables(instance)}
+    return {
+        **OFFLINE,
+        **nccl_variables(cards, driver_entry, instance),
+        **caches,
+        **given,
+        **plugin_launch.plugin_variables(instance),
+    }
 
 
-def environment_service(rig: Rig, instance: Instance, made: Environment) -> ServiceSpec:
+def environment_service(
+    roots: Roots, cards: tuple[Card, ...], driver_entry: DriverEntry, instance: Instance, made: Environment
+) -> ServiceSpec:
     """How an instance is run in an environment."""
-    folder = rig.installation_path(made.folder)
+    folder = roots.installation_path(made.folder)
     path = ":".join((*environment.program_folders(made, folder), *SYSTEM_PATHS))
     program = plugin_launch.PROGRAM if plugin_launch.find_launch_plugin(instance) else PROGRAM
     words = server_command(
-        rig, instance, f"{environment.prefix_folder(folder)}/bin/python", rig.program_path(program), KEY_FILE
+        roots, instance, f"{environment.prefix_folder(folder)}/bin/python", roots.program_path(program), KEY_FILE
     )
-    given = service_variables(rig, instance, {**environment.activation_variables(made), "PATH": path})
+    given = service_variables(cards, driver_entry, instance, {**environment.activation_variables(made), "PATH": path})
     private = {
         name: given.pop(name) for name in plugin_launch.plugin_variables(instance) if not FAMILIES.fullmatch(name)
     }
     # where it listens is no doctor's matter
-    served_by = {name: value for name, value in key_options(instance, rig.roots).items() if name != "uds"}
-    service_ = build_service(rig, instance, made, words, given)
-    return replace(service_, asked=serve_arguments(instance, served_by, rig.roots), private=private)
+    served_by = {name: value for name, value in key_options(instance, roots).items() if name != "uds"}
+    service_ = build_service(cards, instance, made, words, given)
+    return replace(service_, asked=serve_arguments(instance, served_by, roots), private=private)
 
 
 def build_service(
-    rig: Rig, instance: Instance, made: Installation, words: tuple[str, ...], variables: Mapping[str, str]
+    cards: tuple[Card, ...],
+    instance: Instance,
+    made: Installation,
+    words: tuple[str, ...],
+    variables: Mapping[str, str],
 ) -> ServiceSpec:
     """How an instance is run.
 
     Args:
-        rig: Its rig.
+        cards: The declared cards by GPU index.
         instance: The instance.
         made: What it is run from.
         words: Its command line.
@@ -199,5 +216,5 @@ def build_service(
         metrics=METRICS,
         programs={PROGRAM: LAUNCHER}
         | ({plugin_launch.PROGRAM: plugin_launch.LAUNCHER} if plugin_launch.find_launch_plugin(instance) else {}),
-        cache=compile_cache_folder(rig, instance, made),
+        cache=compile_cache_folder(cards, instance, made),
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rigwright.model.catalog import ModelKeys
+from rigwright.model.instance import ModelPart
 from rigwright.model.models import MissingModelFile, ModelSelection
-from rigwright.model.rig import ModelPart
 from rigwright.supply.artefact import CONFIG, Artefact
 from rigwright.weights.checkpoint import Checkpoint, parse_checkpoint
 

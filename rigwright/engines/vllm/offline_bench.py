@@ -8,19 +8,16 @@ from rigwright.engines.kind import ServiceSpec
 from rigwright.engines.offline_bench import OfflineBench, OfflineBenchSpec
 from rigwright.engines.vllm import plugin_launch
 from rigwright.engines.vllm.offline_program import SAID
-from rigwright.model.rig import Instance, Rig
+from rigwright.model.instance import Instance
 
 PROGRAM = Path(__file__).with_name("offline_program.py").read_text()
 WARM_UP = 3  # batches before those that are measured
 
 
-def plan_offline_bench(
-    rig: Rig, instance: Instance, service: ServiceSpec, wanted: OfflineBenchSpec
-) -> OfflineBench | None:
+def plan_offline_bench(instance: Instance, service: ServiceSpec, wanted: OfflineBenchSpec) -> OfflineBench | None:
     """The bench; None where a plugin starts the engine, which the bench would leave out.
 
     Args:
-        rig: The instance's rig.
         instance: The instance.
         service: How it is served.
         wanted: What is measured.

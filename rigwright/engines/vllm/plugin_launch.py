@@ -10,7 +10,7 @@ from typing import cast
 from rigwright.engines.vllm.keys import VllmVariant
 from rigwright.engines.vllm.option_snapshot import OptionSetting, VllmSnapshot
 from rigwright.engines.vllm.option_validation import describe_unknown_option
-from rigwright.model.rig import Instance
+from rigwright.model.instance import Instance
 from rigwright.plugins.keys import PluginMode
 from rigwright.plugins.plugin import Plugin
 from rigwright.problems import suggestion

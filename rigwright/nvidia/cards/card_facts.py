@@ -8,7 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rigwright.host.channel import Schema, free_text, optional, parse_output, sha256, unit, word, yes_or_no
-from rigwright.model.rig import POWER_UNIT, Rig
+from rigwright.model.catalog import Card
+from rigwright.model.entry import DriverEntry
+from rigwright.model.instance import POWER_UNIT
+from rigwright.model.roots import Roots
 from rigwright.nvidia.cards import topology
 from rigwright.nvidia.cards.card_setting_files import APPLIED, power_digest, record_path
 from rigwright.nvidia.cards.smi import Gpu
@@ -53,20 +56,20 @@ class CardFacts:
     topology: Topology
 
 
-def required_units(rig: Rig) -> tuple[str, ...]:
+def required_units(driver_entry: DriverEntry) -> tuple[str, ...]:
     """The units that have to run for a rig's cards; the daemon of an operator's own driver is the operator's."""
-    daemon = [PERSISTENCE_UNIT] if rig.driver.managed else []
-    return (*daemon, *([POWER_UNIT] if rig.driver.sets_cards else []))
+    daemon = [PERSISTENCE_UNIT] if driver_entry.managed else []
+    return (*daemon, *([POWER_UNIT] if driver_entry.sets_cards else []))
 
 
-def render_card_query(rig: Rig) -> str:
+def render_card_query(roots: Roots, driver_entry: DriverEntry) -> str:
     """The script that asks a rig's host; what it prints is for `parse`."""
     return render(
         "nvidia_driver/live.sh.j2",
-        units=required_units(rig),
-        sysctl=list(rig.driver.sysctl),
+        units=required_units(driver_entry),
+        sysctl=list(driver_entry.sysctl),
         applied=APPLIED,
-        record=record_path(rig),
+        record=record_path(roots),
         **topology.topology_values(),
     )
 
@@ -89,7 +92,9 @@ def parse(output: Iterable[str]) -> CardFacts:
     )
 
 
-def find_unset(rig: Rig, live: CardFacts) -> dict[str, list[str]]:
+def find_unset(
+    roots: Roots, cards: tuple[Card, ...], reserved_gpus: tuple[int, ...], driver_entry: DriverEntry, live: CardFacts
+) -> dict[str, list[str]]:
     """What is not as the rig says: what has to be done about it -> why.
 
     The keys are `reload`, `enable UNIT`, `restart UNIT` and `sysctl`.
@@ -99,7 +104,7 @@ def find_unset(rig: Rig, live: CardFacts) -> dict[str, list[str]]:
     def note(step: str, why: str) -> None:
         found.setdefault(step, []).append(why)
 
-    for name in required_units(rig):
+    for name in required_units(driver_entry):
         there = live.units.get(name, UnitFacts())
         if there.changed:
             note("reload", f"{name} was changed")
@@ -109,20 +114,20 @@ def find_unset(rig: Rig, live: CardFacts) -> dict[str, list[str]]:
         if there.state != "active":
             note(f"restart {name}", f"{name} is {there.state}")
     places = [one.address for one in live.topology.cards]
-    lent = {place for gpu_index, place in enumerate(places) if gpu_index in rig.reserved_gpus}
-    if rig.driver.managed:
+    lent = {place for gpu_index, place in enumerate(places) if gpu_index in reserved_gpus}
+    if driver_entry.managed:
         for address, gpu in live.gpus.items():
             if gpu.persistence != "Enabled" and address not in lent:
                 note(f"restart {PERSISTENCE_UNIT}", f"persistence mode of {address} is {gpu.persistence}")
-    if rig.driver.sets_cards:
-        if live.applied != power_digest(rig):
+    if driver_entry.sets_cards:
+        if live.applied != power_digest(roots, cards, driver_entry):
             note(f"restart {POWER_UNIT}", "the declared limits and clocks were not set")
-        for gpu_index, (address, wanted) in enumerate(zip(places, rig.power_limits, strict=False)):
+        for gpu_index, (address, wanted) in enumerate(zip(places, driver_entry.power_limits(len(cards)), strict=False)):
             card = live.gpus.get(address)
             if wanted is not None and not has_limit(card, wanted):
                 has = "no" if card is None or card.limit_w is None else f"{card.limit_w:g}"
                 note(f"restart {POWER_UNIT}", f"card {gpu_index} is limited to {has} W, {wanted} W are declared")
-    for name, value in rig.driver.sysctl.items():
+    for name, value in driver_entry.sysctl.items():
         if live.sysctl.get(name) != str(value):
             note("sysctl", f"{name} is {live.sysctl.get(name) or 'not there'}, {value} is declared")
     return found

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from rigwright.host.channel import Schema, free_text, number, parse_output, path, tolerant
-from rigwright.model.rig import Rig
+from rigwright.model.entry import DriverEntry
 from rigwright.nvidia.cards.topology import DEVICES
 from rigwright.nvidia.values import address
 from rigwright.render import render
@@ -85,20 +85,23 @@ def format_card_list(gpu_indexes: Iterable[int | None]) -> str:
     return f"cards {', '.join(some)} and {last}" if some else f"card {last}"
 
 
-def describe_borrowers(rig: Rig, borrowers: Sequence[str], ended: bool = False) -> list[str]:
+def describe_borrowers(
+    reserved_gpus: tuple[int, ...], driver_entry: DriverEntry, borrowers: Sequence[str], ended: bool = False
+) -> list[str]:
     """What is worth knowing of a rig's lent cards; nothing where none is lent.
 
     Args:
-        rig: The rig.
+        reserved_gpus: GPU indexes that other work has.
+        driver_entry: The declared driver.
         borrowers: Who uses them.
         ended: Whether that ends by a reboot.
     """
-    if not rig.reserved_gpus:
+    if not reserved_gpus:
         return []
-    settings = (("driver.power_w", rig.driver.power_w), ("driver.clocks_mhz", rig.driver.clocks_mhz))
+    settings = (("driver.power_w", driver_entry.power_w), ("driver.clocks_mhz", driver_entry.clocks_mhz))
     kept = [name for name, value in settings if value is not None]
-    one = len(rig.reserved_gpus) == 1
-    said = f"{format_card_list(rig.reserved_gpus)}: no instance gets {'it' if one else 'one'}"
+    one = len(reserved_gpus) == 1
+    said = f"{format_card_list(reserved_gpus)}: no instance gets {'it' if one else 'one'}"
     if kept:
         said += f"; {' and '.join(kept)} {'holds' if len(kept) == 1 else 'hold'} for {'it' if one else 'them'} too"
     return [said, *(f"{one}{ENDS if ended else ''}" for one in borrowers)]

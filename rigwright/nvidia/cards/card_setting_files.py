@@ -6,7 +6,10 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-from rigwright.model.rig import POWER_UNIT, Rig
+from rigwright.model.catalog import Card
+from rigwright.model.entry import DriverEntry
+from rigwright.model.instance import POWER_UNIT
+from rigwright.model.roots import Roots
 from rigwright.nvidia.cards.smi import TIMEOUT
 from rigwright.nvidia.cards.topology import DEVICES
 from rigwright.paths import ROOT
@@ -40,69 +43,79 @@ class SettingFile:
     """In octal."""
 
 
-def program_folder(rig: Rig) -> str:
+def program_folder(roots: Roots) -> str:
     """The program that sets limits and clocks; below the configuration's, which is there before other disks are."""
-    return f"{rig.roots.config}/cards"
+    return f"{roots.config}/cards"
 
 
-def record_path(rig: Rig) -> str:
+def record_path(roots: Roots) -> str:
     """What was made of the driver and its cards, for later roles and for comparison."""
-    return f"{rig.roots.config}/driver.json"
+    return f"{roots.config}/driver.json"
 
 
-def managed_paths(rig: Rig) -> tuple[str, ...]:
+def managed_paths(roots: Roots) -> tuple[str, ...]:
     """Every one of these files that may be ours; one that `settings` does not name is removed."""
-    folder = program_folder(rig)
+    folder = program_folder(roots)
     return (POWER, SYSCTL, *(f"{folder}/{name}" for name in (DECLARED, *PROGRAM)))
 
 
-def managed_folders(rig: Rig) -> tuple[str, ...]:
+def managed_folders(roots: Roots, driver_entry: DriverEntry) -> tuple[str, ...]:
     """The folders that they need and a system has not, each before what is in it."""
-    if not rig.driver.sets_cards:
+    if not driver_entry.sets_cards:
         return ()
-    found, folder = [program_folder(rig)], program_folder(rig)
+    found, folder = [program_folder(roots)], program_folder(roots)
     for name in ["rigwright", "nvidia", "cards"]:
         folder = f"{folder}/{name}"
         found.append(folder)
     return tuple(found)
 
 
-def render_card_settings(rig: Rig) -> tuple[SettingFile, ...]:
+def render_card_settings(roots: Roots, cards: tuple[Card, ...], driver_entry: DriverEntry) -> tuple[SettingFile, ...]:
     """The files that a rig's cards and kernel settings have."""
-    driver, files = rig.driver, {}
+    driver, files = driver_entry, {}
     if driver.sysctl:
         files[SYSCTL] = render("nvidia_driver/sysctl.conf.j2", owned=OWNED, settings=driver.sysctl)
     if driver.sets_cards:
-        folder = program_folder(rig)
+        folder = program_folder(roots)
         files[POWER] = render("nvidia_driver/power.service.j2", owned=OWNED, program=folder, patience=UNIT_PATIENCE)
-        files |= {f"{folder}/{name}": text for name, text in render_power_program(rig).items()}
+        files |= {f"{folder}/{name}": text for name, text in render_power_program(roots, cards, driver_entry).items()}
     return tuple(SettingFile(path, files[path]) for path in sorted(files))
 
 
-def declared_paths(rig: Rig) -> set[str]:
+def declared_paths(roots: Roots, cards: tuple[Card, ...], driver_entry: DriverEntry) -> set[str]:
     """Paths of what a rig has on its host for its cards and kernel, whoever's the driver is."""
-    return {one.path for one in render_card_settings(rig)} | ({record_path(rig)} if rig.driver.sets_cards else set())
+    return {one.path for one in render_card_settings(roots, cards, driver_entry)} | (
+        {record_path(roots)} if driver_entry.sets_cards else set()
+    )
 
 
 def render_power_program(
-    rig: Rig, timeout: int = TIMEOUT, devices: str = DEVICES, applied: str = APPLIED, record: str = ""
+    roots: Roots,
+    cards: tuple[Card, ...],
+    driver_entry: DriverEntry,
+    timeout: int = TIMEOUT,
+    devices: str = DEVICES,
+    applied: str = APPLIED,
+    record: str = "",
 ) -> dict[str, str]:
     """The program of the unit for power, its files by their places: `set` and `reset`.
 
     Args:
-        rig: With a limit or clocks.
+        roots: Directories on the host.
+        cards: The declared cards by GPU index.
+        driver_entry: The declared driver.
         timeout: For one call of nvidia-smi, s.
         devices: The kernel's folder of the bus.
         applied: The file by which it says what it has set.
         record: The file in which cards are written down, where that is not the rig's.
     """
     files = {name: f"{OWNED}\n{(ROOT / source).read_text()}" for name, source in PROGRAM.items()}
-    set_to = {"limits": rig.power_limits, "clocks": rig.driver.clocks_mhz}
+    set_to = {"limits": driver_entry.power_limits(len(cards)), "clocks": driver_entry.clocks_mhz}
     digest = hashlib.sha256(json.dumps([files, set_to], sort_keys=True).encode()).hexdigest()
-    places = {"devices": devices, "applied": applied, "record": record or record_path(rig)}
+    places = {"devices": devices, "applied": applied, "record": record or record_path(roots)}
     return files | {DECLARED: json.dumps({**set_to, **places, "timeout": timeout, "digest": digest}, indent=2) + "\n"}
 
 
-def power_digest(rig: Rig) -> str:
+def power_digest(roots: Roots, cards: tuple[Card, ...], driver_entry: DriverEntry) -> str:
     """What the program says once it has set all that is declared."""
-    return str(json.loads(render_power_program(rig)[DECLARED])["digest"])
+    return str(json.loads(render_power_program(roots, cards, driver_entry)[DECLARED])["digest"])

@@ -6,16 +6,15 @@ from collections.abc import Sequence
 
 from rigwright.model.catalog import Card
 from rigwright.model.facts import HostFacts
-from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.smi import Gpu
 
 
-def cards_on_bus(rig: Rig, facts: HostFacts) -> list[tuple[int, Card, str]]:
+def cards_on_bus(cards: tuple[Card, ...], facts: HostFacts) -> list[tuple[int, Card, str]]:
     """(number, declared card, address) of each declared card that is on the bus."""
-    return [(number, card, facts.pci_cards[number][0]) for number, card in enumerate(rig.cards[: len(facts.pci_cards)])]
+    return [(number, card, facts.pci_cards[number][0]) for number, card in enumerate(cards[: len(facts.pci_cards)])]
 
 
-def answering_cards(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[tuple[int, Gpu]]:
+def answering_cards(cards: tuple[Card, ...], facts: HostFacts, gpus: Sequence[Gpu]) -> list[tuple[int, Gpu]]:
     """The declared cards that answer, with their numbers."""
     seen = {gpu.address: gpu for gpu in gpus}
-    return [(number, seen[address]) for number, _, address in cards_on_bus(rig, facts) if address in seen]
+    return [(number, seen[address]) for number, _, address in cards_on_bus(cards, facts) if address in seen]

@@ -16,9 +16,12 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from rigwright.delivery.tool_environments import render_requirements
+from rigwright.model.catalog import Card
 from rigwright.model.feature import Feature, Fields, RigDraft
+from rigwright.model.instance import PATCHED_TOOLKIT, EnvSpec, Instance, needs_toolkit
 from rigwright.model.nvidia.toolkit import Toolkit
-from rigwright.model.rig import PATCHED_TOOLKIT, Rig, needs_toolkit
+from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
+from rigwright.model.roots import Roots
 from rigwright.patches.patch import Patch, collect_digests, select_patches
 from rigwright.problems import Problem
 from rigwright.supply.lock import Artefact
@@ -32,19 +35,26 @@ COMPILER = "nvidia-cuda-nvcc"
 DISK_KIB = 2 * 1024 * 1024
 
 
-def plan_toolkit(rig: Rig, facts: HostFacts) -> Toolkit | None:
+def plan_toolkit(
+    roots: Roots,
+    cards: tuple[Card, ...],
+    instances: tuple[Instance, ...],
+    envs: tuple[EnvSpec, ...],
+    toolkit_spec: ToolkitSpec,
+    facts: HostFacts,
+) -> Toolkit | None:
     """The toolkit of a rig; None where no engine is made with one."""
-    if not rig.needs_toolkit:
+    if not needs_toolkit(bool(cards), instances, envs):
         return None
-    if rig.cuda_root is not None:
-        return Toolkit(rig.cuda_root, facts.cuda_version, nvcc=facts.nvcc)
-    text = render_requirements(rig.cuda)
-    nvcc = next(wheel.version for wheel in rig.cuda if wheel.name == COMPILER)
+    if toolkit_spec.own_root is not None:
+        return Toolkit(toolkit_spec.own_root, facts.cuda_version, nvcc=facts.nvcc)
+    text = render_requirements(toolkit_spec.wheels)
+    nvcc = next(wheel.version for wheel in toolkit_spec.wheels if wheel.name == COMPILER)
     version = ".".join(nvcc.split(".")[:2])
-    patches = rig.toolkit_patches
+    patches = toolkit_spec.patches
     changed = json.dumps(collect_digests(patches)) if patches else ""
     digest = hashlib.sha256(f"{text}{changed}".encode()).hexdigest()[:12]
-    folder = f"{rig.roots.software}/cuda-{version}-{digest}"
+    folder = f"{roots.software}/cuda-{version}-{digest}"
     # where the wheels themselves put it
     return Toolkit(f"{folder}/site/nvidia/cu{version.partition('.')[0]}", version, folder, text, nvcc, patches)
 
@@ -62,12 +72,7 @@ def _resolve_toolkit(draft: RigDraft) -> Fields:
     patches = _toolkit_patches(draft, cuda)
     draft.problems += _refuse_changed_programs(patches)
     draft.artefacts += cuda
-    return {
-        "cuda_root": entry.cuda_root,
-        "cuda": cuda,
-        "also_build_for": entry.also_build_for,
-        "toolkit_patches": patches,
-    }
+    return {"toolkit": ToolkitSpec(entry.cuda_root, cuda, patches), "also_build_for": entry.also_build_for}
 
 
 def _toolkit_patches(draft: RigDraft, wheels: Sequence[Artefact]) -> tuple[Patch, ...]:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rigwright.host.channel import HostOutput, one_of, optional, version
+from rigwright.model.catalog import Card
 from rigwright.model.facts import NOWHERE
 from rigwright.model.feature import FactSource
 from rigwright.model.nvidia.toolkit import Toolkit
-from rigwright.model.rig import Rig
+from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
 
 if TYPE_CHECKING:
     from rigwright.model.facts import HostFacts
@@ -35,23 +36,24 @@ def dotted_numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part.isdecimal())
 
 
-def toolkit_refusals(rig: Rig, nvcc: str) -> list[str]:
+def toolkit_refusals(cards: tuple[Card, ...], toolkit_spec: ToolkitSpec, nvcc: str) -> list[str]:
     """What speaks against a toolkit by its compiler's own version, such as 13.2.78; nothing where there is none.
 
     Args:
-        rig: The rig; without a cuda_root the toolkit is the lock's.
+        cards: The declared cards by GPU index.
+        toolkit_spec: The CUDA toolkit to compile with.
         nvcc: That version.
     """
     version = dotted_numbers(nvcc)
     if not version:
         return []
-    name = f"nvcc {nvcc} at {rig.cuda_root}" if rig.cuda_root else f"the lock's nvcc {nvcc}"
+    name = f"nvcc {nvcc} at {toolkit_spec.own_root}" if toolkit_spec.own_root else f"the lock's nvcc {nvcc}"
     found = []
     if BROKEN[0] <= version < BROKEN[1]:
         found.append(
             f"{name} miscompiles low-bit quants, as 13.2.0 and 13.2.1 do: use a toolkit up to 13.1, or 13.2.2 and later"
         )
-    capabilities = sorted({dotted_numbers(card.capability) for card in rig.cards})
+    capabilities = sorted({dotted_numbers(card.capability) for card in cards})
     if any(one >= (10, 0) for one in capabilities) and version < BLACKWELL_MINIMUM:
         found.append(f"{name} does not support Blackwell cards: use toolkit 12.8 or later")
     if any(one < CAPABILITY_MINIMUM for one in capabilities) and version >= (13, 0):
@@ -98,7 +100,7 @@ def _read_toolkit_facts(output: HostOutput) -> Mapping[str, object]:
 TOOLKIT_FACTS = FactSource(
     "cuda_toolkit",
     "cuda_toolkit/probe.sh.j2",
-    lambda rig: {"cuda_root": rig.cuda_root or NOWHERE, "mathematical": sorted(SPECIFIED_SINCE)},
+    lambda rig: {"cuda_root": rig.toolkit.own_root or NOWHERE, "mathematical": sorted(SPECIFIED_SINCE)},
     {
         "cuda_version": (optional(version),),
         "nvcc": (optional(version),),

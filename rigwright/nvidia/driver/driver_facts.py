@@ -20,8 +20,9 @@ from rigwright.host.channel import (
 )
 from rigwright.model.facts import NOWHERE
 from rigwright.model.feature import FactSource
+from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
 from rigwright.model.nvidia.versions import driver_version_of
-from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.nvidia.modules.module_option_drift import parse_parameters
 from rigwright.nvidia.values import address, mask_state, maybe, package, pci_id, secure_boot_state, tool_output, version
 from rigwright.render import render
@@ -250,12 +251,12 @@ HOLDS_SCHEMA: Schema = {"held": (package,)}
 """What templates/nvidia_driver/held.sh.j2 tells."""
 
 
-def render_probe(rig: Rig) -> str:
+def render_probe(roots: Roots, toolkit_spec: ToolkitSpec) -> str:
     """The probe of a rig's host; what it prints is for `parse`."""
     return render(
         "probe/driver.sh.j2",
-        cuda_root=rig.cuda_root or NOWHERE,
-        state=rig.roots.state,
+        cuda_root=toolkit_spec.own_root or NOWHERE,
+        state=roots.state,
         modprobe=MODPROBE,
         persistence_unit=PERSISTENCE_UNIT,
         packages=OF_A_DRIVER,

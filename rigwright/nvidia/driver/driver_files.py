@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from rigwright.model.rig import POWER_UNIT, Rig
+from rigwright.model.catalog import Card
+from rigwright.model.entry import DriverEntry
+from rigwright.model.instance import POWER_UNIT
+from rigwright.model.network import DownloadNetwork
+from rigwright.model.nvidia.driver_supply import DriverSupply
+from rigwright.model.roots import Roots
 from rigwright.nvidia.cards import card_setting_files
 from rigwright.nvidia.cards.card_setting_files import OWNED, POWER, SettingFile, record_path
 from rigwright.nvidia.driver.driver_facts import MODPROBE, SOURCE, DriverFacts
@@ -37,52 +42,76 @@ DRIVER_PATTERNS = (
 KERNEL_PATTERNS = ("linux-(image|headers|modules|generic)",)
 
 
-def managed_paths(rig: Rig) -> tuple[str, ...]:
+def managed_paths(roots: Roots) -> tuple[str, ...]:
     """Every file of the driver's that may be ours; one that `settings` does not name is removed."""
-    return (*PATHS, *card_setting_files.managed_paths(rig))
+    return (*PATHS, *card_setting_files.managed_paths(roots))
 
 
-def driver_release_values(rig: Rig, keep: Collection[str] = ()) -> dict[str, object]:
+def driver_release_values(roots: Roots, keep: Collection[str] = ()) -> dict[str, object]:
     """The values of templates/nvidia_driver/release.sh.j2, which stops managing a rig's driver.
 
     Args:
-        rig: The rig.
+        roots: Directories on the host.
         keep: Paths that stay, since they are declared for an operator's own driver too.
     """
-    record = [record_path(rig)]
-    gone = [path for path in (*managed_paths(rig), COMPONENT) if path not in (PREFERENCES, *keep)]
+    record = [record_path(roots)]
+    gone = [path for path in (*managed_paths(roots), COMPONENT) if path not in (PREFERENCES, *keep)]
     return {
         "power": POWER if POWER in gone else "",
         "power_unit": POWER_UNIT,
         "driver_files": gone,
         "preferences": PREFERENCES,
         "persistence_link": "/etc/systemd/system/multi-user.target.wants/nvidia-persistenced.service",
-        "driver_store": store_folder(rig),
+        "driver_store": store_folder(roots),
         "driver_records": [path for path in record if path not in keep],
     }
 
 
-def store_folder(rig: Rig) -> str:
+def store_folder(roots: Roots) -> str:
     """The folder with package files that are kept, and lists of what is installed and held."""
-    return f"{rig.roots.state}/driver"
+    return f"{roots.state}/driver"
 
 
-def render_locked_settings(rig: Rig, plan: DriverPlan, facts: DriverFacts) -> tuple[SettingFile, ...]:
+def render_locked_settings(
+    roots: Roots,
+    cards: tuple[Card, ...],
+    driver_entry: DriverEntry,
+    driver_supply: DriverSupply,
+    network: DownloadNetwork,
+    plan: DriverPlan,
+    facts: DriverFacts,
+) -> tuple[SettingFile, ...]:
     """The files that a rig's driver has on a host: as `settings`, with the archive and the key of its lock."""
-    kept = find_locked_driver(rig, facts.system)
+    kept = find_locked_driver(driver_supply, facts.system)
     # an archive that the operator has named already must not be named twice, with another key
     elsewhere = any(file != SOURCE for _, file in facts.nvidia_sources)
     key = kept.key if kept and plan.source == "nvidia" and not elsewhere else ""
-    return render_driver_settings(rig, plan, archive=archive_addresses(rig, facts.system) if key else (), key=key)
+    return render_driver_settings(
+        roots,
+        cards,
+        driver_entry,
+        plan,
+        archive=archive_addresses(driver_supply, network, facts.system) if key else (),
+        key=key,
+    )
 
 
 def render_driver_settings(
-    rig: Rig, plan: DriverPlan, *, pin: str = "", archive: Sequence[str] = (), key: str = ""
+    roots: Roots,
+    cards: tuple[Card, ...],
+    driver_entry: DriverEntry,
+    plan: DriverPlan,
+    *,
+    pin: str = "",
+    archive: Sequence[str] = (),
+    key: str = "",
 ) -> tuple[SettingFile, ...]:
     """The files that a rig's driver has; none of them is empty.
 
     Args:
-        rig: One whose driver is managed.
+        roots: Directories on the host.
+        cards: The declared cards by GPU index.
+        driver_entry: The declared driver.
         plan: For its host.
         pin: Text for apt's preferences, where another one than the plan's: of an exact version, say.
         archive: Addresses of NVIDIA's flat archive for the host's system, in the order in which they are tried.
@@ -96,13 +125,15 @@ def render_driver_settings(
     files = {
         PREFERENCES: render("nvidia_driver/preferences.j2", owned=OWNED, pin=(pin or plan.pin).rstrip("\n")),
         UNATTENDED: render("nvidia_driver/unattended.j2", owned=OWNED, patterns=upgrade_exclusions(plan)),
-        MODPROBE: render("nvidia_driver/modprobe.conf.j2", owned=OWNED, options=rig.driver.module_options),
+        MODPROBE: render("nvidia_driver/modprobe.conf.j2", owned=OWNED, options=driver_entry.module_options),
         PERSISTENCED: render("nvidia_driver/persistenced.conf.j2", owned=OWNED),
     }
     if plan.source == "nvidia" and key:
         files[SOURCE] = render("nvidia_driver/archive.sources.j2", owned=OWNED, archive=archive, key=key)
     own = (SettingFile(path, text) for path, text in files.items())
-    return tuple(sorted((*own, *card_setting_files.render_card_settings(rig)), key=lambda one: one.path))
+    return tuple(
+        sorted((*own, *card_setting_files.render_card_settings(roots, cards, driver_entry)), key=lambda one: one.path)
+    )
 
 
 def upgrade_exclusions(plan: DriverPlan) -> tuple[str, ...]:

@@ -6,8 +6,11 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from rigwright.model.catalog import Card
+from rigwright.model.entry import DriverEntry
+from rigwright.model.nvidia.driver_supply import DriverSupply
 from rigwright.model.nvidia.driver_tables import ArchiveBranches, DriverTables
-from rigwright.model.rig import Rig
+from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
 from rigwright.nvidia.cuda.toolkit_validation import dotted_numbers, toolkit_refusals
 from rigwright.nvidia.driver.driver_facts import PERSISTENCE_UNIT, SOURCE, DriverFacts, release_key
 from rigwright.nvidia.driver.installed_driver import (
@@ -78,33 +81,46 @@ class DriverRefusal:
     """All of them, each with what to do."""
 
 
-def plan_driver(rig: Rig, facts: DriverFacts, *, upgrading: bool = False) -> DriverPlan | DriverRefusal:
+def plan_driver(
+    declared_cards: tuple[Card, ...],
+    driver_entry: DriverEntry,
+    driver_supply: DriverSupply,
+    toolkit_spec: ToolkitSpec,
+    facts: DriverFacts,
+    *,
+    upgrading: bool = False,
+) -> DriverPlan | DriverRefusal:
     """Choose a driver for a rig's host, which has cards.
 
     Args:
-        rig: The rig.
+        declared_cards: The declared cards by GPU index.
+        driver_entry: The declared driver.
+        driver_supply: The drivers that there are, and the locked one.
+        toolkit_spec: The CUDA toolkit to compile with.
         facts: The host.
         upgrading: Whether a driver that is there gives way to one that is locked, of another branch or archive.
     """
-    known = rig.drivers
-    cards = list_driver_cards(rig, facts, known)
-    refuse = _find_obstacles(rig, facts, known, cards)
-    flavour, why = choose_flavour(rig, tuple(card for card in cards if card.generation.flavours), refuse)
+    known = driver_supply.tables
+    cards = list_driver_cards(declared_cards, facts, known)
+    refuse = _find_obstacles(declared_cards, toolkit_spec, facts, known, cards)
+    flavour, why = choose_flavour(driver_entry, tuple(card for card in cards if card.generation.flavours), refuse)
     lasts = [card.generation.last_branch for card in cards if card.generation.last_branch is not None]
     last = min(lasts, default=None)
-    there = find_installed_driver(rig, facts)
-    wrong = find_replacement_reasons(there, rig, cards, flavour, last) if there else []
-    exact = find_locked_driver(rig, facts.system)
+    there = find_installed_driver(driver_supply, facts)
+    wrong = find_replacement_reasons(there, driver_entry, driver_supply, cards, flavour, last) if there else []
+    exact = find_locked_driver(driver_supply, facts.system)
     if there and upgrading and exact and (there.branch, there.source) != (exact.branch, exact.source):
         wrong.append(f"{exact.version} of {WORDS[exact.source]} is locked")
     if there and not wrong:
-        return DriverRefusal(tuple(refuse)) if refuse else _adopt_driver(there, rig, facts, cards)
+        return (
+            DriverRefusal(tuple(refuse)) if refuse else _adopt_driver(there, driver_entry, driver_supply, facts, cards)
+        )
     if there and facts.apt_failure:
         refuse.append(
             f"the origin of {there.version} is unknown, for the host's {facts.apt_failure}: repair the sources of apt"
         )
         return DriverRefusal(tuple(refuse))
-    options = _find_candidates(rig, facts, known, flavour, last, refuse)
+    options = _find_candidates(driver_entry, driver_supply, facts, known, flavour, last, refuse)
     if not options:
         return DriverRefusal(tuple(refuse))
     branch, offer = options[0]
@@ -132,7 +148,7 @@ def plan_driver(rig: Rig, facts: DriverFacts, *, upgrading: bool = False) -> Dri
     gone = packages_to_remove(
         facts, known, offer.source, branch, flavour, (*before, *packages), exact.packages if exact else ()
     )
-    reasons = [why, _branch_reason(rig, branch, offer, known, facts)]
+    reasons = [why, _branch_reason(driver_entry, driver_supply, branch, offer, known, facts)]
     if there:
         reasons.append(f"{there} is replaced: {'; '.join(wrong)}")
     if layout.prebuilt:
@@ -146,10 +162,10 @@ def plan_driver(rig: Rig, facts: DriverFacts, *, upgrading: bool = False) -> Dri
         packages=packages,
         removed=gone if there else (),
         component=offer.component,
-        pin=render_pins(rig, facts, offer.source, branch),
+        pin=render_pins(driver_supply, facts, offer.source, branch),
         holds=(*packages, *held_kernel_images(facts)) if layout.prebuilt else packages,
         modules=MODULES,
-        options=tuple(rig.driver.module_options.items()),
+        options=tuple(driver_entry.module_options.items()),
         dkms=not layout.prebuilt,
         reboot=_describe_reboot(facts, flavour=flavour, brought=facts.metapackage[1] if layout.prebuilt else ""),
         why=tuple(reasons),
@@ -173,7 +189,13 @@ def foreign_kernel_maker(facts: DriverFacts) -> str:
     return next((maker for pattern, maker in FOREIGN_KERNELS if re.search(pattern, facts.kernel, re.IGNORECASE)), "")
 
 
-def _find_obstacles(rig: Rig, facts: DriverFacts, known: DriverTables, cards: tuple[DriverCard, ...]) -> list[str]:
+def _find_obstacles(
+    declared_cards: tuple[Card, ...],
+    toolkit_spec: ToolkitSpec,
+    facts: DriverFacts,
+    known: DriverTables,
+    cards: tuple[DriverCard, ...],
+) -> list[str]:
     """What stands in the way of any driver."""
     found = []
     others = describe_skipped_cards(facts, known)
@@ -181,9 +203,9 @@ def _find_obstacles(rig: Rig, facts: DriverFacts, known: DriverTables, cards: tu
         nothing = "no card is declared or on the PCI bus that a driver could have: declare the cards"
         found.append("; ".join((nothing, *others)))
     here = list_drivable_cards(facts, known)
-    if others and len(here) < len(rig.cards):
+    if others and len(here) < len(declared_cards):
         found.append(
-            f"{len(rig.cards)} cards are declared, and a driver can have {len(here)} of those on the bus: "
+            f"{len(declared_cards)} cards are declared, and a driver can have {len(here)} of those on the bus: "
             f"{'; '.join(others)}: unbind them (vfio-pci: remove vfio-pci.ids= from the kernel's command line and "
             "reboot), or declare the other cards only"
         )
@@ -222,14 +244,20 @@ def _find_obstacles(rig: Rig, facts: DriverFacts, known: DriverTables, cards: tu
         # ours is written anew, for the release that the distribution was upgraded to
         if release != own and file != SOURCE
     ]
-    return found + toolkit_refusals(rig, facts.toolkit)
+    return found + toolkit_refusals(declared_cards, toolkit_spec, facts.toolkit)
 
 
 def _find_candidates(
-    rig: Rig, facts: DriverFacts, known: DriverTables, flavour: Flavour, last: int | None, refuse: list[str]
+    driver_entry: DriverEntry,
+    driver_supply: DriverSupply,
+    facts: DriverFacts,
+    known: DriverTables,
+    flavour: Flavour,
+    last: int | None,
+    refuse: list[str],
 ) -> list[tuple[int, ArchiveBranches]]:
     """(branch, offer) of each driver that will do, the best first; where there is none, why is added to `refuse`."""
-    keys = rig.driver
+    keys = driver_entry
     published = [(branch, one) for one in known.offers if facts.system in one.systems for branch in one.branches]
     if not published:
         return []
@@ -242,14 +270,14 @@ def _find_candidates(
         bounds.append(f"at most {known.last_proprietary}, the last branch with proprietary modules")
     most = min(tops, default=999)
     fitting = [(branch, one) for branch, one in published if known.minimum <= branch <= most]
-    exact = find_locked_driver(rig, facts.system)
+    exact = find_locked_driver(driver_supply, facts.system)
     if exact:
         bounds.append(f"{exact.version} of {WORDS[exact.source]}, which is locked,")
         fitting = [(branch, one) for branch, one in fitting if (branch, one.source) == (exact.branch, exact.source)]
     chosen = [
         (branch, one) for branch, one in fitting if keys.branch in (None, branch) and keys.source in (None, one.source)
     ]
-    if chosen and rig.driver.managed and not exact and all(one.source == "nvidia" for _, one in chosen):
+    if chosen and driver_entry.managed and not exact and all(one.source == "nvidia" for _, one in chosen):
         refuse.append(_describe_unlocked(facts, known, chosen))
     if not chosen:
         asked = [f"branch {keys.branch}"] if keys.branch is not None else []
@@ -282,11 +310,18 @@ def _number(one: tuple[int, ArchiveBranches]) -> int:
     return one[0]
 
 
-def _branch_reason(rig: Rig, branch: int, offer: ArchiveBranches, known: DriverTables, facts: DriverFacts) -> str:
+def _branch_reason(
+    driver_entry: DriverEntry,
+    driver_supply: DriverSupply,
+    branch: int,
+    offer: ArchiveBranches,
+    known: DriverTables,
+    facts: DriverFacts,
+) -> str:
     where = f"branch {branch} from {WORDS[offer.source]}"
-    if rig.driver.branch is not None:
+    if driver_entry.branch is not None:
         return f"{where}: set by driver.branch"
-    if exact := find_locked_driver(rig, facts.system):
+    if exact := find_locked_driver(driver_supply, facts.system):
         return f"{where}: {exact.version} is locked for {facts.system}"
     if branch == known.preferred[0]:
         return f"{where}: the branch with the longest support"
@@ -337,7 +372,11 @@ def _warnings(
 
 
 def _adopt_driver(
-    there: InstalledDriver, rig: Rig, facts: DriverFacts, cards: tuple[DriverCard, ...]
+    there: InstalledDriver,
+    driver_entry: DriverEntry,
+    driver_supply: DriverSupply,
+    facts: DriverFacts,
+    cards: tuple[DriverCard, ...],
 ) -> DriverPlan | DriverRefusal:
     packages = tuple(one.name for one in facts.own_packages)
     made = prebuilt_modules(facts, there.branch)
@@ -353,17 +392,17 @@ def _adopt_driver(
         source=source,
         branch=branch,
         flavour=flavour,
-        before=missing_headers(rig.drivers, facts, source, branch, flavour) if dkms else (),
+        before=missing_headers(driver_supply.tables, facts, source, branch, flavour) if dkms else (),
         packages=packages,
         removed=(),
         component="",
-        pin=render_pins(rig, facts, source, branch),
+        pin=render_pins(driver_supply, facts, source, branch),
         holds=packages if dkms else (*packages, *held_kernel_images(facts)),
         modules=MODULES,
-        options=(options := tuple(rig.driver.module_options.items())),
+        options=(options := tuple(driver_entry.module_options.items())),
         dkms=dkms,
         reboot=_describe_reboot(facts, flavour=flavour, version=there.version)
         or describe_pending_reboot(options, facts.params),
         why=(f"{there} is suitable: it stays, and is held",),
-        warnings=_warnings(facts, rig.drivers, cards, branch, dkms=dkms),
+        warnings=_warnings(facts, driver_supply.tables, cards, branch, dkms=dkms),
     )

@@ -6,7 +6,7 @@ import json
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 
 FILE = "driver.json"
 
@@ -32,9 +32,9 @@ class DriverRecord(BaseModel):
     cards: tuple[RecordedCard, ...] = ()
 
 
-def driver_record_path(rig: Rig) -> str:
+def driver_record_path(roots: Roots) -> str:
     """Where it lies on the host."""
-    return f"{rig.roots.config}/{FILE}"
+    return f"{roots.config}/{FILE}"
 
 
 def parse_driver_record(text: str) -> DriverRecord | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rigwright.model.feature import RELEASE, Feature, Fields, RigDraft
 from rigwright.model.lock_coverage import describe_uncovered
+from rigwright.model.nvidia.driver_supply import DriverSupply
 from rigwright.model.nvidia.driver_tables import DRIVER, DriverTables, load_driver_tables
 from rigwright.problems import format_count, format_value
 
@@ -17,12 +18,12 @@ def _resolve_driver(draft: RigDraft) -> Fields:
         if mismatch := describe_uncovered(group, "deb", draft.catalog.inputs, lock, draft.file):
             draft.refuse("driver.managed", mismatch)
     draft.package_groups += groups
-    return {
-        "driver": driver,
-        "drivers": tables,
-        "driver_packages": {group.removeprefix(DRIVER): lock.groups.get(group, ()) for group in groups},
-        "driver_keys": {group.removeprefix(DRIVER): lock.keys[group] for group in groups if group in lock.keys},
-    }
+    supply = DriverSupply(
+        tables,
+        {group.removeprefix(DRIVER): lock.groups.get(group, ()) for group in groups},
+        {group.removeprefix(DRIVER): lock.keys[group] for group in groups if group in lock.keys},
+    )
+    return {"driver": driver, "driver_supply": supply}
 
 
 def _list_driver_groups(draft: RigDraft) -> list[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from rigwright.model.rig import Rig
+from rigwright.model.entry import DriverEntry
+from rigwright.model.nvidia.driver_supply import DriverSupply
 from rigwright.nvidia.driver.driver_facts import DriverFacts
 from rigwright.nvidia.driver.driver_plan import WORDS, DriverPlan, DriverRefusal
 from rigwright.nvidia.driver.installed_driver import find_installed_driver
@@ -13,9 +14,9 @@ ADVICE = {"install": "would be installed", "adopt": "would stay unchanged", "mig
 WILL = {"install": "will be installed", "adopt": "stays unchanged, and is held", "migrate": "will replace it"}
 
 
-def describe_installed_driver(rig: Rig, facts: DriverFacts) -> str:
+def describe_installed_driver(driver_supply: DriverSupply, facts: DriverFacts) -> str:
     """What driver a host has."""
-    there = find_installed_driver(rig, facts)
+    there = find_installed_driver(driver_supply, facts)
     parts = [str(there) if there else "none"]
     if facts.module:
         parts.append(f"module {facts.module} ({'open' if facts.module_open else 'proprietary'}) is loaded")
@@ -29,12 +30,14 @@ def describe_driver(made: DriverPlan, version: str = "") -> str:
     return f"{version or made.branch} with {made.flavour} modules from {WORDS[made.source]}"
 
 
-def describe_driver_plan(rig: Rig, facts: DriverFacts, made: DriverPlan | DriverRefusal) -> list[str]:
+def describe_driver_plan(
+    driver_entry: DriverEntry, driver_supply: DriverSupply, facts: DriverFacts, made: DriverPlan | DriverRefusal
+) -> list[str]:
     """A short paragraph: what is there, and what a deploy makes of it; or advice, where the driver is the operator's.
 
     A managed one that is refused is told with all that refuses the host, and not here.
     """
-    managed, said = rig.driver.managed, [f"there now: {describe_installed_driver(rig, facts)}"]
+    managed, said = driver_entry.managed, [f"there now: {describe_installed_driver(driver_supply, facts)}"]
     if isinstance(made, DriverRefusal):
         return said + [f"a managed driver would be refused: {reason}" for reason in made.reasons if not managed]
     what = describe_driver(made)
@@ -56,13 +59,15 @@ def describe_driver_plan(rig: Rig, facts: DriverFacts, made: DriverPlan | Driver
     return said + [f"why: {reason}" for reason in made.why] + [f"note: {text}" for text in made.warnings]
 
 
-def driver_plan_record(rig: Rig, facts: DriverFacts, made: DriverPlan | DriverRefusal) -> dict[str, object]:
+def driver_plan_record(
+    driver_entry: DriverEntry, driver_supply: DriverSupply, facts: DriverFacts, made: DriverPlan | DriverRefusal
+) -> dict[str, object]:
     """For programs."""
     refused = list(made.reasons) if isinstance(made, DriverRefusal) else []
     plan = None if refused else asdict(made)
     return {
-        "found": describe_installed_driver(rig, facts),
-        "managed": rig.driver.managed,
+        "found": describe_installed_driver(driver_supply, facts),
+        "managed": driver_entry.managed,
         "refused": refused,
         "plan": plan,
     }

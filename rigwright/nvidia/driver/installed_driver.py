@@ -6,8 +6,9 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from rigwright.model.entry import DriverEntry
+from rigwright.model.nvidia.driver_supply import DriverSupply
 from rigwright.model.nvidia.driver_tables import DriverTables
-from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.driver_facts import LIBRARY, MODULES, DriverFacts, InstalledPackage
 from rigwright.nvidia.modules.flavour import DriverCard, format_cards, possible_flavours
 from rigwright.nvidia.packages.locked_driver import find_locked_driver
@@ -35,7 +36,7 @@ class InstalledDriver:
         return f"{self.version} with {modules} from {self.origin or 'no archive known to apt'}"
 
 
-def find_installed_driver(rig: Rig, facts: DriverFacts) -> InstalledDriver | None:
+def find_installed_driver(driver_supply: DriverSupply, facts: DriverFacts) -> InstalledDriver | None:
     """The driver that is there, by its libraries.
 
     One that the lock has, or that we have installed, is from where that says: apt may have no archive of it any more.
@@ -44,7 +45,7 @@ def find_installed_driver(rig: Rig, facts: DriverFacts) -> InstalledDriver | Non
     if library is None:
         return None
     branch = int(library.driver.partition(".")[0])
-    source, exact = rig.drivers.origins.get(library.origin), find_locked_driver(rig, facts.system)
+    source, exact = driver_supply.tables.origins.get(library.origin), find_locked_driver(driver_supply, facts.system)
     ours = (library.name, library.version) in facts.recorded
     if source is None and exact and (ours or exact.has_package(library)):
         source = exact.source
@@ -65,11 +66,16 @@ def _find_lost_library(facts: DriverFacts) -> InstalledPackage | None:
 
 
 def find_replacement_reasons(
-    there: InstalledDriver, rig: Rig, cards: tuple[DriverCard, ...], wanted: Flavour, last: int | None
+    there: InstalledDriver,
+    driver_entry: DriverEntry,
+    driver_supply: DriverSupply,
+    cards: tuple[DriverCard, ...],
+    wanted: Flavour,
+    last: int | None,
 ) -> list[str]:
     """Why it cannot stay as it is; nothing where it can."""
     found = []
-    keys, known = rig.driver, rig.drivers
+    keys, known = driver_entry, driver_supply.tables
     if there.branch < known.minimum:
         found.append(f"branch {there.branch} is older than {known.minimum}")
     if last is not None and there.branch > last:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rigwright.model.catalog import Card
+from rigwright.model.entry import DriverEntry
 from rigwright.model.nvidia.driver_tables import CardGeneration, DriverTables
-from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.driver_facts import BusCard, DriverFacts
 from rigwright.types import Flavour
 
@@ -27,17 +28,17 @@ class DriverCard:
         return f"{self.label} ({self.generation.name})"
 
 
-def list_driver_cards(rig: Rig, facts: DriverFacts, known: DriverTables) -> tuple[DriverCard, ...]:
+def list_driver_cards(cards: tuple[Card, ...], facts: DriverFacts, known: DriverTables) -> tuple[DriverCard, ...]:
     """The host's cards that a driver is chosen for: the declared ones, and what else it would drive on the bus.
 
     The nth declared card is the nth of those on the bus; where that is another, both count.
     """
     found = []
-    for number, card in enumerate(rig.cards):
+    for number, card in enumerate(cards):
         label = f"card {number}, {card.name}"
         found.append(DriverCard(label, known.capability_generation(card.capability), card.module == "proprietary"))
     for number, here in enumerate(list_drivable_cards(facts, known)):
-        if number >= len(rig.cards) or here.pci_id not in rig.cards[number].pci_ids:
+        if number >= len(cards) or here.pci_id not in cards[number].pci_ids:
             found.append(DriverCard(f"{here.pci_id} at {here.address}", known.device_generation(here.pci_id), False))
     return tuple(found)
 
@@ -70,10 +71,10 @@ def format_cards(cards: tuple[DriverCard, ...] | list[DriverCard]) -> str:
     return "; ".join(str(card) for card in cards)
 
 
-def choose_flavour(rig: Rig, cards: tuple[DriverCard, ...], refuse: list[str]) -> tuple[Flavour, str]:
+def choose_flavour(driver_entry: DriverEntry, cards: tuple[DriverCard, ...], refuse: list[str]) -> tuple[Flavour, str]:
     """The flavour that a rig's cards and inventory ask for, and why; what stands against it is added to `refuse`."""
     both = possible_flavours(cards)
-    asked = rig.driver.flavour
+    asked = driver_entry.flavour
     delicate = [card for card in cards if card.fails_open]
     if not both:
         least = [card for card in cards if "open" not in card.generation.flavours]
@@ -97,13 +98,13 @@ def choose_flavour(rig: Rig, cards: tuple[DriverCard, ...], refuse: list[str]) -
     elif len(both) == 1:
         bound = [card for card in cards if card.generation.flavours == both]
         why = f"{format_cards(bound)} works with no others, and one module serves all cards"
-    elif delicate and not rig.driver.open_despite_cards:
+    elif delicate and not driver_entry.open_despite_cards:
         chosen = "proprietary"
         why = f"{format_cards(delicate)} is known to fail with open modules"
     else:
         why = "all cards work with these modules"
     if chosen == "open" and delicate:
-        if not rig.driver.open_despite_cards:
+        if not driver_entry.open_despite_cards:
             way = ' set driver.flavour = "proprietary",' if "proprietary" in both else ""
             refuse.append(
                 f"{format_cards(delicate)} is known to fail with open modules, which it would get because "

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rigwright.model.network import DownloadNetwork
+from rigwright.model.nvidia.driver_supply import DriverSupply
 from rigwright.model.nvidia.versions import locked_driver_version
-from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.driver_facts import InstalledPackage
 from rigwright.supply.lock import Artefact
 from rigwright.types import Archive
@@ -38,20 +39,20 @@ class LockedDriver:
         return row is not None and row.version == package.version
 
 
-def find_locked_driver(rig: Rig, system: str) -> LockedDriver | None:
+def find_locked_driver(driver_supply: DriverSupply, system: str) -> LockedDriver | None:
     """The driver that is locked for a system, such as debian-13; None where none is."""
-    rows = rig.driver_packages.get(system, ())
+    rows = driver_supply.packages.get(system, ())
     packages = {row.name: row for row in rows if row.kind == "deb"}
     if not packages:
         return None
-    return LockedDriver(locked_driver_version(rows), packages, rig.driver_keys.get(system, ""))
+    return LockedDriver(locked_driver_version(rows), packages, driver_supply.keys.get(system, ""))
 
 
-def archive_addresses(rig: Rig, system: str) -> list[str]:
+def archive_addresses(driver_supply: DriverSupply, network: DownloadNetwork, system: str) -> list[str]:
     """The folders in which NVIDIA's archive for a system is looked for, in order: the rig's mirrors', or NVIDIA's own.
 
     Raises:
         KeyError: NVIDIA has none for the system.
     """
-    path = rig.drivers.archive(system).path
-    return [f"{base.rstrip('/')}/{path}" for base in rig.mirrors.get("nvidia") or (rig.drivers.base,)]
+    path = driver_supply.tables.archive(system).path
+    return [f"{base.rstrip('/')}/{path}" for base in network.mirrors.get("nvidia") or (driver_supply.tables.base,)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rigwright.model.rig import Rig
+from rigwright.model.nvidia.driver_supply import DriverSupply
 from rigwright.nvidia.driver.driver_facts import DriverFacts
 from rigwright.nvidia.packages.locked_driver import find_locked_driver
 from rigwright.types import Archive
@@ -13,13 +13,13 @@ PRIORITY = 990
 SECONDARY_PRIORITY = 100
 
 
-def render_pins(rig: Rig, facts: DriverFacts, source: Archive, branch: int) -> str:
+def render_pins(driver_supply: DriverSupply, facts: DriverFacts, source: Archive, branch: int) -> str:
     """Text for apt's preferences; of several records for a package the first that fits counts."""
-    exact = find_locked_driver(rig, facts.system)
+    exact = find_locked_driver(driver_supply, facts.system)
     # a driver stays until an upgrade: while another branch is locked, apt must not offer what does not fit beside it
     if exact and (exact.branch, exact.source) != (branch, source):
         exact = None
-    of = " ".join(one.format(branch=branch) for one in rig.drivers.pins[source])
+    of = " ".join(one.format(branch=branch) for one in driver_supply.tables.pins[source])
     records = [(of, f"version {exact.version}*" if exact else f"version {branch}.*", PRIORITY)]
     if source == "distribution":
         records = [

@@ -19,8 +19,9 @@ from rigwright.model.catalog import ModelKeys
 from rigwright.model.engines.keys import EngineKeys, VariantKeys
 from rigwright.model.facts import HostFacts
 from rigwright.model.installation import FILES, MARKER, Installation, InstallJob
+from rigwright.model.instance import Instance, ModelPart
 from rigwright.model.models import ModelSelection
-from rigwright.model.rig import Instance, ModelPart, Rig
+from rigwright.model.rig import Rig
 from rigwright.supply import lock
 from rigwright.types import CatalogName
 from rigwright.weights.verification import below_models
@@ -80,7 +81,7 @@ class ToyKind(InstallingKind):
     def script(self, rig: Rig, made: Installation, job: InstallJob) -> str:
         (server,) = made.artefacts
         return SCRIPT.format(
-            ledger=rig.ledger,
+            ledger=rig.roots.ledger,
             target=job.target,
             fetched=f"{rig.roots.models}/{below_models(server)}",
             files=FILES,
@@ -92,10 +93,10 @@ class ToyKind(InstallingKind):
         variant = cast("ToyVariant", instance.variant)
         (model,) = instance.weights
         words = [
-            f"{rig.installation_path(made.folder)}/bin/toy-server",
+            f"{rig.roots.installation_path(made.folder)}/bin/toy-server",
             instance.socket,
             KEY_FILE,
-            rig.weight_path(model),
+            rig.roots.weight_path(model),
             variant.greeting,
         ]
         return ServiceSpec(
@@ -113,7 +114,7 @@ class ToyKind(InstallingKind):
         return 1 if said.startswith("{") and json.loads(said).get("argv") else None
 
     def version(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], str]:
-        return (f"{rig.installation_path(made.folder)}/bin/toy-server", "--version"), "toy 1"
+        return (f"{rig.roots.installation_path(made.folder)}/bin/toy-server", "--version"), "toy 1"
 
 
 KIND = ToyKind()
