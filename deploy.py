@@ -35,7 +35,7 @@ verb = asked.verb
 rig = rig_of_host(host, asked.switch)
 if verb in ("deploy", "upgrade") and rig.bundle_faults:
     raise PyinfraError("\n".join(map(str, rig.bundle_faults)))
-if asked.expect and (wrong := describe_digest_mismatch(rig.digest, asked.expect)):
+if asked.expected_digest and (wrong := describe_digest_mismatch(rig.digest, asked.expected_digest)):
     raise PyinfraError(f"{host.name}: {wrong}")
 enable_prefetch()
 removing = verb == "remove"
@@ -54,14 +54,14 @@ if held and verb in ("deploy", "upgrade"):
 if held and verb == "rollback":
     if asked.driver:
         restore_previous_driver(rig, asked.reboot)
-    elif asked.theirs:
-        restore_previous_service(rig, asked.theirs)
+    elif asked.existing_service:
+        restore_previous_service(rig, asked.existing_service)
     else:
         rollback(rig, asked.to)
 elif held and verb == "remove":
     removal(rig, asked.keep_weights)
 elif held and (facts := probe_host(rig)):
-    theirs = read_existing_service(rig, asked.theirs) if asked.theirs else None
+    theirs = read_existing_service(rig, asked.existing_service) if asked.existing_service else None
     facts = without_ports_of(facts, theirs) if theirs else facts
     driver = choose_driver(rig, verb == "upgrade")
     containers = choose_containers(rig)

@@ -75,14 +75,18 @@ def _load_patched_rigs(inventory: str, limit: str | None, everything: bool) -> t
 def _patch_row(patch: Patch, rig: str = "", engine: str = "") -> dict[str, object]:
     """What is said of a patch; of one that nothing carries, without rig and engine."""
     keys = patch.keys
-    said = {"of": f"{keys.of} {', '.join(keys.versions)}", "verdict": keys.verdict, "until": keys.until}
-    more = {"source": keys.source, "licence": keys.licence, "where": keys.where, "tested": keys.tested}
+    said = {
+        "of": f"{keys.target_distribution} {', '.join(keys.versions)}",
+        "verdict": keys.verdict,
+        "until": keys.obsolete_when,
+    }
+    more = {"source": keys.source, "licence": keys.licence, "where": keys.evidence, "tested": keys.test_notes}
     return {
         "rig": rig,
         "engine": engine,
         "patch": patch.name,
         **said,
-        "why": keys.why,
+        "why": keys.purpose,
         **more,
         "files": patch.patched_digests,
     }

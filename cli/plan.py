@@ -41,8 +41,8 @@ class HostPlan:
     warnings: list[str]
     driver: tuple[Rig, DriverFacts, DriverPlan | DriverRefusal] | None
     """What is there, and what a managed one comes to; None for a rig without cards."""
-    lent: list[str]
-    """Of cards that are lent: which ones, and who uses them."""
+    reserved_gpus: list[str]
+    """The reserved cards and the processes that use them."""
     gateway: list[str]
     """Who will reach what through its gateway."""
     evidence: list[str]
@@ -89,7 +89,7 @@ def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> 
     refused = [*map(str, box.rig.bundle_faults), *find_refusals(wanted, time.time()), *refused]
     refused += _keys_refusals(box)
     made = deploy_plan.plan_deploy(wanted, found)
-    lent = describe_borrowers(
+    reserved_gpus = describe_borrowers(
         box.rig, box.read_card_holders().borrowers if box.rig.reserved_gpus else (), ended=made.reboots
     )
     return HostPlan(
@@ -97,7 +97,7 @@ def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> 
         refused,
         notes,
         driver,
-        lent,
+        reserved_gpus,
         access_summary.describe_access(box.rig),
         describe_variant_evidence(box.rig),
         _describe_changes(box, wanted, made),
@@ -167,7 +167,7 @@ def plan(inventory: str, limit: str | None, as_json: bool) -> None:
                 "fetched_bytes": one.plan.fetched_bytes,
                 "interrupted": list(one.plan.interrupted),
                 "digest": one.digest,
-                "lent": one.lent,
+                "lent": one.reserved_gpus,
                 "gateway": one.gateway,
                 "evidence": one.evidence,
                 "changed": one.changed,
@@ -199,7 +199,7 @@ def _print_plans(seen: dict[str, HostPlan]) -> None:
             if one.driver
             else []
         )
-        notes += [f"{name}: lent: {text}" for text in one.lent]
+        notes += [f"{name}: lent: {text}" for text in one.reserved_gpus]
         notes += [f"{name}: gateway: {text}" for text in one.gateway]
         if not made.steps:
             notes.append(

@@ -128,7 +128,9 @@ def switch(
         if text != content:
             restore_file(Path(inventory), content, text, f"{host}: {failed}")
         if theirs:
-            run_request(RunRequest(inventory, host, "rollback", dry=False, verbose=0, orders={"theirs": str(theirs)}))
+            run_request(
+                RunRequest(inventory, host, "rollback", dry=False, verbose=0, orders={"existing_service": str(theirs)})
+            )
             raise NotAsDeclared(f"{host}: {failed}; {theirs.name} is back, and {inventory} is as it was")
         _deploy_switch(inventory, host, before)
         raise NotAsDeclared(f"{host}: {failed}; {instance} serves {before.variant} again, and {inventory} is as it was")
@@ -141,7 +143,7 @@ def switch(
 
 
 def _deploy_switch(inventory: str, host: str, order: VariantSwitch, theirs: ExistingService | None = None) -> None:
-    orders = {"switch": str(order)} | ({"theirs": str(theirs)} if theirs else {})
+    orders = {"switch": str(order)} | ({"existing_service": str(theirs)} if theirs else {})
     run_request(RunRequest(inventory, host, "deploy", dry=False, verbose=0, orders=orders))
 
 
@@ -343,7 +345,7 @@ def collect_targets(catalog: Catalog, rig: Rig, data: dict[str, Any], instance: 
 
 
 def available_cards(rig: Rig, instance: Instance) -> tuple[int, ...]:
-    """GPU indexes that an instance has, then those that no instance has and that are not lent."""
+    """GPU indexes that an instance has, then those that no instance has and that are not reserved."""
     others = {index for one in rig.instances for index in one.cards} | {*rig.reserved_gpus}
     return (*instance.cards, *(index for index in range(len(rig.cards)) if index not in others))
 

@@ -10,7 +10,7 @@ from datetime import date, time
 from types import UnionType
 from typing import Annotated, ClassVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
 from rigwright.safe_text import printable as printable
@@ -21,7 +21,15 @@ class FrozenModel(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=False, defer_build=True)
     RENAMED: ClassVar[dict[str, str]] = {}
-    """What a key was called in the version before -> its name."""
+    """Former name of a key -> its name. `translate_validation` refuses a former name and gives the new one."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _validate_renamed_keys(cls, data: object) -> object:
+        """Have the value of a former name validated as well: one message per mistake in it, all at once."""
+        if not cls.RENAMED or not isinstance(data, dict):
+            return data
+        return {new: data[old] for old, new in cls.RENAMED.items() if old in data} | data
 
 
 class InventoryModel(FrozenModel):
@@ -84,6 +92,11 @@ def format_count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def describe_renamed(new: str) -> str:
+    """The text of a key with its former name."""
+    return f"is now called {new}"
+
+
 def describe_unknown(kind: str, value: str, names: Iterable[str]) -> str:
     """The text of a name that nothing goes by."""
     return f'there is no {kind} "{value}"{suggestion(value, names)}'
@@ -139,13 +152,10 @@ def translate_validation(
             key += f"[{part}]" if isinstance(part, int) else f"{'.' if key else ''}{_shorten(str(part))}"
         if detail["type"] == "extra_forbidden":
             allowed = {*_valid_keys(model, tuple(loc[:-1])), *(also if len(loc) == 1 else ())}
-            older = (
-                one.RENAMED
-                for one in _nested_models(_find_annotation(model, tuple(loc[:-1])))
-                if issubclass(one, FrozenModel)
-            )
-            if today := next((names[str(loc[-1])] for names in older if loc[-1] in names), ""):
-                found.append(Problem(file, key, f"is the old name of {today}, which is set too: keep {today}"))
+            models = _nested_models(_find_annotation(model, tuple(loc[:-1])))
+            renamed = (one.RENAMED for one in models if issubclass(one, FrozenModel))
+            if new := next((names[str(loc[-1])] for names in renamed if loc[-1] in names), ""):
+                found.append(Problem(file, key, describe_renamed(new)))
                 continue
             text = "unknown key" + suggestion(str(loc[-1]), allowed)
             found.append(Problem(file, key, text + _quoting_hint(file, [*within, *loc], detail["input"], allowed)))

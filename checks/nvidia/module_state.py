@@ -28,7 +28,7 @@ def allowed_flavours(rig: Rig, facts: DriverFacts) -> tuple[Flavour, ...]:
     cards = list_driver_cards(rig, facts, rig.drivers)
     both = possible_flavours(cards)
     asked = tuple(one for one in both if rig.driver.flavour in (None, one))
-    if any(card.fails_open for card in cards) and not rig.driver.open_despite_cards:
+    if any(card.fails_open for card in cards) and not rig.driver.force_open_modules:
         asked = tuple(one for one in asked if one != "open")
     return asked or both
 

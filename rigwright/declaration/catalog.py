@@ -17,7 +17,6 @@ from pydantic import (
 )
 
 from rigwright import toml
-from rigwright.deprecated_keys import rename_deprecated_keys
 from rigwright.engines import kinds
 from rigwright.engines.kind import Kind
 from rigwright.host.systems import SYSTEMS
@@ -59,9 +58,9 @@ class CatalogFile(FrozenModel):
     envs: dict[CatalogName, EnvKeys] = Field(default_factory=dict)
     plugins: dict[CatalogName, PluginKeys] = Field(default_factory=dict)
     inputs: dict[CatalogName, Input] = Field(default_factory=dict)
-    # variants that hold, by name and by the keys of their engine's kind, with what of each has another name today: each
-    # rig of an inventory reads the catalogues of all of them, and the same text makes the same file (toml.parse)
-    _judged: dict[tuple[str, type[VariantKeys]], tuple[VariantKeys, list[str]]] = PrivateAttr(default_factory=dict)
+    # valid variants by name and by the keys of their engine's kind: each rig of an inventory reads the same catalogues,
+    # and `load_toml` returns one object for one text
+    _validated: dict[tuple[str, type[VariantKeys]], VariantKeys] = PrivateAttr(default_factory=dict)
 
 
 class UncheckedVariant(VariantKeys):
@@ -116,7 +115,7 @@ def _parse_engine(path: Path, name: str, data: object, problems: list[Problem]) 
 
 
 def _parse_variant(
-    path: Path, file: CatalogFile, name: str, engines: Mapping[str, object], problems: list[Problem], older: list[str]
+    path: Path, file: CatalogFile, name: str, engines: Mapping[str, object], problems: list[Problem]
 ) -> VariantKeys | None:
     """One variant, by the keys of its engine's kind; None after naming what is wrong with it.
 
@@ -126,7 +125,6 @@ def _parse_variant(
         name: Its own.
         engines: What is declared as engines, which may have mistakes of their own.
         problems: Gets its mistakes.
-        older: Gets what is called by a name of the version before.
     """
     data = file.variants[name]
     if isinstance(data, dict) and "engine" not in data:
@@ -139,14 +137,10 @@ def _parse_variant(
         return None
     kind = _find_kind(engines.get(str(data.get("engine")))) if isinstance(data, dict) else None
     model = kind.variant_keys if kind else UncheckedVariant
-    made, said = file._judged.get((name, model), (None, []))
-    if made is None:
-        data, said = rename_deprecated_keys(model, data, f"variants.{name}.")
-        made = _validate_table(path, ("variants", name), model, data, problems)
-    if made is not None:
-        file._judged[name, model] = made, said
-    older += [f"{path}: {line}" for line in said]
-    return made
+    variant = file._validated.get((name, model)) or _validate_table(path, ("variants", name), model, data, problems)
+    if variant is not None:
+        file._validated[name, model] = variant
+    return variant
 
 
 def _find_unknown_names(
@@ -184,7 +178,6 @@ def load_catalog(folders: list[Path]) -> Catalog:
     declared: dict[str, object] = {}
     problems: list[Problem] = []
     snapshots: dict[str, Path] = {}
-    older: list[str] = []
     faulty = False
     for folder in folders:
         snapshots |= {path.name: path for path in folder.glob("flags/*") if path.suffix in (".txt", ".json")}
@@ -213,12 +206,10 @@ def load_catalog(folders: list[Path]) -> Catalog:
             ]
         for table, entries in here.items():
             merged[table] |= entries
-    merged["variants"] = {
-        name: _parse_variant(*places[name], name, declared, problems, older) for name in merged["variants"]
-    }
+    merged["variants"] = {name: _parse_variant(*places[name], name, declared, problems) for name in merged["variants"]}
     for name, variant in merged["variants"].items():
         problems += _find_unknown_names(str(places[name][0]), name, variant, merged) if variant and not faulty else ()
     if problems:
         raise Invalid(problems)
     patches = merged["inputs"][CUDA].patches if CUDA in merged["inputs"] else ()
-    return Catalog.model_construct(None, **merged, toolkit_patches=patches, snapshots=snapshots, renamed=older)
+    return Catalog.model_construct(None, **merged, toolkit_patches=patches, snapshots=snapshots)

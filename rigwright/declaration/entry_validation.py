@@ -9,7 +9,6 @@ from pydantic import ValidationError
 
 from rigwright.declaration import ca_certificates
 from rigwright.declaration.instance_resolution import refuse_reserved_gpus, refuse_shared_resources
-from rigwright.deprecated_keys import rename_deprecated_keys
 from rigwright.model import api_keys
 from rigwright.model.api_keys import resolve_inventory_path
 from rigwright.model.entry import RigEntry
@@ -50,8 +49,6 @@ class ValidatedEntry:
     cards: int
     """How many are declared, those with mistakes among them."""
     problems: list[Problem]
-    renamed: list[str]
-    """Of keys with names of the version before."""
     ca_certificates: str = ""
     """Those in its `ca_file`."""
     token_file: str | None = None
@@ -78,7 +75,6 @@ def validate_entry(file: str, name: str, data: object, also: frozenset[str] = fr
         also: Keys that are valid beside these, for suggestions.
     """
     problems: list[Problem] = []
-    data, older = rename_deprecated_keys(RigEntry, data)
     try:
         entry = RigEntry.model_validate(data)
     except ValidationError as error:
@@ -87,8 +83,8 @@ def validate_entry(file: str, name: str, data: object, also: frozenset[str] = fr
     given = data.get("cards") if isinstance(data, dict) else None
     # a mistake in one of them leaves the entry without any
     present = len(given) if isinstance(given, (list, tuple)) else len(entry.cards)
-    found = ValidatedEntry(file, name, entry, present, problems, older)
-    refuse_reserved_gpus(entry.lent, present, found.refuse)
+    found = ValidatedEntry(file, name, entry, present, problems)
+    refuse_reserved_gpus(entry.reserved_gpus, present, found.refuse)
     refuse_shared_resources(entry, found.refuse)
     if entry.gateway:
         # few rigs have one
@@ -106,6 +102,6 @@ def validate_entry(file: str, name: str, data: object, also: frozenset[str] = fr
             api_keys.load_api_key(found.token_file, "token")
         except ValueError as error:
             found.refuse("hub_token_file", f"{found.token_file} {error}")
-    refuse_token(entry.hub_token_file, entry.hub_token_for, entry.mirrors, found.refuse)
+    refuse_token(entry.hub_token_file, entry.hub_token_origin, entry.mirrors, found.refuse)
     found.logins = refuse_logins(entry.registries, entry.mirrors, found.resolve_path, found.refuse)
     return found

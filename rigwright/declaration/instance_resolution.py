@@ -188,20 +188,21 @@ def _declared_value(instance: Instance, key: str) -> object:
     )
 
 
-def refuse_reserved_gpus(lent: Sequence[int], present: int, refuse: Refuse) -> None:
+def refuse_reserved_gpus(reserved_gpus: Sequence[int], present: int, refuse: Refuse) -> None:
     """Refuse to lend a card that is not there, or one twice."""
-    for index, card in enumerate(lent):
+    for index, card in enumerate(reserved_gpus):
         if card >= present:
             refuse(
-                f"lent[{index}]", f"no card {card}: the rig declares {format_count(present, 'card')}, counted from 0"
+                f"reserved_gpus[{index}]",
+                f"no card {card}: the rig declares {format_count(present, 'card')}, counted from 0",
             )
-        elif card in lent[:index]:
-            refuse(f"lent[{index}]", f"card {card} is already listed")
+        elif card in reserved_gpus[:index]:
+            refuse(f"reserved_gpus[{index}]", f"card {card} is already listed")
 
 
 def refuse_shared_resources(entry: RigEntry, refuse: Refuse) -> None:
     """Refuse two that want one port, weights that are shared among them, and a card that two (or one, twice) want, or
-    that is lent.
+    that is reserved.
     """
     ports: dict[int, str] = {}
     users: dict[int, str] = {}
@@ -212,8 +213,11 @@ def refuse_shared_resources(entry: RigEntry, refuse: Refuse) -> None:
         for card in instance.cards:
             if card in users:
                 refuse(f"instances.{name}.cards", f"card {card} is already taken by {users[card]}")
-            if card in entry.lent:
-                refuse(f"instances.{name}.cards", f"card {card} is lent: remove it from lent, or choose another")
+            if card in entry.reserved_gpus:
+                refuse(
+                    f"instances.{name}.cards",
+                    f"card {card} is reserved: remove it from reserved_gpus, or choose another",
+                )
             users.setdefault(card, name)
     # another address would do for both, but a port that answers elsewhere, too, is what S04 is there to find
     if entry.share and entry.share.port in ports:

@@ -29,13 +29,10 @@ def describe_issues(one: PlacedInstance, *, refused: bool) -> Iterator[str]:
 def describe_warnings(rig: Rig) -> list[str]:
     """What is known to go wrong with a rig or its instances and is no reason to refuse it, a line each."""
     return [
-        *rig.renamed,
-        *(
-            f"{one.name}: {said}"
-            for one in rig.instances
-            for said in describe_issues(
-                place_instance(one, (rig.cards[index] for index in one.cards), rig.patches.get(one.installed_as, ())),
-                refused=False,
-            )
-        ),
+        f"{one.name}: {said}"
+        for one in rig.instances
+        for said in describe_issues(
+            place_instance(one, (rig.cards[index] for index in one.cards), rig.patches.get(one.installed_as, ())),
+            refused=False,
+        )
     ]

@@ -92,10 +92,8 @@ class Rig:
     """The operator's own toolkit; None where ours is brought."""
     cuda: tuple[Artefact, ...]
     """The wheels of our CUDA toolkit; none where no instance needs it."""
-    also_build_for: tuple[str, ...]
+    extra_capabilities: tuple[str, ...]
     """Compute capabilities."""
-    renamed: tuple[str, ...]
-    """What inventory and catalogue call by names of the version before, a line each."""
     bundle_folder: str | None
     """Where its bundle lies on the operator's machine."""
     bundle: Bundle | None
@@ -135,7 +133,7 @@ class Rig:
     def users(self) -> tuple[str, ...]:
         """Those of all services: of instances, in their order, of the gateway, and of what watches."""
         gateway = (self.gateway_user, self.router_user) if self.gateway else ()
-        asked = any(plugin.keys.doctor for one in self.instances for plugin in one.plugins)
+        asked = any(plugin.keys.selftest for one in self.instances for plugin in one.plugins)
         doctor = (self.doctor_user,) if asked else ()
         client = (self.hub_user,) if self.hub_client else ()
         instances = (self.user(instance) for instance in self.instances)

@@ -13,7 +13,7 @@ from rigwright.model.monitoring.entry import AlertThresholds
 from rigwright.monitoring.textfile import ADVISORIES, CHECK_FAILED, CHECK_FINISHED, DEPLOY_STARTED
 
 Severity = Literal["critical", "warning", "none"]
-DEAD_MAN = "Alive"
+HEARTBEAT = "Alive"
 DEPLOYING = "Deploying"
 BOX_GONE = "BoxGone"
 HELD = "critical|warning"
@@ -72,15 +72,15 @@ RECORDING_RULES = (
 )
 
 
-def build_alerts(limits: AlertThresholds) -> tuple[AlertRule, ...]:
+def build_alerts(thresholds: AlertThresholds) -> tuple[AlertRule, ...]:
     """All of them.
 
     Args:
-        limits: Alert thresholds.
+        thresholds: Alert thresholds.
     """
     real = 'fstype!~"tmpfs|ramfs|overlay|squashfs|autofs|fuse.*|nsfs"'
     found = [
-        AlertRule(DEAD_MAN, "vector(1)", "none", "Alerts reach you."),
+        AlertRule(HEARTBEAT, "vector(1)", "none", "Alerts reach you."),
         AlertRule(
             DEPLOYING,
             # of each box one value: of a host that tells two, the rule would fail for all
@@ -109,14 +109,14 @@ def build_alerts(limits: AlertThresholds) -> tuple[AlertRule, ...]:
         ),
         AlertRule(
             "Queue",
-            f"rig:waiting > {limits.queue}",
+            f"rig:waiting > {thresholds.queue}",
             "warning",
             f"{INSTANCE}: {{{{ $value }}}} requests wait.",
             5,
         ),
         AlertRule(
             "KvCacheFull",
-            f"vllm:kv_cache_usage_perc * 100 > {limits.kv_percent}",
+            f"vllm:kv_cache_usage_perc * 100 > {thresholds.kv_percent}",
             "warning",
             f"{INSTANCE}: {{{{ $value | humanize }}}} % of its KV cache is taken.",
             5,
@@ -130,14 +130,14 @@ def build_alerts(limits: AlertThresholds) -> tuple[AlertRule, ...]:
         ),
         AlertRule(
             "DiskFull",
-            f"node_filesystem_avail_bytes{{{real}}} / node_filesystem_size_bytes * 100 < {limits.disk_percent}",
+            f"node_filesystem_avail_bytes{{{real}}} / node_filesystem_size_bytes * 100 < {thresholds.disk_percent}",
             "warning",
             f"{BOX}: {{{{ $value | humanize }}}} % of {{{{ $labels.mountpoint }}}} is free.",
             5,
         ),
         AlertRule(
             "CertificateEnds",
-            f"probe_ssl_earliest_cert_expiry - time() < {limits.certificate_days * DAY}",
+            f"probe_ssl_earliest_cert_expiry - time() < {thresholds.certificate_days * DAY}",
             "warning",
             f"{BOX}: the certificate of {{{{ $labels.door }}}} {{{{ if lt $value 0.0 }}}}has expired"
             "{{ else }}ends in {{ $value | humanizeDuration }}{{ end }}.",
@@ -164,10 +164,10 @@ def build_alerts(limits: AlertThresholds) -> tuple[AlertRule, ...]:
         ),
         AlertRule(
             "VerdictStale",
-            f"time() - {CHECK_FINISHED} > {limits.verdict_hours * HOUR}"
+            f"time() - {CHECK_FINISHED} > {thresholds.check_hours * HOUR}"
             f' or (up{{job="node"}} == 1 unless on (box) {CHECK_FINISHED})',
             "warning",
-            f"{BOX} was not looked at by `rigwright check` for {limits.verdict_hours} hours.",
+            f"{BOX} was not looked at by `rigwright check` for {thresholds.check_hours} hours.",
             30,
         ),
     ]
@@ -183,7 +183,7 @@ def build_alerts(limits: AlertThresholds) -> tuple[AlertRule, ...]:
         ),
         AlertRule(
             "CardHot",
-            f"DCGM_FI_DEV_GPU_TEMP > {limits.temperature_c}",
+            f"DCGM_FI_DEV_GPU_TEMP > {thresholds.temperature_c}",
             "warning",
             f"{CARD} has {{{{ $value }}}} degrees.",
             5,
@@ -215,11 +215,11 @@ def build_alerts(limits: AlertThresholds) -> tuple[AlertRule, ...]:
             f"{CARD}: {{{{ $value }}}} errors of its memory since the driver was loaded.",
         ),
     ]
-    if limits.ttft_p99_s is not None:
+    if thresholds.ttft_p99_s is not None:
         found.append(
             AlertRule(
                 "FirstTokenLate",
-                f"rig:ttft_seconds:p99_10m > {limits.ttft_p99_s}",
+                f"rig:ttft_seconds:p99_10m > {thresholds.ttft_p99_s}",
                 "warning",
                 f"{INSTANCE}: one request of a hundred waits {{{{ $value | humanizeDuration }}}} for its first token.",
                 5,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 from rigwright.model.monitoring.entry import MonitoringServer
-from rigwright.monitoring.alert_rules import BOX_GONE, DEAD_MAN, DEPLOYING, HELD, RECORDING_RULES, build_alerts
+from rigwright.monitoring.alert_rules import BOX_GONE, DEPLOYING, HEARTBEAT, HELD, RECORDING_RULES, build_alerts
 
 LOOPBACK = "127.0.0.1"
 NOBODY = "nobody"
@@ -102,7 +102,7 @@ def render_rules(server: MonitoringServer, owned: str) -> str:
             "labels": {"severity": one.severity},
             "annotations": {"summary": one.says},
         }
-        for one in build_alerts(server.limits)
+        for one in build_alerts(server.alert_thresholds)
     ]
     return _render_json(owned, {"groups": [{"name": "figures", "rules": recorded}, {"name": "alerts", "rules": told}]})
 
@@ -123,10 +123,10 @@ def render_alertmanager(server: MonitoringServer, secrets: Mapping[str, str], ow
         hook = {**at, "send_resolved": True, "http_config": http}
         return {"name": name, "webhook_configs": [hook]}
 
-    told = [name for name in sorted(server.receivers) if name != server.dead_man]
+    told = [name for name in sorted(server.receivers) if name != server.heartbeat_receiver]
     every_minute = {"group_wait": "0s", "group_interval": "1m", "repeat_interval": "1m"}
     routes: list[dict[str, object]] = [
-        {"matchers": [f'alertname="{DEAD_MAN}"'], "receiver": server.dead_man or NOBODY, **every_minute},
+        {"matchers": [f'alertname="{HEARTBEAT}"'], "receiver": server.heartbeat_receiver or NOBODY, **every_minute},
         {"matchers": ['severity="none"'], "receiver": NOBODY},
         *({"matchers": [], "receiver": name, "continue": True} for name in told),
     ]

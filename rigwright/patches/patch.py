@@ -243,12 +243,12 @@ def _describe_mismatch(one: Patch, versions: Mapping[str, str] | None, what: str
         return f"must come from you: {one.file} describes it, and your own folder of that name must contain it"
     if keys.verdict != "needed":
         words = {"included": "is not needed", "impossible": "cannot be"}
-        return f"{words[keys.verdict]} with {keys.of} {', '.join(keys.versions)}: {keys.why}"
+        return f"{words[keys.verdict]} with {keys.target_distribution} {', '.join(keys.versions)}: {keys.purpose}"
     if versions is None:
         return ""
-    there = versions.get(canonicalize_name(keys.of))
+    there = versions.get(canonicalize_name(keys.target_distribution))
     if there is None:
-        return f"is of {keys.of}, which {what} does not have"
+        return f"is of {keys.target_distribution}, which {what} does not have"
     if there not in keys.versions:
-        return f"is for {keys.of} {', '.join(keys.versions)}, but {what} has {there}"
+        return f"is for {keys.target_distribution} {', '.join(keys.versions)}, but {what} has {there}"
     return ""

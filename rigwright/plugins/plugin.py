@@ -62,11 +62,11 @@ def find_mismatches(keys: PluginKeys, versions: Mapping[str, str], what: str) ->
         versions: Distribution of the environment, as an index spells it -> its version.
         what: The environment, for people.
     """
-    there = versions.get(canonicalize_name(keys.of))
+    there = versions.get(canonicalize_name(keys.target_distribution))
     if there is None:
-        yield f"is of {keys.of}, which {what} does not have"
+        yield f"is of {keys.target_distribution}, which {what} does not have"
     elif there not in keys.versions:
-        yield f"is for {keys.of} {', '.join(keys.versions)}, but {what} has {there}"
+        yield f"is for {keys.target_distribution} {', '.join(keys.versions)}, but {what} has {there}"
     if canonicalize_name(keys.distribution) in versions:
         yield f"is the distribution {keys.distribution}, which {what} already contains"
 

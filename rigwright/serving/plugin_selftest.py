@@ -1,4 +1,4 @@
-"""How plugins' doctors are asked, before an instance is switched to: each bare, and with its own model and options."""
+"""Self-tests of plugins, before a generation is activated: each without arguments, then with model and options."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rigwright.envs.environment import prefix_folder
 from rigwright.model.installation import Installation
 from rigwright.model.rig import COMPILED, Instance, Rig
 from rigwright.plugins import verdict
-from rigwright.plugins.keys import Doctor
+from rigwright.plugins.keys import SelftestKeys
 from rigwright.render import render
 from rigwright.serving.instance_units import build_unit, instance_variables, sandbox_properties
 
@@ -28,7 +28,7 @@ OWN_FOLDER = f"TemporaryFileSystem={COMPILED}:mode=1777"
 
 @dataclass(frozen=True)
 class PluginSelftest:
-    """A doctor and an instance."""
+    """The self-test of a plugin for an instance."""
 
     title: str
     unit: str
@@ -39,29 +39,29 @@ class PluginSelftest:
 
 
 def plan_selftests(rig: Rig, installations: Mapping[str, Installation]) -> list[PluginSelftest]:
-    """Every doctor of a plugin in whose environment an instance runs.
+    """Every self-test of a plugin in whose environment an instance runs.
 
     Args:
         rig: The rig.
         installations: Its own, by name.
     """
     return [
-        _plan_selftest(rig, instance, installations[instance.installed_as], plugin.keys.doctor)
+        _plan_selftest(rig, instance, installations[instance.installed_as], plugin.keys.selftest)
         for instance in rig.instances
         for plugin in instance.plugins
-        if plugin.keys.doctor
+        if plugin.keys.selftest
     ]
 
 
-def _plan_selftest(rig: Rig, instance: Instance, made: Installation, doctor: Doctor) -> PluginSelftest:
+def _plan_selftest(rig: Rig, instance: Instance, made: Installation, keys: SelftestKeys) -> PluginSelftest:
     service = kind_of(instance).service(rig, instance, made)
-    options = [*_systemd_run_options(rig, instance, made, service, doctor)]
-    program = f"{prefix_folder(rig.installation_path(made.folder))}/bin/{doctor.command}"
+    options = [*_systemd_run_options(rig, instance, made, service, keys)]
+    program = f"{prefix_folder(rig.installation_path(made.folder))}/bin/{keys.command}"
     runs = [
         {
             "words": (program, *words),
-            "title": f"{doctor.command} {said}",
-            "plan": _render_plan(doctor, said, bare=not words),
+            "title": f"{keys.command} {said}",
+            "plan": _render_plan(keys, said, bare=not words),
         }
         for said, words in (("bare", ()), (f"with what {instance.name} serves", service.asked))
     ]
@@ -73,17 +73,17 @@ def _plan_selftest(rig: Rig, instance: Instance, made: Installation, doctor: Doc
     script = render(
         "serving/doctor.sh.j2", unit=job, folder=folder, options=options, runs=runs, program=PROGRAM, largest=LARGEST
     )
-    return PluginSelftest(f"{doctor.command} of {instance.name}", job, script, f"[ -s {folder}/verdict ]")
+    return PluginSelftest(f"{keys.command} of {instance.name}", job, script, f"[ -s {folder}/verdict ]")
 
 
-def _render_plan(doctor: Doctor, said: str, *, bare: bool) -> str:
-    lines = {name: one.model_dump() for name, one in doctor.lines.items() if one.bare or not bare}
-    named = f"{doctor.command} {said}"
-    return json.dumps({"doctor": named, "lines": lines, "seconds": doctor.seconds, "largest": LARGEST})
+def _render_plan(keys: SelftestKeys, said: str, *, bare: bool) -> str:
+    lines = {name: one.plan for name, one in keys.lines.items() if one.without_model or not bare}
+    named = f"{keys.command} {said}"
+    return json.dumps({"doctor": named, "lines": lines, "seconds": keys.seconds, "largest": LARGEST})
 
 
 def _systemd_run_options(
-    rig: Rig, instance: Instance, made: Installation, service: ServiceSpec, doctor: Doctor
+    rig: Rig, instance: Instance, made: Installation, service: ServiceSpec, keys: SelftestKeys
 ) -> Iterator[str]:
     """Those of systemd-run."""
     yield from ("--quiet", "--wait", "--collect", "--pipe", "--service-type=exec", "--nice=5")
@@ -91,7 +91,7 @@ def _systemd_run_options(
     apart = sandbox_properties(build_unit(rig, instance, made).text)
     own = (
         f"User={rig.doctor_user}",
-        f"RuntimeMaxSec={doctor.seconds}",
+        f"RuntimeMaxSec={keys.seconds}",
         "TimeoutStopSec=5",
         "LimitCORE=0",
         f"InaccessiblePaths=-{rig.roots.state}",

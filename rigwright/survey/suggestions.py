@@ -145,8 +145,8 @@ def suggest_entry(survey: BoxSurvey, answers: OperatorAnswers, catalog: Catalog)
     # too few are free: the first ones are named, and preflight or the operator has the last word
     ours = list(choose_cards(survey, names, count) or range(count))
     declared: dict[str, object] = {"cards": list(names)}
-    if lent := sorted(taken_cards(survey) & set(range(len(names))) - set(ours)):
-        declared["lent"] = lent
+    if reserved := sorted(taken_cards(survey) & set(range(len(names))) - set(ours)):
+        declared["reserved_gpus"] = reserved
     if root := suggest_models_root(survey):
         declared["roots"] = {"models": root}
     if answers.connection.get("ssh_user") == RigEntry.model_fields["service_user"].default:

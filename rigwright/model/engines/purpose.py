@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from pydantic import Field
 
@@ -33,12 +33,14 @@ class Purpose(FrozenModel):
 
 
 class BlockedVariant(FrozenModel):
-    """A variant that others have and that cannot be had here: named, so that nobody has to look for it."""
+    """A variant that others have and that cannot be had here: its name leads to the reason."""
+
+    RENAMED: ClassVar[dict[str, str]] = {"instead": "alternative"}
 
     why: Text = Field(description="What blocks it.")
-    instead: tuple[VariantName, ...] = Field(default=(), description="Variants to use instead.")
+    alternative: tuple[VariantName, ...] = Field(default=(), description="Variants to use instead.")
 
     @property
     def refusal(self) -> str:
         """In words, after its name."""
-        return f"is blocked: {self.why}" + (f"; instead: {', '.join(self.instead)}" if self.instead else "")
+        return f"is blocked: {self.why}" + (f"; instead: {', '.join(self.alternative)}" if self.alternative else "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from ipaddress import ip_network
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
@@ -50,6 +50,8 @@ class AlertReceiver(InventoryModel):
 class AlertThresholds(InventoryModel):
     """Alert thresholds."""
 
+    RENAMED: ClassVar[dict[str, str]] = {"verdict_hours": "check_hours"}
+
     ttft_p99_s: Seconds | None = Field(
         default=None,
         description="Seconds until the first token of 99 of 100 requests, over 10 minutes; no alert if unset. "
@@ -62,13 +64,13 @@ class AlertThresholds(InventoryModel):
     )
     disk_percent: Percent = Field(default=10, description="Of a file system that is still free.")
     certificate_days: Positive = Field(default=14, description="Days until a gateway's certificate ends.")
-    verdict_hours: Positive = Field(
-        default=26, description="Hours since a box was last looked at by `rigwright check`."
-    )
+    check_hours: Positive = Field(default=26, description="Hours since the last `rigwright check` of a box.")
 
 
 class MonitoringServer(InventoryModel):
     """What asks all boxes of an inventory, keeps what they tell, and alerts."""
+
+    RENAMED: ClassVar[dict[str, str]] = {"dead_man": "heartbeat_receiver", "limits": "alert_thresholds"}
 
     port: Port = Field(default=9090, description="Prometheus' TCP port, on the box's `address`.")
     alertmanager_port: Port = Field(default=9093, description="Alertmanager's, on the loopback interface.")
@@ -88,17 +90,19 @@ class MonitoringServer(InventoryModel):
     receivers: dict[Name, AlertReceiver] = Field(
         default_factory=dict, description="Who is told of alerts; without any, Prometheus alone shows them."
     )
-    dead_man: Name | None = Field(
+    heartbeat_receiver: Name | None = Field(
         default=None,
-        description="The receiver that is told every minute, and alone, that this works: it raises the alarm when "
+        description="The receiver that gets a heartbeat every minute and no other alert: it raises the alarm when "
         "heartbeats stop.",
     )
-    limits: AlertThresholds = Field(default=AlertThresholds(), description="Alert thresholds.")
+    alert_thresholds: AlertThresholds = Field(default=AlertThresholds(), description="Alert thresholds.")
 
     @model_validator(mode="after")
     def _check_consistent(self) -> MonitoringServer:
-        if self.dead_man is not None and self.dead_man not in self.receivers:
-            raise ValueError(f"dead_man one of its receivers: {', '.join(sorted(self.receivers)) or 'there is none'}")
+        if self.heartbeat_receiver is not None and self.heartbeat_receiver not in self.receivers:
+            raise ValueError(
+                f"heartbeat_receiver one of its receivers: {', '.join(sorted(self.receivers)) or 'there is none'}"
+            )
         return self
 
 

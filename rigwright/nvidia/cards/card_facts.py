@@ -109,10 +109,10 @@ def find_unset(rig: Rig, live: CardFacts) -> dict[str, list[str]]:
         if there.state != "active":
             note(f"restart {name}", f"{name} is {there.state}")
     places = [one.address for one in live.topology.cards]
-    lent = {place for gpu_index, place in enumerate(places) if gpu_index in rig.reserved_gpus}
+    reserved = {place for gpu_index, place in enumerate(places) if gpu_index in rig.reserved_gpus}
     if rig.driver.managed:
         for address, gpu in live.gpus.items():
-            if gpu.persistence != "Enabled" and address not in lent:
+            if gpu.persistence != "Enabled" and address not in reserved:
                 note(f"restart {PERSISTENCE_UNIT}", f"persistence mode of {address} is {gpu.persistence}")
     if rig.driver.sets_cards:
         if live.applied != power_digest(rig):

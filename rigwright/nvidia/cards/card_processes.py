@@ -1,4 +1,4 @@
-"""Who holds a host's cards beside us: what a reboot would end, and who uses the cards that are lent."""
+"""Who holds a host's cards beside us: what a reboot would end, and who uses the cards that are reserved."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class ForeignProcesses:
     """Processes of somebody else's, each with its pid and name."""
 
     strangers: tuple[str, ...] = ()
-    """Those with a card that is not lent, and its file."""
+    """Those with a card that is not reserved, and its file."""
     borrowers: tuple[str, ...] = ()
-    """Those with lent cards and no others: what CUDA is not to see it does not open."""
+    """Those with reserved cards and no others: what CUDA is not to see it does not open."""
 
 
 def render_holders_query() -> str:
@@ -44,12 +44,12 @@ def render_holders_query() -> str:
     return render("nvidia_driver/holders.sh.j2", devices=DEVICES)
 
 
-def parse_holders(output: Iterable[str], lent: Collection[int]) -> ForeignProcesses:
+def parse_holders(output: Iterable[str], reserved_gpus: Collection[int]) -> ForeignProcesses:
     """Who holds cards, from what the script has printed.
 
     Args:
         output: What it has printed.
-        lent: GPU indexes of the cards that are lent.
+        reserved_gpus: GPU indexes of the cards that are reserved.
 
     Raises:
         ValueError: it is not what a host can tell.
@@ -70,8 +70,14 @@ def parse_holders(output: Iterable[str], lent: Collection[int]) -> ForeignProces
         who = f"pid {pid} ({name}{f', in {cgroup}' if cgroup not in ('', '/') else ''})"
         files = [FILE.fullmatch(device) for device in devices]
         used = {gpu_indexes.get(int(file[1])) if file else None for file in files}
-        if known := {gpu_index for gpu_index in used if gpu_index in lent} if used <= set(lent) else set():
-            borrowers.append(f"{who} uses {format_card_list(known)}, which {'is' if len(known) == 1 else 'are'} lent")
+        if (
+            known := {gpu_index for gpu_index in used if gpu_index in reserved_gpus}
+            if used <= set(reserved_gpus)
+            else set()
+        ):
+            borrowers.append(
+                f"{who} uses {format_card_list(known)}, which {'is' if len(known) == 1 else 'are'} reserved"
+            )
         else:
             strangers.append(f"{who} holds {', '.join(devices)}")
     return ForeignProcesses(tuple(strangers), tuple(borrowers))
@@ -86,7 +92,7 @@ def format_card_list(gpu_indexes: Iterable[int | None]) -> str:
 
 
 def describe_borrowers(rig: Rig, borrowers: Sequence[str], ended: bool = False) -> list[str]:
-    """What is worth knowing of a rig's lent cards; nothing where none is lent.
+    """What is worth knowing of a rig's reserved cards; nothing where none is reserved.
 
     Args:
         rig: The rig.
