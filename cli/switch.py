@@ -77,7 +77,7 @@ def switch(
     """Have INSTANCE of INVENTORY serve another variant: in the file, and on its box.
 
     A variant for fewer cards gets the first of the instance's, one for more gets those too that no instance has and
-    that are not lent. Instances that share a name of the gateway's are switched together, each on its own cards.
+    that are not reserved. Instances that share a name of the gateway's are switched together, each on its own cards.
     All that the new one needs is brought beside the one that serves; then it takes its place, and is asked for all that
     it declares, as by `rigwright verify`. Where it does not answer, or answers wrongly, the old one comes back, and the
     file is as it was. Exit status 1, too, where something declared could not be judged.
