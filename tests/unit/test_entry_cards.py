@@ -117,7 +117,7 @@ def test_a_driver_and_what_its_cards_are_set_to(box: OperatorFolder, driver: dic
         (
             {"manage": False},
             'driver.manage: unknown key; did you mean "managed"?; '
-            "allowed: branch, clocks_mhz, flavour, managed, module_options, nvlinks, force_open_modules, "
+            "allowed: branch, clocks_mhz, flavour, force_open_modules, managed, module_options, nvlinks, "
             "pcie_link_width, power_w, reboot, source, sysctl",
         ),
         ({"branch": 550}, "driver.branch: 550 is refused: must be at least 580"),

@@ -16,10 +16,6 @@ CARD = {"pci_ids": ["10de:1111"], "capability": "8.6", "name": "A card", "vram_m
     ("changes", "said"),
     [
         ({"cards": ["ampere"] * 100}, "must be a list of at most 16"),
-        (
-            {"driver": {"lanes": 16, "pcie_link_width": 16}},
-            "box.driver.lanes: is the old name of pcie_link_width, which is set too",
-        ),
         ({"keep_generations": 10**6000}, "a number of too many digits is refused"),
         ({"ca_file": "gone.pem"}, "gone.pem does not exist"),
         ({"ssh_hostname": "0x7f.1"}, "'0x7f.1' is refused: must be a host name or an IP address: four numbers"),

@@ -62,9 +62,13 @@ TARGET = {"path": "demo/words.py", "before": text_sha256(BEFORE), "after": text_
 @pytest.mark.parametrize(
     ("changes", "files", "said"),
     [
-        ({"why": None}, {}, "why: missing"),
-        ({"why": "red \x9b31m"}, {}, "why: 'red \\x9b31m' is refused: must be 1 to 2000 characters on one line"),
-        ({"why": "turned \u202e round"}, {}, "must be 1 to 2000 characters on one line"),
+        ({"purpose": None}, {}, "purpose: missing"),
+        (
+            {"purpose": "red \x9b31m"},
+            {},
+            "purpose: 'red \\x9b31m' is refused: must be 1 to 2000 characters on one line",
+        ),
+        ({"purpose": "turned \u202e round"}, {}, "must be 1 to 2000 characters on one line"),
         ({"obsolete_when": "one\u2028two"}, {}, "must be 1 to 200 characters on one line"),
         ({"versoins": ["1"]}, {}, 'versoins: unknown key; did you mean "versions"?'),
         ({"verdict": "maybe"}, {}, "verdict: 'maybe' is refused"),

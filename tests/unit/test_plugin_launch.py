@@ -47,7 +47,7 @@ def test_its_launcher_is_started_with_the_words_of_vllm() -> None:
 
 
 def test_one_without_a_launcher_starts_nothing() -> None:
-    without = started(None, {"launcher": None, "owns": {}, "modes": {}})
+    without = started(None, {"launcher": None, "owned_flags": {}, "modes": {}})
     assert service(without) == service(vllm_instance())
 
 
