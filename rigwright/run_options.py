@@ -1,4 +1,4 @@
-"""What one run is asked for beside its inventory: `pyinfra INVENTORY deploy.py --data key=value`."""
+"""Options of one run besides its inventory: `pyinfra INVENTORY deploy.py --data key=value`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DIGEST = "the 64 hexadecimal digits printed by `rigwright plan`, in groups or no
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What a run is to do."""
+    """Options of a run."""
 
     verb: str = "deploy"
     to: int | None = None
@@ -36,7 +36,7 @@ class RunOptions:
     switch: VariantSwitch | None = None
     """An instance that serves another variant than its inventory says, in this run."""
     existing_service: ExistingService | None = None
-    """What served before us: that instance comes in its place, or by a rollback it comes back."""
+    """The service that ran before Rigwright: a switch replaces it with the instance, a rollback restores it."""
 
 
 def _is_truth(value: object) -> bool:
@@ -52,7 +52,7 @@ def _is_switch(value: object) -> bool:
 
 
 def parse_switch(value: object) -> VariantSwitch | None:
-    """A switch as `--data` has it; None where it is none."""
+    """A switch from its text in `--data`; None if the text has another form."""
     instance, _, rest = value.partition(":") if isinstance(value, str) else ("", "", "")
     variant, separator, cards = rest.partition(":")
     try:
@@ -85,7 +85,7 @@ KEYS = (*OWN_KEYS, *connection.KEYS, "ssh_password", "ssh_key_password")
 
 
 def _describe_wrong_value(key: str, value: object) -> str:
-    """What the value of a key that is known must be, where it is refused; empty where it is right."""
+    """The rule that the value of a known key breaks; empty if the value is valid."""
     if key in OWN_KEYS:
         return "" if OWN_KEYS[key][0](value) else OWN_KEYS[key][1]
     return connection.describe_wrong_value(key, value) if key in connection.KEYS else ""

@@ -42,16 +42,16 @@ from rigwright.supply.root_programs import CUDA
 from rigwright.types import CatalogName, VariantName
 
 M = TypeVar("M", bound=BaseModel)
-# What the name of a driver's input, and of its group in the lock, begins with; the system follows.
+# Prefix of the name of a driver's input and of its group in the lock; the system follows.
 DRIVER = "driver-"
 
 
 class CatalogFile(FrozenModel):
-    """What one catalogue file may hold."""
+    """The tables of one catalogue file."""
 
     cards: dict[CatalogName, Card] = Field(default_factory=dict)
     models: dict[CatalogName, ModelKeys] = Field(default_factory=dict)
-    # which keys they may have is their kind's to say: load_catalog asks it
+    # the kind of engine has their keys: see load_catalog
     engines: dict[CatalogName, Any] = Field(default_factory=dict)
     variants: dict[VariantName, Any] = Field(default_factory=dict)
     blocked: dict[VariantName, BlockedVariant] = Field(default_factory=dict)
@@ -64,13 +64,13 @@ class CatalogFile(FrozenModel):
 
 
 class UncheckedVariant(VariantKeys):
-    """A variant of an engine that is not there: nobody knows its keys."""
+    """A variant of an unknown engine, whose keys are unknown, too."""
 
     model_config = ConfigDict(extra="ignore")
 
 
 def _find_misnamed(path: Path, inputs: dict[str, Input]) -> list[Problem]:
-    """Refuse packages that are not called after what is brought by packages, and all else that is."""
+    """Refuse groups of packages without a name for packages, and other inputs with such a name."""
     if not any(
         one.kind == "deb" or name.startswith((DRIVER, TOOLKIT_ARCHIVE, DOCKER_ARCHIVE)) for name, one in inputs.items()
     ):
@@ -95,16 +95,16 @@ def _find_misnamed(path: Path, inputs: dict[str, Input]) -> list[Problem]:
 
 
 def _find_kind(engine: object) -> Kind | None:
-    """The kind of what is declared as an engine, if there is one of that name."""
+    """The kind of a declared engine; None if there is none of that name."""
     given = engine.get("kind") if isinstance(engine, dict) else None
     return kinds().get(given) if isinstance(given, str) else None
 
 
 def _parse_engine(path: Path, name: str, data: object, problems: list[Problem]) -> EngineKeys | None:
-    """One engine, by its kind's keys; None after naming what is wrong with it."""
+    """One engine, by its kind's keys; None after adding its problems."""
     kind = _find_kind(data)
     if isinstance(data, dict) and kind is None:
-        # which keys it may have, nobody knows
+        # its keys are unknown
         given = data.get("kind", "")
         text = f"{format_value(given)} is refused" if "kind" in data else "missing"
         text += suggestion(given if isinstance(given, str) else "", kinds())
@@ -117,14 +117,14 @@ def _parse_engine(path: Path, name: str, data: object, problems: list[Problem]) 
 def _parse_variant(
     path: Path, file: CatalogFile, name: str, engines: Mapping[str, object], problems: list[Problem]
 ) -> VariantKeys | None:
-    """One variant, by the keys of its engine's kind; None after naming what is wrong with it.
+    """One variant, by the keys of its engine's kind; None after adding its problems.
 
     Args:
-        path: The file that it stands in.
-        file: What is declared there.
-        name: Its own.
-        engines: What is declared as engines, which may have mistakes of their own.
-        problems: Gets its mistakes.
+        path: The file.
+        file: Tables of the file.
+        name: Name of the variant.
+        engines: All declared engines, valid or not.
+        problems: Receives the problems.
     """
     data = file.variants[name]
     if isinstance(data, dict) and "engine" not in data:
@@ -146,7 +146,7 @@ def _parse_variant(
 def _find_unknown_names(
     path: str, name: str, variant: VariantKeys, tables: Mapping[str, Mapping[str, object]]
 ) -> Iterator[Problem]:
-    """Refuse names in what is told of a variant that nothing goes by."""
+    """Refuse unknown names in the purpose and evidence of a variant."""
     for index, card in enumerate(variant.purpose.cards if variant.purpose else ()):
         if card not in tables["cards"]:
             key = f"variants.{name}.purpose.cards[{index}]"

@@ -1,4 +1,4 @@
-"""What an inventory's entry says by itself, judged without catalogue and lock."""
+"""Validation of an inventory's entry without catalogue and lock."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rigwright.problems import Problem, translate_validation
 
 
 def _sound_part(data: object, error: ValidationError) -> dict[str, object]:
-    """An entry without the keys, or instances, that have a mistake: the names in the rest are still worth a look."""
+    """An entry without the keys or instances that have a mistake, to validate the names in the rest."""
     sound: dict[str, object] = dict(data) if isinstance(data, dict) else {}
     for detail in error.errors():
         top, *inner = detail["loc"] or ("",)
@@ -40,7 +40,7 @@ def _sound_part(data: object, error: ValidationError) -> dict[str, object]:
 
 @dataclass
 class ValidatedEntry:
-    """An entry as far as it can be judged without catalogue and lock."""
+    """An entry that is valid as far as catalogue and lock do not matter."""
 
     file: str
     name: str
@@ -57,7 +57,7 @@ class ValidatedEntry:
     """Registry -> the path of the file with its login."""
 
     def refuse(self, key: str, text: str) -> None:
-        """Add what is wrong with a key."""
+        """Add the problem of a key."""
         self.problems.append(Problem(self.file, f"{self.name}.{key}", text))
 
     def resolve_path(self, path: str) -> str:
@@ -66,7 +66,7 @@ class ValidatedEntry:
 
 
 def validate_entry(file: str, name: str, data: object, also: frozenset[str] = frozenset()) -> ValidatedEntry:
-    """Judge what an entry says by itself, and the files that it names.
+    """Validate an entry and the files that it names.
 
     Args:
         file: The inventory, for messages.

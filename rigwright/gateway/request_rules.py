@@ -1,6 +1,6 @@
-"""Fields of requests that a gateway refuses: the rules of catalog/gateway/fields.toml, and what a rig allows of them.
+"""Rules for fields of requests: catalog/gateway/fields.toml, and the exceptions that a rig declares.
 
-The rules are Rigwright's alone: a folder beside an inventory does not change them, `gateway.allow_fields` does.
+Only `gateway.allow_fields` changes the rules; a folder next to an inventory does not.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class RequestRule(BaseModel):
 
     @property
     def demand(self) -> str:
-        """What the rule demands, as the end of a sentence that begins with a field."""
+        """The demand of the rule, as the end of a sentence that begins with a field."""
         listed = ", ".join(self.names)
         return {
             "absent": "must not be sent",
@@ -121,5 +121,5 @@ def load_request_rules() -> tuple[RequestRule, ...]:
 
 
 def rule_names() -> tuple[str, ...]:
-    """What `gateway.allow_fields` may name."""
+    """The names that `gateway.allow_fields` accepts."""
     return tuple(one.name for one in load_request_rules())

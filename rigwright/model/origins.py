@@ -31,7 +31,7 @@ def refuse_token(
         token_file: The inventory's `hub_token_file`.
         given: Its `hub_token_origin`.
         hubs: Its `mirrors`.
-        refuse: Is told the key, and what is wrong with it.
+        refuse: Called with the key and its problem.
     """
     if token_file is None:
         if given is not None:

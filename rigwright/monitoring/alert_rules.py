@@ -1,4 +1,4 @@
-"""What Prometheus works out of what it scrapes, and its alerts: as data, by what is declared.
+"""Recording rules and alerts of Prometheus, as data.
 
 Names of vLLM's metrics are those of vllm/v1/metrics/loggers.py 0.21.0, llama.cpp's those of
 tools/server/server-context.cpp at 0c1e570, and of the host those of node exporter 1.5.
@@ -17,10 +17,10 @@ HEARTBEAT = "Alive"
 DEPLOYING = "Deploying"
 BOX_GONE = "BoxGone"
 HELD = "critical|warning"
-"""Severities of which nobody is told while a box is deployed to."""
+"""Severities that are silent while a deploy of the box runs."""
 # Hours after which a deploy that said that it began, and not that it ended, is taken for one that was cut off.
 LONGEST = 6
-# The check that holds what was measured last to what was accepted (checks/test_baseline.py).
+# The check that compares the last measurement with the accepted one (checks/test_baseline.py).
 BASELINE = "J01"
 HOUR, DAY = 3600, 86400
 
@@ -41,9 +41,9 @@ class AlertRule:
     expr: str
     severity: Severity
     says: str
-    """With the labels of what it is about, in Prometheus' own template language."""
+    """Text of the alert, with labels in Prometheus' template language."""
     minutes: int = 0
-    """For which it has to be so."""
+    """Minutes for which the expression must hold."""
 
 
 INSTANCE = "{{ $labels.box }}: {{ $labels.instance }}"
@@ -59,7 +59,7 @@ RECORDING_RULES = (
     RecordingRule(
         "rig:prompt_tokens:rate1m", "rate(vllm:prompt_tokens_total[1m]) or rate(llamacpp:prompt_tokens_total[1m])"
     ),
-    # steps of the engine: what stands still while requests run is wedged, whatever it says of its health
+    # steps of the engine: an engine without steps while requests run is wedged, whatever its health endpoint says
     RecordingRule(
         "rig:steps:increase5m",
         "increase(vllm:iteration_tokens_total_count[5m]) or increase(llamacpp:n_decode_total[5m])",

@@ -15,7 +15,7 @@ from rigwright.types import PLAIN, FileName, Sha256, Text, Version, matching
 
 DESCRIBES = (".dist-info", ".egg-info", ".egg", ".egg-link")
 AT_START = ("sitecustomize", "usercustomize")
-# What patches of llama.cpp's source tree are of; all others are of a Python distribution.
+# The target of patches of llama.cpp's source tree; all other patches change a Python distribution.
 LLAMA_CPP = "llama.cpp"
 
 
@@ -37,7 +37,7 @@ def find_nested_path(paths: Collection[str]) -> str:
 
 
 class PatchTarget(FrozenModel):
-    """A file that a patch changes, or brings."""
+    """A file that a patch changes or adds."""
 
     path: TargetPath = Field(
         description="Relative to where the distribution is installed, as in the wheel's RECORD, such as "
@@ -64,7 +64,7 @@ class PatchKeys(FrozenModel):
     }
 
     target_distribution: Distribution = Field(
-        description="What it changes: a distribution of an environment or image, such as `vllm`, or `llama.cpp`."
+        description="The target: a distribution of an environment or image, such as `vllm`, or `llama.cpp`."
     )
     versions: tuple[Version, ...] = Field(min_length=1, description="The exact versions that it is for.")
     verdict: PatchVerdict = Field(
@@ -73,7 +73,7 @@ class PatchKeys(FrozenModel):
         "must contain it; `included`: these versions already have it; `impossible`: it cannot be done. The "
         "last three have no files.",
     )
-    purpose: Paragraph = Field(description="What the patch is for, or why there is none.")
+    purpose: Paragraph = Field(description="Purpose of the patch, or the reason why there is none.")
     source: Text = Field(description="Source.")
     licence: Text = Field(description="Licence of the change, such as Apache-2.0.")
     obsolete_when: Text = Field(description="When it can be dropped, in words.")
@@ -88,7 +88,7 @@ class PatchKeys(FrozenModel):
 
 
 def find_key_problems(keys: PatchKeys) -> Iterator[tuple[str, str]]:
-    """What does not go together in a head: the key at fault, and what is wrong with it."""
+    """Keys of a patch.toml that contradict each other: the key at fault and the problem."""
     if keys.verdict != "needed":
         for key in ("diff", "targets"):
             if getattr(keys, key):
@@ -114,7 +114,7 @@ def find_key_problems(keys: PatchKeys) -> Iterator[tuple[str, str]]:
 
 
 def describe_unpatchable(path: str) -> str:
-    """Why nobody may patch a path among installed packages; empty where one may."""
+    """Why no patch may change a path among installed packages; empty if a patch may."""
     top, folder, _ = path.partition("/")
     if top.lower().endswith(DESCRIBES):
         return "describes a package to Python"

@@ -18,11 +18,11 @@ from rigwright.plugins.keys import SelftestKeys
 from rigwright.render import render
 from rigwright.serving.instance_units import build_unit, instance_variables, sandbox_properties
 
-# What reads on hosts what they say, as text.
+# Text of the program that reads their output on hosts.
 PROGRAM = Path(verdict.__file__).read_text()
-# Bytes that one may say.
+# Bytes of output that a self-test may print.
 LARGEST = 64 << 10
-# Where its instance would find what it has compiled, which is a folder of that one.
+# An empty folder in place of the instance's own compile cache.
 OWN_FOLDER = f"TemporaryFileSystem={COMPILED}:mode=1777"
 
 
@@ -32,10 +32,10 @@ class PluginSelftest:
 
     title: str
     unit: str
-    """The job's; another one where anything of it is another."""
+    """Name of the job; any change of the self-test or the instance changes it."""
     script: str
     test: str
-    """Shell condition that holds once it has found all well."""
+    """Shell condition that holds after the self-test has passed."""
 
 
 def plan_selftests(rig: Rig, installations: Mapping[str, Installation]) -> list[PluginSelftest]:
@@ -43,7 +43,7 @@ def plan_selftests(rig: Rig, installations: Mapping[str, Installation]) -> list[
 
     Args:
         rig: The rig.
-        installations: Its own, by name.
+        installations: Installations of the rig by name.
     """
     return [
         _plan_selftest(rig, instance, installations[instance.installed_as], plugin.keys.selftest)
@@ -85,9 +85,9 @@ def _render_plan(keys: SelftestKeys, said: str, *, bare: bool) -> str:
 def _systemd_run_options(
     rig: Rig, instance: Instance, made: Installation, service: ServiceSpec, keys: SelftestKeys
 ) -> Iterator[str]:
-    """Those of systemd-run."""
+    """Options of systemd-run."""
     yield from ("--quiet", "--wait", "--collect", "--pipe", "--service-type=exec", "--nice=5")
-    # as little as its instance may, and as a user who has nothing, not even a process of that to signal
+    # the sandbox of its instance, and a user without files, groups or other processes to signal
     apart = sandbox_properties(build_unit(rig, instance, made).text)
     own = (
         f"User={rig.doctor_user}",

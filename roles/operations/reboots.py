@@ -21,7 +21,7 @@ DRAIN = "systemctl stop rigwright.target 'rigwright-*.service' 2>/dev/null; true
 
 
 def describe_needed_reboot(shell: ReconnectingShell, why: str, reserved_gpus: Collection[int]) -> list[str]:
-    """What to say of a reboot that nobody has consented to.
+    """Lines about a reboot that needs the operator's consent.
 
     Args:
         shell: Of the host that needs it.
@@ -39,7 +39,7 @@ def describe_needed_reboot(shell: ReconnectingShell, why: str, reserved_gpus: Co
 
 
 def reboot_host(host: Any, why: str, reserved_gpus: Collection[int]) -> bool:
-    """Stop what we serve, reboot the host and wait for it; False where somebody else uses a card that is not reserved.
+    """Stop Rigwright's services, reboot the host and wait for it; False if another process uses a card not reserved.
 
     Args:
         host: The pyinfra host.
@@ -68,7 +68,7 @@ def reboot_host(host: Any, why: str, reserved_gpus: Collection[int]) -> bool:
             if time.monotonic() - started > PATIENCE:
                 raise HostLost(f"it did not go down within {PATIENCE} s")
             gevent.sleep(0.5)
-        # what is asked next must not meet a system that is still starting
+        # the next command needs a system that has started
         shell.run("timeout 50 systemctl is-system-running --wait >/dev/null 2>&1; true")
     logger.info(f"{host.print_prefix}back after {time.monotonic() - started:.0f} s")
     return True

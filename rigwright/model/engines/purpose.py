@@ -1,4 +1,4 @@
-"""What a variant is for: the need that it meets, the work that it is good at, and why it and no other."""
+"""Purpose of a variant: the need that it meets, the workloads that it suits, and the reason to choose it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rigwright.problems import FrozenModel
 from rigwright.types import CatalogName, Text, VariantName
 
 Need = Literal["throughput", "context", "streams", "one-card"]
-# need -> what it is, for people
+# need -> its meaning, for people
 NEEDS: dict[Need, str] = {
     "throughput": "highest tokens per second",
     "context": "the longest context without a crash",
@@ -22,13 +22,13 @@ WORKLOADS: tuple[Workload, ...] = get_args(Workload)
 
 
 class Purpose(FrozenModel):
-    """What a variant is for."""
+    """Purpose of a variant."""
 
     cards: tuple[CatalogName, ...] = Field(
         default=(), description="Entries of the table `cards` that it is made for; default: any that it fits."
     )
     needs: tuple[Need, ...] = Field(default=(), description="Purposes, most important first.")
-    workloads: tuple[Workload, ...] = Field(default=(), description="What it is good at.")
+    workloads: tuple[Workload, ...] = Field(default=(), description="Workloads that it suits.")
     why: Text = Field(description="Why to choose it over others.")
 
 
@@ -37,7 +37,7 @@ class BlockedVariant(FrozenModel):
 
     RENAMED: ClassVar[dict[str, str]] = {"instead": "alternative"}
 
-    why: Text = Field(description="What blocks it.")
+    why: Text = Field(description="The reason.")
     alternative: tuple[VariantName, ...] = Field(default=(), description="Variants to use instead.")
 
     @property
