@@ -21,8 +21,8 @@ class FrozenModel(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=False, defer_build=True)
     RENAMED: ClassVar[dict[str, str]] = {}
-    """Former name of a key -> its name. `translate_validation` refuses a former name and gives the new one; the scripts in
-    docs/inventory.md convert it.
+    """Former name of a key -> its name. `translate_validation` refuses a former name and gives the new one. The scripts
+    in docs/inventory.md convert files.
     """
 
     @model_validator(mode="before")
