@@ -179,7 +179,7 @@ def resolve_rig(
         keep_generations=entry.keep_generations,
         cuda_root=entry.cuda_root,
         cuda=cuda,
-        extra_capabilities=entry.extra_capabilities,
+        also_build_for=entry.extra_capabilities,
         bundle_folder=bundle_folder,
         bundle=bundle,
         bundle_faults=tuple(faults),

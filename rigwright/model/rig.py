@@ -92,7 +92,7 @@ class Rig:
     """The operator's own toolkit; None where ours is brought."""
     cuda: tuple[Artefact, ...]
     """The wheels of our CUDA toolkit; none where no instance needs it."""
-    extra_capabilities: tuple[str, ...]
+    also_build_for: tuple[str, ...]
     """Compute capabilities."""
     bundle_folder: str | None
     """Where its bundle lies on the operator's machine."""

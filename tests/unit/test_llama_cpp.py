@@ -65,19 +65,19 @@ def test_machine_code_is_built_for_exactly_the_cards_that_are_used(
 def test_what_is_built_beside_the_own_cards_comes_in_the_order_of_capability(
     also: tuple[str, ...], architectures: tuple[str, ...]
 ) -> None:
-    made = sample_rig(sample_instance(cards=(0,)), cards=(AMPERE,), extra_capabilities=also)
+    made = sample_rig(sample_instance(cards=(0,)), cards=(AMPERE,), also_build_for=also)
     assert cuda_architectures(made, "plain") == architectures
     orders = {
-        plan_build(replace(made, extra_capabilities=order), "plain", sample_engine(), sample_facts()).digest
+        plan_build(replace(made, also_build_for=order), "plain", sample_engine(), sample_facts()).digest
         for order in (also, also[::-1])
     }
     assert len(orders) == 1
 
 
 def test_a_rig_that_serves_on_the_cpu_builds_for_no_card_whatever_is_named_beside() -> None:
-    made = sample_rig(sample_instance(), cards=(AMPERE,), extra_capabilities=("9.0",))
+    made = sample_rig(sample_instance(), cards=(AMPERE,), also_build_for=("9.0",))
     assert cuda_architectures(made, "plain") == ()
-    plain = replace(made, extra_capabilities=())
+    plain = replace(made, also_build_for=())
     assert (
         plan_build(made, "plain", sample_engine(), sample_facts()).digest
         == plan_build(plain, "plain", sample_engine(), sample_facts()).digest

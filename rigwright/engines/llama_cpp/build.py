@@ -60,7 +60,7 @@ def cuda_architectures(rig: Rig, engine: str) -> tuple[str, ...]:
     them; none means a CPU build.
     """
     used = {rig.cards[index].capability for i in rig.instances if i.engine_name == engine for index in i.cards}
-    wanted = {*used, *rig.extra_capabilities} if used else set()
+    wanted = {*used, *rig.also_build_for} if used else set()
     return tuple(cuda_architecture(one) for one in sorted(wanted, key=lambda one: tuple(map(int, one.split(".")))))
 
 
