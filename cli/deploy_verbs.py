@@ -96,7 +96,7 @@ class RunRequest:
     def pyinfra_data(self) -> dict[str, object]:
         """As pyinfra's `--data` gives it."""
         verb = {} if self.verb == "deploy" else {"verb": self.verb}
-        return {**verb, **self.orders, **({"expect": format_digest(self.expect)} if self.expect else {})}
+        return {**verb, **self.orders, **({"expected_digest": format_digest(self.expect)} if self.expect else {})}
 
     @property
     def pyinfra_arguments(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""`rigwright patches`: what engines are changed by. Nothing but the inventory and what lies beside it is read."""
+"""`rigwright patches`: the patches of engines and environments, read from an inventory and the folders next to it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COLUMNS = ("rig", "engine", "patch", "of", "verdict", "until", "why")
 @click.option("--all", "everything", is_flag=True, help="Also those that nothing uses.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def patches(inventory: str, limit: str | None, everything: bool, as_json: bool) -> None:
-    """What each engine and environment of INVENTORY is changed by, why, and until when.
+    """List the patches of each engine and environment of INVENTORY: purpose, and when each can go.
 
     No host is contacted.
     """
@@ -53,8 +53,8 @@ def patches(inventory: str, limit: str | None, everything: bool, as_json: bool) 
 
 
 def _load_patched_rigs(inventory: str, limit: str | None, everything: bool) -> tuple[set[str], dict[str, Rig]]:
-    """The hosts that a limit names, and the rigs that are looked at. An inventory of which something is not locked is
-    read without its lock: what its engines carry is said by the catalogue.
+    """The hosts that a limit names, and the rigs to report. An inventory with a part that is not locked is read
+    without its lock: the catalogue names the patches of its engines.
     """
 
     def read() -> tuple[set[str], dict[str, Rig]]:
@@ -74,16 +74,20 @@ def _load_patched_rigs(inventory: str, limit: str | None, everything: bool) -> t
 
 
 def _patch_row(patch: Patch, rig: str = "", engine: str = "") -> dict[str, object]:
-    """What is said of a patch; of one that nothing carries, without rig and engine."""
+    """Columns of a patch; an unused patch has no rig and engine."""
     keys = patch.keys
-    said = {"of": f"{keys.of} {', '.join(keys.versions)}", "verdict": keys.verdict, "until": keys.until}
-    more = {"source": keys.source, "licence": keys.licence, "where": keys.where, "tested": keys.tested}
+    said = {
+        "of": f"{keys.target_distribution} {', '.join(keys.versions)}",
+        "verdict": keys.verdict,
+        "until": keys.obsolete_when,
+    }
+    more = {"source": keys.source, "licence": keys.licence, "where": keys.evidence, "tested": keys.test_notes}
     return {
         "rig": rig,
         "engine": engine,
         "patch": patch.name,
         **said,
-        "why": keys.why,
+        "why": keys.purpose,
         **more,
         "files": patch.patched_digests,
     }

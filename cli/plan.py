@@ -42,8 +42,8 @@ class HostPlan:
     warnings: list[str]
     driver: tuple[DriverEntry, DriverSupply, DriverFacts, DriverPlan | DriverRefusal] | None
     """What is there, and what a managed one comes to; None for a rig without cards."""
-    lent: list[str]
-    """Of cards that are lent: which ones, and who uses them."""
+    reserved_gpus: list[str]
+    """The reserved cards and the processes that use them."""
     gateway: list[str]
     """Who will reach what through its gateway."""
     evidence: list[str]
@@ -98,7 +98,7 @@ def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> 
     refused = [*map(str, box.rig.bundle_faults), *find_refusals(wanted, time.time()), *refused]
     refused += _keys_refusals(box)
     made = deploy_plan.plan_deploy(wanted, found)
-    lent = describe_borrowers(
+    reserved_gpus = describe_borrowers(
         box.rig.reserved_gpus,
         box.rig.driver,
         box.read_card_holders().borrowers if box.rig.reserved_gpus else (),
@@ -109,7 +109,7 @@ def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> 
         refused,
         notes,
         driver,
-        lent,
+        reserved_gpus,
         access_summary.describe_access(box.rig.instances, box.rig.gateway),
         describe_variant_evidence(box.rig.cards, box.rig.instances),
         _describe_changes(box, wanted, made),
@@ -179,7 +179,7 @@ def plan(inventory: str, limit: str | None, as_json: bool) -> None:
                 "fetched_bytes": one.plan.fetched_bytes,
                 "interrupted": list(one.plan.interrupted),
                 "digest": one.digest,
-                "lent": one.lent,
+                "lent": one.reserved_gpus,
                 "gateway": one.gateway,
                 "evidence": one.evidence,
                 "changed": one.changed,
@@ -211,7 +211,7 @@ def _print_plans(seen: dict[str, HostPlan]) -> None:
             if one.driver
             else []
         )
-        notes += [f"{name}: lent: {text}" for text in one.lent]
+        notes += [f"{name}: lent: {text}" for text in one.reserved_gpus]
         notes += [f"{name}: gateway: {text}" for text in one.gateway]
         if not made.steps:
             notes.append(

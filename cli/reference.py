@@ -38,7 +38,7 @@ from rigwright.model.roots import Roots
 from rigwright.operate import kernel_messages
 from rigwright.patches.keys import PatchKeys, PatchTarget
 from rigwright.paths import ROOT
-from rigwright.plugins.keys import Doctor, DoctorLine, PluginKeys, PluginMode
+from rigwright.plugins.keys import PluginKeys, PluginMode, SelftestKeys, SelftestLine
 from rigwright.supply import apt_archives, bundle
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, LockFile
@@ -80,7 +80,7 @@ TABLES = {
     "monitoring": KeyTable(Monitoring, "monitoring.", python=True),
     "monitoring-server": KeyTable(MonitoringServer, python=True),
     "monitoring-receiver": KeyTable(AlertReceiver, python=True),
-    "monitoring-limits": KeyTable(AlertThresholds, python=True),
+    "monitoring-thresholds": KeyTable(AlertThresholds, python=True),
     "input": KeyTable(Input),
     "model": KeyTable(ModelKeys),
     # variants in containers have the keys of what is in those
@@ -93,8 +93,8 @@ TABLES = {
     "patch": KeyTable(PatchKeys),
     "plugin": KeyTable(PluginKeys),
     "plugin-mode": KeyTable(PluginMode),
-    "plugin-doctor": KeyTable(Doctor, "doctor."),
-    "plugin-line": KeyTable(DoctorLine),
+    "plugin-selftest": KeyTable(SelftestKeys, "selftest."),
+    "plugin-line": KeyTable(SelftestLine),
     "patch-target": KeyTable(PatchTarget),
     "card": KeyTable(Card),
     "lock": KeyTable(LockFile),
@@ -219,7 +219,7 @@ def _render_request_fields() -> str:
 
     rows = []
     for one in load_request_rules():
-        places = ", ".join(f"`{place}`" for place in one.at)
+        places = ", ".join(f"`{place}`" for place in one.location)
         paths = f" (on {', '.join(f'`/v1/{path}`' for path in one.paths)})" if one.paths else ""
         demand = re.sub(r"([*_<>])", r"\\\1", one.demand)
         rows.append((f"`{one.name}`", places + paths, demand, one.reason, ", ".join(one.source)))

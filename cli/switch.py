@@ -78,7 +78,7 @@ def switch(
     """Have INSTANCE of INVENTORY serve another variant: in the file, and on its box.
 
     A variant for fewer cards gets the first of the instance's, one for more gets those too that no instance has and
-    that are not lent. Instances that share a name of the gateway's are switched together, each on its own cards.
+    that are not reserved. Instances that share a name of the gateway's are switched together, each on its own cards.
     All that the new one needs is brought beside the one that serves; then it takes its place, and is asked for all that
     it declares, as by `rigwright verify`. Where it does not answer, or answers wrongly, the old one comes back, and the
     file is as it was. Exit status 1, too, where something declared could not be judged.
@@ -129,7 +129,9 @@ def switch(
         if text != content:
             restore_file(Path(inventory), content, text, f"{host}: {failed}")
         if theirs:
-            run_request(RunRequest(inventory, host, "rollback", dry=False, verbose=0, orders={"theirs": str(theirs)}))
+            run_request(
+                RunRequest(inventory, host, "rollback", dry=False, verbose=0, orders={"existing_service": str(theirs)})
+            )
             raise NotAsDeclared(f"{host}: {failed}; {theirs.name} is back, and {inventory} is as it was")
         _deploy_switch(inventory, host, before)
         raise NotAsDeclared(f"{host}: {failed}; {instance} serves {before.variant} again, and {inventory} is as it was")
@@ -142,7 +144,7 @@ def switch(
 
 
 def _deploy_switch(inventory: str, host: str, order: VariantSwitch, theirs: ExistingService | None = None) -> None:
-    orders = {"switch": str(order)} | ({"theirs": str(theirs)} if theirs else {})
+    orders = {"switch": str(order)} | ({"existing_service": str(theirs)} if theirs else {})
     run_request(RunRequest(inventory, host, "deploy", dry=False, verbose=0, orders=orders))
 
 
@@ -370,7 +372,7 @@ def collect_targets(
 def available_cards(
     cards: tuple[Card, ...], reserved_gpus: tuple[int, ...], instances: tuple[Instance, ...], instance: Instance
 ) -> tuple[int, ...]:
-    """GPU indexes that an instance has, then those that no instance has and that are not lent."""
+    """GPU indexes that an instance has, then those that no instance has and that are not reserved."""
     others = {index for one in instances for index in one.cards} | {*reserved_gpus}
     return (*instance.cards, *(index for index in range(len(cards)) if index not in others))
 

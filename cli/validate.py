@@ -49,10 +49,7 @@ def validate(inventory: str, limit: str | None) -> None:
                     _describe_cache(rig.cards, rig.instances, rig.envs, rig.toolkit, i),
                 )
             )
-        warned += [
-            f"{name}: {said}"
-            for said in describe_warnings(rig.cards, rig.instances, rig.envs, rig.toolkit, rig.renamed)
-        ]
+        warned += [f"{name}: {said}" for said in describe_warnings(rig.cards, rig.instances, rig.envs, rig.toolkit)]
         warned += [f"{name}: {what}: {cure}" for what, cure in find_exposed_files([rig]).items()]
         if not rig.instances:
             rows.append((name, "none"))

@@ -38,8 +38,8 @@ COLUMNS = ("variant", "cards", "for", "context", "evidence")
 def variants(inventory: str | None, as_json: bool, limit: str | None, **given: Any) -> None:
     """Which variants there are, which one answers a need on which cards, and why.
 
-    With INVENTORY: of its catalogue too, for the cards of its rigs that are not lent. Weights need not be locked. No
-    host is contacted. Exit status 1 where no variant answers.
+    With INVENTORY: of its catalogue too, for the cards of its rigs that are not reserved. Weights need not be locked.
+    No host is contacted. Exit status 1 where no variant answers.
 
     Example: rigwright variants --need context --cards 1 --card rtx-3090
     """
@@ -57,7 +57,7 @@ def variants(inventory: str | None, as_json: bool, limit: str | None, **given: A
         rows += found
     blocked = {} if given["need"] or given["workload"] else catalog.blocked
     if as_json:
-        gone = [{"variant": name, "why": one.why, "instead": list(one.instead)} for name, one in blocked.items()]
+        gone = [{"variant": name, "why": one.why, "instead": list(one.alternative)} for name, one in blocked.items()]
         click.echo(json.dumps({"variants": rows, "blocked": gone}, indent=2))
     else:
         _print_variants(rows, bool(given["need"] or given["workload"]))
@@ -88,7 +88,7 @@ def _free_cards_by_rig(
 def _free_card_names(
     cards: tuple[Card, ...], reserved_gpus: tuple[int, ...], catalog: Catalog
 ) -> Iterator[frozenset[str]]:
-    """The names of each card that is not lent."""
+    """The names of each card that is not reserved."""
     for index, card in enumerate(cards):
         if index not in reserved_gpus:
             yield card_names(card, catalog)

@@ -58,7 +58,7 @@ rigs = hosts(
         "rig5090": {
             "ssh_hostname": "192.0.2.58",
             "cards": ["rtx-5090"] * 8,
-            "lent": [4, 5, 6, 7],
+            "reserved_gpus": [4, 5, 6, 7],
             "driver": DRIVER
             | RESIZABLE
             | {

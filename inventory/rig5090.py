@@ -1,11 +1,12 @@
 """Eight RTX 5090 in a server with two processors: four cards on each one's NUMA node.
 
-Four of them serve, and the second processor's are lent to other work. Two ways to do that are here, of one box: keep
-the one that you want. `rig5090` is one instance on four cards, `rig5090-pairs` two of them on two cards each. Copy it
-into a folder of your own and put your box's address in. With another number of cards change both numbers, in `cards`
-and in `pcie_link_width`; a box with one processor needs no `kernel.numa_balancing`. Ubuntu 24.04 is the release that is
-known to work; others lost days with newer kernels. Lock the weights with `rigwright lock rig5090.py`: 54 GB that the
-box then fetches from the hub, and the environment's Python. Until they are locked it is refused, and names them.
+Four of them serve; those of the second processor are reserved for other work. Two ways to do that are here, of one
+box: keep the one that you want. `rig5090` is one instance on four cards, `rig5090-pairs` two of them on two cards
+each. Copy it into a folder of your own and put your box's address in. With another number of cards change both
+numbers, in `cards` and in `pcie_link_width`; a box with one processor needs no `kernel.numa_balancing`. Ubuntu 24.04
+is the release that is known to work; others lost days with newer kernels. Lock the weights with `rigwright lock
+rig5090.py`: 54 GB that the box then fetches from the hub, and the environment's Python. Until they are locked it is
+refused, and names them.
 """
 
 from rigwright.inventory import hosts
@@ -47,7 +48,7 @@ rigs = hosts(
             # Whoever computes on these is left alone: no instance gets one, and a reboot that would end what runs there
             # names it first. Declared all the same, for numbers and the power supply; take the line out, or some of the
             # numbers, and they are the rig's again.
-            "lent": [4, 5, 6, 7],
+            "reserved_gpus": [4, 5, 6, 7],
             # on the loopback interface; vLLM is kept to the first processor and its memory, where its cards are
             "instances": {"chat": {"variant": "vllm/qwen3.6-27b", "cards": [0, 1, 2, 3], "port": 18000}},
             "gateway": {
@@ -62,7 +63,7 @@ rigs = hosts(
             "ssh_user": "ops",
             "_sudo": True,
             "cards": ["rtx-5090"] * 8,
-            "lent": [4, 5, 6, 7],
+            "reserved_gpus": [4, 5, 6, 7],
             # each on two cards of the first processor; a conversation stays with the one that knows how it began
             "instances": {
                 "chat-a": {"variant": "vllm/qwen3.6-27b-pair", "cards": [0, 1], "port": 18000},

@@ -1,4 +1,4 @@
-"""Mistakes in what the operator wrote: collected, all of them, and said in one text."""
+"""Mistakes in the operator's files: all of them, collected in one text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import date, time
 from types import UnionType
 from typing import Annotated, ClassVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
 from rigwright.safe_text import printable as printable
@@ -21,25 +21,35 @@ class FrozenModel(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=False, defer_build=True)
     RENAMED: ClassVar[dict[str, str]] = {}
-    """What a key was called in the version before -> its name."""
+    """Former name of a key -> its name. `translate_validation` refuses a former name and gives the new one. The scripts
+    in docs/inventory.md convert files.
+    """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _validate_renamed_keys(cls, data: object) -> object:
+        """Have the value of a former name validated as well: one message per mistake in it, all at once."""
+        if not cls.RENAMED or not isinstance(data, dict):
+            return data
+        return {new: data[old] for old, new in cls.RENAMED.items() if old in data} | data
 
 
 class InventoryModel(FrozenModel):
-    """Base of what an inventory says in Python, which knows bytes and sets; pydantic takes them for text and lists."""
+    """Base of an inventory's keys. Python has bytes and sets, which pydantic would take for text and lists."""
 
     @field_validator("*", mode="before")
     @classmethod
     def _refuse_foreign_types(cls, value: object) -> object:
         if _has_bytes(value):
             raise ValueError("text, without b before its quotes")
-        # its order is another one in each run, and with it what a deploy comes to
+        # the order of a set differs in each run, and the result of a deploy with it
         if any(isinstance(one, set | frozenset) for one in (value.values() if isinstance(value, dict) else (value,))):
             raise ValueError("a list: [ ] in place of { }")
         return value
 
 
 def _has_bytes(value: object, depth: int = 8) -> bool:
-    """Whether there are some among what a value holds; deeper than anything is declared, the types refuse it."""
+    """Whether a value contains bytes, down to a depth; the types refuse deeper values."""
     if isinstance(value, dict):
         value = [*value.keys(), *value.values()]
     if isinstance(value, list | tuple | set | frozenset):
@@ -49,7 +59,7 @@ def _has_bytes(value: object, depth: int = 8) -> bool:
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One mistake: where it stands and what is wrong with it."""
+    """One mistake: its file, its key and the problem."""
 
     file: str
     key: str
@@ -84,8 +94,13 @@ def format_count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def describe_renamed(new: str) -> str:
+    """The text of a key with its former name."""
+    return f"is now called {new}"
+
+
 def describe_unknown(kind: str, value: str, names: Iterable[str]) -> str:
-    """The text of a name that nothing goes by."""
+    """The text of an unknown name."""
     return f'there is no {kind} "{value}"{suggestion(value, names)}'
 
 
@@ -118,10 +133,10 @@ def translate_validation(
     """Translate pydantic's errors into problems, with the nearest valid name for unknown keys.
 
     Args:
-        error: What pydantic found.
-        model: The model it was validating.
-        file: Where the data stands.
-        prefix: The key that the data stands under.
+        error: Pydantic's errors.
+        model: The model of the data.
+        file: The file of the data.
+        prefix: The key of the data.
         also: Keys that are valid at the top beside the model's own, for suggestions.
         within: The tables of the file that the data stands in.
     """
@@ -139,13 +154,10 @@ def translate_validation(
             key += f"[{part}]" if isinstance(part, int) else f"{'.' if key else ''}{_shorten(str(part))}"
         if detail["type"] == "extra_forbidden":
             allowed = {*_valid_keys(model, tuple(loc[:-1])), *(also if len(loc) == 1 else ())}
-            older = (
-                one.RENAMED
-                for one in _nested_models(_find_annotation(model, tuple(loc[:-1])))
-                if issubclass(one, FrozenModel)
-            )
-            if today := next((names[str(loc[-1])] for names in older if loc[-1] in names), ""):
-                found.append(Problem(file, key, f"is the old name of {today}, which is set too: keep {today}"))
+            models = _nested_models(_find_annotation(model, tuple(loc[:-1])))
+            renamed = (one.RENAMED for one in models if issubclass(one, FrozenModel))
+            if new := next((names[str(loc[-1])] for names in renamed if loc[-1] in names), ""):
+                found.append(Problem(file, key, describe_renamed(new)))
                 continue
             text = "unknown key" + suggestion(str(loc[-1]), allowed)
             found.append(Problem(file, key, text + _quoting_hint(file, [*within, *loc], detail["input"], allowed)))
@@ -165,7 +177,7 @@ def translate_validation(
 def _describe_kind_problem(
     file: str, key: str, model: type[BaseModel], loc: tuple[int | str, ...], detail: ErrorDetails
 ) -> Problem:
-    """What is wrong with the key by which one of several tables is told from the others."""
+    """The problem of the key that selects one of several tables."""
     limits = detail["ctx"]
     name = limits["discriminator"].strip("'")
     allowed = {
@@ -184,7 +196,7 @@ def _allowed_values(model: type[BaseModel], name: str) -> tuple[object, ...]:
 
 
 def _describe_rule(file: str, detail: ErrorDetails) -> str:
-    """What a value must be, after "must be"."""
+    """The rule of a value, after "must be"."""
     kind, limits = detail["type"], detail.get("ctx", {})
     if kind == "literal_error" and isinstance(given := detail["input"], str):
         allowed = str(limits["expected"])
@@ -205,12 +217,12 @@ def _describe_rule(file: str, detail: ErrorDetails) -> str:
 
 
 def describe_violated_rule(error: ValidationError) -> str:
-    """What a value must be that a type has refused: the first rule that it does not keep."""
+    """The first rule that a refused value breaks."""
     return _describe_rule("", error.errors(include_url=False)[0])
 
 
 def _quoting_hint(file: str, loc: Sequence[int | str], given: object, allowed: Iterable[str]) -> str:
-    """What to do about `[inputs.a-1.5]`, which TOML takes for a table `5` in the table `a-1`."""
+    """A hint for `[inputs.a-1.5]`, which TOML reads as a table `5` in the table `a-1`."""
     near = difflib.get_close_matches(str(loc[-1]), list(allowed), n=1, cutoff=0.5)
     if near or len(loc) != 3 or not isinstance(given, dict) or not file.endswith(".toml"):
         return ""
@@ -224,7 +236,7 @@ def format_value(value: object) -> str:
         text = str(value) if isinstance(value, date | time) else repr(value)
     except ValueError:  # a number of more digits than Python prints
         text = "a number of too many digits"
-    except Exception:  # an inventory is a program: what it makes may say anything of itself, or hold itself
+    except Exception:  # an inventory is a program: repr() of its objects may raise anything, or recurse
         text = f"a {type(value).__name__} that cannot be displayed"
     text = re.sub(r"//[^/@\s]*@", "//...@", text)  # a password in an address
     return _shorten(text)
@@ -235,7 +247,7 @@ def _shorten(text: str) -> str:
 
 
 def describe_exception(error: BaseException) -> str:
-    """An exception of somebody's program, for people."""
+    """An exception of a foreign program, for people."""
     try:
         text = str(error)
     except Exception:  # it is their program's, too
@@ -255,10 +267,10 @@ def _valid_keys(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]
 
 
 def _find_annotation(model: type[BaseModel], loc: tuple[int | str, ...]) -> object:
-    """What is declared at a place inside a model."""
+    """The annotation at a place inside a model."""
     current: object = model
     for part in loc:
-        # what may be None, or be said in another way, is not a level of its own
+        # an optional or a union is not a level of its own
         held = list(_nested_models(current)) if get_origin(current) in (Annotated, Union, UnionType) else []
         inner = held[0] if len(held) == 1 else current
         if isinstance(inner, type) and issubclass(inner, BaseModel) and part in inner.model_fields:

@@ -1,4 +1,4 @@
-"""What one run is asked for beside its inventory: `pyinfra INVENTORY deploy.py --data key=value`."""
+"""Options of one run besides its inventory: `pyinfra INVENTORY deploy.py --data key=value`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from rigwright.declaration import connection
 from rigwright.declaration.variant_edit import VariantSwitch
 from rigwright.model.existing_service import RULE, ExistingService, parse_existing_service
-from rigwright.problems import Invalid, Problem, format_value, suggestion
+from rigwright.problems import Invalid, Problem, describe_renamed, format_value, suggestion
 from rigwright.supply.digest import parse_digest
 from rigwright.types import CardIndex, Name, VariantName
 
@@ -21,7 +21,7 @@ DIGEST = "the 64 hexadecimal digits printed by `rigwright plan`, in groups or no
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What a run is to do."""
+    """Options of a run."""
 
     verb: str = "deploy"
     to: int | None = None
@@ -31,12 +31,12 @@ class RunOptions:
     keep_weights: bool = False
     reboot: bool = False
     """Whether hosts may be rebooted where the driver needs it."""
-    expect: str = ""
+    expected_digest: str = ""
     """The digest that lock and bundle must have; "" where any will do."""
     switch: VariantSwitch | None = None
     """An instance that serves another variant than its inventory says, in this run."""
-    theirs: ExistingService | None = None
-    """What served before us: that instance comes in its place, or by a rollback it comes back."""
+    existing_service: ExistingService | None = None
+    """The service that ran before Rigwright: a switch replaces it with the instance, a rollback restores it."""
 
 
 def _is_truth(value: object) -> bool:
@@ -52,7 +52,7 @@ def _is_switch(value: object) -> bool:
 
 
 def parse_switch(value: object) -> VariantSwitch | None:
-    """A switch as `--data` has it; None where it is none."""
+    """A switch from its text in `--data`; None if the text has another form."""
     instance, _, rest = value.partition(":") if isinstance(value, str) else ("", "", "")
     variant, separator, cards = rest.partition(":")
     try:
@@ -71,19 +71,21 @@ OWN_KEYS: dict[str, tuple[Callable[[object], bool], str]] = {
     "driver": (_is_truth, "true or false"),
     "keep_weights": (_is_truth, "true or false"),
     "reboot": (_is_truth, "true or false"),
-    "expect": (lambda value: parse_digest(value) is not None, DIGEST),
-    "theirs": (lambda value: parse_existing_service(value) is not None, RULE),
+    "expected_digest": (lambda value: parse_digest(value) is not None, DIGEST),
+    "existing_service": (lambda value: parse_existing_service(value) is not None, RULE),
     "switch": (
         _is_switch,
         "INSTANCE:ENGINE/NAME, an instance and a variant, with :CARDS such as 0,1 if it gets others",
     ),
 }
+RENAMED = {"expect": "expected_digest", "theirs": "existing_service"}
+"""Former name of a key -> its name: a former name is refused."""
 # pyinfra hands on its options --ssh-password and --ssh-key-password as if they were data
 KEYS = (*OWN_KEYS, *connection.KEYS, "ssh_password", "ssh_key_password")
 
 
 def _describe_wrong_value(key: str, value: object) -> str:
-    """What the value of a key that is known must be, where it is refused; empty where it is right."""
+    """The rule that the value of a known key breaks; empty if the value is valid."""
     if key in OWN_KEYS:
         return "" if OWN_KEYS[key][0](value) else OWN_KEYS[key][1]
     return connection.describe_wrong_value(key, value) if key in connection.KEYS else ""
@@ -98,7 +100,13 @@ def parse_run_options(given: Mapping[str, object]) -> RunOptions:
     Raises:
         Invalid: with every mistake in them. The value of a key that is unknown is not repeated.
     """
-    problems = [Problem("--data", key, f"unknown key{suggestion(key, KEYS)}") for key in given if key not in KEYS]
+    problems = [
+        Problem(
+            "--data", key, describe_renamed(RENAMED[key]) if key in RENAMED else f"unknown key{suggestion(key, KEYS)}"
+        )
+        for key in given
+        if key not in KEYS
+    ]
     for key, value in given.items():
         if rule := _describe_wrong_value(key, value):
             near = difflib.get_close_matches(str(value), VERBS, n=1, cutoff=0.5) if key == "verb" else []
@@ -108,7 +116,7 @@ def parse_run_options(given: Mapping[str, object]) -> RunOptions:
         problems = _find_conflicts(given)
     if problems:
         raise Invalid(problems)
-    read = {"expect": parse_digest, "switch": parse_switch, "theirs": parse_existing_service}
+    read = {"expected_digest": parse_digest, "switch": parse_switch, "existing_service": parse_existing_service}
     own = {key: read[key](value) if key in read else value for key, value in given.items() if key in OWN_KEYS}
     return RunOptions(**own)  # type: ignore[arg-type]
 
@@ -123,14 +131,14 @@ def _find_conflicts(given: Mapping[str, object]) -> list[Problem]:
     ]
     if verb == "rollback" and driver and given.get("to"):
         found.append(Problem("--data", "to", "is a generation number, and conflicts with driver=true"))
-    if given.get("expect") and verb not in ("deploy", "upgrade"):
-        found.append(Problem("--data", "expect", f"needs verb=deploy or upgrade, not verb={verb}"))
+    if given.get("expected_digest") and verb not in ("deploy", "upgrade"):
+        found.append(Problem("--data", "expected_digest", f"needs verb=deploy or upgrade, not verb={verb}"))
     if given.get("switch") and verb != "deploy":
         found.append(Problem("--data", "switch", f"needs verb=deploy, not verb={verb}"))
-    if given.get("theirs") and not (verb == "rollback" or (verb == "deploy" and given.get("switch"))):
-        found.append(Problem("--data", "theirs", "needs switch=INSTANCE:ENGINE/NAME, or verb=rollback"))
-    if given.get("theirs") and (driver or given.get("to")):
-        found.append(Problem("--data", "theirs", "conflicts with driver and to"))
+    if given.get("existing_service") and not (verb == "rollback" or (verb == "deploy" and given.get("switch"))):
+        found.append(Problem("--data", "existing_service", "needs switch=INSTANCE:ENGINE/NAME, or verb=rollback"))
+    if given.get("existing_service") and (driver or given.get("to")):
+        found.append(Problem("--data", "existing_service", "conflicts with driver and to"))
     if reboot and verb == "remove":
         found.append(Problem("--data", "reboot", "conflicts with verb=remove"))
     if reboot and verb == "rollback" and not driver:

@@ -45,7 +45,7 @@ def preflight(run: HostRun) -> DeployContext | None:
     facts = probe_host(rig)
     if not facts:
         return None
-    existing = read_existing_service(rig, options.theirs) if options.theirs else None
+    existing = read_existing_service(rig, options.existing_service) if options.existing_service else None
     facts = without_ports_of(facts, existing) if existing else facts
     driver, containers = choose_driver(rig, upgrading), choose_containers(rig)
     target = build_target_state(rig, facts, packages_for_driver(driver), packages_for_containers(containers))

@@ -122,7 +122,7 @@ def start_run() -> HostRun | None:
     rig = rig_of_host(host, options.switch)
     if options.verb in ("deploy", "upgrade") and rig.bundle_faults:
         raise PyinfraError("\n".join(map(str, rig.bundle_faults)))
-    if options.expect and (mismatch := describe_digest_mismatch(rig.digest, options.expect)):
+    if options.expected_digest and (mismatch := describe_digest_mismatch(rig.digest, options.expected_digest)):
         raise PyinfraError(f"{host.name}: {mismatch}")
     enable_prefetch()
     removing = options.verb == "remove"

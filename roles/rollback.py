@@ -22,8 +22,8 @@ def rollback(run: HostRun) -> None:
     options = run.options
     if options.driver:
         restore_previous_driver(rig=run.rig, reboot=options.reboot)
-    elif options.theirs:
-        restore_previous_service(rig=run.rig, named=options.theirs)
+    elif options.existing_service:
+        restore_previous_service(rig=run.rig, named=options.existing_service)
     else:
         restore_generation(rig=run.rig, to=options.to)
 
@@ -50,13 +50,13 @@ def find_rollback_target(found: ObservedServing) -> int | None:
     )
 
 
-def describe_rollback_refusal(found: ObservedServing, number: int | None, lent: Collection[int]) -> str:
+def describe_rollback_refusal(found: ObservedServing, number: int | None, reserved_gpus: Collection[int]) -> str:
     """Why a host cannot go back to a generation; empty where it can.
 
     Args:
         found: The host.
         number: The generation's; None where there is none before the current one.
-        lent: GPU indexes of the cards that are lent now.
+        reserved_gpus: GPU indexes of the cards that are reserved now.
     """
     there = ", ".join(str(kept.number) for kept in found.generations) or "none"
     if number is None:
@@ -72,10 +72,10 @@ def describe_rollback_refusal(found: ObservedServing, number: int | None, lent: 
     if unknown:
         return f"the manifest of generation {number} does not describe {', '.join(unknown)}"
     for unit_state in kept.unit_states:
-        if gone := unit_state.cards.intersection(lent):
-            which = f"{format_card_list(gone)}, which {'is' if len(gone) == 1 else 'are'} lent"
+        if gone := unit_state.cards.intersection(reserved_gpus):
+            which = f"{format_card_list(gone)}, which {'is' if len(gone) == 1 else 'are'} reserved"
             return (
-                f"generation {number} has {unit_state.unit} on {which}: remove it from lent, or choose another "
-                "generation"
+                f"generation {number} has {unit_state.unit} on {which}: remove it from reserved_gpus, or choose "
+                "another generation"
             )
     return ""

@@ -25,7 +25,7 @@ PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 def find_persistence_differences(
     cards: tuple[Card, ...], reserved_gpus: tuple[int, ...], facts: HostFacts, gpus: Sequence[Gpu]
 ) -> list[Drift]:
-    """N05: the driver keeps each card ready while nobody uses it; who has a lent one decides that."""
+    """N05: the driver keeps each idle card ready; reserved cards are exempt."""
     return [
         Drift(
             f"persistence mode Enabled on card {number} at {gpu.address}",

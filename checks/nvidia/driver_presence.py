@@ -173,7 +173,7 @@ def find_holder_differences(
     apps: Sequence[App],
     processes: Mapping[int, CardHolder],
 ) -> list[Drift]:
-    """N04: the declared cards are the rig's own, and those that are lent are not.
+    """N04: the declared cards are the rig's own, and those that are reserved are not.
 
     What a card has in use beside compute processes is judged only where nvidia-smi knows how much each of them has.
 
@@ -194,19 +194,19 @@ def find_holder_differences(
         here = [app for app in apps if app.address == address]
         for app in here:
             holder = processes.get(app.pid, CardHolder("", ""))
-            lent = number in reserved_gpus
-            if lent is not any(f"{holder.cgroup}/".startswith(f"{path}/") for path in ours):
+            reserved = number in reserved_gpus
+            if reserved is not any(f"{holder.cgroup}/".startswith(f"{path}/") for path in ours):
                 continue
             size = "an unknown amount" if app.used_mib is None else f"{app.used_mib} MiB"
             where = f"card {number} at {address}"
             found.append(
                 Drift(
-                    f"nothing of this rig on {where}, which is lent" if lent else f"only this rig on {where}",
+                    f"nothing of this rig on {where}, which is reserved" if reserved else f"only this rig on {where}",
                     f"pid {app.pid} ({holder.name or 'out of sight'}) with {size}"
                     f"{f' in {holder.cgroup}' if holder.cgroup else ''}",
                     "re-run deploy, so that its unit sees only its own cards"
-                    if lent
-                    else "stop it, give it another card, or declare the card lent",
+                    if reserved
+                    else "stop it, give it another card, or add the card to reserved_gpus",
                 )
             )
         sizes = [app.used_mib for app in here]

@@ -37,7 +37,7 @@ def allowed_flavours(
     cards = list_driver_cards(declared_cards, facts, driver_supply.tables)
     both = possible_flavours(cards)
     asked = tuple(one for one in both if driver_entry.flavour in (None, one))
-    if any(card.fails_open for card in cards) and not driver_entry.open_despite_cards:
+    if any(card.fails_open for card in cards) and not driver_entry.force_open_modules:
         asked = tuple(one for one in asked if one != "open")
     return asked or both
 

@@ -46,7 +46,7 @@ class PatchedInput:
 
     def locked_row(self, patch: Patch) -> Artefact | None:
         """The locked file that a patch changes files of; None where that is not known: of an image."""
-        name = canonicalize_name(patch.keys.of)
+        name = canonicalize_name(patch.keys.target_distribution)
         wheel = next((one for one in self.rows if one.kind == "wheel" and canonicalize_name(one.name) == name), None)
         return wheel or next((one for one in self.rows if one.kind == "source"), None)
 
@@ -225,11 +225,14 @@ def _describe_need(patch: Patch, version: str, read: Read, listed: Mapping[str, 
     """Why a version has no need of a patch, or still has one; empty where its bytes do not say."""
     targets = patch.keys.targets
     if all(listed.get(one.path) == one.after for one in targets):
-        return f"{patch.keys.of} {version} contains it byte for byte: it can be dropped"
+        return f"{patch.keys.target_distribution} {version} contains it byte for byte: it can be dropped"
     if patch.keys.marker and (content := read(targets[0].path)) and patch.keys.marker.encode() in content:
-        return f"{patch.keys.of} {version} has its marker in {targets[0].path}: it can be dropped"
+        return f"{patch.keys.target_distribution} {version} has its marker in {targets[0].path}: it can be dropped"
     if all(listed.get(one.path) == one.before for one in targets):
-        return f"{patch.keys.of} {version} has the same files as before: it is still needed, and applies unchanged"
+        return (
+            f"{patch.keys.target_distribution} {version} has the same files as before: it is still needed, and applies "
+            "unchanged"
+        )
     return ""
 
 
@@ -238,11 +241,13 @@ def _describe_inclusion(patch: Patch, version: str) -> str:
     first = patch.keys.included_in
     with suppress(InvalidVersion):  # of what no index numbers
         if first and Version(version) >= Version(first):
-            return f"its header says that {patch.keys.of} {first} and newer contain it, such as {version}"
+            return (
+                f"its header says that {patch.keys.target_distribution} {first} and newer contain it, such as {version}"
+            )
     return ""
 
 
 def _describe_changed_target(patch: Patch, version: str, listed: Mapping[str, str]) -> str:
     other = next(one.path for one in patch.keys.targets if listed.get(one.path) != one.before)
     found = "another" if other in listed else "no"
-    return f"{patch.keys.of} {version} has {found} {other}: it must be reviewed"
+    return f"{patch.keys.target_distribution} {version} has {found} {other}: it must be reviewed"

@@ -21,4 +21,4 @@ def is_refused_field(gateway: Gateway, field: str) -> bool:
     closing = (rule for rule in load_request_rules() if rule.name not in allowed)
     if field == PROMPT_LISTS:
         return any(rule.name == "prompts" for rule in closing)
-    return any(field in rule.at and rule.kind in ("absent", "scalars") and not rule.paths for rule in closing)
+    return any(field in rule.location and rule.kind in ("absent", "scalars") and not rule.paths for rule in closing)

@@ -17,7 +17,6 @@ from pydantic import (
 )
 
 from rigwright import toml
-from rigwright.deprecated_keys import rename_deprecated_keys
 from rigwright.engines import kinds
 from rigwright.engines.kind import Kind
 from rigwright.host.systems import SYSTEMS
@@ -46,30 +45,30 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class CatalogFile(FrozenModel):
-    """What one catalogue file may hold."""
+    """The tables of one catalogue file."""
 
     cards: dict[CatalogName, Card] = Field(default_factory=dict)
     models: dict[CatalogName, ModelKeys] = Field(default_factory=dict)
-    # which keys they may have is their kind's to say: load_catalog asks it
+    # the kind of engine has their keys: see load_catalog
     engines: dict[CatalogName, Any] = Field(default_factory=dict)
     variants: dict[VariantName, Any] = Field(default_factory=dict)
     blocked: dict[VariantName, BlockedVariant] = Field(default_factory=dict)
     envs: dict[CatalogName, EnvKeys] = Field(default_factory=dict)
     plugins: dict[CatalogName, PluginKeys] = Field(default_factory=dict)
     inputs: dict[CatalogName, Input] = Field(default_factory=dict)
-    # variants that hold, by name and by the keys of their engine's kind, with what of each has another name today: each
-    # rig of an inventory reads the catalogues of all of them, and the same text makes the same file (toml.parse)
-    _judged: dict[tuple[str, type[VariantKeys]], tuple[VariantKeys, list[str]]] = PrivateAttr(default_factory=dict)
+    # valid variants by name and by the keys of their engine's kind: each rig of an inventory reads the same catalogues,
+    # and `load_toml` returns one object for one text
+    _validated: dict[tuple[str, type[VariantKeys]], VariantKeys] = PrivateAttr(default_factory=dict)
 
 
 class UncheckedVariant(VariantKeys):
-    """A variant of an engine that is not there: nobody knows its keys."""
+    """A variant of an unknown engine, whose keys are unknown, too."""
 
     model_config = ConfigDict(extra="ignore")
 
 
 def _find_misnamed(path: Path, inputs: dict[str, Input]) -> list[Problem]:
-    """Refuse packages that are not called after what is brought by packages, and all else that is."""
+    """Refuse groups of packages without a name for packages, and other inputs with such a name."""
     if not any(
         one.kind == "deb" or name.startswith((DRIVER, TOOLKIT_ARCHIVE, DOCKER_ARCHIVE)) for name, one in inputs.items()
     ):
@@ -94,16 +93,16 @@ def _find_misnamed(path: Path, inputs: dict[str, Input]) -> list[Problem]:
 
 
 def _find_kind(engine: object) -> Kind | None:
-    """The kind of what is declared as an engine, if there is one of that name."""
+    """The kind of a declared engine; None if there is none of that name."""
     given = engine.get("kind") if isinstance(engine, dict) else None
     return kinds().get(given) if isinstance(given, str) else None
 
 
 def _parse_engine(path: Path, name: str, data: object, problems: list[Problem]) -> EngineKeys | None:
-    """One engine, by its kind's keys; None after naming what is wrong with it."""
+    """One engine, by its kind's keys; None after adding its problems."""
     kind = _find_kind(data)
     if isinstance(data, dict) and kind is None:
-        # which keys it may have, nobody knows
+        # its keys are unknown
         given = data.get("kind", "")
         text = f"{format_value(given)} is refused" if "kind" in data else "missing"
         text += suggestion(given if isinstance(given, str) else "", kinds())
@@ -114,17 +113,16 @@ def _parse_engine(path: Path, name: str, data: object, problems: list[Problem]) 
 
 
 def _parse_variant(
-    path: Path, file: CatalogFile, name: str, engines: Mapping[str, object], problems: list[Problem], older: list[str]
+    path: Path, file: CatalogFile, name: str, engines: Mapping[str, object], problems: list[Problem]
 ) -> VariantKeys | None:
-    """One variant, by the keys of its engine's kind; None after naming what is wrong with it.
+    """One variant, by the keys of its engine's kind; None after adding its problems.
 
     Args:
-        path: The file that it stands in.
-        file: What is declared there.
-        name: Its own.
-        engines: What is declared as engines, which may have mistakes of their own.
-        problems: Gets its mistakes.
-        older: Gets what is called by a name of the version before.
+        path: The file.
+        file: Tables of the file.
+        name: Name of the variant.
+        engines: All declared engines, valid or not.
+        problems: Receives the problems.
     """
     data = file.variants[name]
     if isinstance(data, dict) and "engine" not in data:
@@ -137,20 +135,16 @@ def _parse_variant(
         return None
     kind = _find_kind(engines.get(str(data.get("engine")))) if isinstance(data, dict) else None
     model = kind.variant_keys if kind else UncheckedVariant
-    made, said = file._judged.get((name, model), (None, []))
-    if made is None:
-        data, said = rename_deprecated_keys(model, data, f"variants.{name}.")
-        made = _validate_table(path, ("variants", name), model, data, problems)
-    if made is not None:
-        file._judged[name, model] = made, said
-    older += [f"{path}: {line}" for line in said]
-    return made
+    variant = file._validated.get((name, model)) or _validate_table(path, ("variants", name), model, data, problems)
+    if variant is not None:
+        file._validated[name, model] = variant
+    return variant
 
 
 def _find_unknown_names(
     path: str, name: str, variant: VariantKeys, tables: Mapping[str, Mapping[str, object]]
 ) -> Iterator[Problem]:
-    """Refuse names in what is told of a variant that nothing goes by."""
+    """Refuse unknown names in the purpose and evidence of a variant."""
     for index, card in enumerate(variant.purpose.cards if variant.purpose else ()):
         if card not in tables["cards"]:
             key = f"variants.{name}.purpose.cards[{index}]"
@@ -182,7 +176,6 @@ def load_catalog(folders: list[Path]) -> Catalog:
     declared: dict[str, object] = {}
     problems: list[Problem] = []
     snapshots: dict[str, Path] = {}
-    older: list[str] = []
     faulty = False
     for folder in folders:
         snapshots |= {path.name: path for path in folder.glob("flags/*") if path.suffix in (".txt", ".json")}
@@ -211,12 +204,10 @@ def load_catalog(folders: list[Path]) -> Catalog:
             ]
         for table, entries in here.items():
             merged[table] |= entries
-    merged["variants"] = {
-        name: _parse_variant(*places[name], name, declared, problems, older) for name in merged["variants"]
-    }
+    merged["variants"] = {name: _parse_variant(*places[name], name, declared, problems) for name in merged["variants"]}
     for name, variant in merged["variants"].items():
         problems += _find_unknown_names(str(places[name][0]), name, variant, merged) if variant and not faulty else ()
     if problems:
         raise Invalid(problems)
     patches = merged["inputs"][CUDA].patches if CUDA in merged["inputs"] else ()
-    return Catalog.model_construct(None, **merged, toolkit_patches=patches, snapshots=snapshots, renamed=older)
+    return Catalog.model_construct(None, **merged, toolkit_patches=patches, snapshots=snapshots)

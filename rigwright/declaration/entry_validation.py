@@ -1,4 +1,4 @@
-"""What an inventory's entry says by itself, judged without catalogue and lock."""
+"""Validation of an inventory's entry without catalogue and lock."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from pydantic import ValidationError
 
 from rigwright.declaration.features import FEATURES
-from rigwright.deprecated_keys import rename_deprecated_keys
 from rigwright.model.entry import RigEntry
 from rigwright.model.feature import EntryDraft, Feature
 from rigwright.problems import Problem, translate_validation
 
 
 def _sound_part(data: object, error: ValidationError) -> dict[str, object]:
-    """An entry without the keys, or instances, that have a mistake: the names in the rest are still worth a look."""
+    """An entry without the keys or instances that have a mistake, to validate the names in the rest."""
     sound: dict[str, object] = dict(data) if isinstance(data, dict) else {}
     for detail in error.errors():
         top, *inner = detail["loc"] or ("",)
@@ -41,7 +40,7 @@ def validate_entry(
     also: frozenset[str] = frozenset(),
     features: Sequence[Feature] = FEATURES,
 ) -> EntryDraft:
-    """Judge what an entry says by itself, and the files that it names.
+    """Validate an entry and the files that it names.
 
     Args:
         file: The inventory, for messages.
@@ -51,7 +50,6 @@ def validate_entry(
         features: The parts of the entry.
     """
     problems: list[Problem] = []
-    data, older = rename_deprecated_keys(RigEntry, data)
     try:
         entry = RigEntry.model_validate(data)
     except ValidationError as error:
@@ -60,7 +58,7 @@ def validate_entry(
     given = data.get("cards") if isinstance(data, dict) else None
     # a mistake in one of them leaves the entry without any
     present = len(given) if isinstance(given, (list, tuple)) else len(entry.cards)
-    draft = EntryDraft(file, name, entry, present, problems, older)
+    draft = EntryDraft(file, name, entry, present, problems)
     for feature in features:
         draft.add_fields(feature.name, feature.validate(draft))
     return draft

@@ -59,7 +59,6 @@ def resolve_rig(
         roots=entry.roots,
         accounts=ServiceAccounts(entry.service_user),
         keep_generations=entry.keep_generations,
-        renamed=(*draft.renamed, *catalog.renamed),
         lock=lock,
         requests={name: one.requirements for name, one in catalog.inputs.items() if one.kind in ("wheel", "conda")},
         **draft.fields,

@@ -33,7 +33,7 @@ def _validate_downloads(draft: EntryDraft) -> Fields:
             load_api_key(token_file, "token")
         except ValueError as error:
             draft.refuse("hub_token_file", f"{token_file} {error}")
-    refuse_token(entry.hub_token_file, entry.hub_token_for, entry.mirrors, draft.refuse)
+    refuse_token(entry.hub_token_file, entry.hub_token_origin, entry.mirrors, draft.refuse)
     network = DownloadNetwork(
         mirrors=entry.mirrors,
         peers=entry.peers,
@@ -42,7 +42,7 @@ def _validate_downloads(draft: EntryDraft) -> Fields:
         no_proxy=entry.no_proxy,
         ca_certificates=certificates,
         hub_token_file=token_file,
-        hub_token_origin=token_origin(entry.hub_token_for) if token_file else None,
+        hub_token_origin=token_origin(entry.hub_token_origin) if token_file else None,
         registry_logins=refuse_logins(entry.registries, entry.mirrors, draft.resolve_path, draft.refuse),
     )
     return {"network": network, "share": entry.share, "fs_verity": entry.fs_verity}

@@ -186,7 +186,7 @@ def _declared_value(instance: Instance, key: str) -> object:
 
 def _validate_instances(draft: EntryDraft) -> Fields:
     """Refuse two that want one port, weights that are shared among them, and a card that two (or one, twice) want, or
-    that is lent.
+    that is reserved.
     """
     entry, refuse = draft.entry, draft.refuse
     ports: dict[int, str] = {}
@@ -198,8 +198,11 @@ def _validate_instances(draft: EntryDraft) -> Fields:
         for card in instance.cards:
             if card in users:
                 refuse(f"instances.{name}.cards", f"card {card} is already taken by {users[card]}")
-            if card in entry.lent:
-                refuse(f"instances.{name}.cards", f"card {card} is lent: remove it from lent, or choose another")
+            if card in entry.reserved_gpus:
+                refuse(
+                    f"instances.{name}.cards",
+                    f"card {card} is reserved: remove it from reserved_gpus, or choose another",
+                )
             users.setdefault(card, name)
     # another address would do for both, but a port that answers elsewhere, too, is what S04 is there to find
     if entry.share and entry.share.port in ports:

@@ -55,7 +55,7 @@ class ServiceSpec:
     """Variables that its process has and no other command of its unit: an inventory may allow any name, such as
     LD_PRELOAD, and root's commands would do as they say."""
     asked: tuple[str, ...] = ()
-    """What of its command says what is served, and how: what a plugin's doctor is asked about."""
+    """Arguments of its command for the model and its options, which a plugin's self-test gets as well."""
     about: str = ""
     """What its unit's description ends with."""
     ready: InstanceRequest = ONE_TOKEN

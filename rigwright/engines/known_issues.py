@@ -34,11 +34,9 @@ def describe_warnings(
     instances: tuple[Instance, ...],
     envs: tuple[EnvSpec, ...],
     toolkit_spec: ToolkitSpec,
-    renamed: tuple[str, ...],
 ) -> list[str]:
     """What is known to go wrong with a rig or its instances and is no reason to refuse it, a line each."""
     return [
-        *renamed,
         *(
             f"{one.name}: {said}"
             for one in instances

@@ -187,7 +187,7 @@ def patch_record(made: Environment, patch: Patch) -> dict[str, object]:
     """A patch as the programs in roles/envs/host/ read it: with the wheel that its files are of, and patterns of what
     would be imported in the place of each.
     """
-    of = canonicalize_name(patch.keys.of)
+    of = canonicalize_name(patch.keys.target_distribution)
     wheel = next(one for one in made.packages if canonicalize_name(one.name) == of)
     shadowed = {path: pattern for path in patch.patched_digests if (pattern := shadow_pattern(path))}
     return {**patch.plan, "wheel": wheel.file, "shadows": shadowed}

@@ -1,6 +1,6 @@
-"""Fields of requests that a gateway refuses: the rules of catalog/gateway/fields.toml, and what a rig allows of them.
+"""Rules for fields of requests: catalog/gateway/fields.toml, and the exceptions that a rig declares.
 
-The rules are Rigwright's alone: a folder beside an inventory does not change them, `gateway.allow_fields` does.
+Only `gateway.allow_fields` changes the rules; a folder next to an inventory does not.
 """
 
 from __future__ import annotations
@@ -43,45 +43,49 @@ class RequestRule(BaseModel):
         "counts",
         "stamp",
     ]
-    at: tuple[str, ...]
+    location: tuple[str, ...]
     names: tuple[str, ...] = ()
-    least: int = 0
-    most: int = 0
+    minimum: int = 0
+    maximum: int = 0
     paths: tuple[str, ...] = ()
     """Of the API, after `/v1/`; none: all."""
     reason: str
     source: Annotated[tuple[str, ...], Field(min_length=1)]
-    refused: dict[str, JsonValue]
-    """Members of a body that the rule refuses. Where the kind is about a size, a number is a text or list of it."""
-    passed: dict[str, JsonValue]
+    rejected: dict[str, JsonValue]
+    """Members of a body that the rule rejects. Where the kind is about a size, a number is a text or list of it."""
+    accepted: dict[str, JsonValue]
+    """Members of a body that the rule accepts."""
 
     @model_validator(mode="after")
     def _check_complete(self) -> RequestRule:
         if bool(self.names) != (self.kind in _NAMING):
             raise ValueError(f"{self.name}: names for the kinds {', '.join(sorted(_NAMING))}, and for no other")
-        if self.most and self.kind not in _BOUNDED:
+        if self.maximum and self.kind not in _BOUNDED:
             raise ValueError(f"{self.name}: {self.kind} has no limit")
         return self
 
     @property
     def demand(self) -> str:
-        """What the rule demands, as the end of a sentence that begins with a field."""
+        """The demand of the rule, as the end of a sentence that begins with a field."""
         listed = ", ".join(self.names)
         return {
             "absent": "must not be sent",
-            "scalars": f"may have {listed}, each a number, true, false or text of at most {self.most} bytes",
-            "entries": f"may have at most {self.most} entries",
-            "prompts": f"may have at most {self.most} entries",
-            "number": f"must be {self.least}" if self.least == self.most else f"must be {self.least} to {self.most}",
-            "size": f"may be at most {self.most} bytes",
+            "scalars": f"may have {listed}, each a number, true, false or text of at most {self.maximum} bytes",
+            "entries": f"may have at most {self.maximum} entries",
+            "prompts": f"may have at most {self.maximum} entries",
+            "number": f"must be {self.minimum}"
+            if self.minimum == self.maximum
+            else f"must be {self.minimum} to {self.maximum}",
+            "size": f"may be at most {self.maximum} bytes",
             "words": f"must not be {listed}",
             "schemes": f"must begin with {listed}",
-            "stamp": f"must have {self.most} ASCII characters and a semicolon behind its first cch= if it begins with "
-            f"{listed}",
-            "regex": f"may be at most {self.most} bytes, {_MODEST}",
-            "patterns": f"may have patterns of at most {self.most} bytes each and {4 * self.most} together, {_MODEST}",
-            "counts": f"may have minItems, maxItems and counts of the like of at most {self.most} each and "
-            f"{4 * self.most} together, and minLength and maxLength of at most 1000000",
+            "stamp": f"must have {self.maximum} ASCII characters and a semicolon behind its first cch= if it begins "
+            f"with {listed}",
+            "regex": f"may be at most {self.maximum} bytes, {_MODEST}",
+            "patterns": f"may have patterns of at most {self.maximum} bytes each and {4 * self.maximum} together, "
+            f"{_MODEST}",
+            "counts": f"may have minItems, maxItems and counts of the like of at most {self.maximum} each and "
+            f"{4 * self.maximum} together, and minLength and maxLength of at most 1000000",
             "references": "must not have a $ref that leads to itself without a property or an item in between, and a "
             "schema that is a text must be JSON",
         }[self.kind]
@@ -90,8 +94,16 @@ class RequestRule(BaseModel):
     def setting(self) -> dict[str, object]:
         """The rule as the router reads it."""
         allow = f'an operator can allow it with gateway.allow_fields = ["{self.name}"]'
-        kept = self.model_dump(mode="json", include={"name", "kind", "at", "names", "least", "most", "paths"})
-        return kept | {"demand": f"{self.demand}: {self.reason}; {allow}"}
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "at": [*self.location],
+            "names": [*self.names],
+            "least": self.minimum,
+            "most": self.maximum,
+            "paths": [*self.paths],
+            "demand": f"{self.demand}: {self.reason}; {allow}",
+        }
 
 
 class RequestRules(BaseModel):
@@ -109,5 +121,5 @@ def load_request_rules() -> tuple[RequestRule, ...]:
 
 
 def rule_names() -> tuple[str, ...]:
-    """What `gateway.allow_fields` may name."""
+    """The names that `gateway.allow_fields` accepts."""
     return tuple(one.name for one in load_request_rules())

@@ -108,4 +108,3 @@ class Catalog(FrozenModel):
         default=(), description="Patches of input `cuda`, kept when `inputs` is emptied."
     )
     snapshots: dict[str, Path] = Field(default_factory=dict, description="The files in flags/, by name.")
-    renamed: list[str] = Field(default_factory=list, description="Deprecated names in the files, one line each.")

@@ -49,7 +49,7 @@ PowerLimit = Annotated[
 class DriverEntry(InventoryModel):
     """The NVIDIA driver of a rig with cards, and what the cards are set to. `rigwright plan` says what it comes to."""
 
-    RENAMED: ClassVar[dict[str, str]] = {"lanes": "pcie_link_width"}
+    RENAMED: ClassVar[dict[str, str]] = {"lanes": "pcie_link_width", "open_despite_cards": "force_open_modules"}
 
     managed: bool = Field(
         default=False,
@@ -77,7 +77,7 @@ class DriverEntry(InventoryModel):
         description="Archive to install from; by default the locked driver's, else the distribution's if it has the "
         "branch.",
     )
-    open_despite_cards: bool = Field(
+    force_open_modules: bool = Field(
         default=False,
         strict=True,
         description="Run open modules also where a declared card is known to fail with them (`module` is `proprietary` "
@@ -126,8 +126,8 @@ class DriverEntry(InventoryModel):
 
     @model_validator(mode="after")
     def _check_consistent(self) -> DriverEntry:
-        if self.open_despite_cards and self.flavour == "proprietary":
-            raise ValueError("without open_despite_cards where the flavour is proprietary")
+        if self.force_open_modules and self.flavour == "proprietary":
+            raise ValueError("without force_open_modules where the flavour is proprietary")
         if any(one == other for one, other in self.nvlinks):
             raise ValueError("nvlinks between two cards each")
         if len({frozenset(pair) for pair in self.nvlinks}) < len(self.nvlinks):
@@ -159,15 +159,21 @@ CardEntry = Annotated[
 class RigEntry(InventoryModel):
     """One rig, as declared in an inventory."""
 
+    RENAMED: ClassVar[dict[str, str]] = {
+        "lent": "reserved_gpus",
+        "also_build_for": "extra_capabilities",
+        "hub_token_for": "hub_token_origin",
+    }
+
     cards: tuple[CardEntry, ...] = Field(
         default=(),
         max_length=16,
         description="Its cards by GPU index (PCI bus order): catalogue names, or descriptions.",
     )
-    lent: tuple[CardIndex, ...] = Field(
+    reserved_gpus: tuple[CardIndex, ...] = Field(
         default=(),
-        description="GPU indexes of cards lent to other work: no instance gets one, and other processes may use them. "
-        "`driver` settings for all cards still apply.",
+        description="GPU indexes of cards reserved for other work: no instance gets one, and other processes may use "
+        "them. `driver` settings for all cards still apply.",
     )
     driver: DriverEntry = Field(default=DriverEntry(), description="The NVIDIA driver of a rig with cards.")
     containers: ContainersEntry | None = Field(
@@ -227,7 +233,7 @@ class RigEntry(InventoryModel):
         description="A file on your machine, relative to the inventory, with a hub token on its only line, for "
         "repositories that require one.",
     )
-    hub_token_for: Origin | None = Field(
+    hub_token_origin: Origin | None = Field(
         default=None,
         description="The mirror of `hub` that the token is for, such as https://hub.example.org; by default the hub "
         "itself. The token is never sent elsewhere, or over plain http.",
@@ -259,7 +265,7 @@ class RigEntry(InventoryModel):
         default=None,
         description="Your own CUDA toolkit on the host, to build engines with; without it the locked one is installed.",
     )
-    also_build_for: tuple[Capability, ...] = Field(
+    extra_capabilities: tuple[Capability, ...] = Field(
         default=(),
         description="Compute capabilities to compile GPU engines for in addition to those of the rig's cards; CPU "
         "engines are not affected.",

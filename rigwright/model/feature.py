@@ -38,8 +38,6 @@ class EntryDraft:
     card_count: int
     """How many cards are declared, those with mistakes among them."""
     problems: list[Problem]
-    renamed: list[str]
-    """Of keys with names of the version before."""
     fields: dict[str, Any] = field(default_factory=dict)
     """Those of the rig that features have resolved."""
 
@@ -49,7 +47,7 @@ class EntryDraft:
         return Path(self.file).parent
 
     def refuse(self, key: str, text: str) -> None:
-        """Add what is wrong with a key."""
+        """Add the problem of a key."""
         self.problems.append(Problem(self.file, f"{self.name}.{key}", text))
 
     def resolve_path(self, path: str) -> str:

@@ -29,22 +29,22 @@ def refuse_token(
 
     Args:
         token_file: The inventory's `hub_token_file`.
-        given: Its `hub_token_for`.
+        given: Its `hub_token_origin`.
         hubs: Its `mirrors`.
-        refuse: Is told the key, and what is wrong with it.
+        refuse: Called with the key and its problem.
     """
     if token_file is None:
         if given is not None:
-            refuse("hub_token_for", "a token is required: set hub_token_file to a file with it")
+            refuse("hub_token_origin", "a token is required: set hub_token_file to a file with it")
         return
     wanted = token_origin(given)
     if not wanted.startswith("https://"):
-        refuse("hub_token_for", f"{wanted} is refused: over plain http the token is sent in the clear")
+        refuse("hub_token_origin", f"{wanted} is refused: over plain http the token is sent in the clear")
         return
     asked = [origin_of(base) for base in hubs.get("hub", ())] or [HUB_ORIGIN]
     if wanted in asked:
         return
     plain = [one for one in asked if one.partition("://")[2] == wanted.partition("://")[2]]
     why = f"{plain[0]} is plain http, which sends it in the clear" if plain else f"{', '.join(asked)} is used"
-    key = "hub_token_file" if given is None else "hub_token_for"
-    refuse(key, f"the token is only sent to {wanted}, but {why}: set hub_token_for to the hub that it is for")
+    key = "hub_token_file" if given is None else "hub_token_origin"
+    refuse(key, f"the token is only sent to {wanted}, but {why}: set hub_token_origin to the hub that it is for")

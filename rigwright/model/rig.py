@@ -54,8 +54,6 @@ class Rig:
     toolkit: ToolkitSpec
     also_build_for: tuple[str, ...]
     """Compute capabilities."""
-    renamed: tuple[str, ...]
-    """What inventory and catalogue call by names of the version before, a line each."""
     bundle_folder: str | None
     """Where its bundle lies on the operator's machine."""
     bundle: Bundle | None
@@ -92,7 +90,7 @@ def account_names(rig: Rig) -> tuple[str, ...]:
     accounts = rig.accounts
     gateway = (accounts.gateway, accounts.router) if rig.gateway else ()
     exporters = accounts.exporters(rig.monitoring, cards=bool(rig.cards)).values()
-    doctor = (accounts.doctor,) if any(p.keys.doctor for one in rig.instances for p in one.plugins) else ()
+    doctor = (accounts.doctor,) if any(p.keys.selftest for one in rig.instances for p in one.plugins) else ()
     hub = (accounts.hub,) if rig.hub_client else ()
     return (*map(accounts.of_instance, rig.instances), *gateway, *exporters, *doctor, *hub)
 

@@ -1,4 +1,4 @@
-"""What Prometheus works out of what it scrapes, and its alerts: as data, by what is declared.
+"""Recording rules and alerts of Prometheus, as data.
 
 Names of vLLM's metrics are those of vllm/v1/metrics/loggers.py 0.21.0, llama.cpp's those of
 tools/server/server-context.cpp at 0c1e570, and of the host those of node exporter 1.5.
@@ -13,14 +13,14 @@ from rigwright.model.monitoring.entry import AlertThresholds
 from rigwright.monitoring.textfile import ADVISORIES, CHECK_FAILED, CHECK_FINISHED, DEPLOY_STARTED
 
 Severity = Literal["critical", "warning", "none"]
-DEAD_MAN = "Alive"
+HEARTBEAT = "Alive"
 DEPLOYING = "Deploying"
 BOX_GONE = "BoxGone"
 HELD = "critical|warning"
-"""Severities of which nobody is told while a box is deployed to."""
+"""Severities that are silent while a deploy of the box runs."""
 # Hours after which a deploy that said that it began, and not that it ended, is taken for one that was cut off.
 LONGEST = 6
-# The check that holds what was measured last to what was accepted (checks/test_baseline.py).
+# The check that compares the last measurement with the accepted one (checks/test_baseline.py).
 BASELINE = "J01"
 HOUR, DAY = 3600, 86400
 
@@ -41,9 +41,9 @@ class AlertRule:
     expr: str
     severity: Severity
     says: str
-    """With the labels of what it is about, in Prometheus' own template language."""
+    """Text of the alert, with labels in Prometheus' template language."""
     minutes: int = 0
-    """For which it has to be so."""
+    """Minutes for which the expression must hold."""
 
 
 INSTANCE = "{{ $labels.box }}: {{ $labels.instance }}"
@@ -59,7 +59,7 @@ RECORDING_RULES = (
     RecordingRule(
         "rig:prompt_tokens:rate1m", "rate(vllm:prompt_tokens_total[1m]) or rate(llamacpp:prompt_tokens_total[1m])"
     ),
-    # steps of the engine: what stands still while requests run is wedged, whatever it says of its health
+    # steps of the engine: an engine without steps while requests run is wedged, whatever its health endpoint says
     RecordingRule(
         "rig:steps:increase5m",
         "increase(vllm:iteration_tokens_total_count[5m]) or increase(llamacpp:n_decode_total[5m])",
@@ -72,15 +72,15 @@ RECORDING_RULES = (
 )
 
 
-def build_alerts(limits: AlertThresholds) -> tuple[AlertRule, ...]:
+def build_alerts(thresholds: AlertThresholds) -> tuple[AlertRule, ...]:
     """All of them.
 
     Args:
-        limits: Alert thresholds.
+        thresholds: Alert thresholds.
     """
     real = 'fstype!~"tmpfs|ramfs|overlay|squashfs|autofs|fuse.*|nsfs"'
     found = [
-        AlertRule(DEAD_MAN, "vector(1)", "none", "Alerts reach you."),
+        AlertRule(HEARTBEAT, "vector(1)", "none", "Alerts reach you."),
         AlertRule(
             DEPLOYING,
             # of each box one value: of a host that tells two, the rule would fail for all
@@ -109,14 +109,14 @@ def build_alerts(limits: AlertThresholds) -> tuple[AlertRule, ...]:
         ),
         AlertRule(
             "Queue",
-            f"rig:waiting > {limits.queue}",
+            f"rig:waiting > {thresholds.queue}",
             "warning",
             f"{INSTANCE}: {{{{ $value }}}} requests wait.",
             5,
         ),
         AlertRule(
             "KvCacheFull",
-            f"vllm:kv_cache_usage_perc * 100 > {limits.kv_percent}",
+            f"vllm:kv_cache_usage_perc * 100 > {thresholds.kv_percent}",
             "warning",
             f"{INSTANCE}: {{{{ $value | humanize }}}} % of its KV cache is taken.",
             5,
@@ -130,14 +130,14 @@ def build_alerts(limits: AlertThresholds) -> tuple[AlertRule, ...]:
         ),
         AlertRule(
             "DiskFull",
-            f"node_filesystem_avail_bytes{{{real}}} / node_filesystem_size_bytes * 100 < {limits.disk_percent}",
+            f"node_filesystem_avail_bytes{{{real}}} / node_filesystem_size_bytes * 100 < {thresholds.disk_percent}",
             "warning",
             f"{BOX}: {{{{ $value | humanize }}}} % of {{{{ $labels.mountpoint }}}} is free.",
             5,
         ),
         AlertRule(
             "CertificateEnds",
-            f"probe_ssl_earliest_cert_expiry - time() < {limits.certificate_days * DAY}",
+            f"probe_ssl_earliest_cert_expiry - time() < {thresholds.certificate_days * DAY}",
             "warning",
             f"{BOX}: the certificate of {{{{ $labels.door }}}} {{{{ if lt $value 0.0 }}}}has expired"
             "{{ else }}ends in {{ $value | humanizeDuration }}{{ end }}.",
@@ -164,10 +164,10 @@ def build_alerts(limits: AlertThresholds) -> tuple[AlertRule, ...]:
         ),
         AlertRule(
             "VerdictStale",
-            f"time() - {CHECK_FINISHED} > {limits.verdict_hours * HOUR}"
+            f"time() - {CHECK_FINISHED} > {thresholds.check_hours * HOUR}"
             f' or (up{{job="node"}} == 1 unless on (box) {CHECK_FINISHED})',
             "warning",
-            f"{BOX} was not looked at by `rigwright check` for {limits.verdict_hours} hours.",
+            f"{BOX} was not looked at by `rigwright check` for {thresholds.check_hours} hours.",
             30,
         ),
     ]
@@ -183,7 +183,7 @@ def build_alerts(limits: AlertThresholds) -> tuple[AlertRule, ...]:
         ),
         AlertRule(
             "CardHot",
-            f"DCGM_FI_DEV_GPU_TEMP > {limits.temperature_c}",
+            f"DCGM_FI_DEV_GPU_TEMP > {thresholds.temperature_c}",
             "warning",
             f"{CARD} has {{{{ $value }}}} degrees.",
             5,
@@ -215,11 +215,11 @@ def build_alerts(limits: AlertThresholds) -> tuple[AlertRule, ...]:
             f"{CARD}: {{{{ $value }}}} errors of its memory since the driver was loaded.",
         ),
     ]
-    if limits.ttft_p99_s is not None:
+    if thresholds.ttft_p99_s is not None:
         found.append(
             AlertRule(
                 "FirstTokenLate",
-                f"rig:ttft_seconds:p99_10m > {limits.ttft_p99_s}",
+                f"rig:ttft_seconds:p99_10m > {thresholds.ttft_p99_s}",
                 "warning",
                 f"{INSTANCE}: one request of a hundred waits {{{{ $value | humanizeDuration }}}} for its first token.",
                 5,

@@ -1,4 +1,4 @@
-"""What Prometheus, Alertmanager and the prober of gateways read, as text: JSON, which is YAML too, and quotes all."""
+"""Configuration of Prometheus, Alertmanager and the prober of gateways: JSON, a subset of YAML that quotes all text."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping
 
 from rigwright.model.monitoring.entry import MonitoringServer
-from rigwright.monitoring.alert_rules import BOX_GONE, DEAD_MAN, DEPLOYING, HELD, RECORDING_RULES, build_alerts
+from rigwright.monitoring.alert_rules import BOX_GONE, DEPLOYING, HEARTBEAT, HELD, RECORDING_RULES, build_alerts
 
 LOOPBACK = "127.0.0.1"
 NOBODY = "nobody"
 PROBE = "gateway"
-# Of what an engine tells in one answer: a model's name, or what is wrong with an engine, may not fill the disk here.
+# Bounds of one scrape of an engine: a model's name or a faulty engine may not fill the disk here.
 # vLLM 0.21.0 told 1,200 samples, in 180 KB, of one model, and its `vllm:cache_config_info` has 33 labels with ours.
 BOUNDS = {
     "sample_limit": 10_000,
@@ -20,8 +20,8 @@ BOUNDS = {
     "label_value_length_limit": 512,
     "body_size_limit": "8MB",
 }
-# What rules take for the word of root, of a card's driver, of the prober or of Prometheus itself, and no engine's: one
-# that says that its box is being deployed to would have nobody told of anything there.
+# Metrics that rules trust as root's, a card driver's, the prober's or Prometheus' own. From an engine they are dropped:
+# an engine that claims a deploy of its box would silence all alerts of it.
 OTHERS = "(?:rigwright|node|probe|DCGM|ALERTS|scrape|prometheus|alertmanager|blackbox)_.*|rig:.*|ALERTS|up"
 GATEWAYS = "rigwright_gateway_.+"
 
@@ -43,7 +43,7 @@ def render_prometheus(server: MonitoringServer, folder: str, owned: str) -> str:
         return {"job_name": name, "static_configs": [{"targets": [f"{LOOPBACK}:{port}"]}]}
 
     def box_job(name: str, **more: object) -> dict[str, object]:
-        # what is behind TLS is asked for no secret, and the prober tells when a certificate ends
+        # a scrape over TLS sends no secret, and the prober reports when a certificate ends
         tls = {"tls_config": {"insecure_skip_verify": True}}
         files = {"file_sd_configs": [{"files": [f"{folder}/targets/{name}.json"]}]}
         return {"job_name": name, **files, **BOUNDS, **tls, **more}
@@ -102,7 +102,7 @@ def render_rules(server: MonitoringServer, owned: str) -> str:
             "labels": {"severity": one.severity},
             "annotations": {"summary": one.says},
         }
-        for one in build_alerts(server.limits)
+        for one in build_alerts(server.alert_thresholds)
     ]
     return _render_json(owned, {"groups": [{"name": "figures", "rules": recorded}, {"name": "alerts", "rules": told}]})
 
@@ -123,10 +123,10 @@ def render_alertmanager(server: MonitoringServer, secrets: Mapping[str, str], ow
         hook = {**at, "send_resolved": True, "http_config": http}
         return {"name": name, "webhook_configs": [hook]}
 
-    told = [name for name in sorted(server.receivers) if name != server.dead_man]
+    told = [name for name in sorted(server.receivers) if name != server.heartbeat_receiver]
     every_minute = {"group_wait": "0s", "group_interval": "1m", "repeat_interval": "1m"}
     routes: list[dict[str, object]] = [
-        {"matchers": [f'alertname="{DEAD_MAN}"'], "receiver": server.dead_man or NOBODY, **every_minute},
+        {"matchers": [f'alertname="{HEARTBEAT}"'], "receiver": server.heartbeat_receiver or NOBODY, **every_minute},
         {"matchers": ['severity="none"'], "receiver": NOBODY},
         *({"matchers": [], "receiver": name, "continue": True} for name in told),
     ]

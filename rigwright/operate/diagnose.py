@@ -68,8 +68,8 @@ class XidMeaning(FrozenModel):
     """What one means."""
 
     name: str
-    blame: Literal["card", "program", "either"]
-    cure: str
+    suspect: Literal["card", "program", "either"]
+    remediation: str
     drivers: dict[str, str] = Field(default_factory=dict)
     """What was seen with a driver of this version."""
 
@@ -216,19 +216,19 @@ def _diagnose_xid(card: str, code: int, said: Sequence[str], driver: str) -> Dia
         means = f"Xid {code} of card {card}, which is not in our table"
         cure = "look it up: https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html"
         return Diagnosis(f"xid-{code}", f"GPU {card}", means, shorten_line(said[-1]), cure, 40, len(said))
-    blame, again = known.blame, len(said) >= AGAIN
+    suspect, again = known.suspect, len(said) >= AGAIN
     means = f"Xid {code} of card {card}: {known.name}"
     if driver in known.drivers:
         means += f"; with driver {driver}: {known.drivers[driver]}"
     if one := _consequence(means, code, card, said):
         return one
-    if blame == "program":
+    if suspect == "program":
         means += "; a program's mistake" + (
             f", but {len(said)} times since boot: the card is suspect where another program does not have it" * again
         )
     # the driver asks for a reset as a consequence of another error of the card
-    weight = 80 if code == RESET else {"card": 100, "either": 60, "program": 55}[blame] + 10 * again
-    return Diagnosis(f"xid-{code}", f"GPU {card}", means, shorten_line(said[-1]), known.cure, weight, len(said))
+    weight = 80 if code == RESET else {"card": 100, "either": 60, "program": 55}[suspect] + 10 * again
+    return Diagnosis(f"xid-{code}", f"GPU {card}", means, shorten_line(said[-1]), known.remediation, weight, len(said))
 
 
 def _consequence(means: str, code: int, card: str, said: Sequence[str]) -> Diagnosis | None:
@@ -239,7 +239,7 @@ def _consequence(means: str, code: int, card: str, said: Sequence[str]) -> Diagn
     root = int(roots[0][1])
     first = load_xids().get(root)
     means += f"; a consequence of Xid {root}" + (f" ({first.name})" if first else "")
-    cure = f"look for the first Xid {root}" + (f"; {first.cure}" if first else "")
+    cure = f"look for the first Xid {root}" + (f"; {first.remediation}" if first else "")
     return Diagnosis(f"xid-{code}", f"GPU {card}", means, shorten_line(said[-1]), cure, 50, len(said))
 
 

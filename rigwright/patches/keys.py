@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator
 from pathlib import PurePosixPath
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -15,7 +15,7 @@ from rigwright.types import PLAIN, FileName, Sha256, Text, Version, matching
 
 DESCRIBES = (".dist-info", ".egg-info", ".egg", ".egg-link")
 AT_START = ("sitecustomize", "usercustomize")
-# What patches of llama.cpp's source tree are of; all others are of a Python distribution.
+# The target of patches of llama.cpp's source tree; all other patches change a Python distribution.
 LLAMA_CPP = "llama.cpp"
 
 
@@ -37,7 +37,7 @@ def find_nested_path(paths: Collection[str]) -> str:
 
 
 class PatchTarget(FrozenModel):
-    """A file that a patch changes, or brings."""
+    """A file that a patch changes or adds."""
 
     path: TargetPath = Field(
         description="Relative to where the distribution is installed, as in the wheel's RECORD, such as "
@@ -53,10 +53,18 @@ class PatchTarget(FrozenModel):
 
 
 class PatchKeys(FrozenModel):
-    """What a patch is for, and what it makes of which files; or why there is none."""
+    """The purpose of a patch and the files that it changes; or the reason why there is none."""
 
-    of: Distribution = Field(
-        description="What it changes: a distribution of an environment or image, such as `vllm`, or `llama.cpp`."
+    RENAMED: ClassVar[dict[str, str]] = {
+        "of": "target_distribution",
+        "why": "purpose",
+        "until": "obsolete_when",
+        "where": "evidence",
+        "tested": "test_notes",
+    }
+
+    target_distribution: Distribution = Field(
+        description="The target: a distribution of an environment or image, such as `vllm`, or `llama.cpp`."
     )
     versions: tuple[Version, ...] = Field(min_length=1, description="The exact versions that it is for.")
     verdict: PatchVerdict = Field(
@@ -65,22 +73,22 @@ class PatchKeys(FrozenModel):
         "must contain it; `included`: these versions already have it; `impossible`: it cannot be done. The "
         "last three have no files.",
     )
-    why: Paragraph = Field(description="Purpose.")
+    purpose: Paragraph = Field(description="Purpose of the patch, or the reason why there is none.")
     source: Text = Field(description="Source.")
     licence: Text = Field(description="Licence of the change, such as Apache-2.0.")
-    until: Text = Field(description="When it can be dropped, in words.")
+    obsolete_when: Text = Field(description="When it can be dropped, in words.")
     included_in: Version | None = Field(default=None, description="The first upstream version that has it, if known.")
     marker: Text | None = Field(
         default=None, description="A text in the first target's file of a version that no longer needs it."
     )
-    where: Paragraph | None = Field(default=None, description="Where in the code the verdict was established.")
-    tested: Paragraph | None = Field(default=None, description="How.")
+    evidence: Paragraph | None = Field(default=None, description="Where in the code the verdict was established.")
+    test_notes: Paragraph | None = Field(default=None, description="How it was tested, and with which result.")
     diff: FileName | None = Field(default=None, description="A file next to patch.toml: a unified diff.")
     targets: tuple[PatchTarget, ...] = Field(default=(), description="Every file that it changes or adds.")
 
 
 def find_key_problems(keys: PatchKeys) -> Iterator[tuple[str, str]]:
-    """What does not go together in a head: the key at fault, and what is wrong with it."""
+    """Keys of a patch.toml that contradict each other: the key at fault and the problem."""
     if keys.verdict != "needed":
         for key in ("diff", "targets"):
             if getattr(keys, key):
@@ -101,12 +109,12 @@ def find_key_problems(keys: PatchKeys) -> Iterator[tuple[str, str]]:
             yield f"targets.{one.path}", "after is the same as before: it is not changed"
         if one.file is None and keys.diff is None:
             yield f"targets.{one.path}", "must be given a file, or the patch a diff"
-        if keys.of != LLAMA_CPP and (wrong := describe_unpatchable(one.path)):
+        if keys.target_distribution != LLAMA_CPP and (wrong := describe_unpatchable(one.path)):
             yield f"targets.{one.path}", f"{wrong}: no patch may change or add it"
 
 
 def describe_unpatchable(path: str) -> str:
-    """Why nobody may patch a path among installed packages; empty where one may."""
+    """Why no patch may change a path among installed packages; empty if a patch may."""
     top, folder, _ = path.partition("/")
     if top.lower().endswith(DESCRIBES):
         return "describes a package to Python"

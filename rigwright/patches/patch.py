@@ -19,16 +19,16 @@ from rigwright.patches.keys import PatchKeys, PatchTarget, find_key_problems, fi
 from rigwright.problems import Invalid, Problem, describe_unknown
 from rigwright.types import Name
 
-# What applies them on hosts, as text.
+# Text of the program that applies patches on hosts.
 APPLY_PROGRAM_TEXT = Path(__file__).with_name("apply.py").read_text()
 HEAD = "patch.toml"
 """The file of a patch's folder with its keys."""
 LARGEST_HEAD = 1_000_000
 """Bytes of that."""
 SHOWN = 3
-"""Files of a diff that are told."""
+"""Files of a diff that a message names."""
 MOST = 20
-"""Files of a diff that are told one by one."""
+"""Files of a diff with a message each."""
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 _Refuse = Callable[[str, str], None]
 
@@ -47,12 +47,12 @@ class Patch:
 
     @property
     def patched_digests(self) -> dict[str, str]:
-        """Path -> SHA-256 of every file after it: all that of it counts for what is installed."""
+        """Path -> SHA-256 of every patched file: the part of a patch that enters the digest of an installation."""
         return {one.path: one.after for one in self.keys.targets}
 
     @property
     def plan(self) -> dict[str, Any]:
-        """It as `rigwright.patches.apply` reads it."""
+        """The patch as `rigwright.patches.apply` reads it."""
         texts = dict(self.texts)
         return {
             "name": self.name,
@@ -192,12 +192,12 @@ def _compare_targets(targets: Iterable[PatchTarget], hunks: Mapping[str, tuple[H
 
 
 def collect_digests(patches: Iterable[Patch]) -> dict[str, str]:
-    """Path -> SHA-256 of all files that patches change: what an installation's digest is made of beside the rest."""
+    """Path -> SHA-256 of all files that patches change: part of the digest of an installation."""
     return dict(sorted(item for one in patches for item in one.patched_digests.items()))
 
 
 def describe_patches(patches: Iterable[Patch]) -> str:
-    """What a plan adds of patches to what will be done; nothing without any."""
+    """The end of a plan's line about an installation; empty without patches."""
     names = ", ".join(map(str, patches))
     return f", patched by {names}" if names else ""
 
@@ -205,14 +205,14 @@ def describe_patches(patches: Iterable[Patch]) -> str:
 def select_patches(
     names: Iterable[str], patches: Mapping[str, Patch], versions: Mapping[str, str] | None, what: str
 ) -> tuple[tuple[Patch, ...], list[str]]:
-    """The patches that an engine or an environment names, and what is wrong with that, a line each.
+    """The patches that an engine or an environment names, and its mistakes, a line each.
 
     Args:
-        names: As it names them.
-        patches: All that there are.
-        versions: What of it can be patched -> the version of that; names as an index spells them. None where nobody
-            knows them yet.
-        what: It, for people.
+        names: Names of patches.
+        patches: All patches by name.
+        versions: Distribution that a patch may change -> its version; names as an index spells them. None before the
+            lock has the versions.
+        what: The engine or environment, for people.
     """
     found: list[Patch] = []
     wrong: list[str] = []
@@ -237,18 +237,18 @@ def select_patches(
 
 
 def _describe_mismatch(one: Patch, versions: Mapping[str, str] | None, what: str) -> str:
-    """Why a patch is not for what names it; empty where it is."""
+    """Why a patch does not fit the engine or environment that names it; empty if it fits."""
     keys = one.keys
     if keys.verdict == "yours":
         return f"must come from you: {one.file} describes it, and your own folder of that name must contain it"
     if keys.verdict != "needed":
         words = {"included": "is not needed", "impossible": "cannot be"}
-        return f"{words[keys.verdict]} with {keys.of} {', '.join(keys.versions)}: {keys.why}"
+        return f"{words[keys.verdict]} with {keys.target_distribution} {', '.join(keys.versions)}: {keys.purpose}"
     if versions is None:
         return ""
-    there = versions.get(canonicalize_name(keys.of))
+    there = versions.get(canonicalize_name(keys.target_distribution))
     if there is None:
-        return f"is of {keys.of}, which {what} does not have"
+        return f"is of {keys.target_distribution}, which {what} does not have"
     if there not in keys.versions:
-        return f"is for {keys.of} {', '.join(keys.versions)}, but {what} has {there}"
+        return f"is for {keys.target_distribution} {', '.join(keys.versions)}, but {what} has {there}"
     return ""

@@ -129,7 +129,7 @@ def find_warnings(rig: Rig, facts: HostFacts) -> list[str]:
     return (
         found
         + describe_shared_memory(rig.instances, facts)
-        + known_issues.describe_warnings(rig.cards, rig.instances, rig.envs, rig.toolkit, rig.renamed)
+        + known_issues.describe_warnings(rig.cards, rig.instances, rig.envs, rig.toolkit)
     )
 
 

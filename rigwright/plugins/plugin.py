@@ -1,4 +1,4 @@
-"""Plugins as an environment has them: what is described, with what is locked for it."""
+"""Plugins of an environment: their description in the catalogue, with their locked file."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Plugin:
     name: str
     keys: PluginKeys
     row: Artefact
-    """The operator's file: the wheel, or what it is in."""
+    """The operator's file: the wheel, or a zip with it."""
 
     @property
     def plan(self) -> dict[str, object]:
-        """It as roles/envs/host/plugins.py reads it, but for where its file lies."""
+        """The plugin as roles/envs/host/plugins.py reads it, without the path of its file."""
         return {
             "name": self.keys.distribution,
             "version": self.row.version,
@@ -37,19 +37,19 @@ class Plugin:
 def select_plugins(
     names: Iterable[str], described: Mapping[str, PluginKeys], rows: Mapping[str, Artefact]
 ) -> tuple[Plugin, ...]:
-    """Those of an environment's plugins that can be had.
+    """The plugins of an environment that the catalogue describes and the lock has.
 
     Args:
-        names: As it names them.
-        described: All that there are.
-        rows: What is locked.
+        names: Names of plugins.
+        described: All descriptions by name.
+        rows: Locked artefacts by input.
     """
     found = {name: keys for name in names if (keys := described.get(name)) and keys.input in rows}
     return tuple(Plugin(name, keys, rows[keys.input]) for name, keys in found.items())
 
 
 def describe_plugins(plugins: Iterable[Plugin]) -> str:
-    """What a plan adds of plugins to what will be done; nothing without any."""
+    """The end of a plan's line about an environment; empty without plugins."""
     names = ", ".join(f"{one} ({one.row.file}, SHA-256 {one.row.sha256[:12]})" for one in plugins)
     return f", with the plugin {names}" if names else ""
 
@@ -58,15 +58,15 @@ def find_mismatches(keys: PluginKeys, versions: Mapping[str, str], what: str) ->
     """Why a plugin is not for the environment that names it, a line each.
 
     Args:
-        keys: What is described of it.
+        keys: Description of the plugin.
         versions: Distribution of the environment, as an index spells it -> its version.
         what: The environment, for people.
     """
-    there = versions.get(canonicalize_name(keys.of))
+    there = versions.get(canonicalize_name(keys.target_distribution))
     if there is None:
-        yield f"is of {keys.of}, which {what} does not have"
+        yield f"is of {keys.target_distribution}, which {what} does not have"
     elif there not in keys.versions:
-        yield f"is for {keys.of} {', '.join(keys.versions)}, but {what} has {there}"
+        yield f"is for {keys.target_distribution} {', '.join(keys.versions)}, but {what} has {there}"
     if canonicalize_name(keys.distribution) in versions:
         yield f"is the distribution {keys.distribution}, which {what} already contains"
 

@@ -1,4 +1,4 @@
-"""How plugins' doctors are asked, before an instance is switched to: each bare, and with its own model and options."""
+"""Self-tests of plugins, before a generation is activated: each without arguments, then with model and options."""
 
 from __future__ import annotations
 
@@ -15,54 +15,54 @@ from rigwright.model.installation import Installation
 from rigwright.model.instance import COMPILED, Instance
 from rigwright.model.rig import Rig
 from rigwright.plugins import verdict
-from rigwright.plugins.keys import Doctor
+from rigwright.plugins.keys import SelftestKeys
 from rigwright.render import render
 from rigwright.serving.instance_units import build_unit, instance_variables, sandbox_properties
 
-# What reads on hosts what they say, as text.
+# Text of the program that reads their output on hosts.
 PROGRAM = Path(verdict.__file__).read_text()
-# Bytes that one may say.
+# Bytes of output that a self-test may print.
 LARGEST = 64 << 10
-# Where its instance would find what it has compiled, which is a folder of that one.
+# An empty folder in place of the instance's own compile cache.
 OWN_FOLDER = f"TemporaryFileSystem={COMPILED}:mode=1777"
 
 
 @dataclass(frozen=True)
 class PluginSelftest:
-    """A doctor and an instance."""
+    """The self-test of a plugin for an instance."""
 
     title: str
     unit: str
-    """The job's; another one where anything of it is another."""
+    """Name of the job; any change of the self-test or the instance changes it."""
     script: str
     test: str
-    """Shell condition that holds once it has found all well."""
+    """Shell condition that holds after the self-test has passed."""
 
 
 def plan_selftests(rig: Rig, installations: Mapping[str, Installation]) -> list[PluginSelftest]:
-    """Every doctor of a plugin in whose environment an instance runs.
+    """Every self-test of a plugin in whose environment an instance runs.
 
     Args:
         rig: The rig.
-        installations: Its own, by name.
+        installations: Installations of the rig by name.
     """
     return [
-        _plan_selftest(rig, instance, installations[instance.installed_as], plugin.keys.doctor)
+        _plan_selftest(rig, instance, installations[instance.installed_as], plugin.keys.selftest)
         for instance in rig.instances
         for plugin in instance.plugins
-        if plugin.keys.doctor
+        if plugin.keys.selftest
     ]
 
 
-def _plan_selftest(rig: Rig, instance: Instance, made: Installation, doctor: Doctor) -> PluginSelftest:
+def _plan_selftest(rig: Rig, instance: Instance, made: Installation, keys: SelftestKeys) -> PluginSelftest:
     service = kind_of(instance).service(rig, instance, made)
-    options = [*_systemd_run_options(rig, instance, made, service, doctor)]
-    program = f"{prefix_folder(rig.roots.installation_path(made.folder))}/bin/{doctor.command}"
+    options = [*_systemd_run_options(rig, instance, made, service, keys)]
+    program = f"{prefix_folder(rig.roots.installation_path(made.folder))}/bin/{keys.command}"
     runs = [
         {
             "words": (program, *words),
-            "title": f"{doctor.command} {said}",
-            "plan": _render_plan(doctor, said, bare=not words),
+            "title": f"{keys.command} {said}",
+            "plan": _render_plan(keys, said, bare=not words),
         }
         for said, words in (("bare", ()), (f"with what {instance.name} serves", service.asked))
     ]
@@ -74,25 +74,25 @@ def _plan_selftest(rig: Rig, instance: Instance, made: Installation, doctor: Doc
     script = render(
         "serving/doctor.sh.j2", unit=job, folder=folder, options=options, runs=runs, program=PROGRAM, largest=LARGEST
     )
-    return PluginSelftest(f"{doctor.command} of {instance.name}", job, script, f"[ -s {folder}/verdict ]")
+    return PluginSelftest(f"{keys.command} of {instance.name}", job, script, f"[ -s {folder}/verdict ]")
 
 
-def _render_plan(doctor: Doctor, said: str, *, bare: bool) -> str:
-    lines = {name: one.model_dump() for name, one in doctor.lines.items() if one.bare or not bare}
-    named = f"{doctor.command} {said}"
-    return json.dumps({"doctor": named, "lines": lines, "seconds": doctor.seconds, "largest": LARGEST})
+def _render_plan(keys: SelftestKeys, said: str, *, bare: bool) -> str:
+    lines = {name: one.plan for name, one in keys.lines.items() if one.without_model or not bare}
+    named = f"{keys.command} {said}"
+    return json.dumps({"doctor": named, "lines": lines, "seconds": keys.seconds, "largest": LARGEST})
 
 
 def _systemd_run_options(
-    rig: Rig, instance: Instance, made: Installation, service: ServiceSpec, doctor: Doctor
+    rig: Rig, instance: Instance, made: Installation, service: ServiceSpec, keys: SelftestKeys
 ) -> Iterator[str]:
-    """Those of systemd-run."""
+    """Options of systemd-run."""
     yield from ("--quiet", "--wait", "--collect", "--pipe", "--service-type=exec", "--nice=5")
-    # as little as its instance may, and as a user who has nothing, not even a process of that to signal
+    # the sandbox of its instance, and a user without files, groups or other processes to signal
     apart = sandbox_properties(build_unit(rig, instance, made).text)
     own = (
         f"User={rig.accounts.doctor}",
-        f"RuntimeMaxSec={doctor.seconds}",
+        f"RuntimeMaxSec={keys.seconds}",
         "TimeoutStopSec=5",
         "LimitCORE=0",
         f"InaccessiblePaths=-{rig.roots.state}",

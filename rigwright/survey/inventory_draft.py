@@ -162,7 +162,7 @@ def _describe_reasons(key: str, survey: BoxSurvey, answers: OperatorAnswers, cat
         return [f"Requests at once: {requests}; each gets up to {tokens} tokens."] if requests else []
     if key == "gateway":
         return ["Clients on the network, without keys and in the clear; they keep this name over every `switch`:"]
-    if key == "lent":
+    if key == "reserved_gpus":
         return ["Other processes use these cards now, so no instance gets one; remove those that become free:"]
     return []
 

@@ -31,7 +31,7 @@ BIG_DISK = 100 * 1024 * 1024  # KiB
 
 @dataclass(frozen=True)
 class OperatorAnswers:
-    """What the operator said."""
+    """The operator's answers."""
 
     name: str
     connection: Mapping[str, object]
@@ -46,14 +46,14 @@ class OperatorAnswers:
 
 @dataclass(frozen=True)
 class VariantOffer:
-    """A variant, and what stands in its way on this box."""
+    """A variant, and the reason why this box cannot serve it."""
 
     variant: str
     cards: tuple[int, ...] = ()
     refusal: str = ""
     """Empty when it fits."""
     unlocked: bool = False
-    """Whether something of it is not locked yet: how large it is, and whether its engine takes it, nobody knows."""
+    """Whether the lock lacks a part of it, so that its size and its fit for the engine are unknown."""
 
 
 def card_name(seen: ObservedCard, catalog: Catalog) -> str | None:
@@ -75,7 +75,7 @@ def card_names(survey: BoxSurvey, catalog: Catalog) -> tuple[str, ...]:
 
 
 def taken_cards(survey: BoxSurvey) -> frozenset[int]:
-    """Numbers of the cards that somebody else's process computes on."""
+    """Numbers of the cards that foreign processes use."""
     return frozenset(number for one in survey.processes if one.is_foreign for number, _ in one.memory_mib)
 
 
@@ -93,12 +93,12 @@ def choose_cards(survey: BoxSurvey, names: tuple[str, ...], count: int) -> tuple
 
 
 def taken_ports(survey: BoxSurvey) -> frozenset[int]:
-    """Ports that somebody listens on; an instance of ours gives its port back to the next deploy."""
+    """Ports with a foreign listener; an instance of Rigwright frees its port for the next deploy."""
     return frozenset(one.port for one in survey.listeners if not one.unit.startswith(("rigwright-", PREFIX)))
 
 
 def suggest_port(survey: BoxSurvey) -> int:
-    """The first port from FIRST_PORT on that nobody has."""
+    """The first free port from FIRST_PORT on."""
     taken = taken_ports(survey)
     return next(port for port in range(FIRST_PORT, 65536) if port not in taken)
 
@@ -145,8 +145,8 @@ def suggest_entry(survey: BoxSurvey, answers: OperatorAnswers, catalog: Catalog)
     # too few are free: the first ones are named, and preflight or the operator has the last word
     ours = list(choose_cards(survey, names, count) or range(count))
     declared: dict[str, object] = {"cards": list(names)}
-    if lent := sorted(taken_cards(survey) & set(range(len(names))) - set(ours)):
-        declared["lent"] = lent
+    if reserved := sorted(taken_cards(survey) & set(range(len(names))) - set(ours)):
+        declared["reserved_gpus"] = reserved
     if root := suggest_models_root(survey):
         declared["roots"] = {"models": root}
     if answers.connection.get("ssh_user") == RigEntry.model_fields["service_user"].default:
@@ -176,8 +176,8 @@ def offer_variant(
         name: The variant.
         survey: The box.
         answers: All but the variant.
-        catalog: What the inventory may name.
-        lock: What that is made of.
+        catalog: The catalogue.
+        lock: The lock.
         file: The inventory that is to be written.
 
     Raises:
@@ -212,7 +212,7 @@ def offer_variant(
 
 
 def _is_unlocked(instances: tuple[Instance, ...], envs: tuple[EnvSpec, ...], catalog: Catalog, lock: Lock) -> bool:
-    """Whether the lock lacks something of what a rig serves."""
+    """Whether the lock lacks an artefact of a rig's instances."""
     rows = [row for one in instances for row in (*one.weights, *one.artefacts)]
     rows += [row for env in envs for row in env.artefacts]
     names = {row.group or row.name for row in rows} & catalog.inputs.keys()

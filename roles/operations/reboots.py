@@ -20,31 +20,34 @@ BOOT = "systemctl show --property=UserspaceTimestamp --property=UserspaceTimesta
 DRAIN = "systemctl stop rigwright.target 'rigwright-*.service' 2>/dev/null; true"
 
 
-def describe_needed_reboot(shell: ReconnectingShell, why: str, lent: Collection[int]) -> list[str]:
-    """What to say of a reboot that nobody has consented to.
+def describe_needed_reboot(shell: ReconnectingShell, why: str, reserved_gpus: Collection[int]) -> list[str]:
+    """Lines about a reboot that needs the operator's consent.
 
     Args:
         shell: Of the host that needs it.
         why: For the operator.
-        lent: As of `reboot`.
+        reserved_gpus: As of `reboot`.
     """
     said = (
         f"needs a reboot: {why}. Re-run deploy with --reboot, or reboot it yourself and re-run deploy; the "
         "steps after the driver wait until then"
     )
-    return [said, *(f"{line}{ENDS}" for line in (_read_card_holders(shell, lent).borrowers if lent else ()))]
+    return [
+        said,
+        *(f"{line}{ENDS}" for line in (_read_card_holders(shell, reserved_gpus).borrowers if reserved_gpus else ())),
+    ]
 
 
-def reboot_host(host: Any, why: str, lent: Collection[int]) -> bool:
-    """Stop what we serve, reboot the host and wait for it; False where somebody else uses a card that is not lent.
+def reboot_host(host: Any, why: str, reserved_gpus: Collection[int]) -> bool:
+    """Stop Rigwright's services, reboot the host and wait for it; False if another process uses a card not reserved.
 
     Args:
         host: The pyinfra host.
         why: For the operator.
-        lent: GPU indexes of the cards that are lent: whoever may reboot the host may end what runs there, and is told.
+        reserved_gpus: GPU indexes of the cards that are reserved: a reboot may end processes on them, and names those.
     """
     shell = ReconnectingShell(host, PATIENCE)
-    others = _read_card_holders(shell, lent)
+    others = _read_card_holders(shell, reserved_gpus)
     if others.strangers:
         for line in others.strangers:
             logger.error(f"{host.print_prefix}no reboot: {line}")
@@ -65,11 +68,11 @@ def reboot_host(host: Any, why: str, lent: Collection[int]) -> bool:
             if time.monotonic() - started > PATIENCE:
                 raise HostLost(f"it did not go down within {PATIENCE} s")
             gevent.sleep(0.5)
-        # what is asked next must not meet a system that is still starting
+        # the next command needs a system that has started
         shell.run("timeout 50 systemctl is-system-running --wait >/dev/null 2>&1; true")
     logger.info(f"{host.print_prefix}back after {time.monotonic() - started:.0f} s")
     return True
 
 
-def _read_card_holders(shell: ReconnectingShell, lent: Collection[int]) -> ForeignProcesses:
-    return parse_holders(shell.run(render_holders_query()), lent)
+def _read_card_holders(shell: ReconnectingShell, reserved_gpus: Collection[int]) -> ForeignProcesses:
+    return parse_holders(shell.run(render_holders_query()), reserved_gpus)

@@ -90,7 +90,7 @@ layout = "debian-own"
     layout = f'''
 [layouts.debian-own]
 prebuilt = false
-before = ["linux-headers-{RELEASES[release].older[0]}"]
+prerequisites = ["linux-headers-{RELEASES[release].older[0]}"]
 packages = ["{RELEASES[release].package}", "libcuda1"]
 '''
     return text.replace("# Of one system the first row", f"{layout}\n# Of one system the first row") + offer

@@ -67,10 +67,10 @@ def machine(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactor
             else gpu_machine.boot_machine(lab, pytestconfig.getoption("--release"))
         )
         # its bundle has packages of the gateway that some tests put before other instances
-        found.describe(also_build_for=more, gateway=gpu_machine.GATEWAY)
+        found.describe(extra_capabilities=more, gateway=gpu_machine.GATEWAY)
         bundle = given or gpu_machine.make_bundle(found.system, tmp_path_factory.mktemp("bundle"))
         gpu_machine.add_model(bundle)
-        found.describe(also_build_for=more, bundle=str(bundle))
+        found.describe(extra_capabilities=more, bundle=str(bundle))
         yield found
         found.run(f"rm -rf {gpu_machine.SCRATCH}")
     except (UnsupportedMachine, HostKeyUnavailable, ValueError, RuntimeError, subprocess.CalledProcessError) as error:

@@ -42,7 +42,9 @@ def boot_serving(lab: ThrowawayLab, release: str, folder: Path, layer: str) -> D
 def boot_monitored(lab: ThrowawayLab, release: str, folder: Path, layer: str) -> DriftHost:
     """An instance behind a gateway, and all that watches them; nobody is told of alerts."""
     (host,) = lab.up([HostSpec(f"dw{release[-2:]}", release, (layer,))])
-    inventory = write_inventory(folder, lab, host, **host_entry(lab, host, AlertWebhook(port=9), dead_man=None))
+    inventory = write_inventory(
+        folder, lab, host, **host_entry(lab, host, AlertWebhook(port=9), heartbeat_receiver=None)
+    )
     (folder / "ops.token").write_text(f"{TOKEN}\n")
     run = run_deploy(inventory)
     assert run.status == 0, run.said

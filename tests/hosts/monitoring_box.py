@@ -75,7 +75,7 @@ def monitoring_entry(lab: ThrowawayLab, told: AlertWebhook) -> dict[str, Any]:
     at = f"http://{lab.gateway}:{told.port}"
     receivers = {"ops": {"url": f"{at}/ops", "token_file": "ops.token"}, "dead": {"url": f"{at}/dead"}}
     allow = [f"{lab.gateway}/32"]
-    return {"allow": allow, "interval_s": INTERVAL, "size_gb": 1, "receivers": receivers, "dead_man": "dead"}
+    return {"allow": allow, "interval_s": INTERVAL, "size_gb": 1, "receivers": receivers, "heartbeat_receiver": "dead"}
 
 
 def host_entry(lab: ThrowawayLab, host: LabHost, told: AlertWebhook, **server: object) -> dict[str, object]:

@@ -12,12 +12,12 @@ from rigwright.supply.lock import Artefact
 from tests.stand_ins.wheel_cache import CACHE
 
 HEAD = """\
-of = {of}
+target_distribution = {of}
 versions = [{version}]
-why = "to be seen"
+purpose = "to be seen"
 source = "written by a test"
 licence = "Apache-2.0"
-until = "the test ends"
+obsolete_when = "the test ends"
 diff = "change.diff"
 
 [[targets]]

@@ -30,7 +30,7 @@ TABLE = f"""
 [plugins.{NAME}]
 input = "{NAME}"
 distribution = "{sample_plugins.NAME}"
-of = "packaging"
+target_distribution = "packaging"
 versions = [VERSION]
 imports = ["{sample_plugins.MODULE}"]
 commands = {json.dumps(sample_plugins.COMMANDS)}
@@ -196,25 +196,25 @@ STARTS_VLLM = f"""
 [plugins.{NAME}]
 input = "{NAME}"
 distribution = "{sample_plugins.NAME}"
-of = "vllm"
+target_distribution = "vllm"
 versions = ["0.21.0+cpu"]
 imports = ["{sample_plugins.MODULE}"]
 commands = {json.dumps(sample_plugins.COMMANDS)}
 launcher = "louder-serve"
 
-[plugins.{NAME}.owns]
+[plugins.{NAME}.owned_flags]
 speculative-config = "it guesses by itself"
 
 [plugins.{NAME}.modes.loud]
 flags = {{additional-config = {{louder = "loud"}}}}
 
-[plugins.{NAME}.doctor]
+[plugins.{NAME}.selftest]
 command = "louder-doctor"
 seconds = 60
 
-[plugins.{NAME}.doctor.lines]
-python = {{says = "Python"}}
-guesses = {{says = "AutoSpec", kind = "number", bare = false}}
+[plugins.{NAME}.selftest.lines]
+python = {{match = "Python"}}
+guesses = {{match = "AutoSpec", kind = "number", without_model = false}}
 """
 
 

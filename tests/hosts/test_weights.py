@@ -199,7 +199,7 @@ def test_a_token_opens_a_gated_repository_and_stays_nowhere(
 def _open_with_a_token(hub: HubModels, converged: LabHost, tmp_path: Path, authority: str) -> None:
     hub.publish(gated=True, token=SECRET)
     (tmp_path / "token").write_text(f"{SECRET}\n")
-    given = {"hub_token_file": str(tmp_path / "token"), "hub_token_for": hub.hub.url}
+    given = {"hub_token_file": str(tmp_path / "token"), "hub_token_origin": hub.hub.url}
     inventory = hub.write_hub_inventory(converged, ca_file=authority, **given)
     assert "gated" in run_lock(inventory, SSL_CERT_FILE=authority, REQUESTS_CA_BUNDLE=authority)
     without = hub.write_hub_inventory(converged, ca_file=authority)

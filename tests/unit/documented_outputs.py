@@ -39,11 +39,12 @@ from rigwright.patches import patch as patches
 from rigwright.paths import ROOT
 from rigwright.plan.deploy_plan import plan_deploy
 from rigwright.plan.plan_inputs import build_target_state
+from rigwright.plugins.keys import SelftestKeys
 from rigwright.plugins.verdict import verdict
 from rigwright.serving.observed import ObservedGeneration, ObservedServing
 from tests.documented_output import PAGES, compare_page
 from tests.unit import shipped_inventories
-from tests.unit.plugin_samples import DOCTOR
+from tests.unit.plugin_samples import SELFTEST
 from tests.unit.samples import sample_facts
 from tests.unit.test_baseline import FINGERPRINT
 
@@ -146,9 +147,9 @@ def _render_patch() -> str:
 
 
 def _render_doctor() -> str:
-    kinds = {name: {"holds": "", **line, "kind": line.get("kind", "verdict")} for name, line in DOCTOR["lines"].items()}
+    lines = {name: one.plan for name, one in SelftestKeys(**SELFTEST).lines.items()}
     said = b"Python 3.10.20: PASS\nGDN interface (legacy): PASS\nTopology: 2 x SM75\nAutoSpec = 3\n"
-    found = verdict({"lines": kinds, "seconds": 60, "largest": 65536}, said, 0, 3)
+    found = verdict({"lines": lines, "seconds": 60, "largest": 65536}, said, 0, 3)
     with captured_terminal() as printed:
         print_line(f"box1: louder-doctor with what chat serves: {', '.join(' '.join(one) for one in found.items())}")
         return printed()

@@ -63,7 +63,7 @@ class HubLockFixture:
     def write_token(self, token: str = TOKEN) -> None:
         """The inventory, with a token."""
         (self.folder / "hub.token").write_text(f"{token}\n")
-        self.write_rig('"hub_token_file": "hub.token"', f'"hub_token_for": "{self.hub.url}"')
+        self.write_rig('"hub_token_file": "hub.token"', f'"hub_token_origin": "{self.hub.url}"')
 
     def run_lock(self, *options: str) -> Result:
         """`rigwright lock`."""

@@ -30,12 +30,12 @@ def text_sha256(text: str) -> str:
 def patch_header(**changes: Any) -> str:
     """The text of a patch.toml; None leaves a key out."""
     keys: dict[str, Any] = {
-        "of": "demo",
+        "target_distribution": "demo",
         "versions": ["1.0"],
-        "why": "to be heard",
+        "purpose": "to be heard",
         "source": "written here",
         "licence": "Apache-2.0",
-        "until": "demo 2.0",
+        "obsolete_when": "demo 2.0",
         "diff": "change.diff",
         "targets": [{"path": "demo/words.py", "before": text_sha256(BEFORE), "after": text_sha256(AFTER)}],
     }
@@ -68,7 +68,10 @@ def write_patch(folder: Path, files: dict[str, str] | None = None, **changes: An
 def sample_patch(of: str = "demo") -> Patch:
     """One that lies in no folder."""
     return Patch(
-        "louder", PatchKeys.model_validate(tomllib.loads(patch_header(of=of))), "/patches/louder/patch.toml", DIFF
+        "louder",
+        PatchKeys.model_validate(tomllib.loads(patch_header(target_distribution=of))),
+        "/patches/louder/patch.toml",
+        DIFF,
     )
 
 

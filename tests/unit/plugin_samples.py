@@ -17,7 +17,7 @@ from tests.unit.vllm_samples import vllm_environment, vllm_instance, vllm_rig
 KEYS: dict[str, Any] = {
     "input": "louder",
     "distribution": NAME,
-    "of": "demo",
+    "target_distribution": "demo",
     "versions": ["2.0"],
     "imports": [MODULE],
     "commands": [*COMMANDS],
@@ -25,10 +25,10 @@ KEYS: dict[str, Any] = {
 
 
 LAUNCHING: dict[str, Any] = KEYS | {
-    "of": "vllm",
+    "target_distribution": "vllm",
     "versions": ["0.21.0"],
     "launcher": "louder-serve",
-    "owns": {"speculative-config": "it guesses by itself", "gpu-memory-utilization": "it measures"},
+    "owned_flags": {"speculative-config": "it guesses by itself", "gpu-memory-utilization": "it measures"},
     "modes": {
         "auto": {"flags": {"additional-config": {"louder": True}}},
         "fast": {"flags": {"additional-config": {"louder": "fast"}}, "environment": {"LOUDER_MORE": "1"}},
@@ -36,13 +36,13 @@ LAUNCHING: dict[str, Any] = KEYS | {
 }
 
 
-DOCTOR: dict[str, Any] = {
+SELFTEST: dict[str, Any] = {
     "command": "louder-doctor",
     "lines": {
-        "python": {"says": "Python"},
-        "gdn": {"says": "GDN interface"},
-        "topology": {"says": "topology", "kind": "text", "holds": "SM75"},
-        "guesses": {"says": "AutoSpec", "kind": "number", "bare": False},
+        "python": {"match": "Python"},
+        "gdn": {"match": "GDN interface"},
+        "topology": {"match": "topology", "kind": "text", "contains": "SM75"},
+        "guesses": {"match": "AutoSpec", "kind": "number", "without_model": False},
     },
     "seconds": 60,
 }
@@ -55,8 +55,8 @@ def plugin_row(version: str = "1.0", **changes: object) -> Artefact:
 
 
 def instance_with_selftest(**changes: object) -> Instance:
-    """An instance with a plugin that has a doctor."""
-    plugin = Plugin("louder", PluginKeys(**LAUNCHING, doctor=DOCTOR), plugin_row())
+    """An instance with a plugin that has a self-test."""
+    plugin = Plugin("louder", PluginKeys(**LAUNCHING, selftest=SELFTEST), plugin_row())
     return replace(vllm_instance(mode="auto"), plugins=(plugin,), **changes)  # type: ignore[arg-type] # an instance's
 
 

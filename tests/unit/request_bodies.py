@@ -30,18 +30,18 @@ class RequestExample:
 
 def refused_examples() -> list[RequestExample]:
     """The one that each rule has."""
-    return [_rule_example(rule, rule.refused) for rule in load_request_rules()]
+    return [_rule_example(rule, rule.rejected) for rule in load_request_rules()]
 
 
 def passed_examples() -> list[RequestExample]:
     """Likewise."""
-    return [_rule_example(rule, rule.passed) for rule in load_request_rules()]
+    return [_rule_example(rule, rule.accepted) for rule in load_request_rules()]
 
 
 def refused_places() -> Iterator[RequestExample]:
     """One for each place of each rule."""
     for rule in load_request_rules():
-        for place in rule.at:
+        for place in rule.location:
             yield example_at_place(rule, place, _refused_value(rule))
 
 
@@ -77,10 +77,10 @@ def _refused_value(rule: RequestRule) -> JsonValue:
     values: dict[str, JsonValue] = {
         "absent": "x",
         "scalars": {"chat_template": "{{ 1 }}"},
-        "entries": ["x"] * (rule.most + 1),
-        "prompts": ["x"] * (rule.most + 1),
-        "number": rule.most + 1,
-        "size": "x" * (rule.most + 1),
+        "entries": ["x"] * (rule.maximum + 1),
+        "prompts": ["x"] * (rule.maximum + 1),
+        "number": rule.maximum + 1,
+        "size": "x" * (rule.maximum + 1),
         "words": rule.names[0] if rule.names else None,
         "schemes": "file:///etc/passwd",
         "regex": BOMB,

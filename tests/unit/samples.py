@@ -240,7 +240,6 @@ def sample_rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: ob
         bundle=None,
         bundle_faults=(),
         variants=(),
-        renamed=(),
         engine_artefacts={"plain": (SOURCE,)},
         tools=(sample_wheel(),),
         gpu_exporter=(),

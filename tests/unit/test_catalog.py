@@ -274,15 +274,6 @@ def test_a_key_that_its_kind_does_not_have_is_told_with_the_nearest_one(tmp_path
     assert line.startswith(f'{path}: variants.llamacpp/two.paralel: unknown key; did you mean "parallel"?')
 
 
-def test_a_key_of_the_version_before_still_counts_and_is_told(tmp_path: Path) -> None:
-    catalog = load(tmp_path, changed("parallel = 2", "slots = 2"))
-    capacity = catalog.variants["llamacpp/two"].capacity
-    assert capacity and capacity[0] == 2
-    (line,) = catalog.renamed
-    path = tmp_path / "a.toml"
-    assert line.startswith(f"{path}: variants.llamacpp/two.slots is now called variants.llamacpp/two.parallel")
-
-
 def test_a_variant_of_an_engine_that_is_not_there_is_told_by_what_uses_it(box: OperatorFolder) -> None:
     """Nobody knows which keys it may have; a rig that does not use it has no harm from it."""
     catalog = CATALOG.replace(

@@ -85,7 +85,7 @@ def test_the_token_opens_a_gated_repository_and_goes_nowhere_else(
     with StandInHub(certificate=tls_certificates.server_certificate()) as hub:
         lock_hub_model(maker, hub, TOKEN)
         maker.box.write("token", TOKEN)
-        mirror_hub(maker, hub, hub_token_file="token", hub_token_for=hub.url)
+        mirror_hub(maker, hub, hub_token_file="token", hub_token_origin=hub.url)
         maker.make_bundle()
     close_session()
     assert all(one.authorised != one.path.startswith("/cdn/") for one in hub.asked)

@@ -149,7 +149,7 @@ def test_a_rigs_token_is_shown_to_no_other_rigs_mirror(world: HubLockFixture) ->
                 "ssh_hostname": "192.0.2.2",
                 "mirrors": {"hub": [other.url, world.hub.url]},
                 "hub_token_file": "hub.token",
-                "hub_token_for": world.hub.url,
+                "hub_token_origin": world.hub.url,
             },
         }
         text = f"from rigwright.inventory import hosts\nrigs = hosts({boxes!r})\n"

@@ -57,7 +57,7 @@ def test_nothing_is_brought_into_a_folder_that_packages_share(world: LockFixture
 def test_the_same_of_a_source(tmp_path: Path, path: str, line: str) -> None:
     row = archive(tmp_path / "llama-1.0.tar.gz")
     new = {"path": path, "after": text_sha256("x"), "file": "new.txt"}
-    patch = read_patch(tmp_path, of="llama.cpp", files={"new.txt": "x"}, diff=None, targets=[new])
+    patch = read_patch(tmp_path, target_distribution="llama.cpp", files={"new.txt": "x"}, diff=None, targets=[new])
     one = PatchedInput("engine", (patch,), {"llama-cpp": "1.0"}, (row,), "vendor/llama.cpp")
     found = PatchValidator(cast("LockResolver", SimpleNamespace(from_dir=tmp_path))).find_problems([one])
     assert [line in str(problem) for problem in found] == [True for _ in line[:1]]

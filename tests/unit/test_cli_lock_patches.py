@@ -215,7 +215,9 @@ def archive(path: Path, **files: str | None) -> Artefact:
 )
 def test_a_source_is_looked_into_below_its_subtree(tmp_path: Path, files: Any, subtree: str, line: str) -> None:
     row = archive(tmp_path / "llama-1.0.tar.gz", **files)
-    one = PatchedInput("engine", (read_patch(tmp_path, of="llama.cpp"),), {"llama-cpp": "1.0"}, (row,), subtree)
+    one = PatchedInput(
+        "engine", (read_patch(tmp_path, target_distribution="llama.cpp"),), {"llama-cpp": "1.0"}, (row,), subtree
+    )
     found = PatchValidator(cast("LockResolver", SimpleNamespace(from_dir=tmp_path))).find_problems([one])
     assert [line in str(problem) for problem in found] == [True for _ in line[:1]]
 
@@ -227,7 +229,11 @@ def fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, row: 
     monkeypatch.setattr(downloads, "PAUSES", ())
     row = row.model_copy(update={"sources": ("index:llama",)})
     one = PatchedInput(
-        "engine", (read_patch(tmp_path, of="llama.cpp"),), {"llama-cpp": "1.0"}, (row,), "vendor/llama.cpp"
+        "engine",
+        (read_patch(tmp_path, target_distribution="llama.cpp"),),
+        {"llama-cpp": "1.0"},
+        (row,),
+        "vendor/llama.cpp",
     )
     return " ".join(str(problem) for problem in PatchValidator(cast("LockResolver", resolver)).find_problems([one]))
 

@@ -32,7 +32,7 @@ sources = ["store:louder.zip"]
 [plugins.louder]
 input = "louder"
 distribution = "{NAME}"
-of = "demo"
+target_distribution = "demo"
 versions = ["1.0"]
 imports = ["{MODULE}"]
 commands = ["louder-serve", "louder-doctor"]

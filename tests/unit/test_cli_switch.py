@@ -73,7 +73,7 @@ context = 4096
 
 [blocked."sglang/default"]
 why = "does not run this model"
-instead = ["llamacpp/cpu"]
+alternative = ["llamacpp/cpu"]
 """
 
 
@@ -298,7 +298,7 @@ def planless(operator: SwitchOperator, monkeypatch: pytest.MonkeyPatch) -> Switc
 
 def test_a_variant_for_fewer_cards_gets_the_first_and_one_for_more_gets_free_ones(planless: SwitchOperator) -> None:
     operator = planless
-    cards = {"cards": ["turing", "ampere", "ampere"], "lent": [1]}
+    cards = {"cards": ["turing", "ampere", "ampere"], "reserved_gpus": [1]}
     operator.declare(one=sample_entry(**cards, instances=chat_instances(variant="llamacpp/one", cards=[2])))
     assert operator.switch("chat", "llamacpp/two", *ONE).exit_code == 0
     assert "'variant': 'llamacpp/two', 'port': 8020, 'cards': [2, 0]" in operator.text

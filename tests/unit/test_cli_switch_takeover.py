@@ -56,7 +56,7 @@ def test_it_takes_the_place_of_what_serves_once_that_is_said_and_granted(operato
     done = operator.take()
     assert done.exit_code == 0, done.output
     (ran,) = operator.ran
-    assert ran.pyinfra_data == {"switch": "chat:llamacpp/cpu", "theirs": "vllm.service"}
+    assert ran.pyinfra_data == {"switch": "chat:llamacpp/cpu", "existing_service": "vllm.service"}
     assert operator.text == before
     said = done.output
     assert "one: vllm.service has port 9 and port 8020: it is stopped, and chat comes in its place" in said
@@ -67,7 +67,7 @@ def test_it_takes_the_place_of_what_serves_once_that_is_said_and_granted(operato
 
 def test_another_variant_may_come_with_it(operator: TakeoverOperator) -> None:
     assert operator.take("llamacpp/wide", "--yes").exit_code == 0
-    assert operator.ran[0].pyinfra_data == {"switch": "chat:llamacpp/wide", "theirs": "vllm.service"}
+    assert operator.ran[0].pyinfra_data == {"switch": "chat:llamacpp/wide", "existing_service": "vllm.service"}
     assert "llamacpp/wide" in operator.text
 
 
@@ -116,8 +116,8 @@ def test_one_that_answers_wrongly_gives_way_to_what_was_there(operator: Takeover
     done = operator.take("llamacpp/wide", "--yes")
     assert done.exit_code == 1
     assert [(one.verb, one.pyinfra_data) for one in operator.ran] == [
-        ("deploy", {"switch": "chat:llamacpp/wide", "theirs": "vllm.service"}),
-        ("rollback", {"verb": "rollback", "theirs": "vllm.service"}),
+        ("deploy", {"switch": "chat:llamacpp/wide", "existing_service": "vllm.service"}),
+        ("rollback", {"verb": "rollback", "existing_service": "vllm.service"}),
     ]
     assert "llamacpp/wide fails: it calls a tool; vllm.service is back" in done.output
     assert operator.text == before

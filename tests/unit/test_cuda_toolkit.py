@@ -204,12 +204,12 @@ HEADER = "nvidia/cu13/include/crt/math_functions.h"
 def patch(path: str = HEADER, name: str = "louder", version: str = "13.0.88", file: str = "") -> Patch:
     """A patch of the toolkit's headers."""
     keys = PatchKeys(
-        of="nvidia-cuda-crt",
+        target_distribution="nvidia-cuda-crt",
         versions=(version,),
-        why="to be heard",
+        purpose="to be heard",
         source="written here",
         licence="Apache-2.0",
-        until="13.2.2",
+        obsolete_when="13.2.2",
         diff="change.diff",
         targets=(PatchTarget(path=path, before="a" * 64, after=text_sha256(AFTER)),),
     )
@@ -380,7 +380,7 @@ def test_patches_that_a_toolkit_cannot_have_are_refused_while_the_inventory_load
     (tmp_path / "catalog/mine.toml").write_text(INPUT.replace("NAME", name).replace("PATCH", patch_))
     (tmp_path / "rig.py").write_text(INVENTORY)
     target = {"path": HEADER, "before": "a" * 64, "after": text_sha256(AFTER), "file": "words"}
-    head = {"of": "nvidia-cuda-crt", "versions": ["13.1.115"], "diff": None, "targets": [target]}
+    head = {"target_distribution": "nvidia-cuda-crt", "versions": ["13.1.115"], "diff": None, "targets": [target]}
     write_patch(tmp_path / "patches/louder", {"words": AFTER}, **head)
     done = CliRunner().invoke(main, ["patches", str(tmp_path / "rig.py")])
     assert done.exit_code != 0
@@ -405,7 +405,14 @@ def test_a_patch_of_the_toolkit_changes_no_program_that_root_runs(
     (tmp_path / "rig.py").write_text(INVENTORY)
     target = {"path": path, "before": "a" * 64, "after": text_sha256(AFTER), "file": "words"}
     versions = [next(one.version for one in Lock.load([ROOT / "locks"]).groups["cuda"] if one.name == of)]
-    write_patch(tmp_path / "patches/fast-nvcc", {"words": AFTER}, of=of, versions=versions, diff=None, targets=[target])
+    write_patch(
+        tmp_path / "patches/fast-nvcc",
+        {"words": AFTER},
+        target_distribution=of,
+        versions=versions,
+        diff=None,
+        targets=[target],
+    )
     done = CliRunner().invoke(main, ["patches", str(tmp_path / "rig.py")])
     said = (
         f"{tmp_path}/patches/fast-nvcc/patch.toml: targets.{path}: a patch of the CUDA toolkit may change files below"

@@ -160,7 +160,7 @@ def test_what_is_not_in_the_table_is_said_to_be_unknown() -> None:
     (one,) = kernel(XID.format(card="65", code=999))
     assert "not in our table" in one.means
     assert {*FATAL_XIDS} <= {*load_xids()}
-    assert all(load_xids()[code].blame == "card" for code in FATAL_XIDS)
+    assert all(load_xids()[code].suspect == "card" for code in FATAL_XIDS)
 
 
 def test_memory_that_was_not_enough_is_told_from_the_kernels_log() -> None:

@@ -88,9 +88,9 @@ def test_a_deploy_is_held_to_it_before_it_begins(
     done = CliRunner().invoke(main, [verb, str(box.inventory), "-v", "--expect", format_digest(found)])
     assert done.exit_code == 0, done.output
     # what is deployed is held to it once more: files are read again
-    assert f"expect={format_digest(found)}" in begun[0]
+    assert f"expected_digest={format_digest(found)}" in begun[0]
     assert CliRunner().invoke(main, [verb, str(box.inventory), "-v"]).exit_code == 0
-    assert not [word for word in begun[1] if word.startswith("expect")]
+    assert not [word for word in begun[1] if word.startswith("expected_digest")]
 
 
 def test_what_is_no_digest_is_refused_by_the_command_line(box: OperatorFolder) -> None:

@@ -299,7 +299,7 @@ RIGS = st.builds(
             "branch": st.sampled_from([None, None, None, 470, 550, 580, 595, 615, 999]),
             "flavour": st.sampled_from([None, None, None, "open", "proprietary"]),
             "source": st.sampled_from([None, None, "distribution", "nvidia"]),
-            "open_despite_cards": st.booleans(),
+            "force_open_modules": st.booleans(),
         }
     ),
 )
@@ -319,7 +319,7 @@ def test_no_host_gets_proprietary_modules_with_a_5090_or_a_branch_below_580(one:
     assert not (blackwell and found.flavour == "proprietary")
     assert not (old and (found.flavour == "open" or found.branch > 580))
     if C22G in one.cards and found.flavour == "open":
-        assert one.driver.open_despite_cards
+        assert one.driver.force_open_modules
     assert found.packages
     assert not set(found.removed) & {*found.packages, *found.before}
 

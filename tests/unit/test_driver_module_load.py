@@ -37,7 +37,7 @@ def output_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 def reboots(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Why hosts were rebooted."""
     asked_: list[str] = []
-    monkeypatch.setattr(drivers, "reboot_host", lambda host, why, lent: asked_.append(why) or True)
+    monkeypatch.setattr(drivers, "reboot_host", lambda host, why, reserved_gpus: asked_.append(why) or True)
     return asked_
 
 

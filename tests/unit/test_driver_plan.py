@@ -71,7 +71,7 @@ row(
     "ubuntu-24.04",
     (C22G,),
     ("distribution", 580, "open", (), ubuntu_packages("generic")),
-    {"open_despite_cards": True},
+    {"force_open_modules": True},
     pci_ids=("10de:1e07", "10de:2b85"),
 )
 row(
@@ -91,7 +91,7 @@ row(
     "ubuntu-22.04",
     (C22G, C5090),
     ("distribution", 580, "open", (), ubuntu_packages("generic-hwe-22.04")),
-    {"open_despite_cards": True},
+    {"force_open_modules": True},
 )
 row(
     "a Pascal card alone runs proprietary modules of its last branch",
@@ -209,12 +209,12 @@ REFUSED: dict[str, tuple[Rig, DriverFacts, list[str]]] = {
     "a 2080 Ti with exchanged memory beside a 5090": (
         driver_rig(C22G, C5090),
         driverless_host(),
-        ["2080 Ti (Turing) is known to fail", "another host", "driver.open_despite_cards = True"],
+        ["2080 Ti (Turing) is known to fail", "another host", "driver.force_open_modules = True"],
     ),
     "open modules for a 2080 Ti with exchanged memory": (
         driver_rig(C22G, flavour="open"),
         driverless_host(),
-        ['driver.flavour = "proprietary"', "open_despite_cards"],
+        ['driver.flavour = "proprietary"', "force_open_modules"],
     ),
     "open modules for a Pascal card": (
         driver_rig(flavour="open"),

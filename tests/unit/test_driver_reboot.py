@@ -134,7 +134,7 @@ def test_while_a_stranger_holds_a_card_nothing_is_stopped(
 
 
 LENT = tuple(("card", f"0000:0{slot}:00.0", str(slot)) for slot in range(2))
-BORROWED = "pid 7 (train, in /user.slice/x) uses card 0, which is lent; the reboot ends it"
+BORROWED = "pid 7 (train, in /user.slice/x) uses card 0, which is reserved; the reboot ends it"
 
 
 def test_what_runs_on_lent_cards_is_named_before_it_ends(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from rigwright.engines.known_issues import describe_warnings
 from rigwright.inventory import load_rig
 from rigwright.model.entry import DriverEntry
 from rigwright.model.rig import Rig
@@ -96,7 +95,7 @@ def test_an_instance_on_a_card_with_a_mistake_is_not_told_that_there_is_none(box
     [
         {},
         {"managed": False},
-        {"branch": 580, "flavour": "open", "source": "distribution", "open_despite_cards": True},
+        {"branch": 580, "flavour": "open", "source": "distribution", "force_open_modules": True},
         {"branch": None, "flavour": "proprietary", "source": "nvidia"},
         {"pcie_link_width": [8, 16], "nvlinks": [[0, 1]]},
         {"managed": True, "reboot": True, "power_w": 280, "clocks_mhz": [210, 1695]},
@@ -111,15 +110,6 @@ def test_a_driver_and_what_its_cards_are_set_to(box: OperatorFolder, driver: dic
     assert made.driver == DriverEntry.model_validate(driver)
 
 
-def test_a_key_of_the_version_before_still_counts_and_is_told(box: OperatorFolder) -> None:
-    made = rig(box, driver={"lanes": [8, 16]})
-    assert made.driver.pcie_link_width == (8, 16)
-    assert made.renamed == ("driver.lanes is now called driver.pcie_link_width; the next version refuses the old name",)
-    assert describe_warnings(made.cards, made.instances, made.envs, made.toolkit, made.renamed)[0] == made.renamed[0]
-    (line,) = box.refusal_lines(driver={"lanes": [8, 16], "pcie_link_width": [8, 16]})
-    assert "driver.lanes: is the old name of pcie_link_width, which is set too" in line
-
-
 @pytest.mark.parametrize(
     ("driver", "said"),
     [
@@ -127,7 +117,7 @@ def test_a_key_of_the_version_before_still_counts_and_is_told(box: OperatorFolde
         (
             {"manage": False},
             'driver.manage: unknown key; did you mean "managed"?; '
-            "allowed: branch, clocks_mhz, flavour, managed, module_options, nvlinks, open_despite_cards, "
+            "allowed: branch, clocks_mhz, flavour, force_open_modules, managed, module_options, nvlinks, "
             "pcie_link_width, power_w, reboot, source, sysctl",
         ),
         ({"branch": 550}, "driver.branch: 550 is refused: must be at least 580"),
@@ -135,11 +125,11 @@ def test_a_key_of_the_version_before_still_counts_and_is_told(box: OperatorFolde
         ({"branch": 1000}, "driver.branch: 1000 is refused: must be at most 999"),
         ({"flavour": "closed"}, "driver.flavour: 'closed' is refused: must be 'open' or 'proprietary'"),
         ({"source": "cuda"}, "driver.source: 'cuda' is refused: must be 'distribution' or 'nvidia'"),
-        ({"open_despite_cards": "yes"}, "driver.open_despite_cards: 'yes' is refused: must be True or False"),
+        ({"force_open_modules": "yes"}, "driver.force_open_modules: 'yes' is refused: must be True or False"),
         (
-            {"flavour": "proprietary", "open_despite_cards": True},
-            "driver: {'flavour': 'proprietary', 'open_despite_cards': True} is refused: must be without "
-            "open_despite_cards where the flavour is proprietary",
+            {"flavour": "proprietary", "force_open_modules": True},
+            "driver: {'flavour': 'proprietary', 'force_open_modules': True} is refused: must be without "
+            "force_open_modules where the flavour is proprietary",
         ),
         (False, "driver: False is refused: must be a table of keys"),
         ({"pcie_link_width": [3]}, "driver.pcie_link_width[0]: 3 is refused: must be 1, 2, 4, 8 or 16"),
@@ -167,9 +157,9 @@ def test_a_driver_that_cannot_be_had_is_refused(box: OperatorFolder, driver: obj
 
 
 @pytest.mark.parametrize("value", ["9.0", ["90"], [9.0], ["9.0a"], [""], {"9.0": True}])
-def test_also_build_for_takes_capabilities_alone(box: OperatorFolder, value: object) -> None:
-    (line,) = box.refusal_lines(also_build_for=value)
-    assert line.startswith(f"{box.inventory}: box.also_build_for")
+def test_extra_capabilities_are_compute_capabilities(box: OperatorFolder, value: object) -> None:
+    (line,) = box.refusal_lines(extra_capabilities=value)
+    assert line.startswith(f"{box.inventory}: box.extra_capabilities")
 
 
 def test_beside_a_wrong_key_of_the_driver_the_others_are_judged_too(box: OperatorFolder) -> None:

@@ -16,10 +16,6 @@ CARD = {"pci_ids": ["10de:1111"], "capability": "8.6", "name": "A card", "vram_m
     ("changes", "said"),
     [
         ({"cards": ["ampere"] * 100}, "must be a list of at most 16"),
-        (
-            {"driver": {"lanes": 16, "pcie_link_width": 16}},
-            "box.driver.lanes: is the old name of pcie_link_width, which is set too",
-        ),
         ({"keep_generations": 10**6000}, "a number of too many digits is refused"),
         ({"ca_file": "gone.pem"}, "gone.pem does not exist"),
         ({"ssh_hostname": "0x7f.1"}, "'0x7f.1' is refused: must be a host name or an IP address: four numbers"),
@@ -39,12 +35,6 @@ def test_a_key_of_an_inventory(box: OperatorFolder, changes: dict[str, object], 
 def test_a_long_key_is_cut(box: OperatorFolder) -> None:
     (line, *_) = [one for one in box.refusal_lines(**{"x" * 100_000: 1}) if "unknown key" in one]
     assert len(line) < 2000
-
-
-def test_a_variants_key_under_both_of_its_names(box: OperatorFolder) -> None:
-    variant = '[variants."llamacpp/x"]\nengine = "plain"\nmodel = "small"\ncontext = 4096\nslots = 1\nparallel = 1\n'
-    box.write("catalog/own.toml", variant)
-    assert any("slots: is the old name of parallel, which is set too" in line for line in box.refusal_lines())
 
 
 def test_files_of_the_catalogue(box: OperatorFolder) -> None:

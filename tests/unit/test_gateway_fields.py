@@ -71,7 +71,7 @@ def test_each_rule_refuses_its_example_until_it_is_allowed(
     others = BEHIND.get(rule.name, [])
     refused = refusal(judging(tmp_path, *others), example)
     assert refused is not None
-    assert refused.param in rule.at
+    assert refused.param in rule.location
     assert refused.message.startswith(f"{refused.param} {rule.demand}: {rule.reason}; ")
     assert refused.message.endswith(f'gateway.allow_fields = ["{rule.name}"]')
     assert refusal(judging(tmp_path, rule.name, *others), example) is None
@@ -85,7 +85,7 @@ def test_each_rule_lets_what_clients_need_pass(strict: Model, example: RequestEx
 @pytest.mark.parametrize("example", list(refused_places()), ids=lambda one: f"{one.rule}-{next(iter(one.members))}")
 def test_a_rule_is_for_each_of_its_places(tmp_path: Path, example: RequestExample) -> None:
     refused = refusal(judging(tmp_path, *BEHIND.get(example.rule, [])), example)
-    assert refused is not None and refused.param in RULES[example.rule].at
+    assert refused is not None and refused.param in RULES[example.rule].location
 
 
 @pytest.mark.parametrize("path", ["messages", "messages/count_tokens"])
@@ -193,7 +193,7 @@ def test_a_system_text_is_one_that_llama_server_does_not_log(strict: Model, text
 @pytest.mark.parametrize("rule", load_request_rules(), ids=lambda one: one.name)
 def test_null_is_no_value(tmp_path: Path, rule: RequestRule) -> None:
     made = judging(tmp_path, *BEHIND.get(rule.name, []))
-    for place in rule.at:
+    for place in rule.location:
         assert refusal(made, example_at_place(rule, place, None)) is None
 
 
@@ -202,13 +202,13 @@ def test_rules_are_complete_and_of_known_kinds() -> None:
     assert {rule.kind for rule in load_request_rules()} <= set(fields.KINDS)
     for limit in (f"{fields.MOST_OPTIONAL} times", f"{fields.MOST_COPIES} characters", f"most {fields.MOST_TIMES},"):
         assert limit in RULES["regex"].demand
-    assert f"{fields.PATTERNS * RULES['patterns'].most} together" in RULES["patterns"].demand
+    assert f"{fields.PATTERNS * RULES['patterns'].maximum} together" in RULES["patterns"].demand
     counts = RULES["schema_counts"]
-    assert f"{fields.PATTERNS * counts.most} together" in counts.demand and f"most {fields.LONGEST}" in counts.demand
+    assert f"{fields.PATTERNS * counts.maximum} together" in counts.demand and f"most {fields.LONGEST}" in counts.demand
     source = re.compile(r"(CVE-\d{4}-\d+|PYSEC-\d{4}-\d+|GHSA(-[a-z0-9]{4}){3}|protocol|schema|measured|https://\S+)")
     for rule in load_request_rules():
         assert all(source.fullmatch(one) for one in rule.source), rule.name
-        assert rule.refused and rule.passed and set(rule.paths) <= set(PATHS)
+        assert rule.rejected and rule.accepted and set(rule.paths) <= set(PATHS)
 
 
 @pytest.mark.parametrize(
@@ -416,9 +416,9 @@ def test_where_the_gateway_salts_clients_do_not(tmp_path: Path) -> None:
 )
 def test_an_empty_value_is_none_where_none_may_be_sent(strict: Model, rule: RequestRule) -> None:
     for value in ("", False, []):
-        assert refusal(strict, example_at_place(rule, rule.at[0], value)) is None
+        assert refusal(strict, example_at_place(rule, rule.location[0], value)) is None
     for value in (0, " ", {}, [None], True):
-        assert refusal(strict, example_at_place(rule, rule.at[0], value)) is not None
+        assert refusal(strict, example_at_place(rule, rule.location[0], value)) is not None
 
 
 def test_patterns_are_few_together(strict: Model) -> None:

@@ -59,12 +59,15 @@ def scrape_jobs(rig: Rig) -> dict[str, list[dict[str, Any]]]:
         ({"scrapers": ["192.0.2.9/24"]}, "scrapers[0]: '192.0.2.9/24' is refused: must be a network, 192.0.2.0/24"),
         ({"scraper": []}, 'scraper: unknown key; did you mean "scrapers"?'),
         ({"server": {"port": 9100}}, "must be ports of their own for all that listens: 9100 is given twice"),
-        ({"server": {"dead_man": "ops"}}, "must be dead_man one of its receivers: there is none"),
+        ({"server": {"heartbeat_receiver": "ops"}}, "must be heartbeat_receiver one of its receivers: there is none"),
         ({"server": {"retention_days": 0}}, "server.retention_days: 0 is refused"),
         ({"server": {"receivers": {"ops": {"url": "ftp://x"}}}}, "server.receivers.ops.url: 'ftp://x' is refused"),
         ({"server": {"receivers": {"ops": {}}}}, "must be either url or url_file"),
         ({"server": {"receivers": {"ops": {"url": "http://x", "url_file": "y"}}}}, "must be either url or url_file"),
-        ({"server": {"limits": {"ttft_p99_s": float("nan")}}}, "server.limits.ttft_p99_s: nan is refused"),
+        (
+            {"server": {"alert_thresholds": {"ttft_p99_s": float("nan")}}},
+            "server.alert_thresholds.ttft_p99_s: nan is refused",
+        ),
     ],
     ids=lambda one: "" if isinstance(one, str) else str(one),
 )

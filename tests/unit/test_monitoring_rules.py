@@ -15,11 +15,11 @@ from checks.catalogue import list_checks
 from rigwright.engines import kinds
 from rigwright.model.monitoring.entry import AlertThresholds, MonitoringServer
 from rigwright.monitoring import config_files
-from rigwright.monitoring.alert_rules import BASELINE, DEAD_MAN, build_alerts
+from rigwright.monitoring.alert_rules import BASELINE, HEARTBEAT, build_alerts
 
 PROMTOOL = shutil.which("promtool")
 FUNCTIONS = {"histogram_quantile"}
-SERVER = MonitoringServer(limits=AlertThresholds(ttft_p99_s=2.0))
+SERVER = MonitoringServer(alert_thresholds=AlertThresholds(ttft_p99_s=2.0))
 ON = 'box="b",instance="chat"'
 TOLD = {"box": "b", "instance": "chat"}
 # a minute each: the first is at 0
@@ -263,7 +263,7 @@ def promtool_test(case: AlertCase, series: dict[str, str], *said: dict[str, obje
 
 def cases_of_rules() -> dict[str, object]:
     """All cases, as promtool reads them; for rules in the file beside it."""
-    severity = {one.name: one.severity for one in build_alerts(SERVER.limits)}
+    severity = {one.name: one.severity for one in build_alerts(SERVER.alert_thresholds)}
     tests = []
     for case in CASES:
         labels = case.labels | {"severity": severity[case.alert]}
@@ -284,7 +284,9 @@ def test_each_alert_fires_with_its_words_and_is_quiet_where_nothing_is_wrong(tmp
 
 
 def test_no_engine_and_no_gateway_has_a_say_in_what_is_known_of_others() -> None:
-    known = set(re.findall(r"\b[a-zA-Z_:][a-zA-Z0-9_:]*", " ".join(one.expr for one in build_alerts(SERVER.limits))))
+    known = set(
+        re.findall(r"\b[a-zA-Z_:][a-zA-Z0-9_:]*", " ".join(one.expr for one in build_alerts(SERVER.alert_thresholds)))
+    )
     metrics = {name for name in known if "_" in name or ":" in name or name == "up"}
     engines = {name for name in metrics if name.startswith(("vllm:", "llamacpp:"))}
     others = {name for name in metrics - engines if name not in FUNCTIONS}
@@ -305,6 +307,6 @@ def test_the_check_of_baselines_is_the_one_that_is_named() -> None:
 
 
 def test_every_alert_has_a_case_and_is_told_by_default_where_its_limit_is_known() -> None:
-    named = {one.name for one in build_alerts(SERVER.limits)}
-    assert {case.alert for case in CASES} == named - {DEAD_MAN}
+    named = {one.name for one in build_alerts(SERVER.alert_thresholds)}
+    assert {case.alert for case in CASES} == named - {HEARTBEAT}
     assert named - {one.name for one in build_alerts(AlertThresholds())} == {"FirstTokenLate"}

@@ -81,7 +81,7 @@ def test_a_sound_host_has_no_difference() -> None:
         ((C2080, C3090), {}, ready("10de:1e07", "10de:2204"), ("open", "proprietary")),
         ((C3090,), {"flavour": "open"}, ready("10de:2204"), ("open",)),
         ((C22G,), {}, ready("10de:1e07"), ("proprietary",)),
-        ((C22G,), {"open_despite_cards": True}, ready("10de:1e07"), ("open", "proprietary")),
+        ((C22G,), {"force_open_modules": True}, ready("10de:1e07"), ("open", "proprietary")),
         # a managed one has its plan's
         ((C3090,), {"managed": True}, ready("10de:2204", **PACKAGED), ("open",)),
         ((C3090,), {"managed": True, "flavour": "proprietary"}, ready("10de:2204", **PACKAGED), ("proprietary",)),

@@ -28,16 +28,20 @@ def test_an_origin_is_scheme_host_and_port(url: str, found: str) -> None:
 @pytest.mark.parametrize(
     ("keys", "key", "said"),
     [
-        ({"hub_token_for": "http://127.0.0.1:9"}, "hub_token_for", "over plain http the token is sent"),
-        ({"hub_token_for": "https://hub.example/base"}, "hub_token_for", "an http(s) URL of a host, without a path"),
-        ({"hub_token_for": OWN}, "hub_token_for", f"to {OWN}, but {HUB_ORIGIN} is used"),
+        ({"hub_token_origin": "http://127.0.0.1:9"}, "hub_token_origin", "over plain http the token is sent"),
+        (
+            {"hub_token_origin": "https://hub.example/base"},
+            "hub_token_origin",
+            "an http(s) URL of a host, without a path",
+        ),
+        ({"hub_token_origin": OWN}, "hub_token_origin", f"to {OWN}, but {HUB_ORIGIN} is used"),
         ({"mirrors": {"hub": [OWN]}}, "hub_token_file", f"to {HUB_ORIGIN}, but {OWN} is used"),
         (
-            {"mirrors": {"hub": ["http://hub.example:8443"]}, "hub_token_for": OWN},
-            "hub_token_for",
+            {"mirrors": {"hub": ["http://hub.example:8443"]}, "hub_token_origin": OWN},
+            "hub_token_origin",
             "http://hub.example:8443 is plain http, which sends it in the clear",
         ),
-        ({"hub_token_file": None, "hub_token_for": OWN}, "hub_token_for", "a token is required"),
+        ({"hub_token_file": None, "hub_token_origin": OWN}, "hub_token_origin", "a token is required"),
         ({"redirects": ["http://10.0.0.5:8081/files"]}, "redirects[0]", "an http(s) URL of a host, without a path"),
         ({"redirects": ["10.0.0.5"]}, "redirects[0]", "an http(s) URL of a host, without a path"),
     ],

@@ -41,7 +41,7 @@ def test_a_patched_environment_is_another_one_beside(tmp_path: Path) -> None:
 
 
 def test_what_it_is_called_and_why_is_no_input(tmp_path: Path) -> None:
-    same = read_patch(tmp_path, "other-name", why="another reason", until="never")
+    same = read_patch(tmp_path, "other-name", purpose="another reason", obsolete_when="never")
     assert env(same).digest == env(read_patch(tmp_path)).digest
     whole = {"path": "demo/words.py", "before": text_sha256(BEFORE), "after": text_sha256("x"), "file": "x.py"}
     assert env(read_patch(tmp_path, files={"x.py": "x"}, diff=None, targets=[whole])).digest != env(same).digest
@@ -86,7 +86,7 @@ def box(*patches: Patch) -> Rig:
 
 
 def test_a_patched_source_is_another_engine_beside(tmp_path: Path) -> None:
-    one = read_patch(tmp_path, of="llama.cpp")
+    one = read_patch(tmp_path, target_distribution="llama.cpp")
     plain, patched = (
         plan_build(box(), "plain", sample_engine(), sample_facts()),
         plan_build(box(one), "plain", sample_engine(), sample_facts()),
@@ -126,7 +126,7 @@ class Compilation:
 
 
 def test_a_source_is_patched_before_it_is_configured(tmp_path: Path) -> None:
-    made_ = Compilation(tmp_path, BEFORE, read_patch(tmp_path / "patches", of="llama.cpp"))
+    made_ = Compilation(tmp_path, BEFORE, read_patch(tmp_path / "patches", target_distribution="llama.cpp"))
     assert made_.done.returncode == 0, made_.done.stderr
     assert made_.source == AFTER
     said = made_.done.stdout
@@ -134,7 +134,7 @@ def test_a_source_is_patched_before_it_is_configured(tmp_path: Path) -> None:
 
 
 def test_another_source_than_the_patch_is_for_is_never_configured(tmp_path: Path) -> None:
-    made_ = Compilation(tmp_path, "WORDS = 'hi'\n", read_patch(tmp_path / "patches", of="llama.cpp"))
+    made_ = Compilation(tmp_path, "WORDS = 'hi'\n", read_patch(tmp_path / "patches", target_distribution="llama.cpp"))
     assert made_.done.returncode == 1
     assert f"patch louder: demo/words.py: expected {text_sha256(BEFORE)}, found " in made_.done.stdout
     assert "ran cmake" not in made_.done.stdout

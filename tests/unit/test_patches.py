@@ -37,9 +37,9 @@ def test_one_is_a_head_and_a_diff(tmp_path: Path) -> None:
 def test_a_later_folder_wins(tmp_path: Path) -> None:
     write_patch(tmp_path / "ours/louder")
     write_patch(tmp_path / "ours/other")
-    write_patch(tmp_path / "beside/louder", why="of the operator's own")
+    write_patch(tmp_path / "beside/louder", purpose="of the operator's own")
     found = load_patches([tmp_path / "ours", tmp_path / "beside"])
-    assert (sorted(found), found["louder"].keys.why) == (["louder", "other"], "of the operator's own")
+    assert (sorted(found), found["louder"].keys.purpose) == (["louder", "other"], "of the operator's own")
 
 
 def test_a_head_may_be_from_another_system(tmp_path: Path) -> None:
@@ -62,10 +62,14 @@ TARGET = {"path": "demo/words.py", "before": text_sha256(BEFORE), "after": text_
 @pytest.mark.parametrize(
     ("changes", "files", "said"),
     [
-        ({"why": None}, {}, "why: missing"),
-        ({"why": "red \x9b31m"}, {}, "why: 'red \\x9b31m' is refused: must be 1 to 2000 characters on one line"),
-        ({"why": "turned \u202e round"}, {}, "must be 1 to 2000 characters on one line"),
-        ({"until": "one\u2028two"}, {}, "must be 1 to 200 characters on one line"),
+        ({"purpose": None}, {}, "purpose: missing"),
+        (
+            {"purpose": "red \x9b31m"},
+            {},
+            "purpose: 'red \\x9b31m' is refused: must be 1 to 2000 characters on one line",
+        ),
+        ({"purpose": "turned \u202e round"}, {}, "must be 1 to 2000 characters on one line"),
+        ({"obsolete_when": "one\u2028two"}, {}, "must be 1 to 200 characters on one line"),
         ({"versoins": ["1"]}, {}, 'versoins: unknown key; did you mean "versions"?'),
         ({"verdict": "maybe"}, {}, "verdict: 'maybe' is refused"),
         ({"versions": []}, {}, "versions"),
@@ -130,7 +134,7 @@ def test_what_is_no_code_of_a_package_is_refused(tmp_path: Path, path: str, said
     write_patch(tmp_path / "louder", **new)
     assert f"patch.toml: targets.{path}: {said}" in patch_problems(tmp_path)
     # a source tree of llama.cpp is no place where packages are installed
-    write_patch(tmp_path / "louder", **new, of="llama.cpp")
+    write_patch(tmp_path / "louder", **new, target_distribution="llama.cpp")
     assert list(load_patches([tmp_path])) == ["louder"]
 
 
@@ -143,7 +147,7 @@ def test_a_patch_that_names_no_files_of_a_large_diff_is_told_in_a_few_lines(tmp_
 
 
 def test_all_of_it_is_said_at_once(tmp_path: Path) -> None:
-    write_patch(tmp_path / "one", why=None)
+    write_patch(tmp_path / "one", purpose=None)
     write_patch(tmp_path / "two", files={"change.diff": "nothing\n"}, targets=[TARGET, WHOLE])
     write_patch(tmp_path / "Three_")
     (tmp_path / "link").symlink_to("one")
@@ -202,13 +206,13 @@ def test_a_patch_of_many_files_is_refused_in_a_moment(tmp_path: Path) -> None:
 
 def patches(tmp_path: Path) -> dict[str, Patch]:
     write_patch(tmp_path / "louder")
-    write_patch(tmp_path / "softer", why="the other way")
+    write_patch(tmp_path / "softer", purpose="the other way")
     write_patch(tmp_path / "more", files={"new.py": "x = 1\n"}, diff=None, targets=[WHOLE])
     write_patch(
         tmp_path / "below", files={"new.py": "x = 1\n"}, diff=None, targets=[WHOLE | {"path": "demo/words.py/x"}]
     )
     write_patch(tmp_path / "old", versions=["0.9"])
-    write_patch(tmp_path / "elsewhere", of="llama.cpp")
+    write_patch(tmp_path / "elsewhere", target_distribution="llama.cpp")
     for verdict in ("included", "impossible", "yours"):
         write_patch(tmp_path / verdict, verdict=verdict, diff=None, targets=[], files={})
     return load_patches([tmp_path])
@@ -239,9 +243,9 @@ def test_an_engine_names_those_that_are_for_it(tmp_path: Path, names: list[str],
 
 def test_what_counts_is_what_files_become(tmp_path: Path) -> None:
     one = patches(tmp_path)["louder"]
-    write_patch(tmp_path / "again/louder", why="another reason", until="later")
+    write_patch(tmp_path / "again/louder", purpose="another reason", obsolete_when="later")
     assert collect_digests([one]) == collect_digests(load_patches([tmp_path / "again"]).values())
 
 
 def test_what_is_shipped_is_sound() -> None:
-    assert all(one.keys.tested and one.keys.where for one in load_patches([ROOT / "patches"]).values())
+    assert all(one.keys.test_notes and one.keys.evidence for one in load_patches([ROOT / "patches"]).values())

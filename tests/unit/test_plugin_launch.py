@@ -47,7 +47,7 @@ def test_its_launcher_is_started_with_the_words_of_vllm() -> None:
 
 
 def test_one_without_a_launcher_starts_nothing() -> None:
-    without = started(None, {"launcher": None, "owns": {}, "modes": {}})
+    without = started(None, {"launcher": None, "owned_flags": {}, "modes": {}})
     assert service(without) == service(vllm_instance())
 
 
@@ -81,16 +81,17 @@ def test_what_a_mode_sets_is_the_inventorys_to_allow_as_if_a_variant_set_it() ->
         ),
         (started(parts=checkpoint_parts(), flags={"speculative-config": {}}), "flags.speculative-config"),
         (
-            started(keys={"owns": {"compilation-config": "graphs"}}, compilation_config={"level": 3}),
+            started(keys={"owned_flags": {"compilation-config": "graphs"}}, compilation_config={"level": 3}),
             "compilation_config is not allowed in a variant: plugin louder sets it: graphs",
         ),
         (
-            started(keys={"owns": {"enable-prefix-caching": "it"}}, flags={"no-enable-prefix-caching": True}),
+            started(keys={"owned_flags": {"enable-prefix-caching": "it"}}, flags={"no-enable-prefix-caching": True}),
             "flags.no-enable-prefix-caching is not allowed in a variant: plugin louder sets it: it",
         ),
         (
-            started(keys={"owns": {"speculative-confg": "x"}}),
-            'plugins.louder.owns.speculative-confg is not an option of vLLM 0.21.0; did you mean "speculative-config"?',
+            started(keys={"owned_flags": {"speculative-confg": "x"}}),
+            "plugins.louder.owned_flags.speculative-confg is not an option of vLLM 0.21.0; "
+            'did you mean "speculative-config"?',
         ),
         (started(None), "mode is missing: plugin louder has auto, fast"),
         (started("fsat"), 'mode: plugin louder has no "fsat"; did you mean "fast"?'),
@@ -111,9 +112,9 @@ def test_a_model_that_guesses_for_another_is_no_variants_either() -> None:
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"launcher": None}, "given a launcher: owns and modes need one"),
+        ({"launcher": None}, "given a launcher: owned_flags and modes need one"),
         ({"launcher": "vllm"}, "a launcher that is one of its commands, not vllm"),
-        ({"owns": {"--speculative-config": "x"}}, "a long option's name without its dashes"),
+        ({"owned_flags": {"--speculative-config": "x"}}, "a long option's name without its dashes"),
         ({"modes": {"auto": {"flags": {"x": "a\nb"}}}}, "text on one line"),
         ({"modes": {"auto": {"command": "sh"}}}, "Extra inputs|extra"),
     ],

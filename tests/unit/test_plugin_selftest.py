@@ -15,13 +15,13 @@ from rigwright.engines import kind_of
 from rigwright.model.instance import COMPILED
 from rigwright.model.rig import account_names
 from rigwright.paths import ROOT
-from rigwright.plugins.keys import Doctor, PluginKeys
+from rigwright.plugins.keys import PluginKeys, SelftestKeys
 from rigwright.plugins.verdict import SHOWN, Refused, plain, verdict
 from rigwright.serving.instance_units import build_unit
 from rigwright.serving.plugin_selftest import LARGEST, plan_selftests
 from rigwright.supply.inputs import Input
 from rigwright.toml import tomllib
-from tests.unit.plugin_samples import DOCTOR, LAUNCHING, instance_with_selftest, make_examination
+from tests.unit.plugin_samples import LAUNCHING, SELFTEST, instance_with_selftest, make_examination
 from tests.unit.vllm_samples import vllm_environment, vllm_instance, vllm_rig
 
 WELL = """Python 3.10.20: PASS
@@ -33,7 +33,7 @@ AutoSpec = 3
 
 
 def plan(**changes: object) -> dict[str, Any]:
-    lines = {name: one.model_dump() for name, one in Doctor(**DOCTOR).lines.items()}
+    lines = {name: one.plan for name, one in SelftestKeys(**SELFTEST).lines.items()}
     return {"doctor": "louder-doctor", "lines": lines, "seconds": 60, "largest": LARGEST} | changes
 
 
@@ -123,17 +123,17 @@ def test_lines_are_as_a_reader_of_a_terminal_sees_them(said: str, seen: list[str
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"command": "sh"}, "a doctor whose command is one of its commands, not sh"),
-        ({"lines": {"x": {"says": "x", "bare": False}}}, "at least one that is reported without a model"),
+        ({"command": "sh"}, "a selftest whose command is one of its commands, not sh"),
+        ({"lines": {"x": {"match": "x", "without_model": False}}}, "at least one that is reported without a model"),
         ({"lines": {}}, "at least one that is reported without a model"),
-        ({"lines": {"x": {"says": "x", "kind": "text"}}}, "given holds if, and only if, its kind is text"),
-        ({"lines": {"x": {"says": "x", "holds": "y"}}}, "given holds if, and only if, its kind is text"),
+        ({"lines": {"x": {"match": "x", "kind": "text"}}}, "given contains if, and only if, its kind is text"),
+        ({"lines": {"x": {"match": "x", "contains": "y"}}}, "given contains if, and only if, its kind is text"),
         ({"seconds": 0}, "greater than or equal to 1"),
     ],
 )
 def test_a_description_that_is_none_is_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
-        PluginKeys(**LAUNCHING, doctor=DOCTOR | changes)
+        PluginKeys(**LAUNCHING, selftest=SELFTEST | changes)
 
 
 def test_one_is_made_for_every_instance_whose_plugin_has_a_doctor() -> None:
@@ -274,8 +274,8 @@ def test_the_documented_plugin_is_valid_and_its_doctors_lines_are_read() -> None
     described = tomllib.loads(text)
     keys = PluginKeys.model_validate(described["plugins"]["caovan"])
     assert Input.model_validate(described["inputs"]["caovan-0.4.13"]).kind == "plugin"
-    assert keys.doctor
-    lines = {name: one.model_dump() for name, one in keys.doctor.lines.items()}
+    assert keys.selftest
+    lines = {name: one.plan for name, one in keys.selftest.lines.items()}
     found = verdict(plan(lines=lines), CHINESE.encode(), 0, 3)
     assert found == {"python": "PASS", "vllm": "PASS", "gdn": "PASS", "topology": "SM75"}
     with pytest.raises(Refused, match="topology: not SM75"):

@@ -108,7 +108,7 @@ def plugin_problems(
         (["loader"], {}, 'there is no plugin "loader"; did you mean "louder"?'),
         (["louder", "louder"], {}, "plugin louder is listed twice"),
         (["louder"], {"input": "luder"}, 'plugin louder: there is no locked plugin "luder"; did you mean "louder"?'),
-        (["louder"], {"of": "other"}, "plugin louder is of other, which env does not have"),
+        (["louder"], {"target_distribution": "other"}, "plugin louder is of other, which env does not have"),
         (["louder"], {"versions": ["2.1"]}, "plugin louder is for demo 2.1, but env has 2.0"),
         (["louder"], {"distribution": "Demo"}, "plugin louder is the distribution Demo, which "),
         (["louder", "again"], {}, f"plugins louder and again both install the distribution {NAME}"),

@@ -1,4 +1,4 @@
-"""Cards that are lent to other work: no instance gets one, and who uses them is named, not fought."""
+"""Cards that are reserved for other work: no instance gets one, and who uses them is named, not fought."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ BUS = (("card", "0000:c1:00.0", "0"), ("card", "0000:01:00.0", "1"), ("card", "0
 
 
 def test_slots_are_lent(box: OperatorFolder) -> None:
-    ((_, data),) = box.load_group({"box": sample_entry(cards=FOUR, lent=[3, 1], instances=ONE_OF_THEM)})
+    ((_, data),) = box.load_group({"box": sample_entry(cards=FOUR, reserved_gpus=[3, 1], instances=ONE_OF_THEM)})
     assert load_rig(data["rig"]).reserved_gpus == (1, 3)
     ((_, data),) = box.load_group({"box": sample_entry(cards=FOUR, instances=chat_instances())})
     assert load_rig(data["rig"]).reserved_gpus == ()
@@ -53,17 +53,17 @@ def test_slots_are_lent(box: OperatorFolder) -> None:
     ("changes", "said"),
     [
         (
-            {"lent": [1, 2], "instances": ONE_OF_THEM},
-            "instances.chat.cards: card 2 is lent: remove it from lent, or choose another",
+            {"reserved_gpus": [1, 2], "instances": ONE_OF_THEM},
+            "instances.chat.cards: card 2 is reserved: remove it from reserved_gpus, or choose another",
         ),
-        ({"lent": [4]}, "lent[0]: no card 4: the rig declares 4 cards, counted from 0"),
-        ({"lent": [3, 1, 3]}, "lent[2]: card 3 is already listed"),
-        ({"lent": [0], "cards": []}, "lent[0]: no card 0: the rig declares 0 cards, counted from 0"),
-        ({"lent": ["3"]}, "lent[0]: '3' is refused: must be a whole number"),
-        ({"lent": [True]}, "lent[0]: True is refused: must be a whole number"),
-        ({"lent": [-1]}, "lent[0]: -1 is refused: must be at least 0"),
-        ({"lent": 3}, "lent: 3 is refused: must be a list"),
-        ({"lend": [3]}, 'lend: unknown key; did you mean "lent"?'),
+        ({"reserved_gpus": [4]}, "reserved_gpus[0]: no card 4: the rig declares 4 cards, counted from 0"),
+        ({"reserved_gpus": [3, 1, 3]}, "reserved_gpus[2]: card 3 is already listed"),
+        ({"reserved_gpus": [0], "cards": []}, "reserved_gpus[0]: no card 0: the rig declares 0 cards, counted from 0"),
+        ({"reserved_gpus": ["3"]}, "reserved_gpus[0]: '3' is refused: must be a whole number"),
+        ({"reserved_gpus": [True]}, "reserved_gpus[0]: True is refused: must be a whole number"),
+        ({"reserved_gpus": [-1]}, "reserved_gpus[0]: -1 is refused: must be at least 0"),
+        ({"reserved_gpus": 3}, "reserved_gpus: 3 is refused: must be a list"),
+        ({"reserved": [3]}, 'reserved: unknown key; did you mean "reserved_gpus"?'),
     ],
 )
 def test_what_cannot_be_lent_is_refused(box: OperatorFolder, changes: dict[str, object], said: str) -> None:
@@ -72,11 +72,11 @@ def test_what_cannot_be_lent_is_refused(box: OperatorFolder, changes: dict[str, 
 
 
 def test_all_that_is_wrong_with_what_is_lent_is_said_at_once(box: OperatorFolder) -> None:
-    lines = box.refusal_lines(cards=FOUR, lent=[2, 2, 9], instances=ONE_OF_THEM)
+    lines = box.refusal_lines(cards=FOUR, reserved_gpus=[2, 2, 9], instances=ONE_OF_THEM)
     assert [line.removeprefix(f"{box.inventory}: box.").split(":")[0] for line in lines] == [
         "instances.chat.cards",
-        "lent[1]",
-        "lent[2]",
+        "reserved_gpus[1]",
+        "reserved_gpus[2]",
     ]
 
 
@@ -120,7 +120,7 @@ def test_an_instance_of_ours_on_a_lent_card_is_said() -> None:
         LENT.cards, LENT.reserved_gpus, LENT.instances, FACTS, (ONE, TWO), apps, processes
     )
     assert (found.expected, found.found) == (
-        f"nothing of this rig on card 1 at {SECOND}, which is lent",
+        f"nothing of this rig on card 1 at {SECOND}, which is reserved",
         f"pid 493 (llama-server) with 900 MiB in {GROUP}",
     )
 
@@ -164,24 +164,24 @@ def test_no_daemon_is_started_again_for_a_lent_cards_sake() -> None:
 HELD = [
     ("nobody", [], ForeignProcesses()),
     (
-        "a lent card",
+        "a reserved card",
         [("7", "train", SESSION, "/dev/nvidia1")],
-        ForeignProcesses(borrowers=(f"pid 7 (train, in {SESSION}) uses card 0, which is lent",)),
+        ForeignProcesses(borrowers=(f"pid 7 (train, in {SESSION}) uses card 0, which is reserved",)),
     ),
     (
-        "lent cards",
+        "reserved cards",
         [("7", "train", "/", "/dev/nvidia0"), ("7", "train", "/", "/dev/nvidia1")],
-        ForeignProcesses(borrowers=("pid 7 (train) uses cards 0 and 2, which are lent",)),
+        ForeignProcesses(borrowers=("pid 7 (train) uses cards 0 and 2, which are reserved",)),
     ),
     (
-        "a lent one and another",
+        "a reserved one and another",
         [("7", "train", "/", "/dev/nvidia1"), ("7", "train", "/", "/dev/nvidia2")],
         ForeignProcesses(strangers=("pid 7 (train) holds /dev/nvidia1, /dev/nvidia2",)),
     ),
     (
         "each by somebody",
         [("8", "a", "/", "/dev/nvidia1"), ("7", "b", "/", "/dev/nvidia2")],
-        ForeignProcesses(("pid 7 (b) holds /dev/nvidia2",), ("pid 8 (a) uses card 0, which is lent",)),
+        ForeignProcesses(("pid 7 (b) holds /dev/nvidia2",), ("pid 8 (a) uses card 0, which is reserved",)),
     ),
     (
         "a file that is of no card any more",
@@ -240,15 +240,15 @@ def test_a_host_does_not_go_back_to_what_served_on_a_card_that_is_lent_now() -> 
     )
     assert describe_rollback_refusal(there, 1, ()) == describe_rollback_refusal(there, 1, (1, 3)) == ""
     assert describe_rollback_refusal(there, 1, (1, 2)) == (
-        "generation 1 has rigwright-chat.service on card 2, which is lent: remove it from lent, or choose another "
-        "generation"
+        "generation 1 has rigwright-chat.service on card 2, which is reserved: remove it from reserved_gpus, or "
+        "choose another generation"
     )
 
 
 def test_a_plan_says_who_uses_lent_cards_and_what_ends_them(monkeypatch: pytest.MonkeyPatch) -> None:
     class Lending(PlanBox):
         def read_card_holders(self) -> ForeignProcesses:
-            return ForeignProcesses(borrowers=("pid 7 (train) uses card 0, which is lent",))
+            return ForeignProcesses(borrowers=("pid 7 (train) uses card 0, which is reserved",))
 
     box = Lending(
         sample_rig(cards=(C3090,), driver=MANAGED_DRIVER_FACTS, reserved_gpus=(0,)), driverless_host(nouveau=True)
@@ -256,9 +256,9 @@ def test_a_plan_says_who_uses_lent_cards_and_what_ends_them(monkeypatch: pytest.
     said = run_plan(monkeypatch, box).output.splitlines()
     assert [line for line in said if line.startswith("box: lent: ")] == [
         "box: lent: card 0: no instance gets it",
-        "box: lent: pid 7 (train) uses card 0, which is lent; the reboot ends it",
+        "box: lent: pid 7 (train) uses card 0, which is reserved; the reboot ends it",
     ]
     (row,) = json.loads(run_plan(monkeypatch, box, "--json").output)
     assert row["lent"] == [line.removeprefix("box: lent: ") for line in said if line.startswith("box: lent: ")]
     quiet = Lending(sample_rig(cards=(C3090,), reserved_gpus=(0,)), driverless_host())
-    assert "box: lent: pid 7 (train) uses card 0, which is lent" in run_plan(monkeypatch, quiet).output.splitlines()
+    assert "box: lent: pid 7 (train) uses card 0, which is reserved" in run_plan(monkeypatch, quiet).output.splitlines()

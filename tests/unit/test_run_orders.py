@@ -39,8 +39,11 @@ def parse_data(words: str) -> dict[str, object]:
         ("verb=rollback driver=true reboot=true", RunOptions("rollback", driver=True, reboot=True)),
         ("verb=rollback driver=false to=3", RunOptions("rollback", to=3)),
         ("verb=remove keep_weights=true", RunOptions("remove", keep_weights=True)),
-        (f"expect={DIGEST}", RunOptions(expect=DIGEST)),
-        (f"verb=upgrade expect={format_digest(DIGEST).upper()}", RunOptions("upgrade", expect=DIGEST)),
+        (f"expected_digest={DIGEST}", RunOptions(expected_digest=DIGEST)),
+        (
+            f"verb=upgrade expected_digest={format_digest(DIGEST).upper()}",
+            RunOptions("upgrade", expected_digest=DIGEST),
+        ),
         ("switch=chat:llamacpp/65k", RunOptions(switch=VariantSwitch("chat", "llamacpp/65k"))),
         # an instance may have a name that pyinfra would take for a number
         ("switch=1:e/2", RunOptions(switch=VariantSwitch("1", "e/2"))),
@@ -91,12 +94,21 @@ KEYS = ("reboot", "to", "driver", "keep_weights", "verb")
         ("verb=upgrade keep_weights=true", ["keep_weights: needs verb=remove, not verb=upgrade"]),
         ("verb=remove reboot=true", ["reboot: conflicts with verb=remove"]),
         ("verb=rollback reboot=true", ["reboot: needs driver=true: another generation needs no reboot"]),
-        (f"expect={DIGEST[1:]}", [f"expect: {DIGEST[1:]!r} is refused: must be the 64 hexadecimal digits printed"]),
-        (f"expect=x{DIGEST[1:]}", [f"expect: 'x{DIGEST[1:]}' is refused: must be the 64 hexadecimal digits printed"]),
-        ("expect=", ["expect: '' is refused: must be the 64 hexadecimal digits printed"]),
-        ("expect=5", ["expect: 5 is refused: must be the 64 hexadecimal digits printed"]),
-        (f"verb=rollback expect={DIGEST}", ["expect: needs verb=deploy or upgrade, not verb=rollback"]),
-        (f"verb=remove expect={DIGEST}", ["expect: needs verb=deploy or upgrade, not verb=remove"]),
+        (
+            f"expected_digest={DIGEST[1:]}",
+            [f"expected_digest: {DIGEST[1:]!r} is refused: must be the 64 hexadecimal digits printed"],
+        ),
+        (
+            f"expected_digest=x{DIGEST[1:]}",
+            [f"expected_digest: 'x{DIGEST[1:]}' is refused: must be the 64 hexadecimal digits printed"],
+        ),
+        ("expected_digest=", ["expected_digest: '' is refused: must be the 64 hexadecimal digits printed"]),
+        ("expected_digest=5", ["expected_digest: 5 is refused: must be the 64 hexadecimal digits printed"]),
+        (
+            f"verb=rollback expected_digest={DIGEST}",
+            ["expected_digest: needs verb=deploy or upgrade, not verb=rollback"],
+        ),
+        (f"verb=remove expected_digest={DIGEST}", ["expected_digest: needs verb=deploy or upgrade, not verb=remove"]),
         ("verb=rollback driver=true to=3", ["to: is a generation number, and conflicts with driver=true"]),
         *(
             (f"switch={one}", [f"switch: {shown} is refused: must be INSTANCE:ENGINE/NAME, an instance and a variant"])
@@ -165,7 +177,7 @@ def test_data_of_the_hosts_own_is_not_judged(box: OperatorFolder, host: StandInS
 def test_another_digest_than_was_expected_is_refused_before_a_host_is_asked_anything(
     box: OperatorFolder, host: StandInSshd
 ) -> None:
-    run = plan(box.inventory, "--data", f"expect={DIGEST}")
+    run = plan(box.inventory, "--data", f"expected_digest={DIGEST}")
     said = run.stdout + run.stderr
     assert run.returncode == 1, said
     found = load_rig(box.load_group({"box": sample_entry(cards=[], instances=chat_instances())})[0][1]["rig"]).digest
@@ -179,6 +191,6 @@ def test_another_digest_than_was_expected_is_refused_before_a_host_is_asked_anyt
 
 def test_the_digest_that_was_expected_is_gone_on_with(box: OperatorFolder, host: StandInSshd) -> None:
     found = load_rig(box.load_group({"box": sample_entry(cards=[], instances=chat_instances())})[0][1]["rig"]).digest
-    run = plan(box.inventory, "--data", f"expect={format_digest(found)}")
+    run = plan(box.inventory, "--data", f"expected_digest={format_digest(found)}")
     assert "is expected" not in run.stdout + run.stderr
     assert host.run_commands

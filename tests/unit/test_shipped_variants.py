@@ -99,8 +99,8 @@ def test_an_image_serves_as_much_as_the_environment_that_it_is_in_place_of(image
 @pytest.mark.parametrize("name", sorted(CATALOG.blocked))
 def test_a_blocked_one_says_what_there_is_instead(name: str) -> None:
     one = CATALOG.blocked[name]
-    assert one.instead
-    assert set(one.instead) <= CATALOG.variants.keys()
+    assert one.alternative
+    assert set(one.alternative) <= CATALOG.variants.keys()
     assert name not in CATALOG.variants
 
 

@@ -192,22 +192,22 @@ def test_a_variant_is_offered_where_it_can_be_declared(
 
 
 @pytest.mark.parametrize(
-    ("variant", "used", "lent"),
+    ("variant", "used", "reserved"),
     [
         (None, (), None),
         (None, (1, 3), [1, 3]),
         ("llamacpp/two", (1,), [1]),
-        # what the instance gets although somebody has it is not lent
+        # what the instance gets although somebody has it is not reserved
         ("llamacpp/two", (0, 1, 3), [3]),
         # the catalogue lacks the card
         (None, (4,), None),
     ],
 )
 def test_cards_that_others_compute_on_are_lent(
-    catalog: Catalog, variant: str | None, used: tuple[int, ...], lent: list[int] | None
+    catalog: Catalog, variant: str | None, used: tuple[int, ...], reserved: list[int] | None
 ) -> None:
     survey = replace(BARE, cards=cards(CARD, CARD, CARD, CARD, STRANGE), processes=(busy(*used),))
-    assert suggest_entry(survey, replace(ANSWERS, variant=variant), catalog).get("lent") == lent
+    assert suggest_entry(survey, replace(ANSWERS, variant=variant), catalog).get("reserved_gpus") == reserved
 
 
 def test_a_variant_whose_files_are_in_a_mirror_is_not_offered(

@@ -126,7 +126,7 @@ def test_an_inventory_has_its_own_catalogue_and_cards(box: OperatorFolder) -> No
     box.write("catalog/own.toml", OWN)
     text = (
         "from rigwright.inventory import hosts\n\n"
-        "rigs = hosts({'two': {'ssh_hostname': '192.0.2.1', 'cards': ['turing', 'ampere'], 'lent': [1]},\n"
+        "rigs = hosts({'two': {'ssh_hostname': '192.0.2.1', 'cards': ['turing', 'ampere'], 'reserved_gpus': [1]},\n"
         "    'none': {'ssh_hostname': '192.0.2.2'}}, mirrors={'store': ['http://127.0.0.1:9']})\n"
     )
     box.write("rig.py", text)

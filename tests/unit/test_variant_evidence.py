@@ -114,12 +114,12 @@ def test_a_purpose_names_cards_of_the_catalogue(tmp_path: Path) -> None:
 
 
 def test_a_blocked_variant_is_read(tmp_path: Path) -> None:
-    catalog = load(tmp_path, f'{CATALOG}\n[blocked."sglang/default"]\nwhy = "it is"\ninstead = ["llamacpp/two"]\n')
+    catalog = load(tmp_path, f'{CATALOG}\n[blocked."sglang/default"]\nwhy = "it is"\nalternative = ["llamacpp/two"]\n')
     assert catalog.blocked["sglang/default"].refusal == "is blocked: it is; instead: llamacpp/two"
 
 
 def test_an_inventory_that_names_a_blocked_one_is_told_why(box: OperatorFolder) -> None:
-    blocked = '[blocked."sglang/default"]\nwhy = "it ends at its start"\ninstead = ["llamacpp/two"]\n'
+    blocked = '[blocked."sglang/default"]\nwhy = "it ends at its start"\nalternative = ["llamacpp/two"]\n'
     box.write("catalog/blocked.toml", blocked)
     (said,) = box.refusal_lines(instances={"chat": {"variant": "sglang/default", "port": 8020}})
     assert said.endswith("sglang/default is blocked: it ends at its start; instead: llamacpp/two")

@@ -25,7 +25,9 @@ PATCHES = [one for one in load_patches([ROOT / "patches"]).values() if one.keys.
 @pytest.mark.parametrize("patch", PATCHES, ids=str)
 def test_it_takes_every_patch_that_is_for_its_version(patch: Patch, group: str) -> None:
     rows = Lock.load([ROOT / "locks"]).groups[group]
-    row = next((one for one in rows if canonicalize_name(one.name) == canonicalize_name(patch.keys.of)), None)
+    row = next(
+        (one for one in rows if canonicalize_name(one.name) == canonicalize_name(patch.keys.target_distribution)), None
+    )
     if row is None or row.version not in patch.keys.versions:
         pytest.skip(f"{patch} is not for {row}")
     wheel = CachedWheel(row.name, row.version, row.file, row.sha256, row.size)

@@ -199,8 +199,8 @@ class Vllm(Kind):
         if plugin := plugin_launch.find_launch_plugin(instance):
             mode = f" in mode {variant.mode}" if variant.mode else ""
             found.append(f"is started by {plugin.keys.launcher} of plugin {plugin}{mode}")
-        doctors = [one.keys.doctor.command for one in instance.plugins if one.keys.doctor]
-        found += [f"is switched to once {name} passes" for name in doctors]
+        selftests = [one.keys.selftest.command for one in instance.plugins if one.keys.selftest]
+        found += [f"is switched to once {name} passes" for name in selftests]
         if variant.trust_remote_code:
             files = [row.path for row in instance.weights if row.path.endswith(".py")]
             said = ", ".join(files) or "none, so trust_remote_code is not needed"

@@ -27,7 +27,7 @@ def declared_abilities(instance: Instance) -> frozenset[Ability]:
         or flags.get("speculative-config")
         or any(part.option == model_files.DRAFT for part in instance.parts)
         # it guesses by what it decides itself
-        or (plugin and "speculative-config" in plugin.keys.owns),
+        or (plugin and "speculative-config" in plugin.keys.owned_flags),
         "schema": True,
         "images": _has_image_input(instance) and not any(flags.get(name) for name in BLIND),
     }

@@ -63,10 +63,10 @@ def find_plugin_refusals(
         yield f"mode is missing: plugin {found.name} has {', '.join(modes)}"
     elif variant.mode is not None and variant.mode not in modes:
         yield f'mode: plugin {found.name} has no "{variant.mode}"{suggestion(variant.mode, modes)}'
-    for name in found.keys.owns:
+    for name in found.keys.owned_flags:
         if known.find(name) is None:
-            yield f"plugins.{found.name}.owns.{name} {describe_unknown_option(known, name)}"
-    owned = {_dest(known, name): why for name, why in found.keys.owns.items()}
+            yield f"plugins.{found.name}.owned_flags.{name} {describe_unknown_option(known, name)}"
+    owned = {_dest(known, name): why for name, why in found.keys.owned_flags.items()}
     given = {name: name.replace("-", "_") for name in options} | {
         name: f"flags.{name}" for name in plugin_flags(instance)
     }

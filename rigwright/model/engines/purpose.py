@@ -1,8 +1,8 @@
-"""What a variant is for: the need that it meets, the work that it is good at, and why it and no other."""
+"""Purpose of a variant: the need that it meets, the workloads that it suits, and the reason to choose it."""
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from pydantic import Field
 
@@ -10,7 +10,7 @@ from rigwright.problems import FrozenModel
 from rigwright.types import CatalogName, Text, VariantName
 
 Need = Literal["throughput", "context", "streams", "one-card"]
-# need -> what it is, for people
+# need -> its meaning, for people
 NEEDS: dict[Need, str] = {
     "throughput": "highest tokens per second",
     "context": "the longest context without a crash",
@@ -22,23 +22,25 @@ WORKLOADS: tuple[Workload, ...] = get_args(Workload)
 
 
 class Purpose(FrozenModel):
-    """What a variant is for."""
+    """Purpose of a variant."""
 
     cards: tuple[CatalogName, ...] = Field(
         default=(), description="Entries of the table `cards` that it is made for; default: any that it fits."
     )
     needs: tuple[Need, ...] = Field(default=(), description="Purposes, most important first.")
-    workloads: tuple[Workload, ...] = Field(default=(), description="What it is good at.")
+    workloads: tuple[Workload, ...] = Field(default=(), description="Workloads that it suits.")
     why: Text = Field(description="Why to choose it over others.")
 
 
 class BlockedVariant(FrozenModel):
-    """A variant that others have and that cannot be had here: named, so that nobody has to look for it."""
+    """A variant that others have and that cannot be had here: its name leads to the reason."""
 
-    why: Text = Field(description="What blocks it.")
-    instead: tuple[VariantName, ...] = Field(default=(), description="Variants to use instead.")
+    RENAMED: ClassVar[dict[str, str]] = {"instead": "alternative"}
+
+    why: Text = Field(description="The reason.")
+    alternative: tuple[VariantName, ...] = Field(default=(), description="Variants to use instead.")
 
     @property
     def refusal(self) -> str:
         """In words, after its name."""
-        return f"is blocked: {self.why}" + (f"; instead: {', '.join(self.instead)}" if self.instead else "")
+        return f"is blocked: {self.why}" + (f"; instead: {', '.join(self.alternative)}" if self.alternative else "")

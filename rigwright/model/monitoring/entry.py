@@ -1,10 +1,10 @@
-"""What an inventory declares of watching, as it is written: what boxes export, and the server that scrapes them all."""
+"""Keys of an inventory for monitoring: the exporters of boxes, and the server that scrapes them."""
 
 from __future__ import annotations
 
 from collections import Counter
 from ipaddress import ip_network
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
@@ -15,14 +15,14 @@ from rigwright.types import Name, Positive
 if TYPE_CHECKING:
     from rigwright.model.gateway.entry import Gateway
 
-# What tells of a box, of its cards, and what asks all boxes.
+# Exporters of a box and of its cards, and the programs of the server.
 EXPORTERS, CARD_EXPORTERS, SERVER_PROGRAMS = ("node",), ("gpu",), ("prometheus", "alertmanager", "blackbox")
 Percent = Annotated[int, Field(ge=1, le=99, strict=True)]
 Seconds = Annotated[float, Field(gt=0, le=3600, strict=True, allow_inf_nan=False)]
 
 
 class AlertReceiver(InventoryModel):
-    """Who is told of alerts: a webhook, in Alertmanager's own format."""
+    """A receiver of alerts: a webhook in Alertmanager's format."""
 
     url: HttpUrl | None = Field(
         default=None, description="Where alerts are posted to; every user of the monitoring server can read it."
@@ -50,6 +50,8 @@ class AlertReceiver(InventoryModel):
 class AlertThresholds(InventoryModel):
     """Alert thresholds."""
 
+    RENAMED: ClassVar[dict[str, str]] = {"verdict_hours": "check_hours"}
+
     ttft_p99_s: Seconds | None = Field(
         default=None,
         description="Seconds until the first token of 99 of 100 requests, over 10 minutes; no alert if unset. "
@@ -62,17 +64,17 @@ class AlertThresholds(InventoryModel):
     )
     disk_percent: Percent = Field(default=10, description="Of a file system that is still free.")
     certificate_days: Positive = Field(default=14, description="Days until a gateway's certificate ends.")
-    verdict_hours: Positive = Field(
-        default=26, description="Hours since a box was last looked at by `rigwright check`."
-    )
+    check_hours: Positive = Field(default=26, description="Hours since the last `rigwright check` of a box.")
 
 
 class MonitoringServer(InventoryModel):
-    """What asks all boxes of an inventory, keeps what they tell, and alerts."""
+    """The Prometheus server that scrapes all boxes of an inventory, stores the samples and sends alerts."""
+
+    RENAMED: ClassVar[dict[str, str]] = {"dead_man": "heartbeat_receiver", "limits": "alert_thresholds"}
 
     port: Port = Field(default=9090, description="Prometheus' TCP port, on the box's `address`.")
     alertmanager_port: Port = Field(default=9093, description="Alertmanager's, on the loopback interface.")
-    blackbox_port: Port = Field(default=9115, description="That of what asks gateways, on the loopback interface.")
+    blackbox_port: Port = Field(default=9115, description="Port of the prober of gateways, on the loopback interface.")
     allow: tuple[Cidr, ...] = Field(
         default=(), description="Networks that may ask Prometheus, such as a Grafana's; the box itself always may."
     )
@@ -80,30 +82,32 @@ class MonitoringServer(InventoryModel):
         default=15, description="Seconds between two looks at everything."
     )
     retention_days: Annotated[int, Field(ge=1, le=3650, strict=True)] = Field(
-        default=30, description="Days for which what was told is kept."
+        default=30, description="Days for which samples are kept."
     )
     size_gb: Annotated[int, Field(ge=1, le=10_000, strict=True)] = Field(
         default=10, description="GB that it may take, below `roots.state`; the oldest goes first."
     )
     receivers: dict[Name, AlertReceiver] = Field(
-        default_factory=dict, description="Who is told of alerts; without any, Prometheus alone shows them."
+        default_factory=dict, description="Receivers of alerts; without any, only Prometheus shows alerts."
     )
-    dead_man: Name | None = Field(
+    heartbeat_receiver: Name | None = Field(
         default=None,
-        description="The receiver that is told every minute, and alone, that this works: it raises the alarm when "
+        description="The receiver that gets a heartbeat every minute and no other alert: it raises the alarm when "
         "heartbeats stop.",
     )
-    limits: AlertThresholds = Field(default=AlertThresholds(), description="Alert thresholds.")
+    alert_thresholds: AlertThresholds = Field(default=AlertThresholds(), description="Alert thresholds.")
 
     @model_validator(mode="after")
     def _check_consistent(self) -> MonitoringServer:
-        if self.dead_man is not None and self.dead_man not in self.receivers:
-            raise ValueError(f"dead_man one of its receivers: {', '.join(sorted(self.receivers)) or 'there is none'}")
+        if self.heartbeat_receiver is not None and self.heartbeat_receiver not in self.receivers:
+            raise ValueError(
+                f"heartbeat_receiver one of its receivers: {', '.join(sorted(self.receivers)) or 'there is none'}"
+            )
         return self
 
 
 class Monitoring(InventoryModel):
-    """What a box tells of itself, and to whom."""
+    """Exporters of a box, and the networks that may scrape them."""
 
     address: Address = Field(description="The host's own address at which it is asked.")
     node_port: Port = Field(default=9100, description="The TCP port at which the host's own figures are.")
@@ -138,7 +142,7 @@ def service_users(monitoring: Monitoring | None, prefix: str, *, cards: bool) ->
 
     Args:
         monitoring: As it is declared.
-        prefix: What the names of all services' users begin with.
+        prefix: Prefix of the names of all service users.
         cards: Whether the rig declares any.
     """
     if not monitoring:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -37,8 +37,12 @@ Template = Annotated[str, Field(pattern=r"^(?:[a-z0-9.+*:-]|\{branch\}|\{open\}|
 class PackageLayout(FrozenModel):
     """How an archive names a driver's packages."""
 
+    RENAMED: ClassVar[dict[str, str]] = {"before": "prerequisites"}
+
     prebuilt: bool = Field(description="Whether the modules come built and signed; else DKMS builds them.")
-    before: tuple[Template, ...] = Field(default=(), description="Packages that must be there before the others.")
+    prerequisites: tuple[Template, ...] = Field(
+        default=(), description="Packages that must be installed before the others."
+    )
     packages: tuple[Template, ...] = Field(min_length=1, description="The driver's, for computing alone.")
 
 

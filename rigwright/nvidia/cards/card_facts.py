@@ -114,10 +114,10 @@ def find_unset(
         if there.state != "active":
             note(f"restart {name}", f"{name} is {there.state}")
     places = [one.address for one in live.topology.cards]
-    lent = {place for gpu_index, place in enumerate(places) if gpu_index in reserved_gpus}
+    reserved = {place for gpu_index, place in enumerate(places) if gpu_index in reserved_gpus}
     if driver_entry.managed:
         for address, gpu in live.gpus.items():
-            if gpu.persistence != "Enabled" and address not in lent:
+            if gpu.persistence != "Enabled" and address not in reserved:
                 note(f"restart {PERSISTENCE_UNIT}", f"persistence mode of {address} is {gpu.persistence}")
     if driver_entry.sets_cards:
         if live.applied != power_digest(roots, cards, driver_entry):

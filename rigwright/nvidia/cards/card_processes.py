@@ -1,4 +1,4 @@
-"""Who holds a host's cards beside us: what a reboot would end, and who uses the cards that are lent."""
+"""Foreign processes on a host's cards: those that a reboot would end, and those on reserved cards."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from rigwright.nvidia.cards.topology import DEVICES
 from rigwright.nvidia.values import address
 from rigwright.render import render
 
-# The driver's own daemon, and what we start ourselves: both end by themselves, and come back
+# The driver's own daemon; it ends and starts by itself
 PERSISTENCE = "nvidia-persistenced"
-# What the kernel keeps of a process's name (proc_pid_comm(5))
+# Characters of a process's name that the kernel keeps (proc_pid_comm(5))
 COMM_LENGTH = 15
 SLICE = "/rigwright.slice/"
 ENDS = "; the reboot ends it"
 FILE = re.compile(r"/dev/nvidia([0-9]{1,4})")
 
-# MiB of a card in nobody's compute processes. Measured with driver 580.159.04 on an H200: 0 while idle, 9 beside one
-# process of 1542. An X server without a desktop has some 4 (https://github.com/ollama/ollama/issues/5240), one program
-# of a desktop more than 300 (https://github.com/ollama/ollama/issues/15179).
+# MiB of a card that belong to no compute process. Measured with driver 580.159.04 on an H200: 0 while idle, 9 next to
+# one process of 1542. An X server without a desktop has some 4 (https://github.com/ollama/ollama/issues/5240), one
+# program of a desktop more than 300 (https://github.com/ollama/ollama/issues/15179).
 UNEXPLAINED_MIB = 256
 
 
@@ -31,28 +31,28 @@ HOLDERS_SCHEMA: Schema = {"card": (address, tolerant(number, None)), "holder": (
 
 @dataclass(frozen=True)
 class ForeignProcesses:
-    """Processes of somebody else's, each with its pid and name."""
+    """Processes that are not Rigwright's, each with its pid and name."""
 
     strangers: tuple[str, ...] = ()
-    """Those with a card that is not lent, and its file."""
+    """Processes with a card that is not reserved, and the files of their cards."""
     borrowers: tuple[str, ...] = ()
-    """Those with lent cards and no others: what CUDA is not to see it does not open."""
+    """Processes with reserved cards only: CUDA opens no card that it may not see."""
 
 
 def render_holders_query() -> str:
-    """The script that asks a host; what it prints is for `parse_holders`."""
+    """The script for a host; `parse_holders` parses its output."""
     return render("nvidia_driver/holders.sh.j2", devices=DEVICES)
 
 
-def parse_holders(output: Iterable[str], lent: Collection[int]) -> ForeignProcesses:
-    """Who holds cards, from what the script has printed.
+def parse_holders(output: Iterable[str], reserved_gpus: Collection[int]) -> ForeignProcesses:
+    """The processes that hold cards, from the output of the script.
 
     Args:
-        output: What it has printed.
-        lent: GPU indexes of the cards that are lent.
+        output: Lines of the output.
+        reserved_gpus: GPU indexes of the cards that are reserved.
 
     Raises:
-        ValueError: it is not what a host can tell.
+        ValueError: the output has another form.
     """
     told = parse_output(output, HOLDERS_SCHEMA)
     # a file has the driver's own number of the card
@@ -70,8 +70,14 @@ def parse_holders(output: Iterable[str], lent: Collection[int]) -> ForeignProces
         who = f"pid {pid} ({name}{f', in {cgroup}' if cgroup not in ('', '/') else ''})"
         files = [FILE.fullmatch(device) for device in devices]
         used = {gpu_indexes.get(int(file[1])) if file else None for file in files}
-        if known := {gpu_index for gpu_index in used if gpu_index in lent} if used <= set(lent) else set():
-            borrowers.append(f"{who} uses {format_card_list(known)}, which {'is' if len(known) == 1 else 'are'} lent")
+        if (
+            known := {gpu_index for gpu_index in used if gpu_index in reserved_gpus}
+            if used <= set(reserved_gpus)
+            else set()
+        ):
+            borrowers.append(
+                f"{who} uses {format_card_list(known)}, which {'is' if len(known) == 1 else 'are'} reserved"
+            )
         else:
             strangers.append(f"{who} holds {', '.join(devices)}")
     return ForeignProcesses(tuple(strangers), tuple(borrowers))
@@ -88,13 +94,13 @@ def format_card_list(gpu_indexes: Iterable[int | None]) -> str:
 def describe_borrowers(
     reserved_gpus: tuple[int, ...], driver_entry: DriverEntry, borrowers: Sequence[str], ended: bool = False
 ) -> list[str]:
-    """What is worth knowing of a rig's lent cards; nothing where none is lent.
+    """Lines of a plan about the reserved cards of a rig; empty if the rig reserves none.
 
     Args:
-        reserved_gpus: GPU indexes that other work has.
+        reserved_gpus: GPU indexes.
         driver_entry: The declared driver.
-        borrowers: Who uses them.
-        ended: Whether that ends by a reboot.
+        borrowers: Processes on these cards.
+        ended: Whether a reboot ends these processes.
     """
     if not reserved_gpus:
         return []

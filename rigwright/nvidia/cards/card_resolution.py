@@ -1,4 +1,4 @@
-"""The cards of an inventory's entry: names of the catalogue, and those that are lent."""
+"""The cards of an inventory's entry: names of the catalogue, and those that are reserved."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from rigwright.problems import describe_unknown, format_count
 
 def _validate_cards(draft: EntryDraft) -> Fields:
     """Refuse to lend a card that is not there, or one twice."""
-    lent, present = draft.entry.lent, draft.card_count
-    for index, card in enumerate(lent):
+    reserved_gpus, present = draft.entry.reserved_gpus, draft.card_count
+    for index, card in enumerate(reserved_gpus):
         if card >= present:
             draft.refuse(
-                f"lent[{index}]", f"no card {card}: the rig declares {format_count(present, 'card')}, counted from 0"
+                f"reserved_gpus[{index}]",
+                f"no card {card}: the rig declares {format_count(present, 'card')}, counted from 0",
             )
-        elif card in lent[:index]:
-            draft.refuse(f"lent[{index}]", f"card {card} is already listed")
-    return {"reserved_gpus": tuple(sorted(lent))}
+        elif card in reserved_gpus[:index]:
+            draft.refuse(f"reserved_gpus[{index}]", f"card {card} is already listed")
+    return {"reserved_gpus": tuple(sorted(reserved_gpus))}
 
 
 def _resolve_cards(draft: RigDraft) -> Fields:

@@ -72,7 +72,7 @@ def _resolve_toolkit(draft: RigDraft) -> Fields:
     patches = _toolkit_patches(draft, cuda)
     draft.problems += _refuse_changed_programs(patches)
     draft.artefacts += cuda
-    return {"toolkit": ToolkitSpec(entry.cuda_root, cuda, patches), "also_build_for": entry.also_build_for}
+    return {"toolkit": ToolkitSpec(entry.cuda_root, cuda, patches), "also_build_for": entry.extra_capabilities}
 
 
 def _toolkit_patches(draft: RigDraft, wheels: Sequence[Artefact]) -> tuple[Patch, ...]:

@@ -144,7 +144,7 @@ def plan_driver(
     if refuse:
         return DriverRefusal(tuple(refuse))
     packages = expand_names(layout.packages, branch, flavour, facts.flavours_of_kernels)
-    before = expand_names(layout.before, branch, flavour, facts.flavours_of_kernels)
+    before = expand_names(layout.prerequisites, branch, flavour, facts.flavours_of_kernels)
     gone = packages_to_remove(
         facts, known, offer.source, branch, flavour, (*before, *packages), exact.packages if exact else ()
     )

@@ -87,7 +87,7 @@ def find_replacement_reasons(
     elif keys.source is not None and there.source != keys.source:
         found.append(f'driver.source is "{keys.source}"')
     # where the cards leave the choice, the flavour that is there will do
-    delicate = any(card.fails_open for card in cards) and not keys.open_despite_cards
+    delicate = any(card.fails_open for card in cards) and not keys.force_open_modules
     free = keys.flavour is None and not delicate
     if there.flavour is None:
         found.append("it has no kernel modules")

@@ -98,18 +98,18 @@ def choose_flavour(driver_entry: DriverEntry, cards: tuple[DriverCard, ...], ref
     elif len(both) == 1:
         bound = [card for card in cards if card.generation.flavours == both]
         why = f"{format_cards(bound)} works with no others, and one module serves all cards"
-    elif delicate and not driver_entry.open_despite_cards:
+    elif delicate and not driver_entry.force_open_modules:
         chosen = "proprietary"
         why = f"{format_cards(delicate)} is known to fail with open modules"
     else:
         why = "all cards work with these modules"
     if chosen == "open" and delicate:
-        if not driver_entry.open_despite_cards:
+        if not driver_entry.force_open_modules:
             way = ' set driver.flavour = "proprietary",' if "proprietary" in both else ""
             refuse.append(
                 f"{format_cards(delicate)} is known to fail with open modules, which it would get because "
                 f"{why}:{way} move "
-                "the card to another host, or try driver.open_despite_cards = True"
+                "the card to another host, or try driver.force_open_modules = True"
             )
-        why += f"; driver.open_despite_cards accepts that {format_cards(delicate)} may be lost"
+        why += f"; driver.force_open_modules accepts that {format_cards(delicate)} may be lost"
     return chosen, f"{chosen} modules: {why}"

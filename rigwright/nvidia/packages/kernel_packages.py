@@ -46,7 +46,7 @@ def missing_headers(
     """What a driver that is there lacks to have its modules built for the next kernel."""
     offers = [one for one in known.offers if facts.system in one.systems and one.source == source]
     layouts = [known.layouts[one.layout] for one in offers]
-    named = next((one.before for one in layouts if one.before), ("linux-headers-{kernel}",))
+    named = next((one.prerequisites for one in layouts if one.prerequisites), ("linux-headers-{kernel}",))
     # a kernel that is held has no next one, and headers of that may be what its driver does not build with
     kernels = tuple(one for one in facts.flavours_of_kernels if f"linux-image-{one}" not in facts.held)
     return tuple(name for name in expand_names(named, branch, flavour, kernels) if name not in facts.headers)

@@ -28,8 +28,8 @@ rigs = hosts(
                 "server": {
                     "allow": ["192.0.2.0/24"],
                     "receivers": {"ops": {"url": "https://ops.example.org/hook"}},
-                    "dead_man": "ops",
-                    "limits": {"ttft_p99_s": 2.0},
+                    "heartbeat_receiver": "ops",
+                    "alert_thresholds": {"ttft_p99_s": 2.0},
                 },
             },
             "share": {"address": "192.0.2.7", "allow": ["192.0.2.0/24"]},
