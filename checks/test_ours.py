@@ -20,11 +20,7 @@ from rigwright.model.instance import CACHES, WARM, Instance
 from rigwright.model.monitoring.entry import Monitoring, all_service_users
 from rigwright.model.network import DownloadNetwork
 from rigwright.model.roots import Roots
-from rigwright.monitoring.monitoring_units import (
-    PACKAGED_USER,
-    MonitoringService,
-    monitoring_folder,
-)
+from rigwright.monitoring.monitoring_units import PACKAGED_USER, MonitoringService, monitoring_folder
 from rigwright.nginx import LEFTOVER_FILES
 from rigwright.serving.instance_units import STOPPED
 from rigwright.weights.verification import REHASH, records_folder

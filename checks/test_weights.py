@@ -49,10 +49,7 @@ def looked_at(survey: SurveyAnswers, path: str) -> WeightFileState:
     why="a model with one wrong byte still answers",
 )
 def test_bytes(
-    roots: Roots,
-    survey: SurveyAnswers,
-    weight: Artefact,
-    record_property: Callable[[str, object], None],
+    roots: Roots, survey: SurveyAnswers, weight: Artefact, record_property: Callable[[str, object], None]
 ) -> None:
     path = roots.weight_path(weight)
     file = looked_at(survey, path)

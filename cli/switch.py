@@ -27,7 +27,7 @@ from rigwright.declaration.catalog import load_catalog
 from rigwright.declaration.variant_choice import ANY, VariantQuery, choose_variants
 from rigwright.declaration.variant_edit import VariantSwitch, apply_switch, instances_sharing_name
 from rigwright.inventory import layer_folders, load_rig
-from rigwright.model.catalog import Card, Catalog
+from rigwright.model.catalog import Catalog
 from rigwright.model.existing_service import RULE, ExistingService, parse_existing_service
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
@@ -95,14 +95,14 @@ def switch(
     if listing:
         if variant or once or dry or unverified or theirs:
             raise click.UsageError("--list goes alone")
-        _print_variants(inventory, host, data, catalog, rig.cards, rig.reserved_gpus, rig.instances, now)
+        _print_variants(inventory, host, data, catalog, rig, now)
         return
     if variant is None and theirs is None:
         raise click.UsageError("say which variant, or --list")
     variant = variant or now.variant_name
     members = instances_sharing_name(data["rig"], instance)
-    order = plan_switch(catalog, rig.cards, rig.reserved_gpus, rig.instances, now, variant, fixed=len(members) > 1)
-    wanted = _load_switched_rig(inventory, host, data, order, catalog)
+    order = plan_switch(catalog, rig, now, variant, fixed=len(members) > 1)
+    wanted = _load_switched_rig(inventory, host, data, order, catalog, rig)
     content = Path(inventory).read_bytes()
     text = (
         content if once or variant == now.variant_name else edit_inventory_text(inventory, content, host, data, order)
@@ -217,27 +217,29 @@ def _declared_instances(data: dict[str, Any]) -> list[str]:
     return list(rig["entry"].get("instances", {})) if isinstance(rig, dict) and "entry" in rig else []
 
 
-def _load_switched_rig(inventory: str, host: str, data: dict[str, Any], order: VariantSwitch, catalog: Catalog) -> Rig:
+def _load_switched_rig(
+    inventory: str, host: str, data: dict[str, Any], order: VariantSwitch, catalog: Catalog, rig: Rig
+) -> Rig:
     """The rig with the other variant, once nothing of it is refused."""
     try:
         wanted = require_complete_bundle(load_rig(apply_switch(data["rig"], order)))
     except Invalid as error:
         raise click.ClickException(str(error)) from None
     new = next(one for one in wanted.instances if one.name == order.instance)
-    if why := _card_mismatch(catalog, wanted.cards, new, order.variant):
+    if why := _card_mismatch(catalog, wanted, new, order.variant):
         listed = f"rigwright switch {shlex.quote(inventory)} {order.instance} --list"
         raise click.ClickException(f"{host}: {order.variant} {why}; `{listed}` says which are")
     return wanted
 
 
-def _card_mismatch(catalog: Catalog, declared_cards: tuple[Card, ...], instance: Instance, variant: str) -> str:
+def _card_mismatch(catalog: Catalog, rig: Rig, instance: Instance, variant: str) -> str:
     """Why a variant is not for the cards of an instance; empty where it is."""
-    cards = tuple(card_names(declared_cards[index], catalog) for index in instance.cards)
+    cards = tuple(card_names(rig.cards[index], catalog) for index in instance.cards)
     if variant in choose_variants(catalog, VariantQuery(cards=cards)):
         return ""
     purpose = catalog.variants[variant].purpose
     made_for = ", ".join(purpose.cards) if purpose else ""
-    here = ", ".join(sorted({declared_cards[index].name for index in instance.cards})) or "no card"
+    here = ", ".join(sorted({rig.cards[index].name for index in instance.cards})) or "no card"
     return f"is made for {made_for}, and {instance.name} has {here}"
 
 
@@ -321,21 +323,12 @@ def _undo_failed_switch(inventory: str, host: str, order: VariantSwitch, content
     raise NotAsDeclared(f"{host}: {said}")
 
 
-def _print_variants(
-    inventory: str,
-    host: str,
-    data: dict[str, Any],
-    catalog: Catalog,
-    cards: tuple[Card, ...],
-    reserved_gpus: tuple[int, ...],
-    instances: tuple[Instance, ...],
-    now: Instance,
-) -> None:
+def _print_variants(inventory: str, host: str, data: dict[str, Any], catalog: Catalog, rig: Rig, now: Instance) -> None:
     """Which variants an instance could serve, and why it could not serve the others for its cards."""
     found, gone = connect_inventory(inventory, host)
     served = found[0].read_serving_state().served_variants.get(now.name) if found else None
     rows: list[tuple[str, ...]] = []
-    for name, refusal_ in collect_targets(catalog, cards, reserved_gpus, instances, data, now).items():
+    for name, refusal_ in collect_targets(catalog, rig, data, now).items():
         one = catalog.variants[name]
         word = ", ".join(what for what, which in (("served", served), ("declared", now.variant_name)) if which == name)
         evidence = one.evidence.kind if one.evidence else "none given"
@@ -347,53 +340,28 @@ def _print_variants(
     exit_if_unreached(gone)
 
 
-def collect_targets(
-    catalog: Catalog,
-    declared_cards: tuple[Card, ...],
-    reserved_gpus: tuple[int, ...],
-    instances: tuple[Instance, ...],
-    data: dict[str, Any],
-    instance: Instance,
-) -> dict[str, str]:
+def collect_targets(catalog: Catalog, rig: Rig, data: dict[str, Any], instance: Instance) -> dict[str, str]:
     """Variants for the cards of an instance, the best first, each with the reason for its refusal, or an empty text."""
-    cards = tuple(
-        card_names(declared_cards[index], catalog)
-        for index in available_cards(declared_cards, reserved_gpus, instances, instance)
-    )
+    cards = tuple(card_names(rig.cards[index], catalog) for index in available_cards(rig, instance))
     fixed = len(instances_sharing_name(data["rig"], instance.name)) > 1
     return {
-        name: _refusal_reason(
-            data, plan_switch(catalog, declared_cards, reserved_gpus, instances, instance, name, fixed=fixed)
-        )
+        name: _refusal_reason(data, plan_switch(catalog, rig, instance, name, fixed=fixed))
         for name in choose_variants(catalog, VariantQuery(cards=cards))
     }
 
 
-def available_cards(
-    cards: tuple[Card, ...], reserved_gpus: tuple[int, ...], instances: tuple[Instance, ...], instance: Instance
-) -> tuple[int, ...]:
+def available_cards(rig: Rig, instance: Instance) -> tuple[int, ...]:
     """GPU indexes that an instance has, then those that no instance has and that are not reserved."""
-    others = {index for one in instances for index in one.cards} | {*reserved_gpus}
-    return (*instance.cards, *(index for index in range(len(cards)) if index not in others))
+    others = {index for one in rig.instances for index in one.cards} | {*rig.reserved_gpus}
+    return (*instance.cards, *(index for index in range(len(rig.cards)) if index not in others))
 
 
-def plan_switch(
-    catalog: Catalog,
-    declared_cards: tuple[Card, ...],
-    reserved_gpus: tuple[int, ...],
-    instances: tuple[Instance, ...],
-    instance: Instance,
-    variant: str,
-    *,
-    fixed: bool,
-) -> VariantSwitch:
+def plan_switch(catalog: Catalog, rig: Rig, instance: Instance, variant: str, *, fixed: bool) -> VariantSwitch:
     """A switch to a variant, with other cards where that takes another number of them, or is made for others.
 
     Args:
         catalog: Where the variant is.
-        declared_cards: The declared cards by GPU index.
-        reserved_gpus: GPU indexes that other work has.
-        instances: The declared instances.
+        rig: As it is declared.
         instance: The instance.
         variant: The variant's name.
         fixed: Whether it keeps its cards, as each of several that are switched together does.
@@ -401,10 +369,8 @@ def plan_switch(
     if fixed or (keys := catalog.variants.get(variant)) is None:
         return VariantSwitch(instance.name, variant)
     made_for = frozenset(keys.purpose.cards if keys.purpose else ())
-    cards = available_cards(declared_cards, reserved_gpus, instances, instance)
-    fitting = tuple(
-        one for one in cards if not made_for or _fits_card(card_names(declared_cards[one], catalog), made_for)
-    )
+    cards = available_cards(rig, instance)
+    fitting = tuple(one for one in cards if not made_for or _fits_card(card_names(rig.cards[one], catalog), made_for))
     chosen_cards = (fitting if len(fitting) >= keys.cards else cards)[: keys.cards]
     return VariantSwitch(instance.name, variant, chosen_cards if chosen_cards != instance.cards else None)
 

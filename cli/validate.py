@@ -70,9 +70,7 @@ def _describe_cache(
     cards = (declared_cards[index] for index in instance.cards)
     memory = kind_of(instance).memory(
         place_instance(
-            instance,
-            cards,
-            patches_by_target(instances, envs, toolkit_spec.patches).get(instance.installed_as, ()),
+            instance, cards, patches_by_target(instances, envs, toolkit_spec.patches).get(instance.installed_as, ())
         )
     )
     if not memory or not memory.token_bytes:

@@ -86,10 +86,7 @@ def share_client_addresses(share: ShareEntry | None) -> Iterator[str]:
 def declared_client_addresses(share: ShareEntry | None, services: Iterable[MonitoringService]) -> list[str]:
     """An address of each network that is declared to reach something."""
     return sorted(
-        {
-            *share_client_addresses(share),
-            *(first_address(network) for one in services for network in one.clients),
-        }
+        {*share_client_addresses(share), *(first_address(network) for one in services for network in one.clients)}
     )
 
 

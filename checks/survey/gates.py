@@ -97,10 +97,7 @@ def _questions(scene: SurveyScope) -> object:
         "logs": LOGS if rig.gateway else "",
         "models": rig.roots.models,
         "sharing": SHARE_UNIT,
-        "settings": {
-            GATEWAY_UNIT: [f"{rig.roots.config}/current/{FOLDER}"],
-            SHARE_UNIT: [config_path(rig.roots)],
-        },
+        "settings": {GATEWAY_UNIT: [f"{rig.roots.config}/current/{FOLDER}"], SHARE_UNIT: [config_path(rig.roots)]},
     }
 
 

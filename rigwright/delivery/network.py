@@ -37,12 +37,7 @@ def job_network(roots: Roots, network: DownloadNetwork) -> JobNetwork:
         network.proxy or "",
         # peers are in the boxes' own network: a proxy would not reach them, or be who asks there
         ",".join(
-            (
-                "localhost",
-                "127.0.0.1",
-                *network.no_proxy,
-                *(str(urlsplit(peer).hostname) for peer in network.peers),
-            )
+            ("localhost", "127.0.0.1", *network.no_proxy, *(str(urlsplit(peer).hostname) for peer in network.peers))
         ),
         network.mirrors.get(APT, ()),
     )

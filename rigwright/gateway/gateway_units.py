@@ -166,8 +166,7 @@ def render_gateway(
         + "\n",
         # what a reload gives it beside those: another key of an engine is a reason for one, on the way back, too
         **secrets_distribution.render_name_lists(
-            {one.name: one.key_name for one in instances},
-            [name for name, one in gateway.listeners.items() if one.tls],
+            {one.name: one.key_name for one in instances}, [name for name, one in gateway.listeners.items() if one.tls]
         ),
     }
     modules = {f"router/{name}": text for name, text in load_router_modules().items()}

@@ -132,9 +132,7 @@ def _monitoring_steps(wanted: TargetState, found: ObservedServing) -> list[Deplo
     return [
         DeployStep("monitoring", f"run {at[name]}" if name in at else f"remove {name}", why)
         for name, why in find_pending(
-            wanted.facts.monitoring,
-            monitoring_services(rig),
-            secrets_by_path(rig.inventory, rig.roots, rig.monitoring),
+            wanted.facts.monitoring, monitoring_services(rig), secrets_by_path(rig.inventory, rig.roots, rig.monitoring)
         ).items()
     ]
 

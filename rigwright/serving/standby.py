@@ -124,9 +124,7 @@ def _memory_needs(
     cards = [declared_cards[index] for index in instance.cards]
     found = kind_of(instance).memory(
         place_instance(
-            instance,
-            cards,
-            patches_by_target(instances, envs, toolkit_spec.patches).get(instance.installed_as, ()),
+            instance, cards, patches_by_target(instances, envs, toolkit_spec.patches).get(instance.installed_as, ())
         )
     )
     if found is None or found.cache is None:

@@ -20,8 +20,7 @@ def nvidia_cards(context: DeployContext) -> None:
     left = set(managed_paths(rig.roots)) - {file.path for file in files}
     # what is written down of cards is for the unit alone
     remove_card_settings(
-        name="Undeclared settings",
-        paths=sorted(left if rig.driver.sets_cards else left | {record_path(rig.roots)}),
+        name="Undeclared settings", paths=sorted(left if rig.driver.sets_cards else left | {record_path(rig.roots)})
     )
     if files:
         apply_card_settings(name="Cards", rig=rig)

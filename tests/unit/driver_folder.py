@@ -116,10 +116,7 @@ class DriverProbeHost:
     def run_probe(self, modprobe: str = MODPROBE, state: str = Roots().state) -> DriverFacts:
         roots = Roots.model_construct(**Roots().model_dump() | {"state": state})
         box_rig = sample_rig(cuda_root=f"{self.root}/cuda", roots=roots)
-        text = render_probe(
-            box_rig.roots,
-            box_rig.toolkit,
-        ).replace(MODPROBE, modprobe)
+        text = render_probe(box_rig.roots, box_rig.toolkit).replace(MODPROBE, modprobe)
         for place in (
             "/etc/os-release",
             "/etc/apt",

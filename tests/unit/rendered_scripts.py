@@ -461,10 +461,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         ExistingService("vllm.service"),
     ),
     "a container of theirs": lambda: takeover.render_takeover_query(
-        (box_rig := sample_rig(sample_instance())).roots,
-        box_rig.instances,
-        box_rig.gateway,
-        ExistingService("vllm"),
+        (box_rig := sample_rig(sample_instance())).roots, box_rig.instances, box_rig.gateway, ExistingService("vllm")
     ),
     "what was taken over": lambda: takeover.render_records_query(sample_rig().roots),
     "room": lambda: render_memory_query(sample_instance()),
@@ -480,12 +477,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         for verb in instance_lifecycle.DOING
     },
     "restart and recompile by hand": lambda: instance_lifecycle.render_lifecycle_script(
-        (box_rig := sample_rig(sample_instance())).roots,
-        box_rig.instances,
-        "restart",
-        ["chat"],
-        "{}",
-        recompile=True,
+        (box_rig := sample_rig(sample_instance())).roots, box_rig.instances, "restart", ["chat"], "{}", recompile=True
     ),
     "look at weights": lambda: weight_inventory.render_weights_query(sample_rig().roots),
     "verified weights": lambda: render_verified_test(

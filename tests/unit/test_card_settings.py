@@ -272,9 +272,7 @@ def test_the_program_that_sets_limits_says_which_in_the_form_that_is_compared(ho
     assert host.live(TUNED).applied == power_digest(TUNED.roots, TUNED.cards, TUNED.driver)
     box_rig = declared_rig(power_w=(280, 301))
     assert power_digest(TUNED.roots, TUNED.cards, TUNED.driver) != power_digest(
-        box_rig.roots,
-        box_rig.cards,
-        box_rig.driver,
+        box_rig.roots, box_rig.cards, box_rig.driver
     )
 
 

@@ -141,12 +141,7 @@ def listening(**listeners: ListenerEntry) -> Rig:
 )
 def test_a_listener_is_asked_where_clients_reach_it(listener: dict[str, object], place: str, base: str) -> None:
     box_rig = listening(lan=ListenerEntry.model_validate(listener))
-    first, own = client_endpoints(
-        box_rig.name,
-        box_rig.instances,
-        box_rig.gateway,
-        place,
-    )
+    first, own = client_endpoints(box_rig.name, box_rig.instances, box_rig.gateway, place)
     assert (first.base, first.keyed, first.listener) == (base, True, "lan")
     assert (own.base, own.instance) == ("http://127.0.0.1:8020/v1", "chat")
 

@@ -22,10 +22,7 @@ def test_a_rig_with_cards_asks_for_specs_and_a_runtime_by_name() -> None:
     box_rig = container_rig(daemon={"debug": True})
     assert daemon.required_options(box_rig.cards, box_rig.containers) == NVIDIA | {"debug": True}
     box_rig = container_rig(cards=False, daemon={"debug": True})
-    assert daemon.required_options(
-        box_rig.cards,
-        box_rig.containers,
-    ) == {"debug": True}
+    assert daemon.required_options(box_rig.cards, box_rig.containers) == {"debug": True}
     box_rig = container_rig(engines=("podman",))
     assert daemon.required_options(box_rig.cards, box_rig.containers) == {}
 

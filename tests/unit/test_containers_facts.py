@@ -90,9 +90,4 @@ def test_only_a_rig_with_cards_is_asked_about_specs() -> None:
     box_rig = container_rig()
     assert "nvidia-smi" in render_probe(box_rig.roots, box_rig.cards, box_rig.containers, box_rig.container_supply)
     box_rig = container_rig(cards=False)
-    assert "nvidia-smi" not in render_probe(
-        box_rig.roots,
-        box_rig.cards,
-        box_rig.containers,
-        box_rig.container_supply,
-    )
+    assert "nvidia-smi" not in render_probe(box_rig.roots, box_rig.cards, box_rig.containers, box_rig.container_supply)

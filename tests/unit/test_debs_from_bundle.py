@@ -58,10 +58,7 @@ class BundledDebsHost:
             shutil.copyfile(file.path, sent / file.name)
         box_rig = sample_rig(mirrors={"apt": ("http://127.0.0.1:1/debian",)})
         values = {
-            "network": job_network(
-                box_rig.roots,
-                box_rig.network,
-            ),
+            "network": job_network(box_rig.roots, box_rig.network),
             "ledger": self.folder / "owned",
             "component": "",
             "source_files": (),

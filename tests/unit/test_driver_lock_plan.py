@@ -191,12 +191,7 @@ def test_apt_is_held_to_the_branch_that_stays_while_another_one_is_locked() -> N
     assert (stays.action, "Pin: version 595.*\n" in stays.pin) == ("adopt", True)
     box_rig = managed_rig(OTHER)
     moves = plan_driver(
-        box_rig.cards,
-        box_rig.driver,
-        box_rig.driver_supply,
-        box_rig.toolkit,
-        managed_host(NEW),
-        upgrading=True,
+        box_rig.cards, box_rig.driver, box_rig.driver_supply, box_rig.toolkit, managed_host(NEW), upgrading=True
     )
     assert isinstance(moves, DriverPlan)
     assert f"Pin: version {OTHER}*\n" in moves.pin
@@ -287,11 +282,6 @@ def test_an_upgrade_to_a_locked_driver_that_will_not_do_is_refused() -> None:
     found = refusal_reasons(locking("debian-13", "580.178.04"), driverless_host("debian-13"))
     box_rig = locking("debian-13", "580.178.04")
     again = plan_driver(
-        box_rig.cards,
-        box_rig.driver,
-        box_rig.driver_supply,
-        box_rig.toolkit,
-        managed_host(),
-        upgrading=True,
+        box_rig.cards, box_rig.driver, box_rig.driver_supply, box_rig.toolkit, managed_host(), upgrading=True
     )
     assert again.reasons == found  # type: ignore[union-attr]

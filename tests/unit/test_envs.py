@@ -212,18 +212,9 @@ def test_files_that_no_card_of_the_rig_can_run_are_named_where_they_are_for_othe
     )
     env = EnvSpec("env", declared_env().keys, (conda_row(),), packages, ("demo/*",))
     box_rig = sample_rig(cards=(sample_card("8.6"), sample_card("8.6")), envs=(env,))
-    (line,) = describe_other_cards(
-        box_rig.cards,
-        box_rig.envs,
-    )
+    (line,) = describe_other_cards(box_rig.cards, box_rig.envs)
     assert line == "env: no code for compute capability 8.6, so not used: demo/a.so, demo/b.so, demo/c.so and 1 more"
     box_rig = sample_rig(cards=(sample_card("9.0"),), envs=(env,))
-    assert (
-        describe_other_cards(
-            box_rig.cards,
-            box_rig.envs,
-        )
-        == []
-    )
+    assert describe_other_cards(box_rig.cards, box_rig.envs) == []
     box_rig = sample_rig(envs=(env,))
     assert describe_other_cards(box_rig.cards, box_rig.envs) == []

@@ -68,10 +68,7 @@ def test_an_alias_of_a_listener_opens_the_model_that_it_stands_for(box: Operator
 
 def test_a_header_is_the_same_one_in_capitals(box: OperatorFolder) -> None:
     box_rig = load_gateway(box, gateway={"listeners": LAN, "sticky": "header:X-Session-Id"})
-    (one,) = offers_of(
-        box_rig.instances,
-        box_rig.gateway,
-    )
+    (one,) = offers_of(box_rig.instances, box_rig.gateway)
     assert one.sticky == "header:x-session-id"
 
 
@@ -278,10 +275,7 @@ def test_all_of_ipv6_is_all_there_is() -> None:
 def test_a_plan_says_who_will_reach_what(listener: dict[str, object], said: str) -> None:
     gateway = Gateway.model_validate({"listeners": {"x": {"port": 8000} | listener}})
     box_rig = sample_rig(sample_instance(model_name="model"), gateway=gateway)
-    (line,) = describe_access(
-        box_rig.instances,
-        box_rig.gateway,
-    )
+    (line,) = describe_access(box_rig.instances, box_rig.gateway)
     assert line.endswith(f": {said}")
 
 

@@ -26,13 +26,7 @@ CHAT = sample_instance("chat")
 
 def make_listener(one: Instance = CHAT, **changes: object) -> PortListener:
     box_rig = sample_rig(one, cards=(sample_card("8.6"),), **changes)
-    return build_listener(
-        box_rig.roots,
-        box_rig.accounts,
-        box_rig.gateway,
-        one,
-        OWNED_HEADER,
-    )
+    return build_listener(box_rig.roots, box_rig.accounts, box_rig.gateway, one, OWNED_HEADER)
 
 
 def values(text: str, directive: str) -> list[str]:

@@ -139,9 +139,7 @@ def test_what_is_compiled_is_the_same_whichever_variant_of_the_catalogue_is_serv
     recipes = (one.variant, small.variant, on_the_cpu, of_another)
     made = {
         flash_attention_pairs(
-            (box_rig := sample_rig(served, cards=(TURING,), variants=recipes)).instances,
-            box_rig.variants,
-            "plain",
+            (box_rig := sample_rig(served, cards=(TURING,), variants=recipes)).instances, box_rig.variants, "plain"
         )
         for served in (one, small)
     }

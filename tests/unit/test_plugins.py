@@ -55,10 +55,7 @@ def test_what_takes_it_out_reads_where_it_lies_and_what_it_may_bring() -> None:
     box_rig = sample_rig()
     (one,) = json.loads(
         render_install_plan(
-            box_rig.roots,
-            box_rig.requests,
-            env_installation(env=env_with_plugin()),
-            "/opt/x/engines/env",
+            box_rig.roots, box_rig.requests, env_installation(env=env_with_plugin()), "/opt/x/engines/env"
         )
     )["plugins"]
     assert one == {

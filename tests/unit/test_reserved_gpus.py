@@ -151,13 +151,9 @@ def test_no_daemon_is_started_again_for_a_lent_cards_sake() -> None:
     box_rig = replace(MANAGED, reserved_gpus=(1,))
     assert (
         reason
-        not in find_unset(
-            box_rig.roots,
-            box_rig.cards,
-            box_rig.reserved_gpus,
-            box_rig.driver,
-            found,
-        )[f"restart {PERSISTENCE_UNIT}"]
+        not in find_unset(box_rig.roots, box_rig.cards, box_rig.reserved_gpus, box_rig.driver, found)[
+            f"restart {PERSISTENCE_UNIT}"
+        ]
     )
 
 

@@ -63,15 +63,7 @@ def values(text: str, directive: str) -> list[str]:
 
 def test_an_instance_on_the_cpu_is_started_with() -> None:
     box_rig = sample_rig(sample_instance())
-    assert " ".join(
-        server_command(
-            box_rig.roots,
-            box_rig.gateway,
-            box_rig.monitoring,
-            sample_instance(),
-            PATH,
-        )
-    ) == (
+    assert " ".join(server_command(box_rig.roots, box_rig.gateway, box_rig.monitoring, sample_instance(), PATH)) == (
         f"/opt/rigwright/engines/{FOLDER}/bin/llama-server"
         f" --model /srv/models/small/{COMMIT}/small-q4.gguf"
         " --alias small --host /run/rigwright/instances/chat/api.sock --ctx-size 4096 --parallel 1 --n-gpu-layers 0"
@@ -120,10 +112,7 @@ def test_keys_are_rendered_as_the_engines_version_has_them(
     one = sample_instance(known=snapshot, **changes)
     box_rig = sample_rig()
     plain = server_command(box_rig.roots, box_rig.gateway, box_rig.monitoring, sample_instance(known=OLD), PATH)
-    assert server_command(box_rig.roots, box_rig.gateway, box_rig.monitoring, one, PATH) == (
-        *plain,
-        *words,
-    )
+    assert server_command(box_rig.roots, box_rig.gateway, box_rig.monitoring, one, PATH) == (*plain, *words)
 
 
 def test_the_projector_is_loaded_beside_the_model() -> None:
@@ -133,13 +122,7 @@ def test_the_projector_is_loaded_beside_the_model() -> None:
     assert words[words.index("--mmproj") + 1] == f"/srv/models/eye/{COMMIT}/eye.gguf"
     assert [a.name for a in one.weights] == ["small", "eye"]
     box_rig = sample_rig(sample_instance())
-    assert "--mmproj" not in server_command(
-        box_rig.roots,
-        box_rig.gateway,
-        box_rig.monitoring,
-        sample_instance(),
-        PATH,
-    )
+    assert "--mmproj" not in server_command(box_rig.roots, box_rig.gateway, box_rig.monitoring, sample_instance(), PATH)
 
 
 @pytest.mark.parametrize(
@@ -174,13 +157,7 @@ def test_nothing_in_the_unit_needs_quoting_or_escaping() -> None:
         made = unit(one)
         (line,) = values(made.text, "ExecStart")
         box_rig = sample_rig(one, cards=CARDS)
-        words = server_command(
-            box_rig.roots,
-            box_rig.gateway,
-            box_rig.monitoring,
-            one,
-            PATH,
-        )
+        words = server_command(box_rig.roots, box_rig.gateway, box_rig.monitoring, one, PATH)
         assert line.split() == shlex.split(line) == list(words)
         # systemd reads % in every line but those of sizes; \ " ' and ; where words are split; $ in command lines
         read = [line for line in made.text.splitlines() if not line.startswith(("#", "MemoryMax="))]

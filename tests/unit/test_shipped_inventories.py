@@ -155,13 +155,7 @@ def test_there_is_a_driver_for_it_and_its_settings(name: str, system: str) -> No
     one = ALL[name]
     facts = driverless_host(system, *(card.pci_ids[0] for card in one.cards))
     box_rig = with_locked_drivers(one)
-    plan = plan_driver(
-        box_rig.cards,
-        box_rig.driver,
-        box_rig.driver_supply,
-        box_rig.toolkit,
-        facts,
-    )
+    plan = plan_driver(box_rig.cards, box_rig.driver, box_rig.driver_supply, box_rig.toolkit, facts)
     assert isinstance(plan, DriverPlan), plan
     assert plan.flavour == ("proprietary" if name.startswith("rig2080ti") else "open")
     files = {setting.path for setting in render_driver_settings(one.roots, one.cards, one.driver, plan)}

@@ -57,19 +57,9 @@ class ShippedInventoryFolder:
         for host, data in load_hosts(str(self.path), None).items():
             rig = load_rig(data["rig"])
             for instance in rig.instances:
-                for variant, refusal in collect_targets(
-                    catalog, rig.cards, rig.reserved_gpus, rig.instances, data, instance
-                ).items():
+                for variant, refusal in collect_targets(catalog, rig, data, instance).items():
                     fixed = len(instances_sharing_name(data["rig"], instance.name)) > 1
-                    yield (
-                        host,
-                        data,
-                        rig,
-                        plan_switch(
-                            catalog, rig.cards, rig.reserved_gpus, rig.instances, instance, variant, fixed=fixed
-                        ),
-                        refusal,
-                    )
+                    yield host, data, rig, plan_switch(catalog, rig, instance, variant, fixed=fixed), refusal
 
 
 @pytest.fixture(scope="module")

@@ -33,11 +33,7 @@ def test_nothing_else_of_a_host_or_rig_is_an_input() -> None:
         tool_environments.host_tools(
             first_rig.roots, first_rig.tools, sample_facts(kernel="6.12", memory_kib=1, cuda_version="")
         ),
-        tool_environments.host_tools(
-            box_rig.roots,
-            box_rig.tools,
-            sample_facts(),
-        ),
+        tool_environments.host_tools(box_rig.roots, box_rig.tools, sample_facts()),
     ]
     box_rig = sample_rig()
     assert {made.folder for made in others} == {
@@ -82,11 +78,7 @@ def test_the_requirements_are_the_same_text_in_whatever_order_the_wheels_come() 
 
 def test_the_marker_lies_in_the_folder_below_the_rigs_software() -> None:
     box_rig = sample_rig(roots=Roots(software="/data/sw"))
-    made = tool_environments.host_tools(
-        box_rig.roots,
-        box_rig.tools,
-        sample_facts(),
-    )
+    made = tool_environments.host_tools(box_rig.roots, box_rig.tools, sample_facts())
     assert re.fullmatch(r"/data/sw/tools-[0-9a-f]{12}", made.folder)
     assert made.marker.startswith(made.folder + "/")
 

@@ -48,10 +48,7 @@ def test_a_plan_and_a_deploy_say_it(given: dict[str, object], said: str) -> None
 def test_booted_on_another_card_is_said_as_that() -> None:
     given = BOOTED | {"card": "NVIDIA H100 80GB HBM3"}
     box_rig = sample_rig(sample_instance(cards=(0,), evidence=given), cards=(C3090,))
-    (line,) = describe_variant_evidence(
-        box_rig.cards,
-        box_rig.instances,
-    )
+    (line,) = describe_variant_evidence(box_rig.cards, box_rig.instances)
     assert line.endswith("driver 580.95.05, 2026-11-20; here it gets NVIDIA GeForce RTX 3090")
 
 

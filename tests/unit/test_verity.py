@@ -132,12 +132,7 @@ def test_a_rigs_wish_reaches_the_fetch() -> None:
         assert (
             json.loads(
                 render_fetch_spec(
-                    box_rig.roots,
-                    box_rig.accounts,
-                    box_rig.network,
-                    box_rig.fs_verity,
-                    [sample_artefact()],
-                    "",
+                    box_rig.roots, box_rig.accounts, box_rig.network, box_rig.fs_verity, [sample_artefact()], ""
                 )
             )["fs_verity"]
             is wish

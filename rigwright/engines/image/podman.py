@@ -36,10 +36,7 @@ def podman_start(roots: Roots, made: ContainerSpec) -> ContainerStart:
         made: The container.
     """
     settings, storage = content_named("containers", ".conf", SETTINGS), content_named("storage", ".conf", STORAGE)
-    own = {
-        "CONTAINERS_CONF": roots.program_path(settings),
-        "CONTAINERS_STORAGE_CONF": roots.program_path(storage),
-    }
+    own = {"CONTAINERS_CONF": roots.program_path(settings), "CONTAINERS_STORAGE_CONF": roots.program_path(storage)}
     return ContainerStart(_podman_words(made), own, {settings: SETTINGS, storage: STORAGE})
 
 

@@ -34,7 +34,7 @@ from rigwright.nvidia.packages.kernel_packages import (
     missing_headers,
     prebuilt_modules,
 )
-from rigwright.nvidia.packages.locked_driver import find_locked_driver
+from rigwright.nvidia.packages.locked_driver import LockedDriver, find_locked_driver
 from rigwright.nvidia.packages.pins import render_pins
 from rigwright.types import Archive, Flavour
 
@@ -104,8 +104,7 @@ def plan_driver(
     cards = list_driver_cards(declared_cards, facts, known)
     refuse = _find_obstacles(declared_cards, toolkit_spec, facts, known, cards)
     flavour, why = choose_flavour(driver_entry, tuple(card for card in cards if card.generation.flavours), refuse)
-    lasts = [card.generation.last_branch for card in cards if card.generation.last_branch is not None]
-    last = min(lasts, default=None)
+    last = min((card.generation.last_branch for card in cards if card.generation.last_branch is not None), default=None)
     there = find_installed_driver(driver_supply, facts)
     wrong = find_replacement_reasons(there, driver_entry, driver_supply, cards, flavour, last) if there else []
     exact = find_locked_driver(driver_supply, facts.system)
@@ -120,7 +119,7 @@ def plan_driver(
             f"the origin of {there.version} is unknown, for the host's {facts.apt_failure}: repair the sources of apt"
         )
         return DriverRefusal(tuple(refuse))
-    options = _find_candidates(driver_entry, driver_supply, facts, known, flavour, last, refuse)
+    options = _find_candidates(driver_entry, exact, facts, known, flavour, last, refuse)
     if not options:
         return DriverRefusal(tuple(refuse))
     branch, offer = options[0]
@@ -148,7 +147,7 @@ def plan_driver(
     gone = packages_to_remove(
         facts, known, offer.source, branch, flavour, (*before, *packages), exact.packages if exact else ()
     )
-    reasons = [why, _branch_reason(driver_entry, driver_supply, branch, offer, known, facts)]
+    reasons = [why, _branch_reason(driver_entry, exact, branch, offer, known.preferred[0], facts.system)]
     if there:
         reasons.append(f"{there} is replaced: {'; '.join(wrong)}")
     if layout.prebuilt:
@@ -248,8 +247,8 @@ def _find_obstacles(
 
 
 def _find_candidates(
-    driver_entry: DriverEntry,
-    driver_supply: DriverSupply,
+    keys: DriverEntry,
+    exact: LockedDriver | None,
     facts: DriverFacts,
     known: DriverTables,
     flavour: Flavour,
@@ -257,7 +256,6 @@ def _find_candidates(
     refuse: list[str],
 ) -> list[tuple[int, ArchiveBranches]]:
     """(branch, offer) of each driver that will do, the best first; where there is none, why is added to `refuse`."""
-    keys = driver_entry
     published = [(branch, one) for one in known.offers if facts.system in one.systems for branch in one.branches]
     if not published:
         return []
@@ -270,14 +268,13 @@ def _find_candidates(
         bounds.append(f"at most {known.last_proprietary}, the last branch with proprietary modules")
     most = min(tops, default=999)
     fitting = [(branch, one) for branch, one in published if known.minimum <= branch <= most]
-    exact = find_locked_driver(driver_supply, facts.system)
     if exact:
         bounds.append(f"{exact.version} of {WORDS[exact.source]}, which is locked,")
         fitting = [(branch, one) for branch, one in fitting if (branch, one.source) == (exact.branch, exact.source)]
     chosen = [
         (branch, one) for branch, one in fitting if keys.branch in (None, branch) and keys.source in (None, one.source)
     ]
-    if chosen and driver_entry.managed and not exact and all(one.source == "nvidia" for _, one in chosen):
+    if chosen and keys.managed and not exact and all(one.source == "nvidia" for _, one in chosen):
         refuse.append(_describe_unlocked(facts, known, chosen))
     if not chosen:
         asked = [f"branch {keys.branch}"] if keys.branch is not None else []
@@ -311,21 +308,16 @@ def _number(one: tuple[int, ArchiveBranches]) -> int:
 
 
 def _branch_reason(
-    driver_entry: DriverEntry,
-    driver_supply: DriverSupply,
-    branch: int,
-    offer: ArchiveBranches,
-    known: DriverTables,
-    facts: DriverFacts,
+    entry: DriverEntry, exact: LockedDriver | None, branch: int, offer: ArchiveBranches, preferred: int, system: str
 ) -> str:
     where = f"branch {branch} from {WORDS[offer.source]}"
-    if driver_entry.branch is not None:
+    if entry.branch is not None:
         return f"{where}: set by driver.branch"
-    if exact := find_locked_driver(driver_supply, facts.system):
-        return f"{where}: {exact.version} is locked for {facts.system}"
-    if branch == known.preferred[0]:
+    if exact:
+        return f"{where}: {exact.version} is locked for {system}"
+    if branch == preferred:
         return f"{where}: the branch with the longest support"
-    return f"{where}: {known.preferred[0]} is not available for {facts.system} as inventory and cards require"
+    return f"{where}: {preferred} is not available for {system} as inventory and cards require"
 
 
 def _describe_enrolment(facts: DriverFacts) -> str:
