@@ -17,7 +17,7 @@ from rigwright.problems import Invalid
 from rigwright.supply.lock import Lock
 
 # what resolve itself takes from the entry
-COMMON = {"name", "inventory", "roots", "accounts", "keep_generations", "renamed", "lock", "requests"}
+COMMON = {"name", "inventory", "roots", "accounts", "keep_generations", "lock", "requests"}
 resolve = partial(resolve_rig, "/boxes/rig.py", "box")
 
 
@@ -49,8 +49,8 @@ def test_a_feature_refuses_keys_and_names_together_with_all_others(lock: Lock) -
 
     cooling = Feature("cooling", validate, look_up)
     with pytest.raises(Invalid) as refused:
-        resolve({"lent": [3], "keep_generations": 7}, Catalog(), lock, features=(*FEATURES, cooling))
-    assert [one.key for one in refused.value.problems] == ["box.fans", "box.keep_generations", "box.lent[0]"]
+        resolve({"reserved_gpus": [3], "keep_generations": 7}, Catalog(), lock, features=(*FEATURES, cooling))
+    assert [one.key for one in refused.value.problems] == ["box.fans", "box.keep_generations", "box.reserved_gpus[0]"]
 
 
 def test_a_field_belongs_to_one_feature(lock: Lock) -> None:
