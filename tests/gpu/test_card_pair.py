@@ -55,10 +55,7 @@ flash_attention = "on"
 flags.metrics = true
 """
 ONE = "llamacpp/metal"
-EACH = {
-    "left": {"variant": ONE, "cards": [0], "port": 8020},
-    "right": {"variant": ONE, "cards": [1], "port": 8021},
-}
+EACH = {"left": {"variant": ONE, "cards": [0], "port": 8020}, "right": {"variant": ONE, "cards": [1], "port": 8021}}
 
 
 @pytest.fixture(scope="module")

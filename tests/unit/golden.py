@@ -173,8 +173,7 @@ def help_of_verbs() -> str:
     texts = Texts()
     return "".join(
         texts.section(
-            " ".join(("rigwright", *path)),
-            CliRunner().invoke(command, [*path, "--help"], env={"COLUMNS": "80"}).output,
+            " ".join(("rigwright", *path)), CliRunner().invoke(command, [*path, "--help"], env={"COLUMNS": "80"}).output
         )
         for path in verbs(command)
     )

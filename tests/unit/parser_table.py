@@ -188,8 +188,7 @@ PARSERS: dict[str, ParserRow] = {
     "manager.read_properties: units of weights": ParserRow(
         "show-weights.txt",
         program_parser(
-            lambda: _parse_show(["tick.timer", "tick.service"], weights.PROPERTIES, "--timestamp=unix"),
-            "systemctl",
+            lambda: _parse_show(["tick.timer", "tick.service"], weights.PROPERTIES, "--timestamp=unix"), "systemctl"
         ),
         moves="\n\n",
     ),
@@ -219,10 +218,7 @@ PARSERS: dict[str, ParserRow] = {
         words={"libs found in cache": "Bibliotheken im Cache"},
     ),
     "apt.parse_policies": ParserRow(
-        "policy.txt",
-        program_parser(lambda: apt.read_policies(NAMES), "apt-cache"),
-        moves=None,
-        words=APT_WORDS,
+        "policy.txt", program_parser(lambda: apt.read_policies(NAMES), "apt-cache"), moves=None, words=APT_WORDS
     ),
     "packages.policy": ParserRow(
         "policy.txt",

@@ -62,10 +62,7 @@ COMMON = "auth [success=1 default=ignore] pam_unix.so nullok\nauth requisite {}\
             "auth [default=die] pam_faillock.so authfail\n",
             False,
         ),
-        (
-            "auth [default=1] pam_unix.so\nauth required pam_deny.so\nauth sufficient pam_permit.so\n",
-            True,
-        ),
+        ("auth [default=1] pam_unix.so\nauth required pam_deny.so\nauth sufficient pam_permit.so\n", True),
     ],
 )
 def test_whom_pam_lets_in_is_what_its_lines_come_to(write: Write, tmp_path: Path, text: str, told: bool) -> None:

@@ -181,8 +181,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> OfflineBenchHost:
 def measuring(host: OfflineBenchHost, monkeypatch: pytest.MonkeyPatch) -> Measuring:
     """Run a verb over that host."""
     desired = SimpleNamespace(
-        installations={CHAT.installed_as: MADE},
-        generation=SimpleNamespace(files={f"units/{CHAT.unit}": UNIT.text}),
+        installations={CHAT.installed_as: MADE}, generation=SimpleNamespace(files={f"units/{CHAT.unit}": UNIT.text})
     )
 
     class MeasuredHost(ConnectedHost):

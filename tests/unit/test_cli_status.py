@@ -110,11 +110,7 @@ def test_every_column_but_the_first_can_go() -> None:
     ("host", "said", "status"),
     [
         (SERVES, ["generation 4, as declared"], 0),
-        (
-            replace(SERVES, declared=False),
-            [ELSE],
-            1,
-        ),
+        (replace(SERVES, declared=False), [ELSE], 1),
         (
             replace(SERVES, declared=False, instances=[replace(ROW, declared="vllm/turbo")]),
             [ELSE, "chat serves vllm/dual until the next deploy: the inventory has vllm/turbo"],

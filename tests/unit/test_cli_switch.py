@@ -167,10 +167,7 @@ def operator(box: OperatorFolder, monkeypatch: pytest.MonkeyPatch) -> SwitchOper
 
 ONE, TWO = ("--limit", "one"), ("--limit", "two")
 REFUSED = {
-    "misspelt": (
-        ("chat", "llamacpp/wid", *ONE),
-        'there is no variant "llamacpp/wid"; did you mean "llamacpp/wide"?',
-    ),
+    "misspelt": (("chat", "llamacpp/wid", *ONE), 'there is no variant "llamacpp/wid"; did you mean "llamacpp/wide"?'),
     "blocked": (("chat", "sglang/default", *ONE), "sglang/default is blocked"),
     "not locked": (("chat", "llamacpp/absent", *ONE), "absent"),
     "another number of cards": (("chat", "llamacpp/one", *ONE), "llamacpp/one needs 1 card, but 0 are listed"),

@@ -175,10 +175,5 @@ def test_a_driver_moves_where_a_run_brings_more_than_holds(noop: list[str]) -> N
     assert [
         needs_installation(LOCKED, facts)
         for facts in (CONVERGED_HOST, LOOSE, managed_host(), replace(CONVERGED_HOST, recorded=()))
-    ] == [
-        False,
-        False,
-        True,
-        True,
-    ]
+    ] == [False, False, True, True]
     assert needs_installation(replace(LOCKED, newest=True), CONVERGED_HOST)

@@ -96,12 +96,7 @@ PRINTED: dict[str, tuple[str, Rows, tuple[str, ...], tuple[str, ...]]] = {
         (),
     ),
     "a downgrade": (DOWNGRADE, (("libcuda1", "595.71.05-1", "595.58.03-1"),), (), ()),
-    "removals": (
-        REMOVAL,
-        (("nvidia-kernel-dkms", "", "595.71.05-1"),),
-        ("theirs", "nvidia-kernel-open-dkms"),
-        (),
-    ),
+    "removals": (REMOVAL, (("nvidia-kernel-dkms", "", "595.71.05-1"),), ("theirs", "nvidia-kernel-open-dkms"), ()),
     "removals where apt purges": (PURGE, (), ("theirs", "nvidia-smi"), ()),
     "a file": (KEPT, (("libcuda1", "595.71.05-1", "595.58.03-1"),), (), ()),
     "several archives and architectures": (

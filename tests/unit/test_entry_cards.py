@@ -10,12 +10,7 @@ from rigwright.model.entry import DriverEntry
 from rigwright.model.rig import Rig
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
 
-OWN: dict[str, object] = {
-    "name": "NVIDIA H200",
-    "pci_ids": ["10de:2335"],
-    "capability": "9.0",
-    "vram_mib": 143771,
-}
+OWN: dict[str, object] = {"name": "NVIDIA H200", "pci_ids": ["10de:2335"], "capability": "9.0", "vram_mib": 143771}
 
 
 def rig(box: OperatorFolder, **changes: object) -> Rig:
@@ -45,11 +40,7 @@ def test_an_instance_runs_on_a_described_card_as_on_a_named_one(box: OperatorFol
 
 
 WRONG: list[tuple[str, tuple[object, ...], list[str]]] = [
-    (
-        "a key nobody knows",
-        (described_card(vram=1),),
-        ['cards[0].vram: unknown key; did you mean "vram_mib"?;'],
-    ),
+    ("a key nobody knows", (described_card(vram=1),), ['cards[0].vram: unknown key; did you mean "vram_mib"?;']),
     ("a key less", ("ampere", described_card(capability=None)), ["cards[1].capability: missing"]),
     (
         "a capability that is none",
@@ -145,10 +136,7 @@ def test_a_key_of_the_version_before_still_counts_and_is_told(box: OperatorFolde
         ({"pcie_link_width": [3]}, "driver.pcie_link_width[0]: 3 is refused: must be 1, 2, 4, 8 or 16"),
         ({"pcie_link_width": [8]}, "driver.pcie_link_width: 1 are listed, but the rig declares 2 cards: one per card"),
         ({"nvlinks": [[0, 2]]}, "driver.nvlinks: no card 2: the rig declares 2 cards, counted from 0"),
-        (
-            {"reboot": True},
-            "driver: {'reboot': True} is refused: must be managed = True if reboot is set",
-        ),
+        ({"reboot": True}, "driver: {'reboot': True} is refused: must be managed = True if reboot is set"),
         (
             {"managed": True, "clocks_mhz": [1700, 210]},
             "driver.clocks_mhz: [1700, 210] is refused: must be from the lower to the higher: did you mean 210, 1700?",

@@ -59,9 +59,7 @@ def test_it_is_installed_beside_engines_and_kept_as_they_are() -> None:
 def test_what_puts_it_together_reads_where_each_package_lies_and_what_it_is() -> None:
     read = json.loads(render_install_plan(sample_rig(), env_installation(), "/opt/x/engines/env"))
     assert read["prefix"] == "/opt/x/engines/env/env"
-    assert read["conda"] == [
-        {"path": f"/srv/models/_packages/{'c' * 16}/python-3.10.20-0_a.conda", "sha256": "c" * 64},
-    ]
+    assert read["conda"] == [{"path": f"/srv/models/_packages/{'c' * 16}/python-3.10.20-0_a.conda", "sha256": "c" * 64}]
     (one,) = read["wheels"]
     assert (one["name"], one["version"], one["path"]) == (
         "demo",
@@ -99,7 +97,7 @@ def test_activating_and_deactivating_leaves_nothing(tmp_path: Path) -> None:
     activate.write_text(render("envs/activate.j2", folder=str(tmp_path), prefix=str(tmp_path / "env")))
     said = _shell(
         f". {activate}; echo $CONDA_PREFIX; echo $CUDA_HOME; echo $PATH; "
-        f". {tmp_path}/env/etc/conda/deactivate.d/rigwright.sh; echo ${{CUDA_HOME-none}}; echo $PATH",
+        f". {tmp_path}/env/etc/conda/deactivate.d/rigwright.sh; echo ${{CUDA_HOME-none}}; echo $PATH"
     )
     assert said == [
         f"{tmp_path}/env",

@@ -33,10 +33,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     [
         ("exit 0", []),
         ("echo 'a line 3: unsupported option' >&2; exit 255", ["a line 3: unsupported option"]),
-        (
-            "echo 'no user sshd' >&2; exit 255",
-            ["no user sshd"],
-        ),
+        ("echo 'no user sshd' >&2; exit 255", ["no user sshd"]),
         ("exit 3", ["exit status 3"]),
         ("echo 'perl: warning: Setting locale failed.' >&2", []),
     ],

@@ -33,7 +33,7 @@ SPEC: dict[str, Any] = {
         "deviceNodes": [{"path": "/dev/nvidiactl", "hostPath": CONTROL}],
         "env": ["NVIDIA_VISIBLE_DEVICES=void", "VLLM_HOST_IP=1.2.3.4"],
         "hooks": [
-            {"hookName": "createContainer", "path": "/usr/bin/nvidia-cdi-hook", "args": ["nvidia-cdi-hook", "x"]},
+            {"hookName": "createContainer", "path": "/usr/bin/nvidia-cdi-hook", "args": ["nvidia-cdi-hook", "x"]}
         ],
         "mounts": [
             {"containerPath": "/usr/lib/libcuda.so.1", "hostPath": "/lib/libcuda.so", "options": ["ro", "rbind"]}

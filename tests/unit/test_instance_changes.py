@@ -96,9 +96,6 @@ def test_a_host_tells_what_is_written_there(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     done = subprocess.run(
-        ["sh", "-c", render("look/written.sh.j2", config=str(tmp_path))],
-        capture_output=True,
-        text=True,
-        check=True,
+        ["sh", "-c", render("look/written.sh.j2", config=str(tmp_path))], capture_output=True, text=True, check=True
     )
     assert parse_written_units(done.stdout.splitlines()) == {"rigwright-chat.service": ("a", "B=1")}

@@ -83,10 +83,7 @@ def test_a_token_that_cannot_be_read_is_refused_before_a_host_is_touched(box: Op
     assert secrets_by_path(rig) == {secret_path(rig, "ops.token"): "0123456789abcdef"}
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "https://", "ftp://alerts.example.org/T0", "https://alerts.example.org/T0\nx"],
-)
+@pytest.mark.parametrize("text", ["", "https://", "ftp://alerts.example.org/T0", "https://alerts.example.org/T0\nx"])
 def test_an_address_that_cannot_be_is_refused_without_being_said(box: OperatorFolder, text: str) -> None:
     path = box.folder / "ops.url"
     path.write_text(f"{text}\n")

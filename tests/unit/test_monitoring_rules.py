@@ -166,11 +166,7 @@ CASES = [
         "27h",
     ),
     AlertCase(
-        "FirstTokenLate",
-        BUCKETS,
-        "b: chat: one request of a hundred waits 3.97s for its first token.",
-        EARLY,
-        TOLD,
+        "FirstTokenLate", BUCKETS, "b: chat: one request of a hundred waits 3.97s for its first token.", EARLY, TOLD
     ),
     AlertCase(
         "CardsMissing",

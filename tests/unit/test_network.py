@@ -25,10 +25,7 @@ NOTHING = JobNetwork("", "", "", ())
     [
         ({"mirrors": {}}, JobNetwork("", "", LOCAL, ())),
         ({"mirrors": {"store": ("http://s",)}}, JobNetwork("", "", LOCAL, ())),
-        (
-            {"mirrors": {"apt": ("http://a", "http://b")}},
-            JobNetwork("", "", LOCAL, ("http://a", "http://b")),
-        ),
+        ({"mirrors": {"apt": ("http://a", "http://b")}}, JobNetwork("", "", LOCAL, ("http://a", "http://b"))),
         (
             {"mirrors": {}, "proxy": "http://p:3128", "no_proxy": ("h", ".example.org")},
             JobNetwork("", "http://p:3128", f"{LOCAL},h,.example.org", ()),

@@ -92,11 +92,7 @@ def test_cards_and_inventory_say_which_flavours_will_do(
     [
         ({"module": ""}, OPEN, [("a loaded kernel module `nvidia`", "none")]),
         (NVIDIA, OPEN, [("the open kernel module", "the proprietary one is loaded")]),
-        (
-            LOADED,
-            PROPRIETARY,
-            [(f"the open module for kernel {RUNNING}", "a module with the licence NVIDIA")],
-        ),
+        (LOADED, PROPRIETARY, [(f"the open module for kernel {RUNNING}", "a module with the licence NVIDIA")]),
     ],
 )
 def test_the_wrong_flavour_is_said(loaded: dict, licence: str, differences: list[tuple[str, str]]) -> None:
@@ -180,10 +176,7 @@ def test_what_boots_next_is_held_to_the_installed_driver(installed: str, newest:
 @pytest.mark.parametrize(
     ("rows", "differences"),
     [
-        (
-            (BUILT[0],),
-            [(f"DKMS to have nvidia {VERSION} installed for kernel {NEXT}", "nothing for it")],
-        ),
+        ((BUILT[0],), [(f"DKMS to have nvidia {VERSION} installed for kernel {NEXT}", "nothing for it")]),
         (
             (BUILT[0], replace(BUILT[1], state="built")),
             [(f"DKMS to have nvidia {VERSION} installed for kernel {NEXT}", f"{VERSION} built")],

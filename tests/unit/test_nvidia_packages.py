@@ -160,22 +160,12 @@ def test_another_driver_than_the_locked_one_is_said(facts: DriverFacts, differen
         ),
         (
             {"blacklist": ("nvidia-", "linux-modules-nvidia-.*")},
-            [
-                (
-                    "unattended-upgrades to leave linux-image-generic alone",
-                    "no matching blacklist entry",
-                )
-            ],
+            [("unattended-upgrades to leave linux-image-generic alone", "no matching blacklist entry")],
         ),
         # a pattern fits from the beginning of a name; one that is none fits nothing
         (
             {"blacklist": ("nvidia-", "linux-modules-nvidia-.*", "image", "linux-image-(")},
-            [
-                (
-                    "unattended-upgrades to leave linux-image-generic alone",
-                    "no matching blacklist entry",
-                )
-            ],
+            [("unattended-upgrades to leave linux-image-generic alone", "no matching blacklist entry")],
         ),
         ({"unattended": False, "blacklist": ()}, []),
     ],

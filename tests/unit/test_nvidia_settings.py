@@ -239,13 +239,7 @@ def test_a_record_is_read_or_it_is_none() -> None:
     ("record", "kernel", "module", "packages", "found"),
     [
         (RECORD, "6.8.0-40-generic", "580.159.04", RECORD.packages | {"more": "1"}, []),
-        (
-            RECORD,
-            "6.8.0-90-generic",
-            "580.159.04",
-            RECORD.packages,
-            [("kernel 6.8.0-40-generic", "6.8.0-90-generic")],
-        ),
+        (RECORD, "6.8.0-90-generic", "580.159.04", RECORD.packages, [("kernel 6.8.0-40-generic", "6.8.0-90-generic")]),
         (RECORD, "6.8.0-40-generic", "", RECORD.packages, [("driver 580.159.04", "none")]),
         (
             RECORD,

@@ -71,10 +71,7 @@ class PackagesHost:
         return path.read_text()
 
 
-RELEASES = {
-    "debian": "ID=debian\nVERSION_CODENAME=bookworm\n",
-    "ubuntu": "ID=ubuntu\nVERSION_CODENAME=noble\n",
-}
+RELEASES = {"debian": "ID=debian\nVERSION_CODENAME=bookworm\n", "ubuntu": "ID=ubuntu\nVERSION_CODENAME=noble\n"}
 
 
 def rig_with_mirrors(*urls: str) -> Rig:

@@ -390,10 +390,7 @@ def test_cards_count_whichever_process_of_the_unit_has_them(start: StartingInsta
 
 def test_until_systemd_says_which_processes_are_the_units_it_counts_nobodys(start: StartingInstance) -> None:
     start.server.serve(COMPLETIONS, complete_file(b"{}"))
-    start.processes = {
-        4711: (f"0::{start.group}\n", []),
-        4712: ("0::/rigwright.slice/rigwright-code.service\n", HOLDS),
-    }
+    start.processes = {4711: (f"0::{start.group}\n", []), 4712: ("0::/rigwright.slice/rigwright-code.service\n", HOLDS)}
     start.busy = True
     done = start.ready(4711, cards=1)
     assert done.returncode != 0
@@ -404,10 +401,7 @@ def test_until_systemd_says_which_processes_are_the_units_it_counts_nobodys(star
 @pytest.mark.parametrize("other", ["/rigwright.slice/rigwright-chat-2.service", "/x{}", "{}x", "/rigwright.slice"])
 def test_cards_of_another_units_processes_do_not_count(start: StartingInstance, other: str) -> None:
     start.server.serve(COMPLETIONS, complete_file(b"{}"))
-    start.processes = {
-        4711: (f"0::{start.group}\n", []),
-        4712: (f"0::{other.format(start.group)}\n", HOLDS),
-    }
+    start.processes = {4711: (f"0::{start.group}\n", []), 4712: (f"0::{other.format(start.group)}\n", HOLDS)}
     done = start.ready(4711, cards=1)
     assert done.returncode != 0
     assert "0 of 1 are open" in done.stdout

@@ -19,7 +19,7 @@ from tests.unit.samples import OperatorFolder, chat_instances, sample_artefact, 
 def test_two_instances_on_one_port_are_refused(box: OperatorFolder) -> None:
     twice = {"a": {"variant": "llamacpp/cpu", "port": 8020}, "b": {"variant": "llamacpp/cpu", "port": 8020}}
     assert box.refusal_lines(instances=twice) == [
-        f"{box.inventory}: box.instances.b.port: 8020 is already the port of a",
+        f"{box.inventory}: box.instances.b.port: 8020 is already the port of a"
     ]
 
 
@@ -36,7 +36,7 @@ def test_a_card_in_two_instances_is_refused(box: OperatorFolder) -> None:
         "b": {"variant": "llamacpp/one", "cards": [1], "port": 8021},
     }
     assert box.refusal_lines(instances=twice) == [
-        f"{box.inventory}: box.instances.b.cards: card 1 is already taken by a",
+        f"{box.inventory}: box.instances.b.cards: card 1 is already taken by a"
     ]
 
 

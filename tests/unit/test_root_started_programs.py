@@ -484,10 +484,7 @@ def test_a_job_of_the_clocks_that_lies_there_is_told_and_not_waited_for(
     monkeypatch.setattr(fs_responsiveness, "_heard", {})
     monkeypatch.setattr(jobs, "lines", lambda places: iter([(Path("/etc/cron.d/own"), f"@daily root {dead}/nightly")]))
     (line,) = jobs.ends()
-    assert line == {
-        "file": f"{dead}/nightly",
-        "text": "its file system does not answer: nobody knows what it does",
-    }
+    assert line == {"file": f"{dead}/nightly", "text": "its file system does not answer: nobody knows what it does"}
 
 
 def test_no_more_than_a_few_dead_servers_are_waited_for(dead: Path, tmp_path: Path) -> None:

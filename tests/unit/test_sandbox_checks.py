@@ -69,7 +69,7 @@ def test_what_a_drop_in_takes_back_is_not_forbidden() -> None:
     found = _settings(CAT + DROP_IN)
     assert [one for one in found if one.startswith(("RestrictAddress", "SystemCall"))] == []
     assert [one for one in found if one.startswith(("Private", "Capability"))] == [
-        *("PrivateNetwork=yes", "CapabilityBoundingSet=", "PrivateNetwork=no", "CapabilityBoundingSet=~"),
+        *("PrivateNetwork=yes", "CapabilityBoundingSet=", "PrivateNetwork=no", "CapabilityBoundingSet=~")
     ]
 
 

@@ -93,11 +93,7 @@ def test_an_instance_on_two_cards_is_started_with() -> None:
         (OLD, {"memory_lock": True}, ["--mlock"]),
         (HELP, {"thinking": "off"}, [*CLOSED, "--reasoning", "off"]),
         (OLD, {"thinking": "auto"}, ["--reasoning", "auto"]),
-        (
-            HELP,
-            {"memory_lock": True, "thinking": "on"},
-            ["--load-mode", "mmap+mlock", *CLOSED, "--reasoning", "on"],
-        ),
+        (HELP, {"memory_lock": True, "thinking": "on"}, ["--load-mode", "mmap+mlock", *CLOSED, "--reasoning", "on"]),
         # what a variant says of it is all that is said
         (HELP, {"flags": {"cors-origins": "*"}}, [*FIXED, "--cors-origins", "*"]),
         (HELP, {"flags": {"cors-credentials": True}}, [*FIXED, "--cors-credentials"]),

@@ -39,11 +39,7 @@ def load_variant_rig(folder: Path, variant: str, card: str) -> Rig:
     """A rig that has as many of a card as a variant takes, and serves that."""
     count = CATALOG.variants[variant].cards
     instance = {"variant": variant, "cards": list(range(count)), "port": 8020}
-    entry = {
-        "ssh_hostname": "192.0.2.7",
-        "cards": [card] * count,
-        "instances": {"chat": instance},
-    }
+    entry = {"ssh_hostname": "192.0.2.7", "cards": [card] * count, "instances": {"chat": instance}}
     scope = {"hosts": hosts, "entry": entry}
     exec(compile("rigs = hosts({'box': entry})", str(folder / "rig.py"), "exec"), scope)
     ((_, data),) = scope["rigs"]  # type: ignore[misc] # what hosts() returns

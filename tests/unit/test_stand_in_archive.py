@@ -301,11 +301,7 @@ def test_a_library_can_be_loaded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("release", "version"),
-    [
-        ("6.1.0-40-amd64", "6.1.9040-1"),
-        ("6.12.94+deb13-amd64", "6.12.9094-1"),
-        ("6.8.0-40-generic", "6.8.0-40.40"),
-    ],
+    [("6.1.0-40-amd64", "6.1.9040-1"), ("6.12.94+deb13-amd64", "6.12.9094-1"), ("6.8.0-40-generic", "6.8.0-40.40")],
 )
 def test_kernels_of_debian_are_above_its_own(release: str, version: str) -> None:
     assert kernel_packages.package_version(release) == version

@@ -74,11 +74,7 @@ shm_size = "1G"
 ready_timeout = 60
 cards = {cards}
 """
-        for name, mark, length, cards in (
-            ("tiny", "", 4096, 0),
-            ("other", "", 2048, 0),
-            ("carded", "-carded", 4096, 1),
-        )
+        for name, mark, length, cards in (("tiny", "", 4096, 0), ("other", "", 2048, 0), ("carded", "-carded", 4096, 1))
     )
 )
 WEIGHTS_CATALOG = f"""

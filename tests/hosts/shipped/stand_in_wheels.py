@@ -19,7 +19,7 @@ from tests.hosts.image import SERVER
 TOOLKIT = "nvidia/cu13"
 """Where NVIDIA's wheels put it."""
 REQUIRES: Mapping[str, Mapping[str, str]] = {
-    "cuda-toolkit": {"nvcc": "nvidia-cuda-nvcc", "cudart": "nvidia-cuda-runtime"},
+    "cuda-toolkit": {"nvcc": "nvidia-cuda-nvcc", "cudart": "nvidia-cuda-runtime"}
 }
 """What the stand-ins require: distribution -> extra -> the other one."""
 PATCHED = "vllm/v1/core/kv_cache_coordinator.py"
