@@ -3,8 +3,6 @@
 By itself: `.venv/bin/pytest -s -v tests/gpu/test_card_pair.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

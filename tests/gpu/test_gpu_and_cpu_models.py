@@ -4,8 +4,6 @@ translates beside it; another variant for either while clients ask both.
 By itself: `.venv/bin/pytest -s -v tests/gpu/test_gpu_and_cpu_models.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

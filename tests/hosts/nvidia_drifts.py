@@ -1,7 +1,5 @@
 """What happens to a host's driver and cards beside us: how it is done on a throwaway host, who notices, the cure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from lab import card_faults

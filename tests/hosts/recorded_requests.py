@@ -3,8 +3,6 @@
 Headers are those that the client sets, with its runtime's own ones beside them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What goes wrong in the middle, and that the next run puts it right."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess

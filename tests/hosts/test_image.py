@@ -1,7 +1,5 @@
 """An engine that comes as an image: Debian's own registry and podman, and a small image that answers as vLLM does."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The lab itself: hosts that are real enough, and gone without a trace."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The lab's stand-ins for a kernel and its modules: what a boot makes of what is installed."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path

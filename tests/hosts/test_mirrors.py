@@ -1,7 +1,5 @@
 """Mirrors that lie, are down or are slow; a proxy; an authority of one's own. Hashes come from the lock alone."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A box is watched: targets answer, who is to be told is told of a fault that is made, and of it nothing is left."""
 
-from __future__ import annotations
-
 import base64
 import json
 from pathlib import Path

@@ -3,8 +3,6 @@
 Hosts that run Ubuntu are stand-ins (lab.stand_in_ubuntu). What differs in a name alone is left to the plan's own tests.
 """
 
-from __future__ import annotations
-
 import shlex
 import time
 from collections.abc import Callable, Iterator

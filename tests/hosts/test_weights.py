@@ -1,7 +1,5 @@
 """Weights of a hub on real hosts: locked, fetched, served, cut off in the middle, changed afterwards, and shared."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Iterator

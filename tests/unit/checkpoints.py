@@ -1,7 +1,5 @@
 """Checkpoints that tests begin from: config.json as it is published, shortened, and rows of their files."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from typing import Any

@@ -5,8 +5,6 @@ equal section (`=`), as the difference from a similar one (`~`), or, for program
 unchanged, as their SHA-256.
 """
 
-from __future__ import annotations
-
 import contextlib
 import difflib
 import hashlib

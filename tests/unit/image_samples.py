@@ -1,7 +1,5 @@
 """An instance that is served from an image, and the image's installation."""
 
-from __future__ import annotations
-
 from lab.oci_images import LayerEntry, OCIImage, build_image
 from rigwright.engines.image import install
 from rigwright.engines.image.install import UnpackedImage

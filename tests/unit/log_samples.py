@@ -5,8 +5,6 @@ Where a cause needs another line, that comes before it.
 
 # ruff: noqa: E501 - lines as programs print them
 
-from __future__ import annotations
-
 SAMPLES: dict[str, dict[str, str]] = {
     "vllm": {
         "kv-page-size": "NotImplementedError: The page size of the layer is not divisible by the maximum page size.",

@@ -1,7 +1,5 @@
 """A folder that stands in for a host with two H200 and their driver: what checks run there is run, by a real shell."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Parsers of other programs' output, each with a real sample and what must hold of what it reads from a changed one."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

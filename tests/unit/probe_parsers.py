@@ -1,7 +1,5 @@
 """Parsers in shell: stand-ins print samples to a script, and what that tells over the channel is read."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Callable

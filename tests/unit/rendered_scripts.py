@@ -1,7 +1,5 @@
 """Every shell script that a template makes, for samples of what it is made for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial

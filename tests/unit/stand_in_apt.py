@@ -1,7 +1,5 @@
 """The machine's own apt on a host that is a folder: what it would install from stand-in archives."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What opens a host to everybody: sudo's files, PAM's lines, rules of polkit's and D-Bus's, programs of others."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable

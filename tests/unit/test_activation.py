@@ -1,7 +1,5 @@
 """From what a host serves to a generation: what is stopped, started and waited for, state by state."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

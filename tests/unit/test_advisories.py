@@ -1,7 +1,5 @@
 """Predicates over a rig, each turned by one change, and what they come to for advisories."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable

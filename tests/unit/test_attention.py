@@ -1,7 +1,5 @@
 """What attention keeps of tokens, by a GGUF's header and by a config.json."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """`bench throughput` and `latency`: by whose program, in which sandbox, and that the instance serves again after it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

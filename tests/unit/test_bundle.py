@@ -1,7 +1,5 @@
 """A bundle's index: what is wrong with a bundle is refused, all of it, before anything is sent from it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

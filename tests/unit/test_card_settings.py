@@ -1,7 +1,5 @@
 """What cards are set to: read from a host, compared with what the rig says, and written down."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`rigwright advisories`: its output and exit status, SARIF, a file in a bundle, and packages of hosts."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

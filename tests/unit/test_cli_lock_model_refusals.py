@@ -1,7 +1,5 @@
 """`rigwright lock` of repositories that cannot be locked: each reason is one sentence that says what to do."""
 
-from __future__ import annotations
-
 import json
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """`rigwright status`: a row an instance that fits, what no row says, and what is left of a refused inventory."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """`rigwright switch`: what it refuses before a host is touched, what it writes, and what it undoes."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from pathlib import Path

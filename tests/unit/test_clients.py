@@ -1,7 +1,5 @@
 """What clients are told: each configuration leads to the address, the model and the key."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

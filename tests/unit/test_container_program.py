@@ -1,7 +1,5 @@
 """What makes, and takes away, what a container needs of its host, over stand-ins for what only root does."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Containers in an inventory: what is judged while it loads."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

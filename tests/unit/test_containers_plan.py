@@ -1,7 +1,5 @@
 """What a rig's containers come to on a host, and what is refused before anything is touched."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The probe of a host's containers, run in a folder that stands in for a host."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What the driver probe prints becomes facts; the probe itself runs against a folder that stands in for a host."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

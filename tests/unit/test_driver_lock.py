@@ -1,7 +1,5 @@
 """The driver that a rig's lock has for a system, and rigs that are refused while it does not answer the catalogue."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

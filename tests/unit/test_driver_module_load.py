@@ -1,7 +1,5 @@
 """The driver's module on a host that is a shell of this machine: loaded, or brought by a reboot; what is left alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The files of a managed driver: which there are, and that the programs they are for can read them."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

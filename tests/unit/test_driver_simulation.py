@@ -1,7 +1,5 @@
 """What apt says that it would do is read as it prints it, and nothing surprising is let through."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Where the cards are: what a host prints about them becomes typed rows."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Kinds of engines: who they are, and how somebody else's is added."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal

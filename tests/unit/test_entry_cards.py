@@ -1,7 +1,5 @@
 """An inventory's keys about cards: as tables, the driver, and what else is built for."""
 
-from __future__ import annotations
-
 import pytest
 
 from rigwright.engines.known_issues import describe_warnings

@@ -1,7 +1,5 @@
 """Environments: what is declared, what it comes to on a host, and who may enter it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A program that fails, is cut off or answers in its own words is no program that has nothing to tell."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Callable

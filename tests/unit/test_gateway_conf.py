@@ -1,7 +1,5 @@
 """nginx's configuration of a gateway: what is declared is in it, once, and nothing else can get in."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

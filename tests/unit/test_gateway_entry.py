@@ -1,7 +1,5 @@
 """What an inventory may say of a gateway, and what that comes to."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

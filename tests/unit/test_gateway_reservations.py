@@ -1,7 +1,5 @@
 """Addresses beside the gateway's listeners: no other process listens there, and clients go on to the next address."""
 
-from __future__ import annotations
-
 import errno
 import os
 import socket

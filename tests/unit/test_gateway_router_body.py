@@ -1,7 +1,5 @@
 """What the router reads of a body: no parser behind it may find another model there."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What a throwaway host is lent of this machine's cards, on stand-ins for a machine that has one."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Host keys: what an inventory may declare, and whom nobody logs in to."""
 
-from __future__ import annotations
-
 import base64
 import os
 import re

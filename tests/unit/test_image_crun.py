@@ -1,7 +1,5 @@
 """Where podman is too old: the unit that crun starts a container by, and what is written for it before each start."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

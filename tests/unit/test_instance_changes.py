@@ -1,7 +1,5 @@
 """What a deploy changes of an instance, in the words of who declared it."""
 
-from __future__ import annotations
-
 import subprocess
 from dataclasses import replace
 from pathlib import Path

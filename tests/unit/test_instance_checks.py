@@ -1,7 +1,5 @@
 """What is looked at of an instance's process, and of what its engine has compiled."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from rigwright.engines import kind_of

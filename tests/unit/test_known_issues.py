@@ -1,7 +1,5 @@
 """What is known to go wrong with instances on their cards, and whether they fit."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Executable memory of libffi's, told from memory that has taken its name."""
 
-from __future__ import annotations
-
 import os
 import platform
 import signal

@@ -1,7 +1,5 @@
 """Malformed files, and what is refused before a host is reached."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

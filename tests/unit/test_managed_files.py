@@ -1,7 +1,5 @@
 """What the survey tells of what is ours and of what it stands on, on made-up folders, and what checks make of it."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import struct

@@ -1,7 +1,5 @@
 """What an inventory may say of watching, and the monitoring server's scrape targets."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

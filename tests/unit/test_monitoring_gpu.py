@@ -1,7 +1,5 @@
 """What is told of cards, by a stand-in for the driver's library: names, units, what is left out, what is counted."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

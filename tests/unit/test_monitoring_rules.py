@@ -1,7 +1,5 @@
 """Alerts, each on series of its own: Prometheus' promtool says which of them fire, and with which words."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

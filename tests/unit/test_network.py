@@ -1,7 +1,5 @@
 """A rig's way to the world: what its jobs are told, and what programs that they run find in their environment."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Jobs and units reach the network by one fetcher: no other program of theirs follows an address from outside."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """`rigwright new`: a model is added by data alone, from nothing to what a deploy would write."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The checks of what wins at the next boot, and of packages' files: green on a sound host, red on each that is not."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from contextlib import nullcontext

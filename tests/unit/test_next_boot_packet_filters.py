@@ -1,7 +1,5 @@
 """Rules that the next boot loads are loaded in a network of their own, and read there."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

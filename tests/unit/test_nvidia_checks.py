@@ -1,7 +1,5 @@
 """The checks N01 to N07 and S08 as they run: green on a sound host, red on each that is not."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

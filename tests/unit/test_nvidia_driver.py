@@ -1,7 +1,5 @@
 """What counts as a sound driver and a sound card, and what is said of each that is not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

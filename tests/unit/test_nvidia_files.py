@@ -1,7 +1,5 @@
 """Whether a driver's settings lie there as they are rendered."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Links of the declared width, and what the kernel says of the bus that cards are on."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What counts as the right kernel module, now and at the next boot, and what is said of each that is not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

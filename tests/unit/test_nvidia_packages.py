@@ -1,7 +1,5 @@
 """What counts as a driver of one piece that stays as it is, and what is said of each that does not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

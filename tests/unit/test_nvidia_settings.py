@@ -1,7 +1,5 @@
 """What cards are set to and how they are joined: nvidia-smi's words, and what is said where that is not as declared."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What nvidia-smi prints becomes a typed value, or one sentence."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

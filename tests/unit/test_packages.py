@@ -1,7 +1,5 @@
 """Packages: which archives apt is pointed at, in which order, and what is written down; apt-get is a stand-in."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Pages, docstrings and comments name files that are there: whoever follows one finds it."""
 
-from __future__ import annotations
-
 import ast
 import io
 import re

@@ -1,7 +1,5 @@
 """The plan of a deploy: what will be done, why, how much is fetched, and which instances are interrupted."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType

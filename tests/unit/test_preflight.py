@@ -1,7 +1,5 @@
 """Preflight: each thing that stands in the way of a rig is refused on its own, with what to do."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Processes as the survey sees them: real ones of this machine, and what checks make of others."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

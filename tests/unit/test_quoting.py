@@ -1,7 +1,5 @@
 """Nothing reaches a shell unquoted: every value in a template of shell, and every word of a command in Python."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

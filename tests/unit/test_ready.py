@@ -1,7 +1,5 @@
 """The ready script: returns once a server has answered a completion, and not when the server has ended."""
 
-from __future__ import annotations
-
 import grp
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Templates: a missing value is an error, and every script that comes out is one a shell can read."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """The page for strangers: what is on it is on a list, whatever hosts, inventories, books and logs say."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """A rig's entry: every name in it is resolved, and what cannot be is refused."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

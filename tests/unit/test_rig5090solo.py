@@ -1,7 +1,5 @@
 """The rig of one RTX 5090: what its inventory becomes once its weights are locked."""
 
-from __future__ import annotations
-
 import hashlib
 import runpy
 import shutil

@@ -1,7 +1,5 @@
 """Which programs root starts that others can change, whom sshd lets in, and who is as good as root."""
 
-from __future__ import annotations
-
 import grp
 import hashlib
 import os

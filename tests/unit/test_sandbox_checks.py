@@ -1,7 +1,5 @@
 """What the checks of a sandbox ask it: as its unit and drop-ins leave it, and nothing that changes anything."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

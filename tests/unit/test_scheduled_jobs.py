@@ -1,7 +1,5 @@
 """What a host starts by the clock or at a boot, and what its loader puts into programs, as the survey finds it."""
 
-from __future__ import annotations
-
 import re
 import struct
 from collections.abc import Callable

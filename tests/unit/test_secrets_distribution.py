@@ -1,7 +1,5 @@
 """How keys and certificates reach a gateway's programs: brought whole, and given by root, who writes that down."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

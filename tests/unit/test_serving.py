@@ -1,7 +1,5 @@
 """Serving: the exact command line, and a unit that changes when and only when the instance does."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The environments that are shipped: locked as they are asked for, each package once, and fit for the cards."""
 
-from __future__ import annotations
-
 import pytest
 
 from rigwright.declaration.catalog import load_catalog

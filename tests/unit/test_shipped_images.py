@@ -1,7 +1,5 @@
 """The variants of images that are shipped: vLLM's own parser of that version takes them, on the cards they are for."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

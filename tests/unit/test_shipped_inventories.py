@@ -1,7 +1,5 @@
 """The inventories that are shipped: each is valid as it lies there, and becomes the rig that its words promise."""
 
-from __future__ import annotations
-
 import runpy
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 What an inventory declares is judged whole: each option by what the pinned engine takes, with model and card.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Programs that tests start end as they would from a shell."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What `rigwright test` runs: every test has its place, and `all` leaves none out."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

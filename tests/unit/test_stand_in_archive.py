@@ -1,7 +1,5 @@
 """The lab's stand-in archives, as the machine's own apt sees them: signed, and with what each plan installs."""
 
-from __future__ import annotations
-
 import ctypes
 import itertools
 import shutil

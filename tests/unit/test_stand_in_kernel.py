@@ -1,7 +1,5 @@
 """The files that stand in for a host's kernel and cards; what a boot makes of them is in tests/hosts."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

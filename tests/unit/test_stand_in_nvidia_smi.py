@@ -1,7 +1,5 @@
 """The lab's nvidia-smi says what rigwright understands, and is as particular as the true one."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

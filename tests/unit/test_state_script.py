@@ -1,7 +1,5 @@
 """The state script on real folders: it finds what was decided, byte for byte."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """What instances have to bear: each probe on a scripted model, and red on one that misbehaves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

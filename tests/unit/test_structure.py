@@ -3,8 +3,6 @@
 Imports for types alone count.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What a survey suggests: names for cards, a root with room, a free port, variants that fit."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What the survey's module of units finds of ours in others' unit files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """How tests are shared out by what they took, and what they may add up to."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Models with a fixed answer: the same bytes everywhere, those of the tiny one as the demo's lock names them."""
 
-from __future__ import annotations
-
 import hashlib
 import tracemalloc
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The projector beside the tiny model: the same bytes everywhere, and of that model's width."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from gguf import GGUFReader

@@ -1,7 +1,5 @@
 """A host that does not answer: every verb says so once, with the reason, and ends with 3; no library speaks."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """An inventory's text with another variant in it: exactly one literal's bytes, or a refusal that names the line."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`rigwright init` asks what `rigwright variants` answers, and with --serve has it served."""
 
-from __future__ import annotations
-
 import runpy
 from dataclasses import dataclass, field
 

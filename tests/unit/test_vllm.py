@@ -1,7 +1,5 @@
 """vLLM: the exact command line, its environment, its unit, and the launcher's door."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

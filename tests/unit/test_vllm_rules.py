@@ -1,7 +1,5 @@
 """What vLLM's parser takes and its engine refuses: of models, cards and options together."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

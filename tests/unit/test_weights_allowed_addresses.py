@@ -1,7 +1,5 @@
 """Where a source of weights may lead its visitor: the real program, real curl and the hub's own client."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

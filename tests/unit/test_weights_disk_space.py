@@ -1,7 +1,5 @@
 """Room on the disk, and files that were sent in place of being fetched."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Files that somebody else has put there: nobody may change them once they count as verified."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import fcntl

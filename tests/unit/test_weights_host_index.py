@@ -1,7 +1,5 @@
 """Packages without a mirror: the host's own index is the one that its pip would ask, a channel py-rattler's."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

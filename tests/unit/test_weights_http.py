@@ -1,7 +1,5 @@
 """Bringing weights over plain HTTP: the real program with real curl; only the locked bytes get the locked name."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

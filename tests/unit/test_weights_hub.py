@@ -1,7 +1,5 @@
 """Bringing weights from a hub: the real program, the hub's own client and curl, against the lab's hub."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A hub's client that was taken over: it has a user, a folder and the token; root keeps nothing that it can change."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import nullcontext

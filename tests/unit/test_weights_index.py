@@ -1,7 +1,5 @@
 """Bringing wheels from a package index: which file it is, where the index may lead, and what it may answer."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

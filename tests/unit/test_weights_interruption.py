@@ -1,7 +1,5 @@
 """Bringing weights is ended in the middle, and goes on; two at once; how far it is."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Where weights lie: folders, the ledger, files that were there, links."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator

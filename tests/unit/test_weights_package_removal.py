@@ -1,7 +1,5 @@
 """Packages are taken away again: with all that is known of them, whatever was cut in between, and nothing else."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """Bringing weights from a box nearby, which may be fetching them itself, die on the way, or wait for this one."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading

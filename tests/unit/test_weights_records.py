@@ -1,7 +1,5 @@
 """Records of verified files: what they see, and that a crash never leaves a wrong one."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable

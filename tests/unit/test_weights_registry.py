@@ -1,7 +1,5 @@
 """Bringing blobs of images from registries: who is asked for a token, who gets it, and what becomes of a wrong blob."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """A host's folders, a hub, servers, and the program that brings weights, as a job runs it."""
 
-from __future__ import annotations
-
 import atexit
 import hashlib
 import json

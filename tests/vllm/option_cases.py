@@ -1,7 +1,5 @@
 """Command lines for vLLM's engine and for rules.py, and where they differ, with reasons."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What nobody well-meaning sends, as bytes, and what they may get for it."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

@@ -4,8 +4,6 @@ Its Python is this machine's; its `vllm` is `server.py` beside this file: what l
 and its command line are those of the real one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

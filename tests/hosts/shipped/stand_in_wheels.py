@@ -1,7 +1,5 @@
 """Stand-ins for the wheels that cards alone need: vLLM's own, and those of CUDA's toolkit; kept as fetched ones are."""
 
-from __future__ import annotations
-
 import hashlib
 import tempfile
 import zipfile
