@@ -82,13 +82,6 @@ def _read_serving(output: list[str]) -> dict[str, object]:
     return {"processes": {name: str(one) for name, one in found.processes.items()}, "holders": [*found.sockets]}
 
 
-def _read_usage(output: list[str]) -> dict[str, object]:
-    return {
-        name: (one.since, one.memory, one.start_seconds)
-        for name, one in resource_usage.parse_unit_usage(output).items()
-    }
-
-
 PROBE = render(
     "probe/probe.sh.j2", **sample_probe_values(folders=["/srv", "/opt", "/usr"], packages=["podman", "curl"])
 )

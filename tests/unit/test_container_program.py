@@ -8,7 +8,8 @@ import pytest
 
 from rigwright.engines.image.run import PROFILE
 from tests.unit import short_programs
-from tests.unit.rendered_scripts import SCRIPTS, write_stand_in
+from tests.unit.rendered_scripts import write_stand_in
+from tests.unit.script_table import SCRIPTS
 
 
 class ContainerProgramHost:

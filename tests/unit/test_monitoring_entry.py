@@ -142,18 +142,6 @@ def test_whom_it_asks_is_written_from_the_inventory(box: OperatorFolder) -> None
     assert len(alone["node"]) == 1
 
 
-def test_a_gateway_that_speaks_tls_alone_is_asked_by_tls(box: OperatorFolder) -> None:
-    one = exporter_entry(gateway={"listeners": {"office": TLS}})
-    (gateway,) = scrape_jobs(rigs(box, one=one, watch=server_entry())["watch"])["gateway"]
-    assert (gateway["targets"], gateway["labels"]["__scheme__"]) == ([f"{AT}:8443"], "https")
-
-
-def test_a_gateway_that_others_do_not_reach_is_not_asked(box: OperatorFolder) -> None:
-    one = exporter_entry(gateway={"listeners": {"own": LAN | {"address": "127.0.0.1"}}})
-    found = scrape_jobs(rigs(box, one=one, watch=server_entry())["watch"])
-    assert found["gateway"] == found["engine"] == found["probe"] == []
-
-
 def test_who_may_ask_the_host_may_ask_its_gateway(box: OperatorFolder) -> None:
     gateway = {"listeners": {"lan": LAN}, "scrapers": ["192.0.2.10/32"]}
     found = rigs(box, one=exporter_entry(gateway=gateway), watch=server_entry())

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.unit.rendered_scripts import SCRIPTS
+from tests.unit.script_table import SCRIPTS
 
 # curl as a client of our own sockets names one, or reads it with the request of a unit; pip without an index has files
 CLIENTS = {

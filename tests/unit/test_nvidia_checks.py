@@ -196,11 +196,6 @@ def test_a_driver_that_does_not_answer_is_no_silence(host: NvidiaFolderHost, sta
     assert set(red(host)) == set(ALL) - {"N03"}  # which asks the kernel alone
 
 
-def test_an_older_driver_without_a_recovery_action_is_sound(host: NvidiaFolderHost) -> None:
-    host.set_smi_answers(2, recovery='Field "gpu_recovery_action" is not a valid field to query.\n')
-    assert red(host) == {}
-
-
 def test_a_kernel_log_that_cannot_be_read_is_no_silence(host: NvidiaFolderHost) -> None:
     host.remove("run/log/journal")
     assert "journald keeps nothing" in red(host)["N06"]

@@ -13,7 +13,7 @@ from checks.nvidia.driver_presence import (
     find_unanswering_cards,
     find_version_differences,
 )
-from rigwright.nvidia.cards.smi import App, apps, gpus
+from rigwright.nvidia.cards.smi import App, gpus
 from tests.unit.nvidia_host import ADDRESSES, CAPTURED_OUTPUT, FACTS, H200, OURS, RIG, VERSION
 from tests.unit.samples import sample_facts, sample_instance, sample_rig
 
@@ -266,7 +266,3 @@ def test_a_link_with_fewer_lanes_than_it_could_have_is_said(
         difference_pairs(find_pcie_differences(RIG, FACTS, (ONE, replace(TWO, width=width, width_max=most))))
         == differences
     )
-
-
-def test_the_capture_is_of_our_server() -> None:
-    assert apps(0, CAPTURED_OUTPUT["apps"], "") == (SERVER,)

@@ -21,7 +21,6 @@ from tests.unit.samples import sample_card, sample_facts, sample_instance, sampl
 
 FIRST, SECOND = ADDRESSES
 SETTINGS = {gpu.address: gpu for gpu in gpus(0, CAPTURED_OUTPUT["gpus"])}
-MEMORY = parse_sections(0, CAPTURED_OUTPUT["memory"], "")
 TEMPERATURE = parse_sections(0, CAPTURED_OUTPUT["temperature"], "")
 VBIOS = "96.00.A5.00.1A"
 MISMATCH = "Failed to initialize NVML: Driver/library version mismatch\n"
@@ -55,17 +54,6 @@ def difference_pairs(differences: list[Drift]) -> list[tuple[str, str]]:
 
 def rig_with_driver(**keys: Any) -> Rig:
     return replace(RIG, driver=DriverEntry.model_construct(**DriverEntry().model_dump() | keys))
-
-
-def test_what_two_cards_say_of_themselves() -> None:
-    assert MEMORY[SECOND]["BAR1 Memory Usage/Total"] == "262144 MiB"
-    assert TEMPERATURE[SECOND]["Temperature/GPU Current Temp"] == "32 C"
-    assert parse_topology_matrix(0, CAPTURED_OUTPUT["topology"], "") == {
-        (0, 0): "X",
-        (0, 1): "NV18",
-        (1, 0): "NV18",
-        (1, 1): "X",
-    }
 
 
 @pytest.mark.parametrize("read", [parse_sections, parse_nvlinks, parse_topology_matrix])

@@ -12,8 +12,9 @@ import pytest
 from rigwright.paths import ROOT
 from rigwright.render import render
 from tests.unit import short_programs
-from tests.unit.rendered_scripts import SCRIPTS, engine_build_script
+from tests.unit.rendered_scripts import engine_build_script
 from tests.unit.samples import sample_probe_values
+from tests.unit.script_table import SCRIPTS
 
 # beside this Python, or anywhere on the PATH
 SHELLCHECK = shutil.which("shellcheck", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))

@@ -17,10 +17,6 @@ CATALOG = load_catalog([ROOT / "catalog"])
 VARIANTS = {name: one for name, one in CATALOG.variants.items() if isinstance(CATALOG.engines[one.engine], ImageEngine)}
 
 
-def test_there_are_some() -> None:
-    assert {"image/default", "image/dual", "image/turbo", "image/long-vision"} <= VARIANTS.keys()
-
-
 @pytest.mark.parametrize(
     ("name", "card"),
     [(name, card) for name, one in sorted(VARIANTS.items()) for card in (one.purpose.cards if one.purpose else ())],
