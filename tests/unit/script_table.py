@@ -86,8 +86,6 @@ from tests.unit.samples import (
 VERSION = version_for(None, "{}")
 
 
-
-
 SUITE = ArchiveSuite(
     system="debian-12", archive=0, suite="bookworm", components=("main",), signed="2026-11-21 UTC", valid_until=None
 )

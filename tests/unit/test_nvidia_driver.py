@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from checks import Drift
 from checks.nvidia.card_health import find_card_faults, find_pcie_differences, find_persistence_differences
 from checks.nvidia.driver_presence import (
     CardHolder,
@@ -14,7 +13,7 @@ from checks.nvidia.driver_presence import (
     find_version_differences,
 )
 from rigwright.nvidia.cards.smi import App, gpus
-from tests.unit.nvidia_host import ADDRESSES, CAPTURED_OUTPUT, FACTS, H200, OURS, RIG, VERSION
+from tests.unit.nvidia_host import ADDRESSES, CAPTURED_OUTPUT, FACTS, H200, OURS, RIG, VERSION, difference_pairs
 from tests.unit.samples import sample_facts, sample_instance, sample_rig
 
 ONE, TWO = gpus(0, CAPTURED_OUTPUT["busy"], "")
@@ -32,12 +31,6 @@ def driver_answers(said: list[str]) -> tuple[set[str], dict[str, str], bool]:
     rows = [line.split(" ") for line in said]
     files = {row[1] for row in rows if row[0] == "device"}
     return files, {row[1]: row[2] for row in rows if row[0] == "minor"}, "nouveau" in said
-
-
-def difference_pairs(differences: list[Drift]) -> list[tuple[str, str]]:
-    """What was expected and what was found; each says what to do."""
-    assert all(one.cure for one in differences)
-    return [(one.expected, one.found) for one in differences]
 
 
 def test_a_sound_machine_has_no_difference() -> None:

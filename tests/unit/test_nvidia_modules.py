@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from checks import Drift
 from checks.nvidia.module_state import (
     allowed_flavours,
     find_disk_differences,
@@ -28,6 +27,7 @@ from tests.unit.driver_samples import (
     driverless_host,
     installed_facts,
 )
+from tests.unit.nvidia_host import difference_pairs
 
 VERSION = "580.159.03"
 RUNNING, NEXT = "6.8.0-40-generic", "6.8.0-90-generic"
@@ -39,12 +39,6 @@ BUILT = (DkmsEntry(VERSION, RUNNING, "installed", ""), DkmsEntry(VERSION, NEXT, 
 STATE = KernelFacts(RUNNING, (HERE, THERE), dkms=BUILT)
 NVIDIA = {"module": VERSION, "module_open": False}
 PACKAGED = installed_facts("Ubuntu", UBUNTU, *SERVER)
-
-
-def difference_pairs(differences: list[Drift]) -> list[tuple[str, str]]:
-    """What was expected and what was found; each says what to do."""
-    assert all(one.cure for one in differences)
-    return [(one.expected, one.found) for one in differences]
 
 
 def ready(*pci_ids: str, **changes: Any) -> DriverFacts:

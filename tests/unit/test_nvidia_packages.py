@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from checks import Drift
 from checks.nvidia.package_state import (
     KERNEL_DAYS,
     find_branch_differences,
@@ -18,6 +17,7 @@ from checks.nvidia.package_state import (
 from rigwright.nvidia.driver.driver_facts import DriverFacts, InstalledPackage
 from rigwright.nvidia.driver.kernel_facts import KernelFacts, KernelModule
 from tests.unit.driver_samples import SERVER, UBUNTU, debian_packages, driverless_host, installed_facts
+from tests.unit.nvidia_host import difference_pairs
 
 RUNNING, NEXT = "6.8.0-40-generic", "6.8.0-90-generic"
 VERSION = "580.159.03"
@@ -32,12 +32,6 @@ STATE = KernelFacts(
     candidates=tuple((name, UBUNTU) for name in SERVER),
 )
 LOCKED = dict.fromkeys(SERVER, UBUNTU) | {"libnvidia-gl-580-server": UBUNTU}
-
-
-def difference_pairs(differences: list[Drift]) -> list[tuple[str, str]]:
-    """What was expected and what was found; each says what to do."""
-    assert all(one.cure for one in differences)
-    return [(one.expected, one.found) for one in differences]
 
 
 def also(*ones: InstalledPackage) -> DriverFacts:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from checks import Drift
 from checks.nvidia.card_limits import find_bar_differences, find_clock_differences, find_power_differences
 from checks.nvidia.card_links import find_bridge_differences, find_peer_differences
 from checks.nvidia.deploy_record import find_driver_drift, find_vital_differences
@@ -16,7 +15,7 @@ from rigwright.nvidia.cards.smi import gpus
 from rigwright.nvidia.cards.smi_text_reports import parse_nvlinks, parse_sections, parse_topology_matrix
 from rigwright.nvidia.driver.driver_record import DriverRecord, RecordedCard, driver_record_path, parse_driver_record
 from rigwright.nvidia.driver.kernel_facts import KernelFacts
-from tests.unit.nvidia_host import ADDRESSES, CAPTURED_OUTPUT, FACTS, RIG
+from tests.unit.nvidia_host import ADDRESSES, CAPTURED_OUTPUT, FACTS, RIG, difference_pairs
 from tests.unit.samples import sample_card, sample_facts, sample_instance, sample_rig
 
 FIRST, SECOND = ADDRESSES
@@ -44,12 +43,6 @@ GPU 1: NVIDIA GeForce RTX 3090 (UUID: GPU-11111111-1111-1111-1111-111111111111)
 NVML: Unable to retrieve NVLink information as all links are inActive
 """
 JOINED = {(0, 1): "NV4", (1, 0): "NV4"}
-
-
-def difference_pairs(differences: list[Drift]) -> list[tuple[str, str]]:
-    """What was expected and what was found; each says what to do."""
-    assert all(one.cure for one in differences)
-    return [(one.expected, one.found) for one in differences]
 
 
 def rig_with_driver(**keys: Any) -> Rig:

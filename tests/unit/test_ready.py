@@ -339,11 +339,6 @@ def test_a_shell_that_cannot_start_the_requests_which_warm_it_up_does_not_fail_t
     assert [one.path for one in start.server.asked] == [COMPLETIONS, *["warm"] * 3]
 
 
-def test_an_empty_key_is_never_ready(start: StartingInstance) -> None:
-    start.server.serve(COMPLETIONS, complete_file(b"{}"))
-    assert start.ready(os.getpid(), key="").returncode != 0
-
-
 @pytest.mark.parametrize(
     ("opened", "cards", "ready"),
     [

@@ -103,16 +103,6 @@ def test_a_router_that_runs_is_given_them_once(
     assert host.reloaded_units == [ROUTER_UNIT] * 2
 
 
-def test_a_router_that_has_gone_is_not_reloaded(
-    host: GatewayFolderHost, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    host.run_operations(gateway, monkeypatch)
-    host.set_unit_state(ROUTER, "failed")
-    assert carry_out(host, gateway.install_client_keys, file=str(file))
-    assert host.reloaded_units == []
-    assert carry_out(host, gateway.install_client_keys, file=str(file)) == []
-
-
 def test_one_that_is_starting_is_waited_for(host: GatewayFolderHost) -> None:
     host.set_unit_state(ROUTER, "activating")
     (host.credentials / "gateway-keys.json").write_text(KEYS)
@@ -306,11 +296,6 @@ def test_the_gateway_is_given_keys_of_engines_and_certificates(host: GatewayFold
     assert mode(Path(host.relocate_script(secrets_distribution.CREDENTIALS_RECORD))) == "600"
 
 
-def test_a_gateway_that_has_neither_is_given_none(host: GatewayFolderHost) -> None:
-    assert host.run_program("prepare").returncode == 0
-    assert json.loads((host.run / GATEWAY / "engine-keys.json").read_text()) == {}
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -394,15 +379,6 @@ def test_one_that_is_about_to_end_is_made_anew(host: GatewayFolderHost, monkeypa
     assert len(carry_out(host, gateway.install_certificates, wanted=[lan])) == 1
 
 
-def test_one_that_others_can_read_is_made_anew(host: GatewayFolderHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    host.run_operations(gateway, monkeypatch)
-    lan = CertificateSpec("lan", ("gpu",))
-    carry_out(host, gateway.install_certificates, wanted=[lan])
-    (host.credentials / "gateway-lan.pem").chmod(0o644)
-    assert len(carry_out(host, gateway.install_certificates, wanted=[lan])) == 1
-    assert mode(host.credentials / "gateway-lan.pem") == "600"
-
-
 def test_a_plan_makes_no_authority(host: GatewayFolderHost, monkeypatch: pytest.MonkeyPatch) -> None:
     host.run_operations(gateway, monkeypatch, executing=False)
     assert list(gateway.install_certificates._inner(rig=host.rig, wanted=[CertificateSpec("lan", ("gpu",))]))
@@ -438,12 +414,6 @@ def test_pairs_go_when_no_generation_has_their_listener(
     (script,) = carry_out(host, gateway.install_certificates, wanted=[])
     assert "gateway-wan.pem" in script
     assert sorted(path.name for path in host.credentials.iterdir()) == ["gateway-A B\n.pem", "gateway-lan.pem"]
-
-
-def test_what_a_host_tells_of_it_is_matched_whole() -> None:
-    for output in ([], ["e30="], [""]):
-        with pytest.raises(ValueError, match=r"the host reported nothing|the host's report was cut off"):
-            secrets_distribution.parse(output)
 
 
 def test_a_start_does_not_wait_for_ever(host: GatewayFolderHost, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 import hashlib
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,15 +19,10 @@ from tests.unit.file_server import (
     slow_file,
     truncated_file,
 )
-from tests.unit.weights_world import CONTENT, HALF, LYING, WRONG, WeightsFixture, make_weights_fixture, wanted_file
+from tests.unit.weights_world import CONTENT, HALF, LYING, WRONG, WeightsFixture, wanted_file
+from tests.unit.weights_world import host as host
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Iterator[WeightsFixture]:
-    with make_weights_fixture(tmp_path) as made:
-        yield made
 
 
 def ranges(host: WeightsFixture, path: str | None = None) -> list[str | None]:
@@ -192,15 +186,6 @@ def test_an_answer_that_passes_is_tried_again(host: WeightsFixture, code: int) -
     assert host.is_fetched(wanted_file())
 
 
-def test_a_mirror_with_other_bytes_gives_way_to_the_next(host: WeightsFixture) -> None:
-    wrong, right = host.server.serve("wrong", complete_file(WRONG)), host.server.serve("m", complete_file(CONTENT))
-    done = host.fetch_file(wrong, right)
-    assert done.returncode == 0
-    assert "not the locked file" in done.stdout
-    assert ranges(host) == [None, None]
-    assert host.is_fetched(wanted_file())
-
-
 def test_the_next_mirror_is_not_asked_once_the_file_is_there(host: WeightsFixture) -> None:
     assert (
         host.fetch_file(
@@ -238,13 +223,6 @@ def test_a_wrong_part_of_an_earlier_run_is_replaced_by_the_right_file(host: Weig
     done = host.fetch_file(host.server.serve("m", complete_file(CONTENT)))
     assert done.returncode == 0, done.stdout
     assert host.is_fetched(wanted_file())
-
-
-def test_a_wrong_part_and_a_wrong_mirror_end(host: WeightsFixture) -> None:
-    host.place_file(host.part_path(), WRONG[:HALF])
-    assert host.fetch_file(host.server.serve("m", complete_file(WRONG))).returncode == 1
-    assert ranges(host) == [f"bytes={HALF}-", None]
-    assert not host.is_fetched(wanted_file())
 
 
 def test_a_slow_source_is_given_up_and_the_next_goes_on_where_it_ended(host: WeightsFixture) -> None:

@@ -17,6 +17,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+import pytest
+
 import roles
 from lab.hub import StandInHub
 from roles.weights.host import records
@@ -225,3 +227,10 @@ def make_weights_fixture(folder: Path, *, private: bool = False) -> Iterator[Wei
         yield WeightsFixture(
             folder, server, hub, environment=tls_certificates.trusting_environment() if private else {}
         )
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[WeightsFixture]:
+    """A host that fetches, with servers of its own."""
+    with make_weights_fixture(tmp_path) as made:
+        yield made
