@@ -79,6 +79,10 @@ def test_keys_lie_there_before_the_router_is_and_it_begins_with_them(
     lying = host.credentials / "gateway-keys.json"
     assert (lying.read_text(), mode(lying), host.reloaded_units, quiet) == (KEYS, "600", [], [])
     assert carry_out(host, gateway.install_client_keys, file=str(file)) == []
+    # others who may read them are kept from it
+    lying.chmod(0o644)
+    assert carry_out(host, gateway.install_client_keys, file=str(file))
+    assert mode(lying) == "600"
     assert host.run_program("give-keys").returncode == 0
     there = host.run / ROUTER / "keys.json"
     assert (there.read_text(), mode(there)) == (KEYS, "400")
@@ -121,26 +125,20 @@ def test_one_that_does_not_take_them_is_said(host: GatewayFolderHost) -> None:
     assert (done.returncode, done.stderr.strip()) == (1, f"{ROUTER_UNIT} was not given what lies there now")
 
 
-def test_what_was_cut_off_on_its_way_never_takes_its_place(host: GatewayFolderHost) -> None:
-    lying = host.credentials / "gateway-keys.json"
-    lying.write_text("before")
-    done = host.run_script(
-        secrets_distribution.render_secret_install(str(lying), keyring.keys_digest(KEYS)), KEYS[:-20]
-    )
-    assert (done.returncode, lying.read_text(), list(host.credentials.iterdir())) == (1, "before", [lying])
-    assert "was cut off" in done.stderr
+# no file of more than these blocks can be written, as on a disk without any left
+FULL = "ulimit -f 0\ntrap '' XFSZ\n"
 
 
-def test_a_disk_that_is_full_keeps_the_keys_that_were_there(host: GatewayFolderHost) -> None:
+@pytest.mark.parametrize(("before", "sent", "said"), [("", KEYS[:-20], "was cut off"), (FULL, KEYS, "")])
+def test_what_does_not_arrive_whole_never_takes_its_place(
+    host: GatewayFolderHost, before: str, sent: str, said: str
+) -> None:
     lying = host.credentials / "gateway-keys.json"
     lying.write_text("before")
-    # no file of more than these blocks can be written, as on a disk without any left
-    script = (
-        f"ulimit -f 0\ntrap '' "
-        f"XFSZ\n{secrets_distribution.render_secret_install(str(lying), keyring.keys_digest(KEYS))}"
-    )
-    done = host.run_script(script, KEYS)
+    script = secrets_distribution.render_secret_install(str(lying), keyring.keys_digest(KEYS))
+    done = host.run_script(before + script, sent)
     assert (done.returncode, lying.read_text(), list(host.credentials.iterdir())) == (1, "before", [lying])
+    assert said in done.stderr
 
 
 def test_without_the_file_of_keys_nobody_loses_his(
@@ -153,6 +151,11 @@ def test_without_the_file_of_keys_nobody_loses_his(
     (command,) = gateway.install_client_keys._inner(rig=host.rig, file=str(file))
     done = host.run_script(command.get_raw_value())
     assert (done.returncode, f"{file} is not there: bring it back, or create it empty" in done.stderr) == (1, True)
+    file.write_text("nonsense")
+    (command,) = gateway.install_client_keys._inner(rig=host.rig, file=str(file))
+    done = host.run_script(command.get_raw_value())
+    assert (done.returncode, "cannot be read as TOML" in done.stderr) == (1, True)
+    file.unlink()
     # what it was not given is somebody else's, and goes
     lying = host.credentials / "gateway-keys.json"
     lying.write_text(before_versions(RING.with_key("eve", ClientKey(sha256="e" * 64, made="2026-11-22"))))
@@ -177,39 +180,11 @@ def test_without_the_file_of_keys_nobody_loses_his(
     assert carry_out(host, gateway.install_client_keys, file=str(file)) == []
 
 
-def test_a_file_that_is_refused_ends_the_run_of_its_host(
-    host: GatewayFolderHost, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    host.run_operations(gateway, monkeypatch)
-    file.write_text("nonsense")
-    (command,) = gateway.install_client_keys._inner(rig=host.rig, file=str(file))
-    done = host.run_script(command.get_raw_value())
-    assert (done.returncode, "cannot be read as TOML" in done.stderr) == (1, True)
-
-
-def test_others_who_may_read_them_are_kept_from_it(
-    host: GatewayFolderHost, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    host.run_operations(gateway, monkeypatch)
-    carry_out(host, gateway.install_client_keys, file=str(file))
-    (host.credentials / "gateway-keys.json").chmod(0o644)
-    carry_out(host, gateway.install_client_keys, file=str(file))
-    assert mode(host.credentials / "gateway-keys.json") == "600"
-
-
 def test_the_process_is_told_after_its_keys_are_there(host: GatewayFolderHost, tmp_path: Path) -> None:
     program = 'trap \'cat "$1" > "$2"; exit\' HUP; echo; while :; do sleep 0.05; done'
     # what runs the tests may ignore it, and a shell cannot trap what was ignored before
-    words = [
-        "env",
-        "--default-signal=HUP",
-        "sh",
-        "-c",
-        program,
-        "router",
-        str(host.run / ROUTER / "keys.json"),
-        str(tmp_path / "heard"),
-    ]
+    places = [str(host.run / ROUTER / "keys.json"), str(tmp_path / "heard")]
+    words = ["env", "--default-signal=HUP", "sh", "-c", program, "router", *places]
     process = subprocess.Popen(words, stdout=subprocess.PIPE)
     assert process.stdout
     process.stdout.readline()
