@@ -218,11 +218,6 @@ def test_a_variant_whose_files_are_in_a_mirror_is_not_offered(
     assert "has no address: its sources are store:small-q4.gguf" in refused.refusal
 
 
-def test_a_variant_that_is_not_there_is_an_error(catalog: Catalog) -> None:
-    with pytest.raises(KeyError):
-        suggest_entry(BARE, replace(ANSWERS, variant="llamacpp/gone"), catalog)
-
-
 @pytest.mark.parametrize("variant", ["vllm/default", "vllm/dual", "vllm/qwen3-8b-per-card", "llamacpp/65k"])
 def test_a_shipped_variant_is_offered_before_its_weights_are_locked(tmp_path: Path, variant: str) -> None:
     shipped = load_catalog([ROOT / "catalog"]).model_copy(update={"patches": patch.load_patches([ROOT / "patches"])})
