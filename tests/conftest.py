@@ -1,7 +1,5 @@
 """What all tests have in common: which of them run, in which of several processes, and how long each took."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

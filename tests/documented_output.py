@@ -5,8 +5,6 @@ It stands in a fenced block without a language, between `<!-- output of NAME -->
 host. Whatever else is fenced says what it is.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A bundle in the hands of an enemy: a package that does more than its own, and an index that is right about it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import lzma

@@ -1,7 +1,5 @@
 """Lock files that tests write or change: sealed as `rigwright lock` would have."""
 
-from __future__ import annotations
-
 import re
 
 from rigwright.supply.lock import rows_digest

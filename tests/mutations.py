@@ -5,8 +5,6 @@ Each row of mutations.toml names a file, the text of a protection, the text that
 In a text `<1>` stands for any name, the same each time. A file that has another path now is found by the text.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

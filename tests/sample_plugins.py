@@ -1,7 +1,5 @@
 """Plugins of engines, made by tests: the shape of a real one, an operator's own wheel, and a few lines in it."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """Figures of the tree's structure: `python -m tests.structure`, with what each is to become."""
 
-from __future__ import annotations
-
 import argparse
 import ast
 import re

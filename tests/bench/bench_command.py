@@ -1,7 +1,5 @@
 """Benchmarks and benches, run as their users run them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One throwaway host, deployed from a bundle, that the benches of a deployed host share. It needs root."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`python -m benchmarks converge`: it ends only if a deploy has nothing to do after a deploy, nor after the peer."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

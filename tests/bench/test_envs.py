@@ -1,7 +1,5 @@
 """`python -m benchmarks envs`, with as little as it takes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

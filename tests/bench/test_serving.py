@@ -1,7 +1,5 @@
 """`rigwright bench serving`, on the throwaway host."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`python -m benchmarks start`, over one host."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

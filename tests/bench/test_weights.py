@@ -1,7 +1,5 @@
 """`python -m benchmarks weights`, with as little data as it takes."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

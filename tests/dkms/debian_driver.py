@@ -1,7 +1,5 @@
 """Debian's own driver, which DKMS really compiles, and the kernels that it does and does not compile for."""
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import tempfile

@@ -1,7 +1,5 @@
 """Debian's own driver, brought by the role and really compiled by DKMS, and a kernel that it does not compile for."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

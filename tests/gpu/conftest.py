@@ -1,7 +1,5 @@
 """One machine with a card for all tests here: `./rig test gpu`, or `./rig test gpu --host USER@ADDRESS`."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path

@@ -4,8 +4,6 @@
 a machine without one, to the same place, with the base image beside it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 import sys

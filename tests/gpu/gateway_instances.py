@@ -1,7 +1,5 @@
 """Other instances on the machine of the GPU tests, behind a gateway: how they are declared, asked and looked at."""
 
-from __future__ import annotations
-
 import json
 import runpy
 from collections.abc import Callable, Mapping

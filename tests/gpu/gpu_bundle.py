@@ -4,8 +4,6 @@
 for those of the machine; the model is made there.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """The machine that the GPU tests use: a throwaway host with this machine's cards, or a real one over SSH."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

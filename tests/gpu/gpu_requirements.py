@@ -1,7 +1,5 @@
 """What a machine lacks for the GPU tests, all of it before the first host boots."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from lab import base_images, gpu_passthrough, requirements

@@ -1,7 +1,5 @@
 """For pytest's `-p`: checks run on this machine itself, as a rig whose cards are those that nvidia-smi names."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 

@@ -3,8 +3,6 @@
 By itself: `.venv/bin/pytest -s -v tests/gpu/test_card_pair.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -55,10 +53,7 @@ flash_attention = "on"
 flags.metrics = true
 """
 ONE = "llamacpp/metal"
-EACH = {
-    "left": {"variant": ONE, "cards": [0], "port": 8020},
-    "right": {"variant": ONE, "cards": [1], "port": 8021},
-}
+EACH = {"left": {"variant": ONE, "cards": [0], "port": 8020}, "right": {"variant": ONE, "cards": [1], "port": 8021}}
 
 
 @pytest.fixture(scope="module")

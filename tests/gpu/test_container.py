@@ -5,8 +5,6 @@ podman is Debian's; NVIDIA's container toolkit is a stand-in over the card's own
 `.venv/bin/pytest -s -v tests/gpu/test_container.py`.
 """
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The driver's checks on the machine itself, beside those inside of a host that it lends its cards to."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

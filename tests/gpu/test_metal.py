@@ -1,7 +1,5 @@
 """The same deploy on a real card: what was shown with stand-ins everywhere else."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

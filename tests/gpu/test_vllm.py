@@ -3,8 +3,6 @@
 By itself: `.venv/bin/pytest -s -v tests/gpu/test_vllm.py --vllm FOLDER`, with what `tests.gpu.vllm_bundle` has made.
 """
 
-from __future__ import annotations
-
 import json
 import runpy
 import shutil

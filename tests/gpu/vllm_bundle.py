@@ -5,8 +5,6 @@ keeps, and as much in FOLDER. The interpreter is one of this machine's, which te
 model's answers are fixed.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

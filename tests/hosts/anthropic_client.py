@@ -1,7 +1,5 @@
 """Asks as a program of Anthropic's library does: prints what came, and how it was refused, as JSON."""
 
-from __future__ import annotations
-
 import json
 import os
 import ssl

@@ -1,7 +1,5 @@
 """What clients of others ask, unchanged, of a server of the tests' vLLM, and what they must be told."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

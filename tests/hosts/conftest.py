@@ -6,8 +6,6 @@ hosts were converged to is not kept from run to run: it has Debian's packages of
 While working on tests, `pytest tests/hosts --layers FOLDER` keeps it all the same, and boots from it again.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import pickle

@@ -1,7 +1,5 @@
 """What the tests of containers begin from: a stand-in for the toolkit's archive beside the driver's, and a host."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Stand-ins for servers that hosts fetch from: one that dies half way, and mirrors that lie or are slow or private."""
 
-from __future__ import annotations
-
 import contextlib
 import ipaddress
 import os

@@ -1,7 +1,5 @@
 """The hosts that drifts happen to."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

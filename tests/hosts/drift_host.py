@@ -1,7 +1,5 @@
 """A host that drifts happen to: they are had, seen, and cured."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import time

@@ -1,7 +1,5 @@
 """An operator's folder with a small environment: a real Python from the lab's channel, and real wheels of two kinds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A host with a gateway: equal instances of a model whose answers take a while, and clients of all kinds."""
 
-from __future__ import annotations
-
 import json
 import ssl
 import subprocess

@@ -1,7 +1,5 @@
 """What hosts boot from, and what was seen while it was made."""
 
-from __future__ import annotations
-
 import fcntl
 import shutil
 from collections.abc import Iterator

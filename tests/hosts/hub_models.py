@@ -1,7 +1,5 @@
 """A rig that serves a model of a hub: a repository in the lab, and the catalogue, lock and inventory for it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Asks as a program of somebody's would, with LiteLLM's SDK: prints what came, as JSON."""
 
-from __future__ import annotations
-
 import json
 import os
 

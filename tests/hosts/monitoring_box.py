@@ -1,7 +1,5 @@
 """A host that tells and asks, and who is told of alerts: a webhook of the test's own."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -1,7 +1,5 @@
 """What happens to a host's driver and cards beside us: how it is done on a throwaway host, who notices, the cure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from tests.hosts.driver_box import C3090, KERNELS, NEW, OLD, DriverBox
@@ -194,11 +192,7 @@ ROUNDS: dict[str, dict[str, tuple[HostAction, set[str], HostAction]]] = {
             "rm /run/reboot-required*",
         ),
         "a record of another kernel": (f'sed -i \'s/"kernel": .*/"kernel": "6.0",/\' {RECORD}', {"N20"}, ""),
-        "clocks that are held no more": (
-            let_clocks_go,
-            {"N22"},
-            "systemctl restart rigwright-power",
-        ),
+        "clocks that are held no more": (let_clocks_go, {"N22"}, "systemctl restart rigwright-power"),
         "a small window": (change_second_card(bar1_mib=256), {"N23"}, change_second_card(bar1_mib=32768)),
         "another VBIOS": (change_second_card(vbios="94.02.42.00.aa"), {"N27"}, ""),
     },
@@ -261,26 +255,14 @@ ROUNDS: dict[str, dict[str, tuple[HostAction, set[str], HostAction]]] = {
             ASKS | {"N09", "N20"},
             "",
         ),
-        "a unit for power that does not start at boot": (
-            "systemctl -q disable rigwright-power",
-            {"N28", "U04"},
-            "",
-        ),
+        "a unit for power that does not start at boot": ("systemctl -q disable rigwright-power", {"N28", "U04"}, ""),
     },
     "what only a deploy notices that looks": {
         "an initial file system without the blacklist": (pack_without_blacklist, {"N35"}, ""),
-        "a library of the driver that is purged": (
-            "dpkg --force-depends --purge libcuda1",
-            {"N02", "N14", "N20"},
-            "",
-        ),
+        "a library of the driver that is purged": ("dpkg --force-depends --purge libcuda1", {"N02", "N14", "N20"}, ""),
     },
     "nouveau": {
-        "nouveau on the cards": (
-            boot_nouveau,
-            ASKS | {"N03", "N08", "N12", "N20", "N28", "N47", "N48", "U09"},
-            "",
-        ),
+        "nouveau on the cards": (boot_nouveau, ASKS | {"N03", "N08", "N12", "N20", "N28", "N47", "N48", "U09"}, ""),
         "an old kernel that nothing brings updates for": (
             "cp -a /var/lib/dpkg /root/dpkg && dpkg --force-depends --remove linux-image-amd64 && "
             "touch -d '60 days ago' /boot/vmlinuz-$(uname -r)",
@@ -302,10 +284,6 @@ ROUNDS: dict[str, dict[str, tuple[HostAction, set[str], HostAction]]] = {
             {"N01", "N47", "P01", "U09"},  # the others have their limits all the same
             lambda box: card_faults.return_at_boot(box.host, OTHER),
         ),
-        "another kernel than at the last deploy": (
-            reboot_box,
-            {"N20"},
-            reboot_box,
-        ),
+        "another kernel than at the last deploy": (reboot_box, {"N20"}, reboot_box),
     },
 }

@@ -1,7 +1,5 @@
 """Patches for throwaway hosts: made of a kept wheel, and of what a file of it is to become."""
 
-from __future__ import annotations
-
 import difflib
 import hashlib
 import json

@@ -3,8 +3,6 @@
 Headers are those that the client sets, with its runtime's own ones beside them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,11 +99,7 @@ REQUESTS = {
             "User-Agent": "Go-http-client/1.1",
             "Accept-Encoding": "gzip",
         },
-        {
-            "model": "gpt-3.5-turbo",
-            "messages": [{"role": "user", "content": "hi"}],
-            "max_tokens": 1,
-        },
+        {"model": "gpt-3.5-turbo", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1},
     ),
     # src/models/CustomChatOpenAI.ts of n4ze3m/page-assist has openai for the browser ask; what Chrome asks before that:
     # wicg.github.io/private-network-access

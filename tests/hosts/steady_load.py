@@ -1,7 +1,5 @@
 """Clients of a gateway that ask without a pause, and what became of what they asked."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

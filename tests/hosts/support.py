@@ -1,7 +1,5 @@
 """Deploys, checks and clients as an operator runs them, on throwaway hosts."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

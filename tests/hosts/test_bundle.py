@@ -1,7 +1,5 @@
 """Hosts that reach nothing but the operator's machine: all that they lack comes from a bundle, over SSH."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """What changes nothing asks its host in few commands: each takes the network's time, however quick machines are."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Packages that many machines have are no drift: what they bring of rules, units and settings is their own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A container of an operator's that served before us, by real Docker and podman: taken over, back where ours fails."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

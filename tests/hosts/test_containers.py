@@ -1,7 +1,5 @@
 """What runs containers, on hosts whose cards and toolkit are stand-ins: real Docker, podman, dpkg, apt and systemd."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

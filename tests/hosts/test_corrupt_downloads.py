@@ -3,8 +3,6 @@
 A character of the lock itself is refused before any host is reached (tests/unit/test_lock.py, at every place).
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

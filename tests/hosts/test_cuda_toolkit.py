@@ -1,7 +1,5 @@
 """The CUDA toolkit from wheels: it compiles for every card of the catalogue, and nothing of the system's is needed."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

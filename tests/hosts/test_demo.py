@@ -1,7 +1,5 @@
 """The README's first command, as a newcomer runs it."""
 
-from __future__ import annotations
-
 import fcntl
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """One run at a time changes a host."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

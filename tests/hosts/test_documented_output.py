@@ -1,7 +1,5 @@
 """README shows what a host says: a way back, a rollback, and a refusal beside another run's deploy lock."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

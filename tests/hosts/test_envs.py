@@ -1,7 +1,5 @@
 """Environments on a real host: they come whole or not at all, stay as they are, and what touches one is seen."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

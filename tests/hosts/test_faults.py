@@ -1,7 +1,5 @@
 """What goes wrong in the middle, and that the next run puts it right."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess
@@ -14,7 +12,7 @@ from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
 from rigwright.paths import ROOT
 from rigwright.plan.preflight import HOME
-from tests.hosts.conftest import BootHost, ConvergedLayers
+from tests.hosts.conftest import BootHost
 from tests.hosts.download_servers import StandInMirror, folder_content
 from tests.hosts.support import (
     KEY_FILE,
@@ -132,19 +130,6 @@ def test_a_power_cut_leaves_a_host_that_serves_again(inventory: Path, converged:
     run = run_deploy(inventory)
     assert run.status == 0, run.said
     assert red_checks(inventory) == set()
-
-
-@pytest.mark.all_only
-def test_weights_placed_by_hand_are_taken_when_their_bytes_are_right(
-    lab: ThrowawayLab, boot: BootHost, first_run: ConvergedLayers, tmp_path: Path
-) -> None:
-    host = boot(first_run.layer)
-    host.run("rm -rf /var/lib/rigwright/weights/*")
-    inventory = write_inventory(tmp_path, lab, host, mirrors={"shelf": ["http://127.0.0.1:9/"]})
-    run = run_deploy(inventory)
-    assert run.status == 0, run.said
-    assert "Weights | Fetch tiny-rig.gguf" in run.changed_operations
-    assert run_deploy(inventory).changed_operations == []
 
 
 @pytest.mark.all_only

@@ -1,7 +1,5 @@
 """What anybody can open, anybody can lock: a local user holds all of that, and everything goes on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

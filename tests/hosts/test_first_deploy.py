@@ -1,7 +1,5 @@
 """The whole path: a blank host, an answered chat, and the same again."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The gateway of a real host: clients, keys, certificates, and what becomes of streams while things change."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

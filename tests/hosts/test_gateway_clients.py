@@ -1,7 +1,5 @@
 """Clients of others, unchanged, through one address of a gateway with two kinds of engines behind it."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

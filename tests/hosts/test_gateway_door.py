@@ -3,8 +3,6 @@
 The cases are in tests/hosts/door; a host without any of our roles runs them, for all that they need is in one folder.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Anthropic's protocol through a gateway to a real llama-server: its library, and requests of Claude Code."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A gateway's processes that somebody has taken over fill nothing that is the host's, and go on where they were."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

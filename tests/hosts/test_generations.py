@@ -1,7 +1,5 @@
 """Generations on a real host: a way back, by itself and by hand; what is kept, and what goes."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -3,8 +3,6 @@
 It is a llama.cpp for whoever does not look: a folder with CMakeLists.txt that makes a llama-server, in a second.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import subprocess

@@ -1,7 +1,5 @@
 """An engine that comes as an image: Debian's own registry and podman, and a small image that answers as vLLM does."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 
@@ -89,11 +87,7 @@ PODMAN = (
 MARK = f"{ENGINES}/vllm-image-*/store/overlay/*/diff/etc/mark"
 SLEEP = "import time; time.sleep(300)"
 DRIFTS = {
-    "a file of its image": (
-        f"echo x >> $(ls {MARK})",
-        {"L02"},
-        f"truncate --size=-2 $(ls {MARK})",
-    ),
+    "a file of its image": (f"echo x >> $(ls {MARK})", {"L02"}, f"truncate --size=-2 $(ls {MARK})"),
     "a file system over one of its folders": (inside("libc.mount(b'x', b'/work', b'tmpfs', 0, None)"), {"I04"}, ""),
     "its root": (inside("libc.mount(None, b'/', None, 0x20, None)"), {"I04"}, ""),
     "a disk's device file": (inside("os.mknod('/dev/sda', 0o060600, 0x800)"), {"I06"}, ""),

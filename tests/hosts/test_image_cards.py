@@ -1,7 +1,5 @@
 """An instance of an image with a card: podman, and stand-ins for cards, driver and NVIDIA's container toolkit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """An engine that comes as an image where podman is too old: Debian 12's own crun, beside its own Docker."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An engine that comes as an image: a disk that fills up, deploys cut off anywhere, and a gateway before it."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import signal

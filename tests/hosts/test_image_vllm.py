@@ -1,7 +1,5 @@
 """The real vLLM for the CPU as an image, beside the same environment as a unit of the same host."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`rigwright init` against a booted host: what it writes loads, and a deploy accepts it."""
 
-from __future__ import annotations
-
 import os
 import runpy
 import subprocess

@@ -1,7 +1,5 @@
 """`rigwright init --serve` takes a box from nothing to an address: looked at, locked, validated, deployed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -7,8 +7,6 @@ A new operation is swept by itself. If both rigs share its result, `UNDO` gives 
 something, `MOMENTS` has another second at which to cut.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import signal

@@ -1,7 +1,5 @@
 """Environments whose making is cut off at each operation of a deploy, and four boxes that fetch one's bytes once."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A deploy of another gateway, cut off at each of its operations: clients are served on, and the next run converges."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 What no throwaway host can do is in docs/evidence.md, "Not shown", by name.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Long work: it outlives connections, and what was fetched is not fetched again."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 from pathlib import Path

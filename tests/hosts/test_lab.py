@@ -1,19 +1,16 @@
 """The lab itself: hosts that are real enough, and gone without a trace."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from lab import cgroups, requirements
 from lab.base_images import RELEASES
-from lab.hosts import HostSpec, LabHost
+from lab.hosts import HostSpec
 from lab.throwaway_lab import ThrowawayLab
 from tests.hosts.support import wait_until
 
@@ -39,10 +36,6 @@ def traces(lab: ThrowawayLab) -> list[str]:
     return [line for line in found.splitlines() if lab.bridge in line or str(lab.folder) in line]
 
 
-def uptime(host: LabHost) -> float:
-    return float(host.run("cut -d ' ' -f 1 /proc/uptime"))
-
-
 @pytest.mark.all_only
 def test_hosts_of_every_release_reach_each_other_and_the_archive_and_leave_no_trace(own_lab: ThrowawayLab) -> None:
     names = {release: f"h{number}" for number, release in enumerate(sorted(RELEASES), start=1)}
@@ -60,26 +53,6 @@ def test_hosts_of_every_release_reach_each_other_and_the_archive_and_leave_no_tr
     assert len({host.run("cat /etc/machine-id") for host in hosts}) == len(hosts)
     own_lab.down()
     assert traces(own_lab) == []
-
-
-@pytest.mark.all_only
-def test_a_reboot_starts_time_and_services_anew_and_keeps_files(own_lab: ThrowawayLab) -> None:
-    before = time.monotonic()
-    (host,) = own_lab.up([HostSpec("h1")])
-    assert uptime(host) < time.monotonic() - before + 1
-    host.run("echo kept > /root/kept; touch /run/lost")
-    before = time.monotonic()
-    host.reboot()
-    assert host.run("cat /root/kept; ls /run/lost 2>&1 || true").startswith("kept\nls: cannot access")
-    assert uptime(host) < time.monotonic() - before + 1
-    assert "/root/kept" in host.changed_paths()
-
-
-@pytest.mark.all_only
-def test_a_host_without_cards_sees_none_and_one_with_cards_sees_those(own_lab: ThrowawayLab) -> None:
-    bare, carded = own_lab.up([HostSpec("h1"), HostSpec("h2", cards=("10de:2204", "10de:2b85"))])
-    assert bare.run("ls /sys/bus/pci/devices") == ""
-    assert carded.run("cat /sys/bus/pci/devices/*/device").split() == ["0x2204", "0x2b85"]
 
 
 def test_down_finds_what_a_crash_has_left_and_ends_nothing_else(own_lab: ThrowawayLab) -> None:
@@ -136,21 +109,3 @@ def test_the_labs_verbs_do_what_they_say(own_lab: ThrowawayLab) -> None:
     assert [name for name, _ in scope["rigs"]] == ["h1", "h2", "h3"]
     assert "h1, h2, h3 ended" in lab("down")
     assert traces(own_lab) == []
-
-
-@pytest.mark.all_only
-def test_a_boot_that_fails_says_why_and_leaves_nothing(own_lab: ThrowawayLab) -> None:
-    own_lab.up([HostSpec("h1")])
-    with pytest.raises(RuntimeError, match="mount"):
-        own_lab.up([HostSpec("h2", layers=("/no/such/layer",))])
-    assert [host.name for host in own_lab.hosts] == ["h1"]
-    assert own_lab.host("h1").is_reachable()
-
-
-@pytest.mark.all_only
-def test_a_host_that_ends_is_not_waited_for(own_lab: ThrowawayLab) -> None:
-    (host,) = own_lab.up([HostSpec("h1")])
-    host.run("systemctl poweroff", check=False)
-    wait_until(lambda: not cgroups.list_processes(host.namespace), "off", 60)
-    with pytest.raises(RuntimeError, match=r"h1 has ended: .*systemd-nspawn exited with 0"):
-        host.wait()

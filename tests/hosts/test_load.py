@@ -1,7 +1,5 @@
 """Ladders and speed of real engines, as an operator asks for them, and `vllm bench serve` beside."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shlex

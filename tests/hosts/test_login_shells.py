@@ -1,7 +1,5 @@
 """Users whose login shell is fish or csh: a box is set up, checked and managed through them as through sh."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Mirrors that lie, are down or are slow; a proxy; an authority of one's own. Hashes come from the lock alone."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -28,23 +26,6 @@ DOWN = "http://127.0.0.1:9"
 FORGET = "systemctl stop rigwright-chat; rm -rf /srv/models/* /var/lib/rigwright/weights/*"
 # what /etc/apt names, on the base image that debootstrap made
 ARCHIVE = re.compile(r"(https?://\S+?)/debian/? ")
-
-
-@pytest.mark.all_only
-def test_weights_come_from_the_first_mirror_that_is_up_honest_and_not_slow(
-    lab: ThrowawayLab, converged: LabHost, tmp_path: Path
-) -> None:
-    shelf = folder_content(lab.shelf_folder)
-    liar, honest = StandInMirror(lab.gateway, shelf, lies_about=MODEL), StandInMirror(lab.gateway, shelf)
-    slow = StandInMirror(lab.gateway, shelf, bytes_a_second=8192)
-    converged.run(FORGET)
-    mirrors = {"shelf": [DOWN, liar.url, slow.url, honest.url]}
-    run = run_deploy(write_inventory(tmp_path, lab, converged, mirrors=mirrors))
-    assert run.status == 0, run.said
-    assert [len(one.asked) > 0 for one in (liar, slow, honest)] == [True, True, True]
-    assert red_checks(write_inventory(tmp_path / "same", lab, converged, mirrors=mirrors)) == set()
-    log = converged.run("cat /var/lib/rigwright/jobs/rw-job-weights-*/log")
-    assert "not the locked file" in log
 
 
 def test_mirrors_that_all_lie_are_refused_and_nothing_is_left(

@@ -1,7 +1,5 @@
 """Three boxes: one asks, and llama.cpp and vLLM are asked; whoever is to be told is told of each fault that is made."""
 
-from __future__ import annotations
-
 import base64
 import shlex
 from collections.abc import Iterator

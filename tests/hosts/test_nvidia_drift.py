@@ -1,7 +1,5 @@
 """A check for each thing of driver and cards that drifts: red when it is broken, green after a deploy or its cure."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.hosts.driver_box import DriverBox

@@ -1,7 +1,5 @@
 """The driver's role on hosts whose kernel, cards and archive are stand-ins: real dpkg, apt, DKMS and systemd."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.hosts.driver_box import KERNELS, NEW, OLD, DriverBox, single_release_mark

@@ -1,7 +1,5 @@
 """What goes wrong while the driver's role works: each is said in words, and the next run after its cure converges."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

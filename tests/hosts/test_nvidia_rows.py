@@ -4,8 +4,6 @@ Hosts that run Ubuntu are stand-ins (tests.stand_ins.stand_in_ubuntu). What diff
 plan's own tests.
 """
 
-from __future__ import annotations
-
 import shlex
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """A real llama.cpp, asked how it is and what it can do: in order, hanging, stopped, ending, and behind a gateway."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

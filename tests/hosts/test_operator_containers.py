@@ -1,7 +1,5 @@
 """An operator's own containers: by all that Docker and podman call cards by, and through what a deploy does to both."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

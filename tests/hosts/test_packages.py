@@ -1,7 +1,5 @@
 """Packages on real hosts: fetched once for four boxes, gone on with after a kill and a cut, and dropped again."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

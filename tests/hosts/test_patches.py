@@ -1,7 +1,5 @@
 """Patches on a real host: what is patched lies beside, does what its patch says, and goes as it came."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import shutil

@@ -1,7 +1,5 @@
 """Plugins on a real host: one comes beside, is exchanged for another version, and goes without a trace."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """A plugin's kernels are compiled at its first start by its environment's own toolkit, whatever the system has."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What was on a host before us, and what goes on there without us, is left alone."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A host that an earlier version of ours has deployed is taken over: one restart an instance, nothing made again."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From one place of a box to another: a local user to the API key, one instance to the next."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

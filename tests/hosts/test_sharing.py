@@ -1,7 +1,5 @@
 """A box shares its weights: another one gets them, nobody else does, and nginx on port 80 is the operator's affair."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`rigwright shell` as an instance: it is where that one is, and what it runs ends with it, however that ends."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

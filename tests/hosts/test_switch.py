@@ -1,7 +1,5 @@
 """Another variant for an instance behind a gateway, on a real host with real llama.cpp, while clients ask."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

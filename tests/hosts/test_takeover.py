@@ -1,7 +1,5 @@
 """An operator's own unit, and a container, that served before us: taken over, and back where ours does not serve."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A lock from outside: root runs none of it unless the inventory says so, and then no wheel that runs by itself."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

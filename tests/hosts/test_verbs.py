@@ -1,7 +1,5 @@
 """The verbs of a day, as an operator types them, on a host that serves a real model behind a gateway."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The real vLLM in hosts without cards: it serves as an instance; over two processes in the tests of faults."""
 
-from __future__ import annotations
-
 import shlex
 import signal
 from pathlib import Path

@@ -4,8 +4,6 @@ The client for Node.js comes by npm, with the hash in tests/hosts/node/package-l
 `npm install --package-lock-only --omit-lockfile-registry-resolved` writes. Without npm or a registry it is skipped.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What drifts where the real vLLM serves: red where it is seen, and nowhere else."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

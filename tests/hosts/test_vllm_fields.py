@@ -1,7 +1,5 @@
 """What harmful request fields do to the real vLLM, asked directly; none of them arrives through the gateway."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

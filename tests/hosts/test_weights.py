@@ -1,7 +1,5 @@
 """Weights of a hub on real hosts: locked, fetched, served, cut off in the middle, changed afterwards, and shared."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Iterator
@@ -12,7 +10,7 @@ import pytest
 from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
 from tests.hosts.conftest import BootHost, ConvergedLayers
-from tests.hosts.download_servers import DyingPeer, make_certificate
+from tests.hosts.download_servers import make_certificate
 from tests.hosts.hub_models import REPOSITORY, HubModels, run_lock, run_rigwright, serve_models
 from tests.hosts.support import deploy_command, is_serving, red_checks, run_deploy, run_plan, wait_until
 from tests.stand_ins.hub.faults import StalledAnswer
@@ -170,24 +168,6 @@ def test_another_commit_comes_beside_and_the_old_one_goes_when_it_is_asked_for(
 
 @pytest.mark.all_only
 @pytest.mark.parametrize("release", ["debian-13"], indirect=True)
-def test_files_that_were_placed_by_hand_are_taken_and_nothing_is_fetched(hub: HubModels, converged: LabHost) -> None:
-    commit = hub.publish()
-    inventory = hub.write_hub_inventory(converged)
-    run_lock(inventory)
-    place = f"/srv/models/{REPOSITORY}/{commit}"
-    converged.run(f"mkdir -p {place}/draft && cp /srv/models/tiny-rig/1/tiny-rig.gguf {place}/tiny.gguf")
-    converged.run(f"cp {place}/tiny.gguf {place}/draft/ && chown daemon {place}/tiny.gguf")
-    text = hub.files["chat.jinja"].decode()
-    converged.run(f"printf '%s' '{text}' > {place}/chat.jinja")
-    hub.hub.close()
-    run = run_deploy(inventory)
-    assert run.status == 0, run.said
-    assert set(list_model_files(converged).values()) == {"444 0"}
-    assert red_checks(inventory) == set()
-
-
-@pytest.mark.all_only
-@pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 def test_a_token_opens_a_gated_repository_and_stays_nowhere(
     lab: ThrowawayLab, converged: LabHost, tmp_path: Path
 ) -> None:
@@ -216,27 +196,6 @@ def _open_with_a_token(hub: HubModels, converged: LabHost, tmp_path: Path, autho
     assert converged.run(f"grep -rlF {SECRET} /etc /var /opt /srv /run /tmp 2>/dev/null || true") == ""
     assert converged.run(f"journalctl --no-pager | grep -cF {SECRET} || true").strip() == "0"
     assert not (tmp_path / "box" / "locks" / "mine.lock.toml").read_text().count(SECRET)
-
-
-@pytest.mark.all_only
-@pytest.mark.parametrize("release", ["debian-13"], indirect=True)
-def test_when_a_peer_dies_in_the_middle_the_hub_goes_on_from_there(
-    hub: HubModels, lab: ThrowawayLab, converged: LabHost
-) -> None:
-    commit = hub.publish()
-    files = {f"{REPOSITORY}/{commit}/{path}": content for path, content in hub.files.items()}
-    peer = DyingPeer(lab.gateway, files.get)
-    inventory = hub.write_hub_inventory(converged, peers=[peer.url])
-    run_lock(inventory)
-    before = hub.hub.sent_bytes
-    run = run_deploy(inventory)
-    assert run.status == 0, run.said
-    assert peer.died.is_set()
-    total = sum(map(len, hub.files.values()))
-    assert 0 < hub.hub.sent_bytes - before < 0.8 * total
-    assert any(asked.range and not asked.range.startswith("bytes=0-") for asked in hub.hub.asked)
-    assert set(list_model_files(converged)) == {f"{commit}/{path}" for path in hub.files}
-    assert red_checks(inventory) == set()
 
 
 @pytest.mark.all_only

@@ -1,7 +1,5 @@
 """Hosts that stand in for Ubuntu (tests.stand_ins.stand_in_ubuntu), with the stand-ins for its archive and NVIDIA's."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 The environment is put together once, by a deploy: hosts that boot from `Ground.layers` have it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

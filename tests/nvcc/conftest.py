@@ -1,7 +1,5 @@
 """A root of Debian testing, which has the newest C library, with the locked CUDA toolkit as its role installs it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

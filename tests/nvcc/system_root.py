@@ -1,7 +1,5 @@
 """A folder with another system's files, and commands in it."""
 
-from __future__ import annotations
-
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path

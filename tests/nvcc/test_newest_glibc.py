@@ -1,7 +1,5 @@
 """The locked CUDA toolkit compiles with the newest C library, for every card of the catalogue: `./rig test nvcc`."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import tarfile

@@ -1,7 +1,5 @@
 """Lines that make a search by a regular expression long, made of the expression's literals."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any

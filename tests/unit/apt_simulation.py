@@ -1,7 +1,5 @@
 """Lines of `apt-get --simulate` for tests that are about some of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 

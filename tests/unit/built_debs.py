@@ -1,7 +1,5 @@
 """Small packages, built by the real tool; each once, however many archives hold it."""
 
-from __future__ import annotations
-
 import tempfile
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A box to bundle for: its folder and lock, mirrors, an index and a signed apt archive on the loopback interface."""
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 import tempfile

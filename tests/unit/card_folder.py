@@ -1,7 +1,5 @@
 """A folder that stands in for a host with NVIDIA's cards: the kernel's view of the bus, and an nvidia-smi."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What a script tells over the channel, made by hand, and the records in what one has printed."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterable
 

@@ -2,8 +2,6 @@
 nothing, and misbehaves as it is told.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,7 +1,5 @@
 """Checks, called with a survey that a test has made."""
 
-from __future__ import annotations
-
 import inspect
 import subprocess
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Checkpoints that tests begin from: config.json as it is published, shortened, and rows of their files."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from typing import Any
@@ -101,7 +99,7 @@ QWEN3_6: dict[str, Any] = {
     "vision_config": {"depth": 27, "hidden_size": 1152, "num_heads": 16},
 }
 QWEN3_6_AWQ = QWEN3_6 | {
-    "quantization_config": {"bits": 4, "group_size": 128, "quant_method": "awq", "version": "gemm"},
+    "quantization_config": {"bits": 4, "group_size": 128, "quant_method": "awq", "version": "gemm"}
 }
 DEEPSEEK: dict[str, Any] = {
     "architectures": ["DeepseekV2ForCausalLM"],

@@ -1,7 +1,5 @@
 """A host for clients: a shell of this machine, whose `systemd-run` starts at once what it is told to."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A conda channel on the loopback interface, with an index that py-rattler made."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

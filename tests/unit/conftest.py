@@ -1,7 +1,5 @@
 """What several unit tests are given."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

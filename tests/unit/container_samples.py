@@ -1,7 +1,5 @@
 """Rigs with containers, what is locked for them, and hosts that have some."""
 
-from __future__ import annotations
-
 from types import MappingProxyType
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Shell scripts of containers and of locked packages, for samples of what they are made for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Shared libraries with machine code for cards, as nvcc leaves it: ELF files of this architecture."""
 
-from __future__ import annotations
-
 import re
 import struct
 

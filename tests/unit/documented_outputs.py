@@ -4,8 +4,6 @@ columns has it.
 What is found on a host is given here; what is said of it is said by what says it to an operator.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import sys

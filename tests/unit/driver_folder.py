@@ -1,7 +1,5 @@
 """A folder that stands in for a host that the driver probe looks at."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

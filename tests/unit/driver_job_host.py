@@ -1,7 +1,5 @@
 """A folder that stands in for a host on which the driver's jobs run, with stand-ins for apt, dpkg and DKMS."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The driver's operations on a host that is a shell of this machine, and what it and the operator are told."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

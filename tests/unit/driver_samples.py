@@ -1,7 +1,5 @@
 """Rigs and hosts that the tests of a driver's choice begin from."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

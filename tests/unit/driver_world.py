@@ -1,7 +1,5 @@
 """A box whose driver is to be locked, and small signed archives of drivers on the loopback interface."""
 
-from __future__ import annotations
-
 import hashlib
 import tempfile
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A small environment as it is declared and locked, and what it is on a host."""
 
-from __future__ import annotations
-
 from rigwright.envs.environment import Environment, plan_environment
 from rigwright.model.envs.keys import EnvKeys
 from rigwright.model.instance import EnvSpec

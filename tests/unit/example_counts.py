@@ -1,7 +1,5 @@
 """How many examples a property is held against: fewer where time is short, and the same ones each time."""
 
-from __future__ import annotations
-
 from hypothesis import settings
 
 

@@ -1,7 +1,5 @@
 """A file server on a port or a unix socket that misbehaves as it is told, and remembers what it was asked."""
 
-from __future__ import annotations
-
 import ssl
 import threading
 import time

@@ -1,8 +1,6 @@
 """For pytest's `-p`: checks run on a folder in place of a host; $FOLDER says which, and $CARDS whether it has any, or
 has them and a driver that deploys bring."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@ them that are out of reach, before or while they are asked, or later: unless ano
 one answers once the terminal was to show that.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from threading import Event

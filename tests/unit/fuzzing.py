@@ -1,7 +1,5 @@
 """Inputs made of good ones by hand-made mistakes: cut, repeated, and with what parsers stumble over at any place."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """A folder that stands in for a host with a gateway: its scripts run in a shell of this machine."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

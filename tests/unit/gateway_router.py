@@ -1,7 +1,5 @@
 """The gateway's router as systemd starts it, with sockets of its own, and what stands in for nginx's admin socket."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

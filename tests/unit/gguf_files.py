@@ -1,7 +1,5 @@
 """GGUF files by hand: right ones, and wrong ones that the format's own library would not write."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping, Sequence
 

@@ -5,8 +5,6 @@ equal section (`=`), as the difference from a similar one (`~`), or, for program
 unchanged, as their SHA-256.
 """
 
-from __future__ import annotations
-
 import contextlib
 import difflib
 import hashlib
@@ -191,8 +189,7 @@ def help_of_verbs() -> str:
     texts = Texts()
     return "".join(
         texts.section(
-            " ".join(("rigwright", *path)),
-            CliRunner().invoke(command, [*path, "--help"], env={"COLUMNS": "80"}).output,
+            " ".join(("rigwright", *path)), CliRunner().invoke(command, [*path, "--help"], env={"COLUMNS": "80"}).output
         )
         for path in verbs(command)
     )

@@ -3,8 +3,6 @@
 Each section of its survey has the least that its shape allows: no rows, no text, zero.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """A folder that stands in for a host's file system, with a systemctl that stands in for systemd's."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Hosts as they are found: converged ones, and processes that are right, for tests to change."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

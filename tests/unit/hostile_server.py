@@ -1,7 +1,5 @@
 """Answers of any kind, byte for byte: what a hostile server may send, and a server that sends it."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator, Sequence

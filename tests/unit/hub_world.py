@@ -1,7 +1,5 @@
 """A box's folder with models to lock, a hub on the loopback interface, and `rigwright lock`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """An instance that is served from an image, and the image's installation."""
 
-from __future__ import annotations
-
 from rigwright.engines.image import install
 from rigwright.engines.image.install import UnpackedImage
 from rigwright.engines.image.keys import ImageEngine, VllmVariant

@@ -1,7 +1,5 @@
 """A package index on the loopback interface, in the form of PEP 503 (HTML) or PEP 691 (JSON)."""
 
-from __future__ import annotations
-
 import hashlib
 import html
 import io

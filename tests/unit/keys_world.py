@@ -1,7 +1,5 @@
 """`rigwright keys` on hosts that are folders, as one or several controllers run it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace

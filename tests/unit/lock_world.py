@@ -1,7 +1,5 @@
 """A box's folder with inputs to lock, a mirror and an index on the loopback interface, and `rigwright lock`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from click.testing import CliRunner, Result

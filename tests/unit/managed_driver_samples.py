@@ -1,7 +1,5 @@
 """Hosts whose driver is ours, and rigs that have it locked: what tests of it on its way there begin from."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A scripted model behind OpenAI's API, on a unix socket: a stand-in of an engine, which misbehaves as it is told."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -1,7 +1,5 @@
 """A sound host, as a survey tells it: what wins at its next boot, and its packages' files."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

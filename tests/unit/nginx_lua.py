@@ -1,7 +1,5 @@
 """The gateway's Lua without nginx: its modules in LuaJIT, with a stand-in of what nginx gives them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

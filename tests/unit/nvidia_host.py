@@ -1,7 +1,5 @@
 """A folder that stands in for a host with two H200 and their driver: what checks run there is run, by a real shell."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -11,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
+from checks import Drift
 from checks.survey.answers import SurveyAnswers
 from checks.survey.cards import CARDS
 from checks.survey.host import cards, dpkg, kernel, manager, settings
@@ -89,6 +88,12 @@ case "$*" in
   *) cat log ;;
 esac
 """
+
+
+def difference_pairs(differences: list[Drift]) -> list[tuple[str, str]]:
+    """What was expected and what was found; each says what to do."""
+    assert all(one.cure for one in differences)
+    return [(one.expected, one.found) for one in differences]
 
 
 class NvidiaFolderHost:

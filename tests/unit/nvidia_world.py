@@ -1,7 +1,5 @@
 """A host with a driver that deploys bring, and each check of it with what its fixtures would give."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What becomes of a program's output: another program's lines in it, lost, moved, translated, repeated and cut ones."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """A box whose container toolkit and Docker are to be locked, and small signed archives of both on the loopback."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -5,8 +5,6 @@ incomplete: `common.run` and `manager.read_properties` in the survey, `listing` 
 test_parser_fuzz.py adds, removes, moves, translates and cuts lines of the samples in tests/unit/data/parsers.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

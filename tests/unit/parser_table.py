@@ -1,7 +1,5 @@
 """Parsers of other programs' output, each with a real sample and what must hold of what it reads from a changed one."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -188,8 +186,7 @@ PARSERS: dict[str, ParserRow] = {
     "manager.read_properties: units of weights": ParserRow(
         "show-weights.txt",
         program_parser(
-            lambda: _parse_show(["tick.timer", "tick.service"], weights.PROPERTIES, "--timestamp=unix"),
-            "systemctl",
+            lambda: _parse_show(["tick.timer", "tick.service"], weights.PROPERTIES, "--timestamp=unix"), "systemctl"
         ),
         moves="\n\n",
     ),
@@ -219,10 +216,7 @@ PARSERS: dict[str, ParserRow] = {
         words={"libs found in cache": "Bibliotheken im Cache"},
     ),
     "apt.parse_policies": ParserRow(
-        "policy.txt",
-        program_parser(lambda: apt.read_policies(NAMES), "apt-cache"),
-        moves=None,
-        words=APT_WORDS,
+        "policy.txt", program_parser(lambda: apt.read_policies(NAMES), "apt-cache"), moves=None, words=APT_WORDS
     ),
     "packages.policy": ParserRow(
         "policy.txt",

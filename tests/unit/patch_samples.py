@@ -1,7 +1,5 @@
 """A small patch as it lies in a folder."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A plugin as it is described and locked, and an instance that it starts and examines."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Parsers in shell: stand-ins print samples to a script, and what that tells over the channel is read."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Callable
@@ -82,13 +80,6 @@ def _read_host(output: list[str]) -> dict[str, object]:
 def _read_serving(output: list[str]) -> dict[str, object]:
     found = observed.parse(output)
     return {"processes": {name: str(one) for name, one in found.processes.items()}, "holders": [*found.sockets]}
-
-
-def _read_usage(output: list[str]) -> dict[str, object]:
-    return {
-        name: (one.since, one.memory, one.start_seconds)
-        for name, one in resource_usage.parse_unit_usage(output).items()
-    }
 
 
 PROBE = render(

@@ -5,8 +5,6 @@ pages are made twice: here, and again in the copy while it closes what it was gi
 lend the memory until the program begins, as is done here; what waits for the program is gevent's, as it was.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from _posixsubprocess import fork_exec

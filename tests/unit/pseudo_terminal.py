@@ -1,7 +1,5 @@
 """A terminal of so many columns, for a command that is to find one."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

@@ -1,7 +1,5 @@
 """All that reads what hosts, registries, mirrors, engines and others' files say: as data, which a test holds whole."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

@@ -1,7 +1,5 @@
 """A registry of container images on the loopback interface, with or without a token server."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 

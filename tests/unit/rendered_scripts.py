@@ -2,83 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from rigwright import nginx
-from rigwright.containers import release
-from rigwright.containers.container_facts import ContainerFacts
 from rigwright.delivery.network import JobNetwork, job_network
 from rigwright.delivery.tool_environments import ToolEnvironment
-from rigwright.engines.image.install import render_patch_step
-from rigwright.engines.installer import render_step
-from rigwright.engines.llama_cpp.build import Build, plan_build, render_compile_step
+from rigwright.engines.llama_cpp.build import Build, plan_build
 from rigwright.engines.log_causes import select_faults
 from rigwright.engines.vllm.log_patterns import CAUSES
-from rigwright.gateway import deployed_keys, secrets_distribution
-from rigwright.gateway.gateway_units import ADMIN, ROUTER_RUNTIME, RUNTIME
-from rigwright.gateway.key_version import version_for
-from rigwright.gateway.secrets_distribution import GATEWAY_UNIT
-from rigwright.host.locks import DEPLOY_LOCK, LOCKS
-from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER, UNIT_FOLDER
-from rigwright.host.unit_states import UnitState
-from rigwright.model.entry import DriverEntry
-from rigwright.model.existing_service import ExistingService
-from rigwright.model.installation import InstallJob
-from rigwright.model.instance import CACHES, COMPILED, CONTAINER_RUNTIME_FOLDER, WARM
-from rigwright.model.nvidia.toolkit import Toolkit
+from rigwright.gateway.gateway_units import ADMIN
+from rigwright.host.locks import LOCKS
+from rigwright.host.systemd_syntax import UNIT_FOLDER
 from rigwright.model.rig import Rig
-from rigwright.monitoring import monitoring_facts
 from rigwright.monitoring.textfile import DEPLOY_STARTED
-from rigwright.nvidia.cards import card_facts, card_processes, topology
-from rigwright.nvidia.driver import driver_facts
 from rigwright.nvidia.driver.driver_facts import MODPROBE, SOURCE
-from rigwright.nvidia.driver.driver_files import COMPONENT, driver_release_values
-from rigwright.patches.patch import APPLY_PROGRAM_TEXT, Patch
+from rigwright.nvidia.driver.driver_files import COMPONENT
 from rigwright.render import render
-from rigwright.serving import instance_lifecycle, takeover, weight_inventory
 from rigwright.serving.activation import Activation
-from rigwright.serving.generation import ACTIVATING, PROVEN, build_generation
+from rigwright.serving.generation import ACTIVATING, PROVEN
 from rigwright.serving.instance_units import STOPPED
-from rigwright.serving.listeners import listener_units
-from rigwright.serving.observed import render_state_query
-from rigwright.serving.standby import StandbyInstance, render_memory_query, render_standby_drain
-from rigwright.serving.takeover import ExistingContainer, ExistingServiceFacts, Takeover
-from rigwright.supply.apt_archives import ArchiveSuite
-from rigwright.supply.bundle import Bundle, BundledPackages, BundleRow
-from rigwright.weights import weight_sharing
-from rigwright.weights.verification import (
-    REHASH_STAMP,
-    REHASH_UNITS,
-    recorded_file,
-    records_folder,
-    render_verified_test,
-)
-from roles.artefact_jobs import render_fetch_script
+from rigwright.serving.standby import StandbyInstance
+from rigwright.serving.takeover import Takeover
+from rigwright.supply.bundle import BundledPackages
 from roles.engines import render_install_script
 from roles.tools import load_wheel_validators
-from roles.trees import render_tree_program
-from tests.unit.container_scripts import CONTAINER_SCRIPTS
-from tests.unit.env_samples import declared_env, env_installation
-from tests.unit.image_samples import image_instance, unpacked_image
 from tests.unit.image_samples import image_rig as image_rig
-from tests.unit.patch_samples import sample_patch
-from tests.unit.plugin_samples import instance_with_selftest, make_examination
 from tests.unit.samples import (
-    sample_artefact,
-    sample_build,
     sample_card,
     sample_engine,
     sample_facts,
     sample_instance,
-    sample_probe_values,
     sample_rig,
-    sample_wheel,
 )
 
-VERSION = version_for(None, "{}")
 WHEELS = {
     "fetched": "/var/lib/rigwright/jobs/rw-job-x/wheels",
     "spec": '{"files": []}',
@@ -95,17 +53,7 @@ WIDE = sample_rig(
     mirrors={"apt": ("http://a/debian", "http://b/debian/"), "index": ("http://a/simple", "http://b/simple")},
 )
 PLAIN = sample_rig(mirrors={})
-ADDRESSES = ("0000:01:00.0", "0000:02:00.0")
 STATE = "/var/lib/rigwright"
-SUITE = ArchiveSuite(
-    system="debian-12", archive=0, suite="bookworm", components=("main",), signed="2026-11-21 UTC", valid_until=None
-)
-ROWS = (
-    BundleRow(path=f"{SUITE.folder}/InRelease", sha256="a" * 64, size=5),
-    BundleRow(path=f"{SUITE.folder}/main/binary-amd64/Packages.xz", sha256="b" * 64, size=5),
-    BundleRow(path="packages/debian-12/0/pool/main/c/curl/curl_8.deb", sha256="c" * 64, size=5),
-)
-BUNDLED = sample_rig(bundle=Bundle(Path("/home/ops/bundle"), ("debian-12",), ROWS, (SUITE,)))
 
 
 def rig_build(made: Rig) -> Build:
@@ -121,45 +69,6 @@ def rig_on_cards(*cards: int) -> Rig:
 def engine_build_script(*cards: int) -> str:
     """The build of an engine for these cards."""
     return render_install_script(rig_on_cards(*cards), rig_build(rig_on_cards(*cards)), TOOLS, "rw-job-x")
-
-
-def environment_script(*patches: Patch) -> str:
-    """The job that puts an environment together, and removes its packages."""
-    env = replace(declared_env(), patches=patches)
-    one = env_installation(env=env)
-    return render_install_script(sample_rig(envs=(env,)), one, TOOLS, "rw-job-x", one.artefacts)
-
-
-def environment_step() -> str:
-    """The step that installs and patches its wheels."""
-    place = InstallJob("/opt/x/engines/env", "/var/w", "/var/l", "/opt/tools")
-    return render_step(env_installation(env=replace(declared_env(), patches=(sample_patch(),))), "wheels", place)
-
-
-def generation_script(name: str) -> str:
-    """A script that lies in a generation."""
-    return build_generation(sample_rig(sample_instance()), {"plain": sample_build()}, TOOLS).files[name]
-
-
-def image_script(*patches: Patch) -> str:
-    """The job that unpacks an image."""
-    one = image_rig(image_instance(patches=patches))
-    return render_install_script(one, unpacked_image(one), TOOLS, "rw-job-x")
-
-
-def image_step() -> str:
-    """The step that changes copies of its files."""
-    place = InstallJob("/opt/x/engines/vllm-image", "/var/w", "/var/l", "/opt/tools")
-    return render_patch_step(
-        unpacked_image(image_rig(image_instance(patches=(sample_patch("vllm"),)))), place, "0" * 64
-    )
-
-
-def container_script() -> str:
-    """What makes, and takes away, what a container needs."""
-    one = image_rig(image_instance())
-    files = build_generation(one, {"vllm-image": unpacked_image(one)}, TOOLS).files
-    return next(text for name, text in files.items() if name.startswith("programs/container-"))
 
 
 def packages_script(
@@ -232,55 +141,6 @@ def lock_holder_script(patience: int = 0, silence: int = 60, marks: str = "") ->
     return render("deploy_lock/hold.sh.j2", locks=LOCKS, patience=patience, silence=silence, removing=False, **said)
 
 
-def removal_script(units: tuple[str, ...] = ("rigwright-chat.service",), keep_weights: bool = False) -> str:
-    """The removal."""
-    return render(
-        "removal/remove.sh.j2",
-        caches=[CACHES, WARM],
-        mounted=[RUNTIME, ROUTER_RUNTIME],
-        compiled=COMPILED,
-        containers=CONTAINER_RUNTIME_FOLDER,
-        helpers=REHASH_UNITS,
-        stamp=REHASH_STAMP,
-        units=units,
-        unit_folder=UNIT_FOLDER,
-        links=["/etc/rigwright/current"],
-        trees=["/etc/rigwright/generations", "/var/lib/rigwright/jobs"],
-        models="/srv/models",
-        run="/run",
-        token="hub-token",
-        ledger="/var/lib/rigwright/owned",
-        started_from=STARTED_FROM_FOLDER,
-        keep_weights=keep_weights,
-        theirs=takeover.takeover_folder(sample_rig().roots),
-        **driver_release_values(sample_rig().roots),
-        **weight_sharing.share_release_values(sample_rig().roots),
-        **monitoring_facts.monitoring_release_values(sample_rig().roots),
-        **release.container_release_values(sample_rig().roots, ContainerFacts("debian", "13")),
-    )
-
-
-def remove_model(folder: str = "/srv/models/small/1", root: str = "/srv/models", **changes: str) -> str:
-    """The removal of one model."""
-    values = {"records": f"{STATE}/weights", "ledger": f"{STATE}/owned", "config": "/etc/rigwright", "holder": "{}"}
-    return render("removal/model.sh.j2", root=root, folder=folder, locks=LOCKS, **values | changes)
-
-
-def sharing_script(restart: bool) -> str:
-    """The start of the unit that shares weights."""
-    where = {"listens": "src 10.0.0.5:8090", "endpoint": "10.0.0.5:8090"}
-    return render("sharing/start.sh.j2", share_unit=weight_sharing.SHARE_UNIT, restart=restart, tries=2, **where)
-
-
-def monitoring_script(restart: bool) -> str:
-    """The start of what watches, and what of it goes."""
-    one = {"unit": "rigwright_node.service", "package": "prometheus-node-exporter", "floor": "1.5.0"}
-    one |= {"restart": restart, "listens": "src 10.0.0.5:9100", "endpoint": "10.0.0.5:9100"}
-    gone = monitoring_facts.monitoring_release_values(sample_rig().roots, ["prometheus"] if restart else [])
-    secrets = ["/etc/rigwright/credentials/monitoring-old.token"] if restart else []
-    return render("monitoring/start.sh.j2", **gone, secrets=secrets, starting=[one], tries=2)
-
-
 def driver_script(name: str, made: Rig = PLAIN, **changes: object) -> str:
     """One of the driver's jobs."""
     values: dict[str, object] = {
@@ -316,212 +176,6 @@ def driver_script(name: str, made: Rig = PLAIN, **changes: object) -> str:
             "modprobe": MODPROBE,
         }
     return render(f"nvidia_driver/{name}.sh.j2", **values | changes)
-
-
-def cuda_toolkit(patching: str) -> str:
-    """The job that installs the locked toolkit."""
-    return render(
-        "cuda_toolkit/install.sh.j2",
-        toolkit=Toolkit("/opt/rigwright/cuda-13.0-0/site/nvidia/cu13", "13.0", "/opt/rigwright/cuda-13.0-0", "a==1"),
-        tools="/opt/rigwright/tools-0",
-        network=job_network(PLAIN.roots, PLAIN.network),
-        ledger=f"{STATE}/owned",
-        record=f"{STATE}/trees/0-cuda",
-        sent="",
-        judging=load_wheel_validators(),
-        requested=["cuda-toolkit[nvcc]==13.0.2"],
-        patching=patching,
-        patches='{"patches": []}',
-        **WHEELS,
-    )
-
-
-CONTAINER = ExistingContainer("podman", "0" * 64, "vllm", "running", "always", removed=False, unit="")
-TUNED = DriverEntry(managed=True, power_w=280, sysctl={"kernel.numa_balancing": 0, "vm.swappiness": 10})
-CHAT, CODE = "rigwright-chat.service", "rigwright-code.service"
-(PORT, HOLDER), OLD_HOLDER = listener_units(8020), listener_units(8021)[1]
-SCRIPTS: dict[str, Callable[[], str]] = {
-    "survey": lambda: render("probe/survey.sh.j2"),
-    "build for the CPU": engine_build_script,
-    "build for cards": lambda: engine_build_script(0, 1),
-    "compilation": lambda: render_compile_step(rig_build(rig_on_cards())),
-    "compilation of what is patched": lambda: render_compile_step(
-        rig_build(sample_rig(sample_instance(patches=(sample_patch("llama.cpp"),))))
-    ),
-    "compilation for cards": lambda: render_compile_step(rig_build(rig_on_cards(0, 1))),
-    "fetch": lambda: render_fetch_script(sample_rig(mirrors={"store": ("http://a", "http://b")}), [sample_artefact()]),
-    "fetch through a proxy": lambda: render_fetch_script(WIDE, [sample_artefact(sources=["http://a/b"])]),
-    "fetch from nowhere": lambda: render_fetch_script(sample_rig(), [sample_artefact(sources=["index:project"])]),
-    "fetch packages": lambda: render_fetch_script(
-        sample_rig(), [sample_wheel()], python="/opt/rigwright/installers/bin/python"
-    ),
-    "what is verified": lambda: render("weights/verified.sh.j2", folder=f"{STATE}/weights", records=["0", "a b"]),
-    "fetch from a bundle": lambda: render_fetch_script(BUNDLED, [sample_artefact()]),
-    "tools from a bundle": lambda: tools_script(
-        job_network(BUNDLED.roots, BUNDLED.network), sent=f"{STATE}/jobs/rw-job-tools/files"
-    ),
-    "packages from a bundle": lambda: packages_script(BUNDLED),
-    "cuda toolkit": lambda: cuda_toolkit(""),
-    "cuda toolkit that is patched": lambda: cuda_toolkit(APPLY_PROGRAM_TEXT),
-    "trees": lambda: render("trees/look.sh.j2", program=render_tree_program("tree_records"), asked='{"a": "b c"}'),
-    "tools": lambda: tools_script(job_network(PLAIN.roots, PLAIN.network)),
-    "hub's client": lambda: tools_script(
-        job_network(PLAIN.roots, PLAIN.network), title="the hub's client", alone="/opt/rigwright/hub-client-"
-    ),
-    "tools from mirrors": lambda: tools_script(job_network(WIDE.roots, WIDE.network)),
-    "environment": environment_script,
-    "step of an image that is patched": image_step,
-    "environment that is patched": lambda: environment_script(sample_patch()),
-    "step of an environment that is patched": environment_step,
-    "a plugin's doctor": lambda: make_examination(instance_with_selftest()).script,
-    "image": image_script,
-    "image that is patched": lambda: image_script(sample_patch("vllm")),
-    "container": container_script,
-    "packages": lambda: packages_script(PLAIN),
-    "packages with a service": lambda: packages_script(
-        PLAIN, ("nginx",), masked={"nginx.service": nginx.LEFTOVER_FILES}
-    ),
-    "what watches": lambda: render(
-        "look/monitoring.sh.j2", **monitoring_facts.monitoring_state_values(sample_rig().roots)
-    ),
-    "stop watching": lambda: render(
-        "monitoring/release.sh.j2", **monitoring_facts.monitoring_release_values(sample_rig().roots)
-    ),
-    "watch": lambda: monitoring_script(restart=True),
-    "watch at boot": lambda: monitoring_script(restart=False),
-    "packages with a user": lambda: packages_script(PLAIN, ("prometheus",), accounts={"prometheus": "prometheus"}),
-    "what is shared": lambda: render("look/sharing.sh.j2", **weight_sharing.share_state_values()),
-    "entries": lambda: render("look/entries.sh.j2", paths=["/srv/a b", "/etc/c"]),
-    "a unit": lambda: render("look/unit.sh.j2", unit="x.timer", read=["x.timer", "x.service"]),
-    "users": lambda: render("look/passwd.sh.j2", users=["svc", "a b"]),
-    "use": lambda: render("look/use.sh.j2"),
-    "packages of ours": lambda: render("look/ledger.sh.j2", ledger=f"{STATE}/owned"),
-    "written": lambda: render("look/written.sh.j2", config="/etc/rigwright"),
-    "a condition": lambda: render("look/holds.sh.j2", test="[ -e /srv/x ] && [ -e /srv/y ]"),
-    "what a job was sent": lambda: render("look/sent.sh.j2", folder=f"{STATE}/jobs/rw-job-x/files"),
-    "what ends a shell": lambda: render("shell/hold.sh.j2", unit="rigwright_shell-0.service", silence=60),
-    "a job": lambda: render("look/job.sh.j2", unit="rw-job-x", grown="/srv/x", document="/srv/p", log="/run/x/log"),
-    "the lease's holder": lambda: render("deploy_lock/holder.sh.j2", deploy_lock=DEPLOY_LOCK),
-    "share": lambda: sharing_script(restart=True),
-    "share at boot": lambda: sharing_script(restart=False),
-    **CONTAINER_SCRIPTS,
-    "stop sharing": lambda: render("sharing/release.sh.j2", **weight_sharing.share_release_values(sample_rig().roots)),
-    "packages from mirrors": lambda: packages_script(WIDE),
-    "ready": lambda: generation_script("ready"),
-    "seed": lambda: generation_script("seed"),
-    "started": lambda: generation_script("started"),
-    "settle": lambda: generation_script("settle"),
-    "state": lambda: render_state_query(
-        "/etc/rigwright",
-        "/opt/rigwright",
-        "/var/lib/rigwright/starts",
-        "/var/lib/rigwright/build",
-        "/var/lib/rigwright/owned",
-    ),
-    "activate": lambda: activation_script(Activation((CODE,), (CHAT,), ()), ("rigwright-old.service",)),
-    "activate after cards are free": lambda: activation_script(
-        Activation((CODE,), (CHAT,), (), (UnitState(CHAT, "0" * 64, 8020, frozenset({0, 1})),))
-    ),
-    "activate and wait": lambda: activation_script(Activation((), (), (CHAT,))),
-    "activate and listen": lambda: activation_script(
-        Activation((), (PORT,), (), (), (OLD_HOLDER,), (HOLDER,), (GATEWAY_UNIT,), (CHAT,), {HOLDER: (PORT, 8020)})
-    ),
-    "activate nothing": lambda: activation_script(Activation()),
-    "activate beside": lambda: activation_script(
-        Activation((), (CHAT,), (), (UnitState(CHAT, "0" * 64, 8020, frozenset({0, 1})),)),
-        beside=(
-            StandbyInstance(
-                *("chat", "rigwright_beside-chat.service", "chat.beside", "/run/rigwright_beside/chat", "[Unit]\n"),
-                *({"requests/chat": "url = x\n"}, (0, 1)),
-            ),
-        ),
-    ),
-    "leave what runs beside": lambda: render_standby_drain(replace(sample_instance(), beside=True), 30),
-    "activate in the place of a unit": lambda: activation_script(
-        Activation((), (CHAT,)),
-        taking=Takeover(ExistingServiceFacts(ExistingService("vllm.service"), ports=frozenset({8020})), CHAT),
-    ),
-    "activate in the place of a container": lambda: activation_script(
-        Activation((), (CHAT,)),
-        taking=Takeover(ExistingServiceFacts(ExistingService("vllm"), containers=(CONTAINER,)), CHAT),
-    ),
-    "activate and bring a container back": lambda: activation_script(
-        Activation((), (CHAT,)),
-        taking=Takeover(
-            ExistingServiceFacts(ExistingService("vllm"), containers=(replace(CONTAINER, restart="no"),)), ""
-        ),
-    ),
-    "bring a unit back": lambda: takeover.render_restore_script(
-        (box_rig := sample_rig()).roots, box_rig.gateway, ExistingServiceFacts(ExistingService("vllm.service"))
-    ),
-    "a unit of theirs": lambda: takeover.render_takeover_query(
-        (box_rig := sample_rig(sample_instance())).roots,
-        box_rig.instances,
-        box_rig.gateway,
-        ExistingService("vllm.service"),
-    ),
-    "a container of theirs": lambda: takeover.render_takeover_query(
-        (box_rig := sample_rig(sample_instance())).roots, box_rig.instances, box_rig.gateway, ExistingService("vllm")
-    ),
-    "what was taken over": lambda: takeover.render_records_query(sample_rig().roots),
-    "room": lambda: render_memory_query(sample_instance()),
-    "hold": lock_holder_script,
-    "hold where somebody watches": lambda: lock_holder_script(marks="/var/lib/rigwright/metrics/deploy.prom"),
-    "hold after a while": lambda: lock_holder_script(120),
-    "remove": removal_script,
-    "remove a model": remove_model,
-    **{
-        f"{verb} by hand": lambda verb=verb: instance_lifecycle.render_lifecycle_script(
-            (box_rig := sample_rig(sample_instance())).roots, box_rig.instances, verb, ["chat"], "{}"
-        )
-        for verb in instance_lifecycle.DOING
-    },
-    "restart and recompile by hand": lambda: instance_lifecycle.render_lifecycle_script(
-        (box_rig := sample_rig(sample_instance())).roots, box_rig.instances, "restart", ["chat"], "{}", recompile=True
-    ),
-    "look at weights": lambda: weight_inventory.render_weights_query(sample_rig().roots),
-    "verified weights": lambda: render_verified_test(
-        records_folder(sample_rig().roots), [recorded_file(sample_rig().roots, sample_artefact())]
-    ),
-    "remove from a host without units": lambda: removal_script((), True),
-    "probe": lambda: render(
-        "probe/probe.sh.j2", **sample_probe_values(folders=["/srv", "/opt"], weights=["/srv/a", "/srv/b"])
-    ),
-    "driver probe": lambda: driver_facts.render_probe((box_rig := sample_rig()).roots, box_rig.toolkit),
-    "look for a driver": lambda: driver_script("look"),
-    "look through mirrors": lambda: driver_script(
-        "look", WIDE, component="", first=(), kept="", kernel="linux-image-generic"
-    ),
-    "install a driver": lambda: driver_script("install"),
-    "build modules alone": lambda: driver_script("install", targets=(), names=(), hashes=[], fresh=()),
-    "install kept files": lambda: driver_script("install", kept="/var/lib/rigwright/driver/1", targets=("old-",)),
-    "install prebuilt modules": lambda: driver_script("install", WIDE, dkms=False, hashes=[], fresh=()),
-    "live cards": lambda: card_facts.render_card_query((box_rig := sample_rig(driver=TUNED)).roots, box_rig.driver),
-    "live cards of nobody's": lambda: card_facts.render_card_query((box_rig := sample_rig()).roots, box_rig.driver),
-    "holders of cards": card_processes.render_holders_query,
-    "held packages": lambda: render("nvidia_driver/held.sh.j2", held=f"{STATE}/driver/held"),
-    "load modules": lambda: render("nvidia_driver/load.sh.j2"),
-    "release a driver": lambda: render("nvidia_driver/release.sh.j2", **driver_release_values(sample_rig().roots)),
-    "where the cards are": topology.render_topology_query,
-    "give keys": lambda: secrets_distribution.render_root_programs((box_rig := sample_rig()).roots, box_rig.accounts)[
-        "give-keys"
-    ],
-    "give credentials": lambda: secrets_distribution.render_root_programs(
-        (box_rig := sample_rig()).roots, box_rig.accounts
-    )["prepare"],
-    "bring a secret": lambda: secrets_distribution.render_secret_install(
-        "/etc/rigwright/credentials/gateway-lan.pem", "0" * 64
-    ),
-    "bring keys in a deploy": lambda: secrets_distribution.render_secret_install(
-        "/etc/rigwright/credentials/gateway-keys.json", "0" * 64, VERSION
-    ),
-    "have keys read": lambda: secrets_distribution.render_keys_reload("0" * 64),
-    "have credentials given": lambda: secrets_distribution.render_credentials_reload(sample_rig().roots),
-    "bring keys": lambda: deployed_keys.render_key_delivery(sample_rig().roots, "0" * 64, VERSION, '{"who": "a b"}', 5),
-    "which keys are there": lambda: deployed_keys.render_keys_query(sample_rig().roots),
-    "what a gateway is given": lambda: secrets_distribution.render_state_query(sample_rig().roots),
-    "probe of a rig without weights": lambda: render("probe/probe.sh.j2", **sample_probe_values()),
-}
 
 
 def write_stand_in(folder: Path, name: str, body: str) -> Path:

@@ -1,7 +1,5 @@
 """Bodies that the rules for request fields refuse and pass: the examples of each rule, and one for each place."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass

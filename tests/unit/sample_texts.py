@@ -1,7 +1,5 @@
 """A small catalogue and its lock, as text, that samples begin from."""
 
-from __future__ import annotations
-
 from tests.lock_files import render_sealed_lock
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -1,7 +1,5 @@
 """Small rigs, catalogues, locks and hosts that the unit tests begin from."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace

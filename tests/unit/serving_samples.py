@@ -1,7 +1,5 @@
 """Instances as clients find them: one that is declared to be able to all there is, and how it is run."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import replace

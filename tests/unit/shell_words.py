@@ -1,7 +1,5 @@
 """Which programs the text of a shell template starts: the words in the place of a command, without running anything."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The inventories and variants that are shipped, as operators load them: with what they have locked themselves."""
 
-from __future__ import annotations
-
 import json
 import runpy
 import shutil

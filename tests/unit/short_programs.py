@@ -8,8 +8,6 @@ process that it watches. The first program of a test run or of a plugin of pytes
 waited for without end. So both are the system's own here.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """A server that answers /completion as llama-server streams it, and /v1/completions as vLLM does."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """An SSH server of this machine in place of a host: what it is told runs in a shell here, with programs of a test's."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket

@@ -1,7 +1,5 @@
 """A stand-in for NVIDIA's management library, as nvidia-ml-py gives it to Python: cards whose figures a test sets."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """A folder that stands in for a host's root, for what the survey's modules look at."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path

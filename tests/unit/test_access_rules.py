@@ -1,7 +1,5 @@
 """What opens a host to everybody: sudo's files, PAM's lines, rules of polkit's and D-Bus's, programs of others."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable
@@ -62,10 +60,7 @@ COMMON = "auth [success=1 default=ignore] pam_unix.so nullok\nauth requisite {}\
             "auth [default=die] pam_faillock.so authfail\n",
             False,
         ),
-        (
-            "auth [default=1] pam_unix.so\nauth required pam_deny.so\nauth sufficient pam_permit.so\n",
-            True,
-        ),
+        ("auth [default=1] pam_unix.so\nauth required pam_deny.so\nauth sufficient pam_permit.so\n", True),
     ],
 )
 def test_whom_pam_lets_in_is_what_its_lines_come_to(write: Write, tmp_path: Path, text: str, told: bool) -> None:

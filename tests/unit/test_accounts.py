@@ -1,7 +1,5 @@
 """What the survey tells of accounts, on made-up folders, and what the checks make of it."""
 
-from __future__ import annotations
-
 import grp
 import os
 import pwd

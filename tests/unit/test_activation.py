@@ -1,7 +1,5 @@
 """From what a host serves to a generation: what is stopped, started and waited for, state by state."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -70,18 +68,12 @@ def stray(**changes: Any) -> dict[str, Any]:
 LINKS = converged_state(AIM).links
 STATES: dict[str, tuple[dict[str, Any], Activation | None]] = {
     "converged": ({}, None),
-    "changed unit": (
-        chat(started_from=EARLIER[CHAT].started_from),
-        Activation((), (CHAT,), (), (EARLIER[CHAT],)),
-    ),
+    "changed unit": (chat(started_from=EARLIER[CHAT].started_from), Activation((), (CHAT,), (), (EARLIER[CHAT],))),
     "started from what nobody knows": (
         chat(started_from=NOBODY_KNOWS),
         Activation((CHAT,), (CHAT,), (), (UNKNOWN[CHAT],)),
     ),
-    "started before systemd read its unit": (
-        chat(started_from=""),
-        Activation((CHAT,), (CHAT,), (), (UNKNOWN[CHAT],)),
-    ),
+    "started before systemd read its unit": (chat(started_from=""), Activation((CHAT,), (CHAT,), (), (UNKNOWN[CHAT],))),
     "stale key": (chat(key_current=False), Activation((), (CHAT,), (), (UNIT_STATES[CHAT],))),
     "weights replaced on disk": (chat(weights_current=False), Activation((), (CHAT,), (), (UNIT_STATES[CHAT],))),
     "failed": (chat(state="failed", sub="failed", running=False), Activation((), (CHAT,))),

@@ -1,7 +1,5 @@
 """From what a host serves to a generation, as far as ports go: which are let go of, which are held, and who notices."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 from typing import Any

@@ -1,7 +1,5 @@
 """The activation script, and the one after a power cut, over a stand-in systemctl: which generation they leave."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

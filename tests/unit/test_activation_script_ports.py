@@ -1,7 +1,5 @@
 """The activation script where ports change hands, over a stand-in systemctl: when they are let go of, and held."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Predicates over a rig, each turned by one change, and what they come to for advisories."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -235,15 +233,9 @@ def test_every_way_to_an_instance_is_named_with_its_key(fleet: dict[str, Predica
         rig = fleet[name].rig
         return [str(one) for one in access_paths(rig.instances, rig.gateway, rig.instances[0])]
 
-    assert ways("rig3090") == [
-        "gateway lan on 0.0.0.0:8020, without a key",
-        "chat on 127.0.0.1:18020, with its key",
-    ]
+    assert ways("rig3090") == ["gateway lan on 0.0.0.0:8020, without a key", "chat on 127.0.0.1:18020, with its key"]
     assert ways("rig5090two") == ["gateway lan on 0.0.0.0:80, with a key", "left on 127.0.0.1:18000, with its key"]
-    assert ways("rig2080ti") == [
-        "gateway lan on 0.0.0.0:8000, without a key",
-        "chat on 127.0.0.1:18000, with its key",
-    ]
+    assert ways("rig2080ti") == ["gateway lan on 0.0.0.0:8000, without a key", "chat on 127.0.0.1:18000, with its key"]
 
 
 def test_a_listener_that_does_not_offer_the_model_is_no_way_to_it(fleet: dict[str, PredicateScene]) -> None:

@@ -1,7 +1,5 @@
 """Files of advisories: OSV exports and Debian's tracker, well-formed and hostile, and the data that are shipped."""
 
-from __future__ import annotations
-
 import json
 import os
 import zipfile

@@ -1,7 +1,5 @@
 """The order of versions in each ecosystem, and whether a version lies in an advisory's range."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from itertools import product

@@ -1,7 +1,5 @@
 """API keys: read from a file of the operator, refused when they are none, and never repeated in a text."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a bundle says of suites: held to their Release files, before any host is asked whether those are signed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

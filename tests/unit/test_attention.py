@@ -1,7 +1,5 @@
 """What attention keeps of tokens, by a GGUF's header and by a config.json."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -90,10 +88,7 @@ def test_what_llama_cpp_knows_of_an_architecture_by_itself(architecture: str, fu
 CONFIGS: dict[str, tuple[dict[str, Any], KvCacheSize | None]] = {
     "every layer": ({}, ALL),
     "each fourth": ({"full_attention_interval": 4}, KvCacheSize(keys=128, values=128)),
-    "by a list": (
-        {"layer_types": ["linear_attention"] * 3 + ["full_attention"]},
-        KvCacheSize(keys=128, values=128),
-    ),
+    "by a list": ({"layer_types": ["linear_attention"] * 3 + ["full_attention"]}, KvCacheSize(keys=128, values=128)),
     "windows": (
         {"layer_types": ["sliding_attention"] * 3 + ["full_attention"], "sliding_window": 512},
         KvCacheSize(keys=128, values=128, window=512, window_keys=384, window_values=384),

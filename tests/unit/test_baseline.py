@@ -1,7 +1,5 @@
 """What is slower, and what is not; and the book of a box, which only says what was written into it."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

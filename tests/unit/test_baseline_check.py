@@ -1,7 +1,5 @@
 """J01, the check of how fast instances were: what it is told by a book beside the inventory, and when it is red."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What every look at a host reads: who listens is told by its own name, process and unit, whatever it is called."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """The benchmark tells a run that changed nothing from any other, and counts in ratios."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Whatever becomes of a measurement, the unit serves after it: by the bench, or by the host itself."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 from types import SimpleNamespace

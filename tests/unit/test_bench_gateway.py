@@ -1,7 +1,5 @@
 """The bench of a gateway: its client and its stand-in for an engine, and what figures come to."""
 
-from __future__ import annotations
-
 import json
 import socketserver
 import subprocess

@@ -1,7 +1,5 @@
 """Ladders of load: against a stand-in of fixed timing, whose truth can be worked out, and judged by tables."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

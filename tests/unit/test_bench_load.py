@@ -1,7 +1,5 @@
 """The load program as it runs on a host: from standard input, against a server that streams as its kind does."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess

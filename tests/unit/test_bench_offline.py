@@ -1,7 +1,5 @@
 """`bench throughput` and `latency`: by whose program, in which sandbox, and that the instance serves again after it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -181,8 +179,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> OfflineBenchHost:
 def measuring(host: OfflineBenchHost, monkeypatch: pytest.MonkeyPatch) -> Measuring:
     """Run a verb over that host."""
     desired = SimpleNamespace(
-        installations={CHAT.installed_as: MADE},
-        generation=SimpleNamespace(files={f"units/{CHAT.unit}": UNIT.text}),
+        installations={CHAT.installed_as: MADE}, generation=SimpleNamespace(files={f"units/{CHAT.unit}": UNIT.text})
     )
 
     class MeasuredHost(ConnectedHost):

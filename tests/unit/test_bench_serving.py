@@ -1,7 +1,5 @@
 """The bench of serving: what is compared is one command line, and figures are what their names say."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`bench speed`: the protocol, what of it counts, and the verb over a stand-in of an engine."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

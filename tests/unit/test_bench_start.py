@@ -1,7 +1,5 @@
 """How soon a verb is there: what is measured of a program."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """A bundle's index: what is wrong with a bundle is refused, all of it, before anything is sent from it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -172,11 +170,7 @@ CHANGES: list[tuple[str, Callable[[dict[str, Any]], object], list[str]]] = [
     ("a digest that is none", changed(digest="x"), ["digest: 'x' is refused: must be 64 lowercase hexadecimal digits"]),
     ("a key nobody knows", changed(file=[]), ['file: unknown key; did you mean "files"?; allowed: ']),
     ("systems nobody has", changed(systems=["arch-1"]), ["systems[0]: 'arch-1' is refused: must be a system, such as"]),
-    (
-        "another hash in a row",
-        first(sealed=False, sha256="0" * 64),
-        [RESEALED],
-    ),
+    ("another hash in a row", first(sealed=False, sha256="0" * 64), [RESEALED]),
     ("a row less", lambda index: index["files"].pop(), [RESEALED]),
     ("a hash that is none", first(sha256="0"), ["files[0].sha256: '0' is refused: must be 64 lowercase"]),
     ("a size below nothing", first(size=-1), ["files[0].size: -1 is refused: must be"]),

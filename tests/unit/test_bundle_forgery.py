@@ -1,7 +1,5 @@
 """A bundle brings nothing but what is locked: by its index, by its bytes, and whatever its index says of them."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

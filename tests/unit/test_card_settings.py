@@ -1,7 +1,5 @@
 """What cards are set to: read from a host, compared with what the rig says, and written down."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import replace
@@ -125,11 +123,7 @@ UNSET: dict[str, tuple[Rig, CardFacts, dict[str, list[str]]]] = {
         live(gpus={ONE: gpu(280), TWO: gpu(350)}),
         {POWER: ["card 1 is limited to 350 W, 300 W are declared"]},
     ),
-    "a limit that the card has rounded": (
-        TUNED,
-        live(gpus={ONE: gpu(279), TWO: gpu(301)}),
-        {},
-    ),
+    "a limit that the card has rounded": (TUNED, live(gpus={ONE: gpu(279), TWO: gpu(301)}), {}),
     "a limit that is off by more": (
         TUNED,
         live(gpus={ONE: gpu(278.9), TWO: gpu(300)}),
@@ -159,12 +153,7 @@ UNSET: dict[str, tuple[Rig, CardFacts, dict[str, list[str]]]] = {
     "a setting": (
         TUNED,
         live(sysctl={"vm.swappiness": "60"}),
-        {
-            "sysctl": [
-                "vm.swappiness is 60, 10 is declared",
-                "kernel.numa_balancing is not there, 0 is declared",
-            ]
-        },
+        {"sysctl": ["vm.swappiness is 60, 10 is declared", "kernel.numa_balancing is not there, 0 is declared"]},
     ),
     "everything after a boot without us": (
         TUNED,

@@ -1,7 +1,5 @@
 """Stand-in cards: what the probe finds in the tree is what was asked for."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The catalogue: what its files may say, and how folders lie over each other."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

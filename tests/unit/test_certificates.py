@@ -1,7 +1,5 @@
 """Authorities: certificates of a file reach the host, and nothing else that the file holds."""
 
-from __future__ import annotations
-
 import os
 from datetime import datetime, timedelta, timezone
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a host tells is read whole, typed, or not at all."""
 
-from __future__ import annotations
-
 import base64
 from pathlib import Path
 

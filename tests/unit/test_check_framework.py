@@ -1,7 +1,5 @@
 """The frame of the checks: a user's own beside ours, which of them run, what is said of each, and the exit status."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

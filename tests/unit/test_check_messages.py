@@ -1,7 +1,5 @@
 """What checks say of what they found: names that hosts made up neither steer a terminal nor hide a verdict."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from types import ModuleType
 

@@ -1,7 +1,5 @@
 """Checkpoints: what their config says, in the words of each family of models, and what is missing in a folder."""
 
-from __future__ import annotations
-
 import tracemalloc
 from typing import Any
 

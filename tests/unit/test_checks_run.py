@@ -1,7 +1,5 @@
 """The checks of the driver as `rigwright check` runs them: fixtures, order, and a line each."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

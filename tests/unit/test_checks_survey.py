@@ -1,7 +1,5 @@
 """The survey's program, run here, and what becomes of answers that are none."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """The command line: help for every verb, and refusals in words."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """`rigwright advisories`: its output and exit status, SARIF, a file in a bundle, and packages of hosts."""
 
-from __future__ import annotations
-
 import io
 import json
 import re
@@ -71,12 +69,7 @@ def test_the_exit_status_is_the_operators(fail_on: str | None, status: int) -> N
 
 @pytest.mark.parametrize(
     ("open_", "unknown", "gaps", "status"),
-    [
-        (0, 0, (), (False, False)),
-        (0, 1, (), (False, True)),
-        (1, 0, (), (True, True)),
-        (0, 0, ("g",), (False, True)),
-    ],
+    [(0, 0, (), (False, False)), (0, 1, (), (False, True)), (1, 0, (), (True, True)), (0, 0, ("g",), (False, True))],
 )
 def test_what_fails(open_: int, unknown: int, gaps: tuple[str, ...], status: tuple[bool, bool]) -> None:
     counts = {"open": open_, "unknown": unknown}

@@ -1,7 +1,5 @@
 """`rigwright bundle` against mirrors, an index and a signed apt archive on the loopback interface."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """`rigwright bundle` of a rig with containers: locked packages of other archives, and what those need."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import runpy

@@ -1,7 +1,5 @@
 """`rigwright bundle` for rigs whose weights are the hub's."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`rigwright bundle` of a rig that serves from an image."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from contextlib import suppress

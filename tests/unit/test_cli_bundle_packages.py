@@ -1,7 +1,5 @@
 """`rigwright bundle` and packages: which archives apt is pointed at, and that it believes none that is not signed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`rigwright ca`: the certificate alone on standard output, how clients trust it beside that, and no key anywhere."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The verbs about drivers: what pyinfra is told, and words that do not go together."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest

@@ -1,7 +1,5 @@
 """`rigwright health` and what it says."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Ctrl-C during a deploy ends it, with its own exit status, whatever the process is writing at that moment."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """`rigwright keys`: a key is seen once and lies nowhere; the file first, then every host, whoever is at work there."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """`rigwright keys` with several controllers: a host keeps its keys where others were not made from them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

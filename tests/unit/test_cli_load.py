@@ -1,7 +1,5 @@
 """`rigwright load`: ladders over a host's job, against a stand-in of an engine; what is told, written and refused."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """`rigwright lock` against an index and a mirror on the loopback interface."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from dataclasses import replace
@@ -294,10 +292,7 @@ def test_a_box_is_refused_before_it_is_locked_and_taken_after(world: LockFixture
     instances = '"instances": {"chat": {"variant": "llamacpp/m", "port": 8020}}, "mirrors"'
     rig = world.folder / "rig.py"
     rig.write_text(rig.read_text().replace('"mirrors"', instances))
-    entry = {
-        "mirrors": {"store": [world.files.url]},
-        "instances": {"chat": {"variant": "llamacpp/m", "port": 8020}},
-    }
+    entry = {"mirrors": {"store": [world.files.url]}, "instances": {"chat": {"variant": "llamacpp/m", "port": 8020}}}
     data = {"name": "box", "inventory": str(rig), "entry": entry}
     with pytest.raises(Exception, match="small is not locked: run `rigwright lock "):
         load_rig(data)

@@ -1,7 +1,5 @@
 """`rigwright lock --check` against an index and a mirror on the loopback interface."""
 
-from __future__ import annotations
-
 import hashlib
 
 import pytest

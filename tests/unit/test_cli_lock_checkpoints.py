@@ -1,7 +1,5 @@
 """`rigwright lock` of checkpoints: their config.json is in the lock, and halves of one are refused."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -1,7 +1,5 @@
 """`rigwright lock` of conda packages, against channels on the loopback interface."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path

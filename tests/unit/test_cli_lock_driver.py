@@ -1,7 +1,5 @@
 """`rigwright lock` and drivers, against small archives that real tools have signed and the real apt reads."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 from pathlib import Path

@@ -1,15 +1,6 @@
 """`rigwright lock --check` and drivers."""
 
-from __future__ import annotations
-
-from tests.unit.driver_world import (
-    DRIVER,
-    FOLDER,
-    NAME,
-    NEWER,
-    ArchiveSigner,
-    DriverLockFixture,
-)
+from tests.unit.driver_world import DRIVER, FOLDER, NAME, NEWER, ArchiveSigner, DriverLockFixture
 from tests.unit.file_server import error_status
 
 

@@ -1,7 +1,5 @@
 """A hub whose list of files has no end, or is packed, or has more files than any model: nothing is waited for."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import threading

@@ -1,7 +1,5 @@
 """`rigwright lock` of environments for one Python and as of a day, against an index on the loopback interface."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from collections.abc import Iterator

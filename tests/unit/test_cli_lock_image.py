@@ -1,7 +1,5 @@
 """`rigwright lock` of container images, against a registry on the loopback interface."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Iterator

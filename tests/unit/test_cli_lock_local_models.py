@@ -1,7 +1,5 @@
 """`rigwright lock --from-dir` of an operator's own weights of many files."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable, Iterator

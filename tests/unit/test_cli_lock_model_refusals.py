@@ -1,7 +1,5 @@
 """`rigwright lock` of repositories that cannot be locked: each reason is one sentence that says what to do."""
 
-from __future__ import annotations
-
 import json
 import socket
 import ssl
@@ -68,10 +66,7 @@ ERRORS: dict[str, tuple[Callable[[HubLockFixture], object], str]] = {
         "include and exclude select no file of org/name, which has .gitattributes, README.md, config.json, "
         "mmproj.gguf, q4/model.gguf",
     ),
-    "empty": (
-        lambda world: world.hub.add_commit(NAME, {"empty.json": b""}),
-        "empty.json is empty: exclude it",
-    ),
+    "empty": (lambda world: world.hub.add_commit(NAME, {"empty.json": b""}), "empty.json is empty: exclude it"),
     "empty large": (
         lambda world: world.hub.add_commit(NAME, {"empty.gguf": b""}),
         "empty.gguf: its size is refused: 0: exclude it",
@@ -181,14 +176,8 @@ def test_a_large_file_without_a_hash_is_an_error(world: HubLockFixture, monkeypa
         ("../x", "'../x' leads out of its folder"),
         ("a/../../b", "'a/../../b' leads out of its folder"),
         ("/etc/x", "'/etc/x' is an absolute path"),
-        (
-            "two\nlines",
-            "'two\\nlines' is not a valid name: must be letters, digits and ._+-, a letter or digit first",
-        ),
-        (
-            "with space",
-            "'with space' is not a valid name: must be letters, digits and ._+-, a letter or digit first",
-        ),
+        ("two\nlines", "'two\\nlines' is not a valid name: must be letters, digits and ._+-, a letter or digit first"),
+        ("with space", "'with space' is not a valid name: must be letters, digits and ._+-, a letter or digit first"),
         ("a/.hidden", "'a/.hidden' is not a valid name: must be letters, digits and ._+-, a letter or digit first"),
         ("a//b", "'a//b' is not a valid name: must be letters, digits and ._+-, a letter or digit first"),
         ("config.json/x", "'config.json' is a file and a folder"),

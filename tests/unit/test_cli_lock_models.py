@@ -1,7 +1,5 @@
 """`rigwright lock` of repositories, with the hub's own client against a hub on the loopback interface."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """`rigwright lock --check` of repositories: what moved on the hub, as a diff."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

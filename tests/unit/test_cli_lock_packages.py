@@ -1,7 +1,5 @@
 """`rigwright lock`, the container toolkit and Docker, against small archives that the real apt reads and verifies."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

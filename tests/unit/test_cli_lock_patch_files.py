@@ -1,7 +1,5 @@
 """`rigwright lock` has a patch bring files into its own package alone, and none in the place of another."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast

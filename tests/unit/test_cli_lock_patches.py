@@ -1,7 +1,5 @@
 """`rigwright lock` looks into what is locked: a patch of other bytes is refused, and newer versions are judged."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io

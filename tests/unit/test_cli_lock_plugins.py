@@ -1,7 +1,5 @@
 """`rigwright lock` opens an operator's plugin: one that is not as described, or needs what is not there, is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

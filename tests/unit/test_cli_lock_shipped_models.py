@@ -1,7 +1,5 @@
 """Models and conda packages of Rigwright's own catalogue are locked beside the inventory whose rigs use them."""
 
-from __future__ import annotations
-
 import runpy
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`rigwright logs`, as a process, of a host that speaks SSH."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """`rigwright models`: what lies on hosts, and that only what nothing needs and is ours is removed, on request."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """What a run over hosts says: a line a step that changes something, and one last line of a failure."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """`rigwright patches`: what engines carry, from the inventory and what lies beside it alone."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

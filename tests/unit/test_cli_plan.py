@@ -1,7 +1,5 @@
 """`rigwright plan` says what driver a host with cards has and should have, and asks no other host for it."""
 
-from __future__ import annotations
-
 import json
 import time
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`rigwright remove` says what it will take off before it asks."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`rigwright status`: a row an instance that fits, what no row says, and what is left of a refused inventory."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -110,11 +108,7 @@ def test_every_column_but_the_first_can_go() -> None:
     ("host", "said", "status"),
     [
         (SERVES, ["generation 4, as declared"], 0),
-        (
-            replace(SERVES, declared=False),
-            [ELSE],
-            1,
-        ),
+        (replace(SERVES, declared=False), [ELSE], 1),
         (
             replace(SERVES, declared=False, instances=[replace(ROW, declared="vllm/turbo")]),
             [ELSE, "chat serves vllm/dual until the next deploy: the inventory has vllm/turbo"],

@@ -1,7 +1,5 @@
 """`rigwright switch`: what it refuses before a host is touched, what it writes, and what it undoes."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -167,10 +165,7 @@ def operator(box: OperatorFolder, monkeypatch: pytest.MonkeyPatch) -> SwitchOper
 
 ONE, TWO = ("--limit", "one"), ("--limit", "two")
 REFUSED = {
-    "misspelt": (
-        ("chat", "llamacpp/wid", *ONE),
-        'there is no variant "llamacpp/wid"; did you mean "llamacpp/wide"?',
-    ),
+    "misspelt": (("chat", "llamacpp/wid", *ONE), 'there is no variant "llamacpp/wid"; did you mean "llamacpp/wide"?'),
     "blocked": (("chat", "sglang/default", *ONE), "sglang/default is blocked"),
     "not locked": (("chat", "llamacpp/absent", *ONE), "absent"),
     "another number of cards": (("chat", "llamacpp/one", *ONE), "llamacpp/one needs 1 card, but 0 are listed"),

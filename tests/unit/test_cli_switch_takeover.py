@@ -1,7 +1,5 @@
 """`rigwright switch --from`: what it refuses, what it says and asks before anything changes, and what it undoes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`rigwright verify`, as a process, of a host that speaks SSH and has an engine of ours."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

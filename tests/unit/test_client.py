@@ -1,7 +1,5 @@
 """The client on a host: its program as it runs there, against a server that speaks as engines do, or does not."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Where clients on a box ask: instances' own sockets, and the gateway's front door."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A client of an engine that was taken over, and of a host that lies: it ends, and what it keeps is bounded."""
 
-from __future__ import annotations
-
 import json
 import math
 import socket

@@ -1,7 +1,5 @@
 """What clients are told: each configuration leads to the address, the model and the key."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
@@ -74,10 +72,7 @@ def way(base: str = "http://192.0.2.7:8000/v1", model: str = 'it\'s a "model"', 
     return ClientEndpoint("box", model, base, keyed, listener="lan")
 
 
-@pytest.mark.parametrize(
-    ("client", "command"),
-    [("curl", ["sh"]), ("python", [sys.executable])],
-)
+@pytest.mark.parametrize(("client", "command"), [("curl", ["sh"]), ("python", [sys.executable])])
 def test_a_program_asks_with_the_key_of_its_environment(
     server: SeenRequests, tmp_path: Path, client: str, command: list[str]
 ) -> None:

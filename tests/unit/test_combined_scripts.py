@@ -1,7 +1,5 @@
 """Many scripts in one command: each one's output is its own."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What an instance has compiled: another one waits for it, begins with it, and root touches none of its own hands."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import subprocess

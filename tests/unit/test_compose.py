@@ -1,7 +1,5 @@
 """`rigwright render --compose`: a compose file that runs what podman is told to run."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import socket

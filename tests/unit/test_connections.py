@@ -1,7 +1,5 @@
 """Looking at hosts: what they say becomes values, and what they say instead becomes one line."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The checks of containers: green on a host that is as declared, and red by what is not."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What makes, and takes away, what a container needs of its host, over stand-ins for what only root does."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -10,7 +8,8 @@ import pytest
 
 from rigwright.engines.image.run import PROFILE
 from tests.unit import short_programs
-from tests.unit.rendered_scripts import SCRIPTS, write_stand_in
+from tests.unit.rendered_scripts import write_stand_in
+from tests.unit.script_table import SCRIPTS
 
 
 class ContainerProgramHost:

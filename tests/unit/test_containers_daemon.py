@@ -1,7 +1,5 @@
 """Docker's options: merged, taken out again, and by what a daemon takes them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Containers in an inventory: what is judged while it loads."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -93,10 +91,7 @@ def test_a_toolkit_that_is_only_being_locked_is_no_surplus(box: OperatorFolder) 
         ({"engines": ["podman"], "restart": True}, "docker among the engines if restart"),
         ({"engines": ["docker"], "docker": "debian"}, "box.containers.docker: 'debian' is refused"),
         ({"engines": ["docker"], "deamon": {}}, 'did you mean "daemon"'),
-        (
-            {"engines": ["docker"], "daemon": {"log-drivr": "x"}},
-            "'log-drivr' is not one; did you mean \"log-driver\"",
-        ),
+        ({"engines": ["docker"], "daemon": {"log-drivr": "x"}}, "'log-drivr' is not one; did you mean \"log-driver\""),
         ({"engines": ["docker"], "daemon": {"hosts": ["tcp://0.0.0.0:2375"]}}, "without hosts: access to"),
         ({"engines": ["docker"], "daemon": {"runtimes": {}}}, "without runtimes: Rigwright sets it"),
         ({"engines": ["docker"], "daemon": {"debug": {1, 2}}}, "a list: [ ] in place of { }"),

@@ -1,7 +1,5 @@
 """What the probe tells of a host's containers, hostile answers among it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

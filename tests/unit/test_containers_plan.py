@@ -1,7 +1,5 @@
 """What a rig's containers come to on a host, and what is refused before anything is touched."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -67,16 +65,8 @@ def test_docker_is_what_is_there_or_locked_or_the_distributions(
     ("keys", "facts", "said"),
     [
         ({}, {"candidates": OLDER}, "docker.io 20.10.24+dfsg1 is too old: CDI needs 26.1 or later"),
-        (
-            {"engines": ("podman",)},
-            {"candidates": OLDER},
-            "podman 4.3.1+ds1 is too old: CDI needs 5.1",
-        ),
-        (
-            {},
-            {"candidates": MappingProxyType({})},
-            'no archive of debian-13 has docker.io: add [inputs."docker-debian',
-        ),
+        ({"engines": ("podman",)}, {"candidates": OLDER}, "podman 4.3.1+ds1 is too old: CDI needs 5.1"),
+        ({}, {"candidates": MappingProxyType({})}, 'no archive of debian-13 has docker.io: add [inputs."docker-debian'),
         ({"engines": ("podman",)}, {"candidates": MappingProxyType({})}, "no archive of debian-13 has podman"),
         (
             {"engines": ("podman",)},

@@ -1,7 +1,5 @@
 """The probe of a host's containers, run in a folder that stands in for a host."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import replace
@@ -159,7 +157,5 @@ def test_a_source_that_apt_cannot_read_leaves_all_but_candidates(host: ProbedHos
     write_stand_in(host.root / "bin", "apt-cache", "echo 'E: Malformed entry 1' >&2; exit 100")
     found = host.run_probe()
     assert found == replace(
-        whole,
-        candidates=MappingProxyType({}),
-        apt_failure="apt-cache ended with status 100: E: Malformed entry 1",
+        whole, candidates=MappingProxyType({}), apt_failure="apt-cache ended with status 100: E: Malformed entry 1"
     )

@@ -1,7 +1,5 @@
 """The program that writes the spec of the cards, on a folder that stands in for a host, with the lab's nvidia-ctk."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

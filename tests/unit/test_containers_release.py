@@ -1,7 +1,5 @@
 """Letting go of containers: Docker's options are as they were found, whoever has changed what meanwhile."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The operations on containers, on a host that is a shell of this machine: what is refused, done, held and said."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """In which order Docker's options and what is written down of them are written: a run may end between any two."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """What the controller asks while it locks: public addresses, and the origins that its operator names."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

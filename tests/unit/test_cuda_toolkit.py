@@ -1,7 +1,5 @@
 """The CUDA toolkit: whose it is, where it lies, and what depends on it."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Packages of another archive: what apt would do for them is judged, and the jobs that bring them do no more."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess

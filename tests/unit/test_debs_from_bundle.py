@@ -3,8 +3,6 @@
 apt is the real one; only dpkg is a stand-in: it writes down what it is given.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """`pyinfra INVENTORY deploy.py`: what is wrong ends the run in words, before a connection is made."""
 
-from __future__ import annotations
-
 import ast
 import os
 import socket

@@ -1,7 +1,5 @@
 """The deploy lock: one holder at a time, freed when the holder ends or falls silent, and who holds it is said."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

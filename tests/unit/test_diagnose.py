@@ -1,7 +1,5 @@
 """Causes from logs, looks and checks: every symptom that is known by lines as they were written, and no false alarm."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

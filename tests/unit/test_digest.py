@@ -1,7 +1,5 @@
 """The digest of lock and bundle that comes another way: what changes it, and that a deploy is held to it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Reading around the page cache, as fincore(1) sees it."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import mmap

@@ -1,7 +1,5 @@
 """Docker's daemon as the survey finds it here, and what is made of what its containers publish."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """What pages show of a command's output is what it prints, and every block of it has something that makes it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A file that is fetched to be kept: whatever happens on the way, what is written is what was hashed."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import io

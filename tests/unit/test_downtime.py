@@ -1,7 +1,5 @@
 """What an operator is told before a switch: what clients will notice, how long, and why."""
 
-from __future__ import annotations
-
 import pytest
 
 from rigwright.model.gateway.entry import Gateway

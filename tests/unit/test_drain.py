@@ -1,7 +1,5 @@
 """Before a stop: the gateway sends nobody new there, what is under way has its time, and what takes longer is told."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

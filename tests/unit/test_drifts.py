@@ -1,7 +1,5 @@
 """Drifts as data: each is one that can be had, and each check has one, or says what else turns it red."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A driver that is there stays or is replaced in the open; what the choice says; and that it never surprises."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What the driver probe prints becomes facts; the probe itself runs against a folder that stands in for a host."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -191,8 +189,7 @@ def test_metapackages_have_the_kernel_that_they_bring(host: DriverProbeHost) -> 
 
 
 @pytest.mark.parametrize(
-    ("variable", "state"),
-    [(b"\6\0\0\0\1", "on"), (b"\6\0\0\0\0", "off"), (b"", "unknown"), (None, "unknown")],
+    ("variable", "state"), [(b"\6\0\0\0\1", "on"), (b"\6\0\0\0\0", "off"), (b"", "unknown"), (None, "unknown")]
 )
 def test_secure_boot_is_read_from_the_firmware(host: DriverProbeHost, variable: bytes | None, state: str) -> None:
     (host.root / "sys/firmware/efi").mkdir(parents=True)

@@ -1,7 +1,5 @@
 """What the driver probe finds of a driver that is being brought: modules, holds, halves and our own record."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Who holds a card: nobody else's work is ended by a reboot, and what is ours does not stop one."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import time

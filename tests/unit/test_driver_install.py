@@ -1,7 +1,5 @@
 """The job that installs a driver: what is fetched is compared first, kept once, and written down as ours if it came."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

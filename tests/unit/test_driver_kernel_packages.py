@@ -1,7 +1,5 @@
 """What follows a host's kernels: modules that are made for each, and headers to build others with."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The driver that a rig's lock has for a system, and rigs that are refused while it does not answer the catalogue."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -133,10 +131,7 @@ def test_a_managed_rig_whose_driver_is_not_locked_as_asked_is_refused(
             loaded(box, driver=MANAGED, allow=TRUSTED)
 
 
-@pytest.mark.parametrize(
-    ("key", "said"),
-    [(None, "is locked, and does not exist"), ("other", "is not the locked key")],
-)
+@pytest.mark.parametrize(("key", "said"), [(None, "is locked, and does not exist"), ("other", "is not the locked key")])
 def test_a_lock_whose_key_is_gone_or_changed_is_refused(box: OperatorFolder, key: str | None, said: str) -> None:
     path = write_driver_lock(box, ROWS, key)
     assert box.refusal_lines() == [f"{path}: the file: {said}: run `rigwright lock`"]

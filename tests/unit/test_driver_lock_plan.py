@@ -1,7 +1,5 @@
 """A locked driver decides: which branch, whose archive, and what of the one that is there is moved, kept or removed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

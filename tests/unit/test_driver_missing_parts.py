@@ -1,7 +1,5 @@
 """What of its driver a host lacks, what apt keeps of it, and why the one that runs may not be it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

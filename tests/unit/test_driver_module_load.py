@@ -1,7 +1,5 @@
 """The driver's module on a host that is a shell of this machine: loaded, or brought by a reboot; what is left alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -175,10 +173,5 @@ def test_a_driver_moves_where_a_run_brings_more_than_holds(noop: list[str]) -> N
     assert [
         needs_installation(LOCKED, facts)
         for facts in (CONVERGED_HOST, LOOSE, managed_host(), replace(CONVERGED_HOST, recorded=()))
-    ] == [
-        False,
-        False,
-        True,
-        True,
-    ]
+    ] == [False, False, True, True]
     assert needs_installation(replace(LOCKED, newest=True), CONVERGED_HOST)

@@ -1,7 +1,5 @@
 """Keys of archives: what is read off one, packet by packet."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 

@@ -1,7 +1,5 @@
 """The driver of a host: chosen by its cards and system, and refused with what to do."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Power limits and clocks: set on every card that is there, within what each says it takes, and taken back."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

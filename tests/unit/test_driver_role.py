@@ -1,7 +1,5 @@
 """The driver's operations on a host that is a shell of this machine: what is refused, done, kept and asked for."""
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The files of a managed driver: which there are, and that the programs they are for can read them."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path
@@ -31,12 +29,7 @@ KEY = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nmQINBF\n=abcd\n-----END PGP PUBLI
 ARCHIVE = ("http://192.0.2.1/nvidia/debian12/x86_64", "https://192.0.2.2/debian12/x86_64")
 PROGRAM = {
     f"/etc/rigwright/cards/{name}"
-    for name in (
-        "__main__.py",
-        "declared.json",
-        "rigwright/nvidia/cards/power.py",
-        "rigwright/nvidia/cards/smi.py",
-    )
+    for name in ("__main__.py", "declared.json", "rigwright/nvidia/cards/power.py", "rigwright/nvidia/cards/smi.py")
 }
 ALWAYS = {PREFERENCES, UNATTENDED, MODPROBE, PERSISTENCED}
 
@@ -262,11 +255,7 @@ def test_the_persistence_daemon_can_be_enabled_whoever_ships_its_unit(tmp_path: 
 
 @pytest.mark.parametrize(
     ("users", "expected"),
-    [
-        ("nvidia-persistenced:x:105:", "nvidia-persistenced"),
-        ("nvpd:x:106:", "nvpd"),
-        ("", "root"),
-    ],
+    [("nvidia-persistenced:x:105:", "nvidia-persistenced"), ("nvpd:x:106:", "nvpd"), ("", "root")],
 )
 def test_the_persistence_daemon_runs_as_the_user_that_its_package_made(users: str, expected: str) -> None:
     (line,) = re.findall("^ExecStart=/bin/sh -c '(.*)'$", files()[PERSISTENCED], re.MULTILINE)

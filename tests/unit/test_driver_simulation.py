@@ -1,7 +1,5 @@
 """What apt says that it would do is read as it prints it, and nothing surprising is let through."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -96,12 +94,7 @@ PRINTED: dict[str, tuple[str, Rows, tuple[str, ...], tuple[str, ...]]] = {
         (),
     ),
     "a downgrade": (DOWNGRADE, (("libcuda1", "595.71.05-1", "595.58.03-1"),), (), ()),
-    "removals": (
-        REMOVAL,
-        (("nvidia-kernel-dkms", "", "595.71.05-1"),),
-        ("theirs", "nvidia-kernel-open-dkms"),
-        (),
-    ),
+    "removals": (REMOVAL, (("nvidia-kernel-dkms", "", "595.71.05-1"),), ("theirs", "nvidia-kernel-open-dkms"), ()),
     "removals where apt purges": (PURGE, (), ("theirs", "nvidia-smi"), ()),
     "a file": (KEPT, (("libcuda1", "595.71.05-1", "595.58.03-1"),), (), ()),
     "several archives and architectures": (

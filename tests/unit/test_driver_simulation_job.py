@@ -1,7 +1,5 @@
 """The jobs beside the installation: apt is asked only of verified archives, and letting go takes what is ours."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

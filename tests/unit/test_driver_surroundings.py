@@ -1,7 +1,5 @@
 """Kernels that no archive has modules for, cards without a supported driver, and cards that another driver keeps."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The catalogue's tables of drivers are whole, and know the catalogue's own cards."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What a deploy, an upgrade and a rollback bring of a driver."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Where the cards are: what a host prints about them becomes typed rows."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -64,12 +62,7 @@ def host(tmp_path: Path) -> CardFolder:
     made = CardFolder(tmp_path)
     for address in ADDRESSES:
         made.add_device(
-            address,
-            kind="0x030200",
-            numa_node="-1",
-            local_cpulist="0-31",
-            current_link_width="16",
-            max_link_width="16",
+            address, kind="0x030200", numa_node="-1", local_cpulist="0-31", current_link_width="16", max_link_width="16"
         )
     made.add_device("0000:00:01.0", vendor="0x8086")
     made.set_smi_answers(**SAID)

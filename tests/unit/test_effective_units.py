@@ -1,7 +1,5 @@
 """What systemd has of units of ours, beside what their texts say; and what becomes of that in checks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

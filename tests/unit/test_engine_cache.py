@@ -1,7 +1,5 @@
 """Which engine is taken for which sources."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Kinds of engines: who they are, and how somebody else's is added."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

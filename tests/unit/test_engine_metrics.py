@@ -1,7 +1,5 @@
 """What engines count, as they tell it: vLLM 0.21.0's and llama.cpp's own lines."""
 
-from __future__ import annotations
-
 import pytest
 
 from rigwright.engines import kinds

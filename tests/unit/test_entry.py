@@ -1,7 +1,5 @@
 """An inventory's entries: keys that rigs share, and those of the way to the world and of generations."""
 
-from __future__ import annotations
-
 import pytest
 
 from rigwright.inventory import HostGroup, hosts, load_rig

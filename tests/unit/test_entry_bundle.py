@@ -1,7 +1,5 @@
 """An inventory's key `bundle`."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """An inventory's keys about cards: as tables, the driver, and what else is built for."""
 
-from __future__ import annotations
-
 import pytest
 
 from rigwright.inventory import load_rig
@@ -9,12 +7,7 @@ from rigwright.model.entry import DriverEntry
 from rigwright.model.rig import Rig
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
 
-OWN: dict[str, object] = {
-    "name": "NVIDIA H200",
-    "pci_ids": ["10de:2335"],
-    "capability": "9.0",
-    "vram_mib": 143771,
-}
+OWN: dict[str, object] = {"name": "NVIDIA H200", "pci_ids": ["10de:2335"], "capability": "9.0", "vram_mib": 143771}
 
 
 def rig(box: OperatorFolder, **changes: object) -> Rig:
@@ -44,11 +37,7 @@ def test_an_instance_runs_on_a_described_card_as_on_a_named_one(box: OperatorFol
 
 
 WRONG: list[tuple[str, tuple[object, ...], list[str]]] = [
-    (
-        "a key nobody knows",
-        (described_card(vram=1),),
-        ['cards[0].vram: unknown key; did you mean "vram_mib"?;'],
-    ),
+    ("a key nobody knows", (described_card(vram=1),), ['cards[0].vram: unknown key; did you mean "vram_mib"?;']),
     ("a key less", ("ampere", described_card(capability=None)), ["cards[1].capability: missing"]),
     (
         "a capability that is none",
@@ -135,10 +124,7 @@ def test_a_driver_and_what_its_cards_are_set_to(box: OperatorFolder, driver: dic
         ({"pcie_link_width": [3]}, "driver.pcie_link_width[0]: 3 is refused: must be 1, 2, 4, 8 or 16"),
         ({"pcie_link_width": [8]}, "driver.pcie_link_width: 1 are listed, but the rig declares 2 cards: one per card"),
         ({"nvlinks": [[0, 2]]}, "driver.nvlinks: no card 2: the rig declares 2 cards, counted from 0"),
-        (
-            {"reboot": True},
-            "driver: {'reboot': True} is refused: must be managed = True if reboot is set",
-        ),
+        ({"reboot": True}, "driver: {'reboot': True} is refused: must be managed = True if reboot is set"),
         (
             {"managed": True, "clocks_mhz": [1700, 210]},
             "driver.clocks_mhz: [1700, 210] is refused: must be from the lower to the higher: did you mean 210, 1700?",

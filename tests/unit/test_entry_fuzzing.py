@@ -1,7 +1,5 @@
 """Whatever an inventory's entry holds: it is refused in words, or it becomes units without a line that is not ours."""
 
-from __future__ import annotations
-
 import copy
 import string
 from typing import Any

@@ -1,7 +1,5 @@
 """The checks of environments that no box of the lab turns red: what is for cards, and for their driver."""
 
-from __future__ import annotations
-
 import pytest
 
 from checks import test_envs

@@ -1,7 +1,5 @@
 """Whatever Python takes for a package's description in an environment is one of a locked package, or V01 is red."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

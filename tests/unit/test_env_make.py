@@ -1,7 +1,5 @@
 """What is compiled of an environment's Python."""
 
-from __future__ import annotations
-
 import os
 import py_compile
 import sys

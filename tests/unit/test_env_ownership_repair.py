@@ -1,7 +1,5 @@
 """An installation that gets its owner and modes back is what it was: whoever could write there may have done so."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Before an environment is judged, everything in it is root's, and nobody else may change it any more."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

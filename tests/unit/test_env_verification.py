@@ -1,7 +1,5 @@
 """An environment is used only when every file of it is a locked package's, with the bytes that it says."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Environments: what a catalogue may ask of wheels and conda packages, and whether the lock answers it."""
 
-from __future__ import annotations
-
 from datetime import date
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Environments: what is declared, what it comes to on a host, and who may enter it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path
@@ -62,9 +60,7 @@ def test_what_puts_it_together_reads_where_each_package_lies_and_what_it_is() ->
     box_rig = sample_rig()
     read = json.loads(render_install_plan(box_rig.roots, box_rig.requests, env_installation(), "/opt/x/engines/env"))
     assert read["prefix"] == "/opt/x/engines/env/env"
-    assert read["conda"] == [
-        {"path": f"/srv/models/_packages/{'c' * 16}/python-3.10.20-0_a.conda", "sha256": "c" * 64},
-    ]
+    assert read["conda"] == [{"path": f"/srv/models/_packages/{'c' * 16}/python-3.10.20-0_a.conda", "sha256": "c" * 64}]
     (one,) = read["wheels"]
     assert (one["name"], one["version"], one["path"]) == (
         "demo",
@@ -106,7 +102,7 @@ def test_activating_and_deactivating_leaves_nothing(tmp_path: Path) -> None:
     activate.write_text(render("envs/activate.j2", folder=str(tmp_path), prefix=str(tmp_path / "env")))
     said = _shell(
         f". {activate}; echo $CONDA_PREFIX; echo $CUDA_HOME; echo $PATH; "
-        f". {tmp_path}/env/etc/conda/deactivate.d/rigwright.sh; echo ${{CUDA_HOME-none}}; echo $PATH",
+        f". {tmp_path}/env/etc/conda/deactivate.d/rigwright.sh; echo ${{CUDA_HOME-none}}; echo $PATH"
     )
     assert said == [
         f"{tmp_path}/env",

@@ -1,7 +1,5 @@
 """Refusals that led astray: each says what is wrong, in words of its own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

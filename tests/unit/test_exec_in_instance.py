@@ -1,7 +1,5 @@
 """Who enters an instance is where its own process is, and takes nothing of it away when the shell ends."""
 
-from __future__ import annotations
-
 from rigwright.serving.exec_in_instance import instance_command, unit_properties
 from rigwright.serving.instance_units import InstanceUnit, build_unit
 from tests.unit import vllm_samples

@@ -1,7 +1,5 @@
 """How a verb ends on a terminal and at an interrupt."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What the probe tells becomes facts; the probe itself runs on any Linux, as root or not."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

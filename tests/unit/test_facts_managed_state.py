@@ -1,7 +1,5 @@
 """What the probe finds of our own things, and of disks, on a host that somebody has changed."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A program that fails, is cut off or answers in its own words is no program that has nothing to tell."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Callable
@@ -33,10 +31,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     [
         ("exit 0", []),
         ("echo 'a line 3: unsupported option' >&2; exit 255", ["a line 3: unsupported option"]),
-        (
-            "echo 'no user sshd' >&2; exit 255",
-            ["no user sshd"],
-        ),
+        ("echo 'no user sshd' >&2; exit 255", ["no user sshd"]),
         ("exit 3", ["exit status 3"]),
         ("echo 'perl: warning: Setting locale failed.' >&2", []),
     ],

@@ -1,7 +1,5 @@
 """What jobs that bring files are given: which sources they ask, what they are sent, and when they are done."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

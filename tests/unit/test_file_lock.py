@@ -1,7 +1,5 @@
 """Locks on the operator's machine: nobody else can open one, and a holder is named."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Files on their way to a host: a shell of this machine stands in for the host, and a pipe to it for the connection."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

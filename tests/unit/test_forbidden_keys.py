@@ -1,7 +1,5 @@
 """What a catalogue may not say by itself: programs, files, folders, servers and listeners are the inventory's."""
 
-from __future__ import annotations
-
 import pytest
 
 from rigwright.engines.llama_cpp.forbidden_keys import RESERVED, TEXTS, forbidden_cmake_options, forbidden_flags

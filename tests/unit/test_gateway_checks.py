@@ -1,7 +1,5 @@
 """The gateway's checks of what its host says about itself."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any

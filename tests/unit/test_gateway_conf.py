@@ -1,7 +1,5 @@
 """nginx's configuration of a gateway: what is declared is in it, once, and nothing else can get in."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -65,10 +63,7 @@ def test_what_comes_from_an_engine_has_no_type_but_what_lua_gives_it() -> None:
 def test_metrics_are_open_to_scrapers_alone_on_every_listener(networks: tuple[str, ...]) -> None:
     door = replace(DOOR, scrapers=networks)
     (block,) = re.findall(r"geo \$rw_scraper \{(.*?)\n  \}", render_nginx_conf(door, "# ours"), re.DOTALL)
-    assert re.findall(r"^ *(\S+) (\S+);", block, re.MULTILINE) == [
-        ("default", '""'),
-        *((one, "1") for one in networks),
-    ]
+    assert re.findall(r"^ *(\S+) (\S+);", block, re.MULTILINE) == [("default", '""'), *((one, "1") for one in networks)]
     # Lua refuses the others: nginx's own `deny` would write a line to the journal for each request
     assert find_in_conf(r"location /metrics \{\s*content_by_lua_block \{ (.*) \}", door) == [
         'require("gateway").scrape()' for _ in door.listeners

@@ -1,7 +1,5 @@
 """What an inventory may say of a gateway, and what that comes to."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -150,14 +148,8 @@ TLS = {"tls": {"address": "192.0.2.7", "port": 443, "tls": True, "names": ["llm.
             {"listeners": {"lan": LAN["lan"] | {"models": ["gpt-4"]}}, "aliases": {"gpt-4o": "small"}},
             'gateway.listeners.lan.models: there is no model "gpt-4"; did you mean "gpt-4o"?',
         ),
-        (
-            {"listeners": {"lan": LAN["lan"] | {"names": ["llm.example.org"], "keys": True}}},
-            "gateway.listeners.lan: ",
-        ),
-        (
-            {"listeners": {"tls": TLS["tls"] | {"cert_file": "a.crt"}}},
-            "gateway.listeners.tls: ",
-        ),
+        ({"listeners": {"lan": LAN["lan"] | {"names": ["llm.example.org"], "keys": True}}}, "gateway.listeners.lan: "),
+        ({"listeners": {"tls": TLS["tls"] | {"cert_file": "a.crt"}}}, "gateway.listeners.tls: "),
         ({"listeners": LAN, "origins": ["*"]}, f"gateway.origins[0]: '*' is refused: must be {ORIGIN}"),
         *(
             ({"listeners": LAN, "origins": [one]}, f"gateway.origins[0]: {one!r} is refused: must be {ORIGIN}{more}")
@@ -189,10 +181,7 @@ TLS = {"tls": {"address": "192.0.2.7", "port": 443, "tls": True, "names": ["llm.
             {"listeners": LAN, "models": {"fast": {"instances": ["chat"], "allow_fields": ["n", "loras"]}}},
             'gateway.models.fast.allow_fields: there is no rule for request fields "loras"; did you mean "lora"?',
         ),
-        (
-            {"listeners": LAN, "cache_isolation": "keys"},
-            "gateway.cache_isolation: 'keys' is refused: must be",
-        ),
+        ({"listeners": LAN, "cache_isolation": "keys"}, "gateway.cache_isolation: 'keys' is refused: must be"),
         (
             {"listeners": {"lan": LAN["lan"] | {"keys": True}}, "cache_isolation": "key"},
             "gateway.cache_isolation: small is served by llama.cpp, whose prompt cache cannot be kept apart by key: "

@@ -1,7 +1,5 @@
 """Which fields of a request the gateway refuses: every rule, at every place, and what is allowed of them."""
 
-from __future__ import annotations
-
 import json
 import re
 import tracemalloc

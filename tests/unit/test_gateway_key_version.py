@@ -1,7 +1,5 @@
 """Versions of a keys file: which of two was made from the other, and what one would do where the other is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The file of a gateway's keys: what it takes, what it refuses, how it is written, and what hosts are given of it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

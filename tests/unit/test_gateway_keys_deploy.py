@@ -1,7 +1,5 @@
 """A deploy and its plan with a keys file that the host's keys were not made into: both refuse, and name the keys."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

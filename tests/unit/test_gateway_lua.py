@@ -1,7 +1,5 @@
 """Decisions of the gateway's Lua: the headers that pass, clients by address, the pace of bodies, bounds."""
 
-from __future__ import annotations
-
 import ipaddress
 import json
 from collections.abc import Sequence

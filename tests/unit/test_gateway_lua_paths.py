@@ -1,7 +1,5 @@
 """Which paths and methods the gateway's Lua lets through, and the words for a path that is not open."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

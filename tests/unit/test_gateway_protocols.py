@@ -1,7 +1,5 @@
 """Anthropic's protocol at the gateway: the shape of each refusal, engines that have its paths, tokens, field rules."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What the gateway's router answers: a real one, asked over its sockets as nginx asks."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

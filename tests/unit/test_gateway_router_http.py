@@ -1,7 +1,5 @@
 """HTTP as the router reads it: one request in, one request out, however it comes in pieces."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

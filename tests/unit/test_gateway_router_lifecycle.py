@@ -1,7 +1,5 @@
 """How the gateway's router begins, reads its files again and ends."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """Who is out, who is in again, and what nginx is told of keys: a real router beside what stands in for nginx."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

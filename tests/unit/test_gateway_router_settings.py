@@ -1,7 +1,5 @@
 """What the router is told, and whose key is whose."""
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A gateway on a host, as text: its units, what they are started from, and what becomes of them when that changes."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """A generation: the same rig gives the same bytes, every input another digest, and the host finds the same one."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Whether a file is a GGUF, and whole, by its beginning; what it says is hostile."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 

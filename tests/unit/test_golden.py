@@ -3,8 +3,6 @@
 `python -m tests.unit.golden` writes them anew. An intended difference is a commit of its own, and reviewed.
 """
 
-from __future__ import annotations
-
 import difflib
 
 import pytest

@@ -1,7 +1,5 @@
 """What a throwaway host is lent of this machine's cards, on stand-ins for a machine that has one."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path
@@ -63,11 +61,7 @@ def test_a_host_gets_the_device_files_the_drivers_own_libraries_and_the_toolkit(
 
 @pytest.mark.parametrize(
     ("gone", "words"),
-    [
-        ("dev/nvidiactl", "no NVIDIA card"),
-        ("version", "no NVIDIA card"),
-        ("cuda/bin/nvcc", "no CUDA toolkit"),
-    ],
+    [("dev/nvidiactl", "no NVIDIA card"), ("version", "no NVIDIA card"), ("cuda/bin/nvcc", "no CUDA toolkit")],
 )
 def test_a_machine_without_one_of_them_is_told_so_in_one_line(machine: Path, gone: str, words: str) -> None:
     (machine / gone).unlink()

@@ -1,7 +1,5 @@
 """Parts of `./rig test gpu` that need no card."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

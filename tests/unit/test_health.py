@@ -1,7 +1,5 @@
 """How instances are doing: one look as it runs on a host, and what it comes to."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

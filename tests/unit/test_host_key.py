@@ -1,7 +1,5 @@
 """Host keys: what an inventory may declare, and whom nobody logs in to."""
 
-from __future__ import annotations
-
 import base64
 import os
 import re
@@ -31,8 +29,7 @@ def make_host_key(kind: str, folder: Path, *options: str) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "options"),
-    [("ed25519", ()), ("ecdsa", ("-b", "256")), ("ecdsa", ("-b", "521")), ("rsa", ("-b", "2048"))],
+    ("kind", "options"), [("ed25519", ()), ("ecdsa", ("-b", "256")), ("ecdsa", ("-b", "521")), ("rsa", ("-b", "2048"))]
 )
 def test_a_key_has_the_fingerprint_that_openssh_prints(tmp_path: Path, kind: str, options: tuple[str, ...]) -> None:
     text, fingerprint = make_host_key(kind, tmp_path, *options)

@@ -1,7 +1,5 @@
 """Which hosts a `--limit` names, and names that could be a host's and a group's."""
 
-from __future__ import annotations
-
 import pytest
 from click.testing import CliRunner
 from pyinfra.api.config import Config

@@ -1,7 +1,5 @@
 """Whatever a host tells, what is run there because of it is made of plain words and names of ours."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """Engines that come as images: the unit that podman starts them by, and what is refused beforehand."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

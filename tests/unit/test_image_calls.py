@@ -1,7 +1,5 @@
 """The filter of system calls that a container gets: podman's own, without namespaces, mounts and keys."""
 
-from __future__ import annotations
-
 from rigwright.engines.image.calls import NEVER, SPACES, narrowed
 from rigwright.system_calls import FORBIDDEN
 

@@ -1,7 +1,5 @@
 """Images with cards: the spec by which podman finds those is brought, and is there before a container starts."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What is said of a container that is not as it is declared, and what the survey sees of one."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

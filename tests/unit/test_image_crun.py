@@ -1,7 +1,5 @@
 """Where podman is too old: the unit that crun starts a container by, and what is written for it before each start."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re
@@ -33,7 +31,7 @@ SPEC: dict[str, Any] = {
         "deviceNodes": [{"path": "/dev/nvidiactl", "hostPath": CONTROL}],
         "env": ["NVIDIA_VISIBLE_DEVICES=void", "VLLM_HOST_IP=1.2.3.4"],
         "hooks": [
-            {"hookName": "createContainer", "path": "/usr/bin/nvidia-cdi-hook", "args": ["nvidia-cdi-hook", "x"]},
+            {"hookName": "createContainer", "path": "/usr/bin/nvidia-cdi-hook", "args": ["nvidia-cdi-hook", "x"]}
         ],
         "mounts": [
             {"containerPath": "/usr/lib/libcuda.so.1", "hostPath": "/lib/libcuda.so", "options": ["ro", "rbind"]}

@@ -1,7 +1,5 @@
 """The job that unpacks an image: what a hostile one would leave on the host, and one that does not fit."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

@@ -1,7 +1,5 @@
 """Images whose files are changed: taken out of the layers as a container would see them, and mounted over."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What Python imports before a module: its own finder says."""
 
-from __future__ import annotations
-
 from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Where a Python that runs imports from: by its words, variables, place and user, and by what it has mapped."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`rigwright init` from the command line: what it refuses, what it asks, and what it leaves."""
 
-from __future__ import annotations
-
 import runpy
 import socket
 import sys

@@ -1,7 +1,5 @@
 """`rigwright init`, the first contact: whose key it is, who vouches for it, and what becomes of it."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

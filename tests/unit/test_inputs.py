@@ -1,7 +1,5 @@
 """Inputs: what a catalogue may ask for, and the rig that is refused while the lock does not have it."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import ValidationError
 

@@ -1,7 +1,5 @@
 """What a deploy changes of an instance, in the words of who declared it."""
 
-from __future__ import annotations
-
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -96,9 +94,6 @@ def test_a_host_tells_what_is_written_there(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     done = subprocess.run(
-        ["sh", "-c", render("look/written.sh.j2", config=str(tmp_path))],
-        capture_output=True,
-        text=True,
-        check=True,
+        ["sh", "-c", render("look/written.sh.j2", config=str(tmp_path))], capture_output=True, text=True, check=True
     )
     assert parse_written_units(done.stdout.splitlines()) == {"rigwright-chat.service": ("a", "B=1")}

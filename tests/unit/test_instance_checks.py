@@ -1,7 +1,5 @@
 """What is looked at of an instance's process, and of what its engine has compiled."""
 
-from __future__ import annotations
-
 from rigwright.engines import kind_of
 from rigwright.serving.instance_units import find_foreign_variables
 from tests.unit.samples import sample_installation, sample_instance, sample_rig

@@ -1,7 +1,5 @@
 """Bad rigs, given to the commands that would connect: none gets as far as a connection."""
 
-from __future__ import annotations
-
 import copy
 import socket
 from collections.abc import Iterator

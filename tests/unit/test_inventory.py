@@ -1,7 +1,5 @@
 """Inventories: what `hosts()` hands to pyinfra, and what it ends the run with instead."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

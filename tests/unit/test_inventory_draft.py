@@ -1,7 +1,5 @@
 """A survey becomes an inventory: what is declared, what is only said, and that it always loads."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The file that a verb edits: whatever it is and whatever happens to it meanwhile, nothing of it is half written."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """The hosts that an inventory file names for the command line: which, and what is said when there are none."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A step of a job ends at its limits, and the last line that is printed says at which."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """known_hosts as OpenSSH reads it: no line hides another, and no key that is revoked or unverified passes silently."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

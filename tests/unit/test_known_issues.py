@@ -1,7 +1,5 @@
 """What is known to go wrong with instances on their cards, and whether they fit."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any
@@ -202,11 +200,7 @@ POISON: dict[str, tuple[PlacedInstance, list[str], list[str]]] = {
         ["cache_type_v q8_0 needs flash attention"],
         [],
     ),
-    "quantised keys without it": (
-        llama((card(24),), GIB, KEPT, cache_type_k="q8_0", flash_attention="off"),
-        [],
-        [],
-    ),
+    "quantised keys without it": (llama((card(24),), GIB, KEPT, cache_type_k="q8_0", flash_attention="off"), [], []),
     "bfloat16 on Turing": (llama(TURING, GIB, KEPT, cache_type_k="bf16"), [], ["a bf16 KV cache is slow on"]),
     "bfloat16 on Ampere": (llama((card(24),), GIB, KEPT, cache_type_k="bf16"), [], []),
     "layers in parts": (llama(TURING, GIB, KEPT, split_mode="tensor"), [], []),

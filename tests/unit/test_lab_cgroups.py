@@ -1,7 +1,5 @@
 """What a lab's hosts take of processors."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

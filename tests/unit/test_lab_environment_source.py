@@ -1,7 +1,5 @@
 """What of a lock is for the Python that the lab packs, and what is written beside an inventory."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

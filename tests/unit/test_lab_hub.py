@@ -1,7 +1,5 @@
 """The local hub speaks the hub's protocol: shown with the hub's own client, and byte by byte where that hides it."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path

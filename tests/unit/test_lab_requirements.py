@@ -1,7 +1,5 @@
 """What the lab asks of the machine that it runs on."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import shutil

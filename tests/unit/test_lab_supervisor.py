@@ -1,7 +1,5 @@
 """What boots a throwaway host, with stand-ins for the programs that it starts."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What the lab keeps of an environment that a host has put together: what is whole, and not for ever."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Names of labs: two checkouts on one machine have a lab of the same name each."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

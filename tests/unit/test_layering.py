@@ -1,7 +1,5 @@
 """The domain stands alone, and starts no program. Which folder imports which: contracts in pyproject.toml."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Executable memory of libffi's, told from memory that has taken its name."""
 
-from __future__ import annotations
-
 import os
 import platform
 import signal
@@ -48,14 +46,8 @@ CONTENTS: dict[str, tuple[tuple[int, ...], bool]] = {
     "one that was freed last": ((0, *CLOSURE, *changed(head=0xF41)), True),
     "nothing yet": ((0, 0xFF9), True),
     "a full page": ((*PAGE, *SEGMENT), True),
-    "a full page of another size": (
-        (*PAGE, 0x38, 0x4000, *SEGMENT[2:]),
-        False,
-    ),
-    "a segment that is elsewhere": (
-        (*PAGE, *SEGMENT[:2], OUTSIDE, *SEGMENT[3:]),
-        False,
-    ),
+    "a full page of another size": ((*PAGE, 0x38, 0x4000, *SEGMENT[2:]), False),
+    "a segment that is elsewhere": ((*PAGE, *SEGMENT[:2], OUTSIDE, *SEGMENT[3:]), False),
     "other instructions": ((0, *CLOSURE, SHELLCODE), False),
     "instructions before all": ((SHELLCODE,), False),
     "instructions of six bytes a word": ((0, *CLOSURE, SHELLCODE & ((1 << 48) - 1)), False),

@@ -1,7 +1,5 @@
 """Instances that are started and stopped by hand: the script on a folder that stands in for a host, and the verbs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

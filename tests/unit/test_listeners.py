@@ -1,7 +1,5 @@
 """How a port leads to an instance: the socket that holds it for good, and what carries it, as it was started."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -1,7 +1,5 @@
 """llama.cpp's build: options from cards and flags, and a digest of every input and of nothing else."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Flags: what the pinned llama-server's own help says of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The lock: other schemas, halves, doubles and doubtful sources are refused."""
 
-from __future__ import annotations
-
 from itertools import permutations
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Whatever a server answers `rigwright lock`: what it asks refuses in its own way, and takes no more than its bound."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Rows of a lock beyond what an input asks for: refused while the inventory loads."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 

@@ -2,8 +2,6 @@
 
 # ruff: noqa: E501 - lines as programs print them
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import lzma

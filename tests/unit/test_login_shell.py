@@ -1,7 +1,5 @@
 """Commands pass every login shell, and what they read comes to them whole."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 import subprocess

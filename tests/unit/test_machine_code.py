@@ -1,7 +1,5 @@
 """Machine code of libraries: what it is for, which cards run it, and files that are no libraries."""
 
-from __future__ import annotations
-
 import io
 import random
 import struct

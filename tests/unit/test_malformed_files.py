@@ -1,7 +1,5 @@
 """Malformed files, and what is refused before a host is reached."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -18,10 +16,7 @@ from tests.unit.test_malformed_values import lines
 VARIANT = '[variants."llamacpp/x"]\nengine = "plain"\nmodel = "small"\n'
 FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a pipe": (os.mkfifo, "is not a file: a pipe, a socket or a device"),
-    "too large": (
-        lambda path: path.write_bytes(b"#" * (65 << 20)),
-        "has more than 64 MiB",
-    ),
+    "too large": (lambda path: path.write_bytes(b"#" * (65 << 20)), "has more than 64 MiB"),
     "deep": (lambda path: path.write_text(f"a = {'[' * 5000}{']' * 5000}"), "it is nested too deeply"),
     "a long number": (lambda path: path.write_text(f"a = {'9' * 5000}"), "a number has too many digits"),
     "a folder": (Path.mkdir, "is not a file: a folder"),

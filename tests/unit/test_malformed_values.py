@@ -2,8 +2,6 @@
 allowed.
 """
 
-from __future__ import annotations
-
 import re
 import string
 from collections.abc import Callable

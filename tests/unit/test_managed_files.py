@@ -1,7 +1,5 @@
 """What the survey tells of what is ours and of what it stands on, on made-up folders, and what checks make of it."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import struct
@@ -209,11 +207,7 @@ DRIFTS: dict[str, tuple[Callable[[ManagedFilesFixture], object], set[str], str]]
     "a file of somebody's beside": (drop("etc/x.conf", ""), {"O05"}, "found x.conf"),
     "an authority of somebody's": (drop("etc/ca.pem", "x"), {"O05", "O06"}, "expected no file"),
     "a ledger of a time to come": (set_future_mtime("var/owned"), {"O07"}, "owned of 20"),
-    "a failing disk": (
-        lambda world: os.environ.__setitem__("FLAG", "1"),
-        {"O08"},
-        "read-only",
-    ),
+    "a failing disk": (lambda world: os.environ.__setitem__("FLAG", "1"), {"O08"}, "read-only"),
     "no journald": (drop("proc/7/comm", "x\n"), {"O09"}, "no systemd-journald"),
     "a journal that was removed": (
         lambda world: world.journald("/var/log/journal/a/system.journal (deleted)"),

@@ -1,7 +1,5 @@
 """A generation's manifest: what it says, and which unit states a deploy reads in one that lies on a host."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

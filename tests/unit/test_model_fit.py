@@ -1,7 +1,5 @@
 """What an operator is told of a model that does not fit, by `validate` and by what loads an inventory."""
 
-from __future__ import annotations
-
 import pytest
 from click.testing import CliRunner
 

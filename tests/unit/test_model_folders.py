@@ -1,7 +1,5 @@
 """Models that are folders: how a catalogue says it, which files that stands for, and their config.json in a lock."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

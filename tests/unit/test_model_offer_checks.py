@@ -1,7 +1,5 @@
 """What a listener with keys is asked: by hashes of keys alone, and whether it refuses in words of OpenAI's."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

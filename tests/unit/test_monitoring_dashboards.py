@@ -1,7 +1,5 @@
 """Dashboards that are shipped: what was made is what `tests.dashboards` says, and every figure is one that is known."""
 
-from __future__ import annotations
-
 import json
 import re
 

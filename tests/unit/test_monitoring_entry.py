@@ -1,7 +1,5 @@
 """What an inventory may say of watching, and the monitoring server's scrape targets."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -89,10 +87,7 @@ def test_a_token_that_cannot_be_read_is_refused_before_a_host_is_touched(box: Op
     }
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "https://", "ftp://alerts.example.org/T0", "https://alerts.example.org/T0\nx"],
-)
+@pytest.mark.parametrize("text", ["", "https://", "ftp://alerts.example.org/T0", "https://alerts.example.org/T0\nx"])
 def test_an_address_that_cannot_be_is_refused_without_being_said(box: OperatorFolder, text: str) -> None:
     path = box.folder / "ops.url"
     path.write_text(f"{text}\n")
@@ -151,18 +146,6 @@ def test_whom_it_asks_is_written_from_the_inventory(box: OperatorFolder) -> None
     alone = scrape_jobs(rigs(box, watch=server_entry())["watch"])
     assert alone["engine"] == alone["probe"] == []
     assert len(alone["node"]) == 1
-
-
-def test_a_gateway_that_speaks_tls_alone_is_asked_by_tls(box: OperatorFolder) -> None:
-    one = exporter_entry(gateway={"listeners": {"office": TLS}})
-    (gateway,) = scrape_jobs(rigs(box, one=one, watch=server_entry())["watch"])["gateway"]
-    assert (gateway["targets"], gateway["labels"]["__scheme__"]) == ([f"{AT}:8443"], "https")
-
-
-def test_a_gateway_that_others_do_not_reach_is_not_asked(box: OperatorFolder) -> None:
-    one = exporter_entry(gateway={"listeners": {"own": LAN | {"address": "127.0.0.1"}}})
-    found = scrape_jobs(rigs(box, one=one, watch=server_entry())["watch"])
-    assert found["gateway"] == found["engine"] == found["probe"] == []
 
 
 def test_who_may_ask_the_host_may_ask_its_gateway(box: OperatorFolder) -> None:

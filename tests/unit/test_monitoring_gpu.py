@@ -1,7 +1,5 @@
 """What is told of cards, by a stand-in for the driver's library: names, units, what is left out, what is counted."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys
@@ -15,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from roles.monitoring.host import gpu
-from roles.monitoring.host.gpu import CLIENTS, HEAD, Cards, Sample, Server, limits, page
+from roles.monitoring.host.gpu import CLIENTS, HEAD, Cards, Sample, Server, page
 from tests.unit.stand_in_nvml import StandInCard, StandInNvml
 
 
@@ -115,10 +113,6 @@ def test_without_a_driver_it_says_how_many_cards_there_should_be_and_finds_one_t
     nvml.driver = False
     assert card_figures(cards) == {("rigwright_gpus_declared", ""): 2}
     assert cards.lost
-
-
-def test_limits_are_one_a_card() -> None:
-    assert limits("280,-,300") == [280, None, 300]
 
 
 def test_a_page_is_what_prometheus_reads_with_dcgms_types() -> None:

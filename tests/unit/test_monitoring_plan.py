@@ -1,7 +1,5 @@
 """Watching: what stands in its way, what a plan says of it, and what its role does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from types import MappingProxyType, SimpleNamespace

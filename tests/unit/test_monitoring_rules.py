@@ -1,7 +1,5 @@
 """Alerts, each on series of its own: Prometheus' promtool says which of them fire, and with which words."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -11,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from checks.catalogue import list_checks
 from rigwright.engines import kinds
 from rigwright.model.monitoring.entry import AlertThresholds, MonitoringServer
 from rigwright.monitoring import config_files
-from rigwright.monitoring.alert_rules import BASELINE, HEARTBEAT, build_alerts
+from rigwright.monitoring.alert_rules import HEARTBEAT, build_alerts
 
 PROMTOOL = shutil.which("promtool")
 FUNCTIONS = {"histogram_quantile"}
@@ -48,7 +45,6 @@ BUCKETS = {
 }
 EARLY = dict.fromkeys(BUCKETS, "0+60x120")
 NODE = 'up{job="node",box="b"}'
-LOOKED_AT = {NODE: "1x300", 'rigwright_check_finished_seconds{box="b"}': "0x300"}
 CASES = [
     AlertCase("BoxGone", {NODE: "0x120"}, "b does not answer.", {NODE: "1x120"}, {"box": "b", "job": "node"}),
     AlertCase(
@@ -166,11 +162,7 @@ CASES = [
         "27h",
     ),
     AlertCase(
-        "FirstTokenLate",
-        BUCKETS,
-        "b: chat: one request of a hundred waits 3.97s for its first token.",
-        EARLY,
-        TOLD,
+        "FirstTokenLate", BUCKETS, "b: chat: one request of a hundred waits 3.97s for its first token.", EARLY, TOLD
     ),
     AlertCase(
         "CardsMissing",
@@ -300,10 +292,6 @@ def test_no_engine_and_no_gateway_has_a_say_in_what_is_known_of_others() -> None
     assert [name for name in counted | engines if re.fullmatch(config_files.OTHERS, name)] == []
     told = json.loads(config_files.render_prometheus(SERVER, "/f", "# ours").partition("\n")[2])["scrape_configs"]
     assert not [one["job_name"] for one in told if one.get("honor_labels")]
-
-
-def test_the_check_of_baselines_is_the_one_that_is_named() -> None:
-    assert next(one.file for one in list_checks() if one.id == BASELINE) == "baseline"
 
 
 def test_every_alert_has_a_case_and_is_told_by_default_where_its_limit_is_known() -> None:

@@ -1,7 +1,5 @@
 """What is left on a box for who watches it: verdicts of checks, and that somebody is changing it."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import time

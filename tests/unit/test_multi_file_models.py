@@ -1,7 +1,5 @@
 """Models of many files: which locked files their keys stand for, and what a lock with other files is told."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

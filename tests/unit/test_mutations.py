@@ -1,7 +1,5 @@
 """The table of protections that `python -m tests.mutations` removes fits the code."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

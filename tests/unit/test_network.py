@@ -1,7 +1,5 @@
 """A rig's way to the world: what its jobs are told, and what programs that they run find in their environment."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -25,10 +23,7 @@ NOTHING = JobNetwork("", "", "", ())
     [
         ({"mirrors": {}}, JobNetwork("", "", LOCAL, ())),
         ({"mirrors": {"store": ("http://s",)}}, JobNetwork("", "", LOCAL, ())),
-        (
-            {"mirrors": {"apt": ("http://a", "http://b")}},
-            JobNetwork("", "", LOCAL, ("http://a", "http://b")),
-        ),
+        ({"mirrors": {"apt": ("http://a", "http://b")}}, JobNetwork("", "", LOCAL, ("http://a", "http://b"))),
         (
             {"mirrors": {}, "proxy": "http://p:3128", "no_proxy": ("h", ".example.org")},
             JobNetwork("", "http://p:3128", f"{LOCAL},h,.example.org", ()),

@@ -1,12 +1,10 @@
 """Jobs and units reach the network by one fetcher: no other program of theirs follows an address from outside."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
 
-from tests.unit.rendered_scripts import SCRIPTS
+from tests.unit.script_table import SCRIPTS
 
 # curl as a client of our own sockets names one, or reads it with the request of a unit; pip without an index has files
 CLIENTS = {

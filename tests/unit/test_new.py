@@ -1,7 +1,5 @@
 """`rigwright new`: a model is added by data alone, from nothing to what a deploy would write."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -124,10 +122,7 @@ def test_what_it_is_for_is_written_where_somebody_says_it(inventory: Path) -> No
         (("variant", "mine", "--like", "vllm/dual"), "'mine' is refused: must be engine/name"),
         (("variant", "vllm/dual", "--like", "vllm/dual"), "variants.vllm/dual already exists"),
         (("variant", "sglang/default", "--like", "vllm/dual"), "blocked.sglang/default already exists"),
-        (
-            ("variant", "vllm/mine", "--like", "vllm/daul"),
-            'there is no variant "vllm/daul"; did you mean "vllm/dual"?',
-        ),
+        (("variant", "vllm/mine", "--like", "vllm/daul"), 'there is no variant "vllm/daul"; did you mean "vllm/dual"?'),
         (("variant", "vllm/mine", "--like", "vllm/dual", "--model", "x"), 'there is no model "x"'),
         (
             ("variant", "vllm/mine", "--like", "vllm/dual", "--why", "a\nb"),

@@ -1,7 +1,5 @@
 """The checks of what wins at the next boot, and of packages' files: green on a sound host, red on each that is not."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -322,8 +320,7 @@ def test_every_check_is_seen_red() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "minds"),
-    [("blacklist nouveau", False), ("options nvidia NVreg_X=1", False), ("blacklist nvidia", True)],
+    ("line", "minds"), [("blacklist nouveau", False), ("options nvidia NVreg_X=1", False), ("blacklist nvidia", True)]
 )
 def test_an_operators_own_initial_file_system_has_what_its_operator_packed(line: str, minds: bool) -> None:
     told: dict[str, Any] = copy.deepcopy(SOUND)

@@ -1,7 +1,5 @@
 """Rules that the next boot loads are loaded in a network of their own, and read there."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -89,8 +87,7 @@ def test_no_module_is_loaded_for_a_look(tmp_path: Path, recorded_commands: Path)
 
 
 @pytest.mark.parametrize(
-    ("rules", "failed"),
-    [("exit 0", ""), ("echo 'line 3: syntax error' >&2; exit 1", "{}/rules: line 3: syntax error")],
+    ("rules", "failed"), [("exit 0", ""), ("echo 'line 3: syntax error' >&2; exit 1", "{}/rules: line 3: syntax error")]
 )
 def test_rules_that_no_interface_is_at_hand_for_are_not_judged(
     tmp_path: Path, recorded_commands: Path, rules: str, failed: str

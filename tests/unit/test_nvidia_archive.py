@@ -1,7 +1,5 @@
 """Whether apt can verify an archive: asked of a real apt, with nothing of the host's touched."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

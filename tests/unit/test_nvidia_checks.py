@@ -1,7 +1,5 @@
 """The checks N01 to N07 and S08 as they run: green on a sound host, red on each that is not."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -198,11 +196,6 @@ def test_every_check_is_seen_red() -> None:
 def test_a_driver_that_does_not_answer_is_no_silence(host: NvidiaFolderHost, status: int, said: str) -> None:
     host.set_smi_answers(status, gpus=said, apps=said, recovery=said)
     assert set(red(host)) == set(ALL) - {"N03"}  # which asks the kernel alone
-
-
-def test_an_older_driver_without_a_recovery_action_is_sound(host: NvidiaFolderHost) -> None:
-    host.set_smi_answers(2, recovery='Field "gpu_recovery_action" is not a valid field to query.\n')
-    assert red(host) == {}
 
 
 def test_a_kernel_log_that_cannot_be_read_is_no_silence(host: NvidiaFolderHost) -> None:

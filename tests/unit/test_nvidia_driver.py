@@ -1,12 +1,9 @@
 """What counts as a sound driver and a sound card, and what is said of each that is not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
 
-from checks import Drift
 from checks.nvidia.card_health import find_card_faults, find_pcie_differences, find_persistence_differences
 from checks.nvidia.driver_presence import (
     CardHolder,
@@ -15,8 +12,8 @@ from checks.nvidia.driver_presence import (
     find_unanswering_cards,
     find_version_differences,
 )
-from rigwright.nvidia.cards.smi import App, apps, gpus
-from tests.unit.nvidia_host import ADDRESSES, CAPTURED_OUTPUT, FACTS, H200, OURS, RIG, VERSION
+from rigwright.nvidia.cards.smi import App, gpus
+from tests.unit.nvidia_host import ADDRESSES, CAPTURED_OUTPUT, FACTS, H200, OURS, RIG, VERSION, difference_pairs
 from tests.unit.samples import sample_facts, sample_instance, sample_rig
 
 ONE, TWO = gpus(0, CAPTURED_OUTPUT["busy"], "")
@@ -34,12 +31,6 @@ def driver_answers(said: list[str]) -> tuple[set[str], dict[str, str], bool]:
     rows = [line.split(" ") for line in said]
     files = {row[1] for row in rows if row[0] == "device"}
     return files, {row[1]: row[2] for row in rows if row[0] == "minor"}, "nouveau" in said
-
-
-def difference_pairs(differences: list[Drift]) -> list[tuple[str, str]]:
-    """What was expected and what was found; each says what to do."""
-    assert all(one.cure for one in differences)
-    return [(one.expected, one.found) for one in differences]
 
 
 def test_a_sound_machine_has_no_difference() -> None:
@@ -306,7 +297,3 @@ def test_a_link_with_fewer_lanes_than_it_could_have_is_said(
         )
         == differences
     )
-
-
-def test_the_capture_is_of_our_server() -> None:
-    assert apps(0, CAPTURED_OUTPUT["apps"], "") == (SERVER,)

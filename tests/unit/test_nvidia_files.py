@@ -1,7 +1,5 @@
 """Whether a driver's settings lie there as they are rendered."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
 
@@ -47,10 +45,7 @@ def host_with_script(**files: SettingFileFacts) -> SettingsFacts:
             host_with_script(script=SettingFileFacts("a link to /dev/null")),
             [(f"{SCRIPT} as deployed", "a link to /dev/null")],
         ),
-        (
-            replace(SOUND, files={UNATTENDED: SOUND.files[UNATTENDED]}),
-            [(f"{SCRIPT} as deployed", "nothing")],
-        ),
+        (replace(SOUND, files={UNATTENDED: SOUND.files[UNATTENDED]}), [(f"{SCRIPT} as deployed", "nothing")]),
         (replace(SOUND, files=SOUND.files | {SYSCTL: SettingFileFacts("file")}), [(f"no {SYSCTL}", "one")]),
         (
             replace(SOUND, enabled=SOUND.enabled | {"rigwright-power.service": "masked"}),

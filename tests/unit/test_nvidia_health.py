@@ -1,18 +1,15 @@
 """Links of the declared width, and what the kernel says of the bus that cards are on."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 
 import pytest
 
-from checks import Drift
 from checks.nvidia.card_health import find_kernel_complaints, find_pcie_differences
 from checks.survey.cards import COMPLAINTS
 from rigwright.model.entry import DriverEntry
 from rigwright.nvidia.cards.smi import gpus
-from tests.unit.nvidia_host import CAPTURED_OUTPUT, FACTS, RIG
+from tests.unit.nvidia_host import CAPTURED_OUTPUT, FACTS, RIG, difference_pairs
 from tests.unit.samples import sample_card, sample_facts, sample_instance, sample_rig
 
 ONE, TWO = gpus(0, CAPTURED_OUTPUT["busy"], "")
@@ -20,12 +17,6 @@ CARD = "0000:01:00.0"
 BOX = sample_rig(sample_instance(cards=(0,)), cards=(sample_card("8.6"),))
 THERE = sample_facts(pci_cards=((CARD, "10de:2204"),))
 WAY = {CARD: f"/sys/devices/pci0000:00/0000:00:01.1/{CARD}"}
-
-
-def difference_pairs(differences: list[Drift]) -> list[tuple[str, str]]:
-    """What was expected and what was found; each says what to do."""
-    assert all(one.cure for one in differences)
-    return [(one.expected, one.found) for one in differences]
 
 
 @pytest.mark.parametrize(

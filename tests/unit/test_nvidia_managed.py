@@ -1,7 +1,5 @@
 """The checks N08 to N28 as they run: green on a sound host, red on each other, skipped where they do not apply."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,13 +1,10 @@
 """What counts as the right kernel module, now and at the next boot, and what is said of each that is not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from checks import Drift
 from checks.nvidia.module_state import (
     allowed_flavours,
     find_disk_differences,
@@ -30,6 +27,7 @@ from tests.unit.driver_samples import (
     driverless_host,
     installed_facts,
 )
+from tests.unit.nvidia_host import difference_pairs
 
 VERSION = "580.159.03"
 RUNNING, NEXT = "6.8.0-40-generic", "6.8.0-90-generic"
@@ -41,12 +39,6 @@ BUILT = (DkmsEntry(VERSION, RUNNING, "installed", ""), DkmsEntry(VERSION, NEXT, 
 STATE = KernelFacts(RUNNING, (HERE, THERE), dkms=BUILT)
 NVIDIA = {"module": VERSION, "module_open": False}
 PACKAGED = installed_facts("Ubuntu", UBUNTU, *SERVER)
-
-
-def difference_pairs(differences: list[Drift]) -> list[tuple[str, str]]:
-    """What was expected and what was found; each says what to do."""
-    assert all(one.cure for one in differences)
-    return [(one.expected, one.found) for one in differences]
 
 
 def ready(*pci_ids: str, **changes: Any) -> DriverFacts:
@@ -99,11 +91,7 @@ def test_cards_and_inventory_say_which_flavours_will_do(
     [
         ({"module": ""}, OPEN, [("a loaded kernel module `nvidia`", "none")]),
         (NVIDIA, OPEN, [("the open kernel module", "the proprietary one is loaded")]),
-        (
-            LOADED,
-            PROPRIETARY,
-            [(f"the open module for kernel {RUNNING}", "a module with the licence NVIDIA")],
-        ),
+        (LOADED, PROPRIETARY, [(f"the open module for kernel {RUNNING}", "a module with the licence NVIDIA")]),
     ],
 )
 def test_the_wrong_flavour_is_said(loaded: dict, licence: str, differences: list[tuple[str, str]]) -> None:
@@ -200,10 +188,7 @@ def test_what_boots_next_is_held_to_the_installed_driver(installed: str, newest:
 @pytest.mark.parametrize(
     ("rows", "differences"),
     [
-        (
-            (BUILT[0],),
-            [(f"DKMS to have nvidia {VERSION} installed for kernel {NEXT}", "nothing for it")],
-        ),
+        ((BUILT[0],), [(f"DKMS to have nvidia {VERSION} installed for kernel {NEXT}", "nothing for it")]),
         (
             (BUILT[0], replace(BUILT[1], state="built")),
             [(f"DKMS to have nvidia {VERSION} installed for kernel {NEXT}", f"{VERSION} built")],

@@ -1,13 +1,10 @@
 """What counts as a driver of one piece that stays as it is, and what is said of each that does not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from checks import Drift
 from checks.nvidia.package_state import (
     KERNEL_DAYS,
     find_branch_differences,
@@ -20,6 +17,7 @@ from checks.nvidia.package_state import (
 from rigwright.nvidia.driver.driver_facts import DriverFacts, InstalledPackage
 from rigwright.nvidia.driver.kernel_facts import KernelFacts, KernelModule
 from tests.unit.driver_samples import SERVER, UBUNTU, debian_packages, driverless_host, installed_facts
+from tests.unit.nvidia_host import difference_pairs
 
 RUNNING, NEXT = "6.8.0-40-generic", "6.8.0-90-generic"
 VERSION = "580.159.03"
@@ -34,12 +32,6 @@ STATE = KernelFacts(
     candidates=tuple((name, UBUNTU) for name in SERVER),
 )
 LOCKED = dict.fromkeys(SERVER, UBUNTU) | {"libnvidia-gl-580-server": UBUNTU}
-
-
-def difference_pairs(differences: list[Drift]) -> list[tuple[str, str]]:
-    """What was expected and what was found; each says what to do."""
-    assert all(one.cure for one in differences)
-    return [(one.expected, one.found) for one in differences]
 
 
 def also(*ones: InstalledPackage) -> DriverFacts:
@@ -160,22 +152,12 @@ def test_another_driver_than_the_locked_one_is_said(facts: DriverFacts, differen
         ),
         (
             {"blacklist": ("nvidia-", "linux-modules-nvidia-.*")},
-            [
-                (
-                    "unattended-upgrades to leave linux-image-generic alone",
-                    "no matching blacklist entry",
-                )
-            ],
+            [("unattended-upgrades to leave linux-image-generic alone", "no matching blacklist entry")],
         ),
         # a pattern fits from the beginning of a name; one that is none fits nothing
         (
             {"blacklist": ("nvidia-", "linux-modules-nvidia-.*", "image", "linux-image-(")},
-            [
-                (
-                    "unattended-upgrades to leave linux-image-generic alone",
-                    "no matching blacklist entry",
-                )
-            ],
+            [("unattended-upgrades to leave linux-image-generic alone", "no matching blacklist entry")],
         ),
         ({"unattended": False, "blacklist": ()}, []),
     ],

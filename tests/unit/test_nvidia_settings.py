@@ -1,14 +1,11 @@
 """What cards are set to and how they are joined: nvidia-smi's words, and what is said where that is not as declared."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from checks import Drift
 from checks.nvidia.card_limits import find_bar_differences, find_clock_differences, find_power_differences
 from checks.nvidia.card_links import find_bridge_differences, find_peer_differences
 from checks.nvidia.deploy_record import find_driver_drift, find_vital_differences
@@ -18,12 +15,11 @@ from rigwright.nvidia.cards.smi import gpus
 from rigwright.nvidia.cards.smi_text_reports import parse_nvlinks, parse_sections, parse_topology_matrix
 from rigwright.nvidia.driver.driver_record import DriverRecord, RecordedCard, driver_record_path, parse_driver_record
 from rigwright.nvidia.driver.kernel_facts import KernelFacts
-from tests.unit.nvidia_host import ADDRESSES, CAPTURED_OUTPUT, FACTS, RIG
+from tests.unit.nvidia_host import ADDRESSES, CAPTURED_OUTPUT, FACTS, RIG, difference_pairs
 from tests.unit.samples import sample_card, sample_facts, sample_instance, sample_rig
 
 FIRST, SECOND = ADDRESSES
 SETTINGS = {gpu.address: gpu for gpu in gpus(0, CAPTURED_OUTPUT["gpus"])}
-MEMORY = parse_sections(0, CAPTURED_OUTPUT["memory"], "")
 TEMPERATURE = parse_sections(0, CAPTURED_OUTPUT["temperature"], "")
 VBIOS = "96.00.A5.00.1A"
 MISMATCH = "Failed to initialize NVML: Driver/library version mismatch\n"
@@ -49,25 +45,8 @@ NVML: Unable to retrieve NVLink information as all links are inActive
 JOINED = {(0, 1): "NV4", (1, 0): "NV4"}
 
 
-def difference_pairs(differences: list[Drift]) -> list[tuple[str, str]]:
-    """What was expected and what was found; each says what to do."""
-    assert all(one.cure for one in differences)
-    return [(one.expected, one.found) for one in differences]
-
-
 def rig_with_driver(**keys: Any) -> Rig:
     return replace(RIG, driver=DriverEntry.model_construct(**DriverEntry().model_dump() | keys))
-
-
-def test_what_two_cards_say_of_themselves() -> None:
-    assert MEMORY[SECOND]["BAR1 Memory Usage/Total"] == "262144 MiB"
-    assert TEMPERATURE[SECOND]["Temperature/GPU Current Temp"] == "32 C"
-    assert parse_topology_matrix(0, CAPTURED_OUTPUT["topology"], "") == {
-        (0, 0): "X",
-        (0, 1): "NV18",
-        (1, 0): "NV18",
-        (1, 1): "X",
-    }
 
 
 @pytest.mark.parametrize("read", [parse_sections, parse_nvlinks, parse_topology_matrix])
@@ -243,13 +222,7 @@ def test_a_record_is_read_or_it_is_none() -> None:
     ("record", "kernel", "module", "packages", "found"),
     [
         (RECORD, "6.8.0-40-generic", "580.159.04", RECORD.packages | {"more": "1"}, []),
-        (
-            RECORD,
-            "6.8.0-90-generic",
-            "580.159.04",
-            RECORD.packages,
-            [("kernel 6.8.0-40-generic", "6.8.0-90-generic")],
-        ),
+        (RECORD, "6.8.0-90-generic", "580.159.04", RECORD.packages, [("kernel 6.8.0-40-generic", "6.8.0-90-generic")]),
         (RECORD, "6.8.0-40-generic", "", RECORD.packages, [("driver 580.159.04", "none")]),
         (
             RECORD,

@@ -1,17 +1,11 @@
 """What nvidia-smi prints becomes a typed value, or one sentence."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from rigwright.nvidia.cards.smi import (
-    APPS,
-    FIELDS,
-    GPUS,
-    RECOVERY,
     App,
     Gpu,
     apps,
@@ -191,13 +185,6 @@ def test_a_process_that_is_malformed_is_refused(line: str) -> None:
 def test_a_driver_too_old_for_a_question_says_which_field() -> None:
     with pytest.raises(ValueError, match=r'^nvidia-smi reports: Field "compute_cap" is not a valid field to query\.$'):
         gpus(2, CAPTURED_OUTPUT["unknown field, status 2"].replace("no_such_field", "compute_cap"), "")
-
-
-def test_no_question_has_a_table_of_clocks() -> None:
-    for words in (GPUS, RECOVERY, APPS):
-        assert words[0].startswith("--query-")
-        assert not {"-q", "SUPPORTED_CLOCKS"} & set(words)
-    assert len(FIELDS) == len(ROW.split(", "))
 
 
 def test_an_address_of_nvidia_smis_is_one_of_the_kernels() -> None:

@@ -1,7 +1,5 @@
 """Which kernel boots next."""
 
-from __future__ import annotations
-
 import pytest
 
 from rigwright.nvidia.driver.driver_facts import release_key

@@ -1,7 +1,5 @@
 """What a verb refuses by its words and the inventory alone, it refuses before any host is reached."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Verbs that judge engines and hosts, told anything by an engine, a log or a host: an answer, and no more than that."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -1,7 +1,5 @@
 """A lock beside an inventory: what root would run of it is refused unless the rig allows the group by name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

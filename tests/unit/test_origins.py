@@ -1,7 +1,5 @@
 """Which hub a token is for, and what a run is told of whom it may trust with what."""
 
-from __future__ import annotations
-
 import pytest
 
 from rigwright.delivery.fetch_spec import artefact_sources

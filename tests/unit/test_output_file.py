@@ -1,7 +1,5 @@
 """Files that verbs write for an operator: whole, through no link, and a sentence where it cannot be."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

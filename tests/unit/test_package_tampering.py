@@ -1,7 +1,5 @@
 """What somebody does to packages' files, their lists and Python's own modules to fool the survey."""
 
-from __future__ import annotations
-
 import marshal
 import os
 import py_compile

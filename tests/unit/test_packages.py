@@ -1,7 +1,5 @@
 """Packages: which archives apt is pointed at, in which order, and what is written down; apt-get is a stand-in."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -71,10 +69,7 @@ class PackagesHost:
         return path.read_text()
 
 
-RELEASES = {
-    "debian": "ID=debian\nVERSION_CODENAME=bookworm\n",
-    "ubuntu": "ID=ubuntu\nVERSION_CODENAME=noble\n",
-}
+RELEASES = {"debian": "ID=debian\nVERSION_CODENAME=bookworm\n", "ubuntu": "ID=ubuntu\nVERSION_CODENAME=noble\n"}
 
 
 def rig_with_mirrors(*urls: str) -> Rig:

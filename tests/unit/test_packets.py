@@ -1,7 +1,5 @@
 """What becomes of packets, by rules that the kernel itself was given, and by those of old."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from dataclasses import replace

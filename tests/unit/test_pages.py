@@ -1,7 +1,5 @@
 """Pages, docstrings and comments name files that are there: whoever follows one finds it."""
 
-from __future__ import annotations
-
 import ast
 import io
 import re
@@ -55,17 +53,3 @@ def test_docstrings_and_comments_name_files_that_are_there(path: Path) -> None:
     text = path.read_text()
     # what it says is a part of its text, and of hardly any has to be told from code
     assert not missing(text) or [name for said in spoken(text) for name in missing(said)] == []
-
-
-@pytest.mark.parametrize(
-    ("text", "lost"),
-    [
-        ("see `roles/base.py`.", []),
-        ("see roles/no_such.py.", ["roles/no_such.py"]),
-        ("in rigwright/engines/, and `rigwright/no_such/`", ["rigwright/no_such/"]),
-        ("templates/look/*.sh.j2 and templates/look/no_such*.j2", ["templates/look/no_such*.j2"]),
-        ("/etc/roles/no_such.py", []),
-    ],
-)
-def test_a_file_that_is_not_there_would_be_seen(text: str, lost: list[str]) -> None:
-    assert missing(text) == lost

@@ -1,7 +1,5 @@
 """Parsers of other programs' output: a changed line makes no wrong value, no traceback and no silent failure."""
 
-from __future__ import annotations
-
 import random
 import re
 

@@ -1,7 +1,5 @@
 """Every parser of what a host tells takes any bytes: they become a typed value or a ValueError, and nothing else."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Whose an option is: of a verb that runs a command elsewhere, or of that command."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

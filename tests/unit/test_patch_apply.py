@@ -1,7 +1,5 @@
 """Diffs are applied exactly as they are written, or not at all."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """What patches have changed, as a host has it: whether it is what they say, and what runs began later."""
 
-from __future__ import annotations
-
 import os
 import py_compile
 import time

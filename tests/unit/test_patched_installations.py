@@ -1,7 +1,5 @@
 """What is patched is another installation: its plan says so, and its job checks before it begins."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """Patches as they are declared: what is wrong with one is said while an inventory loads, all of it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

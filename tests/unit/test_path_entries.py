@@ -1,7 +1,5 @@
 """What lies at paths, as a real shell finds it, and what is made of it."""
 
-from __future__ import annotations
-
 import grp
 import hashlib
 import os

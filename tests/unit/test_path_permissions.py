@@ -1,7 +1,5 @@
 """Files that are looked at where anybody may put as much as he likes: what one has hides nothing of another's."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

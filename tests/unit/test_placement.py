@@ -1,7 +1,5 @@
 """Where an instance's cards are: the one node that they share, and which of them read each other's memory."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """The plan of a deploy: what will be done, why, how much is fetched, and which instances are interrupted."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -110,10 +108,7 @@ OLD = "/opt/rigwright/engines/plain-0.9-ba9876543210"
 HOSTS: dict[str, tuple[dict[str, Any], list[tuple[str, str]], tuple[str, ...]]] = {
     "another rig": (
         {"generations": (host_generation(1),), "loaded": "x"},
-        [
-            ("write generation 2", "generation 1 differs"),
-            ("activate generation 2", "systemd must load it"),
-        ],
+        [("write generation 2", "generation 1 differs"), ("activate generation 2", "systemd must load it")],
         (),
     ),
     "started from another generation": (
@@ -163,11 +158,7 @@ HOSTS: dict[str, tuple[dict[str, Any], list[tuple[str, str]], tuple[str, ...]]] 
         [("end port 8099", "no longer declared"), ("activate generation 1", "without port 8099")],
         (),
     ),
-    "loading": (
-        {"processes": {**RIGHT, CHAT: LOADING}},
-        [("activate generation 1", "wait for chat")],
-        (),
-    ),
+    "loading": ({"processes": {**RIGHT, CHAT: LOADING}}, [("activate generation 1", "wait for chat")], ()),
     "down": (
         {
             "processes": RIGHT
@@ -263,8 +254,7 @@ LEFT: dict[str, tuple[Rig, HostFacts, DeployStep]] = {
         RIG,
         ready(weight_bytes=MappingProxyType({WEIGHT: sample_artefact().size, PACKAGE: 4096})),
         DeployStep(
-            *("engines", "remove 1 downloaded package"),
-            "all that is made of them is whole, or no longer declared",
+            *("engines", "remove 1 downloaded package"), "all that is made of them is whole, or no longer declared"
         ),
     ),
     "a cut line": (

@@ -1,7 +1,5 @@
 """What a plan says although nothing stands in its way."""
 
-from __future__ import annotations
-
 from rigwright.plan.notices import describe_shared_memory
 from tests.unit.samples import GIB, sample_facts, sample_instance, sample_rig
 from tests.unit.vllm_samples import vllm_instance, vllm_rig

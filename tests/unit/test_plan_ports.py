@@ -1,7 +1,5 @@
 """The plan of a deploy, as far as ports and users go: what is said of them, and who notices."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A plugin that starts vLLM: its program in the place of vLLM's, its options left to it, its modes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

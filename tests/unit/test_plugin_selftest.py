@@ -1,7 +1,5 @@
 """A plugin's doctor is somebody's program: what it says is read line by line, and it is asked as an instance's user."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

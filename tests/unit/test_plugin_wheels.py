@@ -1,7 +1,5 @@
 """A plugin's file is somebody's: what is no wheel of its description is refused before anything of it is unpacked."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import zipfile

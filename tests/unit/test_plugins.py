@@ -1,7 +1,5 @@
 """Plugins as they are declared, and what an environment with one is."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What operations ask is asked in one command before they run; an answer counts until something is done on its host."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Preflight: each thing that stands in the way of a rig is refused on its own, with what to do."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -348,11 +346,7 @@ def bundled_rig(*systems: str) -> Rig:
         (("debian-12",), ("cmake", "curl"), ""),
         (("debian-12", "debian-13"), ("curl",), ""),
         (("debian-13",), (), ""),
-        (
-            ("debian-13",),
-            ("cmake", "curl"),
-            "cmake, curl must be installed, but /home/ops/bundle has packages of",
-        ),
+        (("debian-13",), ("cmake", "curl"), "cmake, curl must be installed, but /home/ops/bundle has packages of"),
         (("debian-1", "ubuntu-24.04"), ("curl",), "has packages of debian-1, ubuntu-24.04: "),
         ((), ("curl",), "has packages of no system: recreate it with `rigwright bundle --system debian-12`"),
     ],

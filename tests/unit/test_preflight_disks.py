@@ -1,7 +1,5 @@
 """Preflight of a box with a bundle: room for what was sent, on the disk where it lies and where it goes."""
 
-from __future__ import annotations
-
 from types import MappingProxyType
 
 import pytest

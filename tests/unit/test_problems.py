@@ -1,7 +1,5 @@
 """Mistakes: all of them, each once, with the place and the nearest valid name."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import ValidationError
 

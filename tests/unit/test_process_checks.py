@@ -1,7 +1,5 @@
 """Processes as the survey sees them: real ones of this machine, and what checks make of others."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -359,8 +357,7 @@ def test_what_an_engine_compiles_while_it_runs_is_its_own(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    "changed",
-    [{"words": ["/usr/lib/systemd/systemd-socket-proxyd", "/tmp/x"]}, {"variables": ["LD_PRELOAD=/x.so"]}],
+    "changed", [{"words": ["/usr/lib/systemd/systemd-socket-proxyd", "/tmp/x"]}, {"variables": ["LD_PRELOAD=/x.so"]}]
 )
 def test_other_words_and_variables_of_a_carrier_are_told(changed: dict[str, object]) -> None:
     assert set(red(with_process(declared_host(), CARRIER, **changed))) == {"S25"}

@@ -1,7 +1,5 @@
 """What the command is called, where it lies, and what shells complete of it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

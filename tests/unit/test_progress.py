@@ -1,7 +1,5 @@
 """Progress: plain lines with rate and time left, and a row a host on a terminal."""
 
-from __future__ import annotations
-
 import io
 import re
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """What is pruned: the oldest generations, damaged ones, and nothing that one that stays refers to."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any

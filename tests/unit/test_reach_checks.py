@@ -1,7 +1,5 @@
 """Who else leads to a rig's models: what the survey finds of it here, and what checks make of what it finds."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Nothing leaves a reader of others' words but its own refusal, which a terminal can be shown; and none is left out."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from functools import cache

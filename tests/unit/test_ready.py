@@ -1,7 +1,5 @@
 """The ready script: returns once a server has answered a completion, and not when the server has ended."""
 
-from __future__ import annotations
-
 import grp
 import hashlib
 import json
@@ -341,11 +339,6 @@ def test_a_shell_that_cannot_start_the_requests_which_warm_it_up_does_not_fail_t
     assert [one.path for one in start.server.asked] == [COMPLETIONS, *["warm"] * 3]
 
 
-def test_an_empty_key_is_never_ready(start: StartingInstance) -> None:
-    start.server.serve(COMPLETIONS, complete_file(b"{}"))
-    assert start.ready(os.getpid(), key="").returncode != 0
-
-
 @pytest.mark.parametrize(
     ("opened", "cards", "ready"),
     [
@@ -390,10 +383,7 @@ def test_cards_count_whichever_process_of_the_unit_has_them(start: StartingInsta
 
 def test_until_systemd_says_which_processes_are_the_units_it_counts_nobodys(start: StartingInstance) -> None:
     start.server.serve(COMPLETIONS, complete_file(b"{}"))
-    start.processes = {
-        4711: (f"0::{start.group}\n", []),
-        4712: ("0::/rigwright.slice/rigwright-code.service\n", HOLDS),
-    }
+    start.processes = {4711: (f"0::{start.group}\n", []), 4712: ("0::/rigwright.slice/rigwright-code.service\n", HOLDS)}
     start.busy = True
     done = start.ready(4711, cards=1)
     assert done.returncode != 0
@@ -404,10 +394,7 @@ def test_until_systemd_says_which_processes_are_the_units_it_counts_nobodys(star
 @pytest.mark.parametrize("other", ["/rigwright.slice/rigwright-chat-2.service", "/x{}", "{}x", "/rigwright.slice"])
 def test_cards_of_another_units_processes_do_not_count(start: StartingInstance, other: str) -> None:
     start.server.serve(COMPLETIONS, complete_file(b"{}"))
-    start.processes = {
-        4711: (f"0::{start.group}\n", []),
-        4712: (f"0::{other.format(start.group)}\n", HOLDS),
-    }
+    start.processes = {4711: (f"0::{start.group}\n", []), 4712: (f"0::{other.format(start.group)}\n", HOLDS)}
     done = start.ready(4711, cards=1)
     assert done.returncode != 0
     assert "0 of 1 are open" in done.stdout

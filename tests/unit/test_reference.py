@@ -1,7 +1,5 @@
 """Tables of keys in the documentation: made from the models, and never older than they are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """Logins of registries: refused where they would be readable on their way, and never repeated."""
 
-from __future__ import annotations
-
 import base64
 
 import pytest

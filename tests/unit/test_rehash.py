@@ -1,7 +1,5 @@
 """The deep re-hash, as the timer runs it: it finds what no record sees, and disturbs nobody."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """The deep re-hash as a program of a host, and what ends it in the middle."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The units of the deep re-hash, as systemd reads them."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Verbs that reach hosts by hand, on a server of this machine: `run`, `ssh`, `doctor`; and a chat's answer."""
 
-from __future__ import annotations
-
 import http.client
 import os
 import socket

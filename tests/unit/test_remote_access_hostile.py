@@ -1,7 +1,5 @@
 """Verbs that bring a host's or a model's words to the operator's terminal, of a host or a model that says anything."""
 
-from __future__ import annotations
-
 import importlib
 import io
 import os

@@ -1,7 +1,5 @@
 """The removal script on a folder, over stand-ins for systemd's and apt's programs: what goes, and what stays."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

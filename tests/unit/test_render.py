@@ -1,7 +1,5 @@
 """Templates: a missing value is an error, and every script that comes out is one a shell can read."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil
@@ -14,8 +12,9 @@ import pytest
 from rigwright.paths import ROOT
 from rigwright.render import render
 from tests.unit import short_programs
-from tests.unit.rendered_scripts import SCRIPTS, engine_build_script
+from tests.unit.rendered_scripts import engine_build_script
 from tests.unit.samples import sample_probe_values
+from tests.unit.script_table import SCRIPTS
 
 # beside this Python, or anywhere on the PATH
 SHELLCHECK = shutil.which("shellcheck", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))

@@ -1,7 +1,5 @@
 """The page for strangers: what is on it is on a list, whatever hosts, inventories, books and logs say."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -13,7 +11,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from bench.speed_protocol import RATES, SpeedEffort, protocol_parts
 from checks.connections import ConnectedHost
 from checks.results import HostReport, Report
 from checks.results import Result as Checked
@@ -67,11 +64,6 @@ def test_a_version_has_the_shape_of_one(text: str, said: str) -> None:
 )
 def test_of_other_texts_only_what_is_allowed_is_told(pattern: re.Pattern[str], text: str, said: str) -> None:
     assert public_report.safe_prefix(pattern, text) == said
-
-
-def test_rates_on_the_list_are_those_of_the_protocol() -> None:
-    made = [part.name for part in protocol_parts(SpeedEffort(), 10.0)]
-    assert {name.removesuffix(" wall").removesuffix(" decode") for name in RATES} == set(made)
 
 
 def result(identifier: str, verdict: Any, **more: Any) -> Checked:

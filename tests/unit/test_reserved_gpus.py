@@ -1,7 +1,5 @@
 """Cards that are reserved for other work: no instance gets one, and who uses them is named, not fought."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

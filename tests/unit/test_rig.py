@@ -1,7 +1,5 @@
 """A rig's entry: every name in it is resolved, and what cannot be is refused."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -25,69 +23,41 @@ from tests.unit.samples import (
 )
 
 
-def test_two_instances_on_one_port_are_refused(box: OperatorFolder) -> None:
-    twice = {"a": {"variant": "llamacpp/cpu", "port": 8020}, "b": {"variant": "llamacpp/cpu", "port": 8020}}
-    assert box.refusal_lines(instances=twice) == [
-        f"{box.inventory}: box.instances.b.port: 8020 is already the port of a",
-    ]
-
-
-def test_one_card_is_one(box: OperatorFolder) -> None:
-    (line,) = box.refusal_lines(
-        cards=["ampere"], instances={"a": {"variant": "llamacpp/one", "cards": [1], "port": 8020}}
-    )
-    assert line.endswith("no card 1: the rig declares 1 card, counted from 0")
-
-
-def test_a_card_in_two_instances_is_refused(box: OperatorFolder) -> None:
-    twice = {
-        "a": {"variant": "llamacpp/two", "cards": [0, 1], "port": 8020},
-        "b": {"variant": "llamacpp/one", "cards": [1], "port": 8021},
-    }
-    assert box.refusal_lines(instances=twice) == [
-        f"{box.inventory}: box.instances.b.cards: card 1 is already taken by a",
-    ]
-
-
-def test_a_card_twice_in_one_instance_is_refused(box: OperatorFolder) -> None:
-    (line,) = box.refusal_lines(instances={"a": {"variant": "llamacpp/two", "cards": [1, 1], "port": 8020}})
-    assert "box.instances.a.cards: card 1 is already taken by a" in line
-
-
 @pytest.mark.parametrize(
-    ("variant", "cards", "essence"),
+    ("instances", "cards", "line"),
     [
-        ("llamacpp/two", [0], ("needs 2", "1 are listed")),
-        ("llamacpp/two", [], ("needs 2", "0 are listed")),
-        ("llamacpp/one", [0, 1], ("needs 1", "2 are listed")),
-        ("llamacpp/cpu", [0], ("needs 0", "1 are listed")),
-        ("llamacpp/one", [2], ("no card 2", "declares 2 cards")),
-        ("llamacpp/two", [0, 15], ("no card 15", "declares 2 cards")),
-    ],
-)
-def test_other_cards_than_there_are_or_the_variant_takes_are_refused(
-    box: OperatorFolder, variant: str, cards: list[int], essence: tuple[str, str]
-) -> None:
-    (line,) = box.refusal_lines(instances={"a": {"variant": variant, "cards": cards, "port": 8020}})
-    assert line.startswith(f"{box.inventory}: box.instances.a.cards: ")
-    assert all(part in line for part in essence), line
-
-
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        ({"cards": ["turing", "amper"]}, 'box.cards[1]: there is no card "amper"; did you mean "ampere"?'),
+        ({"a": ("cpu", [], 8020), "b": ("cpu", [], 8020)}, 2, "b.port: 8020 is already the port of a"),
+        ({"a": ("two", [0, 1], 8020), "b": ("one", [1], 8021)}, 2, "b.cards: card 1 is already taken by a"),
+        ({"a": ("two", [1, 1], 8020)}, 2, "a.cards: card 1 is already taken by a"),
+        ({"a": ("one", [1], 8020)}, 1, "a.cards: no card 1: the rig declares 1 card, counted from 0"),
+        ({"a": ("two", [0, 15], 8020)}, 2, "a.cards: no card 15: the rig declares 2 cards, counted from 0"),
+        ({"a": ("two", [0], 8020)}, 2, "a.cards: llamacpp/two needs 2 cards, but 1 are listed"),
+        ({"a": ("two", [], 8020)}, 2, "a.cards: llamacpp/two needs 2 cards, but 0 are listed"),
+        ({"a": ("one", [0, 1], 8020)}, 2, "a.cards: llamacpp/one needs 1 card, but 2 are listed"),
+        ({"a": ("cpu", [0], 8020)}, 2, "a.cards: llamacpp/cpu needs 0 cards, but 1 are listed"),
         (
-            {"instances": chat_instances(variant="llamacpp/tow")},
-            'box.instances.chat.variant: there is no variant "llamacpp/tow"; did you mean "llamacpp/two"?',
+            {"a": ("tow", [0, 1], 8020)},
+            2,
+            'a.variant: there is no variant "llamacpp/tow"; did you mean "llamacpp/two"?',
         ),
     ],
 )
-def test_an_unknown_name_is_refused_with_the_nearest_one(
-    box: OperatorFolder, changes: dict[str, object], text: str
+def test_ports_and_cards_that_instances_cannot_have_are_refused(
+    box: OperatorFolder, instances: dict[str, tuple[str, list[int], int]], cards: int, line: str
 ) -> None:
-    (line,) = box.refusal_lines(**changes)
-    assert line.startswith(f"{box.inventory}: {text}")
+    declared = {
+        name: {"variant": f"llamacpp/{variant}", "cards": listed, "port": port}
+        for name, (variant, listed, port) in instances.items()
+    }
+    found = box.refusal_lines(cards=["turing", "ampere"][-cards:], instances=declared)
+    assert [one[: len(f"{box.inventory}: box.instances.{line}")] for one in found] == [
+        f"{box.inventory}: box.instances.{line}"
+    ]
+
+
+def test_an_unknown_card_is_refused_with_the_nearest_one(box: OperatorFolder) -> None:
+    (line,) = box.refusal_lines(cards=["turing", "amper"])
+    assert line.startswith(f'{box.inventory}: box.cards[1]: there is no card "amper"; did you mean "ampere"?')
 
 
 @pytest.mark.parametrize(

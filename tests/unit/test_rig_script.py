@@ -1,7 +1,5 @@
 """The script `rig` at the top, before there is an environment to run anything from."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

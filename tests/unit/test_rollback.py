@@ -1,7 +1,5 @@
 """Rollback: which generation is the one before, and why a host cannot go back to one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

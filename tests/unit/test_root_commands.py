@@ -1,7 +1,5 @@
 """Commands as root: one way, with what they said and how they ended."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

@@ -1,7 +1,5 @@
 """The one list of what root starts on hosts: nothing that templates, units and roles start is missing in it."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

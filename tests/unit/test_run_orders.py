@@ -1,7 +1,5 @@
 """What `pyinfra --data` may say: typed like the inventory's keys, and refused as they are, all mistakes at once."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 

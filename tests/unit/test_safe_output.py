@@ -1,7 +1,5 @@
 """The gate that all text goes through before a terminal sees it."""
 
-from __future__ import annotations
-
 import io
 import json
 import subprocess

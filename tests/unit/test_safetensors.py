@@ -1,7 +1,5 @@
 """Files of weights: a header that does not fit its file, and an index that is none."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What the checks of a sandbox ask it: as its unit and drop-ins leave it, and nothing that changes anything."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -69,7 +67,7 @@ def test_what_a_drop_in_takes_back_is_not_forbidden() -> None:
     found = _settings(CAT + DROP_IN)
     assert [one for one in found if one.startswith(("RestrictAddress", "SystemCall"))] == []
     assert [one for one in found if one.startswith(("Private", "Capability"))] == [
-        *("PrivateNetwork=yes", "CapabilityBoundingSet=", "PrivateNetwork=no", "CapabilityBoundingSet=~"),
+        *("PrivateNetwork=yes", "CapabilityBoundingSet=", "PrivateNetwork=no", "CapabilityBoundingSet=~")
     ]
 
 

@@ -1,7 +1,5 @@
 """What a host starts by the clock or at a boot, and what its loader puts into programs, as the survey finds it."""
 
-from __future__ import annotations
-
 import re
 import struct
 from collections.abc import Callable
@@ -96,10 +94,7 @@ def test_what_settings_load_into_programs_is_told(write: Write) -> None:
     write(f"{LIBRARIES}/libnss_evil.so.2")
     write("etc/environment", "export LD_PRELOAD=/opt/x.so\n")
     assert loader.look({}) == {
-        "before": [
-            ["/opt", "/etc/ssl/more", "evil.so"],
-            [f"/{LIBRARIES}", "/etc/nsswitch.conf", "libnss_evil.so.2"],
-        ],
+        "before": [["/opt", "/etc/ssl/more", "evil.so"], [f"/{LIBRARIES}", "/etc/nsswitch.conf", "libnss_evil.so.2"]],
         "put": ["/etc/environment: export LD_PRELOAD=/opt/x.so"],
     }
 

@@ -1,7 +1,5 @@
 """How keys and certificates reach a gateway's programs: brought whole, and given by root, who writes that down."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat
@@ -83,6 +81,10 @@ def test_keys_lie_there_before_the_router_is_and_it_begins_with_them(
     lying = host.credentials / "gateway-keys.json"
     assert (lying.read_text(), mode(lying), host.reloaded_units, quiet) == (KEYS, "600", [], [])
     assert carry_out(host, gateway.install_client_keys, file=str(file)) == []
+    # others who may read them are kept from it
+    lying.chmod(0o644)
+    assert carry_out(host, gateway.install_client_keys, file=str(file))
+    assert mode(lying) == "600"
     assert host.run_program("give-keys").returncode == 0
     there = host.run / ROUTER / "keys.json"
     assert (there.read_text(), mode(there)) == (KEYS, "400")
@@ -107,16 +109,6 @@ def test_a_router_that_runs_is_given_them_once(
     assert host.reloaded_units == [ROUTER_UNIT] * 2
 
 
-def test_a_router_that_has_gone_is_not_reloaded(
-    host: GatewayFolderHost, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    host.run_operations(gateway, monkeypatch)
-    host.set_unit_state(ROUTER, "failed")
-    assert carry_out(host, gateway.install_client_keys, file=str(file))
-    assert host.reloaded_units == []
-    assert carry_out(host, gateway.install_client_keys, file=str(file)) == []
-
-
 def test_one_that_is_starting_is_waited_for(host: GatewayFolderHost) -> None:
     host.set_unit_state(ROUTER, "activating")
     (host.credentials / "gateway-keys.json").write_text(KEYS)
@@ -135,26 +127,20 @@ def test_one_that_does_not_take_them_is_said(host: GatewayFolderHost) -> None:
     assert (done.returncode, done.stderr.strip()) == (1, f"{ROUTER_UNIT} was not given what lies there now")
 
 
-def test_what_was_cut_off_on_its_way_never_takes_its_place(host: GatewayFolderHost) -> None:
-    lying = host.credentials / "gateway-keys.json"
-    lying.write_text("before")
-    done = host.run_script(
-        secrets_distribution.render_secret_install(str(lying), keyring.keys_digest(KEYS)), KEYS[:-20]
-    )
-    assert (done.returncode, lying.read_text(), list(host.credentials.iterdir())) == (1, "before", [lying])
-    assert "was cut off" in done.stderr
+# no file of more than these blocks can be written, as on a disk without any left
+FULL = "ulimit -f 0\ntrap '' XFSZ\n"
 
 
-def test_a_disk_that_is_full_keeps_the_keys_that_were_there(host: GatewayFolderHost) -> None:
+@pytest.mark.parametrize(("before", "sent", "said"), [("", KEYS[:-20], "was cut off"), (FULL, KEYS, "")])
+def test_what_does_not_arrive_whole_never_takes_its_place(
+    host: GatewayFolderHost, before: str, sent: str, said: str
+) -> None:
     lying = host.credentials / "gateway-keys.json"
     lying.write_text("before")
-    # no file of more than these blocks can be written, as on a disk without any left
-    script = (
-        f"ulimit -f 0\ntrap '' "
-        f"XFSZ\n{secrets_distribution.render_secret_install(str(lying), keyring.keys_digest(KEYS))}"
-    )
-    done = host.run_script(script, KEYS)
+    script = secrets_distribution.render_secret_install(str(lying), keyring.keys_digest(KEYS))
+    done = host.run_script(before + script, sent)
     assert (done.returncode, lying.read_text(), list(host.credentials.iterdir())) == (1, "before", [lying])
+    assert said in done.stderr
 
 
 def test_without_the_file_of_keys_nobody_loses_his(
@@ -167,6 +153,11 @@ def test_without_the_file_of_keys_nobody_loses_his(
     (command,) = gateway.install_client_keys._inner(roots=host.rig.roots, file=str(file))
     done = host.run_script(command.get_raw_value())
     assert (done.returncode, f"{file} is not there: bring it back, or create it empty" in done.stderr) == (1, True)
+    file.write_text("nonsense")
+    (command,) = gateway.install_client_keys._inner(rig=host.rig, file=str(file))
+    done = host.run_script(command.get_raw_value())
+    assert (done.returncode, "cannot be read as TOML" in done.stderr) == (1, True)
+    file.unlink()
     # what it was not given is somebody else's, and goes
     lying = host.credentials / "gateway-keys.json"
     lying.write_text(before_versions(RING.with_key("eve", ClientKey(sha256="e" * 64, made="2026-11-22"))))
@@ -191,39 +182,11 @@ def test_without_the_file_of_keys_nobody_loses_his(
     assert carry_out(host, gateway.install_client_keys, file=str(file)) == []
 
 
-def test_a_file_that_is_refused_ends_the_run_of_its_host(
-    host: GatewayFolderHost, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    host.run_operations(gateway, monkeypatch)
-    file.write_text("nonsense")
-    (command,) = gateway.install_client_keys._inner(roots=host.rig.roots, file=str(file))
-    done = host.run_script(command.get_raw_value())
-    assert (done.returncode, "cannot be read as TOML" in done.stderr) == (1, True)
-
-
-def test_others_who_may_read_them_are_kept_from_it(
-    host: GatewayFolderHost, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    host.run_operations(gateway, monkeypatch)
-    carry_out(host, gateway.install_client_keys, file=str(file))
-    (host.credentials / "gateway-keys.json").chmod(0o644)
-    carry_out(host, gateway.install_client_keys, file=str(file))
-    assert mode(host.credentials / "gateway-keys.json") == "600"
-
-
 def test_the_process_is_told_after_its_keys_are_there(host: GatewayFolderHost, tmp_path: Path) -> None:
     program = 'trap \'cat "$1" > "$2"; exit\' HUP; echo; while :; do sleep 0.05; done'
     # what runs the tests may ignore it, and a shell cannot trap what was ignored before
-    words = [
-        "env",
-        "--default-signal=HUP",
-        "sh",
-        "-c",
-        program,
-        "router",
-        str(host.run / ROUTER / "keys.json"),
-        str(tmp_path / "heard"),
-    ]
+    places = [str(host.run / ROUTER / "keys.json"), str(tmp_path / "heard")]
+    words = ["env", "--default-signal=HUP", "sh", "-c", program, "router", *places]
     process = subprocess.Popen(words, stdout=subprocess.PIPE)
     assert process.stdout
     process.stdout.readline()
@@ -310,11 +273,6 @@ def test_the_gateway_is_given_keys_of_engines_and_certificates(host: GatewayFold
     assert mode(Path(host.relocate_script(secrets_distribution.CREDENTIALS_RECORD))) == "600"
 
 
-def test_a_gateway_that_has_neither_is_given_none(host: GatewayFolderHost) -> None:
-    assert host.run_program("prepare").returncode == 0
-    assert json.loads((host.run / GATEWAY / "engine-keys.json").read_text()) == {}
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -398,15 +356,6 @@ def test_one_that_is_about_to_end_is_made_anew(host: GatewayFolderHost, monkeypa
     assert len(carry_out(host, gateway.install_certificates, wanted=[lan])) == 1
 
 
-def test_one_that_others_can_read_is_made_anew(host: GatewayFolderHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    host.run_operations(gateway, monkeypatch)
-    lan = CertificateSpec("lan", ("gpu",))
-    carry_out(host, gateway.install_certificates, wanted=[lan])
-    (host.credentials / "gateway-lan.pem").chmod(0o644)
-    assert len(carry_out(host, gateway.install_certificates, wanted=[lan])) == 1
-    assert mode(host.credentials / "gateway-lan.pem") == "600"
-
-
 def test_a_plan_makes_no_authority(host: GatewayFolderHost, monkeypatch: pytest.MonkeyPatch) -> None:
     host.run_operations(gateway, monkeypatch, executing=False)
     assert list(
@@ -446,12 +395,6 @@ def test_pairs_go_when_no_generation_has_their_listener(
     (script,) = carry_out(host, gateway.install_certificates, wanted=[])
     assert "gateway-wan.pem" in script
     assert sorted(path.name for path in host.credentials.iterdir()) == ["gateway-A B\n.pem", "gateway-lan.pem"]
-
-
-def test_what_a_host_tells_of_it_is_matched_whole() -> None:
-    for output in ([], ["e30="], [""]):
-        with pytest.raises(ValueError, match=r"the host reported nothing|the host's report was cut off"):
-            secrets_distribution.parse(output)
 
 
 def test_a_start_does_not_wait_for_ever(host: GatewayFolderHost, monkeypatch: pytest.MonkeyPatch) -> None:

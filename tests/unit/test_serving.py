@@ -1,7 +1,5 @@
 """Serving: the exact command line, and a unit that changes when and only when the instance does."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from dataclasses import replace
@@ -96,11 +94,7 @@ def test_an_instance_on_two_cards_is_started_with() -> None:
         (OLD, {"memory_lock": True}, ["--mlock"]),
         (HELP, {"thinking": "off"}, [*CLOSED, "--reasoning", "off"]),
         (OLD, {"thinking": "auto"}, ["--reasoning", "auto"]),
-        (
-            HELP,
-            {"memory_lock": True, "thinking": "on"},
-            ["--load-mode", "mmap+mlock", *CLOSED, "--reasoning", "on"],
-        ),
+        (HELP, {"memory_lock": True, "thinking": "on"}, ["--load-mode", "mmap+mlock", *CLOSED, "--reasoning", "on"]),
         # what a variant says of it is all that is said
         (HELP, {"flags": {"cors-origins": "*"}}, [*FIXED, "--cors-origins", "*"]),
         (HELP, {"flags": {"cors-credentials": True}}, [*FIXED, "--cors-credentials"]),

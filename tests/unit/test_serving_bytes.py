@@ -4,8 +4,6 @@ One more restarts every instance of every box with the next deploy. Who means th
 the changelog that it does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """How checks ask an instance that may have been taken over."""
 
-from __future__ import annotations
-
 import grp
 import os
 import pwd

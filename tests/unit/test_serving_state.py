@@ -1,7 +1,5 @@
 """What the state script tells becomes values; what is not of its type is refused, whoever has written it."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

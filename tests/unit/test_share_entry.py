@@ -1,7 +1,5 @@
 """What an inventory may say of weights that are shared."""
 
-from __future__ import annotations
-
 import pytest
 
 from rigwright.inventory import load_rig

@@ -1,7 +1,5 @@
 """Sharing weights: who may fetch what, as nginx and systemd are told, and what is left to do on a host."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import subprocess

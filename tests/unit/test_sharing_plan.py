@@ -1,7 +1,5 @@
 """Sharing weights: what stands in its way, and what a plan says of it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any

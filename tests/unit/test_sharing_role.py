@@ -1,7 +1,5 @@
 """Sharing's operations: when nginx is started, let go, and asked about its settings before they count."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

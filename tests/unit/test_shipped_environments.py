@@ -1,7 +1,5 @@
 """The environments that are shipped: locked as they are asked for, each package once, and fit for the cards."""
 
-from __future__ import annotations
-
 import pytest
 
 from rigwright.declaration.catalog import load_catalog
@@ -39,10 +37,3 @@ def test_every_pattern_for_other_cards_means_a_file(name: str) -> None:
             find_machine_code_refusals(LOCK.groups[name], (pattern,), capability)[1]
             for capability in ("7.5", "8.6", "12.0")
         ), pattern
-
-
-def test_vllm_of_both_versions_is_chosen_with_the_transformers_it_was_run_with() -> None:
-    for name in DATED:
-        versions = {row.name: row.version for row in LOCK.groups[name]}
-        assert versions["transformers"].startswith("5.")
-        assert versions["vllm"] == name.removeprefix("vllm-")

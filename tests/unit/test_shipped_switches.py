@@ -1,7 +1,5 @@
 """`rigwright switch` between the variants that are shipped: every inventory, every variant that `--list` offers."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Iterator

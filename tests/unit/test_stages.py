@@ -1,24 +1,16 @@
 """What `rigwright test` runs: every test has its place, and `all` leaves none out."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
-from click.testing import CliRunner
 
-from cli import test
 from cli.test import EVERY, PROOFS, STAGES, select_stages, stage_commands, stage_rows
-from cli.test_durations import ALL_SUFFIX, BUDGETS, DurationRecord, RecordedDuration, is_test, process_count
+from cli.test_durations import ALL_SUFFIX, BUDGETS, DurationRecord, is_test, process_count
 from rigwright.paths import ROOT
-from tests.conftest import record_name
 
 # what several pytests would run, by one of them
 PROGRAM = """
@@ -110,19 +102,6 @@ def test_what_there_is_now_keeps_within_the_budgets() -> None:
     assert now.budget_problems() == []
 
 
-@pytest.mark.parametrize(
-    ("nodeid", "only", "recorded"),
-    [
-        ("tests/unit/test_a.py::test_x[1]", False, "tests/unit/test_a.py"),
-        ("tests/unit/test_a.py::test_y", True, "tests/unit/test_a.py in all"),
-        ("tests/hosts/test_a.py::test_x[debian-13]", True, "tests/hosts/test_a.py::test_x[debian-13]"),
-    ],
-)
-def test_what_a_test_is_recorded_as(nodeid: str, only: bool, recorded: str) -> None:
-    item = SimpleNamespace(nodeid=nodeid, get_closest_marker=lambda name: only or None)
-    assert record_name(cast("pytest.Item", item)) == recorded
-
-
 def test_each_file_of_unit_tests_is_in_the_stage_of_its_recorded_duration() -> None:
     record = DurationRecord.load()
     assert record == record.with_programs_apart()
@@ -158,96 +137,3 @@ def test_the_page_and_the_help_say_the_same() -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text()
     for name, *row in stage_rows():
         assert f"| `{name}` | {' | '.join(row)} |" in page
-
-
-def test_what_processes_made_is_counted_where_it_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = (
-        {"a.py::test": (30.0, False), "fixture first_run": (60.0, False), "fixture home": (9.0, True)},
-        {"b.py::test": (40.0, True), "fixture first_run": (2.5, False), "fixture home": (1.0, False)},
-        {"fixture home": (2.0, True)},
-        {},
-    )
-
-    def ran(commands: list[list[str]]) -> bool:
-        for command, rows in zip(commands, seen, strict=True):
-            (file,) = [word.partition("=")[2] for word in command if word.startswith("--measure")]
-            Path(file).write_text(json.dumps(rows))
-        return False
-
-    monkeypatch.setattr(test, "_run_commands", ran)
-    took = {
-        "a.py::test": (30.0, False),
-        "b.py::test": (40.0, True),
-        "fixture first_run": (60.0, False),
-        "fixture home": (9.0, False),
-    }
-    assert test.run_stage("hosts", True, [], tmp_path) == (took, False)
-
-
-def test_what_passed_is_recorded_though_something_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-
-    def ran(commands: list[list[str]]) -> bool:
-        asked.append(commands[0][-1])
-        for command in commands:
-            for word in command:
-                if word.startswith("--measure="):
-                    name = f"{command[-1]}/test_a.py::test{len(asked)}"
-                    Path(word.partition("=")[2]).write_text(json.dumps({name: (1.5, False)}))
-        return asked[-1] == "tests/unit"
-
-    monkeypatch.setattr(test, "_run_commands", ran)
-    file = tmp_path / "durations.json"
-    old = DurationRecord({"unit": {"tests/unit/test_red.py": RecordedDuration(1, 1, False)}})
-    old.save(file)
-    monkeypatch.setattr(DurationRecord.load.__func__, "__defaults__", (file,))  # type: ignore[attr-defined]
-    monkeypatch.setattr(DurationRecord.save, "__defaults__", (file,))
-    done = CliRunner().invoke(test.test, ["unit", "hosts", "--record"])
-    assert (done.exit_code, asked) == (1, ["tests/unit", "tests/hosts"])
-    assert "unit: failed" in done.output
-    found = DurationRecord.load(file).stages
-    assert set(found["unit"]) == {"tests/unit/test_red.py", "tests/unit/test_a.py::test1"}
-    assert set(found["hosts"]) == {"tests/hosts/test_a.py::test2"}
-    asked.clear()
-    assert CliRunner().invoke(test.test, ["unit", "hosts"]).exit_code == 1
-    assert asked == ["tests/unit"]
-    asked.clear()
-    assert CliRunner().invoke(test.test, ["all", "unit", "hosts"]).exit_code == 1
-    assert asked == ["tests/unit", "tests/hosts"]
-
-
-MIXED = """
-import time
-import pytest
-@pytest.mark.parametrize("red", [True, False])
-def test_both(red):
-    time.sleep(0.02)
-    assert not red
-def test_parts(subtests):
-    with subtests.test("one"):
-        assert 0
-def test_good():
-    pass
-"""
-
-
-def test_a_test_that_fails_is_not_measured(tmp_path: Path) -> None:
-    tests = tmp_path / "tests" / "hosts"
-    tests.mkdir(parents=True)
-    (tests / "test_mixed.py").write_text(MIXED)
-    file = tmp_path / "took"
-    words = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "tests.conftest",
-        f"--measure={file}",
-        "--rootdir",
-        tmp_path,
-        tests,
-    ]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert {name.partition("::")[2] for name in json.loads(file.read_text())} == {"test_both[False]", "test_good"}

@@ -1,7 +1,5 @@
 """An instance beside the one in whose place it comes: whether there is room for both, what it is, and in what order."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What has verbs begin sooner changes nothing of what they do."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

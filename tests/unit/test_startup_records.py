@@ -1,7 +1,5 @@
 """What instances were started from, and their keys, as the survey tells it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The state script on real folders: it finds what was decided, byte for byte."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -200,10 +198,7 @@ LATER: dict[str, tuple[Callable[[HostFolder], object], dict[str, object]]] = {
         {"weights_current": False},
     ),
     "weights gone": (lambda host: (host.root / "a weight.gguf").unlink(), {"weights_current": False}),
-    "no record": (
-        lambda host: (host.run / "rigwright" / CHAT).unlink(),
-        {"started_from": ""},
-    ),
+    "no record": (lambda host: (host.run / "rigwright" / CHAT).unlink(), {"started_from": ""}),
     "a record of before weights were in it": (
         lambda host: (host.run / "rigwright" / CHAT).write_text("a" * 64 + "\n"),
         {"started_from": "a" * 64},

@@ -1,7 +1,5 @@
 """The state script on real folders: ports, as systemd holds and a service carries them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The wait between a stop and the next start, over stand-ins: what is left of a unit, and what only looks so."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Which processes were started from an engine's folder outside of a rig's slices."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

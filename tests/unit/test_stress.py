@@ -1,7 +1,5 @@
 """What instances have to bear: each probe on a scripted model, and red on one that misbehaves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -89,16 +87,8 @@ ANY = StressProbe("n", "t")
             "an answer of 30 tokens, not 50",
         ),
         (assess_probe(ANY, reply(status=400), "", None, None), "skip", "refused as too long"),
-        (
-            assess_probe(ANY, reply(status=500, body="out of memory"), "", None, None),
-            "fail",
-            "500: out of memory",
-        ),
-        (
-            assess_probe(ANY, reply(status=0, error="no answer in time"), "", None, None),
-            "fail",
-            "no answer in time",
-        ),
+        (assess_probe(ANY, reply(status=500, body="out of memory"), "", None, None), "fail", "500: out of memory"),
+        (assess_probe(ANY, reply(status=0, error="no answer in time"), "", None, None), "fail", "no answer in time"),
     ],
 )
 def test_a_probe_is_judged_by_whether_it_is_served(found: ProbeResult, verdict: str, words: str) -> None:

@@ -3,10 +3,6 @@
 Imports for types alone count.
 """
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from rigwright.paths import ROOT
@@ -39,15 +35,3 @@ def test_each_class_name_is_defined_once(tree: Tree) -> None:
 def test_no_module_function_or_class_has_a_name_that_says_nothing(tree: Tree) -> None:
     named = [one for one in tree.banned() if not one.startswith(DIGESTED)]
     assert named == []
-
-
-def test_a_circle_for_types_alone_is_reported(tmp_path: Path) -> None:
-    types = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import rigwright.{}.one\n"
-    (tmp_path / "deploy.py").write_text("")
-    for name, other in (("model", "plan"), ("plan", "model")):
-        place = tmp_path / "rigwright" / name / "one.py"
-        place.parent.mkdir(parents=True)
-        place.write_text(types.format(other))
-    planted = Tree(tmp_path)
-    assert largest_cycle(planted.graph) == ["rigwright/model/one.py", "rigwright/plan/one.py"]
-    assert largest_cycle(planted.folders) == ["rigwright/model", "rigwright/plan"]

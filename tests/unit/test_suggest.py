@@ -1,7 +1,5 @@
 """What a survey suggests: names for cards, a root with room, a free port, variants that fit."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -218,11 +216,6 @@ def test_a_variant_whose_files_are_in_a_mirror_is_not_offered(
         "llamacpp/cpu", BARE, ANSWERS, catalog, Lock.load([ROOT / "locks", tmp_path]), str(place.inventory)
     )
     assert "has no address: its sources are store:small-q4.gguf" in refused.refusal
-
-
-def test_a_variant_that_is_not_there_is_an_error(catalog: Catalog) -> None:
-    with pytest.raises(KeyError):
-        suggest_entry(BARE, replace(ANSWERS, variant="llamacpp/gone"), catalog)
 
 
 @pytest.mark.parametrize("variant", ["vllm/default", "vllm/dual", "vllm/qwen3-8b-per-card", "llamacpp/65k"])

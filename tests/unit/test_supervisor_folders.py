@@ -1,7 +1,5 @@
 """Only what systemd made for a step is measured, and a step at its limit is ended until it is gone."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What the survey tells becomes a typed value; the survey itself runs on any Linux, as root or not."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

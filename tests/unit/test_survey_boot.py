@@ -1,7 +1,5 @@
 """What the survey's module of the next boot finds in a folder that stands in for a host."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Callable
 from pathlib import Path

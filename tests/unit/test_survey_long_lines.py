@@ -1,7 +1,5 @@
 """Lines that a host's users write, as long as they like, take the survey as long as they are, and no longer."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable

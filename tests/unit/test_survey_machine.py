@@ -1,7 +1,5 @@
 """What the survey's modules of kernel, boot, packages and settings find in a folder that stands in for a host."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from pathlib import Path

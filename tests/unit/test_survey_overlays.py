@@ -1,7 +1,5 @@
 """What an overlay stands on, told by the inode numbers of what it shows."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

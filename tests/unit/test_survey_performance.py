@@ -1,7 +1,5 @@
 """What has the survey take less of a host's processors, and changes nothing of what it finds."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import resource

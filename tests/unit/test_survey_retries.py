@@ -1,7 +1,5 @@
 """How long the survey asks a model again that the gateway has nobody for."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What a host's users, services and files say to fool the survey, or to keep it from saying anything."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

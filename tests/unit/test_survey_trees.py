@@ -1,7 +1,5 @@
 """What the survey sees of trees, of what leads to them and of generations, on folders made for it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What the survey's module of units finds of ours in others' unit files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -23,11 +21,7 @@ def transient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(
     ("name", "found"),
-    [
-        (f"{TRY}00000000-rigwright-chat.service", 0),
-        ("another.service", 1),
-        ("another-rw-check-0.service", 1),
-    ],
+    [(f"{TRY}00000000-rigwright-chat.service", 0), ("another.service", 1), ("another-rw-check-0.service", 1)],
 )
 def test_another_run_of_checks_is_nobodys_unit(transient: Path, name: str, found: int) -> None:
     (transient / name).write_text(NAMED)

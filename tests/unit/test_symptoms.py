@@ -1,7 +1,5 @@
 """What lines of engines' logs betray, replayed as engines and those who run them have shown them."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """One filter of system calls for units, jobs and containers, and no io_uring in any of them."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Words for systemd: what it makes of them again is what was declared."""
 
-from __future__ import annotations
-
 import json
 import re
 

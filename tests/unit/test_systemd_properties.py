@@ -1,7 +1,5 @@
 """Properties of units over systemd's own socket: what is sent, what comes, and what is refused."""
 
-from __future__ import annotations
-
 import socket
 import struct
 import threading

@@ -1,7 +1,5 @@
 """Tables: without empty columns, and no line wider than its place."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

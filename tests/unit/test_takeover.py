@@ -1,7 +1,5 @@
 """What served before us: how it is named, what cannot be taken over, and the scripts that stop it and bring it back."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

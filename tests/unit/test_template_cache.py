@@ -1,7 +1,5 @@
 """Compiled templates are kept, and never stale."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every small type of a text keeps out what ends a line or writes on a terminal, wherever it stands in a text."""
 
-from __future__ import annotations
-
 import pkgutil
 import random
 import re

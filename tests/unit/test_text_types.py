@@ -1,7 +1,5 @@
 """The small types: which text they take, and that none of it needs quoting where it is printed."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import subprocess

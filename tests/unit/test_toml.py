@@ -1,7 +1,5 @@
 """TOML files: what is no TOML, or not what is wanted, is refused with its name."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Annotated

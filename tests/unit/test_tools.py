@@ -1,7 +1,5 @@
 """The hosts' Python tools: a folder that is another one when the lock or the distribution is."""
 
-from __future__ import annotations
-
 import re
 from itertools import permutations
 

@@ -1,7 +1,5 @@
 """What checks of trees say of a survey: each is red for its own cause, and green beside the others."""
 
-from __future__ import annotations
-
 import inspect
 import json
 from collections.abc import Callable

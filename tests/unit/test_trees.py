@@ -1,7 +1,5 @@
 """What a deploy records of each tree, and what it does where one is not as it was recorded."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A large tree is looked at by passes of find(1) that run at the same time, of which none leaves anything out."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What systemd makes of a unit's text: seen of versions 252 and 257."""
 
-from __future__ import annotations
-
 import pytest
 
 from checks.unit_settings import (

@@ -1,7 +1,5 @@
 """Units that are no instances: what is done about them, as they are found."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

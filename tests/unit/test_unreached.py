@@ -1,7 +1,5 @@
 """A host that does not answer: every verb says so once, with the reason, and ends with 3; no library speaks."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -30,13 +28,7 @@ from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
 
 LIMIT = 300  # seconds, for a machine with much else to do
 # verb -> words after the inventory
-VERBS: dict[str, list[str]] = {
-    "status": [],
-    "deploy": [],
-    "check": [],
-    "run": ["true"],
-    "host-key": [],
-}
+VERBS: dict[str, list[str]] = {"status": [], "deploy": [], "check": [], "run": ["true"], "host-key": []}
 MORE: dict[str, list[str]] = {
     **{
         verb: [] for verb in ("plan", "upgrade", "rollback", "health", "diagnose", "doctor", "logs", "verify", "stress")

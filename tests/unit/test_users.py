@@ -1,7 +1,5 @@
 """Users of instances: what they are called, and how a deploy has them there."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which variant to take: `rigwright variants` answers a need by what catalogues say."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

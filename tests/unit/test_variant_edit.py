@@ -1,7 +1,5 @@
 """An inventory's text with another variant in it: exactly one literal's bytes, or a refusal that names the line."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -105,10 +103,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "with a prefix": (BOX.replace('"llamacpp/old"', 'r"llamacpp/old"'), "line 3 is not a plain literal"),
     "with an escape": (BOX.replace('"llamacpp/old"', r'"llamacpp\x2fold"'), "line 3 is not a plain literal"),
     "three quotes": (BOX.replace('"llamacpp/old"', '"""llamacpp/old"""'), "line 3 is not a plain literal"),
-    "another one may be after it": (
-        BOX.replace('"port": 8020', "**MORE"),
-        "line 3 has **MORE in chat",
-    ),
+    "another one may be after it": (BOX.replace('"port": 8020', "**MORE"), "line 3 has **MORE in chat"),
     "tables put together": (BOX.replace(f"{{{CHAT}}}", "BASE | {}"), "line 3 has BASE | {} for instances"),
     "in a loop": (
         "rigs = hosts({name: {} for name in NAMES})\n",

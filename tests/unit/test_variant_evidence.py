@@ -1,7 +1,5 @@
 """What is known of a variant: declared by kinds, judged while the catalogue loads, and told by plan and deploy."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`rigwright init` asks what `rigwright variants` answers, and with --serve has it served."""
 
-from __future__ import annotations
-
 import runpy
 from dataclasses import dataclass, field
 
@@ -96,10 +94,7 @@ def test_options_that_do_not_go_together_are_refused_before_connecting(
     [
         (["--need", "throughput", "--cards", "0"], "matches; see docs/adding-a-model.md to add one"),
         (["--workload", "translation", "--need", "context"], "matches; for these cards: vllm/dual, "),
-        (
-            ["--need", "throughput", "--workload", "agents", "--cards", "1"],
-            "for these cards: llamacpp/default",
-        ),
+        (["--need", "throughput", "--workload", "agents", "--cards", "1"], "for these cards: llamacpp/default"),
     ],
 )
 def test_a_need_that_nothing_answers_is_said_and_nothing_is_written(

@@ -1,7 +1,5 @@
 """What a verb imports before it does anything: most of the time that the quick ones take."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

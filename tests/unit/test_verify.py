@@ -1,7 +1,5 @@
 """What instances have to be able to do: each check green on a scripted model, and red on one that misbehaves."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

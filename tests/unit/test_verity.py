@@ -1,7 +1,5 @@
 """fs-verity: what can be seen on a kernel without it, and that it is asked as its documentation says."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Flags and variables of vLLM: what the pinned version's own parser says of them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

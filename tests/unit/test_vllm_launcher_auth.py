@@ -1,7 +1,5 @@
 """The launcher's door in a real server: what is refused leaves the connection as it is."""
 
-from __future__ import annotations
-
 import socket
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What vLLM says of itself: lines as 0.21.0 wrote them on a processor and on an H100, and lines of a liar."""
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 

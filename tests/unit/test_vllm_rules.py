@@ -1,7 +1,5 @@
 """What vLLM's parser takes and its engine refuses: of models, cards and options together."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -214,13 +212,7 @@ def test_what_would_serve_is_let_through(
             "FLASHINFER, TRITON_ATTN",
         ),
         *(
-            (
-                options,
-                TinyCheckpoint(),
-                "7.5",
-                1,
-                f"{name} FLASH_ATTN does not support kv-cache-dtype auto",
-            )
+            (options, TinyCheckpoint(), "7.5", 1, f"{name} FLASH_ATTN does not support kv-cache-dtype auto")
             for options, name in (
                 ({"attention-backend": "FLASH_ATTN"}, "attention-backend"),
                 ({"attention-config": {"backend": "flash_attn"}}, "backend of attention-config"),

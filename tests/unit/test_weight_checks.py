@@ -1,7 +1,5 @@
 """The checks of weights, on real folders: each is red for what it is about, and for nothing that is harmless."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

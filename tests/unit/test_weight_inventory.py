@@ -1,7 +1,5 @@
 """The look at a host's weights, on real folders: what is there, how it is known to be right, and who uses it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Locks of what looks after weights: nobody but root can hold them, and who has to wait is told for whom."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

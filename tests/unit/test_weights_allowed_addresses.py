@@ -1,7 +1,5 @@
 """Where a source of weights may lead its visitor: the real program, real curl and the hub's own client."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess
@@ -20,14 +18,9 @@ from tests.hosts.download_servers import StandInMirror
 from tests.unit import tls_certificates
 from tests.unit.file_server import LoopbackFileServer, complete_file, redirect_to, run_file_server
 from tests.unit.weights_world import CONTENT, HALF, WeightsFixture, client_python, make_weights_fixture, wanted_file
+from tests.unit.weights_world import host as host
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Iterator[WeightsFixture]:
-    with make_weights_fixture(tmp_path) as made:
-        yield made
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Weights whose disk has lost bytes: what the deep re-hash has found has to be fetched anew by the next deploy."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Room on the disk, and files that were sent in place of being fetched."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess
@@ -12,15 +10,10 @@ import pytest
 
 from roles.weights.host.records import LockedFile
 from tests.unit.file_server import complete_file
-from tests.unit.weights_world import CONTENT, HALF, WRONG, WeightsFixture, make_weights_fixture, wait_until, wanted_file
+from tests.unit.weights_world import CONTENT, HALF, WRONG, WeightsFixture, wait_until, wanted_file
+from tests.unit.weights_world import host as host
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Iterator[WeightsFixture]:
-    with make_weights_fixture(tmp_path) as made:
-        yield made
 
 
 def good(host: WeightsFixture) -> str:

@@ -1,14 +1,11 @@
 """Files that somebody else has put there: nobody may change them once they count as verified."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import fcntl
 import mmap
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,17 +14,12 @@ from roles.weights.host import hold, records
 from roles.weights.host.fetch import FetchRun
 from roles.weights.host.hold import FileLease
 from roles.weights.host.spec import FetchRefused, load_spec
-from tests.unit.weights_world import CONTENT, WRONG, WeightsFixture, make_weights_fixture, wanted_file
+from tests.unit.weights_world import CONTENT, WRONG, WeightsFixture, wanted_file
+from tests.unit.weights_world import host as host
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")
 
 WAIT = "it is being written to: deploy again when that has ended"
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Iterator[WeightsFixture]:
-    with make_weights_fixture(tmp_path) as made:
-        yield made
 
 
 def put(host: WeightsFixture, sent: bool) -> Path:

@@ -1,7 +1,5 @@
 """Packages without a mirror: the host's own index is the one that its pip would ask, a channel py-rattler's."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os
@@ -16,15 +14,10 @@ from pip._internal.models.index import PyPI
 from tests.unit.file_server import LoopbackFileServer, complete_file, redirect_to, run_file_server
 from tests.unit.rendered_scripts import write_stand_in
 from tests.unit.test_weights_index import PLACE, index, of_index, page, wheel
-from tests.unit.weights_world import CONTENT, Source, WeightsFixture, make_weights_fixture
+from tests.unit.weights_world import CONTENT, Source, WeightsFixture
+from tests.unit.weights_world import host as host
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Iterator[WeightsFixture]:
-    with make_weights_fixture(tmp_path) as made:
-        yield made
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Whatever a server answers: fetchers refuse in their own way, write nowhere else, ask nobody else, and keep bounds."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Iterator

@@ -1,11 +1,8 @@
 """Bringing weights over plain HTTP: the real program with real curl; only the locked bytes get the locked name."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +11,7 @@ from roles.weights.host import http
 from roles.weights.host.spec import FetchRefused, TransferLimits
 from tests.hosts.download_servers import StandInMirror, make_certificate
 from tests.unit.file_server import (
+    AnswerHandler,
     FileServerHandler,
     complete_file,
     error_status,
@@ -22,15 +20,10 @@ from tests.unit.file_server import (
     slow_file,
     truncated_file,
 )
-from tests.unit.weights_world import CONTENT, HALF, LYING, WRONG, WeightsFixture, make_weights_fixture, wanted_file
+from tests.unit.weights_world import CONTENT, HALF, LYING, WRONG, WeightsFixture, wanted_file
+from tests.unit.weights_world import host as host
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Iterator[WeightsFixture]:
-    with make_weights_fixture(tmp_path) as made:
-        yield made
 
 
 def ranges(host: WeightsFixture, path: str | None = None) -> list[str | None]:
@@ -98,32 +91,29 @@ def test_a_size_that_is_not_the_locked_one_is_refused_although_the_hash_is_right
     assert not host.is_fetched(shorter)
 
 
-def test_a_download_that_was_cut_goes_on_where_it_ended(host: WeightsFixture) -> None:
-    done = host.fetch_file(host.server.serve("m", truncated_file(CONTENT, HALF), complete_file(CONTENT)))
+AFTER = f"bytes={HALF}-"
+CUT, WHOLE = truncated_file(CONTENT, HALF), complete_file(CONTENT)
+# What lies there of an earlier run, the sources' answers, and the ranges that the last source is asked for.
+FETCHED: dict[str, tuple[bytes | None, dict[str, list[AnswerHandler]], list[str | None]]] = {
+    "cut off": (None, {"m": [CUT, WHOLE]}, [None, AFTER]),
+    "a part of an earlier run": (CONTENT[:1000], {"m": [WHOLE]}, ["bytes=1000-"]),
+    "a part that is whole": (CONTENT, {"m": [WHOLE]}, []),
+    "a server without ranges": (None, {"m": [CUT, rangeless_file(CONTENT)]}, [None, AFTER, None]),
+    "another file at the second request": (None, {"m": [truncated_file(LYING, HALF), WHOLE]}, [None, AFTER, None]),
+    "the first source has it": (None, {"a": [WHOLE], "b": [WHOLE]}, []),
+    "a part of a source that lied": (None, {"a": [truncated_file(LYING, HALF)], "b": [WHOLE]}, [AFTER, None]),
+}
+
+
+@pytest.mark.parametrize("what", FETCHED)
+def test_what_is_there_is_not_fetched_again(host: WeightsFixture, what: str) -> None:
+    part, sources, asked = FETCHED[what]
+    if part is not None:
+        host.place_file(host.part_path(), part)
+    done = host.fetch_file(*(host.server.serve(name, *answers) for name, answers in sources.items()))
     assert done.returncode == 0, done.stdout
     assert host.is_fetched(wanted_file())
-    assert ranges(host) == [None, f"bytes={HALF}-"]
-
-
-def test_a_part_of_an_earlier_run_is_gone_on_with(host: WeightsFixture) -> None:
-    host.place_file(host.part_path(), CONTENT[:1000])
-    assert host.fetch_file(host.server.serve("m", complete_file(CONTENT))).returncode == 0
-    assert host.is_fetched(wanted_file())
-    assert ranges(host) == ["bytes=1000-"]
-
-
-def test_a_part_that_is_whole_already_is_not_fetched_again(host: WeightsFixture) -> None:
-    host.place_file(host.part_path(), CONTENT)
-    assert host.fetch_file(host.server.serve("m", complete_file(CONTENT))).returncode == 0
-    assert host.server.asked == []
-    assert host.is_fetched(wanted_file())
-
-
-def test_a_server_without_ranges_is_asked_for_everything_again(host: WeightsFixture) -> None:
-    done = host.fetch_file(host.server.serve("m", truncated_file(CONTENT, HALF), rangeless_file(CONTENT)))
-    assert done.returncode == 0, done.stdout
-    assert host.is_fetched(wanted_file())
-    assert ranges(host) == [None, f"bytes={HALF}-", None]
+    assert ranges(host, [*sources][-1]) == asked
 
 
 def test_a_server_that_breaks_off_and_cannot_go_on_is_given_up(host: WeightsFixture) -> None:
@@ -152,13 +142,6 @@ def test_a_server_that_sends_nothing_more_is_given_up_and_what_came_is_kept(host
     assert len(host.server.asked) == 6
     assert host.part_path().read_bytes() == CONTENT[:HALF]
     assert not host.is_fetched(wanted_file())
-
-
-def test_a_file_that_changes_between_two_requests_is_fetched_whole_once_more(host: WeightsFixture) -> None:
-    done = host.fetch_file(host.server.serve("m", truncated_file(LYING, HALF), complete_file(CONTENT)))
-    assert done.returncode == 0, done.stdout
-    assert host.is_fetched(wanted_file())
-    assert ranges(host) == [None, f"bytes={HALF}-", None]
 
 
 @pytest.mark.parametrize("by", [1000, -1000])
@@ -195,25 +178,6 @@ def test_an_answer_that_passes_is_tried_again(host: WeightsFixture, code: int) -
     assert host.is_fetched(wanted_file())
 
 
-def test_a_mirror_with_other_bytes_gives_way_to_the_next(host: WeightsFixture) -> None:
-    wrong, right = host.server.serve("wrong", complete_file(WRONG)), host.server.serve("m", complete_file(CONTENT))
-    done = host.fetch_file(wrong, right)
-    assert done.returncode == 0
-    assert "not the locked file" in done.stdout
-    assert ranges(host) == [None, None]
-    assert host.is_fetched(wanted_file())
-
-
-def test_the_next_mirror_is_not_asked_once_the_file_is_there(host: WeightsFixture) -> None:
-    assert (
-        host.fetch_file(
-            host.server.serve("a", complete_file(CONTENT)), host.server.serve("b", complete_file(CONTENT))
-        ).returncode
-        == 0
-    )
-    assert [one.path for one in host.server.asked] == ["a"]
-
-
 def test_without_any_source_that_has_it_each_one_s_reason_is_said(host: WeightsFixture) -> None:
     done = host.fetch_file(host.server.serve("a", error_status(404)), host.server.serve("b", complete_file(WRONG)))
     assert done.returncode == 1
@@ -224,30 +188,12 @@ def test_without_any_source_that_has_it_each_one_s_reason_is_said(host: WeightsF
     assert "not the locked file" in line
 
 
-def test_a_part_from_a_mirror_that_lied_does_not_spoil_the_next_ones(host: WeightsFixture) -> None:
-    lying, good = (
-        host.server.serve("lying", truncated_file(LYING, HALF)),
-        host.server.serve("good", complete_file(CONTENT)),
-    )
-    done = host.fetch_file(lying, good)
-    assert done.returncode == 0, done.stdout
-    assert host.is_fetched(wanted_file())
-    assert ranges(host, "good") == [f"bytes={HALF}-", None]
-
-
 @pytest.mark.parametrize("part", [WRONG, WRONG + b"more", LYING[:HALF], CONTENT + b"more"], ids=len)
 def test_a_wrong_part_of_an_earlier_run_is_replaced_by_the_right_file(host: WeightsFixture, part: bytes) -> None:
     host.place_file(host.part_path(), part)
     done = host.fetch_file(host.server.serve("m", complete_file(CONTENT)))
     assert done.returncode == 0, done.stdout
     assert host.is_fetched(wanted_file())
-
-
-def test_a_wrong_part_and_a_wrong_mirror_end(host: WeightsFixture) -> None:
-    host.place_file(host.part_path(), WRONG[:HALF])
-    assert host.fetch_file(host.server.serve("m", complete_file(WRONG))).returncode == 1
-    assert ranges(host) == [f"bytes={HALF}-", None]
-    assert not host.is_fetched(wanted_file())
 
 
 def test_a_slow_source_is_given_up_and_the_next_goes_on_where_it_ended(host: WeightsFixture) -> None:

@@ -1,7 +1,5 @@
 """What a server's refusal means, and how a file is hashed behind its writer."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 from email.utils import formatdate

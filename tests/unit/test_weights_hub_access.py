@@ -1,7 +1,5 @@
 """What a hub gives to whom: tokens of the program that brings weights, and what is said where one is missing."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

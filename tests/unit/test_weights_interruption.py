@@ -1,13 +1,10 @@
 """Bringing weights is ended in the middle, and goes on; two at once; how far it is."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,21 +16,15 @@ from tests.unit.weights_world import (
     REPOSITORY,
     WeightsFixture,
     client_python,
-    make_weights_fixture,
     wait_until,
     wanted_file,
 )
+from tests.unit.weights_world import host as host
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")
 
 LARGE = CONTENT * 10
 STALLED = 1_200_000
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Iterator[WeightsFixture]:
-    with make_weights_fixture(tmp_path) as made:
-        yield made
 
 
 def children(pid: int) -> set[int]:

@@ -1,13 +1,9 @@
 """Packages are taken away again: with all that is known of them, whatever was cut in between, and nothing else."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +11,8 @@ from roles.weights.host import drop, records
 from roles.weights.host.records import LockedFile
 from roles.weights.host.spec import FetchRefused, load_spec
 from tests.unit.file_server import complete_file
-from tests.unit.weights_world import CONTENT, PACE, WeightsFixture, make_weights_fixture, wait_until
+from tests.unit.weights_world import CONTENT, PACE, WeightsFixture, wait_until
+from tests.unit.weights_world import host as host
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")
 
@@ -25,12 +22,6 @@ OTHERS = "tree /opt/rigwright/tools-x\ndir /srv/models/_packages\nuser rigwright
 def package(number: int) -> LockedFile:
     one = LockedFile("", hashlib.sha256(CONTENT[number:]).hexdigest(), len(CONTENT) - number)
     return LockedFile(f"_packages/{one.sha256[:16]}/p{number}.whl", one.sha256, one.size)
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Iterator[WeightsFixture]:
-    with make_weights_fixture(tmp_path) as made:
-        yield made
 
 
 def fetched(host: WeightsFixture, *numbers: int) -> list[LockedFile]:

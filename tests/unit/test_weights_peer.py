@@ -1,12 +1,9 @@
 """Bringing weights from a box nearby, which may be fetching them itself, die on the way, or wait for this one."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,23 +22,16 @@ from tests.unit.file_server import (
 from tests.unit.weights_world import (
     CONTENT,
     HALF,
-    LYING,
     Source,
     WeightsFixture,
-    make_weights_fixture,
     wait_until,
     wanted_file,
 )
+from tests.unit.weights_world import host as host
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")
 
 PROGRESS = ".progress.json"
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Iterator[WeightsFixture]:
-    with make_weights_fixture(tmp_path) as made:
-        yield made
 
 
 def peer(host: WeightsFixture) -> Source:
@@ -99,14 +89,6 @@ def test_where_a_peer_dies_the_next_source_goes_on(host: WeightsFixture) -> None
     assert host.is_fetched(wanted_file())
 
 
-def test_a_peer_that_lied_and_died_does_not_spoil_the_hub(host: WeightsFixture) -> None:
-    host.server.serve(wanted_file().path, truncated_file(LYING, HALF), error_status(503))
-    done = host.run_fetch({wanted_file(): [peer(host), *mirror(host)]})
-    assert done.returncode == 0, done.stdout
-    assert peer_requests(host, "mirror") == [f"bytes={HALF}-", None]
-    assert host.is_fetched(wanted_file())
-
-
 def test_a_file_that_is_on_its_way_to_a_peer_is_waited_for(host: WeightsFixture) -> None:
     host.server.serve(wanted_file().path, error_status(404), complete_file(CONTENT))
     host.server.serve(PROGRESS, *(progress(n, state="fetching") for n in range(60)), error_status(404))
@@ -142,15 +124,6 @@ def states(host: WeightsFixture) -> list[str]:
         return [row["state"] for row in json.loads((host.root / PROGRESS).read_text())["files"]]
     except FileNotFoundError:
         return []
-
-
-def test_a_peer_whose_own_download_stands_still_gives_way(host: WeightsFixture) -> None:
-    host.pace["stall"] = 0.5
-    host.server.serve(PROGRESS, progress(5))
-    done = host.run_fetch({wanted_file(): [peer(host), *mirror(host)]})
-    assert done.returncode == 0, done.stdout
-    assert "its own download is slower than " in done.stdout
-    assert host.is_fetched(wanted_file())
 
 
 @pytest.mark.parametrize(

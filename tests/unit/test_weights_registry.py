@@ -1,11 +1,7 @@
 """Bringing blobs of images from registries: who is asked for a token, who gets it, and what becomes of a wrong blob."""
 
-from __future__ import annotations
-
 import base64
-import hashlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,16 +11,11 @@ from tests.stand_ins.oci_images import LayerEntry, OCIImage, build_image
 from tests.unit import tls_certificates
 from tests.unit.file_server import complete_file, error_status, redirect_to, run_file_server, truncated_file
 from tests.unit.registry_server import REPOSITORY, TOKEN, LoopbackRegistry
-from tests.unit.weights_world import CONTENT, HALF, Source, WeightsFixture, make_weights_fixture
+from tests.unit.weights_world import CONTENT, HALF, Source, WeightsFixture
+from tests.unit.weights_world import host as host
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")
 IMAGE = build_image({"lib/large": LayerEntry(CONTENT)}, {"bin/two": LayerEntry(b"two")})
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Iterator[WeightsFixture]:
-    with make_weights_fixture(tmp_path) as made:
-        yield made
 
 
 def wanted_blobs(host: WeightsFixture, one: OCIImage = IMAGE) -> dict[LockedFile, list[Source]]:
@@ -58,16 +49,6 @@ def test_a_token_stays_at_the_registry_when_a_blob_lies_elsewhere(host: WeightsF
     assert f"Bearer {TOKEN}" in {one.authorization for one in host.server.asked}
 
 
-def test_what_was_cut_off_goes_on_where_it_was(host: WeightsFixture) -> None:
-    LoopbackRegistry(host.server).push_image(IMAGE, "v1")
-    large = max(wanted_blobs(host), key=lambda one: one.size)
-    content = IMAGE.blobs[large.sha256]
-    host.place_file(host.part_path(large), content[:HALF])
-    assert host.run_fetch({large: wanted_blobs(host)[large]}).returncode == 0
-    asked = [one.range for one in host.server.asked if one.path.endswith(large.sha256)]
-    assert asked == [f"bytes={HALF}-"]
-
-
 def test_a_token_that_ends_before_a_blob_does_is_asked_for_anew(host: WeightsFixture) -> None:
     LoopbackRegistry(host.server, guarded=True).push_image(IMAGE, "v1")
     large = max(wanted_blobs(host), key=lambda one: one.size)
@@ -78,17 +59,6 @@ def test_a_token_that_ends_before_a_blob_does_is_asked_for_anew(host: WeightsFix
     assert host.is_fetched(large)
     assert len([one for one in host.server.asked if one.path.startswith("token")]) == 2
     assert [one.range for one in host.server.asked if one.path == path] == [None, *[f"bytes={HALF}-"] * 2]
-
-
-def test_another_blob_under_the_same_digest_is_refused(host: WeightsFixture) -> None:
-    LoopbackRegistry(host.server).push_image(IMAGE, "v1")
-    large = max(wanted_blobs(host), key=lambda one: one.size)
-    other = bytes([IMAGE.blobs[large.sha256][0] ^ 1]) + IMAGE.blobs[large.sha256][1:]
-    host.server.serve(f"v2/{REPOSITORY}/blobs/sha256:{large.sha256}", complete_file(other))
-    done = host.run_fetch({large: wanted_blobs(host)[large]})
-    assert done.returncode != 0
-    assert f"not the locked file: {large.size} bytes with SHA-256 {hashlib.sha256(other).hexdigest()}" in done.stdout
-    assert not host.is_fetched(large)
 
 
 @pytest.mark.parametrize(

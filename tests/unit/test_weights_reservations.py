@@ -1,7 +1,5 @@
 """What is written down before the first byte of any file is there: all at once, for a disk takes its time to answer."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from types import SimpleNamespace

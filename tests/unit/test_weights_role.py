@@ -1,7 +1,5 @@
 """The role weights: what its jobs are given."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

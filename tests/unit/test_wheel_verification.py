@@ -1,7 +1,5 @@
 """How a job on a host judges locked wheels: nothing of one runs before all of them are judged."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Mapping

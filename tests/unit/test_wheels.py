@@ -1,7 +1,5 @@
 """How a job on a host installs locked wheels: the fetcher asks the rig's index, and pip has files and no network."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

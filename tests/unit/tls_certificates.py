@@ -1,7 +1,5 @@
 """A certificate for the loopback address, and what has programs trust its authority."""
 
-from __future__ import annotations
-
 import tempfile
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A folder as a host has it: an engine, host tools, programs for weights and two generations, recorded by a deploy."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """An instance of vLLM and the environment that it runs in."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

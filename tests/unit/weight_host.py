@@ -1,7 +1,5 @@
 """A folder with weights that stands in for a host: its scripts run in a shell of this machine."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

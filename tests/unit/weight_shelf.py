@@ -1,7 +1,5 @@
 """A folder of verified weights, for the tests of what keeps them verified."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import time

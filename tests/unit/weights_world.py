@@ -1,7 +1,5 @@
 """A host's folders, a hub, servers, and the program that brings weights, as a job runs it."""
 
-from __future__ import annotations
-
 import atexit
 import hashlib
 import json
@@ -18,6 +16,8 @@ from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
+
+import pytest
 
 import roles
 from roles.weights.host import records
@@ -227,3 +227,10 @@ def make_weights_fixture(folder: Path, *, private: bool = False) -> Iterator[Wei
         yield WeightsFixture(
             folder, server, hub, environment=tls_certificates.trusting_environment() if private else {}
         )
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[WeightsFixture]:
+    """A host that fetches, with servers of its own."""
+    with make_weights_fixture(tmp_path) as made:
+        yield made

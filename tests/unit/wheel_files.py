@@ -1,7 +1,5 @@
 """Small wheels that tests make: real archives, each with its own list."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import zipfile

@@ -1,7 +1,5 @@
 """Environments that the tests of vLLM share: each takes half a minute to put together."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Environments with vLLM, made of kept wheels on this machine: no throwaway host is needed to ask vLLM something."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

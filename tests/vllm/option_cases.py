@@ -1,7 +1,5 @@
 """Command lines for vLLM's engine and for rules.py, and where they differ, with reasons."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -99,9 +97,7 @@ STRICTER = {
     "mamba-block-size needs": "it ends there where the model has such layers, and has no use for it elsewhere",
 }
 # What is let through of what the engine refuses: a part of its text -> why
-LOOSER = {
-    "TurboQuant KV cache is not supported for hybrid": "0.20.2 alone, of models with several kinds of layers",
-}
+LOOSER = {"TurboQuant KV cache is not supported for hybrid": "0.20.2 alone, of models with several kinds of layers"}
 
 
 def option_cases() -> Iterator[tuple[str, str, Options, int]]:

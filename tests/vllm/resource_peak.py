@@ -1,7 +1,5 @@
 """What a throwaway host takes of this machine while something is done to it: disk and memory, at their highest."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import threading

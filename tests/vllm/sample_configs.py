@@ -1,7 +1,5 @@
 """Models of which there is only a config.json: enough for vLLM's engine to judge a command line, as for rules.py."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ In an environment of each locked version, its own parser and its own engine judg
 judge.py and rules.py, by the shipped snapshot. Where verdicts differ, a reason is listed here.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import time

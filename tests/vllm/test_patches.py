@@ -1,7 +1,5 @@
 """The locked wheels of vLLM take every patch that is for their version, and do what it says: `./rig test vllm`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

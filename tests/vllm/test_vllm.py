@@ -3,8 +3,6 @@
 The Python is this machine's CPython 3.10, packed as a conda package: conda-forge's own is not what is proven here.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

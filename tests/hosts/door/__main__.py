@@ -4,8 +4,6 @@ Prints JSON: case -> its failure, or "". Most of a case is waiting for a limit o
 (its folders of one digit) runs one case at a time. World N has the ports from PORT + 10 * N.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import json

@@ -1,7 +1,5 @@
 """How requests are answered, by whom, and what becomes of them when somebody goes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Instances that are about to be stopped: who still gets there, and what is told to whom that takes too long."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -1,7 +1,5 @@
 """A stand-in of engines on unix sockets: it answers as OpenAI's interface does, and keeps what reached it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Fields of requests that harm engines, and salts that keep clients' prompts apart in an engine's cache."""
 
-from __future__ import annotations
-
 import json
 
 from door.clients import posting

@@ -1,7 +1,5 @@
 """What nobody well-meaning sends, as bytes, and what they may get for it."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json
@@ -147,10 +145,7 @@ ROWS: dict[str, tuple[bytes, set[int]]] = {
         _line("GET /health HTTP/2.0", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAAP__", body=b""),
         {400, 505},
     ),
-    "HTTP/2 without asking, and frames": (
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0",
-        {400, 505},
-    ),
+    "HTTP/2 without asking, and frames": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0", {400, 505}),
     "another expectation": (_line(CHAT, "Expect: 200-ok", body=b"[]"), {400, 417}),
     "two expectations": (_line(CHAT, "Expect: 100-continue", "Expect: 100-continue"), {400}),
     "an absolute URI of TLS": (_line("POST https://box/v1/chat/completions HTTP/1.1"), {400}),
@@ -270,7 +265,7 @@ async def what_an_honest_client_may_say_is_taken_once(world: World) -> None:
         ((first, told, _),) = (row for engine in world.engines.values() for row in engine.reached)
         assert first == CHAT
         assert not told.keys() - {
-            *("host", "connection", "authorization", "content-type", "content-length", "accept"),
+            *("host", "connection", "authorization", "content-type", "content-length", "accept")
         }, (name, told)
         for engine in world.engines.values():
             engine.reached.clear()

@@ -1,7 +1,5 @@
 """Who is let in, how many at once, and for how long."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Anthropic's protocol at the door: keys in its header, what reaches an engine, and the shape of every refusal."""
 
-from __future__ import annotations
-
 import json
 
 from door.clients import Stream, posting

@@ -1,7 +1,5 @@
 """What engines say and do that somebody else has taken over, and what becomes of others then."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """What is said on the way: headers, origins, metrics, TLS, and what is told to nobody."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Bodies: slow ones end and take nothing, large ones have a bound for each caller and for all."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

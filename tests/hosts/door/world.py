@@ -1,7 +1,5 @@
 """nginx in a folder of its own, with the stand-ins beside it."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

@@ -4,8 +4,6 @@ Its Python is this machine's; its `vllm` is `server.py` beside this file: what l
 and its command line are those of the real one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -74,11 +72,7 @@ shm_size = "1G"
 ready_timeout = 60
 cards = {cards}
 """
-        for name, mark, length, cards in (
-            ("tiny", "", 4096, 0),
-            ("other", "", 2048, 0),
-            ("carded", "-carded", 4096, 1),
-        )
+        for name, mark, length, cards in (("tiny", "", 4096, 0), ("other", "", 2048, 0), ("carded", "-carded", 4096, 1))
     )
 )
 WEIGHTS_CATALOG = f"""

@@ -1,7 +1,5 @@
 """A host that serves an image, for the tests of a module; who imports these has them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the operator of a shipped inventory has: its file with addresses, hosts, and where all of it comes from."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -3,8 +3,6 @@
 As in a real build, libggml loads libggml-cuda. Here that one computes nothing, and holds the cards that it may use.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

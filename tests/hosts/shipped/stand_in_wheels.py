@@ -1,7 +1,5 @@
 """Stand-ins for the wheels that cards alone need: vLLM's own, and those of CUDA's toolkit; kept as fetched ones are."""
 
-from __future__ import annotations
-
 import hashlib
 import tempfile
 import zipfile
@@ -19,7 +17,7 @@ from tests.stand_ins.wheel_cache import CACHE, CachedWheel
 TOOLKIT = "nvidia/cu13"
 """Where NVIDIA's wheels put it."""
 REQUIRES: Mapping[str, Mapping[str, str]] = {
-    "cuda-toolkit": {"nvcc": "nvidia-cuda-nvcc", "cudart": "nvidia-cuda-runtime"},
+    "cuda-toolkit": {"nvcc": "nvidia-cuda-nvcc", "cudart": "nvidia-cuda-runtime"}
 }
 """What the stand-ins require: distribution -> extra -> the other one."""
 PATCHED = "vllm/v1/core/kv_cache_coordinator.py"

@@ -3,8 +3,6 @@
 An inventory adds it with `from toy import KIND; register(KIND)`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """A kind of engine in one folder is deployed, checked, drifted and rolled back, and no other file knows it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import subprocess

@@ -4,8 +4,6 @@ Each case is {"words": [...], "capability": "8.6", "cards": 2}, with "environmen
 what vLLM says where it refuses, and "" where it would go on to load weights.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -3,8 +3,6 @@
 Printed is a list of [option without dashes, value or true, what it says where it refuses, or ""].
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -4,8 +4,6 @@ Of a model with full attention and a recurrent state, of which four blocks each 
 computed again, then the blocks of either kind that are told for them.
 """
 
-from __future__ import annotations
-
 import json
 from importlib import import_module
 
