@@ -1,25 +1,10 @@
 """The benchmark tells a run that changed nothing from any other, and counts in ratios."""
 
-import json
-
 import pytest
 
-from benchmarks import BenchmarkFailed, converge, peer
+from benchmarks import converge
 from benchmarks.__main__ import main
-from benchmarks.converge import Contestant, Report, Row
 from rigwright.inventory import ROOT
-from rigwright.weights.verification import render_rehash_units, weights_program_folder
-from tests.unit.samples import sample_facts, sample_instance, sample_rig
-
-RECAP = """
-TASK [What is there] ***********************************************************
-ok: [h1]
-
-PLAY RECAP *********************************************************************
-h1                         : ok=17   changed={}    unreachable=0    failed={}    skipped=2    rescued=0    ignored=0
-h2                         : ok=16   changed=0    unreachable={}    failed=0    skipped=2    rescued=0    ignored=0
-"""
-
 
 DONE = """\
 h1: nothing to do (44 steps, 0.6 s)
@@ -38,59 +23,6 @@ h2: {}
 )
 def test_a_run_that_changed_nothing(output: str, unchanged: bool) -> None:
     assert converge.no_step_changed(2, output) is unchanged
-
-
-def test_ansible_is_taken_at_its_word() -> None:
-    assert [peer.changed_tasks(RECAP.format(count, 0, 0)) for count in (0, 3)] == [0, 3]
-
-
-@pytest.mark.parametrize("said", [RECAP.format(0, 1, 0), RECAP.format(0, 0, 1), "ERROR! no such playbook", ""])
-def test_a_playbook_that_fails_ends_the_bench(said: str) -> None:
-    with pytest.raises(RuntimeError, match="the playbook failed"):
-        peer.changed_tasks(said)
-
-
-@pytest.mark.parametrize(("command", "unchanged"), [("false", True), ("true", False)])
-def test_a_run_that_fails_or_changes_something_is_not_timed(command: str, unchanged: bool) -> None:
-    contestant = Contestant(Row("it", 4), [], [command], {"PATH": "/usr/bin:/bin"}, lambda said: unchanged)
-    with pytest.raises(BenchmarkFailed, match="it on 4 hosts"):
-        contestant.run()
-
-
-def test_ratios_are_of_medians_on_as_many_hosts() -> None:
-    rows = [
-        Row(converge.PEER, 1, 75, [9.0, 10.0, 30.0]),
-        Row(converge.PEER, 4, 300, [40.0]),
-        Row("rig deploy", 1, 11, [0.4, 0.5, 0.6]),
-        Row("rig deploy", 4, 44, [1.0]),
-    ]
-    report = Report("2026-11-21 13:00 UTC", "debian-12", 2, {}, (0.1, 0.2), rows)
-    assert [report.ratio(row) for row in rows] == [1, 1, 20, 40]
-    said = json.loads(report.as_json())
-    assert [row["ratio"] for row in said["rows"]] == [1, 1, 20, 40]
-    assert said["rows"][2]["median"] == 0.5
-
-
-def test_the_peer_leaves_and_looks_at_what_a_deploy_brings_for_weights() -> None:
-    """It takes away what it is not told of, which the next deploy would bring again."""
-    made = sample_rig(sample_instance())
-    told = peer.variables(made, sample_facts(), 1)
-    brought = render_rehash_units(made)
-    assert {weights_program_folder(made), *brought} <= set(told["declared"])
-    assert brought.items() <= {one["path"]: one["text"] for one in told["texts"]}.items()
-
-
-def test_the_peer_makes_the_users_and_ports_that_a_deploy_makes() -> None:
-    made = sample_rig(sample_instance("a", port=8020), sample_instance("b", port=8021))
-    told = peer.variables(made, sample_facts(), 1)
-    assert told["users"] == list(made.users)
-    assert [(one["socket"], one["unit"]) for one in told["ports"]] == [
-        (f"rigwright_listener-{port}.socket", f"rigwright_listener-{port}.service") for port in (8020, 8021)
-    ]
-    # a unit that it is not told of would be taken away
-    assert {f"/etc/systemd/system/{name}" for one in told["ports"] for name in (one["socket"], one["unit"])} <= {
-        *told["declared"]
-    }
 
 
 def test_each_benchmark_is_run_by_the_stage_of_benchmarks() -> None:

@@ -63,11 +63,6 @@ LACKS: dict[str, tuple[object, str, object]] = {
 
 
 @pytest.mark.usefixtures("able")
-def test_a_machine_that_can_run_a_lab_is_not_touched() -> None:
-    requirements.require_lab()
-
-
-@pytest.mark.usefixtures("able")
 @pytest.mark.parametrize("what", LACKS)
 def test_what_a_machine_lacks_is_said(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     place, name, value = LACKS[what]
