@@ -176,9 +176,7 @@ def predicate_result(
         ({"gateway_closes_path": "/metrics"}, same, False),
     ],
 )
-def test_one_change_turns_a_predicate(
-    scene: PredicateScene, predicate: dict[str, Any], change: Change, expected: bool | None
-) -> None:
+def test_one_change_turns_a_predicate(scene, predicate, change, expected):
     assert predicate_result(change(scene), predicate) is expected
 
 
@@ -188,9 +186,7 @@ def test_the_gateway_closes_nothing_at_an_instances_own_port(scene: PredicateSce
 
 
 @pytest.mark.parametrize("refused", [True, False, None])
-def test_a_refused_field_is_what_the_gateways_table_says(
-    scene: PredicateScene, monkeypatch: pytest.MonkeyPatch, refused: bool | None
-) -> None:
+def test_a_refused_field_is_what_the_gateways_table_says(scene, monkeypatch, refused):
     monkeypatch.setattr(predicates, "is_refused_field", lambda gateway, field: refused)
     assert predicate_result(scene, {"gateway_refuses_field": "chat_template"}) is refused
 
@@ -490,9 +486,7 @@ def test_what_an_image_sets_itself_is_unknown(fleet: dict[str, PredicateScene], 
         ("nothing_of_the_kind", (), False),
     ],
 )
-def test_the_table_of_request_rules_says_which_fields_are_refused(
-    field: str, allowed: tuple[str, ...], refused: bool
-) -> None:
+def test_the_table_of_request_rules_says_which_fields_are_refused(field, allowed, refused):
     declared = gateway_fields.Gateway.model_construct(allow_fields=allowed, models={})
     assert gateway_fields.is_refused_field(declared, field) is refused
 

@@ -84,7 +84,5 @@ def test_a_version_in_a_range(scheme: Scheme, version: str, ends: tuple[str, ...
         ("", [], [], None),
     ],
 )
-def test_lists_and_unreadable_ranges(
-    version: str, ranges: list[VersionRange], listed: list[str], expected: bool | None
-) -> None:
+def test_lists_and_unreadable_ranges(version, ranges, listed, expected):
     assert is_affected("pep440", version, ranges, listed) is expected

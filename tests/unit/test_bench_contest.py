@@ -59,9 +59,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> ContestHost:
 
 
 @pytest.mark.parametrize("error", [None, RuntimeError, KeyboardInterrupt, SystemExit])
-def test_the_unit_serves_after_it_and_then_the_deploy_lock_is_free(
-    host: ContestHost, error: type[BaseException] | None
-) -> None:
+def test_the_unit_serves_after_it_and_then_the_deploy_lock_is_free(host, error):
     if error:
         with pytest.raises(error), contest(SimpleNamespace(), DECLARED, "bench", lambda text: None) as found:
             found.serve("bare")
@@ -137,9 +135,7 @@ def test_without_the_deploy_lock_nothing_goes_on(host: ContestHost) -> None:
     assert host.told == []
 
 
-def test_unit_and_port_are_the_same_process_asked_alternately(
-    host: ContestHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unit_and_port_are_the_same_process_asked_alternately(host, monkeypatch):
     one = {"first_s": 0.1, "gaps_s": [0.1], "total_s": 0.2, "tokens": 2}
     asked: list[tuple[str, int, int]] = []
 
@@ -171,9 +167,7 @@ def test_unit_and_port_are_the_same_process_asked_alternately(
     assert {row.way: len(row.loads) for row in report.rows} == {"bare": 6, "unit": 6, "port": 6}
 
 
-def test_another_instance_takes_the_place_of_the_bare_process(
-    host: ContestHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_instance_takes_the_place_of_the_bare_process(host, monkeypatch):
     code = sample_instance("code", port=8021)
     both = sample_rig(CHAT, code)
     mine, other = (Deployed(both, one, sample_installation()) for one in (CHAT, code))
@@ -215,9 +209,7 @@ def test_requests_that_no_slot_has_room_for_are_refused(host: ContestHost) -> No
     assert host.told == []
 
 
-def test_both_processes_may_be_up_at_once_and_are_asked_load_by_load(
-    host: ContestHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_both_processes_may_be_up_at_once_and_are_asked_load_by_load(host, monkeypatch):
     one = {"first_s": 0.1, "gaps_s": [0.1], "total_s": 0.2, "tokens": 2}
     asked: list[str] = []
 

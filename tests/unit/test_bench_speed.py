@@ -34,7 +34,7 @@ from rigwright.baseline import history
 from rigwright.baseline.run import Series
 from rigwright.operate.client_target import ClientTarget
 from roles.root_shell import ConnectionGone, RootCommandResult
-from tests.unit.chat_engine import KEY, Fault, StandInChatEngine
+from tests.unit.chat_engine import KEY, StandInChatEngine
 from tests.unit.client_host import make_client_host
 from tests.unit.test_baseline import FINGERPRINT, run
 from tests.unit.test_cli_load import StandInDeployLock
@@ -281,9 +281,7 @@ def test_a_key_that_is_revoked_midway_leaves_what_came_until_then(timing: Timing
     ("after", "part"),
     [(8, "1 stream 100/500"), (9, "1 stream 100/500"), (12, "2 streams 100/500"), (17, "4 streams 100/500")],
 )
-def test_a_key_that_is_revoked_in_any_part_leaves_no_whole_run(
-    timing: Timing, tmp_path: Path, after: int, part: str
-) -> None:
+def test_a_key_that_is_revoked_in_any_part_leaves_no_whole_run(timing, tmp_path, after, part):
     """Two to count, three each for essay and code; a request has no room for a long prompt; two each of streams."""
     done = timing(replace(quick(), fault="revoked", after=after), "--accept", f"--json={tmp_path / 'f.json'}")
     assert done.exit_code == 1, done.output
@@ -304,9 +302,7 @@ def test_a_key_that_is_revoked_in_any_part_leaves_no_whole_run(
         ("busy", "the engine does not say how many tokens a prompt has"),
     ],
 )
-def test_an_engine_that_misbehaves_from_the_beginning_leaves_no_run_that_counts(
-    timing: Timing, tmp_path: Path, fault: Fault, said: str
-) -> None:
+def test_an_engine_that_misbehaves_from_the_beginning_leaves_no_run_that_counts(timing, tmp_path, fault, said):
     done = timing(replace(quick(), fault=fault), "--accept")
     assert done.exit_code == 1, done.output
     assert f"not complete: failed: {said}" in done.output
@@ -358,9 +354,7 @@ def test_a_long_prompt_may_be_too_long_and_nothing_else(why: str, whole: bool) -
 
 
 @pytest.mark.parametrize(("how", "status", "ended"), [("interrupt", 130, "interrupted"), ("loss", 3, "host lost")])
-def test_what_ends_it_midway_leaves_what_came_until_then(
-    timing: Timing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, status: int, ended: str
-) -> None:
+def test_what_ends_it_midway_leaves_what_came_until_then(timing, tmp_path, monkeypatch, how, status, ended):
     made: list[InterruptHandler] = []
     begin = InterruptHandler.__init__
     monkeypatch.setattr(InterruptHandler, "__init__", lambda self: (begin(self), made.append(self))[0])
@@ -477,9 +471,7 @@ def test_temperatures_are_of_the_cards_that_are_asked_for(monkeypatch: pytest.Mo
         (b"x; rm\nbeef\n", "does not run"),
     ],
 )
-def test_a_start_is_told_from_others_where_it_is_of_what_is_declared(
-    monkeypatch: pytest.MonkeyPatch, out: bytes, words: str
-) -> None:
+def test_a_start_is_told_from_others_where_it_is_of_what_is_declared(monkeypatch, out, words):
     answers(monkeypatch, systemctl=RootCommandResult(0, out, b""))
     box: Any = type("Box", (), {"target": None})
     if words:

@@ -79,9 +79,7 @@ def live(**changes: Any) -> CardFacts:
         ({"clocks_mhz": (210, 1695)}, (PERSISTENCED, POWER_UNIT)),
     ],
 )
-def test_the_unit_for_power_runs_where_there_is_something_to_set(
-    driver: dict[str, Any], expected: tuple[str, ...]
-) -> None:
+def test_the_unit_for_power_runs_where_there_is_something_to_set(driver, expected):
     assert required_units(declared_rig(**driver)) == expected
 
 

@@ -29,9 +29,7 @@ def found_in(tree: Path) -> tuple[tuple[str, str], ...]:
         (("1002:744c", "10de:2b85"), (("0000:02:00.0", "10de:2b85"),)),
     ],
 )
-def test_a_host_finds_the_nvidia_cards_it_is_given(
-    tmp_path: Path, pci_ids: tuple[str, ...], found: tuple[tuple[str, str], ...]
-) -> None:
+def test_a_host_finds_the_nvidia_cards_it_is_given(tmp_path, pci_ids, found):
     stand_in_pci.boot_options(tmp_path, pci_ids)
     assert found_in(tmp_path / "pci") == found
 

@@ -256,9 +256,7 @@ ENGINES = "allowed: plain"
         (f"\ufeff{WHOLE}", ["the file: cannot be read as TOML: it begins with a byte order mark: save it as UTF-8"]),
     ],
 )
-def test_what_is_missing_or_misspelt_is_told_once_with_what_is_allowed(
-    tmp_path: Path, text: str, said: list[str]
-) -> None:
+def test_what_is_missing_or_misspelt_is_told_once_with_what_is_allowed(tmp_path, text, said):
     (tmp_path / "b.toml").write_text(text)
     lines = refusal(tmp_path, CATALOG).splitlines()
     assert len(lines) == len(said)

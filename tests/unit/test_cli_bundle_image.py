@@ -37,9 +37,7 @@ def image_files(bundler: BundleBuilder) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("guarded", [False, True])
-def test_a_bundle_has_every_blob_of_an_image_and_its_manifest(
-    maker: BundleFixture, bundler: BundleBuilder, guarded: bool
-) -> None:
+def test_a_bundle_has_every_blob_of_an_image_and_its_manifest(maker, bundler, guarded):
     LoopbackRegistry(maker.files, guarded).push_image(IMAGE, "v0.21.0")
     found = image_files(bundler)
     assert {hashlib.sha256(content).hexdigest() for content in found.values()} == IMAGE.blobs.keys()

@@ -120,9 +120,7 @@ def test_an_engine_that_answers_nothing_at_all_fails_while_it_warms_up(loading: 
     assert "not complete: failed, after 0 of 1 steps" in done.output
 
 
-def test_an_interrupt_keeps_the_steps_that_were_made(
-    loading: Loading, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_keeps_the_steps_that_were_made(loading, tmp_path, monkeypatch):
     made: list[InterruptHandler] = []
     begin = InterruptHandler.__init__
     monkeypatch.setattr(InterruptHandler, "__init__", lambda self: (begin(self), made.append(self))[0])
@@ -205,9 +203,7 @@ def test_two_instances_are_loaded_at_once(loading: Loading, tmp_path: Path) -> N
         (("--prompts=/nowhere",), "--prompts: /nowhere: No such file"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_before_anything_is(
-    loading: Loading, words: tuple[str, ...], said: str
-) -> None:
+def test_what_cannot_be_asked_is_refused_before_anything_is(loading, words, said):
     engine = StandInChatEngine()
     done = loading(engine, *words)
     assert done.exit_code == 2

@@ -159,9 +159,7 @@ def test_nothing_of_a_source_is_run_to_learn_what_it_needs(world: LockFixture) -
         ("simple/part/", error_status(404), "inputs.env: has no versions that fit together; uv says: "),
     ],
 )
-def test_what_is_not_to_be_had_is_told_and_nothing_is_written(
-    world: LockFixture, path: str, answer: object, text: str
-) -> None:
+def test_what_is_not_to_be_had_is_told_and_nothing_is_written(world, path, answer, text):
     world.files.serve(path, answer)  # type: ignore[arg-type]
     done = world.run_lock()
     assert done.exit_code == 1

@@ -175,9 +175,7 @@ def test_an_index_that_does_not_come_to_an_end_is_left(box: CondaLockBox, monkey
 
 
 @pytest.mark.parametrize(("limit", "size"), [("DISK", 1 << 20), ("MEMORY", 1 << 20)])
-def test_an_index_that_is_too_large_is_refused(
-    box: CondaLockBox, monkeypatch: pytest.MonkeyPatch, limit: str, size: int
-) -> None:
+def test_an_index_that_is_too_large_is_refused(box, monkeypatch, limit, size):
     index = (box.channel.folder / "linux-64/repodata.json").read_bytes()
     box.channel.serve("linux-64/repodata.json", index + b" " * (1 << 22))
     monkeypatch.setattr(conda, limit, size)

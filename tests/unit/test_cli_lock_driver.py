@@ -26,9 +26,7 @@ from tests.unit.driver_world import (
 from tests.unit.file_server import LoopbackFileServer
 
 
-def test_every_package_of_the_driver_is_locked_with_the_archives_key(
-    drivers: DriverLockFixture, drivers_key: ArchiveSigner
-) -> None:
+def test_every_package_of_the_driver_is_locked_with_the_archives_key(drivers, drivers_key):
     assert drivers.lock_lines() == [f"+ driver {NAME} {DRIVER}, 6 packages"]
     rows = {row.name: row for row in drivers.read_lock.groups[NAME] if row.kind == "deb"}
     assert set(rows) == {*PACKAGES, f"nvidia-driver-pinning-{DRIVER}", "nvidia-driver-pinning-595"}
@@ -55,9 +53,7 @@ def test_what_is_locked_stays_and_is_not_asked_for_again(drivers: DriverLockFixt
     assert drivers.lock_files == before
 
 
-def test_another_version_is_one_line_and_a_driver_that_nobody_asks_for_leaves_nothing(
-    drivers: DriverLockFixture,
-) -> None:
+def test_another_version_is_one_line_and_a_driver_that_nobody_asks_for_leaves_nothing(drivers):
     drivers.archive.add_driver(NEWER)
     drivers.archive.publish()
     drivers.lock_lines()
@@ -137,9 +133,7 @@ def test_what_is_no_key_is_refused(drivers: DriverLockFixture, drivers_key: Arch
         assert drivers.lock_error().endswith(said)
 
 
-def test_an_archive_that_is_signed_by_another_key_is_refused(
-    drivers: DriverLockFixture, drivers_key: ArchiveSigner
-) -> None:
+def test_an_archive_that_is_signed_by_another_key_is_refused(drivers, drivers_key):
     with make_signer() as stranger:
         drivers.archive.signer = stranger
         drivers.archive.publish()
@@ -149,9 +143,7 @@ def test_an_archive_that_is_signed_by_another_key_is_refused(
     assert "NO_PUBKEY" in line
 
 
-def test_a_weak_key_that_this_machines_apt_refuses_is_told_apart(
-    drivers: DriverLockFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_weak_key_that_this_machines_apt_refuses_is_told_apart(drivers, monkeypatch):
     # what apt 3.0.3 of Debian 13 says
     said = (
         "apt-get failed: W: OpenPGP signature verification failed: Sub-process /usr/bin/sqv returned an error code (1)"

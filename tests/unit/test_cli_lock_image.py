@@ -71,9 +71,7 @@ def sizes(one: OCIImage) -> dict[str, int]:
 @pytest.mark.parametrize("guarded", [False, True])
 @pytest.mark.parametrize("docker", [False, True])
 @pytest.mark.parametrize("listed", [False, True])
-def test_an_image_is_locked_by_its_digest_with_every_blob(
-    world: ImageLockFixture, guarded: bool, docker: bool, listed: bool
-) -> None:
+def test_an_image_is_locked_by_its_digest_with_every_blob(world, guarded, docker, listed):
     one = build_image({"bin/one": LayerEntry(b"one")}, {"bin/two": LayerEntry(b"two")}, docker=docker)
     arm = build_image({"bin/one": LayerEntry(b"arm")})
     other = json.loads(arm.render_index("arm64"))["manifests"][0]
@@ -185,9 +183,7 @@ def test_an_answer_without_end_is_not_read_to_its_end(world: ImageLockFixture, p
     assert left.wait(10)
 
 
-def test_a_token_is_asked_for_anew_once_it_is_no_longer_fresh(
-    world: ImageLockFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_token_is_asked_for_anew_once_it_is_no_longer_fresh(world, monkeypatch):
     LoopbackRegistry(world.files, guarded=True).push_image(SMALL, "v0.21.0")
     registries = ImageResolver(
         downloads.open_session(), lambda source: [RegistryRepository(world.files.url, REPOSITORY)]
@@ -247,9 +243,7 @@ def test_a_manifest_in_a_lock_is_the_one_of_its_digest(world: ImageLockFixture) 
         Artefact.model_validate({**manifest.model_dump(), "text": None})
 
 
-def test_a_registry_that_asks_for_a_login_is_locked_from_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_registry_that_asks_for_a_login_is_locked_from_with_it(tmp_path, monkeypatch):
     login = base64.b64encode(b"robot:password-0123").decode()
     for name, value in tls_certificates.trusting_environment().items():
         monkeypatch.setenv(name, value)

@@ -55,9 +55,7 @@ def test_it_ends_by_itself_once_all_is_said(box: OperatorFolder, host: StandInSs
 
 
 @pytest.mark.parametrize("options", [(), ("--follow",), ("--instance", "chat")])
-def test_before_there_is_an_instance_it_says_so_and_no_more(
-    box: OperatorFolder, host: StandInSshd, options: tuple[str, ...]
-) -> None:
+def test_before_there_is_an_instance_it_says_so_and_no_more(box, host, options):
     done = logs(box, *options)
     assert (done.returncode, done.stdout) == (0, b"")
     what = "instance chat is not" if "chat" in options else "no instance is"

@@ -151,9 +151,7 @@ def test_what_no_row_says_is_said(host: HostStatus, said: list[str], status: int
         ({}, "llamacpp/cpu", 4096),
     ],
 )
-def test_the_variant_of_a_row_is_the_one_that_is_served(
-    box: OperatorFolder, serves: dict[str, str], variant: str, context: int
-) -> None:
+def test_the_variant_of_a_row_is_the_one_that_is_served(box, serves, variant, context):
     box.write("catalog/box.toml", CATALOG + WIDE)
     ((_, data),) = box.load_group({"box": sample_entry(instances=chat_instances(), cards=[])})
     rig = load_rig(data["rig"])

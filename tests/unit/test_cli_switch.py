@@ -183,9 +183,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("words", "said"), REFUSED.values(), ids=list(REFUSED))
-def test_what_cannot_be_is_refused_before_a_host_is_touched(
-    operator: SwitchOperator, words: tuple[str, ...], said: str
-) -> None:
+def test_what_cannot_be_is_refused_before_a_host_is_touched(operator, words, said):
     before = operator.text
     done = operator.switch(*words)
     assert done.exit_code != 0
@@ -193,9 +191,7 @@ def test_what_cannot_be_is_refused_before_a_host_is_touched(
     assert (operator.text, operator.ran, operator.looked) == (before, [], 0)
 
 
-def test_weights_that_do_not_fit_are_refused_as_a_deploy_refuses_them(
-    operator: SwitchOperator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_that_do_not_fit_are_refused_as_a_deploy_refuses_them(operator, monkeypatch):
     words = "its weights alone need 9.9 of 1.0 GiB"
     rule = KnownIssue(lambda one: words if one.instance.variant_name == "llamacpp/wide" else "", "-", refused=True)
     monkeypatch.setattr(LlamaCpp, "rules", lambda self: (rule,))
@@ -221,9 +217,7 @@ def test_the_file_is_edited_after_all_is_said_and_the_box_deployed(operator: Swi
     assert "one: for both do not run at once: no gateway is there" in done.output
 
 
-def test_what_the_variant_itself_interrupts_is_not_called_a_difference_from_the_inventory(
-    operator: SwitchOperator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_variant_itself_interrupts_is_not_called_a_difference_from_the_inventory(operator, monkeypatch):
     """Such as the gateway's router, whose settings have the slots of instances."""
     lan = {"listeners": {"lan": {"address": "0.0.0.0", "port": 8000}}}
     operator.declare(one=sample_entry(cards=[], instances=chat_instances(), gateway=lan))
@@ -347,9 +341,7 @@ def test_one_with_other_cards_that_answers_wrongly_gives_them_back(planless: Swi
 
 
 @pytest.mark.parametrize(("variant", "cards"), [("llamacpp/one", (1,)), ("llamacpp/two", (1, 0))])
-def test_one_that_answers_wrongly_after_once_gives_way_to_what_was_served_and_on_those_cards(
-    planless: SwitchOperator, variant: str, cards: tuple[int, ...]
-) -> None:
+def test_one_that_answers_wrongly_after_once_gives_way_to_what_was_served_and_on_those_cards(planless, variant, cards):
     operator = planless
     declared = sample_entry(instances=chat_instances(variant="llamacpp/two", cards=[0, 1]))
     operator.declare(one=declared)
@@ -396,9 +388,7 @@ def test_after_a_deploy_that_failed_the_file_says_what_the_box_serves(
     assert (operator.text == before) == restored
 
 
-def test_a_file_that_somebody_has_changed_meanwhile_is_left_alone(
-    operator: SwitchOperator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_somebody_has_changed_meanwhile_is_left_alone(operator, monkeypatch):
     def deploy(wanted: RunRequest) -> None:
         operator.box.write("rig.py", operator.text + "# mine\n")
         raise HostUnreached("deploy failed, as said above")
@@ -430,9 +420,7 @@ def test_one_that_answers_wrongly_gives_way_to_what_was_served_before(operator: 
         (InstanceVerdict("chat", "llamacpp/wide", ended="interrupted"), "is not proven: interrupted"),
     ],
 )
-def test_what_could_not_be_judged_is_no_pass_and_no_reason_to_go_back(
-    operator: SwitchOperator, judged: InstanceVerdict, why: str
-) -> None:
+def test_what_could_not_be_judged_is_no_pass_and_no_reason_to_go_back(operator, judged, why):
     operator.judged = judged
     done = operator.switch("chat", "llamacpp/wide", *ONE)
     assert (done.exit_code, orders(operator)) == (1, ["chat:llamacpp/wide"])

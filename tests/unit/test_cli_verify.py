@@ -73,9 +73,7 @@ def test_an_instance_that_works_is_verified(box: OperatorFolder, host: StandInSs
 @pytest.mark.parametrize(
     ("fault", "status", "verdict"), [("wrong city", 1, "not as declared"), ("other model", 1, "not as declared")]
 )
-def test_one_that_does_not_is_not(
-    box: OperatorFolder, host: StandInSshd, fault: Fault, status: int, verdict: str
-) -> None:
+def test_one_that_does_not_is_not(box, host, fault, status, verdict):
     found, report = answering(box, host, fault)
     assert (found, report["verdict"], report["interrupted"]) == (status, verdict, False)
     assert any(one["verdict"] in ("fail", "skip") for one in report["hosts"][0]["instances"][0]["checks"])
@@ -128,9 +126,7 @@ def test_a_box_that_is_lost_midway_is_marked(box: OperatorFolder, host: StandInS
         (["--limit", "bix"], "there is no host or group"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_before_anything_is(
-    box: OperatorFolder, host: StandInSshd, options: list[str], words: str
-) -> None:
+def test_what_cannot_be_asked_is_refused_before_anything_is(box, host, options, words):
     done = verify(box, *options)
     assert (done.returncode, done.stdout) == (2, "")
     assert words in done.stderr
@@ -180,9 +176,7 @@ def test_growing_is_for_a_soak(box: OperatorFolder, host: StandInSshd) -> None:
 
 
 @pytest.mark.parametrize(("how", "status", "ended"), [("interrupt", 130, "interrupted"), ("loss", 3, "the client on")])
-def test_what_was_borne_until_the_end_of_a_stress_is_kept(
-    box: OperatorFolder, host: StandInSshd, how: str, status: int, ended: str
-) -> None:
+def test_what_was_borne_until_the_end_of_a_stress_is_kept(box, host, how, status, ended):
     model = ScriptedModel(name="small", wedges_after=3)
     words = [sys.executable, "-m", "cli", "stress", str(box.inventory), "--json", "--up-to", "3000"]
     with (

@@ -135,9 +135,7 @@ def lying(tmp_path: Path, host: ClientHost) -> Callable[[str], HostClient]:
 ORDERED = f"echo '{READY}'; read -r a; read -r b; read -r c; "
 
 
-def test_a_host_that_says_nothing_is_not_waited_for(
-    lying: Callable[[str], HostClient], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_host_that_says_nothing_is_not_waited_for(lying, monkeypatch):
     monkeypatch.setattr(client, "BEGIN", 0.3)
     with pytest.raises(ClientJobLost, match="has said nothing for"), lying("cat >/dev/null"):
         pass

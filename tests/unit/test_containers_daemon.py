@@ -44,9 +44,7 @@ def test_a_rig_with_cards_asks_for_specs_and_a_runtime_by_name() -> None:
         ({"dns": ["10.0.0.1"]}, {"dns": ["10.0.0.2"]}, {"dns": ["10.0.0.2"]}),
     ],
 )
-def test_options_are_merged_and_what_was_there_comes_back(
-    there: dict[str, Any], ours: dict[str, Any], made: dict[str, Any]
-) -> None:
+def test_options_are_merged_and_what_was_there_comes_back(there, ours, made):
     found, record = daemon.merge_options(there, ours, DaemonRecord())
     assert found == made
     again, same = daemon.merge_options(found, ours, record)
@@ -155,8 +153,6 @@ def test_what_is_no_table_of_options_is_refused(text: str, said: str) -> None:
         (None, {}, "restart"),
     ],
 )
-def test_a_daemon_is_restarted_only_where_reading_its_options_again_will_not_do(
-    in_force: dict[str, Any] | None, made: dict[str, Any], step: str
-) -> None:
+def test_a_daemon_is_restarted_only_where_reading_its_options_again_will_not_do(in_force, made, step):
     ours = {name for table in (in_force or {}, made) for name in table} - {"bip"}
     assert daemon.choose_reload_action(in_force, made, ours) == step

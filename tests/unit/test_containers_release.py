@@ -175,9 +175,7 @@ def test_containers_that_run_keep_the_daemon_that_they_run_on(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("found", "waits"), [("{}", True), ('{"live-restore": true}', False)])
-def test_a_daemon_that_has_kept_containers_ends_them_where_the_next_one_does_not(
-    tmp_path: Path, found: str, waits: bool
-) -> None:
+def test_a_daemon_that_has_kept_containers_ends_them_where_the_next_one_does_not(tmp_path, found, waits):
     host = DockerHost(tmp_path, found)
     changes = {"containers": ("web",), "live_restore": True}
     assert bool(release.describe_release(container_rig(), host.facts(**changes))) == waits

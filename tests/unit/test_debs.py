@@ -87,9 +87,7 @@ def test_what_differs_is_said_by_the_makers_versions() -> None:
         ),
     ],
 )
-def test_a_transaction_is_judged_before_it_happens(
-    lines: list[str], offered: tuple[tuple[str, str], ...], removed: tuple[str, ...], said: list[str]
-) -> None:
+def test_a_transaction_is_judged_before_it_happens(lines, offered, removed, said):
     found = find_transaction_problems(
         parse_simulation(simulation_lines(lines), AptSimulation, offered), toolkit_group(), removed
     )

@@ -145,9 +145,7 @@ def test_a_file_that_is_not_the_locked_one_is_refused_before_apt_sees_it(host: B
     assert host.left == []
 
 
-def test_what_they_need_is_refused_where_it_is_forged(
-    host: BundledDebsHost, maker: BundleFixture, archive_key: tuple[Path, Path]
-) -> None:
+def test_what_they_need_is_refused_where_it_is_forged(host, maker, archive_key):
     forged = forged_bundles.forge_package(maker.bundle_folder, "g++")
     host.distribution = packages_of(maker, archive_key[0])
     done = host.install(host.simulate_apt())
@@ -157,9 +155,7 @@ def test_what_they_need_is_refused_where_it_is_forged(
     assert host.left == []
 
 
-def test_a_host_without_the_archives_key_takes_nothing(
-    host: BundledDebsHost, maker: BundleFixture, tmp_path: Path
-) -> None:
+def test_a_host_without_the_archives_key_takes_nothing(host, maker, tmp_path):
     (tmp_path / "other.gpg").touch()
     host.distribution = packages_of(maker, tmp_path / "other.gpg")
     done = host.run("look", host.distribution.with_files_of(()), *host.files)

@@ -265,9 +265,7 @@ def test_apt_is_held_to_the_branch_that_stays_while_another_one_is_locked() -> N
         "another archive with the same names",
     ],
 )
-def test_what_is_there_is_moved_or_removed_as_the_lock_has_it(
-    one: Rig, facts: DriverFacts, upgrading: bool, action: str, removed: tuple[str, ...], why: str
-) -> None:
+def test_what_is_there_is_moved_or_removed_as_the_lock_has_it(one, facts, upgrading, action, removed, why):
     found = plan_driver(one, facts, upgrading=upgrading)
     assert (found.action, found.removed) == (action, removed)  # type: ignore[union-attr]
     assert any(why in reason for reason in found.why), found.why  # type: ignore[union-attr]

@@ -65,9 +65,7 @@ def test_without_one_nothing_is_bundled(box: OperatorFolder) -> None:
     assert (made.bundle, made.bundle_folder) == (None, None)
 
 
-def test_a_bundle_is_found_from_the_inventory_from_home_and_from_the_root(
-    box: OperatorFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bundle_is_found_from_the_inventory_from_home_and_from_the_root(box, monkeypatch):
     folder = write_bundle(box)
     monkeypatch.setenv("HOME", str(box.folder))
     for name in ("the bundle", "./the bundle/", "~/the bundle", str(folder)):

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -94,9 +93,7 @@ def make_pipe(lock: Path, victim: Path) -> None:
         ),
     ],
 )
-def test_what_another_user_has_put_there_is_refused(
-    lock: Path, tmp_path: Path, spoil: Callable[[Path, Path], None], message: str
-) -> None:
+def test_what_another_user_has_put_there_is_refused(lock, tmp_path, spoil, message):
     victim = tmp_path / "victim"
     victim.write_text("precious")
     spoil(lock, victim)

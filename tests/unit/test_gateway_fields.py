@@ -62,9 +62,7 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 
 @pytest.mark.parametrize("example", refused_examples(), ids=lambda one: one.rule)
-def test_each_rule_refuses_its_example_until_it_is_allowed(
-    strict: Model, tmp_path: Path, example: RequestExample
-) -> None:
+def test_each_rule_refuses_its_example_until_it_is_allowed(strict, tmp_path, example):
     rule = RULES[example.rule]
     others = BEHIND.get(rule.name, [])
     refused = refusal(judging(tmp_path, *others), example)
@@ -138,9 +136,7 @@ def test_a_request_of_claude_code_passes(strict: Model) -> None:
         (b"cch=a5145;", b"cch=a;", "system[].text"),
     ],
 )
-def test_fields_that_engines_convert_are_judged_where_the_protocol_has_them(
-    strict: Model, was: bytes, sent: bytes, param: str
-) -> None:
+def test_fields_that_engines_convert_are_judged_where_the_protocol_has_them(strict, was, sent, param):
     assert CLAUDE_CODE.count(was) == 1
     refused = refusal(strict, CLAUDE_CODE.replace(was, sent), "messages")
     assert refused is not None and refused.param == param
@@ -150,9 +146,7 @@ def test_fields_that_engines_convert_are_judged_where_the_protocol_has_them(
     ("schema", "passes"),
     [({"type": "object"}, True), ({"pattern": "(.{0,1000}){0,1000}x"}, False), ({"maxItems": 10**9}, False)],
 )
-def test_a_tool_that_a_message_defines_is_judged_where_it_is_allowed(
-    tmp_path: Path, schema: object, passes: bool
-) -> None:
+def test_a_tool_that_a_message_defines_is_judged_where_it_is_allowed(tmp_path, schema, passes):
     tool = {"type": "tool_definition", "definition": {"name": "a", "input_schema": schema}}
     sent = {"model": "m", "messages": [{"role": "system", "content": [{"type": "tool_addition", "tool": tool}]}]}
     refused = refusal(judging(tmp_path, "tool_definitions"), json.dumps(sent).encode(), "messages")

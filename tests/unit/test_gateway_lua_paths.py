@@ -135,9 +135,7 @@ def test_what_follows_a_path_is_in_no_message(lua: NginxLua) -> None:
         (None, None, ""),
     ],
 )
-def test_the_address_in_a_message_is_the_clients(
-    lua: NginxLua, host: str | None, proto: str | None, address: str
-) -> None:
+def test_the_address_in_a_message_is_the_clients(lua, host, proto, address):
     lua.ngx.var.http_host, lua.ngx.var.http_x_forwarded_proto = host, proto
     assert lua.require("paths").address() == address
     lua.require("answers").root()

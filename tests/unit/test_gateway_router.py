@@ -103,9 +103,7 @@ def test_a_key_that_came_twice_is_refused(world: RouterFixture, header: str) -> 
         ({"X-Api-Key": ALICE, **bearer_header("wrong")}, ""),
     ],
 )
-def test_anthropics_clients_send_a_key_in_a_header_of_their_own(
-    world: RouterFixture, headers: dict[str, Any], name: str
-) -> None:
+def test_anthropics_clients_send_a_key_in_a_header_of_their_own(world, headers, name):
     said = world.ask("/auth", listener="wan", **headers)
     assert (said.status, said.headers.get("x-rw-name", "")) == (204 if name else 401, name)
 

@@ -59,14 +59,7 @@ def init(
         (OTHER, ["--host-key", KEY.fingerprint], None),
     ],
 )
-def test_the_key_that_was_found_is_shown_written_and_held_to(
-    box: OperatorFolder,
-    monkeypatch: pytest.MonkeyPatch,
-    accepted_keys: list[str],
-    expected: HostKey | None,
-    words: list[str],
-    answer: str | None,
-) -> None:
+def test_the_key_that_was_found_is_shown_written_and_held_to(box, monkeypatch, accepted_keys, expected, words, answer):
     done = init(box, monkeypatch, expected, *words, answer=answer)
     assert done.exit_code == 0, done.output
     assert f"Host key of root@box: {KEY.fingerprint} (ssh-ed25519)" in done.output

@@ -63,9 +63,7 @@ def is_bad(place: OperatorFolder, declared: dict[str, Any]) -> bool:
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 @given(changes=changes, verb=st.sampled_from(["deploy", "check", "plan", "rollback", "models", "validate"]))
-def test_no_bad_rig_reaches_a_host(
-    place: OperatorFolder, door: KnockedPort, changes: list[tuple[tuple[str, ...], str, Any]], verb: str
-) -> None:
+def test_no_bad_rig_reaches_a_host(place, door, changes, verb):
     declared = mutated(copy.deepcopy(changes))
     connection = {"ssh_hostname": "127.0.0.1", "ssh_port": door.port}
     own = {key: value for key, value in declared.items() if not str(key).startswith(("ssh_", "_"))}

@@ -456,9 +456,7 @@ def test_a_line_is_searched_up_to_a_length(before: int, found: bool) -> None:
 
 
 @pytest.mark.parametrize(("before", "found"), [(health.SEARCHED - 6, True), (health.SEARCHED - 5, False)])
-def test_a_line_of_a_units_journal_is_searched_up_to_a_length_on_the_host(
-    monkeypatch: pytest.MonkeyPatch, before: int, found: bool
-) -> None:
+def test_a_line_of_a_units_journal_is_searched_up_to_a_length_on_the_host(monkeypatch, before, found):
     assert health.SEARCHED == LONGEST
     monkeypatch.setattr(health.common, "run", lambda *_, **__: "x" * before + "needle\nanother line\n")
     shown, complete = health.betraying({"InvocationID": "a" * 32}, ["needle", "a fault"])
