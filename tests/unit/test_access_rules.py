@@ -90,22 +90,16 @@ IF = "auth sufficient pam_succeed_if.so {}\n@include common-auth\n"
         (IF.format("use_uid uid >= 0"), True),
         (IF.format("quiet"), False),
         ("auth required pam_succeed_if.so user != root quiet_success\n@include common-auth\n", False),
-        (
-            "auth [success=1 default=ignore] pam_succeed_if.so user != root\n"
-            "@include common-auth\nauth required pam_env.so\n",
-            False,
-        ),
-        (
-            "auth [success=3 default=ignore] pam_succeed_if.so user != root\n"
-            "@include common-auth\nauth required pam_permit.so\n",
-            True,
-        ),
+        ("auth [success=1 default=ignore] pam_succeed_if.so user != root\n"
+          "@include common-auth\nauth required pam_env.so\n", False),
+        ("auth [success=3 default=ignore] pam_succeed_if.so user != root\n"
+          "@include common-auth\nauth required pam_permit.so\n", True),
         ("auth sufficient pam_exec.so quiet /bin/true\n@include common-auth\n", True),
         ("auth optional pam_exec.so /opt/tell\n@include common-auth\n", False),
         ("@include common-auth\nauth required pam_exec.so /opt/tell\n", False),
         ("session sufficient pam_succeed_if.so uid >= 1000\n", False),
     ],
-)
+)  # fmt: skip
 def test_whom_a_condition_or_a_program_lets_in_is_told(write: Write, text: str, told: bool) -> None:
     write("etc/group", "people:x:50:eve\nown:x:60:\nnone:x:70:\nservices:x:80:service\n")
     write("etc/passwd", "bob:x:1001:60::/:/bin/sh\nservice:x:990:990::/:/usr/sbin/nologin\n")

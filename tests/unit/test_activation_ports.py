@@ -57,39 +57,25 @@ def stray(one: ObservedUnit) -> dict[str, Any]:
 
 
 STATES: dict[str, tuple[dict[str, Any], Activation | None]] = {
-    "a service that carries to another instance": (
-        carrier(running_process(SWAPPED.listeners[1].unit_state)),
-        Activation((), (PORT,)),
-    ),
-    "a service that nobody knows": (
-        carrier(running_process(UNIT_STATES[PORT], started_from=NOBODY_KNOWS)),
-        Activation((), (PORT,)),
-    ),
+    "a service that carries to another instance": (carrier(running_process(SWAPPED.listeners[1].unit_state)),
+        Activation((), (PORT,))),
+    "a service that nobody knows": (carrier(running_process(UNIT_STATES[PORT], started_from=NOBODY_KNOWS)),
+        Activation((), (PORT,))),
     "a service that is down": (carrier(DOWN), Activation((), (PORT,))),
     "a service that has failed": (carrier(replace(DOWN, state="failed", sub="failed")), Activation((), (PORT,))),
-    "a service that starts": (
-        carrier(running_process(UNIT_STATES[PORT], state="activating", sub="start-post")),
-        Activation((), (), (PORT,)),
-    ),
+    "a service that starts": (carrier(running_process(UNIT_STATES[PORT], state="activating", sub="start-post")),
+        Activation((), (), (PORT,))),
     # it has the socket still, and no new one can be made while it has
-    "a socket that does not listen": (
-        {"sockets": but(HOLDER, HOLDER_3)},
-        Activation((), (PORT,), (), (UNIT_STATES[PORT],), listen=(HOLDER,)),
-    ),
-    "a socket that does not listen, and whose service is down": (
-        carrier(DOWN, sockets=but(HOLDER, HOLDER_3)),
-        Activation((), (PORT,), listen=(HOLDER,)),
-    ),
-    "a port that nobody is to hold": (
-        stray(running_process(STRAY)),
-        Activation((PORT_3,), (), (), (STRAY,), (HOLDER_3,)),
-    ),
+    "a socket that does not listen": ({"sockets": but(HOLDER, HOLDER_3)},
+        Activation((), (PORT,), (), (UNIT_STATES[PORT],), listen=(HOLDER,))),
+    "a socket that does not listen, and whose service is down": (carrier(DOWN, sockets=but(HOLDER, HOLDER_3)),
+        Activation((), (PORT,), listen=(HOLDER,))),
+    "a port that nobody is to hold": (stray(running_process(STRAY)),
+        Activation((PORT_3,), (), (), (STRAY,), (HOLDER_3,))),
     "a port that nobody is to hold, and that nobody carries": (stray(DOWN), Activation(release=(HOLDER_3,))),
-    "what carries a port that nobody holds": (
-        {**stray(running_process(STRAY)), "sockets": but(HOLDER_3)},
-        Activation((PORT_3,), (), (), (STRAY,)),
-    ),
-}
+    "what carries a port that nobody holds": ({**stray(running_process(STRAY)), "sockets": but(HOLDER_3)},
+        Activation((PORT_3,), (), (), (STRAY,))),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("state", STATES)

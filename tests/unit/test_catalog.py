@@ -210,18 +210,12 @@ ENGINES = "allowed: plain"
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (
-            WHOLE.replace('engine = "plain"\n', ""),
-            [f'variants.plan/x.engine: missing; did you mean "plain"?; {ENGINES}'],
-        ),
-        (
-            WHOLE.replace("engine", "engin").replace("plain", "plane"),
-            [f'variants.plan/x.engine: missing: it is called "engin" here; did you mean "plain"?; {ENGINES}'],
-        ),
-        (
-            WHOLE.replace("engine", "Engine"),
-            [f'variants.plan/x.engine: missing: it is called "Engine" here; did you mean "plain"?; {ENGINES}'],
-        ),
+        (WHOLE.replace('engine = "plain"\n', ""),
+         [f'variants.plan/x.engine: missing; did you mean "plain"?; {ENGINES}']),
+        (WHOLE.replace("engine", "engin").replace("plain", "plane"),
+         [f'variants.plan/x.engine: missing: it is called "engin" here; did you mean "plain"?; {ENGINES}']),
+        (WHOLE.replace("engine", "Engine"),
+         [f'variants.plan/x.engine: missing: it is called "Engine" here; did you mean "plain"?; {ENGINES}']),
         (
             f"{X}cards = -1\n",
             [
@@ -238,10 +232,8 @@ ENGINES = "allowed: plain"
                 "allowed: booted, derived, parsed, published"
             ],
         ),
-        (
-            f'{WHOLE}evidence.card = "x"\n',
-            ["variants.plan/x.evidence.kind: missing; allowed: booted, derived, parsed, published"],
-        ),
+        (f'{WHOLE}evidence.card = "x"\n',
+         ["variants.plan/x.evidence.kind: missing; allowed: booted, derived, parsed, published"]),
         (
             f'{WHOLE}split_mode = "rows"\n',
             [
@@ -249,13 +241,11 @@ ENGINES = "allowed: plain"
                 'did you mean "row"?'
             ],
         ),
-        (
-            WHOLE.replace("4096", "2026-11-26"),
-            ["variants.plan/x.context: 2026-11-26 is refused: must be a whole number"],
-        ),
+        (WHOLE.replace("4096", "2026-11-26"),
+         ["variants.plan/x.context: 2026-11-26 is refused: must be a whole number"]),
         (f"\ufeff{WHOLE}", ["the file: cannot be read as TOML: it begins with a byte order mark: save it as UTF-8"]),
     ],
-)
+)  # fmt: skip
 def test_what_is_missing_or_misspelt_is_told_once_with_what_is_allowed(tmp_path, text, said):
     (tmp_path / "b.toml").write_text(text)
     lines = refusal(tmp_path, CATALOG).splitlines()

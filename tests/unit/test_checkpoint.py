@@ -92,27 +92,17 @@ def test_positions_that_each_type_of_layer_has_its_own_embedding_for() -> None:
 SHARDS = tuple(f"model-0000{number}-of-00003.safetensors" for number in (1, 2, 3))
 MISSING: dict[str, tuple[tuple[str, ...], list[str]]] = {
     "config.json": (("model.safetensors", *TOKENIZER), ["no config.json is locked: include it"]),
-    "one in another folder": (
-        ("sub/config.json", "model.safetensors", *TOKENIZER),
-        ["no config.json is locked: include it"],
-    ),
-    "a tokenizer": (
-        ("config.json", "model.safetensors", "tokenizer_config.json"),
-        ["no tokenizer is locked, such as tokenizer.json: include it"],
-    ),
+    "one in another folder": (("sub/config.json", "model.safetensors", *TOKENIZER),
+        ["no config.json is locked: include it"]),
+    "a tokenizer": (("config.json", "model.safetensors", "tokenizer_config.json"),
+        ["no tokenizer is locked, such as tokenizer.json: include it"]),
     "weights": (("config.json", *TOKENIZER), ["no weights are locked: include *.safetensors"]),
-    "weights but in pickles": (
-        ("config.json", "pytorch_model.bin", *TOKENIZER),
-        ["no weights are locked: include *.safetensors"],
-    ),
-    "weights but deeper": (
-        ("config.json", "onnx/model.safetensors", *TOKENIZER),
-        ["no weights are locked: include *.safetensors"],
-    ),
-    "a shard": (
-        ("config.json", SHARDS[0], SHARDS[2], *TOKENIZER),
-        [f"the lock lacks {SHARDS[1]} of its weights: include it"],
-    ),
+    "weights but in pickles": (("config.json", "pytorch_model.bin", *TOKENIZER),
+        ["no weights are locked: include *.safetensors"]),
+    "weights but deeper": (("config.json", "onnx/model.safetensors", *TOKENIZER),
+        ["no weights are locked: include *.safetensors"]),
+    "a shard": (("config.json", SHARDS[0], SHARDS[2], *TOKENIZER),
+        [f"the lock lacks {SHARDS[1]} of its weights: include it"]),
     "many shards": (
         ("config.json", "model.safetensors-00011-of-00012.safetensors", *TOKENIZER),
         [
@@ -129,7 +119,7 @@ MISSING: dict[str, tuple[tuple[str, ...], list[str]]] = {
             "no weights are locked: include *.safetensors",
         ],
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", MISSING)

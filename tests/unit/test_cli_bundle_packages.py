@@ -106,13 +106,8 @@ def test_a_system_that_is_not_to_be_had_leaves_the_earlier_bundle_whole(maker, a
                 ("http://a/security", "trixie-security"),
             ],
         ),
-        (
-            "debian",
-            "bookworm",
-            "bookworm",
-            ["http://a/debian stable bookworm Debian"],
-            [("http://a/debian", "bookworm")],
-        ),
+        ("debian", "bookworm", "bookworm", ["http://a/debian stable bookworm Debian"],
+         [("http://a/debian", "bookworm")]),
         (
             "ubuntu",
             "noble",
@@ -125,16 +120,11 @@ def test_a_system_that_is_not_to_be_had_leaves_the_earlier_bundle_whole(maker, a
             [("http://u", "jammy"), ("http://u", "jammy-updates"), ("http://u", "jammy-security")],
         ),
         ("debian", "bookworm", "bookworm", ["http://a/debian sid sid Debian"], []),
-        (
-            "debian",
-            "bookworm",
-            "bookworm",
-            ["http://b bookworm bookworm Somebody", "http://b x bookworm Debian Backports"],
-            [],
-        ),
+        ("debian", "bookworm", "bookworm",
+         ["http://b bookworm bookworm Somebody", "http://b x bookworm Debian Backports"], []),
         ("debian", "?", "bookworm", ["http://a/debian bookworm bookworm Debian"], []),
     ],
     ids=["another release", "stable", "ubuntu's pockets", "sid beside it", "of others", "no codename"],
-)
+)  # fmt: skip
 def test_a_machines_own_archive_is_asked_for_the_release_that_is_wanted(distribution, own, wanted, listed, found):
     assert distribution_packages.source_suites("\n".join([*listed, *listed]), distribution, own, wanted) == found

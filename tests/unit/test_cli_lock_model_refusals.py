@@ -25,15 +25,11 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubLockFi
 
 
 ERRORS: dict[str, tuple[Callable[[HubLockFixture], object], str]] = {
-    "gone": (
-        lambda world: world.hub.remove_repository(NAME),
-        "the hub at URL has no repository org/name, or hides it: correct its name, or provide a token with the rig's "
-        "hub_token_file",
-    ),
-    "revision": (
-        lambda world: world.write_catalog('version = "v9"'),
-        "org/name has no revision v9 at the hub at URL: correct version",
-    ),
+    "gone": (lambda world: world.hub.remove_repository(NAME),
+     "the hub at URL has no repository org/name, or hides it: correct its name, or provide a token with the rig's "
+     "hub_token_file"),
+    "revision": (lambda world: world.write_catalog('version = "v9"'),
+        "org/name has no revision v9 at the hub at URL: correct version"),
     "token": (
         lambda world: (
             world.write_token("hf_of_somebody_last_year"),
@@ -41,45 +37,27 @@ ERRORS: dict[str, tuple[Callable[[HubLockFixture], object], str]] = {
         ),
         "the hub at URL no longer accepts the token: provide another one with the rig's hub_token_file",
     ),
-    "often": (
-        lambda world: world.hub.add_fault(too_many_requests(30, "api")),
-        "the hub at URL is rate-limiting (429): lock again in 30 seconds; a token raises the limit",
-    ),
-    "broken": (
-        lambda world: world.hub.add_fault(ErrorStatus(500, where="api")),
-        "the hub at URL answers 500 for org/name: lock again later",
-    ),
-    "forbidden": (
-        lambda world: world.hub.add_fault(ErrorStatus(403, where="api")),
-        "the hub at URL refuses org/name (403): its token must be one that may read repositories",
-    ),
-    "no hub": (
-        lambda world: world.hub.add_fault(ErrorStatus(404, where="api")),
-        "the hub at URL answers 404 for org/name: check its address",
-    ),
-    "dead": (
-        lambda world: world.hub.close(),
-        'the hub at URL cannot be reached: check the network, or set another one: mirrors = {"hub": [...]}',
-    ),
-    "nothing": (
-        lambda world: world.write_catalog('include = ["*.safetensors"]'),
+    "often": (lambda world: world.hub.add_fault(too_many_requests(30, "api")),
+     "the hub at URL is rate-limiting (429): lock again in 30 seconds; a token raises the limit"),
+    "broken": (lambda world: world.hub.add_fault(ErrorStatus(500, where="api")),
+     "the hub at URL answers 500 for org/name: lock again later"),
+    "forbidden": (lambda world: world.hub.add_fault(ErrorStatus(403, where="api")),
+        "the hub at URL refuses org/name (403): its token must be one that may read repositories"),
+    "no hub": (lambda world: world.hub.add_fault(ErrorStatus(404, where="api")),
+     "the hub at URL answers 404 for org/name: check its address"),
+    "dead": (lambda world: world.hub.close(),
+     'the hub at URL cannot be reached: check the network, or set another one: mirrors = {"hub": [...]}'),
+    "nothing": (lambda world: world.write_catalog('include = ["*.safetensors"]'),
         "include and exclude select no file of org/name, which has .gitattributes, README.md, config.json, "
-        "mmproj.gguf, q4/model.gguf",
-    ),
+        "mmproj.gguf, q4/model.gguf"),
     "empty": (lambda world: world.hub.add_commit(NAME, {"empty.json": b""}), "empty.json is empty: exclude it"),
-    "empty large": (
-        lambda world: world.hub.add_commit(NAME, {"empty.gguf": b""}),
-        "empty.gguf: its size is refused: 0: exclude it",
-    ),
-    "small file": (
-        lambda world: world.hub.add_fault(replaced_text(b"another"), NAME, "config.json"),
-        "config.json: its server answers with another file than the hub lists: try again",
-    ),
-    "small file gone": (
-        lambda world: world.hub.add_fault(ErrorStatus(404), NAME, "config.json"),
-        "config.json: its server answers 404 Not Found",
-    ),
-}
+    "empty large": (lambda world: world.hub.add_commit(NAME, {"empty.gguf": b""}),
+        "empty.gguf: its size is refused: 0: exclude it"),
+    "small file": (lambda world: world.hub.add_fault(replaced_text(b"another"), NAME, "config.json"),
+        "config.json: its server answers with another file than the hub lists: try again"),
+    "small file gone": (lambda world: world.hub.add_fault(ErrorStatus(404), NAME, "config.json"),
+        "config.json: its server answers 404 Not Found"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", ERRORS)

@@ -148,18 +148,12 @@ def set_(*path: Any) -> Change:
 @pytest.mark.parametrize(
     ("change", "checks", "said"),
     [
-        (
-            lambda said: said["packages"].__setitem__(0, [FOUR[0], "1.19.1-1"]),
-            {"K03"},
-            f"{FOUR[0]} is 1.19.1, not 1.20.0",
-        ),
+        (lambda said: said["packages"].__setitem__(0, [FOUR[0], "1.19.1-1"]), {"K03"},
+         f"{FOUR[0]} is 1.19.1, not 1.20.0"),
         (lambda said: said["packages"].pop(0), {"K03"}, f"{FOUR[0]} is not installed"),
         (lambda said: said["holds"].pop(), {"K04"}, "is not held"),
-        (
-            lambda said: said["sources"].append(["/etc/apt/sources.list.d/x.list", "deb https://nvidia.github.io/x /"]),
-            {"K06"},
-            "/etc/apt/sources.list.d/x.list",
-        ),
+        (lambda said: said["sources"].append(["/etc/apt/sources.list.d/x.list", "deb https://nvidia.github.io/x /"]),
+         {"K06"}, "/etc/apt/sources.list.d/x.list"),
         (lambda said: said["files"].pop(0), {"K07"}, "is not there"),
         (set_("files", 0, "sha256", "0" * 64), {"K07"}, "has different contents"),
         (set_("files", 0, "mode", "666"), {"K07"}, "has mode 666 of 0:0"),
@@ -177,11 +171,8 @@ def set_(*path: Any) -> Change:
         (set_("daemon", "info", "LoggingDriver", '"local"'), {"C03"}, 'log-driver is "local"'),
         (set_("daemon", "info", "Runtimes", "{}"), {"C03"}, "it has no nvidia runtime"),
         (set_("daemon", "info", "CDISpecDirs", "null"), {"C03"}, "it does not read CDI specs"),
-        (
-            set_("daemon", "info", "Runtimes", '{"nvidia": {"path": "/srv/x"}}'),
-            {"C03"},
-            'its nvidia runtime is "/srv/x"',
-        ),
+        (set_("daemon", "info", "Runtimes", '{"nvidia": {"path": "/srv/x"}}'), {"C03"},
+         'its nvidia runtime is "/srv/x"'),
         (set_("daemon", "info", "ServerVersion", '"20.10.24"'), {"C01"}, "the running daemon is Docker 20.10.24"),
         # whoever has opened it for the daemon, in whatever words
         (set_("daemon", "listens", ["0.0.0.0:2375"]), {"C04"}, "it listens on 0.0.0.0:2375"),
@@ -209,29 +200,20 @@ def set_(*path: Any) -> Change:
         (set_("specs", 0, "names", ["0", "all"]), {"C05"}, f"it has no card {UUID}"),
         (set_("specs", 0, "names", [UUID]), {"C05"}, "it has no device 'all'"),
         (set_("specs", 0, "paths", ["/dev/nvidia0"]), {"C05"}, "it names no driver files"),
-        (
-            lambda said: said["specs"].append({**said["specs"][0], "path": "/etc/cdi/nvidia.yaml"}),
-            {"C06"},
-            "/etc/cdi/nvidia.yaml",
-        ),
+        (lambda said: said["specs"].append({**said["specs"][0], "path": "/etc/cdi/nvidia.yaml"}), {"C06"},
+         "/etc/cdi/nvidia.yaml"),
         (set_("units", "nvidia-cdi-refresh.service", "UnitFileState", "masked"), {"C07"}, "is masked"),
         (set_("units", "nvidia-cdi-refresh.service", "ActiveState", "failed"), {"C07"}, "has failed"),
         (set_("units", "nvidia-cdi-refresh.service", "NeedDaemonReload", "yes"), {"C07"}, "has not reloaded"),
-        (
-            set_("units", "nvidia-cdi-refresh.service", "ExecStart", "{ argv[]=/bin/true ; }"),
-            {"C07"},
-            "runs something else",
-        ),
+        (set_("units", "nvidia-cdi-refresh.service", "ExecStart", "{ argv[]=/bin/true ; }"), {"C07"},
+         "runs something else"),
         (set_("units", "nvidia-cdi-refresh.service", "ExecCondition", "{ x }"), {"C07"}, "has an added condition"),
         (set_("units", "nvidia-cdi-refresh.path", "ActiveState", "inactive"), {"C07"}, "is not watching"),
         (lambda said: said["units"].clear(), {"C07"}, "is not there"),
-        (
-            set_("daemon", "carded", [["web", "the runtime nvidia"]]),
-            {"C08"},
-            "found web gets them from the runtime nvidia",
-        ),
+        (set_("daemon", "carded", [["web", "the runtime nvidia"]]), {"C08"},
+         "found web gets them from the runtime nvidia"),
     ],
-)
+)  # fmt: skip
 def test_what_is_not_as_declared_is_red_and_said(change: Change, checks: set[str], said: str) -> None:
     found = red(change)
     assert set(found) == checks

@@ -142,19 +142,13 @@ def test_a_rig_without_cards_needs_no_toolkit() -> None:
         ({"in_force": json.dumps(daemon.required_options(container_rig()))}, "", ""),
         ({"in_force": json.dumps({**daemon.required_options(container_rig()), "runtimes": {}})}, "reload", ""),
         # when the daemon takes what its operator has written is his matter
-        (
-            {"in_force": json.dumps(daemon.required_options(container_rig())), "options": '{"data-root": "/srv"}'},
-            "",
-            "",
-        ),
+        ({"in_force": json.dumps(daemon.required_options(container_rig())), "options": '{"data-root": "/srv"}'}, "",
+         ""),
         ({"in_force": "{"}, "restart", "its options have changed"),
-        (
-            {"in_force": json.dumps(daemon.required_options(container_rig())), "options": '{"cdi-spec-dirs": []}'},
-            "",
-            "",
-        ),
+        ({"in_force": json.dumps(daemon.required_options(container_rig())), "options": '{"cdi-spec-dirs": []}'}, "",
+         ""),
     ],
-)
+)  # fmt: skip
 def test_a_daemon_is_started_again_only_where_it_must(facts: dict[str, Any], step: str, why: str) -> None:
     plan = plan_for_host(
         container_rig(), container_facts(toolkit_group(), packages=IN_DEBIAN, **{"docker_runs": True, **facts})
@@ -211,30 +205,18 @@ def test_another_version_of_docker_restarts_it_too() -> None:
     ("file", "text", "left"),
     [
         ("nvidia-docker.list", "deb https://nvidia.github.io/nvidia-docker/debian11/$(ARCH) /\n", True),
-        (
-            "nvidia-container-toolkit.list",
-            "deb [signed-by=/k] https://nvidia.github.io/libnvidia-container/stable/deb/$(ARCH) /",
-            True,
-        ),
-        (
-            "x.sources",
-            "Types: deb\nURIs: https://NVIDIA.github.io/libnvidia-container/stable/deb/amd64\nSuites: /\n",
-            True,
-        ),
-        (
-            "x.sources",
-            "Enabled: no\nTypes: deb\nURIs: https://nvidia.github.io/libnvidia-container/\nSuites: /\n",
-            False,
-        ),
+        ("nvidia-container-toolkit.list",
+         "deb [signed-by=/k] https://nvidia.github.io/libnvidia-container/stable/deb/$(ARCH) /", True),
+        ("x.sources", "Types: deb\nURIs: https://NVIDIA.github.io/libnvidia-container/stable/deb/amd64\nSuites: /\n",
+         True),
+        ("x.sources", "Enabled: no\nTypes: deb\nURIs: https://nvidia.github.io/libnvidia-container/\nSuites: /\n",
+         False),
         ("x.list", "# deb https://nvidia.github.io/nvidia-docker/debian11/amd64 /\n", False),
         ("docker.list", "deb https://download.docker.com/linux/debian trixie stable\n", False),
-        (
-            "rigwright-container-toolkit.sources",
-            "Types: deb\nURIs: https://nvidia.github.io/libnvidia-container/x\nSuites: /\n",
-            False,
-        ),
+        ("rigwright-container-toolkit.sources",
+         "Types: deb\nURIs: https://nvidia.github.io/libnvidia-container/x\nSuites: /\n", False),
     ],
-)
+)  # fmt: skip
 def test_sources_of_older_repositories_are_set_aside(file: str, text: str, left: bool) -> None:
     path = f"/etc/apt/sources.list.d/{file}"
     plan = plan_for_host(container_rig(), container_facts(sources=(SourceFile(path, text),)))

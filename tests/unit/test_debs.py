@@ -67,26 +67,15 @@ def test_what_differs_is_said_by_the_makers_versions() -> None:
         (["Inst libnvidia-container1 (1.20.0-1 x [amd64])", "Inst libseccomp2 (2.5 Debian [amd64])"], (), (), []),
         (["Remv docker.io [26.1]"], (), ("docker.io",), []),
         (["Remv theirs [1.0]"], (), (), ["apt would remove theirs"]),
-        (
-            ["Inst libnvidia-container1 [1.19.1-1] (1.20.1-1 x [amd64])"],
-            (),
-            (),
-            ["libnvidia-container1 would be installed as 1.20.1-1, but 1.20.0-1 is locked"],
-        ),
-        (
-            ["E: Broken packages", "   it cannot be"],
-            (),
-            (),
-            ["apt cannot install container-toolkit: Broken packages it ca"],
-        ),
-        (
-            ["E: Version '1.20.0-1' for 'libnvidia-container-tools' was not found"],
-            (("libnvidia-container-tools", "1.19.1-1"),),
-            (),
-            ["container-toolkit 1.20.0 is not available: the archive has libnvidia-container-tools 1.19.1"],
-        ),
+        (["Inst libnvidia-container1 [1.19.1-1] (1.20.1-1 x [amd64])"], (), (),
+         ["libnvidia-container1 would be installed as 1.20.1-1, but 1.20.0-1 is locked"]),
+        (["E: Broken packages", "   it cannot be"], (), (),
+         ["apt cannot install container-toolkit: Broken packages it ca"]),
+        (["E: Version '1.20.0-1' for 'libnvidia-container-tools' was not found"],
+         (("libnvidia-container-tools", "1.19.1-1"),), (),
+         ["container-toolkit 1.20.0 is not available: the archive has libnvidia-container-tools 1.19.1"]),
     ],
-)
+)  # fmt: skip
 def test_a_transaction_is_judged_before_it_happens(lines, offered, removed, said):
     found = find_transaction_problems(
         parse_simulation(simulation_lines(lines), AptSimulation, offered), toolkit_group(), removed

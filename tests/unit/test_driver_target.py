@@ -44,54 +44,26 @@ BARE = driverless_host("debian-13", "10de:2204", kernel_modules=((KERNEL, ""),))
 EXACT = dict.fromkeys(NAMES, f"{NEW}-1")
 # rig, host, upgrading -> action, version, exact, removed
 ROWS: dict[str, tuple[Rig, DriverFacts, bool, tuple[str, str, dict[str, str], tuple[str, ...]]]] = {
-    "a bare host gets the locked version": (
-        managed_rig(),
-        BARE,
-        False,
-        ("install", NEW, dict.fromkeys(debian_packages(), f"{NEW}-1"), ()),
-    ),
-    "a driver that hangs together stays, whatever the lock has": (
-        managed_rig(),
-        managed_host(),
-        False,
-        ("adopt", "", {}, ()),
-    ),
-    "a driver that was never ours stays too": (
-        managed_rig(),
-        replace(managed_host(), recorded=()),
-        False,
-        ("adopt", "", {}, ()),
-    ),
-    "an upgrade moves all that is there to the locked version": (
-        managed_rig(),
-        managed_host(),
-        True,
-        ("adopt", NEW, EXACT, ()),
-    ),
+    "a bare host gets the locked version": (managed_rig(), BARE, False,
+        ("install", NEW, dict.fromkeys(debian_packages(), f"{NEW}-1"), ())),
+    "a driver that hangs together stays, whatever the lock has": (managed_rig(), managed_host(), False,
+        ("adopt", "", {}, ())),
+    "a driver that was never ours stays too": (managed_rig(), replace(managed_host(), recorded=()), False,
+        ("adopt", "", {}, ())),
+    "an upgrade moves all that is there to the locked version": (managed_rig(), managed_host(), True,
+        ("adopt", NEW, EXACT, ())),
     "an upgrade takes what the new driver has no more": (
         managed_rig(NEW, *(name for name in NAMES if name != "firmware-nvidia-gsp")),
         managed_host(),
         True,
         ("adopt", NEW, {n: v for n, v in EXACT.items() if n != "firmware-nvidia-gsp"}, ("firmware-nvidia-gsp",)),
     ),
-    "an upgrade goes to the locked branch, in place where names have none": (
-        managed_rig(OTHER),
-        managed_host(),
-        True,
-        ("migrate", OTHER, dict.fromkeys(NAMES, f"{OTHER}-1"), ()),
-    ),
-    "a deploy stays at its branch, whatever the lock has": (
-        managed_rig(OTHER),
-        managed_host(),
-        False,
-        ("adopt", "", {}, ()),
-    ),
-    "a key that requires the locked branch brings it": (
-        managed_rig(OTHER, branch=610),
-        managed_host(),
-        False,
-        ("migrate", OTHER, dict.fromkeys(NAMES, f"{OTHER}-1"), ()),
-    ),
+    "an upgrade goes to the locked branch, in place where names have none": (managed_rig(OTHER), managed_host(), True,
+        ("migrate", OTHER, dict.fromkeys(NAMES, f"{OTHER}-1"), ())),
+    "a deploy stays at its branch, whatever the lock has": (managed_rig(OTHER), managed_host(), False,
+        ("adopt", "", {}, ())),
+    "a key that requires the locked branch brings it": (managed_rig(OTHER, branch=610), managed_host(), False,
+        ("migrate", OTHER, dict.fromkeys(NAMES, f"{OTHER}-1"), ())),
     "another flavour takes the modules of the one before": (
         managed_rig(NEW, flavour="proprietary"),
         managed_host(NEW),
@@ -103,54 +75,24 @@ ROWS: dict[str, tuple[Rig, DriverFacts, bool, tuple[str, str, dict[str, str], tu
             ("nvidia-kernel-open-dkms",),
         ),
     ),
-    "a package that has moved away from lock and record is brought back": (
-        managed_rig(OLD),
-        with_versions(managed_host(), libcuda1=NEW),
-        False,
-        ("adopt", OLD, dict.fromkeys(NAMES, f"{OLD}-1"), ()),
-    ),
-    "a driver that has moved as a whole from lock and record is brought back": (
-        managed_rig(OLD),
-        managed_host(NEW, recorded=OLD),
-        False,
-        ("adopt", OLD, dict.fromkeys(NAMES, f"{OLD}-1"), ()),
-    ),
-    "a driver that was moved to where the lock has not been deployed yet stays": (
-        managed_rig(NEW),
-        managed_host(NEW, recorded=OLD),
-        False,
-        ("adopt", "", {}, ()),
-    ),
-    "a package that was removed from what lock and record agree on is brought back": (
-        managed_rig(OLD),
-        with_versions(managed_host(), nvidia_persistenced=""),
-        False,
-        ("adopt", OLD, dict.fromkeys(NAMES, f"{OLD}-1"), ()),
-    ),
-    "the library itself is brought back, though no package then says which driver is there": (
-        managed_rig(OLD),
-        with_versions(managed_host(), libcuda1=""),
-        False,
-        ("adopt", OLD, dict.fromkeys(NAMES, f"{OLD}-1"), ()),
-    ),
-    "a mixture is brought back to our record where the lock has gone on": (
-        managed_rig(NEW),
-        with_versions(managed_host(), libcuda1=NEW),
-        False,
-        ("adopt", OLD, dict.fromkeys(NAMES, f"{OLD}-1"), ()),
-    ),
-    "a mixture of a driver that was never ours is nobody's to choose": (
-        managed_rig(OTHER),
-        replace(with_versions(managed_host(), libcuda1=NEW), recorded=()),
-        False,
-        ("adopt", "", {}, ()),
-    ),
-    "tools that count as the driver does move with it": (
-        managed_rig(),
-        with_versions(managed_host(), nvidia_modprobe=OLD),
-        True,
-        ("adopt", NEW, EXACT | {"nvidia-modprobe": f"{NEW}-1"}, ()),
-    ),
+    "a package that has moved away from lock and record is brought back": (managed_rig(OLD),
+        with_versions(managed_host(), libcuda1=NEW), False, ("adopt", OLD, dict.fromkeys(NAMES, f"{OLD}-1"), ())),
+    "a driver that has moved as a whole from lock and record is brought back": (managed_rig(OLD),
+        managed_host(NEW, recorded=OLD), False, ("adopt", OLD, dict.fromkeys(NAMES, f"{OLD}-1"), ())),
+    "a driver that was moved to where the lock has not been deployed yet stays": (managed_rig(NEW),
+        managed_host(NEW, recorded=OLD), False, ("adopt", "", {}, ())),
+    "a package that was removed from what lock and record agree on is brought back": (managed_rig(OLD),
+        with_versions(managed_host(), nvidia_persistenced=""), False,
+        ("adopt", OLD, dict.fromkeys(NAMES, f"{OLD}-1"), ())),
+    "the library itself is brought back, though no package then says which driver is there": (managed_rig(OLD),
+        with_versions(managed_host(), libcuda1=""), False, ("adopt", OLD, dict.fromkeys(NAMES, f"{OLD}-1"), ())),
+    "a mixture is brought back to our record where the lock has gone on": (managed_rig(NEW),
+        with_versions(managed_host(), libcuda1=NEW), False, ("adopt", OLD, dict.fromkeys(NAMES, f"{OLD}-1"), ())),
+    "a mixture of a driver that was never ours is nobody's to choose": (managed_rig(OTHER),
+        replace(with_versions(managed_host(), libcuda1=NEW), recorded=()), False, ("adopt", "", {}, ())),
+    "tools that count as the driver does move with it": (managed_rig(),
+        with_versions(managed_host(), nvidia_modprobe=OLD), True,
+        ("adopt", NEW, EXACT | {"nvidia-modprobe": f"{NEW}-1"}, ())),
     "tools that count for themselves stay": (
         managed_rig(NEW, *NAMES),
         replace(
@@ -160,7 +102,7 @@ ROWS: dict[str, tuple[Rig, DriverFacts, bool, tuple[str, str, dict[str, str], tu
         True,
         ("adopt", NEW, EXACT, ()),
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ROWS)

@@ -40,30 +40,21 @@ def test_an_instance_runs_on_a_described_card_as_on_a_named_one(box: OperatorFol
 WRONG: list[tuple[str, tuple[object, ...], list[str]]] = [
     ("a key nobody knows", (described_card(vram=1),), ['cards[0].vram: unknown key; did you mean "vram_mib"?;']),
     ("a key less", ("ampere", described_card(capability=None)), ["cards[1].capability: missing"]),
-    (
-        "a capability that is none",
-        (described_card(capability="sm_90"),),
-        ["cards[0].capability: 'sm_90' is refused: must be a"],
-    ),
+    ("a capability that is none", (described_card(capability="sm_90"),),
+     ["cards[0].capability: 'sm_90' is refused: must be a"]),
     ("a capability as a number", (described_card(capability=9.0),), ["cards[0].capability: 9.0 is refused: must be"]),
     ("no boards", (described_card(pci_ids=[]),), ["cards[0].pci_ids: [] is refused: must be a non-empty list"]),
-    (
-        "another bus",
-        (described_card(pci_ids=["2335"]),),
-        ["cards[0].pci_ids[0]: '2335' is refused: must be vendor:device"],
-    ),
+    ("another bus", (described_card(pci_ids=["2335"]),),
+     ["cards[0].pci_ids[0]: '2335' is refused: must be vendor:device"]),
     ("no memory", (described_card(vram_mib=0),), ["cards[0].vram_mib: 0 is refused"]),
     ("a number", (1,), ["cards[0]: 1 is refused: must be text"]),
     ("nothing", (None,), ["cards[0]: None is refused: must be text"]),
     ("a list", (["ampere"],), ["cards[0]: ['ampere'] is refused: must be text"]),
     ("an empty table", ({},), [f"cards[0].{key}: missing" for key in sorted(OWN)]),
     ("a name nobody has", ("ampre",), ['cards[0]: there is no card "ampre"; did you mean "ampere"?']),
-    (
-        "two things",
-        (described_card(vram_mib=-1), None),
-        ["cards[0].vram_mib: -1 is refused", "cards[1]: None is refused"],
-    ),
-]
+    ("two things", (described_card(vram_mib=-1), None),
+     ["cards[0].vram_mib: -1 is refused", "cards[1]: None is refused"]),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("declared", "essence"), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG])
@@ -123,29 +114,23 @@ def test_a_key_of_the_version_before_still_counts_and_is_told(box: OperatorFolde
         ({"flavour": "closed"}, "driver.flavour: 'closed' is refused: must be 'open' or 'proprietary'"),
         ({"source": "cuda"}, "driver.source: 'cuda' is refused: must be 'distribution' or 'nvidia'"),
         ({"open_despite_cards": "yes"}, "driver.open_despite_cards: 'yes' is refused: must be True or False"),
-        (
-            {"flavour": "proprietary", "open_despite_cards": True},
-            "driver: {'flavour': 'proprietary', 'open_despite_cards': True} is refused: must be without "
-            "open_despite_cards where the flavour is proprietary",
-        ),
+        ({"flavour": "proprietary", "open_despite_cards": True},
+         "driver: {'flavour': 'proprietary', 'open_despite_cards': True} is refused: must be without "
+         "open_despite_cards where the flavour is proprietary"),
         (False, "driver: False is refused: must be a table of keys"),
         ({"pcie_link_width": [3]}, "driver.pcie_link_width[0]: 3 is refused: must be 1, 2, 4, 8 or 16"),
         ({"pcie_link_width": [8]}, "driver.pcie_link_width: 1 are listed, but the rig declares 2 cards: one per card"),
         ({"nvlinks": [[0, 2]]}, "driver.nvlinks: no card 2: the rig declares 2 cards, counted from 0"),
         ({"reboot": True}, "driver: {'reboot': True} is refused: must be managed = True if reboot is set"),
-        (
-            {"managed": True, "clocks_mhz": [1700, 210]},
-            "driver.clocks_mhz: [1700, 210] is refused: must be from the lower to the higher: did you mean 210, 1700?",
-        ),
+        ({"managed": True, "clocks_mhz": [1700, 210]},
+         "driver.clocks_mhz: [1700, 210] is refused: must be from the lower to the higher: did you mean 210, 1700?"),
         ({"managed": True, "power_w": 20}, "driver.power_w: 20 is refused: must be at least 50"),
         ({"managed": True, "power_w": "280"}, "driver.power_w: '280' is refused: must be a whole number"),
         ({"managed": True, "power_w": [280, 2001]}, "driver.power_w[1]: 2001 is refused: must be at most 2000"),
-        (
-            {"managed": True, "power_w": [250]},
-            "driver.power_w: 1 are listed, but the rig declares 2 cards: one per card",
-        ),
+        ({"managed": True, "power_w": [250]},
+         "driver.power_w: 1 are listed, but the rig declares 2 cards: one per card"),
     ],
-)
+)  # fmt: skip
 def test_a_driver_that_cannot_be_had_is_refused(box: OperatorFolder, driver: object, said: str) -> None:
     assert box.refusal_lines(driver=driver) == [f"{box.inventory}: box.{said}"]
 

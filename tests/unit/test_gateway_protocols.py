@@ -98,33 +98,21 @@ def answered(
     ("status", "sent", "kind", "message"),
     [
         # llama-server, vLLM's handler of all errors, vLLM's own translation, FastAPI, what is no JSON, no text in it
-        (
-            400,
-            '{"error":{"code":400,"message":"too long","type":"exceed_context_size_error"}}',
-            "invalid_request_error",
-            "too long",
-        ),
-        (
-            400,
-            '{"error":{"message":"é \\n","type":"BadRequestError","param":"a","code":400}}',
-            "invalid_request_error",
-            "é \n",
-        ),
+        (400, '{"error":{"code":400,"message":"too long","type":"exceed_context_size_error"}}',
+         "invalid_request_error", "too long"),
+        (400, '{"error":{"message":"é \\n","type":"BadRequestError","param":"a","code":400}}', "invalid_request_error",
+         "é \n"),
         (404, '{"type":"error","error":{"type":"NotFoundError","message":"no model"}}', "not_found_error", "no model"),
         (500, '{"type":"error","error":{"type":"internal_error","message":"x"}}', "api_error", "x"),
-        (
-            500,
-            '{"error":{"message":"<_io.BytesIO object at 0x7f3a5c0d1e40>"}}',
-            "api_error",
-            "<_io.BytesIO object at 0x>",
-        ),
+        (500, '{"error":{"message":"<_io.BytesIO object at 0x7f3a5c0d1e40>"}}', "api_error",
+         "<_io.BytesIO object at 0x>"),
         (404, '{"detail":"Not Found"}', "not_found_error", "the request was refused"),
         (500, "Internal Server Error", "api_error", "the request was refused"),
         (400, '{"error":{"message":7}}', "invalid_request_error", "the request was refused"),
         (400, '{"error":"x"}', "invalid_request_error", "the request was refused"),
         (400, "[]", "invalid_request_error", "the request was refused"),
     ],
-)
+)  # fmt: skip
 def test_errors_of_engines_and_of_the_router_get_the_shape_of_their_path(lua, status, sent, kind, message, engine):
     text, headers = answered(lua, "/v1/messages?beta=true", status, *sent, engine=engine)
     assert json.loads(text) == {"type": "error", "error": {"type": kind, "message": message}}
