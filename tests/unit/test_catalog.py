@@ -49,17 +49,10 @@ def test_a_catalogue_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("capability", "architecture"),
     [
-        ("7.5", "75-real"),
-        ("8.0", "80-real"),
-        ("8.6", "86-real"),
-        ("8.9", "89-real"),
-        ("9.0", "90-real"),
-        ("10.0", "100-real"),
-        ("12.0", "120a-real"),
-        ("12.1", "121a-real"),
-        ("1.2", "12-real"),
+        ("7.5", "75-real"), ("8.0", "80-real"), ("8.6", "86-real"), ("8.9", "89-real"), ("9.0", "90-real"),
+        ("10.0", "100-real"), ("12.0", "120a-real"), ("12.1", "121a-real"), ("1.2", "12-real"),
     ],
-)
+)  # fmt: skip
 def test_machine_code_is_for_the_card_alone_and_blackwells_own_from_12(capability: str, architecture: str) -> None:
     assert cuda_architecture(capability) == architecture
 

@@ -65,18 +65,12 @@ def test_certificates_are_read_and_nothing_else(tmp_path: Path, content: str, ex
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
-        b"\n",
-        b"hello",
-        SECRET.encode(),
-        ONE.encode()[:200],
-        ONE.replace("M", "!", 3).encode(),
-        b"\xff\xfe\0",
+        b"", b"\n", b"hello", SECRET.encode(), ONE.encode()[:200], ONE.replace("M", "!", 3).encode(), b"\xff\xfe\0",
         b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
         ONE.encode() + b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
     ],
     ids=["empty", "line", "word", "key", "cut", "spoilt", "bytes", "no certificate", "one of two"],
-)
+)  # fmt: skip
 def test_what_is_no_certificate_is_refused_and_not_repeated(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "ca.pem"
     path.write_bytes(content)

@@ -131,17 +131,11 @@ SNAPSHOT = """
 @pytest.mark.parametrize(
     ("name", "value", "right"),
     [
-        ("log-file", True, False),
-        ("rpc", "1", False),
-        ("new-cache", "/srv/x", False),
-        ("new-cache", "beside", False),
-        ("new-file", "/srv/x", False),
-        ("new-cache", "10.0.0.1:50052", False),
-        ("new-cache", "8", True),
-        ("new-mode", "fast", True),
-        ("new-mode", "/etc/passwd", False),
+        ("log-file", True, False), ("rpc", "1", False), ("new-cache", "/srv/x", False), ("new-cache", "beside", False),
+        ("new-file", "/srv/x", False), ("new-cache", "10.0.0.1:50052", False), ("new-cache", "8", True),
+        ("new-mode", "fast", True), ("new-mode", "/etc/passwd", False),
     ],
-)
+)  # fmt: skip
 def test_what_a_snapshot_says_is_not_believed_where_it_would_open_a_file(name, value, right):
     made: LlamaSnapshot = parse_help(SNAPSHOT)
     assert (forbidden_flags(made, {name: value}) == {}) == right

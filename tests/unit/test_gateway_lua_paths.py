@@ -100,17 +100,11 @@ OLLAMA = ": Ollama's API is not served; set the client to an OpenAI-compatible A
         ("/v1/v1/messages", f", but at /v1/messages{SET}"),
         ("/messages/count_tokens", f", but at /v1/messages/count_tokens{SET}"),
         ("/v1/health", f", but at /health{OTHERS}"),
-        ("/v1", OTHERS),
-        ("/v1/", OTHERS),
-        ("/favicon.ico", OTHERS),
-        ("/V1/Chat/Completions", OTHERS),
-        ("/" * 500, OTHERS),
-        ("/a" * 4000, OTHERS),
-        ("/api/chat", OLLAMA),
-        ("/api/tags", OLLAMA),
+        ("/v1", OTHERS), ("/v1/", OTHERS), ("/favicon.ico", OTHERS), ("/V1/Chat/Completions", OTHERS),
+        ("/" * 500, OTHERS), ("/a" * 4000, OTHERS), ("/api/chat", OLLAMA), ("/api/tags", OLLAMA),
         ("/api/embeddings", OLLAMA),
     ],
-)
+)  # fmt: skip
 def test_a_path_that_is_not_open_is_answered_with_the_base_url(lua: NginxLua, path: str, message: str) -> None:
     found = passes(lua, "POST", path)
     assert found == (404, "", f"there is nothing at {path[:128]}{message.format(BASE)}")

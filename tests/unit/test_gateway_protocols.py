@@ -43,20 +43,12 @@ def rejection_of(lua: NginxLua, target: str, status: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (400, "invalid_request_error"),
-        (403, "permission_error"),
-        (404, "not_found_error"),
-        (405, "invalid_request_error"),
-        (408, "invalid_request_error"),
-        (413, "request_too_large"),
-        (429, "rate_limit_error"),
-        (431, "invalid_request_error"),
-        (500, "api_error"),
-        (502, "overloaded_error"),
-        (503, "overloaded_error"),
-        (504, "overloaded_error"),
+        (400, "invalid_request_error"), (403, "permission_error"), (404, "not_found_error"),
+        (405, "invalid_request_error"), (408, "invalid_request_error"), (413, "request_too_large"),
+        (429, "rate_limit_error"), (431, "invalid_request_error"), (500, "api_error"), (502, "overloaded_error"),
+        (503, "overloaded_error"), (504, "overloaded_error"),
     ],
-)
+)  # fmt: skip
 def test_a_refusal_has_the_shape_and_type_of_its_protocol(lua: NginxLua, target: str, status: int, kind: str) -> None:
     found = rejection_of(lua, target, status)
     assert found == {"type": "error", "error": {"type": kind, "message": found["error"]["message"]}}
@@ -213,23 +205,15 @@ NEWER = (*COMPLETIONS, *MESSAGES)
 @pytest.mark.parametrize(
     ("release", "paths"),
     [
-        ("0.11.0", COMPLETIONS),
-        ("0.11.1", (*COMPLETIONS, "messages")),
-        ("0.16.0", (*COMPLETIONS, "messages")),
-        ("0.17.0", NEWER),
-        ("0.21.0", NEWER),
-        ("0.21.0+cpu", NEWER),
+        ("0.11.0", COMPLETIONS), ("0.11.1", (*COMPLETIONS, "messages")), ("0.16.0", (*COMPLETIONS, "messages")),
+        ("0.17.0", NEWER), ("0.21.0", NEWER), ("0.21.0+cpu", NEWER),
         # `thinking.budget_tokens` may reach what GHSA-fpch-3xrf-7q96 is about
-        ("0.22.0rc1", COMPLETIONS),
-        ("0.22.0", COMPLETIONS),
-        ("0.27.9+cpu", COMPLETIONS),
-        ("0.28.0", NEWER),
+        ("0.22.0rc1", COMPLETIONS), ("0.22.0", COMPLETIONS), ("0.27.9+cpu", COMPLETIONS), ("0.28.0", NEWER),
         ("0.33.1+cpu", NEWER),
         # of unknown fields
-        ("0.34.0rc1", COMPLETIONS),
-        ("1.0", COMPLETIONS),
+        ("0.34.0rc1", COMPLETIONS), ("1.0", COMPLETIONS),
     ],
-)
+)  # fmt: skip
 def test_releases_of_vllm_have_the_paths_that_they_answer(release: str, paths: tuple[str, ...]) -> None:
     packages = tuple(one.model_copy(update={"version": release}) for one in ENV.packages)
     one = vllm_instance()

@@ -99,25 +99,19 @@ def test_only_the_index_knows_what_its_file_is_called() -> None:
 @pytest.mark.parametrize(
     ("data", "rows", "text"),
     [
-        (WEIGHT, [], "is not locked"),
-        (WEIGHT, [{}], ""),
+        (WEIGHT, [], "is not locked"), (WEIGHT, [{}], ""),
         (WEIGHT, [{"version": "2"}], "is locked with version 2, not 1"),
         (WEIGHT, [{"kind": "source"}], "is locked with kind source, not weight"),
         (WEIGHT, [{"file": "x.gguf"}], "is locked with file x.gguf, not small.gguf"),
         (WEIGHT, [{"sources": ["store:a", "store:b"]}], "is locked with sources store:a, store:b, not store:a/small.g"),
         (SOURCE, [{"kind": "source", "version": "0.3.36", "sources": ["index:project"], "file": "any.tar.gz"}], ""),
-        (TOOLS, [], "is not locked"),
-        (TOOLS, [sample_wheel()], ""),
+        (TOOLS, [], "is not locked"), (TOOLS, [sample_wheel()], ""),
         (TOOLS, [sample_wheel("other")], "is locked without tool>=1"),
         (TOOLS, [sample_wheel(version="0.9")], "is locked without tool>=1"),
-        (
-            TOOLS | {"requirements": ["Tool", "a_b", "c ; sys_platform == 'win32'"]},
-            [sample_wheel()],
-            "is locked without a_b",
-        ),
+        (TOOLS | {"requirements": ["Tool", "a_b", "c ; sys_platform == 'win32'"]}, [sample_wheel()],
+         "is locked without a_b"),
         (TOOLS | {"requirements": ["a_B[x]==1.0"]}, [sample_wheel("a-b")], ""),
-        (DRIVER, [], "is not locked"),
-        (DRIVER, DRIVER_ROWS, ""),
+        (DRIVER, [], "is not locked"), (DRIVER, DRIVER_ROWS, ""),
         (DRIVER, DRIVER_ROWS[:2], "is locked without its archive's key"),
         (DRIVER | {"version": "595.99"}, DRIVER_ROWS, "is locked with version 595.91.07, not 595.99"),
         (DRIVER, [*DRIVER_ROWS, sample_deb("libcuda1", "595.99-1")], "is locked with no version, not 595.91.07"),
@@ -126,7 +120,7 @@ def test_only_the_index_knows_what_its_file_is_called() -> None:
         (DRIVER | {"sources": ["nvidia:debian"]}, DRIVER_ROWS, "is locked with sources nvidia:debian13/x86_64/libcu"),
         (DRIVER | {"sources": ["apt:main"]}, [sample_deb(sources=["apt:pool/main/libcuda1.deb"])], ""),
     ],
-)
+)  # fmt: skip
 def test_a_lock_is_compared_with_what_is_asked_for(data: dict[str, object], rows: list[object], text: str) -> None:
     held = [
         row

@@ -65,9 +65,7 @@ def test_a_password_has_no_place_in_an_inventory(box: OperatorFolder) -> None:
 @pytest.mark.parametrize(
     ("changes", "place"),
     [
-        ({"cards": "turing"}, "box.cards"),
-        ({"cards": None}, "box.cards"),
-        ({"cards": [3090]}, "box.cards[0]"),
+        ({"cards": "turing"}, "box.cards"), ({"cards": None}, "box.cards"), ({"cards": [3090]}, "box.cards[0]"),
         ({"instances": []}, "box.instances"),
         ({"instances": {"chat": None}}, "box.instances.chat"),
         ({"instances": chat_instances(port="8020")}, "box.instances.chat.port"),
@@ -90,22 +88,16 @@ def test_a_password_has_no_place_in_an_inventory(box: OperatorFolder) -> None:
         ({"ssh_hostname": None}, "box.ssh_hostname"),
         ({"ssh_hostname": "-oProxyCommand=id"}, "box.ssh_hostname"),
         ({"ssh_user": "root; id"}, "box.ssh_user"),
-        ({"ssh_user": 5}, "box.ssh_user"),
-        ({"ssh_port": "22"}, "box.ssh_port"),
-        ({"ssh_port": 0}, "box.ssh_port"),
-        ({"ssh_port": 65536}, "box.ssh_port"),
-        ({"ssh_port": True}, "box.ssh_port"),
-        ({"ssh_key": ""}, "box.ssh_key"),
-        ({"ssh_key": "-x"}, "box.ssh_key"),
-        ({"ssh_key": "a\nb"}, "box.ssh_key"),
+        ({"ssh_user": 5}, "box.ssh_user"), ({"ssh_port": "22"}, "box.ssh_port"), ({"ssh_port": 0}, "box.ssh_port"),
+        ({"ssh_port": 65536}, "box.ssh_port"), ({"ssh_port": True}, "box.ssh_port"), ({"ssh_key": ""}, "box.ssh_key"),
+        ({"ssh_key": "-x"}, "box.ssh_key"), ({"ssh_key": "a\nb"}, "box.ssh_key"),
         ({"ssh_config_file": []}, "box.ssh_config_file"),
         ({"ssh_known_hosts_file": 5}, "box.ssh_known_hosts_file"),
         ({"ssh_strict_host_key_checking": False}, "box.ssh_strict_host_key_checking"),
         ({"ssh_forward_agent": "yes"}, "box.ssh_forward_agent"),
         ({"ssh_connect_retries": -1}, "box.ssh_connect_retries"),
         ({"ssh_connect_retries": 1.0}, "box.ssh_connect_retries"),
-        ({"_sudo": "True"}, "box._sudo"),
-        ({"_sudo": 1}, "box._sudo"),
+        ({"_sudo": "True"}, "box._sudo"), ({"_sudo": 1}, "box._sudo"),
         ({"service_user": "root"}, "box.service_user"),
         ({"service_user": "ops", "ssh_user": "ops"}, "box.service_user"),
         ({"ssh_user": "rigwright"}, "box.service_user"),  # where that is the default
@@ -114,7 +106,7 @@ def test_a_password_has_no_place_in_an_inventory(box: OperatorFolder) -> None:
         ({"roots": {"models": "/data", "state": "/data"}}, "box.roots"),
         ({"roots": {"models": "/opt/rigwright/models"}}, "box.roots"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_type_or_value_is_refused_with_file_and_key(box, changes, place):
     lines = box.refusal_lines(**changes)
     assert any(line.startswith(f"{box.inventory}: {place}: ") for line in lines), lines

@@ -30,16 +30,10 @@ def hosts(folder: Path, text: str, limit: str | None = None) -> dict[str, dict[s
 @pytest.mark.parametrize(
     ("limit", "names"),
     [
-        (None, ["a1", "a2", "b1"]),
-        ("a", ["a1", "a2"]),
-        ("b", ["b1"]),
-        ("a1", ["a1"]),
-        ("?1", ["a1", "b1"]),
-        ("[ab]*", ["a1", "a2", "b1"]),
-        ("rig", ["a1", "a2", "b1"]),
-        ("b,a2", ["a2", "b1"]),
+        (None, ["a1", "a2", "b1"]), ("a", ["a1", "a2"]), ("b", ["b1"]), ("a1", ["a1"]), ("?1", ["a1", "b1"]),
+        ("[ab]*", ["a1", "a2", "b1"]), ("rig", ["a1", "a2", "b1"]), ("b,a2", ["a2", "b1"]),
     ],
-)
+)  # fmt: skip
 def test_a_limit_names_a_group_a_host_or_hosts_by_pattern(tmp_path: Path, limit: str | None, names: list[str]) -> None:
     assert list(hosts(tmp_path, GROUPS, limit)) == names
 

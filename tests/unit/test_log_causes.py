@@ -227,17 +227,11 @@ TEXT = "INFO x\ntorch.OutOfMemoryError: CUDA out of memory.\n"
 @pytest.mark.parametrize(
     "data",
     [
-        TEXT.encode(),
-        gzip.compress(TEXT.encode()),
-        bz2.compress(TEXT.encode()),
-        lzma.compress(TEXT.encode()),
-        TEXT.encode("utf-16"),
-        TEXT.encode("utf-16-le"),
-        TEXT.encode("utf-16-be"),
-        TEXT.encode("utf-8-sig"),
+        TEXT.encode(), gzip.compress(TEXT.encode()), bz2.compress(TEXT.encode()), lzma.compress(TEXT.encode()),
+        TEXT.encode("utf-16"), TEXT.encode("utf-16-le"), TEXT.encode("utf-16-be"), TEXT.encode("utf-8-sig"),
     ],
     ids=["text", "gzip", "bzip2", "xz", "utf-16", "utf-16-le", "utf-16-be", "utf-8 with a mark"],
-)
+)  # fmt: skip
 def test_a_log_is_read_whatever_it_is_packed_or_encoded_with(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(data)
     assert read_log(tmp_path / "log") == (TEXT.splitlines(), 0)
