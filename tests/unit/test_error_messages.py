@@ -39,12 +39,6 @@ def test_a_long_key_is_cut(box: OperatorFolder) -> None:
     assert len(line) < 2000
 
 
-def test_a_variants_key_under_both_of_its_names(box: OperatorFolder) -> None:
-    variant = '[variants."llamacpp/x"]\nengine = "plain"\nmodel = "small"\ncontext = 4096\nslots = 1\nparallel = 1\n'
-    box.write("catalog/own.toml", variant)
-    assert any("slots: is the old name of parallel, which is set too" in line for line in box.refusal_lines())
-
-
 def test_files_of_the_catalogue(box: OperatorFolder) -> None:
     (box.folder / "catalog/mine.toml").symlink_to("nowhere")
     (box.folder / "catalog/odd.toml").mkdir()
