@@ -43,17 +43,12 @@ PRIVATE = "PRIVATE KEY"
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (ONE, ONE),
-        (ONE + TWO, ONE + TWO),
-        (TWO + ONE, TWO + ONE),
-        (SECRET + ONE, ONE),
-        (ONE + SECRET + TWO, ONE + TWO),
-        ("# our own authority\n\n" + ONE, ONE),
-        (ONE.replace("\n", "\r\n"), ONE),
+        (ONE, ONE), (ONE + TWO, ONE + TWO), (TWO + ONE, TWO + ONE), (SECRET + ONE, ONE),
+        (ONE + SECRET + TWO, ONE + TWO), ("# our own authority\n\n" + ONE, ONE), (ONE.replace("\n", "\r\n"), ONE),
         (ONE.rstrip("\n"), ONE),
     ],
     ids=["one", "two", "order", "key before", "key between", "comment", "line ends", "no end"],
-)
+)  # fmt: skip
 def test_certificates_are_read_and_nothing_else(tmp_path: Path, content: str, expected: str) -> None:
     path = tmp_path / "ca.pem"
     path.write_bytes(content.encode())

@@ -57,21 +57,15 @@ def test_how_weights_are_quantised(case: str) -> None:
 
 
 NONSENSE: list[dict[str, Any]] = [
-    {"num_attention_heads": "32"},
-    {"num_attention_heads": True},
-    {"num_attention_heads": -32},
-    {"num_attention_heads": 32.0},
-    {"num_attention_heads": 10**30},
-    {"hidden_size": 64, "num_attention_heads": 0},
+    {"num_attention_heads": "32"}, {"num_attention_heads": True}, {"num_attention_heads": -32},
+    {"num_attention_heads": 32.0}, {"num_attention_heads": 10**30}, {"hidden_size": 64, "num_attention_heads": 0},
     {"max_position_embeddings": 0, "rope_scaling": {"type": "linear", "factor": float("inf")}},
     {"rope_scaling": {"type": "yarn", "factor": float("nan"), "original_max_position_embeddings": "8"}},
-    {"rope_parameters": [1, 2]},
-    {"architectures": "Llama"},
-    {"architectures": ["../x", 3, "a b", "\u00e9"]},
+    {"rope_parameters": [1, 2]}, {"architectures": "Llama"}, {"architectures": ["../x", 3, "a b", "\u00e9"]},
     {"text_config": [], "torch_dtype": {"a": 1}},
     {"torch_dtype": "$(id)", "quantization_config": "awq", "auto_map": []},
     {"quantization_config": {"quant_method": ["awq"], "producer": "x"}},
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("config", NONSENSE)

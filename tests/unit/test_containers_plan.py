@@ -66,18 +66,13 @@ def test_docker_is_what_is_there_or_locked_or_the_distributions(locked, keys, fa
         ({"engines": ("podman",)}, {"candidates": OLDER}, "podman 4.3.1+ds1 is too old: CDI needs 5.1"),
         ({}, {"candidates": MappingProxyType({})}, 'no archive of debian-13 has docker.io: add [inputs."docker-debian'),
         ({"engines": ("podman",)}, {"candidates": MappingProxyType({})}, "no archive of debian-13 has podman"),
-        (
-            {"engines": ("podman",)},
-            {"candidates": MappingProxyType({}), "apt_failure": "apt-cache ended with status 100: E: x"},
-            "it is unknown whether an archive has podman, for the host's apt-cache ended with status 100: E: x: repair",
-        ),
+        ({"engines": ("podman",)},
+         {"candidates": MappingProxyType({}), "apt_failure": "apt-cache ended with status 100: E: x"},
+         "it is unknown whether an archive has podman, for the host's apt-cache ended with status 100: E: x: repair"),
         ({"docker": "docker"}, {}, "no Docker is locked for debian-13"),
         ({}, {"packages": {"docker-ce": "5:25.0.5-1"}}, "docker-ce 25.0.5 is too old"),
-        (
-            {"docker": "distribution"},
-            {"packages": {"docker-ce": "5:28.5.2-1"}},
-            "docker-ce is installed, but containers.docker",
-        ),
+        ({"docker": "distribution"}, {"packages": {"docker-ce": "5:28.5.2-1"}},
+         "docker-ce is installed, but containers.docker"),
         ({}, {"options": "{"}, "/etc/docker/daemon.json is not JSON"),
         ({}, {"options": '{"mtu": 1, "mtu": 2}'}, "/etc/docker/daemon.json has mtu twice"),
         ({}, {"odd": "a link"}, "/etc/docker/daemon.json is a link: correct it"),
@@ -87,7 +82,7 @@ def test_docker_is_what_is_there_or_locked_or_the_distributions(locked, keys, fa
         ({}, {"packages": {"podman-docker": "5.4.2"}}, "podman-docker is installed"),
         ({}, {"options": '{"cdi-spec-dirs": ["/opt/cdi"]}'}, "cdi-spec-dirs in /etc/docker/daemon.json lacks /run"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_is_refused_with_what_to_do(keys: dict[str, Any], facts: dict[str, Any], said: str) -> None:
     (reason,) = refusal_reasons(container_rig(**keys), container_facts(**facts))
     assert reason.startswith(said)

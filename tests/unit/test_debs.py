@@ -93,20 +93,15 @@ def test_what_a_looking_job_tells_is_of_its_shape_or_refused() -> None:
 @pytest.mark.parametrize(
     ("path", "text", "addresses"),
     [
-        (
-            "a.list",
-            "deb [arch=amd64 signed-by=/k] https://a/x trixie main\n#deb https://b\ndeb-src http://c/ /\n",
-            ["https://a/x", "http://c/"],
-        ),
-        (
-            "a.sources",
-            "Types: deb\nURIs: https://a/x http://b/\n https://c/\nSuites: /\n\nEnabled: no\nURIs: https://d/\n",
-            ["https://a/x", "http://b/", "https://c/"],
-        ),
+        ("a.list", "deb [arch=amd64 signed-by=/k] https://a/x trixie main\n#deb https://b\ndeb-src http://c/ /\n",
+         ["https://a/x", "http://c/"]),
+        ("a.sources",
+         "Types: deb\nURIs: https://a/x http://b/\n https://c/\nSuites: /\n\nEnabled: no\nURIs: https://d/\n",
+         ["https://a/x", "http://b/", "https://c/"]),
         ("a.sources", "# URIs: https://a/\nuris: https://b/\n", ["https://b/"]),
         ("a.list", "", []),
     ],
-)
+)  # fmt: skip
 def test_the_archives_that_a_file_of_sources_names(path: str, text: str, addresses: list[str]) -> None:
     assert SourceFile(path, text).addresses() == addresses
 

@@ -5,7 +5,6 @@ import re
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from rigwright.gateway.request_rules import RequestRule, load_request_rules, rul
 from rigwright.model.gateway.entry import Gateway
 from roles.gateway.host.router import fields
 from roles.gateway.host.router.body import Refused, read
-from roles.gateway.host.router.fields import is_modest
 from roles.gateway.host.router.routing import _judge_fields
 from roles.gateway.host.router.settings import Model, Settings, read_settings
 from tests.unit.gateway_router import model_entry
@@ -153,22 +151,17 @@ def test_a_tool_that_a_message_defines_is_judged_where_it_is_allowed(tmp_path, s
         ("x-anthropic-billing-header: cc_version=2.1.101.e51; cc_entrypoint=cli; cch=a5145;", True),
         ("x-anthropic-billing-header: cch=00000;You are an agent; cch=", True),
         ("x-anthropic-billing-header: cc_version=2.1.37; cc_entrypoint=cli;", True),
-        ("x-anthropic-billing-header", True),
-        (" x-anthropic-billing-header:cch=", True),
+        ("x-anthropic-billing-header", True), (" x-anthropic-billing-header:cch=", True),
         ("You are an agent. x-anthropic-billing-header:cch=", True),
-        ("X-Anthropic-Billing-Header: cch=", True),
-        ("x-anthropic-billing-header:cch=\nforged", False),
-        ("x-anthropic-billing-header:cch=a5145", False),
-        ("x-anthropic-billing-header:cch=a514;;", True),
-        ("x-anthropic-billing-header:cch=a514; ", False),
-        ("x-anthropic-billing-header:cch=a51455;", False),
+        ("X-Anthropic-Billing-Header: cch=", True), ("x-anthropic-billing-header:cch=\nforged", False),
+        ("x-anthropic-billing-header:cch=a5145", False), ("x-anthropic-billing-header:cch=a514;;", True),
+        ("x-anthropic-billing-header:cch=a514; ", False), ("x-anthropic-billing-header:cch=a51455;", False),
         ("x-anthropic-billing-header: cch=a; cch=a5145;", False),
         ("x-anthropic-billing-header:" + " " * 70_000 + "cch=", False),
         # five characters of more bytes
-        ("x-anthropic-billing-header:cch=a514é;", False),
-        ("x-anthropic-billing-header:cch=aaaé;", False),
+        ("x-anthropic-billing-header:cch=a514é;", False), ("x-anthropic-billing-header:cch=aaaé;", False),
     ],
-)
+)  # fmt: skip
 def test_a_system_text_is_one_that_llama_server_does_not_log(strict: Model, text: str, passes: bool) -> None:
     for system in (text, [{"type": "text", "text": "a"}, {"type": "text", "text": text}]):
         for plain in (True, False):
@@ -254,39 +247,6 @@ def test_a_prompt_of_tokens_is_one_prompt(strict: Model) -> None:
     # what is a list of items there
     sent = json.dumps({"model": "m", "input": [{"role": "user"}] * 3000}).encode()
     assert refusal(strict, sent, "responses") is None and refusal(strict, sent, "embeddings") is not None
-
-
-MODEST = [
-    r"^\d{4}-\d{2}-\d{2}T[0-9:.]+Z$", r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,63}", "(?:a+)?b*",
-    "(?P<name>x)(?i)a+?", r"\(a+\)+", "[(a+)]+[^)]{3}", "a{,5}b{2,}{", "x{0,1000}", "^[a-z0-9]+(?:-[a-z0-9]+)*$",
-    "^([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}$", "^(?:[0-9a-zA-Z+/]{4})*$", r"([A-Za-z0-9][A-Za-z0-9\-]*\.)+",
-    "^.{1,2000}$", r"^(\d{1,3}\.){3}\d{1,3}$", "(a{100}){100}", "((a{20}){20}){20,}", "(a?){0,63}", "(a+)+b", "(a+)*",
-    "(a{9}){9}", "((a)*|b){9}", r"(a\)b+)+", r"((a)\2)*", "(a+)+?",
-]  # fmt: skip
-IMMODEST = [
-    "x{0,2001}", "x{2001,}", "x{99999999999}", "(.{0,1000}){0,1000}x", "(a{100}){101}", "((a{20}b){20}){30}",
-    "((a{20}){20}){30,}", "(a?){0,64}", "(a?b?){33}", "(a+){65}", "(a*)*", "(a?)+", "((a?)(b?))*", "(a|b?){2,}",
-    "(|a)+", "(?:^)*", r"(\b)+", "(?=a)*", "(a{0})*", "(?i)*", "(a+)?{9}", "a+??", "a?*", "a{9}{9}", "a++", "*a",
-    "(+a)", "a|*", "(a", "a)", "[](a+)+b", "[^](a+)+]", "[^]a", "[a", "(?#comment)a",
-]  # fmt: skip
-"""Expressions that are small multiplied out, and others: too large, empty without end, read differently by engines."""
-
-
-@pytest.mark.parametrize(
-    ("pattern", "modest"),
-    [
-        *((pattern, True) for pattern in MODEST),
-        *((pattern, False) for pattern in IMMODEST),
-        ("", True), (r"(cat|dog){1,3}(, and more)?", True), (r"{not a repetition}", True),
-        ("x{" + " " * 40 + "2001}", False), ("x{2000}" * 5, True), ("x{2000}" * 6, False),
-        ("(" * 5 + "a+" + ")+" * 5, True), ("(" * 6 + "a+" + ")+" * 6, False), (r"(?x)(a+) +", False),
-        (r"(?ix:(a+) +)", False), ("[a-z]*" * 64, True), ("[a-z]*" * 65, False), ("[a-z]?" * 65, False),
-        ("(|a)" * 65, False), ("(a||b)" * 65, False), ("|".join(["cat"] * 200), True), ("a" * 4096, True),
-        ("a" * 4097, False),
-    ],
-)  # fmt: skip
-def test_an_expression_is_modest_that_is_small_multiplied_out(pattern: str, modest: bool) -> None:
-    assert is_modest(pattern, 4096) is modest
 
 
 def test_patterns_are_found_wherever_a_schema_has_them(strict: Model) -> None:
@@ -393,26 +353,6 @@ def test_a_schema_that_is_a_text_is_judged_as_an_object(strict: Model, schema: s
 def test_patterns_are_few_and_small_together(strict, pattern, number, passes):
     sent = json.dumps({"model": "m", "tools": [{"parameters": {"anyOf": [{"pattern": pattern}] * number}}]}).encode()
     assert (refusal(strict, sent) is None) is passes
-
-
-@pytest.mark.parametrize(
-    "piece",
-    ["a{# , #", "{", "{#", "{1,#", "[a#", "(", "(?i", "(?<a", "(?P<#", "(a+", "|", "a?", "\\", "a{9", "a{,,#", "a{2}"],
-)
-def test_judging_an_expression_takes_time_that_grows_as_its_length(piece: str) -> None:
-    def time(length: int) -> float:
-        spaces = length // (1 + piece.count("#"))
-        pattern = piece.replace("#", " " * spaces) if "#" in piece else piece * (length // len(piece))
-
-        def once() -> float:
-            begun = perf_counter()
-            is_modest(pattern, length + 8)
-            return perf_counter() - begun
-
-        return min(once() for _ in range(5))
-
-    # what grows with the square takes 16 times as long, with the cube 64 times
-    assert time(8000) < 10 * time(2000) + 0.02
 
 
 @pytest.mark.parametrize(("value", "passes"), [(-2, False), (-1, True), (0, True), (65536, True), (65537, False)])

@@ -137,16 +137,11 @@ TABLE = f'[keys.alice]\nsha256 = "{ONE}"\nmade = 2026-11-22\n'
         (TABLE + f'old = {{sha256 = "{TWO}"}}\n', "keys.alice.old.until: missing"),
         (TABLE + f'old = {{sha256 = "{TWO}", until = 2026-11-22T10:00:00}}\n', "must be a time with its zone"),
         (TABLE + f'old = {{sha256 = "{TWO}", until = "later"}}\n', "must be a time with its zone"),
-        (
-            TABLE + f'old = {{sha256 = "{ONE}", until = 2026-11-22T10:00:00Z}}\n',
-            'keys.alice.old.sha256: "aaaaaaaaaaaaaaaa..." is refused: alice has a key with the same prefix',
-        ),
-        (
-            TABLE + TABLE.replace("alice", "bob").replace(ONE, ONE[:16] + TWO[:48]),
-            'keys.bob.sha256: "aaaaaaaaaaaaaaaa..." is refused: alice has a key with the same prefix',
-        ),
-        (TABLE + TABLE, "the file: cannot be read as TOML"),
-        (b"\xff\xfe", "the file: cannot be read as TOML"),
+        (TABLE + f'old = {{sha256 = "{ONE}", until = 2026-11-22T10:00:00Z}}\n',
+         'keys.alice.old.sha256: "aaaaaaaaaaaaaaaa..." is refused: alice has a key with the same prefix'),
+        (TABLE + TABLE.replace("alice", "bob").replace(ONE, ONE[:16] + TWO[:48]),
+         'keys.bob.sha256: "aaaaaaaaaaaaaaaa..." is refused: alice has a key with the same prefix'),
+        (TABLE + TABLE, "the file: cannot be read as TOML"), (b"\xff\xfe", "the file: cannot be read as TOML"),
         ("keys = 5\n", "keys: 5 is refused: must be a table of names"),
         ("version = 5\n", "version: 5 is refused: must be a table of keys"),
         ('[version]\nid = "0123456789abcdef"\n', "version.serial: missing"),
@@ -155,7 +150,7 @@ TABLE = f'[keys.alice]\nsha256 = "{ONE}"\nmade = 2026-11-22\n'
         ('[version]\nserial = 1\nid = "0123456789abcdef"\nbefore = ["x"]\n', "version.before[0]: 'x' is refused"),
     ],
     ids=range(27),
-)
+)  # fmt: skip
 def test_what_is_wrong_is_refused_with_its_place(tmp_path: Path, content: str | bytes, said: str) -> None:
     assert any(said in line for line in refusal(tmp_path / "gateway-keys.toml", content)), said
 

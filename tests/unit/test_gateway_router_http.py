@@ -57,17 +57,11 @@ def test_a_connection_is_kept_as_its_request_says(line: str, header: str, keeps:
 @pytest.mark.parametrize(
     ("sent", "status"),
     [
-        (b"\r\n\r\n", 400),
-        (b"GET / HTTP/2.0\r\n\r\n", 400),
-        (b"GET http://x/ HTTP/1.1\r\n\r\n", 400),
-        (b"GET  / HTTP/1.1\r\n\r\n", 400),
-        (b"GET / HTTP/1.1\nHost: x\r\n\r\n", 400),
-        (b"GET /\x80 HTTP/1.1\r\n\r\n", 400),
-        (b"GET / HTTP/1.1\r\nHost : x\r\n\r\n", 400),
-        (b"GET / HTTP/1.1\r\nA: b\r\n c\r\n\r\n", 400),
-        (b"GET / HTTP/1.1\r\nA: b\rc\r\n\r\n", 400),
-        (b"GET / HTTP/1.1\r\nA: b\nB: c\r\n\r\n", 400),
-        (b"GET / HTTP/1.1\r\nA: \0\r\n\r\n", 400),
+        (b"\r\n\r\n", 400), (b"GET / HTTP/2.0\r\n\r\n", 400), (b"GET http://x/ HTTP/1.1\r\n\r\n", 400),
+        (b"GET  / HTTP/1.1\r\n\r\n", 400), (b"GET / HTTP/1.1\nHost: x\r\n\r\n", 400),
+        (b"GET /\x80 HTTP/1.1\r\n\r\n", 400), (b"GET / HTTP/1.1\r\nHost : x\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nA: b\r\n c\r\n\r\n", 400), (b"GET / HTTP/1.1\r\nA: b\rc\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nA: b\nB: c\r\n\r\n", 400), (b"GET / HTTP/1.1\r\nA: \0\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nnothing\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 201 + b"\r\n", 431),
         (b"GET / HTTP/1.1\r\nA: " + b"b" * (64 << 10), 431),
@@ -88,7 +82,7 @@ def test_a_connection_is_kept_as_its_request_says(line: str, header: str, keeps:
         (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n", 413),
         (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: b\r\n\r\n", 400),
     ],
-)
+)  # fmt: skip
 def test_what_nginx_would_not_send_is_refused(sent: bytes, status: int) -> None:
     with pytest.raises(Malformed) as malformed:
         requests(sent)

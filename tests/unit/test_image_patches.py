@@ -118,14 +118,10 @@ UNCHECKED, CHECKED = "\0\0\0\0\x01\0\0\0", "\0\0\0\0\x03\0\0\0"
     ("layers", "said"),
     [
         ([{PATH: "one"}, {NATIVE: "x"}], f"{PATH} is never imported: {NATIVE[5:]} takes precedence\n"),
-        (
-            [{PATH: "one", "vllm/words/__init__.py": "x"}],
-            f"{PATH} is never imported: words/__init__.py takes precedence\n",
-        ),
-        (
-            [{PATH: "one", COMPILED: UNCHECKED}],
-            f"{PATH} is never read: {COMPILED[5:]} is used regardless of its source\n",
-        ),
+        ([{PATH: "one", "vllm/words/__init__.py": "x"}],
+         f"{PATH} is never imported: words/__init__.py takes precedence\n"),
+        ([{PATH: "one", COMPILED: UNCHECKED}],
+         f"{PATH} is never read: {COMPILED[5:]} is used regardless of its source\n"),
         ([{PATH: "one", COMPILED: UNCHECKED}, {COMPILED: CHECKED}], ""),
         ([{PATH: "one", COMPILED: "-> /dev/zero"}], ""),
         ([{PATH: "one", "vllm/words/x.py": "x", "vllm/swords.so": "x"}], ""),
@@ -135,11 +131,10 @@ UNCHECKED, CHECKED = "\0\0\0\0\x01\0\0\0", "\0\0\0\0\x03\0\0\0"
         pytest.param([{PATH: "one", NATIVE: "x"}, {"vllm": OPAQUE, PATH: "two"}], "", marks=needs_opaque),
         pytest.param([{PATH: "one", "vllm/words/__init__.py": "x"}, {"vllm/words": OPAQUE}], "", marks=needs_opaque),
         pytest.param([{PATH: "one", COMPILED: UNCHECKED}, {"vllm/__pycache__": OPAQUE}], "", marks=needs_opaque),
-        pytest.param(
-            [{PATH: "one", NATIVE: "x"}, {"vllm": None}], f"{SITE}/{PATH} is not a regular file", marks=needs_root
-        ),
+        pytest.param([{PATH: "one", NATIVE: "x"}, {"vllm": None}], f"{SITE}/{PATH} is not a regular file",
+            marks=needs_root),
     ],
-)
+)  # fmt: skip
 def test_what_python_would_load_in_its_place_is_refused(tmp_path, layers, said):
     done = LayeredStore(tmp_path / "store", *layers).run(tmp_path / "into", PATH)
     assert (done.returncode, done.stderr) == (int("is never" in said), "")

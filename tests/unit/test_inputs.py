@@ -42,17 +42,13 @@ def parse_input(data: dict[str, object], **changes: object) -> Input:
         (WEIGHT, {"sources": ["https://h/a/"]}, "the source's path does not end in a file name"),
         (WEIGHT, {"sources": ["https://h/?file=a.gguf"]}, "the source's path does not end in a file name"),
         (WEIGHT, {"sources": ["../a"]}, "index:PROJECT, MIRROR:PATH or"),
-        (WEIGHT, {"file": "../a"}, "a file name"),
-        (WEIGHT, {"version": "a b"}, "letters, digits"),
-        (WEIGHT, {"kind": "weights"}, "'source', 'wheel'"),
-        (WEIGHT, {"sha256": "a" * 64}, "Extra inputs"),
+        (WEIGHT, {"file": "../a"}, "a file name"), (WEIGHT, {"version": "a b"}, "letters, digits"),
+        (WEIGHT, {"kind": "weights"}, "'source', 'wheel'"), (WEIGHT, {"sha256": "a" * 64}, "Extra inputs"),
         (SOURCE, {"version": "latest"}, "an exact version of the index, such as 0.3.36, not latest"),
         (SOURCE, {"version": ">=0.3"}, "letters, digits"),
         (TOOLS, {"requirements": None}, "an environment: requirements, and at most python"),
-        (TOOLS, {"requirements": []}, "an environment"),
-        (TOOLS, {"version": "1"}, "an environment"),
-        (TOOLS, {"file": "a.whl"}, "an environment"),
-        (TOOLS, {"sources": ["index:tool"]}, "an environment"),
+        (TOOLS, {"requirements": []}, "an environment"), (TOOLS, {"version": "1"}, "an environment"),
+        (TOOLS, {"file": "a.whl"}, "an environment"), (TOOLS, {"sources": ["index:tool"]}, "an environment"),
         *((TOOLS, {"requirements": [text]}, "Python requirement") for text in ("-r x", "a @ http://h/a", "a b")),
         (TOOLS, {"requirements": ["--index-url=http://h"]}, "Python requirement"),
         (TOOLS, {"requirements": ["a\n--pre"]}, "on one line"),
@@ -62,16 +58,13 @@ def parse_input(data: dict[str, object], **changes: object) -> Input:
         (DRIVER, {"requirements": ["a"]}, "packages of an archive: version and sources, nothing else"),
         (DRIVER, {"version": "595"}, "with a driver's own version, such as 595.91.07, not 595"),
         (DRIVER, {"version": "595.91.07-1"}, "with a driver's own version, such as 595.91.07, not 595.91.07-1"),
-        (
-            DRIVER,
-            {"sources": ["https://h/a/"]},
-            "from one archive, nvidia:FOLDER, apt:COMPONENT, container-toolkit:FOLDER or docker:FOLDER, not https://h/a/",
-        ),
+        (DRIVER, {"sources": ["https://h/a/"]},
+         "from one archive, nvidia:FOLDER, apt:COMPONENT, container-toolkit:FOLDER or docker:FOLDER, not https://h/a/"),
         (DRIVER, {"sources": ["nvidia:a", "nvidia:b"]}, "from one archive, nvidia:FOLDER, apt:COMPONENT"),
         (DRIVER, {"sources": ["apt:a/b"]}, "from one archive, nvidia:FOLDER, apt:COMPONENT"),
         (DRIVER, {"version": "1", "sources": ["store:a"]}, "such as 595.91.07, not 1; from one archive"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_input_is_refused(data: dict[str, object], changes: dict[str, object], text: str) -> None:
     with pytest.raises(ValidationError) as caught:
         parse_input(data, **changes)

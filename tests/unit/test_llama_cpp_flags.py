@@ -45,13 +45,8 @@ SHIPPED = sorted((ROOT / "catalog" / "flags").glob("*.txt"))
         ("n-gpu-layers", ("-ngl", "--gpu-layers", "--n-gpu-layers"), "N", (), "LLAMA_ARG_N_GPU_LAYERS"),
         ("kvo", ("-kvo", "--kv-offload", "-nkvo", "--no-kv-offload"), "", (), "LLAMA_ARG_KV_OFFLOAD"),
         ("no-mmproj", ("--mmproj-auto", "--no-mmproj", "--no-mmproj-auto"), "", (), "LLAMA_ARG_MMPROJ_AUTO"),
-        (
-            "ot",
-            ("-ot", "--override-tensor"),
-            "<tensor name pattern>=<buffer type>,...",
-            (),
-            "LLAMA_ARG_OVERRIDE_TENSOR",
-        ),
+        ("ot", ("-ot", "--override-tensor"), "<tensor name pattern>=<buffer type>,...", (),
+         "LLAMA_ARG_OVERRIDE_TENSOR"),
         ("fa", ("-fa", "--flash-attn"), "[on|off|auto]", ("on", "off", "auto"), "LLAMA_ARG_FLASH_ATTN"),
         ("cpu-strict", ("--cpu-strict",), "<0|1>", ("0", "1"), ""),
         ("poll", ("--poll",), "<0...100>", (), ""),
@@ -64,7 +59,7 @@ SHIPPED = sorted((ROOT / "catalog" / "flags").glob("*.txt"))
         ("chat-template", ("--chat-template",), "JINJA_TEMPLATE", (), "LLAMA_ARG_CHAT_TEMPLATE"),
         ("LLAMA_API_KEY", ("--api-key",), "KEY", (), "LLAMA_API_KEY"),
     ],
-)
+)  # fmt: skip
 def test_the_help_is_read(name: str, spellings: tuple[str, ...], hint: str, allowed: tuple[str, ...], env: str) -> None:
     option = HELP.find(name)
     assert option is not None
