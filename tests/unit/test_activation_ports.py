@@ -104,17 +104,13 @@ PROCESSES = [
     ObservedUnit(state, sub, restarts, running, started_from)
     for (state, sub, running), restarts, started_from in product(
         [
-            ("active", "running", True),
-            ("activating", "start-post", True),
-            ("activating", "auto-restart", False),
-            ("deactivating", "stop-sigterm", True),
-            ("failed", "failed", False),
-            ("inactive", "dead", False),
+            ("active", "running", True), ("activating", "start-post", True), ("activating", "auto-restart", False),
+            ("deactivating", "stop-sigterm", True), ("failed", "failed", False), ("inactive", "dead", False),
         ],
         [0, 3],
         [UNIT_STATES[PORT].started_from, SWAPPED.listeners[1].unit_state.started_from, NOBODY_KNOWS, ""],
     )
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("aim", [AIM, SWAPPED], ids=["as it is", "swapped"])

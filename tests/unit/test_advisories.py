@@ -137,11 +137,7 @@ def predicate_result(
             ({name: True}, with_model(QWEN3 | {"architectures": [one]}), None)
             for name in ("no_image_model", "no_video_model")
             for one in (
-                "QWenLMHeadModel",
-                "Phi3VForCausalLM",
-                "Phi4MMForCausalLM",
-                "Ovis2_5",
-                "Molmo2ForConditionalGeneration",
+                "QWenLMHeadModel", "Phi3VForCausalLM", "Phi4MMForCausalLM", "Ovis2_5", "Molmo2ForConditionalGeneration",
             )
         ),
         ({"flag_absent": "kv-offloading-size"}, with_options("--kv-offloading-size=8"), False),

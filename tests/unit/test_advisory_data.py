@@ -76,14 +76,10 @@ def test_an_export_covers_ecosystems_of_which_it_has_many_records(tmp_path, monk
 
 def test_unreadable_records_are_counted_and_hide_no_others(tmp_path: Path) -> None:
     bad = {
-        "a.json": b"{",
-        "b.json": b"[]",
-        "c.json": b'{"id": "\\u001b[31m"}',
-        "d.json": b"[" * 100_000,
+        "a.json": b"{", "b.json": b"[]", "c.json": b'{"id": "\\u001b[31m"}', "d.json": b"[" * 100_000,
         "e.json": json.dumps({"id": "X-9", "affected": "all"}).encode(),
-        "f.json": b'{"id": "X-8", "modified": ' + b"9" * 10_000 + b"}",
-        "\x1b[31mg.json": b"\xff\xfe",
-    }
+        "f.json": b'{"id": "X-8", "modified": ' + b"9" * 10_000 + b"}", "\x1b[31mg.json": b"\xff\xfe",
+    }  # fmt: skip
     good = {f"x{number}.json": json.dumps(record(f"X-{number}")).encode() for number in range(3)}
     export = read_export(zipped(tmp_path / "db.zip", bad | good), TORCH)
     assert [one.id for one in export.records] == ["X-0", "X-1", "X-2"]

@@ -125,14 +125,10 @@ def test_packages_of_a_host_are_named_by_their_sources() -> None:
 @pytest.mark.parametrize(
     ("as_of", "word"),
     [
-        (date(2026, 11, 28), ""),
-        (date(2026, 10, 29), ""),
-        (date(2026, 10, 28), "is 31 days old"),
-        (date(2026, 10, 1), "later advisories are missing"),
-        (date(2027, 1, 1), "in the future"),
-        (None, "has no date"),
+        (date(2026, 11, 28), ""), (date(2026, 10, 29), ""), (date(2026, 10, 28), "is 31 days old"),
+        (date(2026, 10, 1), "later advisories are missing"), (date(2027, 1, 1), "in the future"), (None, "has no date"),
     ],
-)
+)  # fmt: skip
 def test_stale_data_are_reported(as_of: date | None, word: str) -> None:
     problem = DataSource("db.zip", as_of, 1).problem(date(2026, 11, 28))
     assert word in problem and bool(word) == bool(problem)

@@ -16,15 +16,9 @@ PLAIN: dict[str, MetadataValue] = {
 ALL = KvCacheSize(keys=4 * 128, values=4 * 128)
 # As Qwen3.6-27B has it: 48 of its 64 layers are linear attention, the others have 4 heads of 256 numbers.
 HYBRID: dict[str, MetadataValue] = {
-    "block_count": 65,
-    "nextn_predict_layers": 1,
-    "attention.head_count": 24,
-    "attention.head_count_kv": 4,
-    "attention.key_length": 256,
-    "attention.value_length": 256,
-    "full_attention_interval": 4,
-    "ssm.state_size": 128,
-}
+    "block_count": 65, "nextn_predict_layers": 1, "attention.head_count": 24, "attention.head_count_kv": 4,
+    "attention.key_length": 256, "attention.value_length": 256, "full_attention_interval": 4, "ssm.state_size": 128,
+}  # fmt: skip
 SAID: dict[str, tuple[dict[str, MetadataValue], KvCacheSize | None]] = {
     "every layer": (PLAIN, ALL),
     "a head of its own for each query": ({key: one for key, one in PLAIN.items() if key != "attention.head_count_kv"},

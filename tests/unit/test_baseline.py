@@ -13,14 +13,9 @@ from rigwright.baseline.history import BaselineHistory, InstanceHistory, Unreada
 from rigwright.baseline.run import BaselineRun, Fingerprint, Series
 
 FINGERPRINT = Fingerprint(
-    driver="580.95.05",
-    cards=("NVIDIA GeForce RTX 3090",),
-    power_w=(280.0,),
-    lanes=(16,),
-    lock="ab" * 32,
-    variant="vllm/dual",
-    settings="0123456789ab",
-)
+    driver="580.95.05", cards=("NVIDIA GeForce RTX 3090",), power_w=(280.0,), lanes=(16,), lock="ab" * 32,
+    variant="vllm/dual", settings="0123456789ab",
+)  # fmt: skip
 
 
 def run(
@@ -166,15 +161,11 @@ def test_a_book_that_is_no_file_or_without_end_is_refused_at_once(tmp_path: Path
 @pytest.mark.parametrize(
     "changes",
     [
-        {"date": "yesterday"},
-        {"boot": "\x1b[2J"},
-        {"rates": {"Rate\n": Series(values=(1.0,))}},
-        {"rates": {"rate": {"values": [float("nan")]}}},
-        {"rates": {"rate": {"values": []}}},
-        {"ended": "because"},
+        {"date": "yesterday"}, {"boot": "\x1b[2J"}, {"rates": {"Rate\n": Series(values=(1.0,))}},
+        {"rates": {"rate": {"values": [float("nan")]}}}, {"rates": {"rate": {"values": []}}}, {"ended": "because"},
         {"fingerprint": {**json.loads(FINGERPRINT.model_dump_json()), "driver": "580; rm"}},
     ],
-)
+)  # fmt: skip
 def test_a_run_of_another_shape_is_refused(changes: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         BaselineRun.model_validate(run(1).model_dump() | changes)

@@ -23,14 +23,10 @@ from tests.unit.chat_engine import KEY, StandInChatEngine
 Load = Callable[..., LadderStep]
 NAMES = frozenset(
     {
-        METRIC_NAMES.running,
-        METRIC_NAMES.waiting,
-        METRIC_NAMES.kv_used,
-        METRIC_NAMES.preemptions,
-        METRIC_NAMES.tokens,
+        METRIC_NAMES.running, METRIC_NAMES.waiting, METRIC_NAMES.kv_used, METRIC_NAMES.preemptions, METRIC_NAMES.tokens,
         *METRIC_NAMES.prompt_tokens,
     }
-)
+)  # fmt: skip
 
 
 @pytest.fixture

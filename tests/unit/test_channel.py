@@ -15,12 +15,8 @@ from tests.unit import short_programs
 from tests.unit.channel_records import encode_records
 
 SCHEMA = {
-    "name": (free_text,),
-    "size": (word, number),
-    "ours": (yes_or_no,),
-    "mode": (octal,),
-    "unit": (optional(word),),
-}
+    "name": (free_text,), "size": (word, number), "ours": (yes_or_no,), "mode": (octal,), "unit": (optional(word),),
+}  # fmt: skip
 
 
 def script(body: str) -> str:

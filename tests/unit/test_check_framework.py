@@ -118,22 +118,14 @@ def test_a_report_has_what_each_check_found_and_its_schema_says_so(box: CheckRun
     assert (host["generation"], host["clock"]) == (7, "2026-02-03T04:05:06Z")
     assert len(host["lock"]) == 64
     assert {name: one["verdict"] for name, one in ran.results.items()} == {
-        "X01": "fail",
-        "X02": "ok",
-        "X03": "fail",
-        "X04": "skip",
-        "X05": "fail",
-    }
+        "X01": "fail", "X02": "ok", "X03": "fail", "X04": "skip", "X05": "fail",
+    }  # fmt: skip
     assert ran.results["X01"]["found"] == "it died"
     disk = {key: ran.results["X03"][key] for key in ("expected", "found", "cure", "since", "severity", "part")}
     assert disk == {
-        "expected": "two disks of 4 TB",
-        "found": "one\N{REPLACEMENT CHARACTER}[2J",
-        "cure": "`mount /data`",
-        "since": "2026-02-01",
-        "severity": "high",
-        "part": "",
-    }
+        "expected": "two disks of 4 TB", "found": "one\N{REPLACEMENT CHARACTER}[2J", "cure": "`mount /data`",
+        "since": "2026-02-01", "severity": "high", "part": "",
+    }  # fmt: skip
     parts = {one["part"]: one["note"] for one in host["checks"] if one["id"] == "X04"}
     assert parts == {"chat": "not today", "code": "not today"}
     assert ran.results["X05"]["found"].startswith("KeyError: 'nothing")

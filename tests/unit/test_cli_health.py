@@ -19,16 +19,9 @@ from tests.unit.ssh_server import StandInSshd, run_sshd
 
 LIMIT = 60  # seconds, for a machine with much else to do
 COUNTED = EngineMetrics(
-    running=2,
-    waiting=1,
-    kv_used=0.5,
-    prefix_queries=10,
-    prefix_hits=4,
-    preemptions=3,
-    drafts=10,
-    accepted=17,
+    running=2, waiting=1, kv_used=0.5, prefix_queries=10, prefix_hits=4, preemptions=3, drafts=10, accepted=17,
     tokens=100,
-)
+)  # fmt: skip
 WELL = InstanceHealth("chat", "ready", "", 60.0, 0, 1 << 30, COUNTED, None, ())
 
 
@@ -68,13 +61,9 @@ def test_how_long_is_said_of_the_unit(state: InstanceState, line: str, capsys: p
 
 def test_what_is_counted_is_said_and_what_is_not_is_left_out() -> None:
     assert describe_counters(WELL, 131072, 71.25) == [
-        "KV cache 50% of 131,072 tokens",
-        "2 running, 1 waiting",
-        "71.2 tokens/s",
-        "accept length 2.70",
-        "prefix hits 40%",
-        "3 preemptions",
-    ]
+        "KV cache 50% of 131,072 tokens", "2 running, 1 waiting", "71.2 tokens/s", "accept length 2.70",
+        "prefix hits 40%", "3 preemptions",
+    ]  # fmt: skip
     assert describe_counters(replace(WELL, metrics=EngineMetrics()), None, None) == ["KV cache n/a"]
     assert describe_counters(replace(WELL, metrics=EngineMetrics(), state="wedged"), None, None) == []
 

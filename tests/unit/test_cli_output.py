@@ -119,14 +119,9 @@ def test_a_step_that_changes_something_has_a_line_and_so_has_what_it_says(ground
     done = ground.run(steps=steps)
     assert (done.returncode, done.stderr) == (0, "")
     assert matches(
-        done.stdout,
-        "box1: beware",
-        rf"box1: Role: Two \({TIME}\)",
-        "box1: compiling",
-        "box1: past the job",
-        rf"box1: Role: Three \({TIME}\)",
-        rf"box1: 2 of 3 steps changed something \({TIME}\)",
-    ), done.stdout
+        done.stdout, "box1: beware", rf"box1: Role: Two \({TIME}\)", "box1: compiling", "box1: past the job",
+        rf"box1: Role: Three \({TIME}\)", rf"box1: 2 of 3 steps changed something \({TIME}\)",
+    ), done.stdout  # fmt: skip
 
 
 def test_a_plan_says_what_would_change(ground: LocalDeployFolder) -> None:
@@ -236,13 +231,9 @@ def test_where_sudo_refuses_that_is_all_that_is_said(ground: LocalDeployFolder, 
     ground.server.add_program("sudo", "echo 'sudo: a password is required' >&2; exit 1")
     ground.command(verb)
     done = subprocess.run(
-        [*REAL, verb, str(ground.folder / "rig.py")],
-        env=ground.environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+        [*REAL, verb, str(ground.folder / "rig.py")], env=ground.environment, capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
     said = done.stdout + done.stderr
     assert done.returncode == status, said
     assert "cannot become root (sudo: a password is required)" in said

@@ -34,19 +34,9 @@ from tests.unit.ssh_server import StandInSshd, run_sshd
 LIMIT = 60  # seconds, for a machine with much else to do
 GPUS = (CardUse(0, 22528, 24576, 240, 250, 61, 99), CardUse(1, 22528, 24576, 230, 250, 66, 99))
 ROW = InstanceStatus(
-    *("chat", "vllm/dual", "ready", "", 93784.0),
-    port=8020,
-    cards=[0, 1],
-    slots=4,
-    context_per_sequence=32768,
-    restarts=1,
-    memory_bytes=9 << 30,
-    kv_used=0.25,
-    tokens_a_second=71.25,
-    running=1,
-    waiting=2,
-    current=True,
-)
+    *("chat", "vllm/dual", "ready", "", 93784.0), port=8020, cards=[0, 1], slots=4, context_per_sequence=32768,
+    restarts=1, memory_bytes=9 << 30, kv_used=0.25, tokens_a_second=71.25, running=1, waiting=2, current=True,
+)  # fmt: skip
 WIDE = """
 [variants."llamacpp/wide"]
 engine = "plain"
@@ -65,23 +55,10 @@ def test_a_row_says_all_where_there_is_room() -> None:
     columns, rows = fit_columns([_status_cells(SERVES, ROW)], 200)
     assert columns == COLUMNS
     assert dict(zip(columns, rows[0], strict=True)) == {
-        "host": "box1",
-        "instance": "chat",
-        "variant": "vllm/dual",
-        "state": "ready",
-        "up": "1d 2h",
-        "port": "8020",
-        "GPUs": "0,1",
-        "context": "4 x 32768",
-        "GPU memory": "44.0/48.0 GiB",
-        "temp": "66 C",
-        "power": "470 W",
-        "KV": "25%",
-        "tokens/s": "71.2",
-        "queue": "2",
-        "restarts": "1",
-        "memory": "9.7 GB",
-    }
+        "host": "box1", "instance": "chat", "variant": "vllm/dual", "state": "ready", "up": "1d 2h", "port": "8020",
+        "GPUs": "0,1", "context": "4 x 32768", "GPU memory": "44.0/48.0 GiB", "temp": "66 C", "power": "470 W",
+        "KV": "25%", "tokens/s": "71.2", "queue": "2", "restarts": "1", "memory": "9.7 GB",
+    }  # fmt: skip
 
 
 def test_eighty_columns_are_not_wrapped_and_what_matters_most_stays() -> None:

@@ -62,8 +62,7 @@ def host_answers(one: Rig = RIG) -> dict[str, Any]:
             "swarm": False,
             "published": [],
             "info": {
-                "ServerVersion": '"26.1.5"',
-                "LoggingDriver": '"journald"',
+                "ServerVersion": '"26.1.5"', "LoggingDriver": '"journald"',
                 "Runtimes": json.dumps({"nvidia": {"path": "nvidia-container-runtime"}, "runc": {}}),
                 "CDISpecDirs": '["/etc/cdi", "/var/run/cdi"]',
             },
@@ -71,11 +70,7 @@ def host_answers(one: Rig = RIG) -> dict[str, Any]:
         },
         "files": [
             {
-                "path": file.path,
-                "kind": "file",
-                "mode": file.mode,
-                "uid": 0,
-                "gid": 0,
+                "path": file.path, "kind": "file", "mode": file.mode, "uid": 0, "gid": 0,
                 "sha256": hashlib.sha256(file.text.encode()).hexdigest(),
             }
             for file in files
@@ -88,7 +83,7 @@ def host_answers(one: Rig = RIG) -> dict[str, Any]:
             "nvidia-cdi-refresh.service": {**unit, "Id": "nvidia-cdi-refresh.service", "ExecStart": runs},
             "nvidia-cdi-refresh.path": {**unit, "Id": "nvidia-cdi-refresh.path", "ActiveState": "active"},
         },
-    }
+    }  # fmt: skip
 
 
 def red(change: Change = lambda said: None, one: Rig = RIG, archives: object = None, **others: Any) -> dict[str, str]:

@@ -188,15 +188,10 @@ HEADER = "nvidia/cu13/include/crt/math_functions.h"
 def patch(path: str = HEADER, name: str = "louder", version: str = "13.0.88", file: str = "") -> Patch:
     """A patch of the toolkit's headers."""
     keys = PatchKeys(
-        of="nvidia-cuda-crt",
-        versions=(version,),
-        why="to be heard",
-        source="written here",
-        licence="Apache-2.0",
-        until="13.2.2",
-        diff="change.diff",
+        of="nvidia-cuda-crt", versions=(version,), why="to be heard", source="written here", licence="Apache-2.0",
+        until="13.2.2", diff="change.diff",
         targets=(PatchTarget(path=path, before="a" * 64, after=text_sha256(AFTER)),),
-    )
+    )  # fmt: skip
     return Patch(name, keys, file)
 
 

@@ -25,15 +25,11 @@ from tests.unit.samples import sample_rig
 @pytest.mark.parametrize(
     ("version", "said", "counts"),
     [
-        ("1.20.0-1", "1.20.0", (1, 20, 0)),
-        ("1.20.0~rc.1-1", "1.20.0~rc.1", (1, 20, 0)),
-        ("5:28.5.2-1~debian.13~trixie", "28.5.2", (28, 5, 2)),
-        ("26.1.5+dfsg1-9+b9", "26.1.5+dfsg1", (26, 1, 5)),
-        ("20.10.24+dfsg1-1+deb12u1+b6", "20.10.24+dfsg1", (20, 10, 24)),
-        ("1:2.3", "2.3", (2, 3)),
-        ("odd", "odd", ()),
+        ("1.20.0-1", "1.20.0", (1, 20, 0)), ("1.20.0~rc.1-1", "1.20.0~rc.1", (1, 20, 0)),
+        ("5:28.5.2-1~debian.13~trixie", "28.5.2", (28, 5, 2)), ("26.1.5+dfsg1-9+b9", "26.1.5+dfsg1", (26, 1, 5)),
+        ("20.10.24+dfsg1-1+deb12u1+b6", "20.10.24+dfsg1", (20, 10, 24)), ("1:2.3", "2.3", (2, 3)), ("odd", "odd", ()),
     ],
-)
+)  # fmt: skip
 def test_what_a_maker_calls_a_version(version: str, said: str, counts: tuple[int, ...]) -> None:
     assert (upstream_version(version), leading_numbers(version)) == (said, counts)
 
@@ -129,23 +125,13 @@ class DebsJobHost:
     def run(self, name: str, **changes: Any) -> subprocess.CompletedProcess[str]:
         """Run a job."""
         values: dict[str, Any] = {
-            "network": job_network(sample_rig(mirrors={})),
-            "ledger": self.root / "owned",
-            "component": "",
-            "source_files": ((str(self.root / "x.sources"), "the archive of x"),),
-            "sent": "",
-            "done": self.root / "done",
-            "targets": [f"{one}=1.20.0-1" for one in FOUR],
-            "names": list(FOUR),
-            "kept": "",
-            "removed": [],
-            "what": "x 1.20.0",
-            "folder": self.root / "store",
+            "network": job_network(sample_rig(mirrors={})), "ledger": self.root / "owned", "component": "",
+            "source_files": ((str(self.root / "x.sources"), "the archive of x"),), "sent": "",
+            "done": self.root / "done", "targets": [f"{one}=1.20.0-1" for one in FOUR], "names": list(FOUR), "kept": "",
+            "removed": [], "what": "x 1.20.0", "folder": self.root / "store",
             "hashes": [(one, hashlib.sha256(content).hexdigest()) for one, content in self.contents.items()],
-            "whole": True,
-            "version": "1.20.0-abc",
-            "fresh": list(FOUR),
-        }
+            "whole": True, "version": "1.20.0-abc", "fresh": list(FOUR),
+        }  # fmt: skip
         environment = {"PATH": f"{self.root}/bin:{os.environ['PATH']}", "TMPDIR": f"{self.root}/tmp"}
         return short_programs.run_program(
             ["sh", "-c", render(f"debs/{name}.sh.j2", **values | changes)], env=environment

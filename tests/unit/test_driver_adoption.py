@@ -205,18 +205,13 @@ PACKAGES = st.builds(
     InstalledPackage,
     st.sampled_from(
         [
-            "libnvidia-compute-580",
-            *DESKTOP,
-            *SERVER,
-            *debian_packages(),
-            "libcuda1",
-            "libnvidia-compute",
+            "libnvidia-compute-580", *DESKTOP, *SERVER, *debian_packages(), "libcuda1", "libnvidia-compute",
             "nvidia-settings",
         ]
     ),
     st.sampled_from([UBUNTU, UBUNTU, "535.1.1-1", "1:595.71.05-1", "20240109", "not a version", ""]),
     st.sampled_from(["Ubuntu", "Debian", "NVIDIA", "LP-PPA-x", ""]),
-)
+)  # fmt: skip
 FACTS = st.builds(
     lambda system, **changes: replace(driverless_host(system), **changes),
     # what there is a driver for comes more often, so that not everything is refused

@@ -51,13 +51,9 @@ for cards, which in (((C3090,), "3090"), (TURING_AMPERE, "2080 Ti and 3090"), ((
         expected = ("nvidia", branch, "open", first, debian_packages())
         row(f"a {which} on {system} builds NVIDIA's {branch}", system, cards, expected)
         row(
-            f"a {which} on {system} boots what an enrolled key signs",
-            system,
-            cards,
-            expected,
-            secure_boot="on",
+            f"a {which} on {system} boots what an enrolled key signs", system, cards, expected, secure_boot="on",
             key_enrolled=True,
-        )
+        )  # fmt: skip
 row(
     "a mixed box with a 5090 runs open modules",
     "ubuntu-24.04",

@@ -53,9 +53,7 @@ ROWS: dict[str, tuple[Rig, DriverFacts, bool, tuple[str, str, dict[str, str], tu
     "an upgrade moves all that is there to the locked version": (managed_rig(), managed_host(), True,
         ("adopt", NEW, EXACT, ())),
     "an upgrade takes what the new driver has no more": (
-        managed_rig(NEW, *(name for name in NAMES if name != "firmware-nvidia-gsp")),
-        managed_host(),
-        True,
+        managed_rig(NEW, *(name for name in NAMES if name != "firmware-nvidia-gsp")), managed_host(), True,
         ("adopt", NEW, {n: v for n, v in EXACT.items() if n != "firmware-nvidia-gsp"}, ("firmware-nvidia-gsp",)),
     ),
     "an upgrade goes to the locked branch, in place where names have none": (managed_rig(OTHER), managed_host(), True,
@@ -69,9 +67,7 @@ ROWS: dict[str, tuple[Rig, DriverFacts, bool, tuple[str, str, dict[str, str], tu
         managed_host(NEW),
         False,
         (
-            "migrate",
-            NEW,
-            dict.fromkeys(("firmware-nvidia-gsp", "libcuda1", *debian_packages("")), f"{NEW}-1"),
+            "migrate", NEW, dict.fromkeys(("firmware-nvidia-gsp", "libcuda1", *debian_packages("")), f"{NEW}-1"),
             ("nvidia-kernel-open-dkms",),
         ),
     ),

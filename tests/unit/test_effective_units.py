@@ -40,56 +40,28 @@ WantedBy=rigwright.target
 """
 NAME = "rigwright-x.service"
 BARE = {
-    "Type": "simple",
-    "MemoryMax": "infinity",
-    "CapabilityBoundingSet": "cap_chown cap_kill",
-    "Nice": "0",
-    "CPUQuotaPerSecUSec": "infinity",
-    "LimitNOFILE": "20000",
-    "StartLimitIntervalUSec": "10s",
-    "OOMPolicy": "stop",
-    "StandardOutput": "inherit",
-    "MainPID": "0",
-    "ProtectHome": "no",
-}
+    "Type": "simple", "MemoryMax": "infinity", "CapabilityBoundingSet": "cap_chown cap_kill", "Nice": "0",
+    "CPUQuotaPerSecUSec": "infinity", "LimitNOFILE": "20000", "StartLimitIntervalUSec": "10s", "OOMPolicy": "stop",
+    "StandardOutput": "inherit", "MainPID": "0", "ProtectHome": "no",
+}  # fmt: skip
 COMMAND = "{ path=/bin/x ; argv[]=/bin/x --port 1 ; flags= ; start_time=[n/a] ; stop_time=[n/a] ; pid=7 }"
 SHOWN: dict[str, str | None] = {
-    "Id": NAME,
-    "LoadState": "loaded",
-    "Type": "exec",
-    "User": "svc",
-    "Slice": "system.slice",
-    "StandardOutput": "journal",
-    "ExecStart": COMMAND.replace("flags= ;", "ignore_errors=no ;"),
-    "ExecStartEx": COMMAND,
-    "MemoryMax": str(MEMORY * 512),
-    "SystemCallFilter": "read write",
-    "CapabilityBoundingSet": None,
-    "LimitNOFILE": "524288",
-    "StartLimitIntervalUSec": "0",
-    "MainPID": "7",
-    "After": "first.service basic.target",
-}
+    "Id": NAME, "LoadState": "loaded", "Type": "exec", "User": "svc", "Slice": "system.slice",
+    "StandardOutput": "journal", "ExecStart": COMMAND.replace("flags= ;", "ignore_errors=no ;"), "ExecStartEx": COMMAND,
+    "MemoryMax": str(MEMORY * 512), "SystemCallFilter": "read write", "CapabilityBoundingSet": None,
+    "LimitNOFILE": "524288", "StartLimitIntervalUSec": "0", "MainPID": "7", "After": "first.service basic.target",
+}  # fmt: skip
 ONE = ExpectedUnit(NAME, f"/etc/systemd/system/{NAME}", "", TEXT)
 
 
 def units(**changed: str | None) -> UnitSurvey:
     """What was found of one unit, with some of it changed."""
     return UnitSurvey(
-        files={},
-        lying=[],
-        default="multi-user.target",
-        command_line=[],
-        mentions=[],
-        generators=[],
-        configured=[],
-        presets=[],
-        bare={"service": BARE},
-        shown={NAME: {**SHOWN, **changed}},
+        files={}, lying=[], default="multi-user.target", command_line=[], mentions=[], generators=[], configured=[],
+        presets=[], bare={"service": BARE}, shown={NAME: {**SHOWN, **changed}},
         manager={"DefaultLimitNOFILE": "524288"},
-        calls={"@some": ["read", "@other"], "@other": ["write", "nobody_knows"]},
-        loaded=[],
-    )
+        calls={"@some": ["read", "@other"], "@other": ["write", "nobody_knows"]}, loaded=[],
+    )  # fmt: skip
 
 
 def test_names_that_systemctl_quotes_are_told_as_they_are() -> None:

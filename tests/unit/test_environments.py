@@ -23,16 +23,10 @@ def parse_input(data: dict[str, object], **changes: object) -> Input:
 def conda(name: str = "python", **changes: object) -> Artefact:
     version, build = changes.get("version", "3.10.20"), changes.get("build", "h3c07f61_0_cpython")
     own = {
-        "kind": "conda",
-        "name": name,
-        "version": version,
-        "build": build,
-        "group": "py",
-        "as_of": "2026-06-10",
-        "selection": parse_input(CONDA).selection,
-        "file": f"{name}-{version}-{build}.conda",
+        "kind": "conda", "name": name, "version": version, "build": build, "group": "py", "as_of": "2026-06-10",
+        "selection": parse_input(CONDA).selection, "file": f"{name}-{version}-{build}.conda",
         "sources": [f"conda-forge:linux-64/{name}-{version}-{build}.conda"],
-    }
+    }  # fmt: skip
     return sample_artefact(**own | changes)
 
 

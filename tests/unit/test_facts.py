@@ -50,25 +50,9 @@ RECORDS = [
     ("clock", "1790000000"),
 ]  # fmt: skip
 MANY = {
-    "bare_function",
-    "disk",
-    "card",
-    "listener",
-    "engine",
-    "unfit",
-    "user",
-    "user_process",
-    "foreign_group",
-    "weight",
-    "building",
-    "linked",
-    "missing",
-    "foreign",
-    "undeclared",
-    "address",
-    "watching",
-    "watching_secret",
-}
+    "bare_function", "disk", "card", "listener", "engine", "unfit", "user", "user_process", "foreign_group", "weight",
+    "building", "linked", "missing", "foreign", "undeclared", "address", "watching", "watching_secret",
+}  # fmt: skip
 SINGLE = [record for record in RECORDS if record[0] not in MANY]
 CUT = {"os_version", "systemd", "sent_kib", "cuda_version", "nvcc", "glibc", "apt_lock", "elsewhere"}
 """What may be told as nothing."""
@@ -257,26 +241,18 @@ def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
     made = sample_rig(sample_instance("a"), sample_instance("b"), cuda_root="/opt/cuda", service_user="svc")
     assert probe_values(made) == {
         "folders": ["/var/lib/rigwright", "/opt/rigwright", "/srv/models", "/etc/rigwright"],
-        "engines": "/opt/rigwright/engines",
-        "builds": "/var/lib/rigwright/build",
-        "jobs": "/var/lib/rigwright/jobs",
+        "engines": "/opt/rigwright/engines", "builds": "/var/lib/rigwright/build", "jobs": "/var/lib/rigwright/jobs",
         "weights": [made.weight_path(sample_artefact()).rpartition("/")[0], "/srv/models/_packages"],
-        "mathematical": ["rsqrt", "sinpi"],
-        "cuda_root": "/opt/cuda",
-        "users": ["svc-a", "svc-b"],
-        "packages": [*PACKAGES, "cmake", "g++", "ninja-build"],
-        "ledger": "/var/lib/rigwright/owned",
+        "mathematical": ["rsqrt", "sinpi"], "cuda_root": "/opt/cuda", "users": ["svc-a", "svc-b"],
+        "packages": [*PACKAGES, "cmake", "g++", "ninja-build"], "ledger": "/var/lib/rigwright/owned",
         "inside": ["/var/lib/rigwright", "/opt/rigwright", "/etc/rigwright"],
-        "weight_files": [made.weight_path(sample_artefact())],
-        "config": "/etc/rigwright",
-        "units": "/etc/systemd/system",
-        "programs": ["llama-server"],
+        "weight_files": [made.weight_path(sample_artefact())], "config": "/etc/rigwright",
+        "units": "/etc/systemd/system", "programs": ["llama-server"],
         "settings": ["/etc/systemd/system/rigwright-power.service", "/etc/sysctl.d/60-rigwright.conf"],
         "containers": "/var/lib/rigwright/containers",
         "undeclared": sorted(path for one in list_orphans(made) for path in one.paths),
-        **weight_sharing.share_state_values(),
-        **monitoring_facts.monitoring_state_values(made),
-    }
+        **weight_sharing.share_state_values(), **monitoring_facts.monitoring_state_values(made),
+    }  # fmt: skip
 
 
 def test_the_probe_finds_what_was_there_before_us(tmp_path: Path) -> None:

@@ -64,14 +64,8 @@ def test_every_option_of_the_pinned_server_that_can_name_something_of_the_host_i
     own = {HELP.find(name) for name in MANAGED_FLAGS}
     opening = [o for o in HELP.options if o.hint and not o.allowed and o.hint not in HARMLESS and o not in own]
     assert {o.hint for o in opening} == {
-        "FNAME",
-        "FNAME:SCALE,...",
-        "FILE",
-        "PATH",
-        "DIR",
-        "SERVERS",
-        "JINJA_TEMPLATE_FILE",
-    }
+        "FNAME", "FNAME:SCALE,...", "FILE", "PATH", "DIR", "SERVERS", "JINJA_TEMPLATE_FILE",
+    }  # fmt: skip
     for option in opening:
         long = [spelling[2:] for spelling in option.spellings if spelling.startswith("--")]
         assert set(long) & RESERVED, long

@@ -126,18 +126,12 @@ TLS = {"tls": {"address": "192.0.2.7", "port": 443, "tls": True, "names": ["llm.
         *(
             ({"listeners": LAN, "origins": [one]}, f"gateway.origins[0]: {one!r} is refused: must be {ORIGIN}{more}")
             for one, more in {
-                "chat.example.org": "",
-                "localhost:3000": "",
-                "app://*": "",
-                "Null": "",
-                "": "",
+                "chat.example.org": "", "localhost:3000": "", "app://*": "", "Null": "", "": "",
                 "https://chat.example.org:0": "",
                 "https://chat.example.org/": "; did you mean 'https://chat.example.org'?",
                 "app://obsidian.md/index.html": "; did you mean 'app://obsidian.md'?",
-                "https://": ": a host name or an IP address",
-                "https://a..b": ": a host name or an IP address",
-                "https://[::1": "",
-                "app://a\nb": "",
+                "https://": ": a host name or an IP address", "https://a..b": ": a host name or an IP address",
+                "https://[::1": "", "app://a\nb": "",
             }.items()
         ),
         ({"listeners": LAN | {"office": LAN["lan"] | {"port": 8001, "keys": True}}, "origins": ["null"]},

@@ -19,15 +19,11 @@ RING = ClientKeyring(
     keys={
         "zoe": ClientKey(sha256=ONE, made="2026-11-22"),
         "alice": ClientKey(
-            sha256=TWO,
-            models=("qwen3", "org/other:8b"),
-            requests_per_minute=60,
-            streams=8,
-            made="2026-11-20",
+            sha256=TWO, models=("qwen3", "org/other:8b"), requests_per_minute=60, streams=8, made="2026-11-20",
             old=RotatedKey(sha256=THREE, until=UNTIL),
         ),
     }
-)
+)  # fmt: skip
 
 
 def names(folder: Path) -> list[str]:

@@ -38,12 +38,8 @@ def test_of_an_engines_headers_those_alone_pass_that_clients_need(lua: NginxLua)
     needed = {"Content-Length": "2", "X-Request-Id": "1", "Retry-After": "3", "Cache-Control": "no-cache"}
     others = {"Server": "engine", "Set-Cookie": "a=b", "Access-Control-Allow-Origin": "*", "X-Rw-Key": "00"}
     others |= {
-        "Location": "//evil",
-        "Refresh": "0",
-        "Link": "<x>",
-        "Content-Security-Policy": "",
-        "X-Accel-Redirect": "/",
-    }
+        "Location": "//evil", "Refresh": "0", "Link": "<x>", "Content-Security-Policy": "", "X-Accel-Redirect": "/",
+    }  # fmt: skip
     others |= {"WWW-Authenticate": "Basic realm=a", "Upgrade": "a", "Clear-Site-Data": "*"}
     _, headers = lua.filter_answer(200, needed | others, engine="application/json")
     made = {"content-type": "application/json", "x-content-type-options": "nosniff"}
@@ -95,18 +91,11 @@ def test_a_request_goes_to_another_instance_if_the_first_did_not_get_it(lua, tim
 
 
 CLIENTS = (
-    ("192.0.2.7", "192.0.2.7", True),
-    ("192.0.2.7", "192.0.2.8", False),
-    ("127.0.0.1", "127.255.255.254", True),
-    ("127.0.0.1", "126.0.0.1", False),
-    ("127.0.0.1", "::1", True),
-    ("127.0.0.1", "::ffff:127.9.9.9", True),
-    ("192.0.2.7", "::ffff:192.0.2.7", True),
-    ("::ffff:192.0.2.7", "::ffff:192.0.2.8", False),
-    ("2001:db8::1", "2001:db8::ffff:1", True),
-    ("2001:db8::1", "2001:db8:0:1::1", False),
-    ("::1", "::2", False),
-)
+    ("192.0.2.7", "192.0.2.7", True), ("192.0.2.7", "192.0.2.8", False), ("127.0.0.1", "127.255.255.254", True),
+    ("127.0.0.1", "126.0.0.1", False), ("127.0.0.1", "::1", True), ("127.0.0.1", "::ffff:127.9.9.9", True),
+    ("192.0.2.7", "::ffff:192.0.2.7", True), ("::ffff:192.0.2.7", "::ffff:192.0.2.8", False),
+    ("2001:db8::1", "2001:db8::ffff:1", True), ("2001:db8::1", "2001:db8:0:1::1", False), ("::1", "::2", False),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(("one", "other", "same"), CLIENTS)

@@ -120,15 +120,11 @@ def test_what_follows_a_path_is_in_no_message(lua: NginxLua) -> None:
 @pytest.mark.parametrize(
     ("host", "proto", "address"),
     [
-        ("box:8020", None, "http://box:8020"),
-        ("llm.example.org", "https", "https://llm.example.org"),
-        ("[2001:db8::1]:8020", "ftp", "http://[2001:db8::1]:8020"),
-        ("box/evil", None, ""),
-        ('box"', None, ""),
-        ("x" * 300, None, ""),
-        (None, None, ""),
+        ("box:8020", None, "http://box:8020"), ("llm.example.org", "https", "https://llm.example.org"),
+        ("[2001:db8::1]:8020", "ftp", "http://[2001:db8::1]:8020"), ("box/evil", None, ""), ('box"', None, ""),
+        ("x" * 300, None, ""), (None, None, ""),
     ],
-)
+)  # fmt: skip
 def test_the_address_in_a_message_is_the_clients(lua, host, proto, address):
     lua.ngx.var.http_host, lua.ngx.var.http_x_forwarded_proto = host, proto
     assert lua.require("paths").address() == address

@@ -45,13 +45,9 @@ class ProbedRouter:
 @pytest.fixture
 def box(tmp_path: Path) -> Iterator[ProbedRouter]:
     settings = {
-        "listeners": {"lan": {"keys": True, "models": None}},
-        "models": {"qwen3": model_entry("chat", "chat2")},
-        "aliases": {},
-        "origins": [],
-        "probe": {"every": 0.05, "timeout": 0.5},
-        "digest": "1",
-    }
+        "listeners": {"lan": {"keys": True, "models": None}}, "models": {"qwen3": model_entry("chat", "chat2")},
+        "aliases": {}, "origins": [], "probe": {"every": 0.05, "timeout": 0.5}, "digest": "1",
+    }  # fmt: skip
     world = RouterFixture(tmp_path, settings, [key_entry("a", "a")])
     with ExitStack() as stack:
         made = ProbedRouter(world, stack)
@@ -158,15 +154,11 @@ def test_while_nginx_says_nothing_nobody_is_taken_out_or_in(tmp_path: Path) -> N
     world = RouterFixture(
         tmp_path,
         {
-            "listeners": {},
-            "models": {"qwen3": model_entry("chat", "chat2")},
-            "aliases": {},
-            "origins": [],
-            "probe": {"every": 0.05, "timeout": 0.5},
-            "digest": "1",
+            "listeners": {}, "models": {"qwen3": model_entry("chat", "chat2")}, "aliases": {}, "origins": [],
+            "probe": {"every": 0.05, "timeout": 0.5}, "digest": "1",
         },
         [key_entry("a", "a")],
-    )
+    )  # fmt: skip
     with ExitStack() as stack:
         box = ProbedRouter(world, stack)
         stack.callback(world.stop)

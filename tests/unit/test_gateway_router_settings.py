@@ -13,17 +13,11 @@ from roles.gateway.host.router.settings import Broken, Keys, read_keys, read_set
 from tests.unit.gateway_router import key_entry, model_entry
 
 SETTINGS: dict[str, Any] = {
-    "listeners": {"lan": {"keys": False, "models": ["qwen3"]}},
-    "models": {"qwen3": model_entry("chat")},
-    "aliases": {"gpt-4o": "qwen3"},
-    "origins": [],
-    "probe": {"every": 10, "timeout": 60},
-    "links": "/run/links",
-    "out": "/run/out",
-    "admin": "/run/admin.sock",
-    "digest": "d",
+    "listeners": {"lan": {"keys": False, "models": ["qwen3"]}}, "models": {"qwen3": model_entry("chat")},
+    "aliases": {"gpt-4o": "qwen3"}, "origins": [], "probe": {"every": 10, "timeout": 60}, "links": "/run/links",
+    "out": "/run/out", "admin": "/run/admin.sock", "digest": "d",
     "fields": [one.setting for one in load_request_rules()],
-}
+}  # fmt: skip
 
 
 def changed(where: str, value: object) -> dict[str, Any]:

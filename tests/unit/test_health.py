@@ -166,14 +166,9 @@ def health_of(folder: Path) -> ObserveHost:
     def look(**changes: Any) -> HealthFacts:
         environment = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
         done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, str(folder)],
-            input=json.dumps({**wanted, **changes}),
-            capture_output=True,
-            text=True,
-            check=True,
-            env=environment,
-            timeout=30,
-        )
+            [sys.executable, "-c", PROGRAM, str(folder)], input=json.dumps({**wanted, **changes}), capture_output=True,
+            text=True, check=True, env=environment, timeout=30,
+        )  # fmt: skip
         return TypeAdapter(HealthFacts).validate_json(done.stdout, strict=True)
 
     return look

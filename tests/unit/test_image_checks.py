@@ -61,18 +61,11 @@ def saw(target: str, kind: str, writable: bool, root: str, hosts: bool = False) 
 
 
 FOUND = RunningContainer(
-    first=10,
-    group=PAYLOAD,
-    mounts=mounts(),
-    elsewhere=[],
-    layers=LAYERS,
-    locked=LAYERS,
+    first=10, group=PAYLOAD, mounts=mounts(), elsewhere=[], layers=LAYERS, locked=LAYERS,
     variables=["A=b", "NVIDIA_VISIBLE_DEVICES=all"],
     brought=["NVIDIA_VISIBLE_DEVICES=void", "NVIDIA_CTK_LIBCUDA_DIR=/usr/lib", "VLLM_HOST_IP=1.2.3.4"],
-    interfaces=["lo"],
-    devices=[*sorted(test_images.DEVICES), *CARDS],
-    forged=[],
-)
+    interfaces=["lo"], devices=[*sorted(test_images.DEVICES), *CARDS], forged=[],
+)  # fmt: skip
 # the second card on the bus has the first device file
 DISPLAYS = [
     BusDisplay(f"0000:0{at}:00.0", "10de:2204", "nvidia", minor, "", [f"card{at}", f"renderD{128 + at}"])
@@ -134,21 +127,18 @@ WRONG: dict[str, tuple[Callable[[], dict[str, str]], str, str]] = {
     "a variable less": (lambda: image_red_checks(engine=without("VLLM_HOST_IP")), "I02",
         "VLLM_HOST_IP unset, not 127.0.0.1"),
     "a declared variable, as a spec says it": (
-        lambda: image_red_checks(engine=with_variable("VLLM_HOST_IP", "1.2.3.4")),
-        "I02",
+        lambda: image_red_checks(engine=with_variable("VLLM_HOST_IP", "1.2.3.4")), "I02",
         "VLLM_HOST_IP 1.2.3.4, not 127.0.0.1",
     ),
     "other cards than the spec says": (lambda: image_red_checks(engine=with_variable("NVIDIA_VISIBLE_DEVICES", "3")),
         "I02", "NVIDIA_VISIBLE_DEVICES 3, not all"),
     "void, which no spec says": (
         lambda: image_red_checks(replace(FOUND, brought=[]), engine=with_variable("NVIDIA_VISIBLE_DEVICES", "void")),
-        "I02",
-        "NVIDIA_VISIBLE_DEVICES void, not all",
+        "I02", "NVIDIA_VISIBLE_DEVICES void, not all",
     ),
     "the image's variable gone": (lambda: image_red_checks(engine=without("A")), "I02", "A unset, not b"),
     "a variable more": (
-        lambda: image_red_checks(engine=replace(ENGINE, variables=[*ENGINE.variables, "LD_PRELOAD=/x"])),
-        "I02",
+        lambda: image_red_checks(engine=replace(ENGINE, variables=[*ENGINE.variables, "LD_PRELOAD=/x"])), "I02",
         "the variable LD_PRELOAD",
     ),
     "root": (lambda: image_red_checks(engine=with_status(Uid="0\t0\t0\t0")), "I03", "the user ids 0 0 0 0"),
@@ -176,8 +166,7 @@ WRONG: dict[str, tuple[Callable[[], dict[str, str]], str, str]] = {
         "nothing mounted at /srv/models",
     ),
     "weights that it may write to": (
-        lambda: image_red_checks(replace(FOUND, mounts=[replace(one, writable=True) for one in FOUND.mounts])),
-        "I04",
+        lambda: image_red_checks(replace(FOUND, mounts=[replace(one, writable=True) for one in FOUND.mounts])), "I04",
         ", writable",
     ),
     "a writable root": (lambda: image_red_checks(replace(FOUND, mounts=[saw("/", "overlay", True, "/"), *mounts()])),
@@ -188,15 +177,13 @@ WRONG: dict[str, tuple[Callable[[], dict[str, str]], str, str]] = {
     "a disk": (lambda: image_red_checks(replace(FOUND, devices=[*FOUND.devices, "/dev/sda"])), "I06", "/dev/sda"),
     "a card less": (lambda: image_red_checks(replace(FOUND, devices=CARDS[1:])), "I06", "none of /dev/nvidia0"),
     "what renders on another's card": (
-        lambda: image_red_checks(replace(FOUND, devices=[*FOUND.devices, "/dev/dri/renderD131"])),
-        "I06",
+        lambda: image_red_checks(replace(FOUND, devices=[*FOUND.devices, "/dev/dri/renderD131"])), "I06",
         "/dev/dri/renderD131",
     ),
     "another's card": (lambda: image_red_checks(replace(FOUND, devices=[*FOUND.devices, "/dev/nvidia3"])), "I06",
         "/dev/nvidia3"),
     "another's card instead of its own": (
-        lambda: image_red_checks(replace(FOUND, devices=["/dev/nvidia3", *CARDS[1:]])),
-        "I06",
+        lambda: image_red_checks(replace(FOUND, devices=["/dev/nvidia3", *CARDS[1:]])), "I06",
         "/dev/nvidia3; none of /dev/nvidia0",
     ),
     "a disk under another name": (lambda: image_red_checks(replace(FOUND, forged=["/dev/null"])), "I06",

@@ -89,13 +89,9 @@ needs_opaque = pytest.mark.skipif(bool(_hides_nothing()), reason=_hides_nothing(
 @pytest.mark.parametrize(
     ("layers", "found"),
     [
-        ([{PATH: "one"}], "one"),
-        ([{PATH: "one"}, {"vllm/other.py": "x"}], "one"),
-        ([{PATH: "one"}, {PATH: "two"}], "two"),
-        ([{PATH: "one"}, {PATH: "-> /etc/passwd"}], ""),
-        ([{PATH: "one"}, {"vllm": "no folder any more"}], ""),
-        ([{"vllm": "-> /etc"}], ""),
-        ([{"other": "x"}], ""),
+        ([{PATH: "one"}], "one"), ([{PATH: "one"}, {"vllm/other.py": "x"}], "one"),
+        ([{PATH: "one"}, {PATH: "two"}], "two"), ([{PATH: "one"}, {PATH: "-> /etc/passwd"}], ""),
+        ([{PATH: "one"}, {"vllm": "no folder any more"}], ""), ([{"vllm": "-> /etc"}], ""), ([{"other": "x"}], ""),
         pytest.param([{PATH: "one"}, {PATH: None}], "", marks=needs_root),
         pytest.param([{PATH: "one"}, {"vllm": None}], "", marks=needs_root),
         pytest.param([{PATH: "one"}, {PATH: None}, {PATH: "three"}], "three", marks=needs_root),
@@ -103,7 +99,7 @@ needs_opaque = pytest.mark.skipif(bool(_hides_nothing()), reason=_hides_nothing(
         pytest.param([{PATH: "one"}, {"vllm": OPAQUE, PATH: "two"}], "two", marks=needs_opaque),
         pytest.param([{"vllm": OPAQUE, PATH: "one"}, {"vllm/other.py": "x"}], "one", marks=needs_opaque),
     ],
-)
+)  # fmt: skip
 def test_a_file_is_the_one_that_a_container_would_see(tmp_path, layers, found):
     taken = LayeredStore(tmp_path / "store", *layers).extracted_files(tmp_path / "into", PATH)
     assert taken == ({PATH: found} if found else {})

@@ -217,17 +217,9 @@ def test_mistakes_of_all_rigs_are_told_at_once(box: OperatorFolder) -> None:
         box.load_group(entries)
     lines = str(ended.value.code).splitlines()
     assert [line.removeprefix(f"{box.inventory}: ").split(": ")[0] for line in lines] == [
-        "C",
-        "a.cards[0]",
-        "a.mirrors",
-        "b.instances.x.variant",
-        "b.instances.y.cards",
-        "b.instances.y.cards",
-        "b.instances.y.port",
-        "d.cuda_root",
-        "d.service_user",
-        "d.ssh_user",
-    ]
+        "C", "a.cards[0]", "a.mirrors", "b.instances.x.variant", "b.instances.y.cards", "b.instances.y.cards",
+        "b.instances.y.port", "d.cuda_root", "d.service_user", "d.ssh_user",
+    ]  # fmt: skip
 
 
 def test_folders_beside_the_inventory_are_laid_over_ours(box: OperatorFolder) -> None:

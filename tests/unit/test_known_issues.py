@@ -165,9 +165,7 @@ def test_attention_on_turing_is_warned_of(case: str) -> None:
 MTP = {"speculative_config": {"method": "mtp", "num_speculative_tokens": 3}, "flags": {"enable-prefix-caching": True}}
 POISON: dict[str, tuple[PlacedInstance, list[str], list[str]]] = {
     "prefix caching with MTP silently gives wrong answers on models with linear attention: use the patch": (
-        vllm((card(32),), GIB, HYBRID, **MTP),
-        [],
-        ["prefix caching with MTP silently"],
+        vllm((card(32),), GIB, HYBRID, **MTP), [], ["prefix caching with MTP silently"],
     ),
     "with the patch": (vllm((card(32),), GIB, HYBRID, "mamba-prefix-cache-mtp", **MTP), [], []),
     "of a model without linear attention": (vllm((card(32),), GIB, QWEN3, **MTP), [], []),
@@ -181,8 +179,7 @@ POISON: dict[str, tuple[PlacedInstance, list[str], list[str]]] = {
     "on a large one": (vllm((card(32),), GIB, HYBRID, max_model_len=65536), [], []),
     "quantised values without flash attention": (
         llama((card(24),), GIB, KEPT, cache_type_v="q8_0", flash_attention="off"),
-        ["cache_type_v q8_0 needs flash attention"],
-        [],
+        ["cache_type_v q8_0 needs flash attention"], [],
     ),
     "quantised keys without it": (llama((card(24),), GIB, KEPT, cache_type_k="q8_0", flash_attention="off"), [], []),
     "bfloat16 on Turing": (llama(TURING, GIB, KEPT, cache_type_k="bf16"), [], ["a bf16 KV cache is slow on"]),
@@ -192,8 +189,7 @@ POISON: dict[str, tuple[PlacedInstance, list[str], list[str]]] = {
         ["split_mode tensor needs flash attention"], []),
     "layers in parts of a model that has none": (
         llama(TURING, GIB, GgufMetadata(architecture="deepseek2"), split_mode="tensor"),
-        ["split_mode tensor: llama.cpp does not support it for deepseek2"],
-        [],
+        ["split_mode tensor: llama.cpp does not support it for deepseek2"], [],
     ),
     "rows, and experts in RAM": (llama(TURING, GIB, KEPT, split_mode="row", flags={"cpu-moe": True}),
         ["split_mode row and flags.cpu-moe are mutually exclusive"], []),

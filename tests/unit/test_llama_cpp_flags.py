@@ -88,26 +88,11 @@ def test_the_values_of_the_cache_are_those_the_catalogue_takes() -> None:
 
 
 RIGHT = {
-    "threads": "8",
-    "temp": "0.7",
-    "temperature": "1e-05",
-    "cache-ram": "-1",
-    "metrics": True,
-    "no-context-shift": True,
-    "load-mode": "dio",
-    "numa": "numactl",
-    "lazy-mode": "off",
-    "reasoning": "off",
-    "reasoning-format": "auto",
-    "reasoning-effort": "high",
-    "spec-type": "draft-mtp,ngram-mod",
-    "spec-draft-ngl": "all",
-    "fit-target": "512,1024",
-    "verbosity": "9",
-    "chat-template": "chatml",
-    "kv-unified": True,
-    "no-mmproj-offload": True,
-}
+    "threads": "8", "temp": "0.7", "temperature": "1e-05", "cache-ram": "-1", "metrics": True, "no-context-shift": True,
+    "load-mode": "dio", "numa": "numactl", "lazy-mode": "off", "reasoning": "off", "reasoning-format": "auto",
+    "reasoning-effort": "high", "spec-type": "draft-mtp,ngram-mod", "spec-draft-ngl": "all", "fit-target": "512,1024",
+    "verbosity": "9", "chat-template": "chatml", "kv-unified": True, "no-mmproj-offload": True,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("flag", sorted(RIGHT))
