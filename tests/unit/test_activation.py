@@ -294,8 +294,7 @@ def test_a_goal_is_the_newest_unchanged_generation_with_the_content() -> None:
 
 
 def test_a_generation_that_lies_on_the_host_is_a_goal_as_it_is() -> None:
-    mine = host_generation(3, unit_states=AIM.unit_states)
-    one = replace(mine, mark=AIM.mark, unit_files=AIM.unit_files)
+    one = replace(host_generation(3, unit_states=AIM.unit_states), mark=AIM.mark, unit_files=AIM.unit_files)
     host = converged_state(AIM, 3, generations=(one,))
     assert plan_activation(host, CONFIG, goal_of(one)) is None
     assert plan_activation(replace(host, current=2), CONFIG, goal_of(one)) == SYSTEMD

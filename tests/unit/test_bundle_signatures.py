@@ -177,8 +177,7 @@ def test_a_bundle_outlives_what_its_archives_promise(maker, archive, host, monke
     monkeypatch.setattr(
         distribution_packages, "APT_TIMEOUTS", {"Acquire::Check-Valid-Until": "false"}
     )  # as on a day before that
-    made = maker.make_bundle()
-    done = host.run(made)
+    done = host.run(maker.make_bundle())
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -194,8 +193,7 @@ def test_a_package_that_a_list_has_and_the_bundle_has_not_is_not_asked_for(maker
     archive.add_package("curl", "2:8.0")
     archive.add_package("mail-server")
     archive.publish_suites()
-    made = maker.make_bundle()
-    done = host.run(made, "curl", "mail-server")
+    done = host.run(maker.make_bundle(), "curl", "mail-server")
     assert done.returncode == 1
     assert "mail-server" in done.stdout
     assert "Failed to fetch" not in done.stdout

@@ -16,8 +16,7 @@ def found_in(tree: Path) -> tuple[tuple[str, str], ...]:
     script = render("probe/probe.sh.j2", **sample_probe_values())
     assert "/sys/bus/pci/devices" in script
     script = script.replace("/sys/bus/pci/devices", str(tree))
-    done = short_programs.run_program(["sh", "-c", script], check=True)
-    return parse(done.stdout.splitlines()).pci_cards
+    return parse(short_programs.run_program(["sh", "-c", script], check=True).stdout.splitlines()).pci_cards
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ from rigwright.paths import ROOT
 from roles import root_shell
 from tests.unit import shipped_inventories
 from tests.unit.bundle_world import BundleFixture
-from tests.unit.test_advisories import PACKAGES
 from tests.unit.test_advisory_data import record, zipped
+from tests.unit.test_advisory_versions import PACKAGES
 
 FLEET = ROOT / "inventory/fleet.py"
 
@@ -57,8 +57,7 @@ def test_every_shipped_inventory_is_answered(name: str) -> None:
     done = run_verb("--json", inventory=ROOT / f"inventory/{name}.py")
     assert done.exit_code == 0, done.output
     for one in json.loads(done.stdout):
-        states = [found["state"] for found in one["advisories"]]
-        assert set(states) <= set(STATES)
+        assert {found["state"] for found in one["advisories"]} <= set(STATES)
         assert one["not_covered"]
 
 
@@ -145,8 +144,7 @@ def test_two_files_of_one_name_are_refused(maker: BundleFixture, export: Path, t
 
 def test_a_bundle_without_it_lets_it_go(maker: BundleFixture, export: Path) -> None:
     maker.make_bundle("--advisories", str(export))
-    found = maker.make_bundle()
-    assert not found.folder_files("advisories")
+    assert not maker.make_bundle().folder_files("advisories")
     assert not (maker.bundle_folder / "advisories/PyPI.zip").exists()
 
 

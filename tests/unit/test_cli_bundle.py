@@ -52,8 +52,7 @@ def test_what_is_there_is_kept_and_a_byte_that_differs_is_fetched_again(maker: B
     again = maker.make_bundle()
     assert [path for path in maker.fetched_paths if "pool" not in path] == []
     assert again.rows == first.rows
-    weight = maker.bundle_folder / WEIGHT
-    weight.write_bytes(WEIGHTS[:-1] + b"x")
+    (maker.bundle_folder / WEIGHT).write_bytes(WEIGHTS[:-1] + b"x")
     (maker.bundle_folder / WHEEL).unlink()
     assert maker.make_bundle().rows == first.rows
     assert [path for path in maker.fetched_paths if "pool" not in path] == [

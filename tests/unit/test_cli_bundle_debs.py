@@ -68,8 +68,7 @@ def test_locked_packages_come_with_all_that_they_need(container_maker: BundleFix
     # the distribution's Docker does not go with its own, which is locked; podman needs what conflicts with that
     assert packages(made) == {"curl", "g++", "libcurl", "podman", "runc", "iptables", "libiptc"}
     container_maker.fetched_paths.clear()
-    again = container_maker.make_bundle()
-    assert again.digest == made.digest
+    assert container_maker.make_bundle().digest == made.digest
     assert not [path for path in container_maker.fetched_paths if "docker" in path]
 
 

@@ -60,8 +60,7 @@ def test_files_of_one_name_lie_in_folders_of_their_own(maker: BundleFixture, hub
     mirror_hub(maker, hub)
     expected = {f"weights/org/name/{commit}/{path}" for path in WEIGHTS}
     for _ in range(2):
-        found = maker.make_bundle()
-        assert {row.path for row in found.rows if row.path.startswith("weights/")} == expected
+        assert {row.path for row in maker.make_bundle().rows if row.path.startswith("weights/")} == expected
         assert hub.sent_bytes == sum(map(len, WEIGHTS.values()))
 
 

@@ -75,16 +75,14 @@ def test_a_file_that_has_gone_takes_no_keys_away(keys, hosts, file, words):
     file.touch()
     refused = keys(*words)
     assert (refused.exit_code, "1 key would vanish: alice" in refused.stderr) == (1, True)
-    assert given_to(hosts["box1"]) == ["alice"]
-    assert keys("bring", "--replace-newer").exit_code == 0
+    assert (given_to(hosts["box1"]), keys("bring", "--replace-newer").exit_code) == (["alice"], 0)
     assert keys(*words).exit_code == 0
     assert given_to(hosts["box1"]) == (["bob"] if words[0] == "make" else [])
 
 
 def test_what_is_there_already_reloads_nobody(keys: RunKeys, hosts: dict[str, GatewayFolderHost]) -> None:
     keys("make", "alice")
-    assert keys("bring").exit_code == 0
-    assert hosts["box1"].reloaded_units == [ROUTER_UNIT]
+    assert (keys("bring").exit_code, hosts["box1"].reloaded_units) == (0, [ROUTER_UNIT])
 
 
 def test_a_name_that_has_a_key_keeps_it(keys: RunKeys, hosts: dict[str, GatewayFolderHost], file: Path) -> None:
@@ -169,8 +167,7 @@ def test_a_file_is_not_begun_while_a_host_cannot_be_asked_whether_it_has_keys(ke
 def test_nothing_is_brought_where_only_the_file_is_meant(keys, hosts, file):
     assert keys("make", "alice", "--no-hosts").exit_code == 0
     assert sorted(keyring.load_keyring(file).keys) == ["alice"]
-    assert hosts["box1"].reloaded_units == []
-    assert keys("bring").exit_code == 0
+    assert (hosts["box1"].reloaded_units, keys("bring").exit_code) == ([], 0)
     assert given_to(hosts["box1"]) == ["alice"]
 
 
@@ -187,8 +184,7 @@ def test_whoever_is_at_work_there_is_named(keys, hosts, file, monkeypatch):
     assert done.exit_code == 1
     assert "box1: ops@desk (process 12) holds the deploy lock since noon: deploy of rig.py" in done.stderr
     assert (given_to(hosts["box1"]), given_to(hosts["box2"])) == (["alice"], [])
-    assert keyring.load_keyring(file).keys == {}
-    assert keys("bring").exit_code == 0
+    assert (keyring.load_keyring(file).keys, keys("bring").exit_code) == ({}, 0)
     assert given_to(hosts["box1"]) == []
 
 
@@ -221,8 +217,7 @@ def test_a_run_that_was_killed_before_it_reached_a_host_is_finished_by_bring(key
         patched.setattr(verb, "sync_keys", killed)
         keys("make", "alice")
     assert sorted(keyring.load_keyring(file).keys) == ["alice"]
-    assert hosts["box1"].reloaded_units == []
-    assert keys("bring").exit_code == 0
+    assert (hosts["box1"].reloaded_units, keys("bring").exit_code) == ([], 0)
     assert given_to(hosts["box1"]) == given_to(hosts["box2"]) == ["alice"]
 
 
@@ -256,8 +251,7 @@ def test_keys_are_listed_with_their_rights_and_who_has_them(keys, hosts, monkeyp
     rows = {line.split()[0]: " ".join(line.split()[1:]) for line in done.stdout.splitlines()}
     today = datetime.now(timezone.utc).date().isoformat()
     assert rows["alice"] == f"qwen3, llama 60/min, 1 stream {today} all"
-    assert rows["carol"] == f"all none {today} box1"
-    assert rows["bob"] == "not in the file box2"
+    assert (rows["carol"], rows["bob"]) == (f"all none {today} box1", "not in the file box2")
     assert "box2: keys differ from the file" in done.stderr
     # an empty file is the first version; each change is one more
     assert "gateway-keys.toml: serial 5; serial 3 on box2; serial 5 on box1" in done.stderr

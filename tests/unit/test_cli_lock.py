@@ -50,8 +50,7 @@ def _wheel(world: LockFixture, name: str) -> ProjectFile:
 def test_the_same_inputs_are_the_same_bytes_and_are_not_fetched_again(world: LockFixture) -> None:
     world.lock_lines()
     first = world.lock_text
-    assert world.lock_lines() == ["no change"]
-    assert world.lock_text == first
+    assert (world.lock_lines(), world.lock_text) == (["no change"], first)
     assert world.fetched_paths == ["store/small.gguf"]
     world.lock_path.unlink()
     world.write_catalog("\n".join(sorted(CATALOG.split("\n\n"), reverse=True)))

@@ -149,8 +149,7 @@ def test_a_record_that_says_what_cannot_be_is_refused(box: CondaLockBox, changes
 def test_a_path_that_leaves_the_channel_is_refused(box: CondaLockBox, name: str) -> None:
     box.channel.renamed[PYTHON] = name
     box.channel.publish()
-    assert box.run_lock().exit_code == 1
-    assert box.lock_text == ""
+    assert (box.run_lock().exit_code, box.lock_text) == (1, "")
 
 
 def test_an_index_that_sends_elsewhere_is_refused(box: CondaLockBox) -> None:

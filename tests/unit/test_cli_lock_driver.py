@@ -49,8 +49,7 @@ def test_what_is_locked_stays_and_is_not_asked_for_again(drivers: DriverLockFixt
     drivers.archive.files.asked.clear()
     assert drivers.lock_lines() == ["no change"]
     assert (drivers.lock_files, drivers.archive.files.asked) == (before, [])
-    assert drivers.lock_lines("--refresh") == ["no change"]
-    assert drivers.lock_files == before
+    assert (drivers.lock_lines("--refresh"), drivers.lock_files) == (["no change"], before)
 
 
 def test_another_version_is_one_line_and_a_driver_that_nobody_asks_for_leaves_nothing(drivers):
@@ -60,8 +59,7 @@ def test_another_version_is_one_line_and_a_driver_that_nobody_asks_for_leaves_no
     drivers.request_driver(NEWER)
     assert drivers.lock_lines() == [f"~ driver {NAME} {DRIVER} -> {NEWER}, 6 packages, 5 other files"]
     drivers.write("catalog/mine.toml", "")
-    assert drivers.lock_lines() == [f"- driver {NAME} {NEWER}"]
-    assert drivers.lock_files == {}
+    assert (drivers.lock_lines(), drivers.lock_files) == ([f"- driver {NAME} {NEWER}"], {})
 
 
 def test_a_package_that_was_built_again_is_locked_in_its_newest_version(drivers: DriverLockFixture) -> None:
@@ -243,8 +241,7 @@ def test_a_driver_of_the_distributions_archive_is_locked_without_a_key(
     rows = box.read_lock.groups["driver-ubuntu-24.04"]
     assert [row.name for row in rows] == ["libnvidia-compute-580-server", "nvidia-utils-580-server"]
     assert rows[0].sources == (f"apt:pool/{rows[0].file}",)
-    assert box.check_lines(0) == ["nothing changed"]
-    assert list(box.lock_files) == ["mine.lock.toml"]
+    assert (box.check_lines(0), list(box.lock_files)) == (["nothing changed"], ["mine.lock.toml"])
     box.write("catalog/mine.toml", catalog.replace(f"nvidia:{FOLDER}", "apt:multiverse"))
     refused = box.run_lock("--refresh").stderr
     assert "apt:multiverse is refused: branch 580 for ubuntu-24.04 is had from apt:restricted" in refused

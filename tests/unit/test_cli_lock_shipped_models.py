@@ -116,8 +116,7 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shipped
 
 
 def test_the_model_that_a_rig_uses_is_locked_beside_its_inventory(shipped: ShippedCatalogue) -> None:
-    assert shipped.run_lock() == ["+ model one-gguf org/one"]
-    assert shipped.groups == {"one-gguf"}
+    assert (shipped.run_lock(), shipped.groups) == (["+ model one-gguf org/one"], {"one-gguf"})
     assert shipped.path.read_text().startswith(f"{LOCK_HEADER} from Rigwright's own catalog/more.toml;")
     assert not list((shipped.root / "locks").glob("more*"))
     assert shipped.run_lock() == ["no change"]

@@ -65,8 +65,7 @@ def test_every_model_has_a_line_with_what_is_known_of_it(host: WeightHost, model
 
 
 def test_programs_are_told_the_same(host: WeightHost, models: Verb) -> None:
-    rows = json.loads(models("--json").output)
-    (old,) = [row for row in rows if row["version"] == OTHER]
+    (old,) = [row for row in json.loads(models("--json").output) if row["version"] == OTHER]
     assert (old["host"], old["name"], old["state"], old["files"], old["size"]) == ("box1", "org/name", "verified", 1, 3)
     assert old["hashed"].startswith("20")
     assert old["users"] == []
@@ -93,8 +92,7 @@ def test_what_nothing_needs_is_removed_with_all_that_is_known_of_it(host: Weight
     assert not (host.root / f"org/name/{OTHER}").exists()
     assert (host.root / NEW).read_bytes() == b"new"
     assert {record.path for record in records.list_records(host.records)} == {host.root / SMALL, host.root / NEW}
-    left = [path for path in host.records.rglob("*") if path.is_file()]
-    assert len(left) == 4
+    assert len([path for path in host.records.rglob("*") if path.is_file()]) == 4
     assert host.ledger.read_text().splitlines() == [
         f"dir {host.root}",
         f"file {host.root / SMALL}",

@@ -330,8 +330,7 @@ def test_one_that_answers_wrongly_gives_way_to_what_was_served_before(operator: 
     before, operator.serves = operator.text, {"chat": "llamacpp/one"}
     operator.judged = InstanceVerdict("chat", "llamacpp/wide", checks=[OK, FAIL, SKIP])
     done = operator.switch("chat", "llamacpp/wide", *ONE)
-    assert done.exit_code == 1
-    assert orders(operator) == ["chat:llamacpp/wide", "chat:llamacpp/one"]
+    assert (done.exit_code, orders(operator)) == (1, ["chat:llamacpp/wide", "chat:llamacpp/one"])
     assert operator.text == before
     assert "llamacpp/wide fails: it calls a tool; chat serves llamacpp/one again" in done.output
 

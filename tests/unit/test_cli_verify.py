@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -79,19 +79,21 @@ def test_one_that_does_not_is_not(box, host, fault, status, verdict):
     assert any(one["verdict"] in ("fail", "skip") for one in report["hosts"][0]["instances"][0]["checks"])
 
 
-def test_what_came_before_an_interrupt_is_kept_and_marked(box: OperatorFolder, host: StandInSshd) -> None:
+def verify_until(box: OperatorFolder, host: StandInSshd, end: Callable[[subprocess.Popen[str]], None]) -> Any:
+    """Status, output and errors of a run that is ended while the model has not answered."""
     model = ScriptedModel("wedged", name="small")
-    with (
-        run_model_server(model, socket(host)),
-        subprocess.Popen(
-            command(box, "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as verifying,
-    ):
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with run_model_server(model, socket(host)), subprocess.Popen(command(box, "--json"), **pipes) as verifying:
         while not model.asked:
             time.sleep(0.05)
-        verifying.send_signal(signal.SIGINT)
+        end(verifying)
         said, errors = verifying.communicate(timeout=LIMIT)
-    assert (verifying.returncode, "Interrupted: what came until now is kept" in errors) == (130, True), errors
+    return verifying.returncode, said, errors
+
+
+def test_what_came_before_an_interrupt_is_kept_and_marked(box: OperatorFolder, host: StandInSshd) -> None:
+    status, said, errors = verify_until(box, host, lambda verifying: verifying.send_signal(signal.SIGINT))
+    assert (status, "Interrupted: what came until now is kept" in errors) == (130, True), errors
     report = json.loads(said)
     (one,) = report["hosts"][0]["instances"]
     assert (report["interrupted"], one["ended"]) == (True, "interrupted")
@@ -100,18 +102,8 @@ def test_what_came_before_an_interrupt_is_kept_and_marked(box: OperatorFolder, h
 
 
 def test_a_box_that_is_lost_midway_is_marked(box: OperatorFolder, host: StandInSshd) -> None:
-    model = ScriptedModel("wedged", name="small")
-    with (
-        run_model_server(model, socket(host)),
-        subprocess.Popen(
-            command(box, "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as verifying,
-    ):
-        while not model.asked:
-            time.sleep(0.05)
-        os.kill(host.pid, signal.SIGKILL)
-        said, _ = verifying.communicate(timeout=LIMIT)
-    assert verifying.returncode == 3
+    status, said, _ = verify_until(box, host, lambda _: os.kill(host.pid, signal.SIGKILL))
+    assert status == 3
     (one,) = json.loads(said)["hosts"][0]["instances"]
     assert one["ended"].startswith("the client on the box is lost: ")
     assert [check["verdict"] for check in one["checks"]] == ["ok", "n/a"]

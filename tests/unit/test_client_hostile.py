@@ -169,8 +169,7 @@ def test_what_comes_of_an_order_that_was_given_up_is_left_out(lying: Callable[[s
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
 def test_what_is_no_number_is_refused(lying: Callable[[str], HostClient], number: str) -> None:
     with lying(f'{ORDERED} echo \'{{"id": 1, "told": {number}}}\'; cat') as one, pytest.raises(ClientJobFailed):
-        found = next(one.run_module("asking", {}, float, 5.0))
-        assert math.isfinite(found)
+        assert math.isfinite(next(one.run_module("asking", {}, float, 5.0)))
 
 
 def test_an_order_that_fails_in_any_way_says_so(host: ClientHost, tmp_path: Path) -> None:

@@ -60,8 +60,7 @@ class ChunkedStreamHandler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[SeenRequests]:
     made = SeenRequests(("127.0.0.1", 0), ChunkedStreamHandler)
-    thread = threading.Thread(target=made.serve_forever, daemon=True)
-    thread.start()
+    threading.Thread(target=made.serve_forever, daemon=True).start()
     yield made
     made.shutdown()
     made.server_close()

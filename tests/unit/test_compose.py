@@ -81,8 +81,7 @@ def test_what_it_sees_of_the_host_is_the_same(changes: dict[str, Any]) -> None:
         assert volume["bind"] == {"create_host_path": False}
         if volume["source"] != source:
             beside.add(volume["source"].removeprefix("./"))
-    assert told == {}
-    assert beside == {SOCKETS, CACHE, KEY, PROGRAM}
+    assert (told, beside) == ({}, {SOCKETS, CACHE, KEY, PROGRAM})
 
 
 def test_its_image_is_the_locked_one_by_digest() -> None:
@@ -115,8 +114,7 @@ def test_what_compose_cannot_put_into_a_container_lies_beside_the_file() -> None
     assert not {"configs", "secrets"} & service.keys()
     box = image_rig(image_instance())
     files = KIND.compose(box, box.instances[0])
-    assert files.keys() == {COMPOSE, PROGRAM, PORT_PROGRAM}
-    assert files[PROGRAM] == LAUNCHER
+    assert (files.keys(), files[PROGRAM]) == ({COMPOSE, PROGRAM, PORT_PROGRAM}, LAUNCHER)
 
 
 def test_its_port_is_carried_to_its_socket_by_a_container_that_has_nothing_else() -> None:

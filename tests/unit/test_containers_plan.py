@@ -264,15 +264,13 @@ def with_bundle(found: Bundle, *groups: PackageGroup, **keys: Any) -> Rig:
 
 
 def test_with_a_bundle_its_packages_count_and_nobody_asks_an_archive(tmp_path: Path) -> None:
-    found = package_bundle(tmp_path, toolkit_group())
-    one = with_bundle(found, engines=("docker", "podman"))
+    one = with_bundle(package_bundle(tmp_path, toolkit_group()), engines=("docker", "podman"))
     # a host without lists, and with a source that somebody else has written
     there = container_facts(
         candidates=MappingProxyType({}), sources=(SourceFile("/etc/apt/a.list", "deb https://nvidia.github.io/x /\n"),)
     )
     plan = plan_for_host(one, there)
-    assert plan.distribution == ("docker.io", "docker-cli", "podman")
-    assert plan.leftovers == ()
+    assert (plan.distribution, plan.leftovers) == (("docker.io", "docker-cli", "podman"), ())
     assert not [file.path for file in render_settings(one, plan, "debian-13") if file.path.endswith(".sources")]
     assert [
         file.path

@@ -89,8 +89,7 @@ def test_a_daemon_is_told_to_read_its_options_or_started_again_and_that_is_writt
     assert recorded_commands(tmp_path) == ["systemctl reload docker.service"]
     assert (tmp_path / "in-force").read_text().splitlines()[0] == "0123"
     assert _run_daemon_step(ContainersRoleHost(tmp_path, container_facts(docker_runs=True)), "restart", {}) is True
-    assert recorded_commands(tmp_path)[1:] == AGAIN
-    assert output_lines == []
+    assert (recorded_commands(tmp_path)[1:], output_lines) == (AGAIN, [])
 
 
 def test_containers_that_have_started_meanwhile_are_not_ended(output_lines: list[str], tmp_path: Path) -> None:
@@ -151,8 +150,7 @@ def test_a_spec_that_stays_wrong_is_said_with_the_units_own_words(output_lines: 
     one = ContainersRoleHost(tmp_path, container_facts(refresh=WATCHED))
     assert _refresh_spec(one) is True
     # a job outlives the connection: the cards may take longer than a command may be silent
-    assert [unit for unit, _ in one.jobs_run] == ["rw-job-cdi"]
-    assert output_lines == []
+    assert ([unit for unit, _ in one.jobs_run], output_lines) == (["rw-job-cdi"], [])
     wrong = container_facts(stale=("the spec has no card GPU-1",), refresh=((REFRESH_UNIT, "masked"), WATCHED[1]))
     assert _refresh_spec(ContainersRoleHost(tmp_path, wrong)) is False
     assert output_lines[:2] == ["[box] the CDI spec is wrong: the spec has no card GPU-1", "[box]   why"]

@@ -373,7 +373,6 @@ def test_a_patch_of_the_toolkit_changes_no_program_that_root_runs(tmp_path, of, 
 
 def test_the_verb_names_the_shipped_patch_with_its_reason_and_end(tmp_path: Path) -> None:
     (tmp_path / "rig.py").write_text(INVENTORY)
-    done = CliRunner().invoke(main, ["patches", str(tmp_path / "rig.py"), "--json"])
-    (row,) = json.loads(done.stdout)
+    (row,) = json.loads(CliRunner().invoke(main, ["patches", str(tmp_path / "rig.py"), "--json"]).stdout)
     assert (row["rig"], row["engine"], row["patch"]) == ("box", "CUDA toolkit", "nvcc-rsqrt-glibc")
     assert "glibc 2.42" in row["why"] and row["until"].startswith("a toolkit of 13.2.2 or later")

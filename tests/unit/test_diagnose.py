@@ -150,8 +150,7 @@ def test_an_xid_that_follows_another_is_that_ones() -> None:
 
 def test_a_card_that_has_come_back_needs_nothing() -> None:
     back = "NVRM: Xid (PCI:0000:65:00): 154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"
-    assert kernel(back) == []
-    assert len(kernel(back.replace("to 0x0 (None)", "to 0x2"))) == 1
+    assert (kernel(back), len(kernel(back.replace("to 0x0 (None)", "to 0x2")))) == ([], 1)
 
 
 def test_what_is_not_in_the_table_is_said_to_be_unknown() -> None:

@@ -72,8 +72,7 @@ def test_a_file_that_is_not_the_locked_one_is_refused_before_anything_is_install
     done = host.run_job("install", targets=TARGETS, names=NAMES, hashes=hashes, fresh=NAMES)
     assert done.returncode == 1
     assert f"{name}.deb is not the locked file: {found}" in done.stdout
-    assert host.recorded_commands == [f"fetch {WORDS}"]
-    assert host.ledger_lines == ["package curl"]
+    assert (host.recorded_commands, host.ledger_lines) == ([f"fetch {WORDS}"], ["package curl"])
     assert (list(host.store.iterdir()), host.done.exists()) == ([], False)
 
 
@@ -107,9 +106,7 @@ def test_a_driver_whose_modules_come_built_is_not_kept(host: DriverJobHost) -> N
 
 def test_an_archive_that_does_not_do_leaves_the_host_alone(host: DriverJobHost) -> None:
     host.set_answers(broken="^fetch")
-    done = install(host)
-    assert done.returncode == 1
-    assert host.recorded_commands == [f"fetch {WORDS}"]
+    assert (install(host).returncode, host.recorded_commands) == (1, [f"fetch {WORDS}"])
     assert (host.ledger_lines, list(host.store.iterdir())) == (["package curl"], [])
 
 
@@ -118,8 +115,7 @@ def test_what_is_kept_is_kept_once_and_counts_as_new_when_it_is_used(host: Drive
     before = files(kept)
     newer = host.add_kept_files("610.43.02")
     os.utime(kept, (1, 1))
-    assert install(host).returncode == 0
-    assert files(kept) == before
+    assert (install(host).returncode, files(kept)) == (0, before)
     assert kept.stat().st_mtime > newer.stat().st_mtime
 
 
@@ -140,8 +136,7 @@ def test_what_was_half_kept_is_kept_anew_and_what_is_others_stays(host: DriverJo
 
 def test_packages_that_did_not_come_are_not_ours(host: DriverJobHost) -> None:
     host.set_answers(broken="^install", there="libcuda1\n")
-    done = install(host)
-    assert done.returncode != 0
+    assert install(host).returncode != 0
     assert host.ledger_lines == ["package curl", "package libcuda1"]
     assert not host.done.exists()
 

@@ -94,8 +94,7 @@ def test_a_hold_that_is_gone_is_put_back_without_apt_get(output_lines: list[str]
     one = DriverOperationsHost(tmp_path, LOCKED, loose, CONVERGED_HOST)
     assert _hold_driver(one) is True
     assert (one.jobs_run, recorded_commands(tmp_path)) == ([], ["apt-mark hold libcuda1"])
-    stays = DriverOperationsHost(tmp_path, LOCKED, loose)
-    assert _hold_driver(stays) is False
+    assert _hold_driver(DriverOperationsHost(tmp_path, LOCKED, loose)) is False
     assert output_lines == ["[box] the driver is incomplete: libcuda1 is not held"]
 
 
@@ -112,8 +111,7 @@ def test_a_job_that_fails_ends_it(output_lines: list[str], tmp_path: Path, unit:
     one = DriverOperationsHost(tmp_path, LOCKED, managed_host())
     one.fails = unit
     assert _install_driver(one) is False
-    assert one.units[-1] == unit
-    assert recorded_commands(tmp_path) == []
+    assert (one.units[-1], recorded_commands(tmp_path)) == (unit, [])
 
 
 def test_what_an_earlier_run_has_begun_is_watched_first(output_lines, tmp_path, monkeypatch):
@@ -256,8 +254,7 @@ def test_two_drivers_are_kept_the_one_before_among_them(output_lines, tmp_path, 
 def test_headers_that_are_missing_do_not_move_the_driver(output_lines: list[str], tmp_path: Path) -> None:
     """apt-get would take a name without a version for the newest one."""
     facts = replace(managed_host(OLD, recorded=OLD), headers=frozenset(), held=frozenset())
-    wanted = driver_target(managed_rig(), facts)
-    one = DriverOperationsHost(tmp_path, wanted, facts)
+    one = DriverOperationsHost(tmp_path, driver_target(managed_rig(), facts), facts)
     one.says = ["archive"]
     script = _render_installation(one, facts)
     look = one.jobs_run[0][1]

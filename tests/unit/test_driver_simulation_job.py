@@ -240,8 +240,7 @@ def release(root: Path) -> tuple[list[str], str]:
         preferences=root / "etc/preferences",
         persistence_link=root / "units/persistence",
     )
-    environment = {"PATH": f"{root}/bin:{os.environ['PATH']}"}
-    done = short_programs.run_program(["sh", "-c", script], env=environment)
+    done = short_programs.run_program(["sh", "-c", script], env={"PATH": f"{root}/bin:{os.environ['PATH']}"})
     assert done.returncode == 0
     return (root / "asked").read_text().splitlines(), done.stdout + done.stderr
 

@@ -213,8 +213,7 @@ def test_a_link_in_the_place_of_a_list_is_not_followed(env: VerifiedEnvFolder, t
 
 
 def test_one_that_is_a_link_itself_is_not_followed(env: VerifiedEnvFolder) -> None:
-    kept = env.top.rename(env.top.with_name("somebodys"))
-    env.top.symlink_to(kept)
+    env.top.symlink_to(env.top.rename(env.top.with_name("somebodys")))
     with pytest.raises(EnvironmentRejected, match="is not a folder"):
         env.judge()
 

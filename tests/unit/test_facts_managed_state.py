@@ -28,8 +28,7 @@ def test_the_probe_finds_a_user_that_is_there() -> None:
     (found,) = probe(users=["nobody-at-all", "root"]).users
     assert (found.name, found.passwd.split(":")[2], found.ours) == ("root", "0", False)
     assert found.home == str(Path("~root").expanduser())
-    assert probe(users=["nobody-at-all"]).users == ()
-    assert probe(users=[]).users == ()
+    assert (probe(users=["nobody-at-all"]).users, probe(users=[]).users) == ((), ())
 
 
 def test_the_probe_finds_a_group_that_has_the_name_of_a_user_to_be() -> None:

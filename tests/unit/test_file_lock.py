@@ -47,8 +47,7 @@ def test_a_holder_is_named_and_its_end_releases_the_lock(lock: Path, monkeypatch
         process.stdout.readline()
         with pytest.raises(FileLockHeld) as caught, file_lock(lock, "a test", 0.1, notices.append):
             pass
-        named = f"(process {process.pid}) holds the lock {lock} since "
-        assert named in str(caught.value)
+        assert f"(process {process.pid}) holds the lock {lock} since " in str(caught.value)
         assert str(caught.value).endswith(": keys of rig.py; wait until that is done")
         assert notices == [f"waiting: {caught.value}"]
         process.kill()

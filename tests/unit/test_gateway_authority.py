@@ -169,8 +169,7 @@ HOSTILE = ["", "key\n", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE
 
 
 def test_a_leaf_is_made_anew_where_it_has_to_be(ca: Authority, tmp_path: Path) -> None:
-    pair = ca.issue(SANS, TODAY)
-    there = pair.expected_facts
+    there = ca.issue(SANS, TODAY).expected_facts
     assert ca.renewal_reason(there, SANS, TODAY) == ""
     assert ca.renewal_reason(there, SANS, TODAY + timedelta(days=59, hours=23)) == ""
     assert ca.renewal_reason(there, SANS, TODAY + timedelta(days=60)).startswith("it expires on")

@@ -257,8 +257,7 @@ def test_patterns_are_found_wherever_a_schema_has_them(strict: Model) -> None:
         {"patternProperties": {"(a*)+": {}}},
     ):
         function = {"type": "function", "function": {"name": "a", "parameters": schema}}
-        sent = json.dumps({"model": "m", "tools": [function]}).encode()
-        refused = refusal(strict, sent)
+        refused = refusal(strict, json.dumps({"model": "m", "tools": [function]}).encode())
         assert refused is not None and refused.param == "tools"
     named = {"properties": {"pattern": {"type": "string"}}}
     assert refusal(strict, json.dumps({"model": "m", "tools": [{"parameters": named}]}).encode()) is None

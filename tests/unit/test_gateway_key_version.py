@@ -70,8 +70,7 @@ def test_a_version_keeps_to_its_bounds() -> None:
     for number in range(1, HISTORY + 9):
         version = version_for(version, str(number))
     assert (len(version.before), version.serial) == (HISTORY, HISTORY + 9)
-    highest = KeyVersion(serial=HIGHEST, id="0" * 16)
-    after = version_for(highest, "1")
+    after = version_for(KeyVersion(serial=HIGHEST, id="0" * 16), "1")
     assert (after.serial, after.before, version_for(after, "1")) == (HIGHEST, ("0" * 16,), after)
 
 

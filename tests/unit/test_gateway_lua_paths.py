@@ -106,8 +106,7 @@ OLLAMA = ": Ollama's API is not served; set the client to an OpenAI-compatible A
     ],
 )  # fmt: skip
 def test_a_path_that_is_not_open_is_answered_with_the_base_url(lua: NginxLua, path: str, message: str) -> None:
-    found = passes(lua, "POST", path)
-    assert found == (404, "", f"there is nothing at {path[:128]}{message.format(BASE)}")
+    assert passes(lua, "POST", path) == (404, "", f"there is nothing at {path[:128]}{message.format(BASE)}")
 
 
 def test_what_follows_a_path_is_in_no_message(lua: NginxLua) -> None:

@@ -218,8 +218,7 @@ def test_releases_of_vllm_have_the_paths_that_they_answer(release: str, paths: t
     packages = tuple(one.model_copy(update={"version": release}) for one in ENV.packages)
     one = vllm_instance()
     assert kind_of(one).paths(replace(one, artefacts=packages)) == paths
-    engine = keys.ImageEngine(kind="image", image="vllm", serves="vllm", version=release)
-    inside = replace(one, engine=engine)
+    inside = replace(one, engine=keys.ImageEngine(kind="image", image="vllm", serves="vllm", version=release))
     assert kind_of(inside).paths(inside) == paths
 
 

@@ -113,8 +113,7 @@ def test_no_other_process_listens_at_a_reserved_address_and_its_clients_are_refu
     port = free_port()
     with closing(reserve.bind_socket(f"{reserved}:{port}")), closing(listening(f"{listener}:{port}")):
         assert [error_of(listening, f"{one}:{port}") for one in tried] == [errno.EADDRINUSE] * len(tried)
-        address = split_place(f"{tried[-1]}:{port}")
-        assert error_of(socket.create_connection, address) == errno.ECONNREFUSED
+        assert error_of(socket.create_connection, split_place(f"{tried[-1]}:{port}")) == errno.ECONNREFUSED
         # a client of a name with both addresses arrives
         socket.create_connection(split_place(f"{listener}:{port}")).close()
 

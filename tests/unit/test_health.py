@@ -153,8 +153,7 @@ def folder() -> Iterator[Path]:
 @pytest.fixture
 def health_of(folder: Path) -> ObserveHost:
     """Looks at a host with one instance, whose engine is a scripted model."""
-    one = replace(capable_instance(), name="chat")
-    wanted = instance_health.health_request(sample_rig(one))
+    wanted = instance_health.health_request(sample_rig(replace(capable_instance(), name="chat")))
     (ask,) = wanted["asks"]  # type: ignore[misc]
     ask["at"] = str(folder / "api.sock")
     key = folder / str(ask["key"]).lstrip("/")

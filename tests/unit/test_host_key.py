@@ -34,8 +34,7 @@ def make_host_key(kind: str, folder: Path, *options: str) -> tuple[str, str]:
 def test_a_key_has_the_fingerprint_that_openssh_prints(tmp_path: Path, kind: str, options: tuple[str, ...]) -> None:
     text, fingerprint = make_host_key(kind, tmp_path, *options)
     key = parse_host_key(text)
-    assert key.fingerprint == fingerprint
-    assert text == f"{key} root@box"
+    assert (key.fingerprint, text) == (fingerprint, f"{key} root@box")
     assert parse_host_key(str(key)) == key
     assert key.comparison_command == f"ssh-keygen -lf /etc/ssh/ssh_host_{kind}_key.pub"
 

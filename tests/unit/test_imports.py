@@ -29,8 +29,7 @@ def running(*words: str, at: Path, **variables: str) -> Iterator[int]:
 
 
 def test_one_that_is_isolated_imports_from_nowhere_else(tmp_path: Path) -> None:
-    site = tmp_path / ".local/lib/python3.11/site-packages"
-    site.mkdir(parents=True)
+    (tmp_path / ".local/lib/python3.11/site-packages").mkdir(parents=True)
     script = tmp_path / "own.py"
     script.write_text(RUNS)
     for words in (("-I", "-c", RUNS), ("-BI", str(script)), ("-E", "-s", "-P", "-c", RUNS)):

@@ -32,8 +32,7 @@ def test_what_is_compiled_tells_whose_it_is(tmp_path: Path) -> None:
         return short_programs.run_program(["sh", "-c", script]).stdout.splitlines()
 
     me = tmp_path.owner()
-    assert report_of(me)[0] == f"{me} 700"
-    assert report_of("nobody")[1] == f"{me} has something in it"
+    assert (report_of(me)[0], report_of("nobody")[1]) == (f"{me} 700", f"{me} has something in it")
     (tmp_path / "warm").mkdir()
     (tmp_path / "warm" / "loose").touch()
     (tmp_path / "warm" / "loose").chmod(0o666)

@@ -69,8 +69,6 @@ def test_no_bad_rig_reaches_a_host(place, door, changes, verb):
     own = {key: value for key, value in declared.items() if not str(key).startswith(("ssh_", "_"))}
     assume(is_bad(place, own))
     head = "from rigwright.inventory import hosts\n\nnan = inf = float('inf')\n"
-    text = f"{head}rigs = hosts({{'box': {own | connection!r}}})\n"
-    place.inventory.write_text(text)
-    done = CliRunner().invoke(main, [verb, str(place.inventory)])
-    assert done.exit_code != 0
+    place.inventory.write_text(f"{head}rigs = hosts({{'box': {own | connection!r}}})\n")
+    assert CliRunner().invoke(main, [verb, str(place.inventory)]).exit_code != 0
     assert not door.knocked

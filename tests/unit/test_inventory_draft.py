@@ -51,8 +51,7 @@ def test_an_inventory_says_what_was_found_and_declares_what_fits(place: Operator
     (chat,) = rig.instances
     # cards 0 and 1 are in use, and so is port 8020
     assert (chat.name, chat.variant_name, chat.cards, chat.port) == ("chat", "llamacpp/two", (2, 3), 8021)
-    assert rig.reserved_gpus == (0, 1)
-    assert {key: data[key] for key in CONNECTION} == CONNECTION
+    assert (rig.reserved_gpus, {key: data[key] for key in CONNECTION}) == ((0, 1), CONNECTION)
     said = " ".join(text.replace("#", "").split())
     for words in (
         "64 CPUs in 2 NUMA nodes",

@@ -241,8 +241,7 @@ def test_the_order_of_options_is_no_input() -> None:
 
 def test_a_builds_folder_tells_engine_version_and_digest() -> None:
     made = plan_build(GPU, "plain", sample_engine(), sample_facts())
-    assert made.folder == f"plain-1.0-{made.digest}"
-    assert len(made.digest) == 12
+    assert (made.folder, len(made.digest)) == (f"plain-1.0-{made.digest}", 12)
 
 
 def test_the_record_of_a_build_can_be_printed_and_names_every_byte() -> None:
