@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from bench.ladder_run import QUESTIONS, WARM_UP, WORKLOADS, load_prompts
+from bench.ladder_run import QUESTIONS, WARM_UP, load_prompts
 from checks.connections import ConnectedHost
 from cli import instance_access, load, main
 from cli.instance_access import ClientAccess, InterruptHandler
@@ -209,11 +209,6 @@ def test_what_cannot_be_asked_is_refused_before_anything_is(loading, words, said
     assert done.exit_code == 2
     assert said in done.output
     assert engine.asked == []
-
-
-def test_four_of_five_of_the_mix_are_chats() -> None:
-    tokens = [most for _, most in WORKLOADS["mix"].prompts]
-    assert (tokens.count(150) / len(tokens), tokens.count(50) / len(tokens)) == (0.8, 0.2)
 
 
 def test_prompts_of_the_operators_are_lines(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import hashlib
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -23,7 +22,6 @@ from tests.unit.driver_world import (
     FlatDriverArchive,
     make_signer,
 )
-from tests.unit.file_server import LoopbackFileServer
 
 
 def test_every_package_of_the_driver_is_locked_with_the_archives_key(drivers, drivers_key):
@@ -217,12 +215,8 @@ def test_a_key_that_is_gone_or_changed_is_refused_and_written_anew(drivers: Driv
 
 
 def test_a_driver_of_the_distributions_archive_is_locked_without_a_key(
-    files: LoopbackFileServer,
-    archive_key: tuple[Path, Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    drivers_key: ArchiveSigner,
-) -> None:
+    files, archive_key, tmp_path, monkeypatch, drivers_key
+):
     monkeypatch.setattr(distribution_packages, "KEYRING", str(archive_key[0]))
     archive = SignedAptArchive(files, archive_key[1])
     for name, version in (

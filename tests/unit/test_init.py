@@ -116,14 +116,8 @@ def test_a_mistake_in_the_catalogue_beside_the_inventory_is_said_before_connecti
     ],
 )
 def test_a_target_becomes_the_connection_that_is_used_and_written(
-    init: Init,
-    surveyed_connections: list[object],
-    box: OperatorFolder,
-    target: str,
-    options: list[str],
-    keys: dict[str, object],
-    sudo: bool,
-) -> None:
+    init, surveyed_connections, box, target, options, keys, sudo
+):
     done = init(target, "--output", "made.py", *options)
     assert done.exit_code == 0, done.output
     keys["ssh_host_key"] = str(KEY)
