@@ -72,29 +72,26 @@ def test_whom_pam_lets_in_is_what_its_lines_come_to(write: Write, tmp_path: Path
 IF = "auth sufficient pam_succeed_if.so {}\n@include common-auth\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        (IF.format("uid >= 1000 quiet"), True),
-        ("AUTH Sufficient pam_succeed_if.so user = eve\n@include common-auth\n", True),
-        (IF.format("user ingroup people"), True), (IF.format("user ingroup own"), True),
-        # as login managers have it, and nobody is in that group
-        (IF.format("user ingroup nopasswdlogin"), False), (IF.format("user ingroup none"), False),
-        (IF.format("use_uid user ingroup people"), False), (IF.format("use_uid user = eve"), False),
-        # no person, so nobody whom sudo would ask
-        (IF.format("use_uid user = service"), True), (IF.format("use_uid user ingroup services"), True),
-        (IF.format("use_uid uid >= 0"), True), (IF.format("quiet"), False),
-        ("auth required pam_succeed_if.so user != root quiet_success\n@include common-auth\n", False),
-        ("auth [success=1 default=ignore] pam_succeed_if.so user != root\n"
-          "@include common-auth\nauth required pam_env.so\n", False),
-        ("auth [success=3 default=ignore] pam_succeed_if.so user != root\n"
-          "@include common-auth\nauth required pam_permit.so\n", True),
-        ("auth sufficient pam_exec.so quiet /bin/true\n@include common-auth\n", True),
-        ("auth optional pam_exec.so /opt/tell\n@include common-auth\n", False),
-        ("@include common-auth\nauth required pam_exec.so /opt/tell\n", False),
-        ("session sufficient pam_succeed_if.so uid >= 1000\n", False),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "told"), [
+    (IF.format("uid >= 1000 quiet"), True),
+    ("AUTH Sufficient pam_succeed_if.so user = eve\n@include common-auth\n", True),
+    (IF.format("user ingroup people"), True), (IF.format("user ingroup own"), True),
+    # as login managers have it, and nobody is in that group
+    (IF.format("user ingroup nopasswdlogin"), False), (IF.format("user ingroup none"), False),
+    (IF.format("use_uid user ingroup people"), False), (IF.format("use_uid user = eve"), False),
+    # no person, so nobody whom sudo would ask
+    (IF.format("use_uid user = service"), True), (IF.format("use_uid user ingroup services"), True),
+    (IF.format("use_uid uid >= 0"), True), (IF.format("quiet"), False),
+    ("auth required pam_succeed_if.so user != root quiet_success\n@include common-auth\n", False),
+    ("auth [success=1 default=ignore] pam_succeed_if.so user != root\n"
+      "@include common-auth\nauth required pam_env.so\n", False),
+    ("auth [success=3 default=ignore] pam_succeed_if.so user != root\n"
+      "@include common-auth\nauth required pam_permit.so\n", True),
+    ("auth sufficient pam_exec.so quiet /bin/true\n@include common-auth\n", True),
+    ("auth optional pam_exec.so /opt/tell\n@include common-auth\n", False),
+    ("@include common-auth\nauth required pam_exec.so /opt/tell\n", False),
+    ("session sufficient pam_succeed_if.so uid >= 1000\n", False),
+])  # fmt: skip
 def test_whom_a_condition_or_a_program_lets_in_is_told(write: Write, text: str, told: bool) -> None:
     write("etc/group", "people:x:50:eve\nown:x:60:\nnone:x:70:\nservices:x:80:service\n")
     write("etc/passwd", "bob:x:1001:60::/:/bin/sh\nservice:x:990:990::/:/usr/sbin/nologin\n")
@@ -257,18 +254,15 @@ FOREIGN = "7f454c460201010000000000000000000200b700"
 WHOLE = "fffffffffffffffffffffffffffffffffeffffff"
 
 
-@pytest.mark.parametrize(
-    ("changed", "told"),
-    [
-        ({}, False), ({"magic": FOREIGN[:36] + "0016"}, False), ({"flags:": "POC"}, True),
-        ({"magic": FOREIGN[:36] + "3e00"}, True), ({"magic": FOREIGN[:36] + "0300"}, True),
-        ({"mask": WHOLE[:36] + "00ff"}, True),
-        # as PowerPC's is
-        ({"magic": FOREIGN[:36] + "1500", "mask": WHOLE[:36] + "ff00"}, False),
-        ({"mask": "00" + WHOLE[2:]}, True), ({"mask": ""}, True), ({"magic": "2321"}, True), ({"magic": "x"}, True),
-        ({"offset": "8"}, True),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("changed", "told"), [
+    ({}, False), ({"magic": FOREIGN[:36] + "0016"}, False), ({"flags:": "POC"}, True),
+    ({"magic": FOREIGN[:36] + "3e00"}, True), ({"magic": FOREIGN[:36] + "0300"}, True),
+    ({"mask": WHOLE[:36] + "00ff"}, True),
+    # as PowerPC's is
+    ({"magic": FOREIGN[:36] + "1500", "mask": WHOLE[:36] + "ff00"}, False),
+    ({"mask": "00" + WHOLE[2:]}, True), ({"mask": ""}, True), ({"magic": "2321"}, True), ({"magic": "x"}, True),
+    ({"offset": "8"}, True),
+])  # fmt: skip
 def test_an_emulator_that_a_container_registered_is_for_other_machines_alone(write, monkeypatch, changed, told):
     monkeypatch.setattr(nextboot.os, "uname", lambda: SimpleNamespace(machine="x86_64"))
     rows = {"interpreter": "/usr/bin/qemu-aarch64", "flags:": "POCF", "offset": "0", "magic": FOREIGN, "mask": WHOLE}

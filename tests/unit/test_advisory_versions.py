@@ -122,27 +122,21 @@ def test_packages_of_a_host_are_named_by_their_sources() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("as_of", "word"),
-    [
-        (date(2026, 11, 28), ""), (date(2026, 10, 29), ""), (date(2026, 10, 28), "is 31 days old"),
-        (date(2026, 10, 1), "later advisories are missing"), (date(2027, 1, 1), "in the future"), (None, "has no date"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("as_of", "word"), [
+    (date(2026, 11, 28), ""), (date(2026, 10, 29), ""), (date(2026, 10, 28), "is 31 days old"),
+    (date(2026, 10, 1), "later advisories are missing"), (date(2027, 1, 1), "in the future"), (None, "has no date"),
+])  # fmt: skip
 def test_stale_data_are_reported(as_of: date | None, word: str) -> None:
     problem = DataSource("db.zip", as_of, 1).problem(date(2026, 11, 28))
     assert word in problem and bool(word) == bool(problem)
 
 
-@pytest.mark.parametrize(
-    ("field", "allowed", "refused"),
-    [
-        ("chat_template", (), True), ("chat_template", ("chat_template",), False), ("chat_template_kwargs", (), True),
-        ("stop_token_ids", (), True), ("prompt_list", (), True), ("prompt_list", ("prompts",), False),
-        # bounded, so that some of it reaches an engine
-        ("stop", (), False), ("nothing_of_the_kind", (), False),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("field", "allowed", "refused"), [
+    ("chat_template", (), True), ("chat_template", ("chat_template",), False), ("chat_template_kwargs", (), True),
+    ("stop_token_ids", (), True), ("prompt_list", (), True), ("prompt_list", ("prompts",), False),
+    # bounded, so that some of it reaches an engine
+    ("stop", (), False), ("nothing_of_the_kind", (), False),
+])  # fmt: skip
 def test_the_table_of_request_rules_says_which_fields_are_refused(field, allowed, refused):
     declared = gateway_fields.Gateway.model_construct(allow_fields=allowed, models={})
     assert gateway_fields.is_refused_field(declared, field) is refused

@@ -158,14 +158,11 @@ def test_a_book_that_is_no_file_or_without_end_is_refused_at_once(tmp_path: Path
         history.load_history(tmp_path / "big.json")
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"date": "yesterday"}, {"boot": "\x1b[2J"}, {"rates": {"Rate\n": Series(values=(1.0,))}},
-        {"rates": {"rate": {"values": [float("nan")]}}}, {"rates": {"rate": {"values": []}}}, {"ended": "because"},
-        {"fingerprint": {**json.loads(FINGERPRINT.model_dump_json()), "driver": "580; rm"}},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("changes", [
+    {"date": "yesterday"}, {"boot": "\x1b[2J"}, {"rates": {"Rate\n": Series(values=(1.0,))}},
+    {"rates": {"rate": {"values": [float("nan")]}}}, {"rates": {"rate": {"values": []}}}, {"ended": "because"},
+    {"fingerprint": {**json.loads(FINGERPRINT.model_dump_json()), "driver": "580; rm"}},
+])  # fmt: skip
 def test_a_run_of_another_shape_is_refused(changes: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         BaselineRun.model_validate(run(1).model_dump() | changes)

@@ -126,14 +126,11 @@ def test_the_program_runs_vllms_own(tmp_path: Path, lacks: str) -> None:
         assert json.loads(done.stdout.splitlines()[-1].removeprefix(SAID)) == {"model": "/m", "n": "3"}
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "", "no figures", f"{SAID}{{}}", f"{SAID}{json.dumps(FIGURES | {'tokens_per_second': 1e400})}",
-        f"{SAID}{json.dumps(FIGURES | {'num_requests': True})}", f"{SAID}{json.dumps(FIGURES | {'elapsed_time': '2'})}",
-        f"{SAID}{'[' * 100_000}",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("said", [
+    "", "no figures", f"{SAID}{{}}", f"{SAID}{json.dumps(FIGURES | {'tokens_per_second': 1e400})}",
+    f"{SAID}{json.dumps(FIGURES | {'num_requests': True})}", f"{SAID}{json.dumps(FIGURES | {'elapsed_time': '2'})}",
+    f"{SAID}{'[' * 100_000}",
+])  # fmt: skip
 def test_what_an_engine_says_is_figures_or_nothing(said: str) -> None:
     with pytest.raises(MeasurementFailed, match="without figures"):
         parse_result("throughput", f"{said}\n\x1b[2J gone", SAID)

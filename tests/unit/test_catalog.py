@@ -46,13 +46,10 @@ def test_a_catalogue_is_read(tmp_path: Path) -> None:
     assert catalog.models["small"].file == "small"
 
 
-@pytest.mark.parametrize(
-    ("capability", "architecture"),
-    [
-        ("7.5", "75-real"), ("8.0", "80-real"), ("8.6", "86-real"), ("8.9", "89-real"), ("9.0", "90-real"),
-        ("10.0", "100-real"), ("12.0", "120a-real"), ("12.1", "121a-real"), ("1.2", "12-real"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("capability", "architecture"), [
+    ("7.5", "75-real"), ("8.0", "80-real"), ("8.6", "86-real"), ("8.9", "89-real"), ("9.0", "90-real"),
+    ("10.0", "100-real"), ("12.0", "120a-real"), ("12.1", "121a-real"), ("1.2", "12-real"),
+])  # fmt: skip
 def test_machine_code_is_for_the_card_alone_and_blackwells_own_from_12(capability: str, architecture: str) -> None:
     assert cuda_architecture(capability) == architecture
 
@@ -176,45 +173,42 @@ WHOLE = f'{X}engine = "plain"\nmodel = "small"\ncontext = 4096\n'
 ENGINES = "allowed: plain"
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (WHOLE.replace('engine = "plain"\n', ""),
-         [f'variants.plan/x.engine: missing; did you mean "plain"?; {ENGINES}']),
-        (WHOLE.replace("engine", "engin").replace("plain", "plane"),
-         [f'variants.plan/x.engine: missing: it is called "engin" here; did you mean "plain"?; {ENGINES}']),
-        (WHOLE.replace("engine", "Engine"),
-         [f'variants.plan/x.engine: missing: it is called "Engine" here; did you mean "plain"?; {ENGINES}']),
-        (
-            f"{X}cards = -1\n",
-            [
-                "variants.plan/x.cards: -1 is refused: must be at least 0",
-                f'variants.plan/x.engine: missing; did you mean "plain"?; {ENGINES}',
-                "variants.plan/x.model: missing",
-            ],
-        ),
-        ('[engines.x]\nsource = "s"\nimage = "i"\n', ["engines.x.kind: missing; allowed: image, llama.cpp, vllm"]),
-        (
-            f'{WHOLE}evidence.kind = "boted"\n',
-            [
-                "variants.plan/x.evidence.kind: 'boted' is refused; did you mean \"booted\"?; "
-                "allowed: booted, derived, parsed, published"
-            ],
-        ),
-        (f'{WHOLE}evidence.card = "x"\n',
-         ["variants.plan/x.evidence.kind: missing; allowed: booted, derived, parsed, published"]),
-        (
-            f'{WHOLE}split_mode = "rows"\n',
-            [
-                "variants.plan/x.split_mode: 'rows' is refused: must be 'none', 'layer', 'row' or 'tensor'; "
-                'did you mean "row"?'
-            ],
-        ),
-        (WHOLE.replace("4096", "2026-11-26"),
-         ["variants.plan/x.context: 2026-11-26 is refused: must be a whole number"]),
-        (f"\ufeff{WHOLE}", ["the file: cannot be read as TOML: it begins with a byte order mark: save it as UTF-8"]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "said"), [
+    (WHOLE.replace('engine = "plain"\n', ""),
+     [f'variants.plan/x.engine: missing; did you mean "plain"?; {ENGINES}']),
+    (WHOLE.replace("engine", "engin").replace("plain", "plane"),
+     [f'variants.plan/x.engine: missing: it is called "engin" here; did you mean "plain"?; {ENGINES}']),
+    (WHOLE.replace("engine", "Engine"),
+     [f'variants.plan/x.engine: missing: it is called "Engine" here; did you mean "plain"?; {ENGINES}']),
+    (
+        f"{X}cards = -1\n",
+        [
+            "variants.plan/x.cards: -1 is refused: must be at least 0",
+            f'variants.plan/x.engine: missing; did you mean "plain"?; {ENGINES}',
+            "variants.plan/x.model: missing",
+        ],
+    ),
+    ('[engines.x]\nsource = "s"\nimage = "i"\n', ["engines.x.kind: missing; allowed: image, llama.cpp, vllm"]),
+    (
+        f'{WHOLE}evidence.kind = "boted"\n',
+        [
+            "variants.plan/x.evidence.kind: 'boted' is refused; did you mean \"booted\"?; "
+            "allowed: booted, derived, parsed, published"
+        ],
+    ),
+    (f'{WHOLE}evidence.card = "x"\n',
+     ["variants.plan/x.evidence.kind: missing; allowed: booted, derived, parsed, published"]),
+    (
+        f'{WHOLE}split_mode = "rows"\n',
+        [
+            "variants.plan/x.split_mode: 'rows' is refused: must be 'none', 'layer', 'row' or 'tensor'; "
+            'did you mean "row"?'
+        ],
+    ),
+    (WHOLE.replace("4096", "2026-11-26"),
+     ["variants.plan/x.context: 2026-11-26 is refused: must be a whole number"]),
+    (f"\ufeff{WHOLE}", ["the file: cannot be read as TOML: it begins with a byte order mark: save it as UTF-8"]),
+])  # fmt: skip
 def test_what_is_missing_or_misspelt_is_told_once_with_what_is_allowed(tmp_path, text, said):
     (tmp_path / "b.toml").write_text(text)
     lines = refusal(tmp_path, CATALOG).splitlines()

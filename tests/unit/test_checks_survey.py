@@ -262,15 +262,12 @@ def deep() -> object:
 TOLD: Section[ScriptedAnswer] = Section("told", ScriptedAnswer, lambda scene: {})
 
 
-@pytest.mark.parametrize(
-    ("answer", "said"),
-    [
-        ({"told": {"one": "1", "words": []}}, "one: "), ({"told": {"one": 1, "words": ["a", 3]}}, "words.1: "),
-        ({"told": {"one": 1}}, "words: "), ({"told": None}, "about told"), ({"told": deep()}, "found"),
-        ({"failed": "KeyError: 'x'"}, "KeyError: 'x'"), ({"failed": "a\x1b[31mb"}, "a\N{REPLACEMENT CHARACTER}[31mb"),
-        ({}, "found none"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("answer", "said"), [
+    ({"told": {"one": "1", "words": []}}, "one: "), ({"told": {"one": 1, "words": ["a", 3]}}, "words.1: "),
+    ({"told": {"one": 1}}, "words: "), ({"told": None}, "about told"), ({"told": deep()}, "found"),
+    ({"failed": "KeyError: 'x'"}, "KeyError: 'x'"), ({"failed": "a\x1b[31mb"}, "a\N{REPLACEMENT CHARACTER}[31mb"),
+    ({}, "found none"),
+])  # fmt: skip
 def test_what_is_no_answer_conforms_to_nothing(answer: dict[str, object], said: str) -> None:
     with pytest.raises(Drift, match="expected an answer about told") as caught:
         SurveyAnswers({"told": answer}).read(TOLD)

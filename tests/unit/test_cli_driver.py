@@ -42,20 +42,17 @@ def invoke(box: OperatorFolder, verb: str, *options: str) -> Result:
     return CliRunner().invoke(main, [verb, str(box.inventory), *options])
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("deploy", "--yes"), ("deploy --reboot", "--yes --data reboot=true"),
-        ("deploy --dry --diff --reboot", "--dry --diff --data reboot=true"), ("upgrade", "--yes --data verb=upgrade"),
-        ("upgrade --dry", "--dry --data verb=upgrade"),
-        ("upgrade --reboot --limit box", "--yes --data verb=upgrade --data reboot=true --limit box"),
-        ("rollback", "--yes --data verb=rollback"), ("rollback --to 3", "--yes --data verb=rollback --data to=3"),
-        ("rollback --driver", "--yes --data verb=rollback --data driver=true"),
-        ("rollback --driver --dry", "--dry --data verb=rollback --data driver=true"),
-        ("rollback --driver --reboot", "--yes --data verb=rollback --data driver=true --data reboot=true"),
-        ("remove --yes", "--yes --data verb=remove"), ("deploy -v", "--yes -v"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("words", "expected"), [
+    ("deploy", "--yes"), ("deploy --reboot", "--yes --data reboot=true"),
+    ("deploy --dry --diff --reboot", "--dry --diff --data reboot=true"), ("upgrade", "--yes --data verb=upgrade"),
+    ("upgrade --dry", "--dry --data verb=upgrade"),
+    ("upgrade --reboot --limit box", "--yes --data verb=upgrade --data reboot=true --limit box"),
+    ("rollback", "--yes --data verb=rollback"), ("rollback --to 3", "--yes --data verb=rollback --data to=3"),
+    ("rollback --driver", "--yes --data verb=rollback --data driver=true"),
+    ("rollback --driver --dry", "--dry --data verb=rollback --data driver=true"),
+    ("rollback --driver --reboot", "--yes --data verb=rollback --data driver=true --data reboot=true"),
+    ("remove --yes", "--yes --data verb=remove"), ("deploy -v", "--yes -v"),
+])  # fmt: skip
 def test_pyinfra_is_told(box: OperatorFolder, pyinfra_calls: list[tuple[str, ...]], words: str, expected: str) -> None:
     verb, *options = words.split()
     done = invoke(box, verb, "-v", *options)

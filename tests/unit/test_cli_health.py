@@ -39,13 +39,10 @@ def health(box: OperatorFolder, *options: str) -> subprocess.CompletedProcess[st
     return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [
-        (None, ""), (0.4, "0s"), (59, "59s"), (61, "1m 1s"), (3600, "1h"), (3660, "1h 1m"), (90061, "1d 1h"),
-        (86460, "1d 1m"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("seconds", "said"), [
+    (None, ""), (0.4, "0s"), (59, "59s"), (61, "1m 1s"), (3600, "1h"), (3660, "1h 1m"), (90061, "1d 1h"),
+    (86460, "1d 1m"),
+])  # fmt: skip
 def test_a_time_has_two_parts(seconds: float | None, said: str) -> None:
     assert format_duration(seconds) == said
 

@@ -108,15 +108,12 @@ def test_a_server_that_is_no_hub(world: HubLockFixture) -> None:
     assert world.lock_error().endswith(" does not answer with a file list for org/name")
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        "[]", "{}", '{"id": "org/name", "siblings": [{}]}', '{"id": "org/name", "siblings": [{"rfilename": 1}]}',
-        '{"id": "org/name", "siblings": [{"rfilename": "x", "size": "many"}]}',
-        '{"id": "org/name", "siblings": [{"rfilename": "x", "size": -1}]}',
-        '{"id": "org/name", "siblings": [{"rfilename": "x", "lfs": {"sha256": "a", "size": 1}}]}', "<html>",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("answer", [
+    "[]", "{}", '{"id": "org/name", "siblings": [{}]}', '{"id": "org/name", "siblings": [{"rfilename": 1}]}',
+    '{"id": "org/name", "siblings": [{"rfilename": "x", "size": "many"}]}',
+    '{"id": "org/name", "siblings": [{"rfilename": "x", "size": -1}]}',
+    '{"id": "org/name", "siblings": [{"rfilename": "x", "lfs": {"sha256": "a", "size": 1}}]}', "<html>",
+])  # fmt: skip
 def test_an_answer_that_is_no_list_of_files(world: HubLockFixture, files: LoopbackFileServer, answer: str) -> None:
     files.serve("api/models/org/name/revision/main?blobs=true", complete_file(answer.encode()))
     world.write_rig(f'"mirrors": {{"hub": ["{files.url}"]}}')

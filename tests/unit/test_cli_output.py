@@ -198,16 +198,13 @@ def test_pyinfras_own_output_is_kept_and_ends_the_same(ground: LocalDeployFolder
     assert done.returncode == 3
 
 
-@pytest.mark.parametrize(
-    ("parts", "mark", "said"),
-    [
-        ({"steps": "called(name='Two')", "called": "gevent.sleep(60)"}, "",
-         "Stopped in the middle; the same command continues from there."),
-        ({"steps": "called(name='Two')", "sleep": "60"}, "box1: compiling",
-         "Stopped watching; box1 goes on compiling. The same command watches again."),
-        ({"before": "print('here', flush=True); gevent.sleep(60)"}, "here", "Stopped; nothing was changed."),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("parts", "mark", "said"), [
+    ({"steps": "called(name='Two')", "called": "gevent.sleep(60)"}, "",
+     "Stopped in the middle; the same command continues from there."),
+    ({"steps": "called(name='Two')", "sleep": "60"}, "box1: compiling",
+     "Stopped watching; box1 goes on compiling. The same command watches again."),
+    ({"before": "print('here', flush=True); gevent.sleep(60)"}, "here", "Stopped; nothing was changed."),
+])  # fmt: skip
 def test_an_interrupt_says_what_goes_on(ground: LocalDeployFolder, parts: dict[str, str], mark: str, said: str) -> None:
     command = ground.command("deploy", **parts)
     with subprocess.Popen(

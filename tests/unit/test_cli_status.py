@@ -76,30 +76,27 @@ def test_columns_without_anything_are_left_out() -> None:
     assert columns == ("host", "instance", "variant", "state")
 
 
-@pytest.mark.parametrize(
-    ("host", "said", "status"),
-    [
-        (SERVES, ["generation 4, as declared"], 0),
-        (replace(SERVES, declared=False), [ELSE], 1),
-        (replace(SERVES, declared=False, instances=[replace(ROW, declared="vllm/turbo")]),
-         [ELSE, "chat serves vllm/dual until the next deploy: the inventory has vllm/turbo"], 1),
-        (replace(SERVES, instances=[]), ["serves nothing", "generation 4, as declared"], 0),
-        (replace(SERVES, instances=[replace(ROW, current=False)]), ["generation 4, as declared"], 1),
-        (replace(SERVES, instances=[replace(ROW, state="wedged", note="no step for 120 s", errors=("a: b",))]),
-         ["generation 4, as declared", "chat is wedged: no step for 120 s", "chat: a: b"], 1),
-        (replace(SERVES, reboot=True, jobs=("rw-job-x.service",)), ["rw-job-x.service runs", "a reboot is pending"], 0),
-        (replace(SERVES, gpus_say="nvidia-smi says: a\x1b[2J"), ["nvidia-smi says: a\\x1b[2J"], 1),
-        (
-            replace(SERVES, instances=[replace(ROW, kv_tokens=300_000, backend="FLASHINFER", load_seconds=61.4)]),
-            [
-                "generation 4, as declared",
-                "chat: room for 300000 tokens, 9.2 requests of 32768; attention by FLASHINFER; loaded in 61 s",
-            ],
-            0,
-        ),
-        (HostStatus("box1", False, "cannot be reached"), ["cannot be reached"], 3),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("host", "said", "status"), [
+    (SERVES, ["generation 4, as declared"], 0),
+    (replace(SERVES, declared=False), [ELSE], 1),
+    (replace(SERVES, declared=False, instances=[replace(ROW, declared="vllm/turbo")]),
+     [ELSE, "chat serves vllm/dual until the next deploy: the inventory has vllm/turbo"], 1),
+    (replace(SERVES, instances=[]), ["serves nothing", "generation 4, as declared"], 0),
+    (replace(SERVES, instances=[replace(ROW, current=False)]), ["generation 4, as declared"], 1),
+    (replace(SERVES, instances=[replace(ROW, state="wedged", note="no step for 120 s", errors=("a: b",))]),
+     ["generation 4, as declared", "chat is wedged: no step for 120 s", "chat: a: b"], 1),
+    (replace(SERVES, reboot=True, jobs=("rw-job-x.service",)), ["rw-job-x.service runs", "a reboot is pending"], 0),
+    (replace(SERVES, gpus_say="nvidia-smi says: a\x1b[2J"), ["nvidia-smi says: a\\x1b[2J"], 1),
+    (
+        replace(SERVES, instances=[replace(ROW, kv_tokens=300_000, backend="FLASHINFER", load_seconds=61.4)]),
+        [
+            "generation 4, as declared",
+            "chat: room for 300000 tokens, 9.2 requests of 32768; attention by FLASHINFER; loaded in 61 s",
+        ],
+        0,
+    ),
+    (HostStatus("box1", False, "cannot be reached"), ["cannot be reached"], 3),
+])  # fmt: skip
 def test_what_no_row_says_is_said(host: HostStatus, said: list[str], status: int) -> None:
     told = describe_hosts([host], "rig.py")
     assert [

@@ -116,17 +116,14 @@ def test_no_file_has_no_options(text: str | None, options: dict[str, Any]) -> No
     assert daemon.parse_options(text) == options
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("{", "is not JSON"), ("[]", "is not a table of options"), ("[" * 99_999, "is not JSON"),
-        ('{"a": ' * 99_999, "is not JSON"), ('{"a": ' + "[" * 400 + "]" * 400 + "}", "is nested more than 32 deep"),
-        ('{"mtu": NaN}', "is not JSON: it has NaN"), ('{"mtu": 1e999}', "is not JSON: it has Infinity"),
-        ('{"debug": true, "debug": false}', "has debug twice"),
-        ('{"runtimes": {"a": {"path": "x", "path": "y"}}}', "has path twice"),
-        ('// mine\n{"debug": true}', "is not JSON"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "said"), [
+    ("{", "is not JSON"), ("[]", "is not a table of options"), ("[" * 99_999, "is not JSON"),
+    ('{"a": ' * 99_999, "is not JSON"), ('{"a": ' + "[" * 400 + "]" * 400 + "}", "is nested more than 32 deep"),
+    ('{"mtu": NaN}', "is not JSON: it has NaN"), ('{"mtu": 1e999}', "is not JSON: it has Infinity"),
+    ('{"debug": true, "debug": false}', "has debug twice"),
+    ('{"runtimes": {"a": {"path": "x", "path": "y"}}}', "has path twice"),
+    ('// mine\n{"debug": true}', "is not JSON"),
+])  # fmt: skip
 def test_what_is_no_table_of_options_is_refused(text: str, said: str) -> None:
     with pytest.raises(UnreadableDaemonConfig, match=said):
         daemon.parse_options(text)

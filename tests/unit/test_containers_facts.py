@@ -60,13 +60,10 @@ def test_a_containers_name_steers_no_terminal() -> None:
     assert "\x1b" not in name
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        ("package", "docker.io; reboot", "1"), ("candidate", "podman", "$(reboot)"), ("held", "--all"),
-        ("source", "relative", "deb x"), ("docker", "maybe"), ("more", "x"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("row", [
+    ("package", "docker.io; reboot", "1"), ("candidate", "podman", "$(reboot)"), ("held", "--all"),
+    ("source", "relative", "deb x"), ("docker", "maybe"), ("more", "x"),
+])  # fmt: skip
 def test_what_a_host_cannot_mean_is_refused(row: tuple[str, ...]) -> None:
     rows = [one for one in PLAIN if one[0] != row[0]]
     with pytest.raises(ValueError, match=row[0]):

@@ -59,30 +59,27 @@ def test_docker_is_what_is_there_or_locked_or_the_distributions(locked, keys, fa
     assert list(plan.distribution) == distribution
 
 
-@pytest.mark.parametrize(
-    ("keys", "facts", "said"),
-    [
-        ({}, {"candidates": OLDER}, "docker.io 20.10.24+dfsg1 is too old: CDI needs 26.1 or later"),
-        ({"engines": ("podman",)}, {"candidates": OLDER}, "podman 4.3.1+ds1 is too old: CDI needs 5.1"),
-        ({}, {"candidates": MappingProxyType({})}, 'no archive of debian-13 has docker.io: add [inputs."docker-debian'),
-        ({"engines": ("podman",)}, {"candidates": MappingProxyType({})}, "no archive of debian-13 has podman"),
-        ({"engines": ("podman",)},
-         {"candidates": MappingProxyType({}), "apt_failure": "apt-cache ended with status 100: E: x"},
-         "it is unknown whether an archive has podman, for the host's apt-cache ended with status 100: E: x: repair"),
-        ({"docker": "docker"}, {}, "no Docker is locked for debian-13"),
-        ({}, {"packages": {"docker-ce": "5:25.0.5-1"}}, "docker-ce 25.0.5 is too old"),
-        ({"docker": "distribution"}, {"packages": {"docker-ce": "5:28.5.2-1"}},
-         "docker-ce is installed, but containers.docker"),
-        ({}, {"options": "{"}, "/etc/docker/daemon.json is not JSON"),
-        ({}, {"options": '{"mtu": 1, "mtu": 2}'}, "/etc/docker/daemon.json has mtu twice"),
-        ({}, {"odd": "a link"}, "/etc/docker/daemon.json is a link: correct it"),
-        ({}, {"odd": "no file"}, "/etc/docker/daemon.json is no file: correct it"),
-        ({}, {"record": "{"}, "/var/lib/rigwright/containers/daemon.json, which lists the managed Docker options"),
-        ({}, {"snap": True}, "Docker is installed as a snap"),
-        ({}, {"packages": {"podman-docker": "5.4.2"}}, "podman-docker is installed"),
-        ({}, {"options": '{"cdi-spec-dirs": ["/opt/cdi"]}'}, "cdi-spec-dirs in /etc/docker/daemon.json lacks /run"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("keys", "facts", "said"), [
+    ({}, {"candidates": OLDER}, "docker.io 20.10.24+dfsg1 is too old: CDI needs 26.1 or later"),
+    ({"engines": ("podman",)}, {"candidates": OLDER}, "podman 4.3.1+ds1 is too old: CDI needs 5.1"),
+    ({}, {"candidates": MappingProxyType({})}, 'no archive of debian-13 has docker.io: add [inputs."docker-debian'),
+    ({"engines": ("podman",)}, {"candidates": MappingProxyType({})}, "no archive of debian-13 has podman"),
+    ({"engines": ("podman",)},
+     {"candidates": MappingProxyType({}), "apt_failure": "apt-cache ended with status 100: E: x"},
+     "it is unknown whether an archive has podman, for the host's apt-cache ended with status 100: E: x: repair"),
+    ({"docker": "docker"}, {}, "no Docker is locked for debian-13"),
+    ({}, {"packages": {"docker-ce": "5:25.0.5-1"}}, "docker-ce 25.0.5 is too old"),
+    ({"docker": "distribution"}, {"packages": {"docker-ce": "5:28.5.2-1"}},
+     "docker-ce is installed, but containers.docker"),
+    ({}, {"options": "{"}, "/etc/docker/daemon.json is not JSON"),
+    ({}, {"options": '{"mtu": 1, "mtu": 2}'}, "/etc/docker/daemon.json has mtu twice"),
+    ({}, {"odd": "a link"}, "/etc/docker/daemon.json is a link: correct it"),
+    ({}, {"odd": "no file"}, "/etc/docker/daemon.json is no file: correct it"),
+    ({}, {"record": "{"}, "/var/lib/rigwright/containers/daemon.json, which lists the managed Docker options"),
+    ({}, {"snap": True}, "Docker is installed as a snap"),
+    ({}, {"packages": {"podman-docker": "5.4.2"}}, "podman-docker is installed"),
+    ({}, {"options": '{"cdi-spec-dirs": ["/opt/cdi"]}'}, "cdi-spec-dirs in /etc/docker/daemon.json lacks /run"),
+])  # fmt: skip
 def test_what_cannot_be_is_refused_with_what_to_do(keys: dict[str, Any], facts: dict[str, Any], said: str) -> None:
     (reason,) = refusal_reasons(container_rig(**keys), container_facts(**facts))
     assert reason.startswith(said)
@@ -129,21 +126,18 @@ def test_a_rig_without_cards_needs_no_toolkit() -> None:
     assert plan.options is None
 
 
-@pytest.mark.parametrize(
-    ("facts", "step", "why"),
-    [
-        ({"docker_runs": False}, "", ""),
-        ({"in_force": ""}, "restart", "its options have changed"),
-        ({"in_force": json.dumps(daemon.required_options(container_rig()))}, "", ""),
-        ({"in_force": json.dumps({**daemon.required_options(container_rig()), "runtimes": {}})}, "reload", ""),
-        # when the daemon takes what its operator has written is his matter
-        ({"in_force": json.dumps(daemon.required_options(container_rig())), "options": '{"data-root": "/srv"}'}, "",
-         ""),
-        ({"in_force": "{"}, "restart", "its options have changed"),
-        ({"in_force": json.dumps(daemon.required_options(container_rig())), "options": '{"cdi-spec-dirs": []}'}, "",
-         ""),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("facts", "step", "why"), [
+    ({"docker_runs": False}, "", ""),
+    ({"in_force": ""}, "restart", "its options have changed"),
+    ({"in_force": json.dumps(daemon.required_options(container_rig()))}, "", ""),
+    ({"in_force": json.dumps({**daemon.required_options(container_rig()), "runtimes": {}})}, "reload", ""),
+    # when the daemon takes what its operator has written is his matter
+    ({"in_force": json.dumps(daemon.required_options(container_rig())), "options": '{"data-root": "/srv"}'}, "",
+     ""),
+    ({"in_force": "{"}, "restart", "its options have changed"),
+    ({"in_force": json.dumps(daemon.required_options(container_rig())), "options": '{"cdi-spec-dirs": []}'}, "",
+     ""),
+])  # fmt: skip
 def test_a_daemon_is_started_again_only_where_it_must(facts: dict[str, Any], step: str, why: str) -> None:
     plan = plan_for_host(
         container_rig(), container_facts(toolkit_group(), packages=IN_DEBIAN, **{"docker_runs": True, **facts})
@@ -196,22 +190,19 @@ def test_another_version_of_docker_restarts_it_too() -> None:
     assert plan_for_host(live, kept).restarting
 
 
-@pytest.mark.parametrize(
-    ("file", "text", "left"),
-    [
-        ("nvidia-docker.list", "deb https://nvidia.github.io/nvidia-docker/debian11/$(ARCH) /\n", True),
-        ("nvidia-container-toolkit.list",
-         "deb [signed-by=/k] https://nvidia.github.io/libnvidia-container/stable/deb/$(ARCH) /", True),
-        ("x.sources", "Types: deb\nURIs: https://NVIDIA.github.io/libnvidia-container/stable/deb/amd64\nSuites: /\n",
-         True),
-        ("x.sources", "Enabled: no\nTypes: deb\nURIs: https://nvidia.github.io/libnvidia-container/\nSuites: /\n",
-         False),
-        ("x.list", "# deb https://nvidia.github.io/nvidia-docker/debian11/amd64 /\n", False),
-        ("docker.list", "deb https://download.docker.com/linux/debian trixie stable\n", False),
-        ("rigwright-container-toolkit.sources",
-         "Types: deb\nURIs: https://nvidia.github.io/libnvidia-container/x\nSuites: /\n", False),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("file", "text", "left"), [
+    ("nvidia-docker.list", "deb https://nvidia.github.io/nvidia-docker/debian11/$(ARCH) /\n", True),
+    ("nvidia-container-toolkit.list",
+     "deb [signed-by=/k] https://nvidia.github.io/libnvidia-container/stable/deb/$(ARCH) /", True),
+    ("x.sources", "Types: deb\nURIs: https://NVIDIA.github.io/libnvidia-container/stable/deb/amd64\nSuites: /\n",
+     True),
+    ("x.sources", "Enabled: no\nTypes: deb\nURIs: https://nvidia.github.io/libnvidia-container/\nSuites: /\n",
+     False),
+    ("x.list", "# deb https://nvidia.github.io/nvidia-docker/debian11/amd64 /\n", False),
+    ("docker.list", "deb https://download.docker.com/linux/debian trixie stable\n", False),
+    ("rigwright-container-toolkit.sources",
+     "Types: deb\nURIs: https://nvidia.github.io/libnvidia-container/x\nSuites: /\n", False),
+])  # fmt: skip
 def test_sources_of_older_repositories_are_set_aside(file: str, text: str, left: bool) -> None:
     path = f"/etc/apt/sources.list.d/{file}"
     plan = plan_for_host(container_rig(), container_facts(sources=(SourceFile(path, text),)))

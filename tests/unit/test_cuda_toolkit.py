@@ -204,31 +204,28 @@ OPERATORS = Toolkit("/opt/cuda", "13.0", nvcc="13.0.88")
 LOCKED = Toolkit("/opt/x/site/nvidia/cu13", "13.0", "/opt/x", nvcc="13.0.88")
 
 
-@pytest.mark.parametrize(
-    ("one", "host", "refusal"),
-    [
-        (OPERATORS, sample_facts(glibc="2.41", bare_functions=frozenset({"rsqrt"})), ""),
-        (OPERATORS, sample_facts(glibc="2.42", bare_functions=frozenset({"rsqrt"})),
-         "nvcc 13.0.88 at /opt/cuda compiles nothing"),
-        (OPERATORS, sample_facts(glibc="2.43", bare_functions=frozenset({"rsqrt", "sinpi"})),
-         "declares rsqrt and sinpi without"),
-        (OPERATORS, sample_facts(glibc="2.41", bare_functions=frozenset({"rsqrt", "sinpi"})), "declares sinpi without"),
-        (OPERATORS, sample_facts(glibc="2.43", bare_functions=frozenset({"rsqrt"})),
-         "or omit cuda_root to install a patched one"),
-        # an operator's header that has been mended, of whatever version
-        (OPERATORS, sample_facts(glibc="2.43"), ""),
-        # another C library has no such version
-        (OPERATORS, sample_facts(glibc="", bare_functions=frozenset({"rsqrt"})), ""),
-        (LOCKED, sample_facts(glibc="2.43"), "the lock's nvcc 13.0.88 compiles nothing with glibc 2.43"),
-        (LOCKED, sample_facts(glibc="2.41"), ""),
-        (replace(LOCKED, nvcc="13.1.115"), sample_facts(glibc="2.43"), "declares rsqrt without"),
-        (replace(LOCKED, nvcc="12.9.86"), sample_facts(glibc="2.41"), "declares sinpi without"),
-        (replace(LOCKED, nvcc="13.2.86"), sample_facts(glibc="2.43"), ""),
-        (replace(LOCKED, patches=(patch(),)), sample_facts(glibc="2.43"), ""),
-        (replace(LOCKED, patches=(patch("nvidia/cu13/include/crt/mma.h"),)), sample_facts(glibc="2.43"),
-         "declares rsqrt"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("one", "host", "refusal"), [
+    (OPERATORS, sample_facts(glibc="2.41", bare_functions=frozenset({"rsqrt"})), ""),
+    (OPERATORS, sample_facts(glibc="2.42", bare_functions=frozenset({"rsqrt"})),
+     "nvcc 13.0.88 at /opt/cuda compiles nothing"),
+    (OPERATORS, sample_facts(glibc="2.43", bare_functions=frozenset({"rsqrt", "sinpi"})),
+     "declares rsqrt and sinpi without"),
+    (OPERATORS, sample_facts(glibc="2.41", bare_functions=frozenset({"rsqrt", "sinpi"})), "declares sinpi without"),
+    (OPERATORS, sample_facts(glibc="2.43", bare_functions=frozenset({"rsqrt"})),
+     "or omit cuda_root to install a patched one"),
+    # an operator's header that has been mended, of whatever version
+    (OPERATORS, sample_facts(glibc="2.43"), ""),
+    # another C library has no such version
+    (OPERATORS, sample_facts(glibc="", bare_functions=frozenset({"rsqrt"})), ""),
+    (LOCKED, sample_facts(glibc="2.43"), "the lock's nvcc 13.0.88 compiles nothing with glibc 2.43"),
+    (LOCKED, sample_facts(glibc="2.41"), ""),
+    (replace(LOCKED, nvcc="13.1.115"), sample_facts(glibc="2.43"), "declares rsqrt without"),
+    (replace(LOCKED, nvcc="12.9.86"), sample_facts(glibc="2.41"), "declares sinpi without"),
+    (replace(LOCKED, nvcc="13.2.86"), sample_facts(glibc="2.43"), ""),
+    (replace(LOCKED, patches=(patch(),)), sample_facts(glibc="2.43"), ""),
+    (replace(LOCKED, patches=(patch("nvidia/cu13/include/crt/mma.h"),)), sample_facts(glibc="2.43"),
+     "declares rsqrt"),
+])  # fmt: skip
 def test_a_toolkit_that_compiles_nothing_with_this_c_library_is_refused(one, host, refusal):
     found = glibc_refusals(one, host)
     assert [refusal in line for line in found] == [True] * bool(refusal)

@@ -131,23 +131,19 @@ def test_a_driver_that_is_there(name: str) -> None:
     assert not set(found.removed) & set(found.packages)
 
 
-@pytest.mark.parametrize(
-    ("facts", "said"),
-    [
-        (driverless_host(nouveau=True), "nouveau is bound to the cards"),
-        (driverless_host(cards=(BusCard("0000:01:00.0", "10de:2204", "nouveau"),)), "nouveau is bound to the cards"),
-        (driverless_host(module="570.1"), "the proprietary module 570.1 stays loaded"),
-        (driverless_host(kernel="6.8.0-39-generic"),
-         "for kernel 6.8.0-40-generic or later, the running one is 6.8.0-39-generic"),
-        (driverless_host("debian-12", kernel="6.1.0-39-amd64"), ""),
-        (driverless_host(**installed_facts("Ubuntu", UBUNTU, *SERVER), **LOADED), ""),
-        (driverless_host(**installed_facts("Ubuntu", UBUNTU, *SERVER), **LOADED | {"module": "580.95.05"}),
-         "580.95.05 stays"),
-        (driverless_host(**installed_facts("Ubuntu", UBUNTU, *SERVER), **LOADED | {"module_open": False}),
-         "the proprietary module"),
-    ],
-    ids=str,
-)  # fmt: skip
+@pytest.mark.parametrize(("facts", "said"), [
+    (driverless_host(nouveau=True), "nouveau is bound to the cards"),
+    (driverless_host(cards=(BusCard("0000:01:00.0", "10de:2204", "nouveau"),)), "nouveau is bound to the cards"),
+    (driverless_host(module="570.1"), "the proprietary module 570.1 stays loaded"),
+    (driverless_host(kernel="6.8.0-39-generic"),
+     "for kernel 6.8.0-40-generic or later, the running one is 6.8.0-39-generic"),
+    (driverless_host("debian-12", kernel="6.1.0-39-amd64"), ""),
+    (driverless_host(**installed_facts("Ubuntu", UBUNTU, *SERVER), **LOADED), ""),
+    (driverless_host(**installed_facts("Ubuntu", UBUNTU, *SERVER), **LOADED | {"module": "580.95.05"}),
+     "580.95.05 stays"),
+    (driverless_host(**installed_facts("Ubuntu", UBUNTU, *SERVER), **LOADED | {"module_open": False}),
+     "the proprietary module"),
+], ids=str)  # fmt: skip
 def test_a_reboot_is_needed_where_something_else_is_loaded(facts: DriverFacts, said: str) -> None:
     found = make_driver_plan(driver_rig(C3090), facts).reboot
     assert said in found

@@ -73,14 +73,11 @@ def test_what_is_missing_is_named(key: str) -> None:
         parse(channel_lines(*(record for record in RECORDS if record[0] != key)))
 
 
-@pytest.mark.parametrize(
-    "record",
-    [
-        ("package", "a"), ("package", "a b", "1"), ("package", "a", "1; reboot"),
-        ("pci", "0000:01:00.0", "10de:2204\nkept x", ""), ("kernel_package", "x"), ("kept", "../../etc"),
-        ("secure_boot", "perhaps"), ("persistence", "x"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("record", [
+    ("package", "a"), ("package", "a b", "1"), ("package", "a", "1; reboot"),
+    ("pci", "0000:01:00.0", "10de:2204\nkept x", ""), ("kernel_package", "x"), ("kept", "../../etc"),
+    ("secure_boot", "perhaps"), ("persistence", "x"),
+])  # fmt: skip
 def test_what_is_not_of_its_type_is_refused(record: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=r"the host reported|the host's report"):
         parse(channel_lines(*RECORDS, record))

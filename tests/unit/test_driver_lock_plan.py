@@ -126,40 +126,36 @@ def test_apt_is_held_to_the_branch_that_stays_while_another_one_is_locked() -> N
     assert f"Pin: version {OTHER}*\n" in moves.pin
 
 
-@pytest.mark.parametrize(
-    ("one", "facts", "upgrading", "action", "removed", "why"),
-    [
-        (managed_rig(OTHER), managed_host(), False, "adopt", (), "it stays"),
-        (managed_rig(OTHER), managed_host(), True, "migrate", (), f"{OTHER} of NVIDIA's archive is locked"),
-        (managed_rig(OTHER, branch=610), managed_host(), False, "migrate", (), "driver.branch is 610"),
-        (managed_rig(NEW), managed_host(), True, "adopt", (), "it stays"),
-        (managed_rig(OTHER, *(name for name in NAMES if name != "firmware-nvidia-gsp")), managed_host(), True,
-         "migrate", ("firmware-nvidia-gsp",), "is locked"),
-        (managed_rig(OTHER, flavour="proprietary"), managed_host(), False, "migrate", ("nvidia-kernel-open-dkms",),
-         "requires proprietary modules"),
-        (managed_rig(NEW), managed_host("550.163.01", "libcuda1", "nvidia-kernel-dkms", "nvidia-smi"), False,
-         "migrate", ("nvidia-kernel-dkms", "nvidia-smi"), "branch 550 is older than 580"),
-        (locking("ubuntu-24.04", NEW), driverless_host(**installed_facts("Ubuntu", UBUNTU, *SERVER), **LOADED), True,
-         "migrate", tuple(sorted(SERVER)), f"{NEW} of NVIDIA's archive is locked"),
-        (locking("ubuntu-24.04", NEW), driverless_host(**installed_facts("Ubuntu", UBUNTU, *SERVER), **LOADED), False,
-         "adopt", (), "it stays"),
-        (
-            # the same branch of another archive, in which some packages have the same names
-            replace(
-                locking("ubuntu-24.04", "580.159.03"),
-                driver_packages={"ubuntu-24.04": tuple(driver_deb(name, "580.159.03-0ubuntu1") for name in DESKTOP)},
-            ),
-            driverless_host(**installed_facts("Ubuntu", UBUNTU, *DESKTOP), **LOADED),
-            True,
-            "migrate",
-            (),
-            "580.159.03 of NVIDIA's archive is locked",
+@pytest.mark.parametrize(("one", "facts", "upgrading", "action", "removed", "why"), [
+    (managed_rig(OTHER), managed_host(), False, "adopt", (), "it stays"),
+    (managed_rig(OTHER), managed_host(), True, "migrate", (), f"{OTHER} of NVIDIA's archive is locked"),
+    (managed_rig(OTHER, branch=610), managed_host(), False, "migrate", (), "driver.branch is 610"),
+    (managed_rig(NEW), managed_host(), True, "adopt", (), "it stays"),
+    (managed_rig(OTHER, *(name for name in NAMES if name != "firmware-nvidia-gsp")), managed_host(), True,
+     "migrate", ("firmware-nvidia-gsp",), "is locked"),
+    (managed_rig(OTHER, flavour="proprietary"), managed_host(), False, "migrate", ("nvidia-kernel-open-dkms",),
+     "requires proprietary modules"),
+    (managed_rig(NEW), managed_host("550.163.01", "libcuda1", "nvidia-kernel-dkms", "nvidia-smi"), False,
+     "migrate", ("nvidia-kernel-dkms", "nvidia-smi"), "branch 550 is older than 580"),
+    (locking("ubuntu-24.04", NEW), driverless_host(**installed_facts("Ubuntu", UBUNTU, *SERVER), **LOADED), True,
+     "migrate", tuple(sorted(SERVER)), f"{NEW} of NVIDIA's archive is locked"),
+    (locking("ubuntu-24.04", NEW), driverless_host(**installed_facts("Ubuntu", UBUNTU, *SERVER), **LOADED), False,
+     "adopt", (), "it stays"),
+    (
+        # the same branch of another archive, in which some packages have the same names
+        replace(
+            locking("ubuntu-24.04", "580.159.03"),
+            driver_packages={"ubuntu-24.04": tuple(driver_deb(name, "580.159.03-0ubuntu1") for name in DESKTOP)},
         ),
-    ],
-    ids=["another branch is locked", "and is upgraded to", "and is asked for", "another version of the branch",
-     "what the locked one has not", "another flavour", "the distribution's own", "another archive",
-     "which a deploy leaves", "another archive with the same names"],
-)  # fmt: skip
+        driverless_host(**installed_facts("Ubuntu", UBUNTU, *DESKTOP), **LOADED),
+        True,
+        "migrate",
+        (),
+        "580.159.03 of NVIDIA's archive is locked",
+    ),
+], ids=["another branch is locked", "and is upgraded to", "and is asked for", "another version of the branch",
+ "what the locked one has not", "another flavour", "the distribution's own", "another archive",
+ "which a deploy leaves", "another archive with the same names"])  # fmt: skip
 def test_what_is_there_is_moved_or_removed_as_the_lock_has_it(one, facts, upgrading, action, removed, why):
     found = plan_driver(one, facts, upgrading=upgrading)
     assert (found.action, found.removed) == (action, removed)  # type: ignore[union-attr]

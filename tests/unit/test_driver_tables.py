@@ -19,15 +19,12 @@ def test_every_card_that_is_shipped_is_of_one_generation_by_its_numbers_and_its_
         assert found == {load_driver_tables(ROOT).capability_generation(card.capability).name}
 
 
-@pytest.mark.parametrize(
-    ("pci_id", "name"),
-    [
-        ("10de:1b06", "Pascal"), ("10de:1d81", "Volta"), ("10de:1e04", "Turing"), ("10de:2182", "Turing"),
-        ("10de:20b0", "Ampere"), ("10de:2203", "Ampere"), ("10de:2335", "Hopper"), ("10de:2684", "Ada"),
-        ("10de:2b87", "Blackwell"), ("10de:2c05", "Blackwell"), ("10de:17c8", "Maxwell"),
-        ("10de:128b", "Kepler or older"), ("10de:06cd", "Kepler or older"), ("10de:ffff", "an unknown generation"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("pci_id", "name"), [
+    ("10de:1b06", "Pascal"), ("10de:1d81", "Volta"), ("10de:1e04", "Turing"), ("10de:2182", "Turing"),
+    ("10de:20b0", "Ampere"), ("10de:2203", "Ampere"), ("10de:2335", "Hopper"), ("10de:2684", "Ada"),
+    ("10de:2b87", "Blackwell"), ("10de:2c05", "Blackwell"), ("10de:17c8", "Maxwell"),
+    ("10de:128b", "Kepler or older"), ("10de:06cd", "Kepler or older"), ("10de:ffff", "an unknown generation"),
+])  # fmt: skip
 def test_a_card_is_known_by_its_number(pci_id: str, name: str) -> None:
     assert load_driver_tables(ROOT).device_generation(pci_id).name == name
 

@@ -75,28 +75,25 @@ def test_a_unit_as_its_text_says_has_no_difference() -> None:
     assert find_property_differences(units(), ONE, MEMORY) == []
 
 
-@pytest.mark.parametrize(
-    ("prop", "found", "told"),
-    [
-        ("MemoryMax", "1048576", "MemoryMax 1048576, not 50%"),
-        ("MemoryMax", None, "MemoryMax empty, not 50%"),
-        ("Nice", "10", "Nice 10, not 0"),
-        ("CPUQuotaPerSecUSec", "50ms", "CPUQuotaPerSecUSec 50000, not infinity"),
-        ("CapabilityBoundingSet", "cap_kill", "CapabilityBoundingSet cap_kill, not empty"),
-        ("LimitNOFILE", "64", "LimitNOFILE 64, not 524288"),
-        ("SystemCallFilter", "mount read write", "SystemCallFilter mount read write, not read write"),
-        ("Environment", "A=1", "Environment 'A=1', not empty"),
-        ("ExecStartEx", COMMAND.replace("port 1", "port 2"), "ExecStart /bin/x --port 2, not /bin/x --port 1"),
-        ("ExecStartEx", COMMAND.replace("path=/bin/x", "path=/y"),
-         "ExecStart /y as /bin/x --port 1, not /bin/x --port 1"),
-        ("ExecStartEx", COMMAND.replace("flags=", "flags=privileged"),
-         "ExecStart +/bin/x --port 1, not /bin/x --port 1"),
-        ("ExecStartPreEx", COMMAND, "ExecStartPre /bin/x --port 1, not empty"),
-        ("User", None, "User empty, not svc"),
-        ("Slice", "other.slice", "Slice other.slice, not system.slice"),
-        ("SomethingNew", "yes", "SomethingNew yes, not empty"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("prop", "found", "told"), [
+    ("MemoryMax", "1048576", "MemoryMax 1048576, not 50%"),
+    ("MemoryMax", None, "MemoryMax empty, not 50%"),
+    ("Nice", "10", "Nice 10, not 0"),
+    ("CPUQuotaPerSecUSec", "50ms", "CPUQuotaPerSecUSec 50000, not infinity"),
+    ("CapabilityBoundingSet", "cap_kill", "CapabilityBoundingSet cap_kill, not empty"),
+    ("LimitNOFILE", "64", "LimitNOFILE 64, not 524288"),
+    ("SystemCallFilter", "mount read write", "SystemCallFilter mount read write, not read write"),
+    ("Environment", "A=1", "Environment 'A=1', not empty"),
+    ("ExecStartEx", COMMAND.replace("port 1", "port 2"), "ExecStart /bin/x --port 2, not /bin/x --port 1"),
+    ("ExecStartEx", COMMAND.replace("path=/bin/x", "path=/y"),
+     "ExecStart /y as /bin/x --port 1, not /bin/x --port 1"),
+    ("ExecStartEx", COMMAND.replace("flags=", "flags=privileged"),
+     "ExecStart +/bin/x --port 1, not /bin/x --port 1"),
+    ("ExecStartPreEx", COMMAND, "ExecStartPre /bin/x --port 1, not empty"),
+    ("User", None, "User empty, not svc"),
+    ("Slice", "other.slice", "Slice other.slice, not system.slice"),
+    ("SomethingNew", "yes", "SomethingNew yes, not empty"),
+])  # fmt: skip
 def test_another_property_is_a_difference(prop: str, found: str | None, told: str) -> None:
     made = find_property_differences(units(**{prop: found}), ONE, MEMORY)
     assert [describe_difference(one) for one in made] == [f"{NAME} has {told}"]

@@ -74,35 +74,31 @@ def test_what_a_rig_may_say_reaches_it(box: OperatorFolder, changes: dict[str, o
     assert getattr(load_rig(data["rig"]), next(iter(changes))) == value
 
 
-@pytest.mark.parametrize(
-    ("changes", "place"),
-    [
-        ({"keep_generations": 0}, "keep_generations"),
-        ({"keep_generations": 101}, "keep_generations"),
-        ({"keep_generations": -1}, "keep_generations"),
-        ({"keep_generations": "5"}, "keep_generations"),
-        ({"keep_generations": 5.0}, "keep_generations"),
-        ({"keep_generations": True}, "keep_generations"),
-        ({"keep_generations": None}, "keep_generations"),
-        ({"keep_generations": 10**5000}, "keep_generations"),
-        ({"proxy": ""}, "proxy"), ({"proxy": "proxy:3128"}, "proxy"), ({"proxy": "socks5://proxy"}, "proxy"),
-        ({"proxy": "http://user:secret@proxy:3128"}, "proxy"),
-        ({"proxy": "http://proxy\nX=y"}, "proxy"),
-        ({"proxy": "http://$(id)"}, "proxy"), ({"proxy": ["http://proxy"]}, "proxy"),
-        ({"no_proxy": "localhost"}, "no_proxy"), ({"no_proxy": ["a,b"]}, "no_proxy[0]"),
-        ({"no_proxy": ["a", "*"]}, "no_proxy[1]"),
-        ({"no_proxy": [""]}, "no_proxy[0]"), ({"no_proxy": ["a b"]}, "no_proxy[0]"),
-        ({"no_proxy": ["a\n"]}, "no_proxy[0]"), ({"ca_file": 5}, "ca_file"), ({"ca_file": []}, "ca_file"),
-        ({"ca_file": ""}, "ca_file"),
-        ({"roots": {"config": "/srv/config"}}, "roots"),
-        ({"roots": {"config": "/etc"}}, "roots.config"),
-        ({"roots": {"config": "/etcetera/rigwright"}}, "roots"),
-        ({"roots": {"config": "/etc/../srv"}}, "roots.config"),
-        ({"instances": chat_instances(port=10**5000)}, "instances.chat.port"),
-        ({"ssh_port": 10**5000}, "ssh_port"),
-    ],
-    ids=lambda value: "+".join(value) if isinstance(value, dict) else str(value),
-)  # fmt: skip
+@pytest.mark.parametrize(("changes", "place"), [
+    ({"keep_generations": 0}, "keep_generations"),
+    ({"keep_generations": 101}, "keep_generations"),
+    ({"keep_generations": -1}, "keep_generations"),
+    ({"keep_generations": "5"}, "keep_generations"),
+    ({"keep_generations": 5.0}, "keep_generations"),
+    ({"keep_generations": True}, "keep_generations"),
+    ({"keep_generations": None}, "keep_generations"),
+    ({"keep_generations": 10**5000}, "keep_generations"),
+    ({"proxy": ""}, "proxy"), ({"proxy": "proxy:3128"}, "proxy"), ({"proxy": "socks5://proxy"}, "proxy"),
+    ({"proxy": "http://user:secret@proxy:3128"}, "proxy"),
+    ({"proxy": "http://proxy\nX=y"}, "proxy"),
+    ({"proxy": "http://$(id)"}, "proxy"), ({"proxy": ["http://proxy"]}, "proxy"),
+    ({"no_proxy": "localhost"}, "no_proxy"), ({"no_proxy": ["a,b"]}, "no_proxy[0]"),
+    ({"no_proxy": ["a", "*"]}, "no_proxy[1]"),
+    ({"no_proxy": [""]}, "no_proxy[0]"), ({"no_proxy": ["a b"]}, "no_proxy[0]"),
+    ({"no_proxy": ["a\n"]}, "no_proxy[0]"), ({"ca_file": 5}, "ca_file"), ({"ca_file": []}, "ca_file"),
+    ({"ca_file": ""}, "ca_file"),
+    ({"roots": {"config": "/srv/config"}}, "roots"),
+    ({"roots": {"config": "/etc"}}, "roots.config"),
+    ({"roots": {"config": "/etcetera/rigwright"}}, "roots"),
+    ({"roots": {"config": "/etc/../srv"}}, "roots.config"),
+    ({"instances": chat_instances(port=10**5000)}, "instances.chat.port"),
+    ({"ssh_port": 10**5000}, "ssh_port"),
+], ids=lambda value: "+".join(value) if isinstance(value, dict) else str(value))  # fmt: skip
 def test_what_a_rig_may_not_say_is_refused_with_its_key(box, changes, place):
     (line,) = box.refusal_lines(**changes)
     assert line.startswith(f"{box.inventory}: box.{place}: "), line

@@ -98,39 +98,36 @@ def test_a_key_of_the_version_before_still_counts_and_is_told(box: OperatorFolde
     assert "driver.lanes: is the old name of pcie_link_width, which is set too" in line
 
 
-@pytest.mark.parametrize(
-    ("driver", "said"),
-    [
-        ({"managed": 0}, "driver.managed: 0 is refused: must be True or False"),
-        (
-            {"manage": False},
-            'driver.manage: unknown key; did you mean "managed"?; '
-            "allowed: branch, clocks_mhz, flavour, managed, module_options, nvlinks, open_despite_cards, "
-            "pcie_link_width, power_w, reboot, source, sysctl",
-        ),
-        ({"branch": 550}, "driver.branch: 550 is refused: must be at least 580"),
-        ({"branch": "580"}, "driver.branch: '580' is refused: must be a whole number"),
-        ({"branch": 1000}, "driver.branch: 1000 is refused: must be at most 999"),
-        ({"flavour": "closed"}, "driver.flavour: 'closed' is refused: must be 'open' or 'proprietary'"),
-        ({"source": "cuda"}, "driver.source: 'cuda' is refused: must be 'distribution' or 'nvidia'"),
-        ({"open_despite_cards": "yes"}, "driver.open_despite_cards: 'yes' is refused: must be True or False"),
-        ({"flavour": "proprietary", "open_despite_cards": True},
-         "driver: {'flavour': 'proprietary', 'open_despite_cards': True} is refused: must be without "
-         "open_despite_cards where the flavour is proprietary"),
-        (False, "driver: False is refused: must be a table of keys"),
-        ({"pcie_link_width": [3]}, "driver.pcie_link_width[0]: 3 is refused: must be 1, 2, 4, 8 or 16"),
-        ({"pcie_link_width": [8]}, "driver.pcie_link_width: 1 are listed, but the rig declares 2 cards: one per card"),
-        ({"nvlinks": [[0, 2]]}, "driver.nvlinks: no card 2: the rig declares 2 cards, counted from 0"),
-        ({"reboot": True}, "driver: {'reboot': True} is refused: must be managed = True if reboot is set"),
-        ({"managed": True, "clocks_mhz": [1700, 210]},
-         "driver.clocks_mhz: [1700, 210] is refused: must be from the lower to the higher: did you mean 210, 1700?"),
-        ({"managed": True, "power_w": 20}, "driver.power_w: 20 is refused: must be at least 50"),
-        ({"managed": True, "power_w": "280"}, "driver.power_w: '280' is refused: must be a whole number"),
-        ({"managed": True, "power_w": [280, 2001]}, "driver.power_w[1]: 2001 is refused: must be at most 2000"),
-        ({"managed": True, "power_w": [250]},
-         "driver.power_w: 1 are listed, but the rig declares 2 cards: one per card"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("driver", "said"), [
+    ({"managed": 0}, "driver.managed: 0 is refused: must be True or False"),
+    (
+        {"manage": False},
+        'driver.manage: unknown key; did you mean "managed"?; '
+        "allowed: branch, clocks_mhz, flavour, managed, module_options, nvlinks, open_despite_cards, "
+        "pcie_link_width, power_w, reboot, source, sysctl",
+    ),
+    ({"branch": 550}, "driver.branch: 550 is refused: must be at least 580"),
+    ({"branch": "580"}, "driver.branch: '580' is refused: must be a whole number"),
+    ({"branch": 1000}, "driver.branch: 1000 is refused: must be at most 999"),
+    ({"flavour": "closed"}, "driver.flavour: 'closed' is refused: must be 'open' or 'proprietary'"),
+    ({"source": "cuda"}, "driver.source: 'cuda' is refused: must be 'distribution' or 'nvidia'"),
+    ({"open_despite_cards": "yes"}, "driver.open_despite_cards: 'yes' is refused: must be True or False"),
+    ({"flavour": "proprietary", "open_despite_cards": True},
+     "driver: {'flavour': 'proprietary', 'open_despite_cards': True} is refused: must be without "
+     "open_despite_cards where the flavour is proprietary"),
+    (False, "driver: False is refused: must be a table of keys"),
+    ({"pcie_link_width": [3]}, "driver.pcie_link_width[0]: 3 is refused: must be 1, 2, 4, 8 or 16"),
+    ({"pcie_link_width": [8]}, "driver.pcie_link_width: 1 are listed, but the rig declares 2 cards: one per card"),
+    ({"nvlinks": [[0, 2]]}, "driver.nvlinks: no card 2: the rig declares 2 cards, counted from 0"),
+    ({"reboot": True}, "driver: {'reboot': True} is refused: must be managed = True if reboot is set"),
+    ({"managed": True, "clocks_mhz": [1700, 210]},
+     "driver.clocks_mhz: [1700, 210] is refused: must be from the lower to the higher: did you mean 210, 1700?"),
+    ({"managed": True, "power_w": 20}, "driver.power_w: 20 is refused: must be at least 50"),
+    ({"managed": True, "power_w": "280"}, "driver.power_w: '280' is refused: must be a whole number"),
+    ({"managed": True, "power_w": [280, 2001]}, "driver.power_w[1]: 2001 is refused: must be at most 2000"),
+    ({"managed": True, "power_w": [250]},
+     "driver.power_w: 1 are listed, but the rig declares 2 cards: one per card"),
+])  # fmt: skip
 def test_a_driver_that_cannot_be_had_is_refused(box: OperatorFolder, driver: object, said: str) -> None:
     assert box.refusal_lines(driver=driver) == [f"{box.inventory}: box.{said}"]
 

@@ -133,26 +133,23 @@ def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert "\npython" not in render_lock([sample_wheel()], "a")
 
 
-@pytest.mark.parametrize(
-    ("row", "key", "value"),
-    [
-        (sample_wheel(), "build", "0"), (sample_wheel(), "selection", "0" * 12), (sample_wheel(), "name", "_tool"),
-        (sample_wheel(), "file", "_tool-1.0-py3-none-any.whl"),
-        (sample_wheel(), "python", "3.10"), (sample_wheel(), "as_of", "10.6.2026"),
-        (sample_wheel(), "machine_code", ["a.so"]),
-        (sample_wheel(), "machine_code", ["../a.so sm_75"]),
-        (sample_wheel(), "machine_code", ["/a.so sm_75"]),
-        (sample_wheel(), "machine_code", ["a.so sm_75 $(id)"]),
-        (sample_wheel(), "machine_code", ["a.so sm_75\n"]),
-        (conda(), "machine_code", []), (conda(), "python", "3.10.20"),
-        (conda(), "marker", "python_version < '3'"),
-        (conda(), "build", None), (conda(), "build", "a/b"), (conda(), "build", "a-b"), (conda(), "selection", None),
-        (conda(), "version", "1!2"), (conda(), "file", "../python.conda"),
-        (sample_artefact(), "as_of", "2026-06-10"),
-        (sample_artefact(), "python", "3.10.20"),
-        (sample_artefact(), "build", "0"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("row", "key", "value"), [
+    (sample_wheel(), "build", "0"), (sample_wheel(), "selection", "0" * 12), (sample_wheel(), "name", "_tool"),
+    (sample_wheel(), "file", "_tool-1.0-py3-none-any.whl"),
+    (sample_wheel(), "python", "3.10"), (sample_wheel(), "as_of", "10.6.2026"),
+    (sample_wheel(), "machine_code", ["a.so"]),
+    (sample_wheel(), "machine_code", ["../a.so sm_75"]),
+    (sample_wheel(), "machine_code", ["/a.so sm_75"]),
+    (sample_wheel(), "machine_code", ["a.so sm_75 $(id)"]),
+    (sample_wheel(), "machine_code", ["a.so sm_75\n"]),
+    (conda(), "machine_code", []), (conda(), "python", "3.10.20"),
+    (conda(), "marker", "python_version < '3'"),
+    (conda(), "build", None), (conda(), "build", "a/b"), (conda(), "build", "a-b"), (conda(), "selection", None),
+    (conda(), "version", "1!2"), (conda(), "file", "../python.conda"),
+    (sample_artefact(), "as_of", "2026-06-10"),
+    (sample_artefact(), "python", "3.10.20"),
+    (sample_artefact(), "build", "0"),
+])  # fmt: skip
 def test_a_row_has_what_is_of_its_kind_alone(tmp_path: Path, row: Artefact, key: str, value: object) -> None:
     path = tmp_path / "a.lock.toml"
     path.write_text(render_lock([row.model_copy(update={key: value})], "catalog/a.toml"))

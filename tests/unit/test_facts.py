@@ -127,25 +127,22 @@ def test_what_is_missing_is_named(missing: tuple[str, ...]) -> None:
         parse(channel_lines_of([record for record in RECORDS if record is not missing]))
 
 
-@pytest.mark.parametrize(
-    "record",
-    [
-        ("systemd", "two-fifty"), ("uid", "root"), ("uid", "-1"), ("memory_kib", "12.5"), ("disk", "/srv", "1"),
-        ("disk", "/srv", "much", "/"), ("disk", "srv", "1", "/"), ("sent_kib", "much"), ("card", "0000:01:00.0"),
-        ("card", "0000:01:00.0", "10de:2204 more"),
-        ("card", "0000:01:00.0\n", "10de:2204"), ("listener", "22"),
-        ("listener", "ssh", "*", "sshd", "", "", ""),
-        ("weight", "much", "/srv/a.gguf"), ("clock", "noon"), ("address", ""), ("address", "10.0.0.5 10.0.0.6"),
-        ("address", "10.0.0"), ("missing", "a b"), ("missing", "$(id)"), ("linked", "srv"),
-        ("user", "svc:x:1:1", "yes"),
-        ("user", "svc:x:1:1::/:/bin/sh\nroot:x:0:0::/:/bin/sh", "yes"),
-        ("user", "", "no"),
-        ("user", "svc:x:1:1::/:/bin/sh", "perhaps"),
-        ("user_process", "svc", "sh", "one", ""),
-        ("user_process", "sh", "1", ""), ("foreign_group", "a b"), ("os_id", "debian\n"), ("kernel", "6.1; id"),
-        ("nvcc", "V13"), ("colour", "red"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("record", [
+    ("systemd", "two-fifty"), ("uid", "root"), ("uid", "-1"), ("memory_kib", "12.5"), ("disk", "/srv", "1"),
+    ("disk", "/srv", "much", "/"), ("disk", "srv", "1", "/"), ("sent_kib", "much"), ("card", "0000:01:00.0"),
+    ("card", "0000:01:00.0", "10de:2204 more"),
+    ("card", "0000:01:00.0\n", "10de:2204"), ("listener", "22"),
+    ("listener", "ssh", "*", "sshd", "", "", ""),
+    ("weight", "much", "/srv/a.gguf"), ("clock", "noon"), ("address", ""), ("address", "10.0.0.5 10.0.0.6"),
+    ("address", "10.0.0"), ("missing", "a b"), ("missing", "$(id)"), ("linked", "srv"),
+    ("user", "svc:x:1:1", "yes"),
+    ("user", "svc:x:1:1::/:/bin/sh\nroot:x:0:0::/:/bin/sh", "yes"),
+    ("user", "", "no"),
+    ("user", "svc:x:1:1::/:/bin/sh", "perhaps"),
+    ("user_process", "svc", "sh", "one", ""),
+    ("user_process", "sh", "1", ""), ("foreign_group", "a b"), ("os_id", "debian\n"), ("kernel", "6.1; id"),
+    ("nvcc", "V13"), ("colour", "red"),
+])  # fmt: skip
 def test_a_malformed_record_is_refused(record: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=f"for '{record[0]}'|of '{record[0]}'|'{record[0]}', which was not asked"):
         parse(channel_lines_of([*(one for one in RECORDS if one[0] != record[0]), record]))

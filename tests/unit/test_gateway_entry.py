@@ -96,60 +96,57 @@ ORIGIN = "an origin without a path, such as https://chat.example.org, app://obsi
 TLS = {"tls": {"address": "192.0.2.7", "port": 443, "tls": True, "names": ["llm.example.org"]}}
 
 
-@pytest.mark.parametrize(
-    ("gateway", "said"),
-    [
-        ({"listeners": {}}, "gateway.listeners: {} is refused: must be a non-empty table"),
-        ({"listeners": {"lan": {"port": 8000}}}, "gateway.listeners.lan.address: missing"),
-        ({"listeners": {"lan": LAN["lan"] | {"port": 8020}}},
-         "gateway.listeners.lan.port: 8020 is the port of instance chat on the loopback interface: "
-         "change one of them"),
-        ({"listeners": LAN | {"all": {"address": "::", "port": 8000}}},
-         "gateway.listeners.all.port: 8000 is already the port of the listener lan: choose another, or address"),
-        ({"listeners": LAN | {"one": {"address": "192.0.2.7", "port": 8000}}},
-         "gateway.listeners.one.port: 8000 is already the port of the listener lan: choose another, or address"),
-        ({"listeners": LAN, "models": {"fast": {"instances": ["chta"]}}},
-         'gateway.models.fast.instances: there is no instance "chta"; did you mean "chat"?'),
-        ({"listeners": LAN, "models": {"fast": {"instances": ["chat", "chat"]}}},
-         "gateway.models.fast.instances: an instance is listed twice"),
-        ({"listeners": LAN, "models": {"fast": {"instances": ["chat"]}}, "aliases": {"gpt-4o": "fats"}},
-         'gateway.aliases.gpt-4o: there is no model "fats"; did you mean "fast"?'),
-        ({"listeners": LAN, "models": {"fast": {"instances": ["chat"]}}, "aliases": {"fast": "fast"}},
-         "gateway.aliases.fast: fast is already a model name"),
-        ({"listeners": {"lan": LAN["lan"] | {"models": ["gpt-4o"]}}},
-         'gateway.listeners.lan.models: there is no model "gpt-4o"; allowed: small'),
-        ({"listeners": {"lan": LAN["lan"] | {"models": ["gpt-4"]}}, "aliases": {"gpt-4o": "small"}},
-         'gateway.listeners.lan.models: there is no model "gpt-4"; did you mean "gpt-4o"?'),
-        ({"listeners": {"lan": LAN["lan"] | {"names": ["llm.example.org"], "keys": True}}}, "gateway.listeners.lan: "),
-        ({"listeners": {"tls": TLS["tls"] | {"cert_file": "a.crt"}}}, "gateway.listeners.tls: "),
-        ({"listeners": LAN, "origins": ["*"]}, f"gateway.origins[0]: '*' is refused: must be {ORIGIN}"),
-        *(
-            ({"listeners": LAN, "origins": [one]}, f"gateway.origins[0]: {one!r} is refused: must be {ORIGIN}{more}")
-            for one, more in {
-                "chat.example.org": "", "localhost:3000": "", "app://*": "", "Null": "", "": "",
-                "https://chat.example.org:0": "",
-                "https://chat.example.org/": "; did you mean 'https://chat.example.org'?",
-                "app://obsidian.md/index.html": "; did you mean 'app://obsidian.md'?",
-                "https://": ": a host name or an IP address", "https://a..b": ": a host name or an IP address",
-                "https://[::1": "", "app://a\nb": "",
-            }.items()
-        ),
-        ({"listeners": LAN | {"office": LAN["lan"] | {"port": 8001, "keys": True}}, "origins": ["null"]},
-         "gateway.origins: null is the origin of sandboxed frames and local files, which any web page can make: "
-         "with it, every page that a client opens can send requests to lan, where no key is needed; set keys = True"),
-        ({"listeners": LAN, "allow_fields": ["chat_templat"]},
-         'gateway.allow_fields: there is no rule for request fields "chat_templat"; did you mean "chat_template"?'),
-        ({"listeners": LAN, "models": {"fast": {"instances": ["chat"], "allow_fields": ["n", "loras"]}}},
-         'gateway.models.fast.allow_fields: there is no rule for request fields "loras"; did you mean "lora"?'),
-        ({"listeners": LAN, "cache_isolation": "keys"}, "gateway.cache_isolation: 'keys' is refused: must be"),
-        ({"listeners": {"lan": LAN["lan"] | {"keys": True}}, "cache_isolation": "key"},
-         "gateway.cache_isolation: small is served by llama.cpp, whose prompt cache cannot be kept apart by key: "
-         'set cache_isolation = "" for this model, or an instance for each client'),
-        ({"listeners": LAN, "sticky": "cookie"}, "gateway.sticky: 'cookie' is refused: must be"),
-        ({"listeners": LAN, "scrapers": ["10.0.0.7/24"]},
-         "gateway.scrapers[0]: '10.0.0.7/24' is refused: must be a network"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("gateway", "said"), [
+    ({"listeners": {}}, "gateway.listeners: {} is refused: must be a non-empty table"),
+    ({"listeners": {"lan": {"port": 8000}}}, "gateway.listeners.lan.address: missing"),
+    ({"listeners": {"lan": LAN["lan"] | {"port": 8020}}},
+     "gateway.listeners.lan.port: 8020 is the port of instance chat on the loopback interface: "
+     "change one of them"),
+    ({"listeners": LAN | {"all": {"address": "::", "port": 8000}}},
+     "gateway.listeners.all.port: 8000 is already the port of the listener lan: choose another, or address"),
+    ({"listeners": LAN | {"one": {"address": "192.0.2.7", "port": 8000}}},
+     "gateway.listeners.one.port: 8000 is already the port of the listener lan: choose another, or address"),
+    ({"listeners": LAN, "models": {"fast": {"instances": ["chta"]}}},
+     'gateway.models.fast.instances: there is no instance "chta"; did you mean "chat"?'),
+    ({"listeners": LAN, "models": {"fast": {"instances": ["chat", "chat"]}}},
+     "gateway.models.fast.instances: an instance is listed twice"),
+    ({"listeners": LAN, "models": {"fast": {"instances": ["chat"]}}, "aliases": {"gpt-4o": "fats"}},
+     'gateway.aliases.gpt-4o: there is no model "fats"; did you mean "fast"?'),
+    ({"listeners": LAN, "models": {"fast": {"instances": ["chat"]}}, "aliases": {"fast": "fast"}},
+     "gateway.aliases.fast: fast is already a model name"),
+    ({"listeners": {"lan": LAN["lan"] | {"models": ["gpt-4o"]}}},
+     'gateway.listeners.lan.models: there is no model "gpt-4o"; allowed: small'),
+    ({"listeners": {"lan": LAN["lan"] | {"models": ["gpt-4"]}}, "aliases": {"gpt-4o": "small"}},
+     'gateway.listeners.lan.models: there is no model "gpt-4"; did you mean "gpt-4o"?'),
+    ({"listeners": {"lan": LAN["lan"] | {"names": ["llm.example.org"], "keys": True}}}, "gateway.listeners.lan: "),
+    ({"listeners": {"tls": TLS["tls"] | {"cert_file": "a.crt"}}}, "gateway.listeners.tls: "),
+    ({"listeners": LAN, "origins": ["*"]}, f"gateway.origins[0]: '*' is refused: must be {ORIGIN}"),
+    *(
+        ({"listeners": LAN, "origins": [one]}, f"gateway.origins[0]: {one!r} is refused: must be {ORIGIN}{more}")
+        for one, more in {
+            "chat.example.org": "", "localhost:3000": "", "app://*": "", "Null": "", "": "",
+            "https://chat.example.org:0": "",
+            "https://chat.example.org/": "; did you mean 'https://chat.example.org'?",
+            "app://obsidian.md/index.html": "; did you mean 'app://obsidian.md'?",
+            "https://": ": a host name or an IP address", "https://a..b": ": a host name or an IP address",
+            "https://[::1": "", "app://a\nb": "",
+        }.items()
+    ),
+    ({"listeners": LAN | {"office": LAN["lan"] | {"port": 8001, "keys": True}}, "origins": ["null"]},
+     "gateway.origins: null is the origin of sandboxed frames and local files, which any web page can make: "
+     "with it, every page that a client opens can send requests to lan, where no key is needed; set keys = True"),
+    ({"listeners": LAN, "allow_fields": ["chat_templat"]},
+     'gateway.allow_fields: there is no rule for request fields "chat_templat"; did you mean "chat_template"?'),
+    ({"listeners": LAN, "models": {"fast": {"instances": ["chat"], "allow_fields": ["n", "loras"]}}},
+     'gateway.models.fast.allow_fields: there is no rule for request fields "loras"; did you mean "lora"?'),
+    ({"listeners": LAN, "cache_isolation": "keys"}, "gateway.cache_isolation: 'keys' is refused: must be"),
+    ({"listeners": {"lan": LAN["lan"] | {"keys": True}}, "cache_isolation": "key"},
+     "gateway.cache_isolation: small is served by llama.cpp, whose prompt cache cannot be kept apart by key: "
+     'set cache_isolation = "" for this model, or an instance for each client'),
+    ({"listeners": LAN, "sticky": "cookie"}, "gateway.sticky: 'cookie' is refused: must be"),
+    ({"listeners": LAN, "scrapers": ["10.0.0.7/24"]},
+     "gateway.scrapers[0]: '10.0.0.7/24' is refused: must be a network"),
+])  # fmt: skip
 def test_what_a_gateway_cannot_be_is_refused(box: OperatorFolder, gateway: dict[str, object], said: str) -> None:
     (line,) = box.refusal_lines(instances=TWINS, gateway=gateway)
     assert line.startswith(f"{box.inventory}: box.{said}")

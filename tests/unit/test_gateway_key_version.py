@@ -44,17 +44,14 @@ EDITED_OLDER = FIRST.model_copy(update={"keys": {"zoe": key("f")}})
 UNVERSIONED = ClientKeyring(keys=FIRST.keys)
 
 
-@pytest.mark.parametrize(
-    ("host", "incoming", "taken"),
-    [
-        (FIRST, FIRST, True), (FIRST, REVOKED, True), (FIRST, LATER, True), (REVOKED, FIRST, False),
-        (LATER, FIRST, False), (REVOKED, FORK, False), (REVOKED, LONGER, False), (FORK, REVOKED, False),
-        (REVOKED, EDITED, True), (LATER, EDITED, False), (REVOKED, EDITED_OLDER, False), (REVOKED, UNVERSIONED, False),
-        (FORK, advanced(FORK), True), (REVOKED, advanced(FORK), False), (advanced(FORK), FORK, False),
-        (advanced(FORK), LONGER, False),
-        (advanced(FORK), changed(advanced(FORK), "eve", "e"), True),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("host", "incoming", "taken"), [
+    (FIRST, FIRST, True), (FIRST, REVOKED, True), (FIRST, LATER, True), (REVOKED, FIRST, False),
+    (LATER, FIRST, False), (REVOKED, FORK, False), (REVOKED, LONGER, False), (FORK, REVOKED, False),
+    (REVOKED, EDITED, True), (LATER, EDITED, False), (REVOKED, EDITED_OLDER, False), (REVOKED, UNVERSIONED, False),
+    (FORK, advanced(FORK), True), (REVOKED, advanced(FORK), False), (advanced(FORK), FORK, False),
+    (advanced(FORK), LONGER, False),
+    (advanced(FORK), changed(advanced(FORK), "eve", "e"), True),
+])  # fmt: skip
 def test_a_host_takes_keys_that_were_made_from_its_own(host, incoming, taken):
     assert is_replaceable(incoming.current_version, host.current_version.id) is taken
     assert is_replaceable(incoming.current_version, "")
@@ -89,14 +86,11 @@ def test_a_file_that_is_not_there_is_not_written_for_its_version(tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        None, [], {}, {"serial": 1}, {"serial": True, "id": "0" * 16}, {"serial": 0, "id": "0" * 16},
-        {"serial": HIGHEST + 1, "id": "0" * 16}, {"serial": 1.0, "id": "0" * 16}, {"serial": 1, "id": "0" * 16 + "\n"},
-        {"serial": 1, "id": 5},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("value", [
+    None, [], {}, {"serial": 1}, {"serial": True, "id": "0" * 16}, {"serial": 0, "id": "0" * 16},
+    {"serial": HIGHEST + 1, "id": "0" * 16}, {"serial": 1.0, "id": "0" * 16}, {"serial": 1, "id": "0" * 16 + "\n"},
+    {"serial": 1, "id": 5},
+])  # fmt: skip
 def test_a_host_whose_version_is_none_has_none(value: object) -> None:
     assert parse_host_version(value) is None
     assert parse_host_version({"serial": 1, "id": "0" * 16}) == HostVersion(1, "0" * 16)

@@ -17,18 +17,15 @@ def lua() -> NginxLua:
     return NginxLua()
 
 
-@pytest.mark.parametrize(
-    ("sent", "passed"),
-    [
-        ("text/html", OPAQUE), ("TEXT/HTML; charset=utf-8", OPAQUE), (" text/html", OPAQUE),
-        ("application/xhtml+xml", OPAQUE), ("image/svg+xml", OPAQUE), ("text/javascript", OPAQUE),
-        ("application/json, text/html", OPAQUE), ("", OPAQUE), ("application/json;text/html", "application/json"),
-        ("application/json; charset=utf-7", "application/json"),
-        ("Application/JSON; charset=UTF-8", "application/json; charset=utf-8"),
-        ("text/event-stream;charset=utf-8", "text/event-stream; charset=utf-8"),
-        ("text/plain; version=0.0.4", "text/plain; version=0.0.4"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("sent", "passed"), [
+    ("text/html", OPAQUE), ("TEXT/HTML; charset=utf-8", OPAQUE), (" text/html", OPAQUE),
+    ("application/xhtml+xml", OPAQUE), ("image/svg+xml", OPAQUE), ("text/javascript", OPAQUE),
+    ("application/json, text/html", OPAQUE), ("", OPAQUE), ("application/json;text/html", "application/json"),
+    ("application/json; charset=utf-7", "application/json"),
+    ("Application/JSON; charset=UTF-8", "application/json; charset=utf-8"),
+    ("text/event-stream;charset=utf-8", "text/event-stream; charset=utf-8"),
+    ("text/plain; version=0.0.4", "text/plain; version=0.0.4"),
+])  # fmt: skip
 def test_an_engines_answer_is_never_a_page(lua: NginxLua, sent: str, passed: str) -> None:
     status, headers = lua.filter_answer(200, {}, engine=sent)
     assert (status, headers["content-type"], headers["x-content-type-options"]) == (200, passed, "nosniff")

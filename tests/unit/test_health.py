@@ -61,35 +61,31 @@ def test_a_partial_search_of_a_journal_is_reported() -> None:
     assert not health_with_answers().errors
 
 
-@pytest.mark.parametrize(
-    ("found", "state", "note"),
-    [
-        (health_with_answers(), "ready", ""),
-        (health_with_answers(None, None), "not there", "deploy"),
-        (health_with_answers(replace(UNIT, load="not-found", active="inactive"), None), "not there", "deploy"),
-        (health_with_answers(replace(UNIT, active="inactive"), None), "stopped", ""),
-        (health_with_answers(replace(UNIT, active="failed", result="exit-code"), None), "failed",
-         "systemd gave up: exit-code"),
-        (health_with_answers(replace(UNIT, active="activating", sub="start-post"), None), "loading", ""),
-        (health_with_answers(replace(UNIT, active="activating", sub="auto-restart", restarts=3), None), "failed",
-         "3 times"),
-        (health_with_answers(replace(UNIT, active="activating", sub="start", restarts=1), None), "failed", "1 times"),
-        (health_with_answers(replace(UNIT, active="deactivating"), None), "stopping", ""),
-        (health_with_answers(UNIT, SILENT), "ready", "busy: one token took more than 0.55 s, and it computes"),
-        (health_with_answers(UNIT, replace(SILENT, silent_s=0.5)), "silent", "look again"),
-        (health_with_answers(UNIT, replace(SILENT, silent_s=WEDGED)), "wedged", "no answer and no step for 120 s"),
-        (health_with_answers(UNIT, replace(SILENT, silent_s=WEDGED, counts=False)), "silent", "does not count steps"),
-        (health_with_answers(UNIT, replace(SILENT, silent_s=0.5), "no answer within 120 s"), "wedged",
-         "the gateway has taken it out"),
-        (health_with_answers(UNIT, replace(SILENT, silent_s=0.5, error="Connection refused")), "failing",
-         "Connection refused"),
-        (health_with_answers(UNIT, replace(ENGINE, status=500)), "failing", "it answers 500"),
-        (health_with_answers(UNIT, replace(ENGINE, status=401)), "failing", "it answers 401"),
-        # a gateway that has not asked again yet
-        (health_with_answers(UNIT, ENGINE, "no answer within 120 s"), "ready", ""),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)  # fmt: skip
+@pytest.mark.parametrize(("found", "state", "note"), [
+    (health_with_answers(), "ready", ""),
+    (health_with_answers(None, None), "not there", "deploy"),
+    (health_with_answers(replace(UNIT, load="not-found", active="inactive"), None), "not there", "deploy"),
+    (health_with_answers(replace(UNIT, active="inactive"), None), "stopped", ""),
+    (health_with_answers(replace(UNIT, active="failed", result="exit-code"), None), "failed",
+     "systemd gave up: exit-code"),
+    (health_with_answers(replace(UNIT, active="activating", sub="start-post"), None), "loading", ""),
+    (health_with_answers(replace(UNIT, active="activating", sub="auto-restart", restarts=3), None), "failed",
+     "3 times"),
+    (health_with_answers(replace(UNIT, active="activating", sub="start", restarts=1), None), "failed", "1 times"),
+    (health_with_answers(replace(UNIT, active="deactivating"), None), "stopping", ""),
+    (health_with_answers(UNIT, SILENT), "ready", "busy: one token took more than 0.55 s, and it computes"),
+    (health_with_answers(UNIT, replace(SILENT, silent_s=0.5)), "silent", "look again"),
+    (health_with_answers(UNIT, replace(SILENT, silent_s=WEDGED)), "wedged", "no answer and no step for 120 s"),
+    (health_with_answers(UNIT, replace(SILENT, silent_s=WEDGED, counts=False)), "silent", "does not count steps"),
+    (health_with_answers(UNIT, replace(SILENT, silent_s=0.5), "no answer within 120 s"), "wedged",
+     "the gateway has taken it out"),
+    (health_with_answers(UNIT, replace(SILENT, silent_s=0.5, error="Connection refused")), "failing",
+     "Connection refused"),
+    (health_with_answers(UNIT, replace(ENGINE, status=500)), "failing", "it answers 500"),
+    (health_with_answers(UNIT, replace(ENGINE, status=401)), "failing", "it answers 401"),
+    # a gateway that has not asked again yet
+    (health_with_answers(UNIT, ENGINE, "no answer within 120 s"), "ready", ""),
+], ids=lambda value: value if isinstance(value, str) else "")  # fmt: skip
 def test_states_are_told_apart(found: InstanceHealth, state: str, note: str) -> None:
     assert found.state == state
     assert note in found.note

@@ -36,30 +36,27 @@ OLD = load_snapshot(Path(__file__).parent / "data" / snapshot_file_name("0.3.34"
 SHIPPED = sorted((ROOT / "catalog" / "flags").glob("*.txt"))
 
 
-@pytest.mark.parametrize(
-    ("name", "spellings", "hint", "allowed", "env"),
-    [
-        ("model", ("-m", "--model"), "FNAME", (), "LLAMA_ARG_MODEL"),
-        ("metrics", ("--metrics",), "", (), "LLAMA_ARG_ENDPOINT_METRICS"),
-        ("verbosity", ("-lv", "--verbosity", "--log-verbosity"), "N", (), "LLAMA_ARG_LOG_VERBOSITY"),
-        ("n-gpu-layers", ("-ngl", "--gpu-layers", "--n-gpu-layers"), "N", (), "LLAMA_ARG_N_GPU_LAYERS"),
-        ("kvo", ("-kvo", "--kv-offload", "-nkvo", "--no-kv-offload"), "", (), "LLAMA_ARG_KV_OFFLOAD"),
-        ("no-mmproj", ("--mmproj-auto", "--no-mmproj", "--no-mmproj-auto"), "", (), "LLAMA_ARG_MMPROJ_AUTO"),
-        ("ot", ("-ot", "--override-tensor"), "<tensor name pattern>=<buffer type>,...", (),
-         "LLAMA_ARG_OVERRIDE_TENSOR"),
-        ("fa", ("-fa", "--flash-attn"), "[on|off|auto]", ("on", "off", "auto"), "LLAMA_ARG_FLASH_ATTN"),
-        ("cpu-strict", ("--cpu-strict",), "<0|1>", ("0", "1"), ""),
-        ("poll", ("--poll",), "<0...100>", (), ""),
-        ("pooling", ("--pooling",), "{none,mean,cls,last,rank}", ("none", "mean", "cls", "last", "rank"), "L*"),
-        ("lm", ("-lm", "--load-mode"), "MODE", ("auto", "none", "mmap", "mlock", "mmap+mlock", "dio"), "L*"),
-        ("sm", ("-sm", "--split-mode"), "{none,layer,row,tensor}", ("none", "layer", "row", "tensor"), "L*"),
-        ("numa", ("--numa",), "TYPE", ("distribute", "isolate", "numactl"), "LLAMA_ARG_NUMA"),
-        ("reasoning-format", ("--reasoning-format",), "FORMAT", ("none", "deepseek", "deepseek-legacy", "auto"), "L*"),
-        ("reasoning-effort", ("--reasoning-effort",), "LEVEL", (), "LLAMA_ARG_REASONING_EFFORT"),
-        ("chat-template", ("--chat-template",), "JINJA_TEMPLATE", (), "LLAMA_ARG_CHAT_TEMPLATE"),
-        ("LLAMA_API_KEY", ("--api-key",), "KEY", (), "LLAMA_API_KEY"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "spellings", "hint", "allowed", "env"), [
+    ("model", ("-m", "--model"), "FNAME", (), "LLAMA_ARG_MODEL"),
+    ("metrics", ("--metrics",), "", (), "LLAMA_ARG_ENDPOINT_METRICS"),
+    ("verbosity", ("-lv", "--verbosity", "--log-verbosity"), "N", (), "LLAMA_ARG_LOG_VERBOSITY"),
+    ("n-gpu-layers", ("-ngl", "--gpu-layers", "--n-gpu-layers"), "N", (), "LLAMA_ARG_N_GPU_LAYERS"),
+    ("kvo", ("-kvo", "--kv-offload", "-nkvo", "--no-kv-offload"), "", (), "LLAMA_ARG_KV_OFFLOAD"),
+    ("no-mmproj", ("--mmproj-auto", "--no-mmproj", "--no-mmproj-auto"), "", (), "LLAMA_ARG_MMPROJ_AUTO"),
+    ("ot", ("-ot", "--override-tensor"), "<tensor name pattern>=<buffer type>,...", (),
+     "LLAMA_ARG_OVERRIDE_TENSOR"),
+    ("fa", ("-fa", "--flash-attn"), "[on|off|auto]", ("on", "off", "auto"), "LLAMA_ARG_FLASH_ATTN"),
+    ("cpu-strict", ("--cpu-strict",), "<0|1>", ("0", "1"), ""),
+    ("poll", ("--poll",), "<0...100>", (), ""),
+    ("pooling", ("--pooling",), "{none,mean,cls,last,rank}", ("none", "mean", "cls", "last", "rank"), "L*"),
+    ("lm", ("-lm", "--load-mode"), "MODE", ("auto", "none", "mmap", "mlock", "mmap+mlock", "dio"), "L*"),
+    ("sm", ("-sm", "--split-mode"), "{none,layer,row,tensor}", ("none", "layer", "row", "tensor"), "L*"),
+    ("numa", ("--numa",), "TYPE", ("distribute", "isolate", "numactl"), "LLAMA_ARG_NUMA"),
+    ("reasoning-format", ("--reasoning-format",), "FORMAT", ("none", "deepseek", "deepseek-legacy", "auto"), "L*"),
+    ("reasoning-effort", ("--reasoning-effort",), "LEVEL", (), "LLAMA_ARG_REASONING_EFFORT"),
+    ("chat-template", ("--chat-template",), "JINJA_TEMPLATE", (), "LLAMA_ARG_CHAT_TEMPLATE"),
+    ("LLAMA_API_KEY", ("--api-key",), "KEY", (), "LLAMA_API_KEY"),
+])  # fmt: skip
 def test_the_help_is_read(name: str, spellings: tuple[str, ...], hint: str, allowed: tuple[str, ...], env: str) -> None:
     option = HELP.find(name)
     assert option is not None

@@ -31,13 +31,10 @@ def weight(path: str) -> Artefact:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("path", "selected"),
-    [
-        ("model-00001-of-00002.safetensors", True), ("config.json", True), ("tokenizer/vocab.json", True),
-        ("original/model.safetensors", False), ("pytorch_model.bin", False), ("modeling_evil.py", False),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("path", "selected"), [
+    ("model-00001-of-00002.safetensors", True), ("config.json", True), ("tokenizer/vocab.json", True),
+    ("original/model.safetensors", False), ("pytorch_model.bin", False), ("modeling_evil.py", False),
+])  # fmt: skip
 def test_a_file_that_the_patterns_do_not_select_is_refused(path: str, selected: bool) -> None:
     wrong = describe_mismatch(
         WEIGHTS, [weight("config.json"), weight(path)] if path != "config.json" else [weight(path)]

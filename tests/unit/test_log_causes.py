@@ -92,16 +92,12 @@ def test_the_kernels_consequences_are_not_shown() -> None:
     assert ids(KERN + lost, KERN + assertion) == ["gpu-address-space"]
 
 
-@pytest.mark.parametrize(
-    ("lines", "shown"),
-    [
-        (['  File "/x/attn_utils.py", line 112, in _reshape', "    assert isinstance(spec, Spec)", "AssertionError"], "_reshape (attn_utils.py:112): assert isinstance(spec, Spec)"),
-        (["  File \"/x/y.py\", line 7, in f\x1b", "    d[k]", "    ~^^^", "KeyError: 3"], "f (y.py:7): d[k]"),
-        (["AssertionError", '  File "x/y.py", line 7, in f'], "f (y.py:7)"),
-        (['  File "/x/y.py", line 7, in f', "x.y.StrangeError: oh"], "f (y.py:7)"),
-    ],
-    ids=["an assertion", "carets", "a frame behind", "no source"],
-)  # fmt: skip
+@pytest.mark.parametrize(("lines", "shown"), [
+    (['  File "/x/attn_utils.py", line 112, in _reshape', "    assert isinstance(spec, Spec)", "AssertionError"], "_reshape (attn_utils.py:112): assert isinstance(spec, Spec)"),
+    (["  File \"/x/y.py\", line 7, in f\x1b", "    d[k]", "    ~^^^", "KeyError: 3"], "f (y.py:7): d[k]"),
+    (["AssertionError", '  File "x/y.py", line 7, in f'], "f (y.py:7)"),
+    (['  File "/x/y.py", line 7, in f', "x.y.StrangeError: oh"], "f (y.py:7)"),
+], ids=["an assertion", "carets", "a frame behind", "no source"])  # fmt: skip
 def test_an_exception_of_no_known_cause_shows_its_frame(lines: list[str], shown: str) -> None:
     lines = ['  File "/x/other.py", line 1, in g', "x.OtherError: oh", *lines]
     marked = [CORE + line for line in lines]
@@ -142,16 +138,12 @@ def test_a_line_shows_one_cause() -> None:
     assert ids(CORE + "torch.OutOfMemoryError: CUDA out of memory. CUDA error: out of memory") == ["cuda-out-of-memory"]
 
 
-@pytest.mark.parametrize(
-    ("lines", "evidence"),
-    [
-        (["INFO all is well", "ERROR something that no table knows", "INFO the end"], "something that no table"),
-        (["Traceback (most recent call last):", '  File "x.py", line 3', "x.y.StrangeError: oh", "ERROR stopped"], "StrangeError"),
-        ([CORE + "Traceback (most recent call last):", CORE + "x.y.StrangeError: oh", "RuntimeError: Engine core initialization failed."], "StrangeError"),
-        ([LLAMA + "an odd thing of a release to come"], "an odd thing"),
-    ],
-    ids=["a marked line", "an exception", "an exception in a worker", "a letter of llama.cpp"],
-)  # fmt: skip
+@pytest.mark.parametrize(("lines", "evidence"), [
+    (["INFO all is well", "ERROR something that no table knows", "INFO the end"], "something that no table"),
+    (["Traceback (most recent call last):", '  File "x.py", line 3', "x.y.StrangeError: oh", "ERROR stopped"], "StrangeError"),
+    ([CORE + "Traceback (most recent call last):", CORE + "x.y.StrangeError: oh", "RuntimeError: Engine core initialization failed."], "StrangeError"),
+    ([LLAMA + "an odd thing of a release to come"], "an odd thing"),
+], ids=["a marked line", "an exception", "an exception in a worker", "a letter of llama.cpp"])  # fmt: skip
 def test_an_error_of_no_known_cause_is_reported_as_unknown(lines: list[str], evidence: str) -> None:
     found = diagnose_host(HostEvidence("", "", logs={"": lines}), {"": causes_for_log(lines)})
     (unknown,) = [one for one in found if one.id == "cause-unknown"]
@@ -188,14 +180,10 @@ def test_every_pattern_is_one_that_grep_takes_too() -> None:
 TEXT = "INFO x\ntorch.OutOfMemoryError: CUDA out of memory.\n"
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        TEXT.encode(), gzip.compress(TEXT.encode()), bz2.compress(TEXT.encode()), lzma.compress(TEXT.encode()),
-        TEXT.encode("utf-16"), TEXT.encode("utf-16-le"), TEXT.encode("utf-16-be"), TEXT.encode("utf-8-sig"),
-    ],
-    ids=["text", "gzip", "bzip2", "xz", "utf-16", "utf-16-le", "utf-16-be", "utf-8 with a mark"],
-)  # fmt: skip
+@pytest.mark.parametrize("data", [
+    TEXT.encode(), gzip.compress(TEXT.encode()), bz2.compress(TEXT.encode()), lzma.compress(TEXT.encode()),
+    TEXT.encode("utf-16"), TEXT.encode("utf-16-le"), TEXT.encode("utf-16-be"), TEXT.encode("utf-8-sig"),
+], ids=["text", "gzip", "bzip2", "xz", "utf-16", "utf-16-le", "utf-16-be", "utf-8 with a mark"])  # fmt: skip
 def test_a_log_is_read_whatever_it_is_packed_or_encoded_with(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(data)
     assert log_file.read_log(tmp_path / "log") == (TEXT.splitlines(), 0)
@@ -302,18 +290,15 @@ def test_a_root_comes_before_wrappers_warnings_requests_and_forms(lines: list[st
     assert ids(*lines)[0] == first
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "terminate called after throwing an instance of 'x'", "  what():  an odd thing",
-        "Fatal Python error: none_dealloc", "NVRM: nvAssertFailedNoLog: Assertion failed: x",
-        "nvidia-container-cli: an odd thing", "docker: Error: an odd thing",
-        'time="2026-11-20" level=error msg="an odd thing"', '{"error":{"message":"odd"}}',
-        "2026-06-25 15:59:11.666 [Error] (Server) an odd thing", "E ggml_odd: thing",
-        "init: the tokens have inconsistent odd things", "vllm-1 exited with code 3", "Exit Code:    2",
-        "an odd thing crashed",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("line", [
+    "terminate called after throwing an instance of 'x'", "  what():  an odd thing",
+    "Fatal Python error: none_dealloc", "NVRM: nvAssertFailedNoLog: Assertion failed: x",
+    "nvidia-container-cli: an odd thing", "docker: Error: an odd thing",
+    'time="2026-11-20" level=error msg="an odd thing"', '{"error":{"message":"odd"}}',
+    "2026-06-25 15:59:11.666 [Error] (Server) an odd thing", "E ggml_odd: thing",
+    "init: the tokens have inconsistent odd things", "vllm-1 exited with code 3", "Exit Code:    2",
+    "an odd thing crashed",
+])  # fmt: skip
 def test_any_shape_of_an_error_is_reported(line: str) -> None:
     assert ids(line)
 
