@@ -224,27 +224,24 @@ def assessed(
     return assess(scene, found, gaps, known, exports)
 
 
-@pytest.mark.parametrize(
-    ("changes", "state", "ways"),
-    [
-        # nothing closes it
-        ({}, "open", ["open"] * 4),
-        ({"closed_by": [[{"flag_absent": "trust-remote-code"}]]}, "closed", ["closed"] * 4),
-        # one way is closed, the other is not
-        ({"closed_by": [[{"gateway_closes_path": "/score"}]]}, "open", ["closed", "open"] * 2),
-        # of a list all must hold, and of several lists one
-        ({"closed_by": [[{"gateway_closes_path": "/score"}, {"flag_set": "a"}]]}, "open", ["open"] * 4),
-        ({"closed_by": [[{"flag_set": "a"}], [{"flag_absent": "a"}]]}, "closed", ["closed"] * 4),
-        # a predicate without an answer closes nothing
-        ({"closed_by": [[{"code_absent": ["0.1"]}]]}, "unknown", ["unknown"] * 4),
-        ({"closed_by": [[{"code_absent": ["0.1"]}, {"flag_set": "a"}]]}, "open", ["open"] * 4),
-        ({"assessed": False}, "unknown", ["unknown"]),
-        ({"affected": []}, "unknown", ["unknown"] * 4),
-        ({"affected": [], "closed_by": [[{"flag_absent": "a"}]]}, "closed", ["closed"] * 4),
-        ({"reached_by": "weights", "closed_by": [[{"locked_folder": True}]]}, "closed", ["closed"] * 2),
-        ({"reached_by": "process"}, "open", ["open"]),
-    ],
-)
+@pytest.mark.parametrize(("changes", "state", "ways"), [
+    # nothing closes it
+    ({}, "open", ["open"] * 4),
+    ({"closed_by": [[{"flag_absent": "trust-remote-code"}]]}, "closed", ["closed"] * 4),
+    # one way is closed, the other is not
+    ({"closed_by": [[{"gateway_closes_path": "/score"}]]}, "open", ["closed", "open"] * 2),
+    # of a list all must hold, and of several lists one
+    ({"closed_by": [[{"gateway_closes_path": "/score"}, {"flag_set": "a"}]]}, "open", ["open"] * 4),
+    ({"closed_by": [[{"flag_set": "a"}], [{"flag_absent": "a"}]]}, "closed", ["closed"] * 4),
+    # a predicate without an answer closes nothing
+    ({"closed_by": [[{"code_absent": ["0.1"]}]]}, "unknown", ["unknown"] * 4),
+    ({"closed_by": [[{"code_absent": ["0.1"]}, {"flag_set": "a"}]]}, "open", ["open"] * 4),
+    ({"assessed": False}, "unknown", ["unknown"]),
+    ({"affected": []}, "unknown", ["unknown"] * 4),
+    ({"affected": [], "closed_by": [[{"flag_absent": "a"}]]}, "closed", ["closed"] * 4),
+    ({"reached_by": "weights", "closed_by": [[{"locked_folder": True}]]}, "closed", ["closed"] * 2),
+    ({"reached_by": "process"}, "open", ["open"]),
+])  # fmt: skip
 def test_the_state_of_an_advisory(scene: PredicateScene, changes: dict[str, Any], state: str, ways: list[str]) -> None:
     (found,) = assessed(scene, A_1=keys(**changes)).findings
     assert (found.state, [one.state for one in found.paths]) == (state, ways)

@@ -137,21 +137,18 @@ def test_fields_of_an_unknown_form_are_left_out_one_by_one(change: dict[str, Any
     assert is_affected("pep440", "2.11.0", parse_record(record(**change)).affected[0].ranges) is True
 
 
-@pytest.mark.parametrize(
-    "affected",
-    [
-        {"ranges": [{"type": "NEW", "events": [{"introduced": "0"}]}]},
-        {"ranges": [{"type": "ECOSYSTEM", "events": "none"}]},
-        {"ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": 5}]}]},
-        {"ranges": [{"type": "ECOSYSTEM", "events": [{"begun": "1"}]}]},
-        {"ranges": "all of them"},
-        {"versions": {"1": "2"}},
-        # longer than is read
-        {"versions": ["1.0"] * (osv_export.MOST_PARTS + 1)},
-        # commits alone
-        {"ranges": [{"type": "GIT", "repo": "https://example.org/a/b", "events": [{"introduced": "0"}]}]},
-    ],
-)
+@pytest.mark.parametrize("affected", [
+    {"ranges": [{"type": "NEW", "events": [{"introduced": "0"}]}]},
+    {"ranges": [{"type": "ECOSYSTEM", "events": "none"}]},
+    {"ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": 5}]}]},
+    {"ranges": [{"type": "ECOSYSTEM", "events": [{"begun": "1"}]}]},
+    {"ranges": "all of them"},
+    {"versions": {"1": "2"}},
+    # longer than is read
+    {"versions": ["1.0"] * (osv_export.MOST_PARTS + 1)},
+    # commits alone
+    {"ranges": [{"type": "GIT", "repo": "https://example.org/a/b", "events": [{"introduced": "0"}]}]},
+])  # fmt: skip
 def test_an_unreadable_range_is_unknown_never_unaffected(affected: dict[str, Any]) -> None:
     package = {"package": {"ecosystem": "PyPI", "name": "Torch"}}
     read = parse_record(record(affected=[package | affected])).affected[0]

@@ -27,24 +27,21 @@ def run(
     return BaselineRun.model_validate(told | {"rates": rates} | more)
 
 
-@pytest.mark.parametrize(
-    ("accepted", "now", "verdict"),
-    [
-        # two starts that differ by 2: noise is 2 * 1.41
-        ([(100, "a"), (102, "b")], 101, "same"),
-        ([(100, "a"), (102, "b")], 96.5, "same"),
-        ([(100, "a"), (102, "b")], 95.0, "slower"),
-        ([(100, "a"), (102, "b")], 107.0, "faster"),
-        # beyond 5 %, and not beyond what starts differ by
-        ([(90, "a"), (110, "b")], 80, "same"),
-        ([(90, "a"), (110, "b")], 70, "slower"),
-        # of one start nothing is known
-        ([(100, "a")], 50, "unjudged"),
-        ([(100, "a"), (104, "a"), (96, "a")], 50, "unjudged"),
-        # each start counts once, however often it was measured
-        ([(100, "a"), (100, "a"), (100, "a"), (80, "b")], 91, "same"),
-    ],
-)
+@pytest.mark.parametrize(("accepted", "now", "verdict"), [
+    # two starts that differ by 2: noise is 2 * 1.41
+    ([(100, "a"), (102, "b")], 101, "same"),
+    ([(100, "a"), (102, "b")], 96.5, "same"),
+    ([(100, "a"), (102, "b")], 95.0, "slower"),
+    ([(100, "a"), (102, "b")], 107.0, "faster"),
+    # beyond 5 %, and not beyond what starts differ by
+    ([(90, "a"), (110, "b")], 80, "same"),
+    ([(90, "a"), (110, "b")], 70, "slower"),
+    # of one start nothing is known
+    ([(100, "a")], 50, "unjudged"),
+    ([(100, "a"), (104, "a"), (96, "a")], 50, "unjudged"),
+    # each start counts once, however often it was measured
+    ([(100, "a"), (100, "a"), (100, "a"), (80, "b")], 91, "same"),
+])  # fmt: skip
 def test_slower_is_beyond_a_share_and_beyond_what_starts_differ_by(accepted, now, verdict):
     (found,) = compare_rates(run(now), [run(value, boot=boot) for value, boot in accepted])
     assert found.verdict == verdict
@@ -63,19 +60,16 @@ def test_a_rate_that_was_not_accepted_is_not_compared() -> None:
     assert [one.name for one in compare_rates(run(1, 2), [run(1), run(1, boot="b")])] == ["rate 0"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"driver": "590.10"}, ["driver: 580.95.05 → 590.10"]),
-        ({"power_w": (230.0,)}, ["power limit (W): 280 → 230"]),
-        ({"lanes": (8,)}, ["lanes: 16 → 8"]),
-        ({"lanes": (None,), "variant": "vllm/turbo"}, ["variant: vllm/dual → vllm/turbo", "lanes: 16 → ?"]),
-        ({"lock": "cd" * 32}, ["lock: abababababab → cdcdcdcdcdcd"]),
-        ({"cards": ("A", "B")}, ["cards: NVIDIA GeForce RTX 3090 → A, B"]),
-        ({"settings": "ffffffffffff"}, ["the variant's settings: 0123456789ab → ffffffffffff"]),
-        ({}, []),
-    ],
-)
+@pytest.mark.parametrize(("changes", "said"), [
+    ({"driver": "590.10"}, ["driver: 580.95.05 → 590.10"]),
+    ({"power_w": (230.0,)}, ["power limit (W): 280 → 230"]),
+    ({"lanes": (8,)}, ["lanes: 16 → 8"]),
+    ({"lanes": (None,), "variant": "vllm/turbo"}, ["variant: vllm/dual → vllm/turbo", "lanes: 16 → ?"]),
+    ({"lock": "cd" * 32}, ["lock: abababababab → cdcdcdcdcdcd"]),
+    ({"cards": ("A", "B")}, ["cards: NVIDIA GeForce RTX 3090 → A, B"]),
+    ({"settings": "ffffffffffff"}, ["the variant's settings: 0123456789ab → ffffffffffff"]),
+    ({}, []),
+])  # fmt: skip
 def test_what_of_the_box_changed_is_named(changes: dict[str, object], said: list[str]) -> None:
     assert list(FINGERPRINT.model_copy(update=changes).describe_changes(FINGERPRINT)) == said
 

@@ -223,20 +223,17 @@ def test_hosts_that_are_all_out_of_reach_are_named(box: CheckRunFolder) -> None:
     assert (ran.status, ran.out) == (3, "box: cannot be reached\n")
 
 
-@pytest.mark.parametrize(
-    ("options", "own", "said"),
-    [
-        (["--only=X99"], "", 'there is no check "X99"'),
-        pytest.param(["--severity=worse"], "", "worse", marks=pytest.mark.all_only),
-        pytest.param([], OWN.replace("X05", "S01"), "S01 is taken by", marks=pytest.mark.all_only),
-        ([], OWN.replace("X05", "X01"), "X01 is taken by test_accounts"),
-        pytest.param(
-            [], OWN.replace("X05", "x 5"), "must be 1 to 4 capitals and 2 or 3 digits", marks=pytest.mark.all_only
-        ),
-        ([], "def test_bare(): pass\n", "has no @check"),
-        pytest.param([], "import nothing_of_this_name\n", "nothing_of_this_name", marks=pytest.mark.all_only),
-    ],
-)
+@pytest.mark.parametrize(("options", "own", "said"), [
+    (["--only=X99"], "", 'there is no check "X99"'),
+    pytest.param(["--severity=worse"], "", "worse", marks=pytest.mark.all_only),
+    pytest.param([], OWN.replace("X05", "S01"), "S01 is taken by", marks=pytest.mark.all_only),
+    ([], OWN.replace("X05", "X01"), "X01 is taken by test_accounts"),
+    pytest.param(
+        [], OWN.replace("X05", "x 5"), "must be 1 to 4 capitals and 2 or 3 digits", marks=pytest.mark.all_only
+    ),
+    ([], "def test_bare(): pass\n", "has no @check"),
+    pytest.param([], "import nothing_of_this_name\n", "nothing_of_this_name", marks=pytest.mark.all_only),
+])  # fmt: skip
 def test_what_cannot_be_run_is_refused_before_anything_is_judged(box, options, own, said):
     if own:
         box.write_own_checks(own)

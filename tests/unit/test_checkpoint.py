@@ -204,20 +204,17 @@ def test_names_that_ask_for_more_parts_than_can_be_listed_cost_nothing() -> None
     assert most < 100 << 20
 
 
-@pytest.mark.parametrize(
-    ("changes", "hybrid", "known"),
-    [
-        ({"hybrid_override_pattern": "MEMEM*EM" * 2}, True, True),
-        ({"layer_types": ["mamba"] * 15 + ["attention"]}, True, True),
-        ({"layers_block_type": ["mamba2"] * 14 + ["attention"] * 2}, True, True),
-        ({"layer_types": ["conv"] * 8 + ["full_attention"] * 8}, True, True),
-        ({"layer_types": ["full_attention"] * 3 + ["minimax_m3_sparse"] * 4}, False, False),
-        ({"layer_types": ["full_attention"] * 7}, False, False),
-        ({"hybrid_override_pattern": "MX" * 8}, True, False),
-        ({"mamba_num_heads": 64}, True, False),
-        ({}, False, True),
-    ],
-)
+@pytest.mark.parametrize(("changes", "hybrid", "known"), [
+    ({"hybrid_override_pattern": "MEMEM*EM" * 2}, True, True),
+    ({"layer_types": ["mamba"] * 15 + ["attention"]}, True, True),
+    ({"layers_block_type": ["mamba2"] * 14 + ["attention"] * 2}, True, True),
+    ({"layer_types": ["conv"] * 8 + ["full_attention"] * 8}, True, True),
+    ({"layer_types": ["full_attention"] * 3 + ["minimax_m3_sparse"] * 4}, False, False),
+    ({"layer_types": ["full_attention"] * 7}, False, False),
+    ({"hybrid_override_pattern": "MX" * 8}, True, False),
+    ({"mamba_num_heads": 64}, True, False),
+    ({}, False, True),
+])  # fmt: skip
 def test_kinds_of_layers_are_read_as_families_write_them(changes: dict[str, Any], hybrid: bool, known: bool) -> None:
     found = parse_checkpoint(checkpoint_rows(config=LLAMA | changes))
     assert (found.hybrid, found.cache is not None) == (hybrid, known)

@@ -78,20 +78,17 @@ def test_a_run_of_ours_is_told_the_same(box, performed, words, expected):
     assert (performed, parse_run_options(performed[0][1]).verb) == ([expected], verb)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("rollback --driver --to 3", "--to is a generation's number: it does not go with --driver"),
-        ("rollback --reboot", "--reboot goes with --driver"),
-        ("rollback --to 3 --reboot", "--reboot goes with --driver"),
-        ("rollback --to 0", "0 is not in the range"),
-        ("upgrade --to 3", "No such option"),
-        ("upgrade --driver", "No such option"),
-        ("upgrade --diff", "No such option"),
-        ("remove --reboot", "No such option"),
-        ("check --reboot", "No such option"),
-    ],
-)
+@pytest.mark.parametrize(("words", "said"), [
+    ("rollback --driver --to 3", "--to is a generation's number: it does not go with --driver"),
+    ("rollback --reboot", "--reboot goes with --driver"),
+    ("rollback --to 3 --reboot", "--reboot goes with --driver"),
+    ("rollback --to 0", "0 is not in the range"),
+    ("upgrade --to 3", "No such option"),
+    ("upgrade --driver", "No such option"),
+    ("upgrade --diff", "No such option"),
+    ("remove --reboot", "No such option"),
+    ("check --reboot", "No such option"),
+])  # fmt: skip
 def test_words_that_do_not_go_together_are_refused_before_a_host_is_asked(box, pyinfra_calls, words, said):
     verb, *options = words.split()
     done = invoke(box, verb, *options)

@@ -139,20 +139,17 @@ def test_a_large_file_without_a_hash_is_an_error(world: HubLockFixture, monkeypa
     )
 
 
-@pytest.mark.parametrize(
-    ("path", "text"),
-    [
-        ("../x", "'../x' leads out of its folder"),
-        ("a/../../b", "'a/../../b' leads out of its folder"),
-        ("/etc/x", "'/etc/x' is an absolute path"),
-        ("two\nlines", "'two\\nlines' is not a valid name: must be letters, digits and ._+-, a letter or digit first"),
-        ("with space", "'with space' is not a valid name: must be letters, digits and ._+-, a letter or digit first"),
-        ("a/.hidden", "'a/.hidden' is not a valid name: must be letters, digits and ._+-, a letter or digit first"),
-        ("a//b", "'a//b' is not a valid name: must be letters, digits and ._+-, a letter or digit first"),
-        ("config.json/x", "'config.json' is a file and a folder"),
-        ("x~", "'x~' is not a valid name: must be letters, digits and ._+-, a letter or digit first"),
-    ],
-)
+@pytest.mark.parametrize(("path", "text"), [
+    ("../x", "'../x' leads out of its folder"),
+    ("a/../../b", "'a/../../b' leads out of its folder"),
+    ("/etc/x", "'/etc/x' is an absolute path"),
+    ("two\nlines", "'two\\nlines' is not a valid name: must be letters, digits and ._+-, a letter or digit first"),
+    ("with space", "'with space' is not a valid name: must be letters, digits and ._+-, a letter or digit first"),
+    ("a/.hidden", "'a/.hidden' is not a valid name: must be letters, digits and ._+-, a letter or digit first"),
+    ("a//b", "'a//b' is not a valid name: must be letters, digits and ._+-, a letter or digit first"),
+    ("config.json/x", "'config.json' is a file and a folder"),
+    ("x~", "'x~' is not a valid name: must be letters, digits and ._+-, a letter or digit first"),
+])  # fmt: skip
 def test_names_that_would_not_stay_in_their_folder_are_refused(world: HubLockFixture, path: str, text: str) -> None:
     world.hub.add_commit(NAME, {"config.json": CONFIG, path: b"content"})
     assert f"{text}: exclude it" in world.lock_error()

@@ -32,27 +32,24 @@ from tests.unit.container_samples import (
 OLDER = MappingProxyType({"docker.io": "20.10.24+dfsg1-1+deb12u1+b6", "podman": "4.3.1+ds1-8+deb12u1+b3"})
 
 
-@pytest.mark.parametrize(
-    ("locked", "keys", "facts", "groups", "distribution"),
-    [
-        # nothing there, nothing locked: the distribution's
-        ((), {}, {}, [], ["docker.io", "docker-cli"]),
-        ((), {"engines": ("docker", "podman")}, {}, [], ["docker.io", "docker-cli", "podman"]),
-        ((), {"engines": ("podman",)}, {}, [], ["podman"]),
-        # locked: its own
-        ((docker_group(),), {}, {}, [OWN_DOCKER], []),
-        ((docker_group(),), {"docker": "docker"}, {}, [OWN_DOCKER], []),
-        ((docker_group(),), {"docker": "distribution"}, {}, [], ["docker.io", "docker-cli"]),
-        # what is there and new enough stays
-        ((docker_group(),), {}, {"packages": {"docker.io": "26.1.5+dfsg1-9"}}, [], ["docker.io", "docker-cli"]),
-        ((docker_group(),), {"docker": "docker"}, {"packages": {"docker.io": "26.1.5+dfsg1-9"}}, [OWN_DOCKER], []),
-        ((), {}, {"packages": {"docker-ce": "5:29.1.0-1~debian.13~trixie"}}, [], []),
-        # too old, and a newer one is locked
-        ((docker_group(),), {}, {"packages": {"docker.io": "20.10.24+dfsg1-1"}}, [OWN_DOCKER], []),
-        # older releases have the command in the daemon's package
-        ((), {}, {"candidates": MappingProxyType({"docker.io": "28.2.2-0ubuntu1"})}, [], ["docker.io"]),
-    ],
-)
+@pytest.mark.parametrize(("locked", "keys", "facts", "groups", "distribution"), [
+    # nothing there, nothing locked: the distribution's
+    ((), {}, {}, [], ["docker.io", "docker-cli"]),
+    ((), {"engines": ("docker", "podman")}, {}, [], ["docker.io", "docker-cli", "podman"]),
+    ((), {"engines": ("podman",)}, {}, [], ["podman"]),
+    # locked: its own
+    ((docker_group(),), {}, {}, [OWN_DOCKER], []),
+    ((docker_group(),), {"docker": "docker"}, {}, [OWN_DOCKER], []),
+    ((docker_group(),), {"docker": "distribution"}, {}, [], ["docker.io", "docker-cli"]),
+    # what is there and new enough stays
+    ((docker_group(),), {}, {"packages": {"docker.io": "26.1.5+dfsg1-9"}}, [], ["docker.io", "docker-cli"]),
+    ((docker_group(),), {"docker": "docker"}, {"packages": {"docker.io": "26.1.5+dfsg1-9"}}, [OWN_DOCKER], []),
+    ((), {}, {"packages": {"docker-ce": "5:29.1.0-1~debian.13~trixie"}}, [], []),
+    # too old, and a newer one is locked
+    ((docker_group(),), {}, {"packages": {"docker.io": "20.10.24+dfsg1-1"}}, [OWN_DOCKER], []),
+    # older releases have the command in the daemon's package
+    ((), {}, {"candidates": MappingProxyType({"docker.io": "28.2.2-0ubuntu1"})}, [], ["docker.io"]),
+])  # fmt: skip
 def test_docker_is_what_is_there_or_locked_or_the_distributions(locked, keys, facts, groups, distribution):
     plan = plan_for_host(container_rig(toolkit_group(), *locked, **keys), container_facts(**facts))
     assert [one.name for one in plan.groups] == ["container-toolkit", *groups]
@@ -88,21 +85,18 @@ def test_what_cannot_be_is_refused_with_what_to_do(keys: dict[str, Any], facts: 
 DOCKERD = "/usr/sbin/dockerd"
 
 
-@pytest.mark.parametrize(
-    ("program", "words", "said"),
-    [
-        ("/usr/local/bin/dockerd", "", "docker.service runs /usr/local/bin/dockerd, which is not from a package"),
-        (DOCKERD, "--config-file /srv/d.json", "the Docker daemon is started with --config-file /srv/d.json"),
-        (DOCKERD, "--config-file=/srv/d.json", "the Docker daemon is started with --config-file /srv/d.json"),
-        (DOCKERD, "--config-file=/etc/docker/daemon.json -H fd://", ""),
-        (DOCKERD, "-H fd:// --containerd=/run/containerd/containerd.sock", ""),
-        (DOCKERD, "-H fd:// --log-driver=local", "the Docker daemon is started with a flag for log-driver"),
-        (DOCKERD, "--feature cdi=true", "the Docker daemon is started with a flag for features"),
-        (DOCKERD, "-DH fd:// --label a=b", "the Docker daemon is started with a flag for debug, labels"),
-        # of a runtime dockerd takes both
-        (DOCKERD, "--add-runtime crun=/usr/bin/crun", ""),
-    ],
-)
+@pytest.mark.parametrize(("program", "words", "said"), [
+    ("/usr/local/bin/dockerd", "", "docker.service runs /usr/local/bin/dockerd, which is not from a package"),
+    (DOCKERD, "--config-file /srv/d.json", "the Docker daemon is started with --config-file /srv/d.json"),
+    (DOCKERD, "--config-file=/srv/d.json", "the Docker daemon is started with --config-file /srv/d.json"),
+    (DOCKERD, "--config-file=/etc/docker/daemon.json -H fd://", ""),
+    (DOCKERD, "-H fd:// --containerd=/run/containerd/containerd.sock", ""),
+    (DOCKERD, "-H fd:// --log-driver=local", "the Docker daemon is started with a flag for log-driver"),
+    (DOCKERD, "--feature cdi=true", "the Docker daemon is started with a flag for features"),
+    (DOCKERD, "-DH fd:// --label a=b", "the Docker daemon is started with a flag for debug, labels"),
+    # of a runtime dockerd takes both
+    (DOCKERD, "--add-runtime crun=/usr/bin/crun", ""),
+])  # fmt: skip
 def test_a_daemon_that_its_unit_starts_with_something_else_is_refused_before_it_fails(program, words, said):
     there = container_facts(
         toolkit_group(), packages=IN_DEBIAN, docker_runs=True, program=program, arguments=(program, *words.split())
@@ -145,22 +139,19 @@ def test_a_daemon_is_started_again_only_where_it_must(facts: dict[str, Any], ste
     assert (plan.step, plan.restarting) == (step, why)
 
 
-@pytest.mark.parametrize(
-    ("keys", "facts", "refused"),
-    [
-        ({}, {"containers": ("web", "db")}, "web, db are running"),
-        ({}, {"asked": False}, "it does not report what is running"),
-        ({}, {}, ""),
-        ({"restart": True}, {"containers": ("web",)}, ""),
-        # kept by the daemon that ends, and not by the one that starts
-        ({}, {"containers": ("web",), "live_restore": True}, "web are running"),
-        ({"daemon": {"live-restore": True}}, {"containers": ("web",), "live_restore": True}, ""),
-        ({}, {"containers": ("web",), "live_restore": True, "arguments": ("dockerd", "--live-restore")}, ""),
-        # the daemon reads that one before it is started again
-        ({"daemon": {"live-restore": True}}, {"containers": ("web",)}, ""),
-        ({}, {"containers": ("web",), "options": '{"live-restore": true}'}, ""),
-    ],
-)
+@pytest.mark.parametrize(("keys", "facts", "refused"), [
+    ({}, {"containers": ("web", "db")}, "web, db are running"),
+    ({}, {"asked": False}, "it does not report what is running"),
+    ({}, {}, ""),
+    ({"restart": True}, {"containers": ("web",)}, ""),
+    # kept by the daemon that ends, and not by the one that starts
+    ({}, {"containers": ("web",), "live_restore": True}, "web are running"),
+    ({"daemon": {"live-restore": True}}, {"containers": ("web",), "live_restore": True}, ""),
+    ({}, {"containers": ("web",), "live_restore": True, "arguments": ("dockerd", "--live-restore")}, ""),
+    # the daemon reads that one before it is started again
+    ({"daemon": {"live-restore": True}}, {"containers": ("web",)}, ""),
+    ({}, {"containers": ("web",), "options": '{"live-restore": true}'}, ""),
+])  # fmt: skip
 def test_containers_that_a_restart_would_end_are_asked_about(keys, facts, refused):
     one, there = (
         container_rig(**keys),
@@ -270,21 +261,18 @@ def test_with_a_bundle_its_packages_count_and_nobody_asks_an_archive(tmp_path: P
     ]
 
 
-@pytest.mark.parametrize(
-    ("has", "there", "keys", "said"),
-    [
-        ({"packages": {}}, {}, {"engines": ("docker",)}, ["no docker.io for debian-13: recreate it with `rigwright"]),
-        ({"packages": {}}, {}, {"engines": ("podman",)}, ["no podman for debian-13: recreate it"]),
-        ({"packages": OLDER}, {}, {"engines": ("podman",)}, ["podman 4.3.1+ds1 is too old"]),
-        (
-            {"system": "debian-12"},
-            {"packages": IN_DEBIAN},
-            {},
-            ["no container-toolkit 1.20.0 for debian-13: recreate it"],
-        ),
-        ({"groups": ()}, {}, {}, ["no container-toolkit 1.20.0 for debian-13: recreate it"]),
-    ],
-)
+@pytest.mark.parametrize(("has", "there", "keys", "said"), [
+    ({"packages": {}}, {}, {"engines": ("docker",)}, ["no docker.io for debian-13: recreate it with `rigwright"]),
+    ({"packages": {}}, {}, {"engines": ("podman",)}, ["no podman for debian-13: recreate it"]),
+    ({"packages": OLDER}, {}, {"engines": ("podman",)}, ["podman 4.3.1+ds1 is too old"]),
+    (
+        {"system": "debian-12"},
+        {"packages": IN_DEBIAN},
+        {},
+        ["no container-toolkit 1.20.0 for debian-13: recreate it"],
+    ),
+    ({"groups": ()}, {}, {}, ["no container-toolkit 1.20.0 for debian-13: recreate it"]),
+])  # fmt: skip
 def test_what_a_bundle_lacks_is_refused_with_what_to_do(tmp_path, has, there, keys, said):
     found = package_bundle(tmp_path, *has.pop("groups", (toolkit_group(),)), **has)
     lines = refusal_reasons(with_bundle(found, **keys), container_facts(**there))

@@ -318,20 +318,17 @@ patches = ["PATCH"]
 """
 
 
-@pytest.mark.parametrize(
-    ("name", "patch_", "found"),
-    [
-        (
-            "cuda",
-            "nvcc-rsqrt-glib",
-            "box.cuda_root: no cuda_root is set, and the locked toolkit cannot be used: there is no patch",
-        ),
-        ("cuda", "nvcc-rsqrt-glib", 'did you mean "nvcc-rsqrt-glibc"?'),
-        ("cuda", "louder", "patch louder is for nvidia-cuda-crt 13.1.115, but CUDA toolkit has 13.0.88"),
-        ("more", "louder", "inputs.more.patches: must be left out: only input cuda has patches"),
-        ("cuda", "", "inputs.cuda.patches[0]"),
-    ],
-)
+@pytest.mark.parametrize(("name", "patch_", "found"), [
+    (
+        "cuda",
+        "nvcc-rsqrt-glib",
+        "box.cuda_root: no cuda_root is set, and the locked toolkit cannot be used: there is no patch",
+    ),
+    ("cuda", "nvcc-rsqrt-glib", 'did you mean "nvcc-rsqrt-glibc"?'),
+    ("cuda", "louder", "patch louder is for nvidia-cuda-crt 13.1.115, but CUDA toolkit has 13.0.88"),
+    ("more", "louder", "inputs.more.patches: must be left out: only input cuda has patches"),
+    ("cuda", "", "inputs.cuda.patches[0]"),
+])  # fmt: skip
 def test_patches_that_a_toolkit_cannot_have_are_refused_while_the_inventory_loads(tmp_path, name, patch_, found):
     (tmp_path / "catalog").mkdir()
     (tmp_path / "catalog/mine.toml").write_text(INPUT.replace("NAME", name).replace("PATCH", patch_))

@@ -83,19 +83,16 @@ def test_what_is_not_of_its_type_is_refused(record: tuple[str, ...]) -> None:
         parse(channel_lines(*RECORDS, record))
 
 
-@pytest.mark.parametrize(
-    ("name", "version", "driver"),
-    [
-        ("libcuda1", "580.95.05-1", "580.95.05"),
-        ("libcuda1", "1:595.71.05-1~deb13", "595.71.05"),
-        ("nvidia-utils-580", "580.159.03-0ubuntu0~gpu24.04.1", "580.159.03"),
-        ("nvidia-kernel-common", "20220217+3~deb12u1", ""),
-        ("nvidia-container-toolkit", "1.20.0-1", ""),
-        ("nvidia-settings", "510.47.03-0ubuntu4", ""),
-        ("nvidia-driver-pinning-580", "580-1", ""),
-        ("linux-modules-nvidia-580-server-open-generic", "6.8.0-40.40+1", ""),
-    ],
-)
+@pytest.mark.parametrize(("name", "version", "driver"), [
+    ("libcuda1", "580.95.05-1", "580.95.05"),
+    ("libcuda1", "1:595.71.05-1~deb13", "595.71.05"),
+    ("nvidia-utils-580", "580.159.03-0ubuntu0~gpu24.04.1", "580.159.03"),
+    ("nvidia-kernel-common", "20220217+3~deb12u1", ""),
+    ("nvidia-container-toolkit", "1.20.0-1", ""),
+    ("nvidia-settings", "510.47.03-0ubuntu4", ""),
+    ("nvidia-driver-pinning-580", "580-1", ""),
+    ("linux-modules-nvidia-580-server-open-generic", "6.8.0-40.40+1", ""),
+])  # fmt: skip
 def test_a_package_of_the_driver_is_told_from_one_with_its_own_version(name: str, version: str, driver: str) -> None:
     assert InstalledPackage(name, version).driver == driver
 

@@ -137,20 +137,17 @@ def test_only_a_deb_has_a_colon_or_a_tilde(tmp_path: Path) -> None:
             Lock.load([tmp_path])
 
 
-@pytest.mark.parametrize(
-    ("catalog", "said"),
-    [
-        (
-            INPUT.replace("debian-13", "debian-31"),
-            'inputs.driver-debian-31: there is no input of packages "driver-debian-31"; did ',
-        ),
-        (INPUT.replace("driver-debian-13", "nvidia"), 'inputs.nvidia: there is no input of packages "nvidia"; '),
-        (
-            '[inputs.driver-debian-13]\nkind = "wheel"\nrequirements = ["a"]\n',
-            "inputs.driver-debian-13.kind: wheel is refused: must be deb",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("catalog", "said"), [
+    (
+        INPUT.replace("debian-13", "debian-31"),
+        'inputs.driver-debian-31: there is no input of packages "driver-debian-31"; did ',
+    ),
+    (INPUT.replace("driver-debian-13", "nvidia"), 'inputs.nvidia: there is no input of packages "nvidia"; '),
+    (
+        '[inputs.driver-debian-13]\nkind = "wheel"\nrequirements = ["a"]\n',
+        "inputs.driver-debian-13.kind: wheel is refused: must be deb",
+    ),
+])  # fmt: skip
 def test_a_driver_is_called_after_a_system_that_has_one(box: OperatorFolder, catalog: str, said: str) -> None:
     path = box.write("catalog/box.toml", CATALOG + catalog)
     (line,) = box.refusal_lines()

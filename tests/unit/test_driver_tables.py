@@ -50,22 +50,19 @@ OFFER = SHIPPED["offers"][0]
 PASCAL = next(one for one in SHIPPED["generations"] if one["name"] == "Pascal")
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"offers": [OFFER | {"layout": "nowhere"}]}, "no nowhere"),
-        ({"offers": [OFFER | {"source": "ppa"}]}, "'distribution' or 'nvidia'"),
-        ({"offers": [OFFER | {"systems": ["arch"]}]}, "debian-12"),
-        ({"pins": {"nvidia": ["src:x:any"]}}, "pins for distribution and nvidia"),
-        ({"layouts": {"x": {"prebuilt": True, "packages": ["a b"]}}}, "pattern"),
-        ({"layouts": {"x": {"prebuilt": True, "packages": ["a-{version}"]}}}, "pattern"),
-        ({"layouts": {"x": {"prebuilt": True, "packages": []}}}, "at least 1"),
-        ({"generations": [PASCAL, PASCAL]}, "do not overlap"),
-        ({"generations": [PASCAL | {"devices": [["1dff", "1b00"]]}]}, "from the lower"),
-        ({"generations": [PASCAL | {"devices": [["1B00", "1d7f"]]}]}, "pattern"),
-        ({"more": 1}, "Extra inputs"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "said"), [
+    ({"offers": [OFFER | {"layout": "nowhere"}]}, "no nowhere"),
+    ({"offers": [OFFER | {"source": "ppa"}]}, "'distribution' or 'nvidia'"),
+    ({"offers": [OFFER | {"systems": ["arch"]}]}, "debian-12"),
+    ({"pins": {"nvidia": ["src:x:any"]}}, "pins for distribution and nvidia"),
+    ({"layouts": {"x": {"prebuilt": True, "packages": ["a b"]}}}, "pattern"),
+    ({"layouts": {"x": {"prebuilt": True, "packages": ["a-{version}"]}}}, "pattern"),
+    ({"layouts": {"x": {"prebuilt": True, "packages": []}}}, "at least 1"),
+    ({"generations": [PASCAL, PASCAL]}, "do not overlap"),
+    ({"generations": [PASCAL | {"devices": [["1dff", "1b00"]]}]}, "from the lower"),
+    ({"generations": [PASCAL | {"devices": [["1B00", "1d7f"]]}]}, "pattern"),
+    ({"more": 1}, "Extra inputs"),
+])  # fmt: skip
 def test_a_mistake_in_them_is_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError) as caught:
         DriverTables.model_validate(SHIPPED | changes)

@@ -245,27 +245,24 @@ def test_a_rollback_from_a_driver_that_will_not_do_keeps_what_comes_back() -> No
     assert not set(found.packages) & set(found.plan.removed)
 
 
-@pytest.mark.parametrize(
-    ("facts", "expected"),
-    [
-        (managed_host(NEW), OLD),
-        (managed_host(OLD), NEW),
-        # one that ended in the middle goes on, whichever driver the libraries are of
-        (with_versions(managed_host(NEW), libcuda1=OLD), OLD),
-        (with_versions(managed_host(NEW), nvidia_persistenced=OLD), OLD),
-        # and from an upgrade that did
-        (with_versions(managed_host(OLD), libcuda1=NEW), OLD),
-        (with_versions(managed_host(OLD), nvidia_persistenced=NEW), OLD),
-        # nor does one that waits for its reboot turn round
-        (managed_host(OLD, module=NEW), OLD),
-        (managed_host(NEW, module=OLD), OLD),
-        # nor is one gone on with that came from a driver of which no files are kept
-        (managed_host(NEW, module="590.48.01"), OLD),
-        # moved by hand: whole, and a part
-        (managed_host(OTHER, recorded=NEW), OLD),
-        (with_versions(managed_host(NEW), libcuda1=OTHER), NEW),
-    ],
-)
+@pytest.mark.parametrize(("facts", "expected"), [
+    (managed_host(NEW), OLD),
+    (managed_host(OLD), NEW),
+    # one that ended in the middle goes on, whichever driver the libraries are of
+    (with_versions(managed_host(NEW), libcuda1=OLD), OLD),
+    (with_versions(managed_host(NEW), nvidia_persistenced=OLD), OLD),
+    # and from an upgrade that did
+    (with_versions(managed_host(OLD), libcuda1=NEW), OLD),
+    (with_versions(managed_host(OLD), nvidia_persistenced=NEW), OLD),
+    # nor does one that waits for its reboot turn round
+    (managed_host(OLD, module=NEW), OLD),
+    (managed_host(NEW, module=OLD), OLD),
+    # nor is one gone on with that came from a driver of which no files are kept
+    (managed_host(NEW, module="590.48.01"), OLD),
+    # moved by hand: whole, and a part
+    (managed_host(OTHER, recorded=NEW), OLD),
+    (with_versions(managed_host(NEW), libcuda1=OTHER), NEW),
+])  # fmt: skip
 def test_a_rollback_goes_to_the_driver_before(facts: DriverFacts, expected: str) -> None:
     assert find_previous_driver(replace(facts, kept=(OLD, NEW))) == expected
 

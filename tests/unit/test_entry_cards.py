@@ -69,20 +69,17 @@ def test_an_instance_on_a_card_with_a_mistake_is_not_told_that_there_is_none(box
     assert "cards[0].vram_mib: -1 is refused" in line
 
 
-@pytest.mark.parametrize(
-    "driver",
-    [
-        {},
-        {"managed": False},
-        {"branch": 580, "flavour": "open", "source": "distribution", "open_despite_cards": True},
-        {"branch": None, "flavour": "proprietary", "source": "nvidia"},
-        {"pcie_link_width": [8, 16], "nvlinks": [[0, 1]]},
-        {"managed": True, "reboot": True, "power_w": 280, "clocks_mhz": [210, 1695]},
-        {"managed": True, "power_w": [250, 280], "module_options": {"NVreg_EnableResizableBar": 1}},
-        {"managed": False, "power_w": [250, 280], "clocks_mhz": [210, 1695], "sysctl": {"vm.swappiness": 10}},
-        {"managed": True, "sysctl": {"vm.swappiness": 10, "net.core.somaxconn": 4096}},
-    ],
-)
+@pytest.mark.parametrize("driver", [
+    {},
+    {"managed": False},
+    {"branch": 580, "flavour": "open", "source": "distribution", "open_despite_cards": True},
+    {"branch": None, "flavour": "proprietary", "source": "nvidia"},
+    {"pcie_link_width": [8, 16], "nvlinks": [[0, 1]]},
+    {"managed": True, "reboot": True, "power_w": 280, "clocks_mhz": [210, 1695]},
+    {"managed": True, "power_w": [250, 280], "module_options": {"NVreg_EnableResizableBar": 1}},
+    {"managed": False, "power_w": [250, 280], "clocks_mhz": [210, 1695], "sysctl": {"vm.swappiness": 10}},
+    {"managed": True, "sysctl": {"vm.swappiness": 10, "net.core.somaxconn": 4096}},
+])  # fmt: skip
 def test_a_driver_and_what_its_cards_are_set_to(box: OperatorFolder, driver: dict[str, object]) -> None:
     made = rig(box, driver=driver)
     assert made.cards

@@ -60,27 +60,24 @@ def test_a_header_is_the_same_one_in_capitals(box: OperatorFolder) -> None:
     assert one.sticky == "header:x-session-id"
 
 
-@pytest.mark.parametrize(
-    ("declared_as", "sent"),
-    [
-        *((one, one) for one in ("app://obsidian.md", "tauri://localhost", "capacitor://localhost", "file://")),
-        *((one, one) for one in ("http://tauri.localhost", "http://localhost:3000", "http://0.0.0.0:8080")),
-        *(
-            (one, one)
-            for one in ("http://my_box:3000", "http://192.0.2.7", "http://[fd00::1]:3000", "resource://pdf.js")
-        ),
-        # identifiers of webviews and of Safari's extensions are in capitals, or not
-        ("vscode-webview://1ncid6mjqlqrdu6spcgmsaqg4r4mcgnabsvoe7vmdm8u59i63ebm",) * 2,
-        ("safari-web-extension://0F7C5C1E-3E0B-4D6F-9E59-CB8A9B2B9F0A",) * 2,
-        ("moz-extension://2c127fa4-62c7-7e4f-90e5-472b45eecfdc",) * 2,
-        # browsers send the one spelling of a web page's origin
-        ("HTTPS://Chat.Example.org:443", "https://chat.example.org"),
-        ("http://chat.example.org:80", "http://chat.example.org"),
-        ("https://chat.example.org:80", "https://chat.example.org:80"),
-        ("http://[FD00:0::1]", "http://[fd00::1]"),
-        ("App://Obsidian.md", "app://Obsidian.md"),
-    ],
-)
+@pytest.mark.parametrize(("declared_as", "sent"), [
+    *((one, one) for one in ("app://obsidian.md", "tauri://localhost", "capacitor://localhost", "file://")),
+    *((one, one) for one in ("http://tauri.localhost", "http://localhost:3000", "http://0.0.0.0:8080")),
+    *(
+        (one, one)
+        for one in ("http://my_box:3000", "http://192.0.2.7", "http://[fd00::1]:3000", "resource://pdf.js")
+    ),
+    # identifiers of webviews and of Safari's extensions are in capitals, or not
+    ("vscode-webview://1ncid6mjqlqrdu6spcgmsaqg4r4mcgnabsvoe7vmdm8u59i63ebm",) * 2,
+    ("safari-web-extension://0F7C5C1E-3E0B-4D6F-9E59-CB8A9B2B9F0A",) * 2,
+    ("moz-extension://2c127fa4-62c7-7e4f-90e5-472b45eecfdc",) * 2,
+    # browsers send the one spelling of a web page's origin
+    ("HTTPS://Chat.Example.org:443", "https://chat.example.org"),
+    ("http://chat.example.org:80", "http://chat.example.org"),
+    ("https://chat.example.org:80", "https://chat.example.org:80"),
+    ("http://[FD00:0::1]", "http://[fd00::1]"),
+    ("App://Obsidian.md", "app://Obsidian.md"),
+])  # fmt: skip
 def test_every_origin_of_a_page_or_an_app_can_be_declared(box: OperatorFolder, declared_as: str, sent: str) -> None:
     found = load_gateway(box, gateway={"listeners": LAN, "origins": [declared_as]}).gateway
     assert found and found.origins == (sent,)
@@ -198,22 +195,19 @@ def test_all_of_ipv6_is_all_there_is() -> None:
     assert ListenerEntry(address="fd00::7", port=80).addresses == ("[fd00::7]:80",)
 
 
-@pytest.mark.parametrize(
-    ("listener", "said"),
-    [
-        (
-            {"address": "0.0.0.0", "keys": False},
-            "everyone who reaches this host over the network, without a key, may use model; "
-            "plain HTTP: prompts and answers are sent in the clear",
-        ),
-        (
-            {"address": "192.0.2.7"},
-            "everyone who reaches this host over the network, with a key, may use model; "
-            "plain HTTP: prompts and answers are sent in the clear, including keys",
-        ),
-        ({"address": "::1", "tls": True}, "only this host, with a key, may use model; TLS"),
-    ],
-)
+@pytest.mark.parametrize(("listener", "said"), [
+    (
+        {"address": "0.0.0.0", "keys": False},
+        "everyone who reaches this host over the network, without a key, may use model; "
+        "plain HTTP: prompts and answers are sent in the clear",
+    ),
+    (
+        {"address": "192.0.2.7"},
+        "everyone who reaches this host over the network, with a key, may use model; "
+        "plain HTTP: prompts and answers are sent in the clear, including keys",
+    ),
+    ({"address": "::1", "tls": True}, "only this host, with a key, may use model; TLS"),
+])  # fmt: skip
 def test_a_plan_says_who_will_reach_what(listener: dict[str, object], said: str) -> None:
     gateway = Gateway.model_validate({"listeners": {"x": {"port": 8000} | listener}})
     (line,) = describe_access(sample_rig(sample_instance(model_name="model"), gateway=gateway))

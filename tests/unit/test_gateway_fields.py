@@ -184,31 +184,28 @@ def test_rules_are_complete_and_of_known_kinds() -> None:
         assert rule.refused and rule.passed and set(rule.paths) <= set(PATHS)
 
 
-@pytest.mark.parametrize(
-    ("sent", "param"),
-    [
-        # as a reader that takes no heed of case, or ends a text at a NUL, would have it
-        (b'{"model":"m","Chat_Template":"x"}', "chat_template"),
-        (b'{"model":"m","chat_template\\u0000":"x"}', "chat_template"),
-        (b'{"model":"m","chat\\u005ftemplate":"x"}', "chat_template"),
-        (b'{"chat_template":"x","model":"m"}', "chat_template"),
-        # a number as text is a number to pydantic
-        (b'{"model":"m","n":"1000000"}', "n"),
-        (b'{"model":"m","n":" 1e6 "}', "n"),
-        (b'{"model":"m","n":1e400}', "n"),
-        (b'{"model":"m","n":"nan"}', "n"),
-        (b'{"model":"m","n":"' + b"0" * 40 + b'1000"}', "n"),
-        (b'{"model":"m","n":[1]}', "n"),
-        (b'{"model":"m","n":-1}', "n"),
-        (b'{"model":"m","chat_template_kwargs":{"enable_thinking":{"a":1}}}', "chat_template_kwargs"),
-        (b'{"model":"m","chat_template_kwargs":{"thinking":"' + b"a" * 65 + b'"}}', "chat_template_kwargs"),
-        (b'{"model":"m","chat_template_kwargs":[]}', "chat_template_kwargs"),
-        (b'{"model":"m","messages":[{"content":[{"type":"image_url","image_url":{"url":"FILE:///x"}}]}]}', None),
-        (b'{"model":"m","messages":[{"content":[{"type":"image_url","image_url":{"url":" file:///x"}}]}]}', None),
-        # an object where a list is expected
-        (b'{"model":"m","messages":[{"content":{"type":"prompt_embeds"}}]}', "messages[].content[].type"),
-    ],
-)
+@pytest.mark.parametrize(("sent", "param"), [
+    # as a reader that takes no heed of case, or ends a text at a NUL, would have it
+    (b'{"model":"m","Chat_Template":"x"}', "chat_template"),
+    (b'{"model":"m","chat_template\\u0000":"x"}', "chat_template"),
+    (b'{"model":"m","chat\\u005ftemplate":"x"}', "chat_template"),
+    (b'{"chat_template":"x","model":"m"}', "chat_template"),
+    # a number as text is a number to pydantic
+    (b'{"model":"m","n":"1000000"}', "n"),
+    (b'{"model":"m","n":" 1e6 "}', "n"),
+    (b'{"model":"m","n":1e400}', "n"),
+    (b'{"model":"m","n":"nan"}', "n"),
+    (b'{"model":"m","n":"' + b"0" * 40 + b'1000"}', "n"),
+    (b'{"model":"m","n":[1]}', "n"),
+    (b'{"model":"m","n":-1}', "n"),
+    (b'{"model":"m","chat_template_kwargs":{"enable_thinking":{"a":1}}}', "chat_template_kwargs"),
+    (b'{"model":"m","chat_template_kwargs":{"thinking":"' + b"a" * 65 + b'"}}', "chat_template_kwargs"),
+    (b'{"model":"m","chat_template_kwargs":[]}', "chat_template_kwargs"),
+    (b'{"model":"m","messages":[{"content":[{"type":"image_url","image_url":{"url":"FILE:///x"}}]}]}', None),
+    (b'{"model":"m","messages":[{"content":[{"type":"image_url","image_url":{"url":" file:///x"}}]}]}', None),
+    # an object where a list is expected
+    (b'{"model":"m","messages":[{"content":{"type":"prompt_embeds"}}]}', "messages[].content[].type"),
+])  # fmt: skip
 def test_no_spelling_brings_a_field_past_its_rule(strict: Model, sent: bytes, param: str | None) -> None:
     refused = refusal(strict, sent)
     assert refused is not None and (param is None or refused.param == param)
@@ -257,21 +254,18 @@ def test_patterns_are_found_wherever_a_schema_has_them(strict: Model) -> None:
     assert refusal(strict, json.dumps({"model": "m", "tools": [{"parameters": named}]}).encode()) is None
 
 
-@pytest.mark.parametrize(
-    ("schema", "passes"),
-    [
-        ({"maxItems": 10_000, "items": {"minItems": 10_000, "maxLength": 10**6}}, True),
-        ({"maxItems": 10_001}, False),
-        ({"maxItems": 1e400}, False),
-        ({"prefixItems": [{"minItems": 10**9}]}, False),
-        ({"minLength": 10**6 + 1}, False),
-        ({"anyOf": [{"maxItems": 10_000}] * 4}, True),
-        ({"anyOf": [{"maxItems": 10_000}] * 5}, False),
-        ({"anyOf": [{"maxItems": -(10**9)}, *[{"maxItems": 10_000}] * 5]}, False),
-        # properties of such a name
-        ({"properties": {"maxItems": {"type": "integer", "maximum": 10**9}}}, True),
-    ],
-)
+@pytest.mark.parametrize(("schema", "passes"), [
+    ({"maxItems": 10_000, "items": {"minItems": 10_000, "maxLength": 10**6}}, True),
+    ({"maxItems": 10_001}, False),
+    ({"maxItems": 1e400}, False),
+    ({"prefixItems": [{"minItems": 10**9}]}, False),
+    ({"minLength": 10**6 + 1}, False),
+    ({"anyOf": [{"maxItems": 10_000}] * 4}, True),
+    ({"anyOf": [{"maxItems": 10_000}] * 5}, False),
+    ({"anyOf": [{"maxItems": -(10**9)}, *[{"maxItems": 10_000}] * 5]}, False),
+    # properties of such a name
+    ({"properties": {"maxItems": {"type": "integer", "maximum": 10**9}}}, True),
+])  # fmt: skip
 def test_counts_of_a_schema_are_small_each_and_together(strict: Model, schema: object, passes: bool) -> None:
     sent = json.dumps({"model": "m", "tools": [{"parameters": schema}]}).replace("Infinity", "1e400").encode()
     assert (refusal(strict, sent) is None) is passes
@@ -298,20 +292,17 @@ def test_an_empty_value_is_none_where_none_may_be_sent(strict: Model, rule: Requ
         assert refusal(strict, example_at_place(rule, rule.at[0], value)) is not None
 
 
-@pytest.mark.parametrize(
-    ("schema", "passes"),
-    [
-        ({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"anyOf": [{"$ref": "#/$defs/a"}]}}}, False),
-        ({"$defs": {"a/b": {"$ref": "#/$defs/a~1b"}}}, False),
-        ({"$defs": {"a": [{"$ref": "#/$defs/a/0"}]}}, False),
-        ({"$defs": {"é": {"$ref": "#/$defs/é"}}}, False),
-        ({"$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}}, True),
-        ({"$defs": {"a": {}, "b": {"allOf": [{"$ref": "#/$defs/a"}] * 2}}}, True),
-        ({"properties": {"$ref": {"type": "string"}, "next": {"anyOf": [{"$ref": "#"}, {}]}}}, True),
-        # looking at all of these would take long
-        ({"a": [{"$ref": f"#/{one}"} for one in range(15000)], "b": [[[[[[{"$ref": "#/x"}]]]]]] * 6000}, False),
-    ],
-)
+@pytest.mark.parametrize(("schema", "passes"), [
+    ({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"anyOf": [{"$ref": "#/$defs/a"}]}}}, False),
+    ({"$defs": {"a/b": {"$ref": "#/$defs/a~1b"}}}, False),
+    ({"$defs": {"a": [{"$ref": "#/$defs/a/0"}]}}, False),
+    ({"$defs": {"é": {"$ref": "#/$defs/é"}}}, False),
+    ({"$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}}, True),
+    ({"$defs": {"a": {}, "b": {"allOf": [{"$ref": "#/$defs/a"}] * 2}}}, True),
+    ({"properties": {"$ref": {"type": "string"}, "next": {"anyOf": [{"$ref": "#"}, {}]}}}, True),
+    # looking at all of these would take long
+    ({"a": [{"$ref": f"#/{one}"} for one in range(15000)], "b": [[[[[[{"$ref": "#/x"}]]]]]] * 6000}, False),
+])  # fmt: skip
 def test_no_reference_leads_to_itself(strict: Model, schema: dict[str, Any], passes: bool) -> None:
     sent = json.dumps({"model": "m", "tools": [{"function": {"parameters": schema}}]}, ensure_ascii=False).encode()
     refused = refusal(strict, sent)
@@ -319,20 +310,17 @@ def test_no_reference_leads_to_itself(strict: Model, schema: dict[str, Any], pas
     assert refused is None or "$ref" in refused.message
 
 
-@pytest.mark.parametrize(
-    ("schema", "passes"),
-    [
-        ('{"type":"object"}', True),
-        (json.dumps({"pattern": "(.{0,1000}){0,1000}x"}), False),
-        (json.dumps({"$defs": {"a": {"$ref": "#/$defs/a"}}}), False),
-        ("", False),
-        ("{", False),
-        ('"{}"', False),
-        ("[" * 30000, False),
-        ('{"pattern":"a","pattern":"b"}', False),
-        ('{"a":NaN}', False),
-    ],
-)
+@pytest.mark.parametrize(("schema", "passes"), [
+    ('{"type":"object"}', True),
+    (json.dumps({"pattern": "(.{0,1000}){0,1000}x"}), False),
+    (json.dumps({"$defs": {"a": {"$ref": "#/$defs/a"}}}), False),
+    ("", False),
+    ("{", False),
+    ('"{}"', False),
+    ("[" * 30000, False),
+    ('{"pattern":"a","pattern":"b"}', False),
+    ('{"a":NaN}', False),
+])  # fmt: skip
 def test_a_schema_that_is_a_text_is_judged_as_an_object(strict: Model, schema: str, passes: bool) -> None:
     sent: list[dict[str, Any]] = [{"structured_outputs": {"json": schema}}, {"guided_json": schema}]
     for members in (*sent, {"json_schema": schema}):

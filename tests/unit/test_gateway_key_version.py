@@ -100,21 +100,18 @@ def row(name: object, sha256: object, **more: object) -> dict[str, object]:
     return {"name": name, "sha256": sha256, "models": None, **more}
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs", "effect"),
-    [
-        ([], [], []),
-        ([row("alice", "a")], [], ["1 key would return: alice"]),
-        ([], [row("alice", "a")], ["1 key would vanish: alice"]),
-        # it was rotated on the host since, and is about to end or has
-        ([row("alice", "a")], [row("alice", "b"), row("alice", "a", until=9)], ["return: alice", "vanish: alice"]),
-        ([row("alice", "a", until=9)], [row("alice", "a")], ["vanish: alice"]),
-        ([row("alice", "a", until=9)], [row("alice", "a", until=8)], ["return: alice"]),
-        ([row("alice", "a", models=["x"])], [row("alice", "a")], ["1 key would get other rights: alice"]),
-        ([row("alice", "a")], [{"name": "\33[2J" * 40, "sha256": [1]}, {}], ["return: alice", "2 keys would vanish"]),
-        ([row(f"k{n:02}", str(n)) for n in range(12)], [], ["12 keys would return: k00, k01, k02"]),
-    ],
-)
+@pytest.mark.parametrize(("ours", "theirs", "effect"), [
+    ([], [], []),
+    ([row("alice", "a")], [], ["1 key would return: alice"]),
+    ([], [row("alice", "a")], ["1 key would vanish: alice"]),
+    # it was rotated on the host since, and is about to end or has
+    ([row("alice", "a")], [row("alice", "b"), row("alice", "a", until=9)], ["return: alice", "vanish: alice"]),
+    ([row("alice", "a", until=9)], [row("alice", "a")], ["vanish: alice"]),
+    ([row("alice", "a", until=9)], [row("alice", "a", until=8)], ["return: alice"]),
+    ([row("alice", "a", models=["x"])], [row("alice", "a")], ["1 key would get other rights: alice"]),
+    ([row("alice", "a")], [{"name": "\33[2J" * 40, "sha256": [1]}, {}], ["return: alice", "2 keys would vanish"]),
+    ([row(f"k{n:02}", str(n)) for n in range(12)], [], ["12 keys would return: k00, k01, k02"]),
+])  # fmt: skip
 def test_what_keys_would_do_is_named(ours, theirs, effect):
     found = list(describe_effect(ours, theirs))
     assert len(found) == len(effect)

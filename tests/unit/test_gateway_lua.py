@@ -114,20 +114,17 @@ def test_a_key_is_a_caller_from_every_address(lua: NginxLua) -> None:
     assert [callers.bucket("", f"\x0a\0\0{chr(number)}") for number in range(50)] != before
 
 
-@pytest.mark.parametrize(
-    ("looks", "slow"),
-    [
-        # (seconds, bytes that have come by then)
-        ([(1, 0), (19, 1)], False),
-        ([(21, 1)], True),
-        ([(21, 10_000)], False),
-        # much at once, and then no more
-        ([(1, 60 << 20), (21, 60 << 20), (42, 60 << 20)], True),
-        ([(at, at * 600) for at in range(1, 500)], False),
-        ([(at, at * 400) for at in range(1, 30)], True),
-        ([(at, at * 100_000) for at in range(1, 602)], True),
-    ],
-)
+@pytest.mark.parametrize(("looks", "slow"), [
+    # (seconds, bytes that have come by then)
+    ([(1, 0), (19, 1)], False),
+    ([(21, 1)], True),
+    ([(21, 10_000)], False),
+    # much at once, and then no more
+    ([(1, 60 << 20), (21, 60 << 20), (42, 60 << 20)], True),
+    ([(at, at * 600) for at in range(1, 500)], False),
+    ([(at, at * 400) for at in range(1, 30)], True),
+    ([(at, at * 100_000) for at in range(1, 602)], True),
+])  # fmt: skip
 def test_a_body_must_go_on(lua: NginxLua, looks: Sequence[tuple[int, int]], slow: bool) -> None:
     rate = lua.require("rate")
     state = rate.begin(1000)

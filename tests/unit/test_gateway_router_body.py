@@ -16,22 +16,19 @@ from roles.gateway.host.router.body import Refused, beginning, read
 Pairs = list[tuple[str, Any]]
 
 
-@pytest.mark.parametrize(
-    ("sent", "model", "span", "stream"),
-    [
-        (b'{"model":"a"}', "a", (9, 12), False),
-        (b' {\t"model" :\r\n "a" , "stream": true}\n', "a", (15, 18), True),
-        (b'{"mod\\u0065l":"a"}', "a", (14, 17), False),
-        ('{"é😀":"é😀","model":"é😀"}'.encode(), "é😀", (27, 35), False),
-        (b'{"model":"a\\/b \\ud83d\\ude00"}', "a/b 😀", (9, 28), False),
-        (b'{"model":"a","stream":1}', "a", (9, 12), False),
-        (b'{"model":"a","stream":"true"}', "a", (9, 12), False),
-        (b'{"model":""}', "", (9, 11), False),
-        (b'{"x":{"model":"b"},"model":"a"}', "a", (27, 30), False),
-        # numbers that no machine holds, and half a character, are an engine's to judge
-        (b'{"model":"a","x":[1e999,' + b"7" * 5000 + b',"\\ud83d"]}', "a", (9, 12), False),
-    ],
-)
+@pytest.mark.parametrize(("sent", "model", "span", "stream"), [
+    (b'{"model":"a"}', "a", (9, 12), False),
+    (b' {\t"model" :\r\n "a" , "stream": true}\n', "a", (15, 18), True),
+    (b'{"mod\\u0065l":"a"}', "a", (14, 17), False),
+    ('{"é😀":"é😀","model":"é😀"}'.encode(), "é😀", (27, 35), False),
+    (b'{"model":"a\\/b \\ud83d\\ude00"}', "a/b 😀", (9, 28), False),
+    (b'{"model":"a","stream":1}', "a", (9, 12), False),
+    (b'{"model":"a","stream":"true"}', "a", (9, 12), False),
+    (b'{"model":""}', "", (9, 11), False),
+    (b'{"x":{"model":"b"},"model":"a"}', "a", (27, 30), False),
+    # numbers that no machine holds, and half a character, are an engine's to judge
+    (b'{"model":"a","x":[1e999,' + b"7" * 5000 + b',"\\ud83d"]}', "a", (9, 12), False),
+])  # fmt: skip
 def test_the_model_is_found_where_it_is(sent: bytes, model: str, span: tuple[int, int], stream: bool) -> None:
     asked = read(sent)
     assert (asked.model, asked.span, asked.stream) == (model, span, stream)

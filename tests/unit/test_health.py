@@ -107,20 +107,17 @@ def test_tokens_a_second_are_those_of_the_look() -> None:
     assert health_with_answers(UNIT, replace(busy, after=lines(100, 0))).tokens_a_second is None
 
 
-@pytest.mark.parametrize(
-    ("answer", "found", "failed"),
-    [
-        (
-            CommandResult(0, "0, 1000, 24576, 120.5, 250.0, 61, 99\n1, 0, 24576, [N/A], [N/A], 30, 0\n", ""),
-            (CardUse(0, 1000, 24576, 120.5, 250, 61, 99), CardUse(1, 0, 24576, None, None, 30, 0)),
-            "",
-        ),
-        (CommandResult(127, "", ""), (), ""),
-        (CommandResult(TIMED_OUT[0], "", ""), (), "nvidia-smi did not answer"),
-        (CommandResult(15, "Unable to determine the device handle", ""), (), "Unable to determine"),
-        (CommandResult(0, "0, 1\n", ""), (), "nvidia-smi reports: 0, 1"),
-    ],
-)
+@pytest.mark.parametrize(("answer", "found", "failed"), [
+    (
+        CommandResult(0, "0, 1000, 24576, 120.5, 250.0, 61, 99\n1, 0, 24576, [N/A], [N/A], 30, 0\n", ""),
+        (CardUse(0, 1000, 24576, 120.5, 250, 61, 99), CardUse(1, 0, 24576, None, None, 30, 0)),
+        "",
+    ),
+    (CommandResult(127, "", ""), (), ""),
+    (CommandResult(TIMED_OUT[0], "", ""), (), "nvidia-smi did not answer"),
+    (CommandResult(15, "Unable to determine the device handle", ""), (), "Unable to determine"),
+    (CommandResult(0, "0, 1\n", ""), (), "nvidia-smi reports: 0, 1"),
+])  # fmt: skip
 def test_cards_say_what_they_take(answer: CommandResult, found: tuple[CardUse, ...], failed: str) -> None:
     there, why = instance_health.parse_card_uses(answer)
     assert there == found

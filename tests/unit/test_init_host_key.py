@@ -46,19 +46,16 @@ def init(
     return CliRunner().invoke(main, ["init", "root@box", *words], input=answer, env={"COLUMNS": "200"})
 
 
-@pytest.mark.parametrize(
-    ("expected", "words", "answer"),
-    [
-        (KEY, [], None),
-        (KEY, ["--host-key", KEY.fingerprint], None),
-        (None, [], None),
-        (None, [], "y\n\n\n\n\n"),
-        (None, ["--host-key", KEY.fingerprint], None),
-        (None, ["--host-key", KEY.fingerprint], "\n\n\n\n"),
-        # a box that was installed anew: its console vouches for it
-        (OTHER, ["--host-key", KEY.fingerprint], None),
-    ],
-)
+@pytest.mark.parametrize(("expected", "words", "answer"), [
+    (KEY, [], None),
+    (KEY, ["--host-key", KEY.fingerprint], None),
+    (None, [], None),
+    (None, [], "y\n\n\n\n\n"),
+    (None, ["--host-key", KEY.fingerprint], None),
+    (None, ["--host-key", KEY.fingerprint], "\n\n\n\n"),
+    # a box that was installed anew: its console vouches for it
+    (OTHER, ["--host-key", KEY.fingerprint], None),
+])  # fmt: skip
 def test_the_key_that_was_found_is_shown_written_and_held_to(box, monkeypatch, accepted_keys, expected, words, answer):
     done = init(box, monkeypatch, expected, *words, answer=answer)
     assert done.exit_code == 0, done.output

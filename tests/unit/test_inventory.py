@@ -37,20 +37,17 @@ def test_an_entry_that_is_no_table_is_refused_beside_the_others(box: OperatorFol
     assert second.startswith(f"{box.inventory}: b.cards[0]: ")
 
 
-@pytest.mark.parametrize(
-    ("changes", "place", "near"),
-    [
-        ({"card": ["turing"]}, "box.card", "cards"),
-        ({"instance": {}}, "box.instance", "instances"),
-        ({"ssh_hostnme": "x"}, "box.ssh_hostnme", "ssh_hostname"),
-        ({"_sud": True}, "box._sud", "_sudo"),
-        ({"sudo": True}, "box.sudo", "_sudo"),
-        ({"hostname": "x"}, "box.hostname", "ssh_hostname"),
-        ({"ssh_mirrors": {}}, "box.ssh_mirrors", "mirrors"),
-        ({"roots": {"modls": "/srv"}}, "box.roots.modls", "models"),
-        ({"instances": chat_instances(prt=1)}, "box.instances.chat.prt", "port"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "place", "near"), [
+    ({"card": ["turing"]}, "box.card", "cards"),
+    ({"instance": {}}, "box.instance", "instances"),
+    ({"ssh_hostnme": "x"}, "box.ssh_hostnme", "ssh_hostname"),
+    ({"_sud": True}, "box._sud", "_sudo"),
+    ({"sudo": True}, "box.sudo", "_sudo"),
+    ({"hostname": "x"}, "box.hostname", "ssh_hostname"),
+    ({"ssh_mirrors": {}}, "box.ssh_mirrors", "mirrors"),
+    ({"roots": {"modls": "/srv"}}, "box.roots.modls", "models"),
+    ({"instances": chat_instances(prt=1)}, "box.instances.chat.prt", "port"),
+])  # fmt: skip
 def test_an_unknown_key_is_refused_with_the_nearest_name(box, changes, place, near):
     (line,) = box.refusal_lines(**changes)
     assert line.startswith(f'{box.inventory}: {place}: unknown key; did you mean "{near}"?'), line

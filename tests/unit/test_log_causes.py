@@ -110,19 +110,16 @@ def test_podmans_missing_card_in_a_log_of_another_host_has_a_remedy_that_fits_ev
     assert ids("Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=0") == ["container-device"]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "vllm: error: unrecognized arguments: --api-key=sk-0123456789",
-        "vllm: error: unrecognized arguments: --served-model-name x --hf-token sk-0123456789",
-        f"{'x' * 150} --api-key sk-0123456789 vllm: error: unrecognized arguments: --foo",
-        f"{'x' * 105} --api-key=sk-{'0123456789' * 5} vllm: error: unrecognized arguments: --foo",
-        "ValueError: unrecognized\narguments: --api-key\n  sk-0123456789",
-        "ValueError: unrecogn\nized arguments: --api-key\n  sk-0123456789",
-        "ERROR a message of no cause --api-key=sk-0123456789",
-        "NVRM: GPU 0000:01:00.0: RmInitAdapter failed! token=sk-0123456789",
-    ],
-)
+@pytest.mark.parametrize("line", [
+    "vllm: error: unrecognized arguments: --api-key=sk-0123456789",
+    "vllm: error: unrecognized arguments: --served-model-name x --hf-token sk-0123456789",
+    f"{'x' * 150} --api-key sk-0123456789 vllm: error: unrecognized arguments: --foo",
+    f"{'x' * 105} --api-key=sk-{'0123456789' * 5} vllm: error: unrecognized arguments: --foo",
+    "ValueError: unrecognized\narguments: --api-key\n  sk-0123456789",
+    "ValueError: unrecogn\nized arguments: --api-key\n  sk-0123456789",
+    "ERROR a message of no cause --api-key=sk-0123456789",
+    "NVRM: GPU 0000:01:00.0: RmInitAdapter failed! token=sk-0123456789",
+])  # fmt: skip
 def test_no_report_has_a_secret_of_a_line(line: str) -> None:
     lines = line.split("\n")
     found = diagnose_host(HostEvidence("", "", logs={"": lines}, kernel=lines), {"": causes_for_log(lines)})
