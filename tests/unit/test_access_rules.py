@@ -15,17 +15,20 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="what is root's cannot
 Write = Callable[..., Path]
 
 
-@pytest.mark.parametrize(("files", "told"), [
-    ({"etc/sudoers.d/a": "@include /opt/all\n", "opt/all": "# nothing\n"}, "/opt/all has mode 666"),
-    ({"etc/sudoers.d/a": "#includedir /opt/d\n", "opt/d/b": "ALL ALL=(ALL) NOPASSWD: ALL\n"}, "ALL ALL"),
-    ({"etc/sudoers.d/a": '@include "/opt/own"\n@include own.d\n'}, ""),
-    ({"etc/sudoers.d/a": 'Defaults secure_path="/usr/sbin:/var/tmp"\n'}, "/var/tmp"),
-    ({"etc/sudoers.d/a": 'Defaults env_reset, secure_path="/usr/sbin:/usr/bin"\n'}, ""),
-    ({"etc/sudoers.d/a": "Defaults mail_badpass, !authenticate\n"}, "!authenticate"),
-    ({"etc/sudoers.d/a": "Defaults:bob !authenticate\n"}, ""),
-    ({"etc/sudoers.d/a": 'Defaults env_keep += "LANG LD_PRELOAD"\n'}, "LD_PRELOAD"),
-    ({"etc/sudoers.d/a": 'Defaults env_keep += "LANG EDITOR"\n'}, ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({"etc/sudoers.d/a": "@include /opt/all\n", "opt/all": "# nothing\n"}, "/opt/all has mode 666"),
+        ({"etc/sudoers.d/a": "#includedir /opt/d\n", "opt/d/b": "ALL ALL=(ALL) NOPASSWD: ALL\n"}, "ALL ALL"),
+        ({"etc/sudoers.d/a": '@include "/opt/own"\n@include own.d\n'}, ""),
+        ({"etc/sudoers.d/a": 'Defaults secure_path="/usr/sbin:/var/tmp"\n'}, "/var/tmp"),
+        ({"etc/sudoers.d/a": 'Defaults env_reset, secure_path="/usr/sbin:/usr/bin"\n'}, ""),
+        ({"etc/sudoers.d/a": "Defaults mail_badpass, !authenticate\n"}, "!authenticate"),
+        ({"etc/sudoers.d/a": "Defaults:bob !authenticate\n"}, ""),
+        ({"etc/sudoers.d/a": 'Defaults env_keep += "LANG LD_PRELOAD"\n'}, "LD_PRELOAD"),
+        ({"etc/sudoers.d/a": 'Defaults env_keep += "LANG EDITOR"\n'}, ""),
+    ],
+)
 def test_what_sudo_includes_and_is_told_counts(write: Write, tmp_path: Path, files: dict[str, str], told: str) -> None:
     for name, text in files.items():
         write(name, text.replace("/opt", f"{tmp_path}/opt"))
@@ -37,26 +40,29 @@ def test_what_sudo_includes_and_is_told_counts(write: Write, tmp_path: Path, fil
 COMMON = "auth [success=1 default=ignore] pam_unix.so nullok\nauth requisite {}\nauth required pam_permit.so\n"
 
 
-@pytest.mark.parametrize(("text", "told"), [
-    ("@include common-auth\n", False),
-    (COMMON.format("pam_deny.so"), False),
-    (COMMON.format("pam_permit.so"), True),
-    # each says that it does not matter, and nobody says yes
-    ("auth optional pam_faildelay.so\nauth required pam_env.so\n", False),
-    ("auth required pam_nologin.so successok\n", True),
-    # what was refused before is forgotten
-    ("auth required pam_deny.so\nauth [default=reset] pam_permit.so\nauth required pam_permit.so\n", True),
-    ("auth required pam_deny.so\nauth required pam_permit.so\nauth sufficient pam_permit.so\n", False),
-    ("auth sufficient pam_localuser.so\n@include common-auth\n", True),
-    ("auth required pam_listfile.so onerr=succeed\n@include common-auth\n", False),
-    ("auth sufficient pam_rootok.so\nsession optional pam_permit.so\n", False),
-    (
-        "auth requisite pam_faillock.so preauth\nauth sufficient pam_unix.so\n"
-        "auth [default=die] pam_faillock.so authfail\n",
-        False,
-    ),
-    ("auth [default=1] pam_unix.so\nauth required pam_deny.so\nauth sufficient pam_permit.so\n", True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("@include common-auth\n", False),
+        (COMMON.format("pam_deny.so"), False),
+        (COMMON.format("pam_permit.so"), True),
+        # each says that it does not matter, and nobody says yes
+        ("auth optional pam_faildelay.so\nauth required pam_env.so\n", False),
+        ("auth required pam_nologin.so successok\n", True),
+        # what was refused before is forgotten
+        ("auth required pam_deny.so\nauth [default=reset] pam_permit.so\nauth required pam_permit.so\n", True),
+        ("auth required pam_deny.so\nauth required pam_permit.so\nauth sufficient pam_permit.so\n", False),
+        ("auth sufficient pam_localuser.so\n@include common-auth\n", True),
+        ("auth required pam_listfile.so onerr=succeed\n@include common-auth\n", False),
+        ("auth sufficient pam_rootok.so\nsession optional pam_permit.so\n", False),
+        (
+            "auth requisite pam_faillock.so preauth\nauth sufficient pam_unix.so\n"
+            "auth [default=die] pam_faillock.so authfail\n",
+            False,
+        ),
+        ("auth [default=1] pam_unix.so\nauth required pam_deny.so\nauth sufficient pam_permit.so\n", True),
+    ],
+)
 def test_whom_pam_lets_in_is_what_its_lines_come_to(write: Write, tmp_path: Path, text: str, told: bool) -> None:
     write("etc/pam.d/common-auth", COMMON.format("pam_deny.so"))
     write("etc/pam.d/x", text)
@@ -66,26 +72,40 @@ def test_whom_pam_lets_in_is_what_its_lines_come_to(write: Write, tmp_path: Path
 IF = "auth sufficient pam_succeed_if.so {}\n@include common-auth\n"
 
 
-@pytest.mark.parametrize(("text", "told"), [
-    (IF.format("uid >= 1000 quiet"), True),
-    ("AUTH Sufficient pam_succeed_if.so user = eve\n@include common-auth\n", True),
-    (IF.format("user ingroup people"), True), (IF.format("user ingroup own"), True),
-    # as login managers have it, and nobody is in that group
-    (IF.format("user ingroup nopasswdlogin"), False), (IF.format("user ingroup none"), False),
-    (IF.format("use_uid user ingroup people"), False), (IF.format("use_uid user = eve"), False),
-    # no person, so nobody whom sudo would ask
-    (IF.format("use_uid user = service"), True), (IF.format("use_uid user ingroup services"), True),
-    (IF.format("use_uid uid >= 0"), True), (IF.format("quiet"), False),
-    ("auth required pam_succeed_if.so user != root quiet_success\n@include common-auth\n", False),
-    ("auth [success=1 default=ignore] pam_succeed_if.so user != root\n"
-      "@include common-auth\nauth required pam_env.so\n", False),
-    ("auth [success=3 default=ignore] pam_succeed_if.so user != root\n"
-      "@include common-auth\nauth required pam_permit.so\n", True),
-    ("auth sufficient pam_exec.so quiet /bin/true\n@include common-auth\n", True),
-    ("auth optional pam_exec.so /opt/tell\n@include common-auth\n", False),
-    ("@include common-auth\nauth required pam_exec.so /opt/tell\n", False),
-    ("session sufficient pam_succeed_if.so uid >= 1000\n", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (IF.format("uid >= 1000 quiet"), True),
+        ("AUTH Sufficient pam_succeed_if.so user = eve\n@include common-auth\n", True),
+        (IF.format("user ingroup people"), True),
+        (IF.format("user ingroup own"), True),
+        # as login managers have it, and nobody is in that group
+        (IF.format("user ingroup nopasswdlogin"), False),
+        (IF.format("user ingroup none"), False),
+        (IF.format("use_uid user ingroup people"), False),
+        (IF.format("use_uid user = eve"), False),
+        # no person, so nobody whom sudo would ask
+        (IF.format("use_uid user = service"), True),
+        (IF.format("use_uid user ingroup services"), True),
+        (IF.format("use_uid uid >= 0"), True),
+        (IF.format("quiet"), False),
+        ("auth required pam_succeed_if.so user != root quiet_success\n@include common-auth\n", False),
+        (
+            "auth [success=1 default=ignore] pam_succeed_if.so user != root\n"
+            "@include common-auth\nauth required pam_env.so\n",
+            False,
+        ),
+        (
+            "auth [success=3 default=ignore] pam_succeed_if.so user != root\n"
+            "@include common-auth\nauth required pam_permit.so\n",
+            True,
+        ),
+        ("auth sufficient pam_exec.so quiet /bin/true\n@include common-auth\n", True),
+        ("auth optional pam_exec.so /opt/tell\n@include common-auth\n", False),
+        ("@include common-auth\nauth required pam_exec.so /opt/tell\n", False),
+        ("session sufficient pam_succeed_if.so uid >= 1000\n", False),
+    ],
+)
 def test_whom_a_condition_or_a_program_lets_in_is_told(write: Write, text: str, told: bool) -> None:
     write("etc/group", "people:x:50:eve\nown:x:60:\nnone:x:70:\nservices:x:80:service\n")
     write("etc/passwd", "bob:x:1001:60::/:/bin/sh\nservice:x:990:990::/:/usr/sbin/nologin\n")
@@ -141,20 +161,23 @@ def test_a_module_of_nobodys_is_told(write: Write, tmp_path: Path) -> None:
     assert found["text"] == "session by /usr/lib/security/pam_mine.so, which no package has brought"
 
 
-@pytest.mark.parametrize(("file", "text", "told"), [
-    ("usr/share/polkit-1/actions/x.policy", "<allow_any>yes</allow_any>", True),
-    ("usr/share/polkit-1/actions/x.policy", "<allow_inactive>yes</allow_inactive>", True),
-    (
-        "usr/share/polkit-1/actions/x.policy",
-        "<allow_any>auth_admin</allow_any><allow_active>yes</allow_active>",
-        False,
-    ),
-    ("etc/dbus-1/system.d/x.conf", '<policy context="default"><allow own="*"/></policy>', True),
-    ("etc/dbus-1/system.d/x.conf", "<policy context='default'><allow send_destination='*'/></policy>", True),
-    ("etc/dbus-1/system.d/x.conf", '<policy user="root"><allow own="*"/></policy>', False),
-    ("etc/dbus-1/system.d/x.conf", '<policy context="default"><allow send_destination="org.x"/></policy>', False),
-    ("etc/dbus-1/system.d/x.conf", '<!-- <policy context="default"><allow own="*"/></policy> -->', False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("file", "text", "told"),
+    [
+        ("usr/share/polkit-1/actions/x.policy", "<allow_any>yes</allow_any>", True),
+        ("usr/share/polkit-1/actions/x.policy", "<allow_inactive>yes</allow_inactive>", True),
+        (
+            "usr/share/polkit-1/actions/x.policy",
+            "<allow_any>auth_admin</allow_any><allow_active>yes</allow_active>",
+            False,
+        ),
+        ("etc/dbus-1/system.d/x.conf", '<policy context="default"><allow own="*"/></policy>', True),
+        ("etc/dbus-1/system.d/x.conf", "<policy context='default'><allow send_destination='*'/></policy>", True),
+        ("etc/dbus-1/system.d/x.conf", '<policy user="root"><allow own="*"/></policy>', False),
+        ("etc/dbus-1/system.d/x.conf", '<policy context="default"><allow send_destination="org.x"/></policy>', False),
+        ("etc/dbus-1/system.d/x.conf", '<!-- <policy context="default"><allow own="*"/></policy> -->', False),
+    ],
+)
 def test_what_everybody_may_do_is_told(write: Write, file: str, text: str, told: bool) -> None:
     write(file, f"{text}\n")
     assert [one["file"] for one in bus.opened()] == ([f"/{file}"] if told else [])
@@ -190,19 +213,22 @@ def test_a_unit_that_was_started_by_hand_is_one_too(write: Write, place: str) ->
 ASKED = {"ports": [8020], "sockets": ["/run/rigwright/chat.sock"], "own": ["10.0.0.1"], "units": ["ours.service"]}
 
 
-@pytest.mark.parametrize(("file", "text", "told"), [
-    ("etc/systemd/system/x.service", "ExecStart=-/usr/bin/socat TCP-LISTEN:9,fork TCP:127.0.0.1:8020", True),
-    ("etc/systemd/system/x.service", "ExecStart=/usr/lib/systemd/systemd-socket-proxyd 10.0.0.1:8020", True),
-    ("run/systemd/system/x.service", "ExecStart=sh -c 'exec socat TCP-L:9 UNIX:/run/rigwright/chat.sock'", True),
-    ("etc/systemd/system/x.service.d/y.conf", "ExecStart=/usr/bin/ssh -N -R 1:localhost:8020 far", True),
-    ("etc/cron.d/x", "@reboot root autossh -M 0 -R 9:localhost:8020 far", True),
-    ("etc/systemd/system/ours.service", "ExecStart=/usr/lib/systemd/systemd-socket-proxyd 127.0.0.1:8020", False),
-    ("etc/systemd/system/x.service", "ExecStart=/usr/bin/curl http://127.0.0.1:8020/v1/models", False),
-    ("etc/systemd/system/x.service", "ExecStart=/usr/bin/socat TCP-LISTEN:9,fork TCP:127.0.0.1:8080", False),
-    ("etc/systemd/system/x.service", "# ExecStart=/usr/bin/socat TCP-LISTEN:9,fork TCP:127.0.0.1:8020", False),
-    ("etc/haproxy/haproxy.cfg", "server a 127.0.0.1:8020", True),
-    ("etc/caddy/Caddyfile", "reverse_proxy 127.0.0.1:8020", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("file", "text", "told"),
+    [
+        ("etc/systemd/system/x.service", "ExecStart=-/usr/bin/socat TCP-LISTEN:9,fork TCP:127.0.0.1:8020", True),
+        ("etc/systemd/system/x.service", "ExecStart=/usr/lib/systemd/systemd-socket-proxyd 10.0.0.1:8020", True),
+        ("run/systemd/system/x.service", "ExecStart=sh -c 'exec socat TCP-L:9 UNIX:/run/rigwright/chat.sock'", True),
+        ("etc/systemd/system/x.service.d/y.conf", "ExecStart=/usr/bin/ssh -N -R 1:localhost:8020 far", True),
+        ("etc/cron.d/x", "@reboot root autossh -M 0 -R 9:localhost:8020 far", True),
+        ("etc/systemd/system/ours.service", "ExecStart=/usr/lib/systemd/systemd-socket-proxyd 127.0.0.1:8020", False),
+        ("etc/systemd/system/x.service", "ExecStart=/usr/bin/curl http://127.0.0.1:8020/v1/models", False),
+        ("etc/systemd/system/x.service", "ExecStart=/usr/bin/socat TCP-LISTEN:9,fork TCP:127.0.0.1:8080", False),
+        ("etc/systemd/system/x.service", "# ExecStart=/usr/bin/socat TCP-LISTEN:9,fork TCP:127.0.0.1:8020", False),
+        ("etc/haproxy/haproxy.cfg", "server a 127.0.0.1:8020", True),
+        ("etc/caddy/Caddyfile", "reverse_proxy 127.0.0.1:8020", False),
+    ],
+)
 def test_what_would_carry_us_away_after_a_boot_is_told(write, tmp_path, monkeypatch, file, text, told):
     folders = tuple(tmp_path / place / "systemd/system" for place in ("etc", "run"))
     monkeypatch.setattr(reach, "UNITS", folders)
@@ -214,19 +240,22 @@ def test_what_would_carry_us_away_after_a_boot_is_told(write, tmp_path, monkeypa
     assert bool(reach.planned(ASKED)) == told
 
 
-@pytest.mark.parametrize(("file", "text", "told"), [
-    ("etc/modprobe.d/x.conf", "install tun /opt/own", True),
-    ("etc/modprobe.d/x.conf", "install dccp /bin/false", False),
-    ("etc/modprobe.d/x.conf", "install a /usr/bin/packaged", False),
-    ("run/binfmt.d/x.conf", r":x:M::\x7fELF::/opt/own:", True),
-    ("etc/tmpfiles.d/x.conf", "w /proc/sys/kernel/core_pattern - - - - |/opt/own", True),
-    ("etc/tmpfiles.d/x.conf", "w! /proc/sys/net/ipv4/conf/all/route_localnet - - - - 1", True),
-    ("etc/tmpfiles.d/x.conf", "w /proc/sys/vm/swappiness - - - - 10", False),
-    ("etc/sysctl.d/x.conf", "vm.overcommit_memory = 2", True),
-    ("etc/sysctl.d/x.conf", "vm.overcommit_memory = 1", False),
-    ("etc/sysctl.d/x.conf", "user.max_user_namespaces=0", True),
-    ("proc/sys/fs/binfmt_misc/x", "enabled\ninterpreter /opt/own\nmagic 7f\n", True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("file", "text", "told"),
+    [
+        ("etc/modprobe.d/x.conf", "install tun /opt/own", True),
+        ("etc/modprobe.d/x.conf", "install dccp /bin/false", False),
+        ("etc/modprobe.d/x.conf", "install a /usr/bin/packaged", False),
+        ("run/binfmt.d/x.conf", r":x:M::\x7fELF::/opt/own:", True),
+        ("etc/tmpfiles.d/x.conf", "w /proc/sys/kernel/core_pattern - - - - |/opt/own", True),
+        ("etc/tmpfiles.d/x.conf", "w! /proc/sys/net/ipv4/conf/all/route_localnet - - - - 1", True),
+        ("etc/tmpfiles.d/x.conf", "w /proc/sys/vm/swappiness - - - - 10", False),
+        ("etc/sysctl.d/x.conf", "vm.overcommit_memory = 2", True),
+        ("etc/sysctl.d/x.conf", "vm.overcommit_memory = 1", False),
+        ("etc/sysctl.d/x.conf", "user.max_user_namespaces=0", True),
+        ("proc/sys/fs/binfmt_misc/x", "enabled\ninterpreter /opt/own\nmagic 7f\n", True),
+    ],
+)
 def test_what_the_kernel_has_started_after_a_boot_is_told(write: Write, file: str, text: str, told: bool) -> None:
     write("var/lib/dpkg/info/own.list", "/usr/bin/packaged\n")
     write("usr/bin/packaged")
@@ -239,15 +268,24 @@ FOREIGN = "7f454c460201010000000000000000000200b700"
 WHOLE = "fffffffffffffffffffffffffffffffffeffffff"
 
 
-@pytest.mark.parametrize(("changed", "told"), [
-    ({}, False), ({"magic": FOREIGN[:36] + "0016"}, False), ({"flags:": "POC"}, True),
-    ({"magic": FOREIGN[:36] + "3e00"}, True), ({"magic": FOREIGN[:36] + "0300"}, True),
-    ({"mask": WHOLE[:36] + "00ff"}, True),
-    # as PowerPC's is
-    ({"magic": FOREIGN[:36] + "1500", "mask": WHOLE[:36] + "ff00"}, False),
-    ({"mask": "00" + WHOLE[2:]}, True), ({"mask": ""}, True), ({"magic": "2321"}, True), ({"magic": "x"}, True),
-    ({"offset": "8"}, True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({}, False),
+        ({"magic": FOREIGN[:36] + "0016"}, False),
+        ({"flags:": "POC"}, True),
+        ({"magic": FOREIGN[:36] + "3e00"}, True),
+        ({"magic": FOREIGN[:36] + "0300"}, True),
+        ({"mask": WHOLE[:36] + "00ff"}, True),
+        # as PowerPC's is
+        ({"magic": FOREIGN[:36] + "1500", "mask": WHOLE[:36] + "ff00"}, False),
+        ({"mask": "00" + WHOLE[2:]}, True),
+        ({"mask": ""}, True),
+        ({"magic": "2321"}, True),
+        ({"magic": "x"}, True),
+        ({"offset": "8"}, True),
+    ],
+)
 def test_an_emulator_that_a_container_registered_is_for_other_machines_alone(write, monkeypatch, changed, told):
     monkeypatch.setattr(nextboot.os, "uname", lambda: SimpleNamespace(machine="x86_64"))
     rows = {"interpreter": "/usr/bin/qemu-aarch64", "flags:": "POCF", "offset": "0", "magic": FOREIGN, "mask": WHOLE}
@@ -294,16 +332,19 @@ def test_a_pattern_meets_what_is_ours(line: str, told: bool) -> None:
     assert any(common.meets(place, one) for one in ours) == told
 
 
-@pytest.mark.parametrize(("file", "text", "told"), [
-    ("etc/systemd/network/1.link", "[Match]\nOriginalName=*\n[Link]\nName=own0", True),
-    ("etc/systemd/network/1.link", "[Match]\nMACAddress=02:00:00:00:00:01\n[Link]\nName=eth0", False),
-    ("etc/systemd/network/1.link", "[Match]\nMACAddress=02:00:00:00:00:09\n[Link]\nName=usb0", False),
-    ("etc/udev/rules.d/1.rules", 'SUBSYSTEM=="net", ACTION=="add", NAME="own0"', True),
-    ("etc/udev/rules.d/1.rules", 'SUBSYSTEM=="tty", SYMLINK+="own0"', False),
-    ("etc/modprobe.d/x.conf", "blacklist virtio-net", True),
-    ("etc/modprobe.d/x.conf", "install virtio_net /bin/false", True),
-    ("etc/modprobe.d/x.conf", "blacklist pcspkr", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("file", "text", "told"),
+    [
+        ("etc/systemd/network/1.link", "[Match]\nOriginalName=*\n[Link]\nName=own0", True),
+        ("etc/systemd/network/1.link", "[Match]\nMACAddress=02:00:00:00:00:01\n[Link]\nName=eth0", False),
+        ("etc/systemd/network/1.link", "[Match]\nMACAddress=02:00:00:00:00:09\n[Link]\nName=usb0", False),
+        ("etc/udev/rules.d/1.rules", 'SUBSYSTEM=="net", ACTION=="add", NAME="own0"', True),
+        ("etc/udev/rules.d/1.rules", 'SUBSYSTEM=="tty", SYMLINK+="own0"', False),
+        ("etc/modprobe.d/x.conf", "blacklist virtio-net", True),
+        ("etc/modprobe.d/x.conf", "install virtio_net /bin/false", True),
+        ("etc/modprobe.d/x.conf", "blacklist pcspkr", False),
+    ],
+)
 def test_an_interface_that_a_boot_takes_away_is_told(write, tmp_path, file, text, told):
     write("sys/class/net/eth0/address", "02:00:00:00:00:01\n")
     write("sys/module/virtio_net/version")

@@ -158,21 +158,26 @@ DRIFTS: dict[str, tuple[Callable[[AccountsFixture], object], set[str], str]] = {
     "linger": (file(f"var/lib/systemd/linger/{NAME}", ""), {"A07"}, "linger"),
     "a process": (lambda world: world.process(11, "sh", "0::/user.slice"), {"A08"}, "sh (pid 11) in /user.slice"),
     "a process that was it": (
-        lambda world: world.process(11, "sh", "0::/x.service", f"0 0 {UID} 0"), {"A08"}, f"as {NAME}",
+        lambda world: world.process(11, "sh", "0::/x.service", f"0 0 {UID} 0"),
+        {"A08"},
+        f"as {NAME}",
     ),
     "a process of a unit called as those of checks": (
-        lambda world: world.process(11, "sh", "0::/user.slice/rw-check-1-x.service"), {"A08"}, "sh (pid 11)",
+        lambda world: world.process(11, "sh", "0::/user.slice/rw-check-1-x.service"),
+        {"A08"},
+        "sh (pid 11)",
     ),
     "a range of numbers": (file("etc/subgid", "eve:900:100\n"), {"A09"}, "eve:900:100"),
     "numbers for it": (file("etc/subuid", f"{NAME}:100000:9\n"), {"A09"}, f"{NAME}:100000:9"),
     "a list for all": (lambda world: (world.folder / "etc/passwd").chmod(0o666), {"A10"}, "passwd 666"),
     "a list of somebody's": (lambda world: os.chown(world.folder / "etc/shadow", 7, -1), {"A10"}, "of user 7"),
     "a folder of cron's for all": (
-        lambda world: (world.folder / "etc/cron.d").mkdir() or (world.folder / "etc/cron.d").chmod(0o777), {"A10"},
+        lambda world: (world.folder / "etc/cron.d").mkdir() or (world.folder / "etc/cron.d").chmod(0o777),
+        {"A10"},
         "cron.d 777",
     ),
     "a second root": (user(0, 0, "", "", ""), {"A11"}, "found eve, root"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="files are root's")

@@ -69,8 +69,10 @@ LINKS = converged_state(AIM).links
 STATES: dict[str, tuple[dict[str, Any], Activation | None]] = {
     "converged": ({}, None),
     "changed unit": (chat(started_from=EARLIER[CHAT].started_from), Activation((), (CHAT,), (), (EARLIER[CHAT],))),
-    "started from what nobody knows": (chat(started_from=NOBODY_KNOWS),
-        Activation((CHAT,), (CHAT,), (), (UNKNOWN[CHAT],))),
+    "started from what nobody knows": (
+        chat(started_from=NOBODY_KNOWS),
+        Activation((CHAT,), (CHAT,), (), (UNKNOWN[CHAT],)),
+    ),
     "started before systemd read its unit": (chat(started_from=""), Activation((CHAT,), (CHAT,), (), (UNKNOWN[CHAT],))),
     "stale key": (chat(key_current=False), Activation((), (CHAT,), (), (UNIT_STATES[CHAT],))),
     "weights replaced on disk": (chat(weights_current=False), Activation((), (CHAT,), (), (UNIT_STATES[CHAT],))),
@@ -79,17 +81,25 @@ STATES: dict[str, tuple[dict[str, Any], Activation | None]] = {
     "stopping": (chat(state="deactivating", sub="stop-sigterm"), Activation((), (CHAT,), (), (UNIT_STATES[CHAT],))),
     "gone": ({"processes": {name: one for name, one in RIGHT.items() if name != CHAT}}, Activation((), (CHAT,))),
     "loading": (chat(state="activating", sub="start-post"), Activation((), (), (CHAT,))),
-    "loading another unit": (chat(state="activating", sub="start-post", started_from=EARLIER[CHAT].started_from),
-        Activation((), (CHAT,), (), (EARLIER[CHAT],))),
-    "loading again after a failure": (chat(state="activating", sub="start-post", restarts=1),
-        Activation((), (CHAT,), (), (UNIT_STATES[CHAT],))),
+    "loading another unit": (
+        chat(state="activating", sub="start-post", started_from=EARLIER[CHAT].started_from),
+        Activation((), (CHAT,), (), (EARLIER[CHAT],)),
+    ),
+    "loading again after a failure": (
+        chat(state="activating", sub="start-post", restarts=1),
+        Activation((), (CHAT,), (), (UNIT_STATES[CHAT],)),
+    ),
     "between two starts": (chat(state="activating", sub="auto-restart", running=False), Activation((), (CHAT,))),
     "restarted by systemd and serving": (chat(restarts=3), None),
     "stray instance": (stray(), Activation((FOREIGN,), (), (), (OLD,))),
-    "stray instance that nobody knows": (stray(started_from=NOBODY_KNOWS),
-        Activation((FOREIGN,), (), (), (UNKNOWN[FOREIGN],))),
-    "stray instance that is starting": (stray(state="activating", sub="start-post"),
-        Activation((FOREIGN,), (), (), (OLD,))),
+    "stray instance that nobody knows": (
+        stray(started_from=NOBODY_KNOWS),
+        Activation((FOREIGN,), (), (), (UNKNOWN[FOREIGN],)),
+    ),
+    "stray instance that is starting": (
+        stray(state="activating", sub="start-post"),
+        Activation((FOREIGN,), (), (), (OLD,)),
+    ),
     "stray instance that is down": (stray(state="inactive", sub="dead", running=False), None),
     "stray instance that has failed": (stray(state="failed", sub="failed", running=False), None),
     "loaded description stale": ({"loaded": "All instances of this rig, generation 0"}, SYSTEMD),
@@ -104,8 +114,10 @@ STATES: dict[str, tuple[dict[str, Any], Activation | None]] = {
         {**stray(state="inactive", sub="dead", running=False), "links": {**LINKS, FOREIGN: "/x"}},
         Activation(idle=(FOREIGN,)),
     ),
-    "one that runs and is not declared": ({**stray(), "links": {**LINKS, FOREIGN: "/x"}},
-        Activation((FOREIGN,), (), (), (OLD,))),
+    "one that runs and is not declared": (
+        {**stray(), "links": {**LINKS, FOREIGN: "/x"}},
+        Activation((FOREIGN,), (), (), (OLD,)),
+    ),
     "journal left": ({"activating": True}, SYSTEMD),
     "no current link": ({"current": None}, SYSTEMD),
     "another generation is current": ({"current": 7}, SYSTEMD),
@@ -118,7 +130,7 @@ STATES: dict[str, tuple[dict[str, Any], Activation | None]] = {
         {"generations": (host_generation(1, AIM.digest), host_generation(2, AIM.digest))},
         SYSTEMD,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("state", STATES)

@@ -57,25 +57,39 @@ def stray(one: ObservedUnit) -> dict[str, Any]:
 
 
 STATES: dict[str, tuple[dict[str, Any], Activation | None]] = {
-    "a service that carries to another instance": (carrier(running_process(SWAPPED.listeners[1].unit_state)),
-        Activation((), (PORT,))),
-    "a service that nobody knows": (carrier(running_process(UNIT_STATES[PORT], started_from=NOBODY_KNOWS)),
-        Activation((), (PORT,))),
+    "a service that carries to another instance": (
+        carrier(running_process(SWAPPED.listeners[1].unit_state)),
+        Activation((), (PORT,)),
+    ),
+    "a service that nobody knows": (
+        carrier(running_process(UNIT_STATES[PORT], started_from=NOBODY_KNOWS)),
+        Activation((), (PORT,)),
+    ),
     "a service that is down": (carrier(DOWN), Activation((), (PORT,))),
     "a service that has failed": (carrier(replace(DOWN, state="failed", sub="failed")), Activation((), (PORT,))),
-    "a service that starts": (carrier(running_process(UNIT_STATES[PORT], state="activating", sub="start-post")),
-        Activation((), (), (PORT,))),
+    "a service that starts": (
+        carrier(running_process(UNIT_STATES[PORT], state="activating", sub="start-post")),
+        Activation((), (), (PORT,)),
+    ),
     # it has the socket still, and no new one can be made while it has
-    "a socket that does not listen": ({"sockets": but(HOLDER, HOLDER_3)},
-        Activation((), (PORT,), (), (UNIT_STATES[PORT],), listen=(HOLDER,))),
-    "a socket that does not listen, and whose service is down": (carrier(DOWN, sockets=but(HOLDER, HOLDER_3)),
-        Activation((), (PORT,), listen=(HOLDER,))),
-    "a port that nobody is to hold": (stray(running_process(STRAY)),
-        Activation((PORT_3,), (), (), (STRAY,), (HOLDER_3,))),
+    "a socket that does not listen": (
+        {"sockets": but(HOLDER, HOLDER_3)},
+        Activation((), (PORT,), (), (UNIT_STATES[PORT],), listen=(HOLDER,)),
+    ),
+    "a socket that does not listen, and whose service is down": (
+        carrier(DOWN, sockets=but(HOLDER, HOLDER_3)),
+        Activation((), (PORT,), listen=(HOLDER,)),
+    ),
+    "a port that nobody is to hold": (
+        stray(running_process(STRAY)),
+        Activation((PORT_3,), (), (), (STRAY,), (HOLDER_3,)),
+    ),
     "a port that nobody is to hold, and that nobody carries": (stray(DOWN), Activation(release=(HOLDER_3,))),
-    "what carries a port that nobody holds": ({**stray(running_process(STRAY)), "sockets": but(HOLDER_3)},
-        Activation((PORT_3,), (), (), (STRAY,))),
-}  # fmt: skip
+    "what carries a port that nobody holds": (
+        {**stray(running_process(STRAY)), "sockets": but(HOLDER_3)},
+        Activation((PORT_3,), (), (), (STRAY,)),
+    ),
+}
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -104,13 +118,17 @@ PROCESSES = [
     ObservedUnit(state, sub, restarts, running, started_from)
     for (state, sub, running), restarts, started_from in product(
         [
-            ("active", "running", True), ("activating", "start-post", True), ("activating", "auto-restart", False),
-            ("deactivating", "stop-sigterm", True), ("failed", "failed", False), ("inactive", "dead", False),
+            ("active", "running", True),
+            ("activating", "start-post", True),
+            ("activating", "auto-restart", False),
+            ("deactivating", "stop-sigterm", True),
+            ("failed", "failed", False),
+            ("inactive", "dead", False),
         ],
         [0, 3],
         [UNIT_STATES[PORT].started_from, SWAPPED.listeners[1].unit_state.started_from, NOBODY_KNOWS, ""],
     )
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("aim", [AIM, SWAPPED], ids=["as it is", "swapped"])

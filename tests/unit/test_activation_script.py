@@ -57,9 +57,13 @@ def test_the_first_generation_is_linked_read_and_started(host: HostFolder) -> No
     assert linked(host) == set(NEW.unit_files)
     assert str((host.units / "multi-user.target.wants/rigwright.target").readlink()) == "../rigwright.target"
     assert host.systemctl_commands == [
-        "daemon-reload", f"reset-failed {CHAT} {CODE}", START, f"restart --no-block {CHAT} {CODE}",
-        f"reset-failed {CHAT} {CODE}", START,
-    ]  # fmt: skip
+        "daemon-reload",
+        f"reset-failed {CHAT} {CODE}",
+        START,
+        f"restart --no-block {CHAT} {CODE}",
+        f"reset-failed {CHAT} {CODE}",
+        START,
+    ]
     assert not (host.config / ACTIVATING).exists()
 
 

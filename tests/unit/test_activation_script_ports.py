@@ -61,9 +61,14 @@ def test_a_port_is_let_go_of_first_and_held_before_anything_is_started(host: Hos
     status, said = run(host, MOVED)
     assert status == 0, said
     assert host.systemctl_commands[:7] == [
-        f"stop {HOLDER_3}", f"stop {PORT_3}", "daemon-reload", f"stop {PORT_2}", f"start {HOLDER_2}",
-        f"reset-failed {PORT_2}", "start --job-mode=ignore-dependencies rigwright.target",
-    ]  # fmt: skip
+        f"stop {HOLDER_3}",
+        f"stop {PORT_3}",
+        "daemon-reload",
+        f"stop {PORT_2}",
+        f"start {HOLDER_2}",
+        f"reset-failed {PORT_2}",
+        "start --job-mode=ignore-dependencies rigwright.target",
+    ]
     assert host.systemctl_commands[7] == f"restart --no-block {PORT_2}"
 
 

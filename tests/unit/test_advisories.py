@@ -110,51 +110,69 @@ def predicate_result(
     return evaluate(scene, port if own_port or not doors else doors[0], PredicateKeys.model_validate(predicate)).holds
 
 
-@pytest.mark.parametrize(("predicate", "change", "expected"), [
-    ({"flag_absent": "enable-prompt-embeds"}, same, True),
-    ({"flag_absent": "enable-prompt-embeds"}, with_flags(enable_prompt_embeds=True), False),
-    ({"flag_absent": "enable-prompt-embeds"}, without_units, None),
-    ({"flag_absent": "trust-request-chat-template"}, with_flags(trust_request_chat_template=True), False),
-    ({"flag_absent": "trust-remote-code"}, with_variant(trust_remote_code=True), False),
-    ({"flag_set": "enable-prompt-embeds"}, same, False),
-    ({"flag_set": "enable-prompt-embeds"}, with_flags(enable_prompt_embeds=True), True),
-    ({"flag_set": "enable-prompt-embeds"}, without_units, None),
-    ({"flag_is": ("pipeline-parallel-size", "1")}, same, True),
-    ({"flag_is": ("pipeline-parallel-size", "1")}, with_variant(pipeline_parallel_size=2), False),
-    ({"flag_is": ("pipeline-parallel-size", "1")}, without_units, None),
-    ({"no_network": True}, same, True), ({"no_network": True}, with_network, False),
-    ({"no_network": True}, without_units, None), ({"locked_folder": True}, same, True),
-    ({"locked_folder": True}, with_words(lambda word: word.replace("/srv/models/", "")), False),
-    ({"locked_folder": True}, without_lock, None), ({"no_video_model": True}, same, True),
-    ({"no_video_model": True}, with_model(QWEN3_6), False), ({"no_video_model": True}, without_lock, None),
-    ({"no_image_model": True}, same, True), ({"no_image_model": True}, with_model(QWEN3_6), False),
-    ({"no_image_model": True}, without_lock, None), ({"no_image_model": True}, with_model(QWEN3), True),
-    ({"no_image_model": True}, with_options("--hf-overrides"), None),
-    *(
-        ({name: True}, with_model(QWEN3 | {"architectures": [one]}), None)
-        for name in ("no_image_model", "no_video_model")
-        for one in (
-            "QWenLMHeadModel", "Phi3VForCausalLM", "Phi4MMForCausalLM", "Ovis2_5", "Molmo2ForConditionalGeneration",
-        )
-    ),
-    ({"flag_absent": "kv-offloading-size"}, with_options("--kv-offloading-size=8"), False),
-    ({"model_architecture_not": ("Qwen2_5_VLForConditionalGeneration",)}, same, True),
-    ({"model_architecture_not": ("Qwen3ForCausalLM",)}, same, False),
-    ({"model_architecture_not": ("Qwen3ForCausalLM",)}, without_lock, None),
-    ({"python_keeps_asserts": True}, same, True),
-    ({"python_keeps_asserts": True}, with_variant(environment={"PYTHONOPTIMIZE": "1"}), False),
-    ({"python_keeps_asserts": True}, with_words(lambda word: "-IO" if word == "-I" else word), False),
-    ({"python_keeps_asserts": True}, without_units, None), ({"package_absent": "no-such-package"}, same, True),
-    ({"package_absent": "vllm"}, same, False),
-    ({"package_absent": "no-such-package"}, without_lock, None),
-    ({"unused_by_vllm": ("0.21.0",)}, same, True), ({"unused_by_vllm": ("0.20.2", "0.21.1")}, same, None),
-    ({"unused_by_vllm": ("0.21.0",)}, without_lock, None),
-    ({"unused_by_vllm": ("0.21.0",)}, lambda scene: with_instance(scene, plugins=(SimpleNamespace(),)), None),
-    ({"code_absent": ("0.21.0",)}, same, True), ({"code_absent": ("0.20.2",)}, same, None),
-    ({"answers_completions": True}, same, True), ({"answers_completions": True}, without_units, None),
-    ({"gateway_closes_path": "/inference/v1/generate"}, same, True),
-    ({"gateway_closes_path": "/v1/responses"}, same, False), ({"gateway_closes_path": "/metrics"}, same, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("predicate", "change", "expected"),
+    [
+        ({"flag_absent": "enable-prompt-embeds"}, same, True),
+        ({"flag_absent": "enable-prompt-embeds"}, with_flags(enable_prompt_embeds=True), False),
+        ({"flag_absent": "enable-prompt-embeds"}, without_units, None),
+        ({"flag_absent": "trust-request-chat-template"}, with_flags(trust_request_chat_template=True), False),
+        ({"flag_absent": "trust-remote-code"}, with_variant(trust_remote_code=True), False),
+        ({"flag_set": "enable-prompt-embeds"}, same, False),
+        ({"flag_set": "enable-prompt-embeds"}, with_flags(enable_prompt_embeds=True), True),
+        ({"flag_set": "enable-prompt-embeds"}, without_units, None),
+        ({"flag_is": ("pipeline-parallel-size", "1")}, same, True),
+        ({"flag_is": ("pipeline-parallel-size", "1")}, with_variant(pipeline_parallel_size=2), False),
+        ({"flag_is": ("pipeline-parallel-size", "1")}, without_units, None),
+        ({"no_network": True}, same, True),
+        ({"no_network": True}, with_network, False),
+        ({"no_network": True}, without_units, None),
+        ({"locked_folder": True}, same, True),
+        ({"locked_folder": True}, with_words(lambda word: word.replace("/srv/models/", "")), False),
+        ({"locked_folder": True}, without_lock, None),
+        ({"no_video_model": True}, same, True),
+        ({"no_video_model": True}, with_model(QWEN3_6), False),
+        ({"no_video_model": True}, without_lock, None),
+        ({"no_image_model": True}, same, True),
+        ({"no_image_model": True}, with_model(QWEN3_6), False),
+        ({"no_image_model": True}, without_lock, None),
+        ({"no_image_model": True}, with_model(QWEN3), True),
+        ({"no_image_model": True}, with_options("--hf-overrides"), None),
+        *(
+            ({name: True}, with_model(QWEN3 | {"architectures": [one]}), None)
+            for name in ("no_image_model", "no_video_model")
+            for one in (
+                "QWenLMHeadModel",
+                "Phi3VForCausalLM",
+                "Phi4MMForCausalLM",
+                "Ovis2_5",
+                "Molmo2ForConditionalGeneration",
+            )
+        ),
+        ({"flag_absent": "kv-offloading-size"}, with_options("--kv-offloading-size=8"), False),
+        ({"model_architecture_not": ("Qwen2_5_VLForConditionalGeneration",)}, same, True),
+        ({"model_architecture_not": ("Qwen3ForCausalLM",)}, same, False),
+        ({"model_architecture_not": ("Qwen3ForCausalLM",)}, without_lock, None),
+        ({"python_keeps_asserts": True}, same, True),
+        ({"python_keeps_asserts": True}, with_variant(environment={"PYTHONOPTIMIZE": "1"}), False),
+        ({"python_keeps_asserts": True}, with_words(lambda word: "-IO" if word == "-I" else word), False),
+        ({"python_keeps_asserts": True}, without_units, None),
+        ({"package_absent": "no-such-package"}, same, True),
+        ({"package_absent": "vllm"}, same, False),
+        ({"package_absent": "no-such-package"}, without_lock, None),
+        ({"unused_by_vllm": ("0.21.0",)}, same, True),
+        ({"unused_by_vllm": ("0.20.2", "0.21.1")}, same, None),
+        ({"unused_by_vllm": ("0.21.0",)}, without_lock, None),
+        ({"unused_by_vllm": ("0.21.0",)}, lambda scene: with_instance(scene, plugins=(SimpleNamespace(),)), None),
+        ({"code_absent": ("0.21.0",)}, same, True),
+        ({"code_absent": ("0.20.2",)}, same, None),
+        ({"answers_completions": True}, same, True),
+        ({"answers_completions": True}, without_units, None),
+        ({"gateway_closes_path": "/inference/v1/generate"}, same, True),
+        ({"gateway_closes_path": "/v1/responses"}, same, False),
+        ({"gateway_closes_path": "/metrics"}, same, False),
+    ],
+)
 def test_one_change_turns_a_predicate(scene, predicate, change, expected):
     assert predicate_result(change(scene), predicate) is expected
 
@@ -224,24 +242,27 @@ def assessed(
     return assess(scene, found, gaps, known, exports)
 
 
-@pytest.mark.parametrize(("changes", "state", "ways"), [
-    # nothing closes it
-    ({}, "open", ["open"] * 4),
-    ({"closed_by": [[{"flag_absent": "trust-remote-code"}]]}, "closed", ["closed"] * 4),
-    # one way is closed, the other is not
-    ({"closed_by": [[{"gateway_closes_path": "/score"}]]}, "open", ["closed", "open"] * 2),
-    # of a list all must hold, and of several lists one
-    ({"closed_by": [[{"gateway_closes_path": "/score"}, {"flag_set": "a"}]]}, "open", ["open"] * 4),
-    ({"closed_by": [[{"flag_set": "a"}], [{"flag_absent": "a"}]]}, "closed", ["closed"] * 4),
-    # a predicate without an answer closes nothing
-    ({"closed_by": [[{"code_absent": ["0.1"]}]]}, "unknown", ["unknown"] * 4),
-    ({"closed_by": [[{"code_absent": ["0.1"]}, {"flag_set": "a"}]]}, "open", ["open"] * 4),
-    ({"assessed": False}, "unknown", ["unknown"]),
-    ({"affected": []}, "unknown", ["unknown"] * 4),
-    ({"affected": [], "closed_by": [[{"flag_absent": "a"}]]}, "closed", ["closed"] * 4),
-    ({"reached_by": "weights", "closed_by": [[{"locked_folder": True}]]}, "closed", ["closed"] * 2),
-    ({"reached_by": "process"}, "open", ["open"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "state", "ways"),
+    [
+        # nothing closes it
+        ({}, "open", ["open"] * 4),
+        ({"closed_by": [[{"flag_absent": "trust-remote-code"}]]}, "closed", ["closed"] * 4),
+        # one way is closed, the other is not
+        ({"closed_by": [[{"gateway_closes_path": "/score"}]]}, "open", ["closed", "open"] * 2),
+        # of a list all must hold, and of several lists one
+        ({"closed_by": [[{"gateway_closes_path": "/score"}, {"flag_set": "a"}]]}, "open", ["open"] * 4),
+        ({"closed_by": [[{"flag_set": "a"}], [{"flag_absent": "a"}]]}, "closed", ["closed"] * 4),
+        # a predicate without an answer closes nothing
+        ({"closed_by": [[{"code_absent": ["0.1"]}]]}, "unknown", ["unknown"] * 4),
+        ({"closed_by": [[{"code_absent": ["0.1"]}, {"flag_set": "a"}]]}, "open", ["open"] * 4),
+        ({"assessed": False}, "unknown", ["unknown"]),
+        ({"affected": []}, "unknown", ["unknown"] * 4),
+        ({"affected": [], "closed_by": [[{"flag_absent": "a"}]]}, "closed", ["closed"] * 4),
+        ({"reached_by": "weights", "closed_by": [[{"locked_folder": True}]]}, "closed", ["closed"] * 2),
+        ({"reached_by": "process"}, "open", ["open"]),
+    ],
+)
 def test_the_state_of_an_advisory(scene: PredicateScene, changes: dict[str, Any], state: str, ways: list[str]) -> None:
     (found,) = assessed(scene, A_1=keys(**changes)).findings
     assert (found.state, [one.state for one in found.paths]) == (state, ways)

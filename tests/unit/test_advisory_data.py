@@ -76,10 +76,14 @@ def test_an_export_covers_ecosystems_of_which_it_has_many_records(tmp_path, monk
 
 def test_unreadable_records_are_counted_and_hide_no_others(tmp_path: Path) -> None:
     bad = {
-        "a.json": b"{", "b.json": b"[]", "c.json": b'{"id": "\\u001b[31m"}', "d.json": b"[" * 100_000,
+        "a.json": b"{",
+        "b.json": b"[]",
+        "c.json": b'{"id": "\\u001b[31m"}',
+        "d.json": b"[" * 100_000,
         "e.json": json.dumps({"id": "X-9", "affected": "all"}).encode(),
-        "f.json": b'{"id": "X-8", "modified": ' + b"9" * 10_000 + b"}", "\x1b[31mg.json": b"\xff\xfe",
-    }  # fmt: skip
+        "f.json": b'{"id": "X-8", "modified": ' + b"9" * 10_000 + b"}",
+        "\x1b[31mg.json": b"\xff\xfe",
+    }
     good = {f"x{number}.json": json.dumps(record(f"X-{number}")).encode() for number in range(3)}
     export = read_export(zipped(tmp_path / "db.zip", bad | good), TORCH)
     assert [one.id for one in export.records] == ["X-0", "X-1", "X-2"]
@@ -137,18 +141,21 @@ def test_fields_of_an_unknown_form_are_left_out_one_by_one(change: dict[str, Any
     assert is_affected("pep440", "2.11.0", parse_record(record(**change)).affected[0].ranges) is True
 
 
-@pytest.mark.parametrize("affected", [
-    {"ranges": [{"type": "NEW", "events": [{"introduced": "0"}]}]},
-    {"ranges": [{"type": "ECOSYSTEM", "events": "none"}]},
-    {"ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": 5}]}]},
-    {"ranges": [{"type": "ECOSYSTEM", "events": [{"begun": "1"}]}]},
-    {"ranges": "all of them"},
-    {"versions": {"1": "2"}},
-    # longer than is read
-    {"versions": ["1.0"] * (osv_export.MOST_PARTS + 1)},
-    # commits alone
-    {"ranges": [{"type": "GIT", "repo": "https://example.org/a/b", "events": [{"introduced": "0"}]}]},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "affected",
+    [
+        {"ranges": [{"type": "NEW", "events": [{"introduced": "0"}]}]},
+        {"ranges": [{"type": "ECOSYSTEM", "events": "none"}]},
+        {"ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": 5}]}]},
+        {"ranges": [{"type": "ECOSYSTEM", "events": [{"begun": "1"}]}]},
+        {"ranges": "all of them"},
+        {"versions": {"1": "2"}},
+        # longer than is read
+        {"versions": ["1.0"] * (osv_export.MOST_PARTS + 1)},
+        # commits alone
+        {"ranges": [{"type": "GIT", "repo": "https://example.org/a/b", "events": [{"introduced": "0"}]}]},
+    ],
+)
 def test_an_unreadable_range_is_unknown_never_unaffected(affected: dict[str, Any]) -> None:
     package = {"package": {"ecosystem": "PyPI", "name": "Torch"}}
     read = parse_record(record(affected=[package | affected])).affected[0]

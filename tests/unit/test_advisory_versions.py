@@ -34,56 +34,62 @@ def test_debian_versions_sort_as_dpkg_sorts_them() -> None:
         assert (parse_version("dpkg", one) < parse_version("dpkg", other)) == smaller, (one, other)
 
 
-@pytest.mark.parametrize(("scheme", "version", "ends", "expected"), [
-    ("pep440", "0.21.0", ("introduced=0.19.0", "fixed=0.32.0"), True),
-    ("pep440", "0.32.0", ("introduced=0.19.0", "fixed=0.32.0"), False),
-    ("pep440", "0.18.9", ("introduced=0.19.0", "fixed=0.32.0"), False),
-    # a release candidate comes before its release, a post-release after it
-    ("pep440", "0.32.0rc1", ("introduced=0.19.0", "fixed=0.32.0"), True),
-    ("pep440", "0.19.0rc1", ("introduced=0.19.0", "fixed=0.32.0"), False),
-    ("pep440", "0.2.5.post1", ("introduced=0", "last_affected=0.2.5"), False),
-    # a local build is of the same sources as its release
-    ("pep440", "0.21.0+cpu", ("introduced=0", "last_affected=0.21.0"), True),
-    ("pep440", "0.21.0+cpu", ("introduced=0", "fixed=0.21.0"), False),
-    ("pep440", "1!0.1", ("introduced=0", "fixed=5"), False),
-    ("pep440", "0.9", ("introduced=0", "fixed=0.10"), True),
-    # several stretches in one range, in any order
-    ("pep440", "2.5", ("introduced=0", "fixed=1", "fixed=3", "introduced=2"), True),
-    ("pep440", "1.5", ("introduced=0", "fixed=1", "introduced=2", "fixed=3"), False),
-    ("pep440", "1.0", ("introduced=1.0", "last_affected=1.0"), True),
-    ("pep440", "1.5", ("introduced=1.0", "last_affected=1.0"), False),
-    ("dpkg", "1.0~rc1-1", ("introduced=0", "fixed=1.0-1"), True),
-    ("dpkg", "1:0.9-1", ("introduced=0", "fixed=1.0-1"), False),
-    ("dpkg", "2.36-9+deb12u9", ("introduced=0", "fixed=2.36-9+deb12u10"), True),
-    ("build", "b8226", ("introduced=b8227", "fixed=b11393"), False),
-    ("build", "b11392", ("introduced=b8227", "fixed=b11393"), True),
-    ("build", "b11393", ("introduced=b8227", "fixed=b11393"), False),
-    ("driver", "580.95.05", ("introduced=0", "fixed=580.178.04"), True),
-    ("driver", "580.178.04", ("introduced=0", "fixed=580.178.04"), False),
-    # what cannot be compared is unknown
-    ("build", "0c1e57098bba43ac29e6e3b677cdceebdd22334f", ("introduced=b8227", "fixed=b11393"), None),
-    ("pep440", "0.21.0", ("introduced=0", "fixed=a fix"), None),
-    ("pep440", "no version", ("introduced=0", "fixed=1"), None),
-    ("pep440", "", ("introduced=0", "fixed=1"), None),
-    ("pep440", "0.21.0", ("fixed=1",), None),
-    ("opaque", "1.0", ("introduced=0", "fixed=2"), None),
-    ("pep440", "9" * 5000, ("introduced=0", "fixed=1"), None),
-    ("dpkg", "1." + "9" * 5000, ("introduced=0", "fixed=1"), None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("scheme", "version", "ends", "expected"),
+    [
+        ("pep440", "0.21.0", ("introduced=0.19.0", "fixed=0.32.0"), True),
+        ("pep440", "0.32.0", ("introduced=0.19.0", "fixed=0.32.0"), False),
+        ("pep440", "0.18.9", ("introduced=0.19.0", "fixed=0.32.0"), False),
+        # a release candidate comes before its release, a post-release after it
+        ("pep440", "0.32.0rc1", ("introduced=0.19.0", "fixed=0.32.0"), True),
+        ("pep440", "0.19.0rc1", ("introduced=0.19.0", "fixed=0.32.0"), False),
+        ("pep440", "0.2.5.post1", ("introduced=0", "last_affected=0.2.5"), False),
+        # a local build is of the same sources as its release
+        ("pep440", "0.21.0+cpu", ("introduced=0", "last_affected=0.21.0"), True),
+        ("pep440", "0.21.0+cpu", ("introduced=0", "fixed=0.21.0"), False),
+        ("pep440", "1!0.1", ("introduced=0", "fixed=5"), False),
+        ("pep440", "0.9", ("introduced=0", "fixed=0.10"), True),
+        # several stretches in one range, in any order
+        ("pep440", "2.5", ("introduced=0", "fixed=1", "fixed=3", "introduced=2"), True),
+        ("pep440", "1.5", ("introduced=0", "fixed=1", "introduced=2", "fixed=3"), False),
+        ("pep440", "1.0", ("introduced=1.0", "last_affected=1.0"), True),
+        ("pep440", "1.5", ("introduced=1.0", "last_affected=1.0"), False),
+        ("dpkg", "1.0~rc1-1", ("introduced=0", "fixed=1.0-1"), True),
+        ("dpkg", "1:0.9-1", ("introduced=0", "fixed=1.0-1"), False),
+        ("dpkg", "2.36-9+deb12u9", ("introduced=0", "fixed=2.36-9+deb12u10"), True),
+        ("build", "b8226", ("introduced=b8227", "fixed=b11393"), False),
+        ("build", "b11392", ("introduced=b8227", "fixed=b11393"), True),
+        ("build", "b11393", ("introduced=b8227", "fixed=b11393"), False),
+        ("driver", "580.95.05", ("introduced=0", "fixed=580.178.04"), True),
+        ("driver", "580.178.04", ("introduced=0", "fixed=580.178.04"), False),
+        # what cannot be compared is unknown
+        ("build", "0c1e57098bba43ac29e6e3b677cdceebdd22334f", ("introduced=b8227", "fixed=b11393"), None),
+        ("pep440", "0.21.0", ("introduced=0", "fixed=a fix"), None),
+        ("pep440", "no version", ("introduced=0", "fixed=1"), None),
+        ("pep440", "", ("introduced=0", "fixed=1"), None),
+        ("pep440", "0.21.0", ("fixed=1",), None),
+        ("opaque", "1.0", ("introduced=0", "fixed=2"), None),
+        ("pep440", "9" * 5000, ("introduced=0", "fixed=1"), None),
+        ("dpkg", "1." + "9" * 5000, ("introduced=0", "fixed=1"), None),
+    ],
+)
 def test_a_version_in_a_range(scheme: Scheme, version: str, ends: tuple[str, ...], expected: bool | None) -> None:
     assert is_affected(scheme, version, [between(*ends)]) is expected
 
 
-@pytest.mark.parametrize(("version", "ranges", "listed", "expected"), [
-    ("1.0", [], ["1.0.0"], True),
-    ("1.1", [], ["1.0.0"], False),
-    ("1.1", [VersionRange((), readable=False)], ["1.0.0"], None),
-    ("1.1", [VersionRange((), readable=False)], ["1.1"], True),
-    ("1.1", [between("introduced=0", "fixed=1"), VersionRange((), readable=False)], [], None),
-    ("1.1", [between("introduced=0", "fixed=2"), VersionRange((), readable=False)], [], True),
-    ("1.1", [], [], True),
-    ("", [], [], None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("version", "ranges", "listed", "expected"),
+    [
+        ("1.0", [], ["1.0.0"], True),
+        ("1.1", [], ["1.0.0"], False),
+        ("1.1", [VersionRange((), readable=False)], ["1.0.0"], None),
+        ("1.1", [VersionRange((), readable=False)], ["1.1"], True),
+        ("1.1", [between("introduced=0", "fixed=1"), VersionRange((), readable=False)], [], None),
+        ("1.1", [between("introduced=0", "fixed=2"), VersionRange((), readable=False)], [], True),
+        ("1.1", [], [], True),
+        ("", [], [], None),
+    ],
+)
 def test_lists_and_unreadable_ranges(version, ranges, listed, expected):
     assert is_affected("pep440", version, ranges, listed) is expected
 
@@ -116,21 +122,36 @@ def test_packages_of_a_host_are_named_by_their_sources() -> None:
     }
 
 
-@pytest.mark.parametrize(("as_of", "word"), [
-    (date(2026, 11, 28), ""), (date(2026, 10, 29), ""), (date(2026, 10, 28), "is 31 days old"),
-    (date(2026, 10, 1), "later advisories are missing"), (date(2027, 1, 1), "in the future"), (None, "has no date"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("as_of", "word"),
+    [
+        (date(2026, 11, 28), ""),
+        (date(2026, 10, 29), ""),
+        (date(2026, 10, 28), "is 31 days old"),
+        (date(2026, 10, 1), "later advisories are missing"),
+        (date(2027, 1, 1), "in the future"),
+        (None, "has no date"),
+    ],
+)
 def test_stale_data_are_reported(as_of: date | None, word: str) -> None:
     problem = DataSource("db.zip", as_of, 1).problem(date(2026, 11, 28))
     assert word in problem and bool(word) == bool(problem)
 
 
-@pytest.mark.parametrize(("field", "allowed", "refused"), [
-    ("chat_template", (), True), ("chat_template", ("chat_template",), False), ("chat_template_kwargs", (), True),
-    ("stop_token_ids", (), True), ("prompt_list", (), True), ("prompt_list", ("prompts",), False),
-    # bounded, so that some of it reaches an engine
-    ("stop", (), False), ("nothing_of_the_kind", (), False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("field", "allowed", "refused"),
+    [
+        ("chat_template", (), True),
+        ("chat_template", ("chat_template",), False),
+        ("chat_template_kwargs", (), True),
+        ("stop_token_ids", (), True),
+        ("prompt_list", (), True),
+        ("prompt_list", ("prompts",), False),
+        # bounded, so that some of it reaches an engine
+        ("stop", (), False),
+        ("nothing_of_the_kind", (), False),
+    ],
+)
 def test_the_table_of_request_rules_says_which_fields_are_refused(field, allowed, refused):
     declared = gateway_fields.Gateway.model_construct(allow_fields=allowed, models={})
     assert gateway_fields.is_refused_field(declared, field) is refused

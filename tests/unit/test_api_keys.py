@@ -19,10 +19,21 @@ def test_a_key_is_the_only_line_of_its_file(tmp_path: Path, end: str) -> None:
     assert api_keys.load_api_key(str(path)) == KEY
 
 
-@pytest.mark.parametrize("content", [
-    b"", b"\n", b"short", KEY.encode() + b"\nsecond-line-of-it\n", b" " + KEY.encode(), KEY.encode() + b'"',
-    KEY.encode() + b"\0", KEY.encode() + b"$(id)", KEY.encode() + "é".encode(), KEY.encode() + b"\xff",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\n",
+        b"short",
+        KEY.encode() + b"\nsecond-line-of-it\n",
+        b" " + KEY.encode(),
+        KEY.encode() + b'"',
+        KEY.encode() + b"\0",
+        KEY.encode() + b"$(id)",
+        KEY.encode() + "é".encode(),
+        KEY.encode() + b"\xff",
+    ],
+)
 def test_what_cannot_go_into_a_header_is_no_key_and_is_not_repeated(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "key"
     path.write_bytes(content)

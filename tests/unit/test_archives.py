@@ -26,21 +26,27 @@ BODY = CURL.partition(b"\n\n")[2].partition(b"\n-----BEGIN")[0]
 NO_MESSAGE = "is not a single clearsigned message with one signature"
 RELEASES: list[tuple[str, bytes, str]] = [
     ("of another release", released("sid", b"Package: curl\n"), "is for sid or stable, not bookworm"),
-    ("of another day", released("bookworm", b"Package: curl\n", "Sun, 22 Nov 2026 12:00:00 UTC"),
-     "is dated 2026-11-22 12"),
-    ("with an end that the index hides",
-     released("bookworm", b"Package: curl\n", more="Valid-Until: Sun, 22 Nov 2026 12:00:00 UTC\n"),
-     "valid until 2026-11-22 12:00:00 UTC; the index says otherwise"),
+    (
+        "of another day",
+        released("bookworm", b"Package: curl\n", "Sun, 22 Nov 2026 12:00:00 UTC"),
+        "is dated 2026-11-22 12",
+    ),
+    (
+        "with an end that the index hides",
+        released("bookworm", b"Package: curl\n", more="Valid-Until: Sun, 22 Nov 2026 12:00:00 UTC\n"),
+        "valid until 2026-11-22 12:00:00 UTC; the index says otherwise",
+    ),
     ("of another list", released("bookworm", b"Package: cUrl\n"), "does not match the hash"),
     ("with more before it", b"Codename: bookworm\n" + CURL, NO_MESSAGE),
     ("with more behind it", CURL + b"SHA256:\n", NO_MESSAGE),
-    ("twice", CURL + CURL, NO_MESSAGE), ("cut", CURL[:-30], NO_MESSAGE),
+    ("twice", CURL + CURL, NO_MESSAGE),
+    ("cut", CURL[:-30], NO_MESSAGE),
     ("empty", b"", "has no date or no hashes"),
     ("no text", b"\xff\xfe", "codec can't decode"),
     ("with a date that is none", released("bookworm", b"", "today"), "has an unreadable date"),
     ("with two names", released("bookworm", b"", more="Codename: bookworm\n"), "has Codename twice"),
     ("without hashes", BODY.partition(b"SHA256")[0], "has no date or no hashes"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("content", "said"), [one[1:] for one in RELEASES], ids=[one[0] for one in RELEASES])

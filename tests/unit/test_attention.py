@@ -16,24 +16,38 @@ PLAIN: dict[str, MetadataValue] = {
 ALL = KvCacheSize(keys=4 * 128, values=4 * 128)
 # As Qwen3.6-27B has it: 48 of its 64 layers are linear attention, the others have 4 heads of 256 numbers.
 HYBRID: dict[str, MetadataValue] = {
-    "block_count": 65, "nextn_predict_layers": 1, "attention.head_count": 24, "attention.head_count_kv": 4,
-    "attention.key_length": 256, "attention.value_length": 256, "full_attention_interval": 4, "ssm.state_size": 128,
-}  # fmt: skip
+    "block_count": 65,
+    "nextn_predict_layers": 1,
+    "attention.head_count": 24,
+    "attention.head_count_kv": 4,
+    "attention.key_length": 256,
+    "attention.value_length": 256,
+    "full_attention_interval": 4,
+    "ssm.state_size": 128,
+}
 SAID: dict[str, tuple[dict[str, MetadataValue], KvCacheSize | None]] = {
     "every layer": (PLAIN, ALL),
-    "a head of its own for each query": ({key: one for key, one in PLAIN.items() if key != "attention.head_count_kv"},
-        KvCacheSize(keys=4 * 512, values=4 * 512)),
-    "heads of another size": (PLAIN | {"attention.key_length": 192, "attention.value_length": 128},
-        KvCacheSize(keys=4 * 384, values=4 * 256)),
+    "a head of its own for each query": (
+        {key: one for key, one in PLAIN.items() if key != "attention.head_count_kv"},
+        KvCacheSize(keys=4 * 512, values=4 * 512),
+    ),
+    "heads of another size": (
+        PLAIN | {"attention.key_length": 192, "attention.value_length": 128},
+        KvCacheSize(keys=4 * 384, values=4 * 256),
+    ),
     "keys and values as one": (
         PLAIN | {"attention.key_length": 576, "attention.key_length_mla": 192, "attention.head_count_kv": 1},
         KvCacheSize(keys=4 * 576, values=0),
     ),
     "each fourth layer": (HYBRID, KvCacheSize(keys=16 * 1024, values=16 * 1024)),
-    "a list of layers that keep nothing": (PLAIN | {"attention.recurrent_layers": [True, True, False, True]},
-        KvCacheSize(keys=128, values=128)),
-    "no heads where nothing is kept": (PLAIN | {"attention.head_count_kv": [0, 2, 0, 2], "ssm.state_size": 16},
-        KvCacheSize(keys=256, values=256)),
+    "a list of layers that keep nothing": (
+        PLAIN | {"attention.recurrent_layers": [True, True, False, True]},
+        KvCacheSize(keys=128, values=128),
+    ),
+    "no heads where nothing is kept": (
+        PLAIN | {"attention.head_count_kv": [0, 2, 0, 2], "ssm.state_size": 16},
+        KvCacheSize(keys=256, values=256),
+    ),
     "nothing is kept": (PLAIN | {"attention.head_count_kv": 0, "ssm.state_size": 16}, KvCacheSize(keys=0, values=0)),
     "layers of two kinds, and nobody says which": (PLAIN | {"ssm.state_size": 16}, None),
     "a window by a list": (
@@ -42,8 +56,10 @@ SAID: dict[str, tuple[dict[str, MetadataValue], KvCacheSize | None]] = {
         | {"attention.key_length_swa": 32},
         KvCacheSize(keys=128, values=128, window=1024, window_keys=3 * 64, window_values=3 * 128),
     ),
-    "a window by a number": (PLAIN | {"attention.sliding_window": 64, "attention.sliding_window_pattern": 2},
-        KvCacheSize(keys=256, values=256, window=64, window_keys=256, window_values=256)),
+    "a window by a number": (
+        PLAIN | {"attention.sliding_window": 64, "attention.sliding_window_pattern": 2},
+        KvCacheSize(keys=256, values=256, window=64, window_keys=256, window_values=256),
+    ),
     "a window, and nobody says whose": (PLAIN | {"attention.sliding_window": 64}, None),
     "layers that read what others keep": (PLAIN | {"attention.shared_kv_layers": 3}, KvCacheSize(keys=128, values=128)),
     "a projector": ({"vision.block_count": 27}, None),
@@ -52,7 +68,7 @@ SAID: dict[str, tuple[dict[str, MetadataValue], KvCacheSize | None]] = {
     "words for numbers": (PLAIN | {"attention.head_count": "many"}, None),
     "less than nothing": (PLAIN | {"attention.head_count_kv": [-1, -1, -1, -1]}, None),
     "more than there is": (PLAIN | {"attention.key_length": 1 << 60}, None),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", SAID)

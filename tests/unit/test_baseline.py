@@ -13,9 +13,14 @@ from rigwright.baseline.history import BaselineHistory, InstanceHistory, Unreada
 from rigwright.baseline.run import BaselineRun, Fingerprint, Series
 
 FINGERPRINT = Fingerprint(
-    driver="580.95.05", cards=("NVIDIA GeForce RTX 3090",), power_w=(280.0,), lanes=(16,), lock="ab" * 32,
-    variant="vllm/dual", settings="0123456789ab",
-)  # fmt: skip
+    driver="580.95.05",
+    cards=("NVIDIA GeForce RTX 3090",),
+    power_w=(280.0,),
+    lanes=(16,),
+    lock="ab" * 32,
+    variant="vllm/dual",
+    settings="0123456789ab",
+)
 
 
 def run(
@@ -27,21 +32,24 @@ def run(
     return BaselineRun.model_validate(told | {"rates": rates} | more)
 
 
-@pytest.mark.parametrize(("accepted", "now", "verdict"), [
-    # two starts that differ by 2: noise is 2 * 1.41
-    ([(100, "a"), (102, "b")], 101, "same"),
-    ([(100, "a"), (102, "b")], 96.5, "same"),
-    ([(100, "a"), (102, "b")], 95.0, "slower"),
-    ([(100, "a"), (102, "b")], 107.0, "faster"),
-    # beyond 5 %, and not beyond what starts differ by
-    ([(90, "a"), (110, "b")], 80, "same"),
-    ([(90, "a"), (110, "b")], 70, "slower"),
-    # of one start nothing is known
-    ([(100, "a")], 50, "unjudged"),
-    ([(100, "a"), (104, "a"), (96, "a")], 50, "unjudged"),
-    # each start counts once, however often it was measured
-    ([(100, "a"), (100, "a"), (100, "a"), (80, "b")], 91, "same"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("accepted", "now", "verdict"),
+    [
+        # two starts that differ by 2: noise is 2 * 1.41
+        ([(100, "a"), (102, "b")], 101, "same"),
+        ([(100, "a"), (102, "b")], 96.5, "same"),
+        ([(100, "a"), (102, "b")], 95.0, "slower"),
+        ([(100, "a"), (102, "b")], 107.0, "faster"),
+        # beyond 5 %, and not beyond what starts differ by
+        ([(90, "a"), (110, "b")], 80, "same"),
+        ([(90, "a"), (110, "b")], 70, "slower"),
+        # of one start nothing is known
+        ([(100, "a")], 50, "unjudged"),
+        ([(100, "a"), (104, "a"), (96, "a")], 50, "unjudged"),
+        # each start counts once, however often it was measured
+        ([(100, "a"), (100, "a"), (100, "a"), (80, "b")], 91, "same"),
+    ],
+)
 def test_slower_is_beyond_a_share_and_beyond_what_starts_differ_by(accepted, now, verdict):
     (found,) = compare_rates(run(now), [run(value, boot=boot) for value, boot in accepted])
     assert found.verdict == verdict
@@ -60,16 +68,19 @@ def test_a_rate_that_was_not_accepted_is_not_compared() -> None:
     assert [one.name for one in compare_rates(run(1, 2), [run(1), run(1, boot="b")])] == ["rate 0"]
 
 
-@pytest.mark.parametrize(("changes", "said"), [
-    ({"driver": "590.10"}, ["driver: 580.95.05 → 590.10"]),
-    ({"power_w": (230.0,)}, ["power limit (W): 280 → 230"]),
-    ({"lanes": (8,)}, ["lanes: 16 → 8"]),
-    ({"lanes": (None,), "variant": "vllm/turbo"}, ["variant: vllm/dual → vllm/turbo", "lanes: 16 → ?"]),
-    ({"lock": "cd" * 32}, ["lock: abababababab → cdcdcdcdcdcd"]),
-    ({"cards": ("A", "B")}, ["cards: NVIDIA GeForce RTX 3090 → A, B"]),
-    ({"settings": "ffffffffffff"}, ["the variant's settings: 0123456789ab → ffffffffffff"]),
-    ({}, []),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"driver": "590.10"}, ["driver: 580.95.05 → 590.10"]),
+        ({"power_w": (230.0,)}, ["power limit (W): 280 → 230"]),
+        ({"lanes": (8,)}, ["lanes: 16 → 8"]),
+        ({"lanes": (None,), "variant": "vllm/turbo"}, ["variant: vllm/dual → vllm/turbo", "lanes: 16 → ?"]),
+        ({"lock": "cd" * 32}, ["lock: abababababab → cdcdcdcdcdcd"]),
+        ({"cards": ("A", "B")}, ["cards: NVIDIA GeForce RTX 3090 → A, B"]),
+        ({"settings": "ffffffffffff"}, ["the variant's settings: 0123456789ab → ffffffffffff"]),
+        ({}, []),
+    ],
+)
 def test_what_of_the_box_changed_is_named(changes: dict[str, object], said: list[str]) -> None:
     assert list(FINGERPRINT.model_copy(update=changes).describe_changes(FINGERPRINT)) == said
 
@@ -152,11 +163,18 @@ def test_a_book_that_is_no_file_or_without_end_is_refused_at_once(tmp_path: Path
         history.load_history(tmp_path / "big.json")
 
 
-@pytest.mark.parametrize("changes", [
-    {"date": "yesterday"}, {"boot": "\x1b[2J"}, {"rates": {"Rate\n": Series(values=(1.0,))}},
-    {"rates": {"rate": {"values": [float("nan")]}}}, {"rates": {"rate": {"values": []}}}, {"ended": "because"},
-    {"fingerprint": {**json.loads(FINGERPRINT.model_dump_json()), "driver": "580; rm"}},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"date": "yesterday"},
+        {"boot": "\x1b[2J"},
+        {"rates": {"Rate\n": Series(values=(1.0,))}},
+        {"rates": {"rate": {"values": [float("nan")]}}},
+        {"rates": {"rate": {"values": []}}},
+        {"ended": "because"},
+        {"fingerprint": {**json.loads(FINGERPRINT.model_dump_json()), "driver": "580; rm"}},
+    ],
+)
 def test_a_run_of_another_shape_is_refused(changes: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         BaselineRun.model_validate(run(1).model_dump() | changes)

@@ -15,19 +15,22 @@ from tests.unit.rendered_scripts import write_stand_in
 from tests.unit.test_facts import probe
 
 
-@pytest.mark.parametrize(("cgroup", "unit"), [
-    ("/system.slice/nginx.service", "nginx.service"),
-    ("/rigwright.slice/rigwright-chat.slice/rigwright-chat.service", "rigwright-chat.service"),
-    ("/system.slice/system-x.slice/x@1.service/inner", "x@1.service"),
-    ("/init.scope", "init.scope"),
-    # a user's own manager has units of any name
-    ("/user.slice/user-1000.slice/user@1000.service/app.slice/rigwright-chat.service", "user@1000.service"),
-    ("/user.slice/user-1000.slice/session-3.scope", "session-3.scope"),
-    ("/system.slice/a b.service", ""),
-    ("/system.slice/a\nuid 7.service", ""),
-    ("/", ""),
-    ("", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("cgroup", "unit"),
+    [
+        ("/system.slice/nginx.service", "nginx.service"),
+        ("/rigwright.slice/rigwright-chat.slice/rigwright-chat.service", "rigwright-chat.service"),
+        ("/system.slice/system-x.slice/x@1.service/inner", "x@1.service"),
+        ("/init.scope", "init.scope"),
+        # a user's own manager has units of any name
+        ("/user.slice/user-1000.slice/user@1000.service/app.slice/rigwright-chat.service", "user@1000.service"),
+        ("/user.slice/user-1000.slice/session-3.scope", "session-3.scope"),
+        ("/system.slice/a b.service", ""),
+        ("/system.slice/a\nuid 7.service", ""),
+        ("/", ""),
+        ("", ""),
+    ],
+)
 def test_a_control_group_is_of_the_systems_own_unit(cgroup: str, unit: str) -> None:
     assert unit_of(cgroup) == unit
 
@@ -72,19 +75,22 @@ def test_a_listener_is_told_by_its_own_name_and_process_whatever_that_is(name: s
     assert mine.unit in ("", unit_of(cgroup.strip().rpartition(":")[2]))
 
 
-@pytest.mark.parametrize(("sockets", "unit"), [
-    (
-        "127.0.0.1:8020 rigwright_listener-8020.socket rigwright_listener-8020.service",
-        "rigwright_listener-8020.service",
-    ),
-    ("[::]:8020 cups.socket cups.service", "cups.service"),
-    # another port's, and one that only ends like it
-    (
-        "127.0.0.1:18020 x.socket x.service\n127.0.0.1:80201 y.socket y.service\n/run/z:8020/z z.socket z.service",
-        "",
-    ),
-    ("", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("sockets", "unit"),
+    [
+        (
+            "127.0.0.1:8020 rigwright_listener-8020.socket rigwright_listener-8020.service",
+            "rigwright_listener-8020.service",
+        ),
+        ("[::]:8020 cups.socket cups.service", "cups.service"),
+        # another port's, and one that only ends like it
+        (
+            "127.0.0.1:18020 x.socket x.service\n127.0.0.1:80201 y.socket y.service\n/run/z:8020/z z.socket z.service",
+            "",
+        ),
+        ("", ""),
+    ],
+)
 def test_a_port_that_systemd_holds_is_the_units_that_it_holds_it_for(tmp_path, monkeypatch, sockets, unit):
     write_stand_in(tmp_path, "ss", """echo 'LISTEN 0 4096 127.0.0.1:8020 0.0.0.0:* users:(("systemd",pid=1,fd=42))'""")
     write_stand_in(tmp_path, "systemctl", f"case $1 in list-sockets) cat <<'END'\n{sockets}\nEND\n;; esac")

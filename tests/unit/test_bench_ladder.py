@@ -23,10 +23,14 @@ from tests.unit.chat_engine import KEY, StandInChatEngine
 Load = Callable[..., LadderStep]
 NAMES = frozenset(
     {
-        METRIC_NAMES.running, METRIC_NAMES.waiting, METRIC_NAMES.kv_used, METRIC_NAMES.preemptions, METRIC_NAMES.tokens,
+        METRIC_NAMES.running,
+        METRIC_NAMES.waiting,
+        METRIC_NAMES.kv_used,
+        METRIC_NAMES.preemptions,
+        METRIC_NAMES.tokens,
         *METRIC_NAMES.prompt_tokens,
     }
-)  # fmt: skip
+)
 
 
 @pytest.fixture
@@ -239,18 +243,21 @@ PUBLISHED = [
 FEW = [rung(n, min(n, 64) * 0.136, running=min(n, 64), waiting=max(0, n - 64), kv=0.25) for n in (10, 30, 64, 128)]
 
 
-@pytest.mark.parametrize(("rungs", "capacity", "streams", "limit"), [
-    (PUBLISHED, 256, 200, "KV cache"),
-    (FEW, 64, 64, "max-num-seqs"),
-    ([rung(n, min(n, 16) * 2, running=n, waiting=0, kv=0.3) for n in (4, 16, 32)], 64, 16, "compute"),
-    ([rung(n, min(n, 16) * 2, running=n, waiting=0, client=0.95) for n in (4, 16, 32)], 64, 16, "client"),
-    ([rung(n, min(n, 4) * 2) for n in (1, 4, 8)], 4, 4, "max-num-seqs"),
-    ([rung(n, min(n, 4) * 2) for n in (1, 4, 8)], None, 4, "unknown"),
-    ([rung(n, n * 2, running=n) for n in (1, 4, 8)], 16, None, ""),
-    ([rung(n, min(n, 4) * 2, running=n, waiting=0, preemptions=n / 2) for n in (1, 4, 8)], 16, 4, "KV cache"),
-    ([rung(4, 0)], 4, None, "errors"),
-    ([], 4, None, "errors"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rungs", "capacity", "streams", "limit"),
+    [
+        (PUBLISHED, 256, 200, "KV cache"),
+        (FEW, 64, 64, "max-num-seqs"),
+        ([rung(n, min(n, 16) * 2, running=n, waiting=0, kv=0.3) for n in (4, 16, 32)], 64, 16, "compute"),
+        ([rung(n, min(n, 16) * 2, running=n, waiting=0, client=0.95) for n in (4, 16, 32)], 64, 16, "client"),
+        ([rung(n, min(n, 4) * 2) for n in (1, 4, 8)], 4, 4, "max-num-seqs"),
+        ([rung(n, min(n, 4) * 2) for n in (1, 4, 8)], None, 4, "unknown"),
+        ([rung(n, n * 2, running=n) for n in (1, 4, 8)], 16, None, ""),
+        ([rung(n, min(n, 4) * 2, running=n, waiting=0, preemptions=n / 2) for n in (1, 4, 8)], 16, 4, "KV cache"),
+        ([rung(4, 0)], 4, None, "errors"),
+        ([], 4, None, "errors"),
+    ],
+)
 def test_where_a_ladder_saturates_and_what_limits_it(rungs, capacity, streams, limit):
     found = find_saturation(rungs, capacity)
     assert (found.streams, found.limit) == (streams, limit)

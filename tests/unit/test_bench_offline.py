@@ -116,9 +116,13 @@ def test_the_program_runs_vllms_own(tmp_path: Path, lacks: str) -> None:
             (tmp_path / name).write_text(text)
     words = ["throughput", "--model=/m", "--tool-call-parser=x", "--num-prompts=3"]
     done = subprocess.run(
-        [sys.executable, "-S", "-", *words], env={"PYTHONPATH": str(tmp_path)}, input=PROGRAM, capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "-S", "-", *words],
+        env={"PYTHONPATH": str(tmp_path)},
+        input=PROGRAM,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if lacks:
         assert (done.returncode, "this vLLM has no throughput bench" in done.stderr) == (1, True)
     else:
@@ -126,11 +130,18 @@ def test_the_program_runs_vllms_own(tmp_path: Path, lacks: str) -> None:
         assert json.loads(done.stdout.splitlines()[-1].removeprefix(SAID)) == {"model": "/m", "n": "3"}
 
 
-@pytest.mark.parametrize("said", [
-    "", "no figures", f"{SAID}{{}}", f"{SAID}{json.dumps(FIGURES | {'tokens_per_second': 1e400})}",
-    f"{SAID}{json.dumps(FIGURES | {'num_requests': True})}", f"{SAID}{json.dumps(FIGURES | {'elapsed_time': '2'})}",
-    f"{SAID}{'[' * 100_000}",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "said",
+    [
+        "",
+        "no figures",
+        f"{SAID}{{}}",
+        f"{SAID}{json.dumps(FIGURES | {'tokens_per_second': 1e400})}",
+        f"{SAID}{json.dumps(FIGURES | {'num_requests': True})}",
+        f"{SAID}{json.dumps(FIGURES | {'elapsed_time': '2'})}",
+        f"{SAID}{'[' * 100_000}",
+    ],
+)
 def test_what_an_engine_says_is_figures_or_nothing(said: str) -> None:
     with pytest.raises(MeasurementFailed, match="without figures"):
         parse_result("throughput", f"{said}\n\x1b[2J gone", SAID)

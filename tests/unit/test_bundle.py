@@ -159,8 +159,11 @@ RESEALED = "must be the SHA-256 of the rows: one was changed"
 INSIDE = "is refused: must be a path inside the folder: letters, digits and ._+~-"
 CHANGES: list[tuple[str, Callable[[dict[str, Any]], object], list[str]]] = [
     ("a later format", changed(schema=3), ["schema: 3 is refused: must be 2"]),
-    ("an earlier format", changed(schema=1),
-     ["schema: 1 is refused: must be 2: earlier bundles were not signed; recreate"]),
+    (
+        "an earlier format",
+        changed(schema=1),
+        ["schema: 1 is refused: must be 2: earlier bundles were not signed; recreate"],
+    ),
     ("no format", lambda index: index.pop("schema"), ["schema: missing"]),
     ("no digest", lambda index: index.pop("digest"), ["digest: missing"]),
     ("no rows", lambda index: index.pop("files"), ["files: missing"]),
@@ -187,9 +190,12 @@ CHANGES: list[tuple[str, Callable[[dict[str, Any]], object], list[str]]] = [
     ("an archive below none", of_suite(archive=-1), ["suites[0].archive: -1 is refused: must be at least 0"]),
     ("a component with a space", of_suite(components=["main x"]), ["suites[0].components[0]: 'main x' is refused"]),
     ("no component", of_suite(components=[]), ["suites[0].components: "]),
-    ("a file twice", lambda index: index["files"].append(index["files"][0]),
-     ["is refused: must be one row per file: "]),
-]  # fmt: skip
+    (
+        "a file twice",
+        lambda index: index["files"].append(index["files"][0]),
+        ["is refused: must be one row per file: "],
+    ),
+]
 
 
 @pytest.mark.parametrize(("change", "essence"), [c[1:] for c in CHANGES], ids=[c[0] for c in CHANGES])

@@ -90,31 +90,64 @@ def both(power: UnitFacts) -> dict[str, UnitFacts]:
 RESTART, POWER = f"restart {PERSISTENCED}", f"restart {POWER_UNIT}"
 UNSET: dict[str, tuple[Rig, CardFacts, dict[str, list[str]]]] = {
     "nothing": (TUNED, live(), {}),
-    "a unit that was changed": (TUNED, live(units=both(UnitFacts("enabled", "active", changed=True))),
-        {"reload": [f"{POWER_UNIT} was changed"], POWER: [f"{POWER_UNIT} was changed"]}),
-    "a unit that does not come with the boot": (TUNED, live(units=both(UnitFacts("disabled", "active"))),
-        {f"enable {POWER_UNIT}": [f"{POWER_UNIT} is disabled"]}),
-    "a unit that has failed": (TUNED, live(units=both(UnitFacts("enabled", "failed"))),
-        {POWER: [f"{POWER_UNIT} is failed"]}),
-    "a unit that is not there": (TUNED, live(units={PERSISTENCED: SOUND}),
-        {f"enable {POWER_UNIT}": [f"{POWER_UNIT} is none"], POWER: [f"{POWER_UNIT} is inactive"]}),
-    "a daemon without persistence": (TUNED, live(gpus={ONE: gpu(280), TWO: gpu(300, "Disabled")}),
-        {RESTART: [f"persistence mode of {TWO} is Disabled"]}),
-    "a limit": (TUNED, live(gpus={ONE: gpu(280), TWO: gpu(350)}),
-        {POWER: ["card 1 is limited to 350 W, 300 W are declared"]}),
+    "a unit that was changed": (
+        TUNED,
+        live(units=both(UnitFacts("enabled", "active", changed=True))),
+        {"reload": [f"{POWER_UNIT} was changed"], POWER: [f"{POWER_UNIT} was changed"]},
+    ),
+    "a unit that does not come with the boot": (
+        TUNED,
+        live(units=both(UnitFacts("disabled", "active"))),
+        {f"enable {POWER_UNIT}": [f"{POWER_UNIT} is disabled"]},
+    ),
+    "a unit that has failed": (
+        TUNED,
+        live(units=both(UnitFacts("enabled", "failed"))),
+        {POWER: [f"{POWER_UNIT} is failed"]},
+    ),
+    "a unit that is not there": (
+        TUNED,
+        live(units={PERSISTENCED: SOUND}),
+        {f"enable {POWER_UNIT}": [f"{POWER_UNIT} is none"], POWER: [f"{POWER_UNIT} is inactive"]},
+    ),
+    "a daemon without persistence": (
+        TUNED,
+        live(gpus={ONE: gpu(280), TWO: gpu(300, "Disabled")}),
+        {RESTART: [f"persistence mode of {TWO} is Disabled"]},
+    ),
+    "a limit": (
+        TUNED,
+        live(gpus={ONE: gpu(280), TWO: gpu(350)}),
+        {POWER: ["card 1 is limited to 350 W, 300 W are declared"]},
+    ),
     "a limit that the card has rounded": (TUNED, live(gpus={ONE: gpu(279), TWO: gpu(301)}), {}),
-    "a limit that is off by more": (TUNED, live(gpus={ONE: gpu(278.9), TWO: gpu(300)}),
-        {POWER: ["card 0 is limited to 278.9 W, 280 W are declared"]}),
-    "a limit that the card does not tell": (TUNED, live(gpus={ONE: gpu(None), TWO: gpu(300)}),
-        {POWER: ["card 0 is limited to no W, 280 W are declared"]}),
-    "a card that does not answer": (TUNED, live(gpus={ONE: gpu(280)}),
-        {POWER: ["card 1 is limited to no W, 300 W are declared"]}),
-    "clocks that another script has set": (declared_rig(clocks_mhz=(210, 1695)), live(applied=""),
-        {POWER: ["the declared limits and clocks were not set"]}),
+    "a limit that is off by more": (
+        TUNED,
+        live(gpus={ONE: gpu(278.9), TWO: gpu(300)}),
+        {POWER: ["card 0 is limited to 278.9 W, 280 W are declared"]},
+    ),
+    "a limit that the card does not tell": (
+        TUNED,
+        live(gpus={ONE: gpu(None), TWO: gpu(300)}),
+        {POWER: ["card 0 is limited to no W, 280 W are declared"]},
+    ),
+    "a card that does not answer": (
+        TUNED,
+        live(gpus={ONE: gpu(280)}),
+        {POWER: ["card 1 is limited to no W, 300 W are declared"]},
+    ),
+    "clocks that another script has set": (
+        declared_rig(clocks_mhz=(210, 1695)),
+        live(applied=""),
+        {POWER: ["the declared limits and clocks were not set"]},
+    ),
     "clocks, whatever the limits are": (CLOCKED, live(gpus={ONE: gpu(1)}, applied=power_digest(CLOCKED)), {}),
     "limits that are nobody's": (declared_rig(), live(applied="", gpus={ONE: gpu(1)}), {}),
-    "a setting": (TUNED, live(sysctl={"vm.swappiness": "60"}),
-        {"sysctl": ["vm.swappiness is 60, 10 is declared", "kernel.numa_balancing is not there, 0 is declared"]}),
+    "a setting": (
+        TUNED,
+        live(sysctl={"vm.swappiness": "60"}),
+        {"sysctl": ["vm.swappiness is 60, 10 is declared", "kernel.numa_balancing is not there, 0 is declared"]},
+    ),
     "everything after a boot without us": (
         TUNED,
         live(units={}, gpus={ONE: gpu(350, "Disabled")}, applied=""),
@@ -130,7 +163,7 @@ UNSET: dict[str, tuple[Rig, CardFacts, dict[str, list[str]]]] = {
             ],
         },
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", UNSET)

@@ -46,52 +46,65 @@ def test_a_catalogue_is_read(tmp_path: Path) -> None:
     assert catalog.models["small"].file == "small"
 
 
-@pytest.mark.parametrize(("capability", "architecture"), [
-    ("7.5", "75-real"), ("8.0", "80-real"), ("8.6", "86-real"), ("8.9", "89-real"), ("9.0", "90-real"),
-    ("10.0", "100-real"), ("12.0", "120a-real"), ("12.1", "121a-real"), ("1.2", "12-real"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("capability", "architecture"),
+    [
+        ("7.5", "75-real"),
+        ("8.0", "80-real"),
+        ("8.6", "86-real"),
+        ("8.9", "89-real"),
+        ("9.0", "90-real"),
+        ("10.0", "100-real"),
+        ("12.0", "120a-real"),
+        ("12.1", "121a-real"),
+        ("1.2", "12-real"),
+    ],
+)
 def test_machine_code_is_for_the_card_alone_and_blackwells_own_from_12(capability: str, architecture: str) -> None:
     assert cuda_architecture(capability) == architecture
 
 
-@pytest.mark.parametrize(("old", "new", "place"), [
-    ("vram_mib = 11264", "vram_mb = 11264", "cards.turing.vram_mb: unknown key"),
-    ("vram_mib = 11264", "", "cards.turing.vram_mib: missing"),
-    ("vram_mib = 11264", "vram_mib = 0", "cards.turing.vram_mib: 0 is refused"),
-    ('["10de:2204"]', "[]", "cards.ampere.pci_ids: [] is refused"),
-    ('["10de:2204"]', '["10de:2204", "2204"]', "cards.ampere.pci_ids[1]: '2204' is refused"),
-    ('"8.6"', "8.6", "cards.ampere.capability: 8.6 is refused"),
-    ('"NVIDIA GeForce RTX 3090"', '"a\\nb"', "cards.ampere.name: "),
-    ("vram_mib = 11264", 'vram_mib = 11264\nmodule = "open"', "cards.turing.module: 'open' is refused"),
-    ("[cards.ampere]", '[cards."../x"]', "cards.../x: '../x' is refused"),
-    ("[cards.ampere]", "[card.ampere]", "card: unknown key"),
-    ('kind = "llama.cpp"', 'kind = "lama.cpp"', "engines.plain.kind: 'lama.cpp' is refused"),
-    (f'commit = "{"0123456789abcdef" * 2}01234567"', 'commit = "main"', "engines.plain.commit: 'main' is refused"),
-    ('commit = "0', 'subtree = "../x"\ncommit = "0', "engines.plain.subtree: '../x' is refused"),
-    ('commit = "0', 'options = { ggml = "1" }\ncommit = "0', "engines.plain.options.ggml: 'ggml' is refused"),
-    ('commit = "0', 'options = { A = "a b" }\ncommit = "0', "engines.plain.options.A: 'a b' is refused"),
-    ('commit = "0', 'options = { A = "$(id)" }\ncommit = "0', "engines.plain.options.A: '$(id)' is refused"),
-    ('"q8_0"', '"q9_0"', "variants.llamacpp/two.cache_type_k: 'q9_0' is refused"),
-    (
-        "context = 8192",
-        'context = 8192\nmemory_lock = "yes"',
-        "variants.llamacpp/two.memory_lock: 'yes' is refused",
-    ),
-    ("context = 8192", "context = 8192\nthinking = true", "variants.llamacpp/two.thinking: True is refused"),
-    ('file = "small"', 'file = "small"\nmmproj = "../x"', "models.small.mmproj: '../x' is refused"),
-    ('threads = "8"', 'threads = "--host"', "variants.llamacpp/two.flags.threads"),
-    ('threads = "8"', "threads = nan", "variants.llamacpp/two.flags.threads"),
-    ('flash_attention = "on"', "flash_attention = true", "variants.llamacpp/two.flash_attention: True is refused"),
-    ("cards = 2", "cards = -1", "variants.llamacpp/two.cards: -1 is refused"),
-    ("cards = 2", 'cards = "2"', "variants.llamacpp/two.cards: '2' is refused"),
-    ("parallel = 2", "parallel = 0", "variants.llamacpp/two.parallel: 0 is refused"),
-    ("context = 8192", "", "variants.llamacpp/two.context: missing"),
-    ('threads = "8"', '"--threads" = "8"', "variants.llamacpp/two.flags.--threads: '--threads' is refused"),
-    ('threads = "8"', 'threads = "8\\nUser=root"', "variants.llamacpp/two.flags.threads"),
-    ('threads = "8"', "threads = { a = 2026-11-22 }", "variants.llamacpp/two.flags.threads"),
-    ('threads = "8"', "threads = false", "variants.llamacpp/two.flags.threads"),
-    ('[variants."llamacpp/two"]', "[variants.two]", "variants.two: 'two' is refused"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        ("vram_mib = 11264", "vram_mb = 11264", "cards.turing.vram_mb: unknown key"),
+        ("vram_mib = 11264", "", "cards.turing.vram_mib: missing"),
+        ("vram_mib = 11264", "vram_mib = 0", "cards.turing.vram_mib: 0 is refused"),
+        ('["10de:2204"]', "[]", "cards.ampere.pci_ids: [] is refused"),
+        ('["10de:2204"]', '["10de:2204", "2204"]', "cards.ampere.pci_ids[1]: '2204' is refused"),
+        ('"8.6"', "8.6", "cards.ampere.capability: 8.6 is refused"),
+        ('"NVIDIA GeForce RTX 3090"', '"a\\nb"', "cards.ampere.name: "),
+        ("vram_mib = 11264", 'vram_mib = 11264\nmodule = "open"', "cards.turing.module: 'open' is refused"),
+        ("[cards.ampere]", '[cards."../x"]', "cards.../x: '../x' is refused"),
+        ("[cards.ampere]", "[card.ampere]", "card: unknown key"),
+        ('kind = "llama.cpp"', 'kind = "lama.cpp"', "engines.plain.kind: 'lama.cpp' is refused"),
+        (f'commit = "{"0123456789abcdef" * 2}01234567"', 'commit = "main"', "engines.plain.commit: 'main' is refused"),
+        ('commit = "0', 'subtree = "../x"\ncommit = "0', "engines.plain.subtree: '../x' is refused"),
+        ('commit = "0', 'options = { ggml = "1" }\ncommit = "0', "engines.plain.options.ggml: 'ggml' is refused"),
+        ('commit = "0', 'options = { A = "a b" }\ncommit = "0', "engines.plain.options.A: 'a b' is refused"),
+        ('commit = "0', 'options = { A = "$(id)" }\ncommit = "0', "engines.plain.options.A: '$(id)' is refused"),
+        ('"q8_0"', '"q9_0"', "variants.llamacpp/two.cache_type_k: 'q9_0' is refused"),
+        (
+            "context = 8192",
+            'context = 8192\nmemory_lock = "yes"',
+            "variants.llamacpp/two.memory_lock: 'yes' is refused",
+        ),
+        ("context = 8192", "context = 8192\nthinking = true", "variants.llamacpp/two.thinking: True is refused"),
+        ('file = "small"', 'file = "small"\nmmproj = "../x"', "models.small.mmproj: '../x' is refused"),
+        ('threads = "8"', 'threads = "--host"', "variants.llamacpp/two.flags.threads"),
+        ('threads = "8"', "threads = nan", "variants.llamacpp/two.flags.threads"),
+        ('flash_attention = "on"', "flash_attention = true", "variants.llamacpp/two.flash_attention: True is refused"),
+        ("cards = 2", "cards = -1", "variants.llamacpp/two.cards: -1 is refused"),
+        ("cards = 2", 'cards = "2"', "variants.llamacpp/two.cards: '2' is refused"),
+        ("parallel = 2", "parallel = 0", "variants.llamacpp/two.parallel: 0 is refused"),
+        ("context = 8192", "", "variants.llamacpp/two.context: missing"),
+        ('threads = "8"', '"--threads" = "8"', "variants.llamacpp/two.flags.--threads: '--threads' is refused"),
+        ('threads = "8"', 'threads = "8\\nUser=root"', "variants.llamacpp/two.flags.threads"),
+        ('threads = "8"', "threads = { a = 2026-11-22 }", "variants.llamacpp/two.flags.threads"),
+        ('threads = "8"', "threads = false", "variants.llamacpp/two.flags.threads"),
+        ('[variants."llamacpp/two"]', "[variants.two]", "variants.two: 'two' is refused"),
+    ],
+)
 def test_a_mistake_is_refused_with_its_place(tmp_path: Path, old: str, new: str, place: str) -> None:
     lines = refusal(tmp_path, changed(old, new)).splitlines()
     assert any(line.startswith(f"{tmp_path / 'a.toml'}: {place}") for line in lines), lines
@@ -170,42 +183,55 @@ WHOLE = f'{X}engine = "plain"\nmodel = "small"\ncontext = 4096\n'
 ENGINES = "allowed: plain"
 
 
-@pytest.mark.parametrize(("text", "said"), [
-    (WHOLE.replace('engine = "plain"\n', ""),
-     [f'variants.plan/x.engine: missing; did you mean "plain"?; {ENGINES}']),
-    (WHOLE.replace("engine", "engin").replace("plain", "plane"),
-     [f'variants.plan/x.engine: missing: it is called "engin" here; did you mean "plain"?; {ENGINES}']),
-    (WHOLE.replace("engine", "Engine"),
-     [f'variants.plan/x.engine: missing: it is called "Engine" here; did you mean "plain"?; {ENGINES}']),
-    (
-        f"{X}cards = -1\n",
-        [
-            "variants.plan/x.cards: -1 is refused: must be at least 0",
-            f'variants.plan/x.engine: missing; did you mean "plain"?; {ENGINES}',
-            "variants.plan/x.model: missing",
-        ],
-    ),
-    ('[engines.x]\nsource = "s"\nimage = "i"\n', ["engines.x.kind: missing; allowed: image, llama.cpp, vllm"]),
-    (
-        f'{WHOLE}evidence.kind = "boted"\n',
-        [
-            "variants.plan/x.evidence.kind: 'boted' is refused; did you mean \"booted\"?; "
-            "allowed: booted, derived, parsed, published"
-        ],
-    ),
-    (f'{WHOLE}evidence.card = "x"\n',
-     ["variants.plan/x.evidence.kind: missing; allowed: booted, derived, parsed, published"]),
-    (
-        f'{WHOLE}split_mode = "rows"\n',
-        [
-            "variants.plan/x.split_mode: 'rows' is refused: must be 'none', 'layer', 'row' or 'tensor'; "
-            'did you mean "row"?'
-        ],
-    ),
-    (WHOLE.replace("4096", "2026-11-26"),
-     ["variants.plan/x.context: 2026-11-26 is refused: must be a whole number"]),
-    (f"\ufeff{WHOLE}", ["the file: cannot be read as TOML: it begins with a byte order mark: save it as UTF-8"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            WHOLE.replace('engine = "plain"\n', ""),
+            [f'variants.plan/x.engine: missing; did you mean "plain"?; {ENGINES}'],
+        ),
+        (
+            WHOLE.replace("engine", "engin").replace("plain", "plane"),
+            [f'variants.plan/x.engine: missing: it is called "engin" here; did you mean "plain"?; {ENGINES}'],
+        ),
+        (
+            WHOLE.replace("engine", "Engine"),
+            [f'variants.plan/x.engine: missing: it is called "Engine" here; did you mean "plain"?; {ENGINES}'],
+        ),
+        (
+            f"{X}cards = -1\n",
+            [
+                "variants.plan/x.cards: -1 is refused: must be at least 0",
+                f'variants.plan/x.engine: missing; did you mean "plain"?; {ENGINES}',
+                "variants.plan/x.model: missing",
+            ],
+        ),
+        ('[engines.x]\nsource = "s"\nimage = "i"\n', ["engines.x.kind: missing; allowed: image, llama.cpp, vllm"]),
+        (
+            f'{WHOLE}evidence.kind = "boted"\n',
+            [
+                "variants.plan/x.evidence.kind: 'boted' is refused; did you mean \"booted\"?; "
+                "allowed: booted, derived, parsed, published"
+            ],
+        ),
+        (
+            f'{WHOLE}evidence.card = "x"\n',
+            ["variants.plan/x.evidence.kind: missing; allowed: booted, derived, parsed, published"],
+        ),
+        (
+            f'{WHOLE}split_mode = "rows"\n',
+            [
+                "variants.plan/x.split_mode: 'rows' is refused: must be 'none', 'layer', 'row' or 'tensor'; "
+                'did you mean "row"?'
+            ],
+        ),
+        (
+            WHOLE.replace("4096", "2026-11-26"),
+            ["variants.plan/x.context: 2026-11-26 is refused: must be a whole number"],
+        ),
+        (f"\ufeff{WHOLE}", ["the file: cannot be read as TOML: it begins with a byte order mark: save it as UTF-8"]),
+    ],
+)
 def test_what_is_missing_or_misspelt_is_told_once_with_what_is_allowed(tmp_path, text, said):
     (tmp_path / "b.toml").write_text(text)
     lines = refusal(tmp_path, CATALOG).splitlines()

@@ -40,11 +40,20 @@ TWO, _ = authority("two")
 PRIVATE = "PRIVATE KEY"
 
 
-@pytest.mark.parametrize(("content", "expected"), [
-    (ONE, ONE), (ONE + TWO, ONE + TWO), (TWO + ONE, TWO + ONE), (SECRET + ONE, ONE),
-    (ONE + SECRET + TWO, ONE + TWO), ("# our own authority\n\n" + ONE, ONE), (ONE.replace("\n", "\r\n"), ONE),
-    (ONE.rstrip("\n"), ONE),
-], ids=["one", "two", "order", "key before", "key between", "comment", "line ends", "no end"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (ONE, ONE),
+        (ONE + TWO, ONE + TWO),
+        (TWO + ONE, TWO + ONE),
+        (SECRET + ONE, ONE),
+        (ONE + SECRET + TWO, ONE + TWO),
+        ("# our own authority\n\n" + ONE, ONE),
+        (ONE.replace("\n", "\r\n"), ONE),
+        (ONE.rstrip("\n"), ONE),
+    ],
+    ids=["one", "two", "order", "key before", "key between", "comment", "line ends", "no end"],
+)
 def test_certificates_are_read_and_nothing_else(tmp_path: Path, content: str, expected: str) -> None:
     path = tmp_path / "ca.pem"
     path.write_bytes(content.encode())
@@ -53,11 +62,21 @@ def test_certificates_are_read_and_nothing_else(tmp_path: Path, content: str, ex
     assert PRIVATE not in found
 
 
-@pytest.mark.parametrize("content", [
-    b"", b"\n", b"hello", SECRET.encode(), ONE.encode()[:200], ONE.replace("M", "!", 3).encode(), b"\xff\xfe\0",
-    b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
-    ONE.encode() + b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
-], ids=["empty", "line", "word", "key", "cut", "spoilt", "bytes", "no certificate", "one of two"])  # fmt: skip
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\n",
+        b"hello",
+        SECRET.encode(),
+        ONE.encode()[:200],
+        ONE.replace("M", "!", 3).encode(),
+        b"\xff\xfe\0",
+        b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+        ONE.encode() + b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+    ],
+    ids=["empty", "line", "word", "key", "cut", "spoilt", "bytes", "no certificate", "one of two"],
+)
 def test_what_is_no_certificate_is_refused_and_not_repeated(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "ca.pem"
     path.write_bytes(content)

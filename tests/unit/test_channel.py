@@ -15,8 +15,12 @@ from tests.unit import short_programs
 from tests.unit.channel_records import encode_records
 
 SCHEMA = {
-    "name": (free_text,), "size": (word, number), "ours": (yes_or_no,), "mode": (octal,), "unit": (optional(word),),
-}  # fmt: skip
+    "name": (free_text,),
+    "size": (word, number),
+    "ours": (yes_or_no,),
+    "mode": (octal,),
+    "unit": (optional(word),),
+}
 
 
 def script(body: str) -> str:
@@ -89,17 +93,20 @@ def test_what_a_login_prints_before_is_left_out(noise: list[str]) -> None:
     assert parse_output([*noise, *run("fact ours yes"), ""], SCHEMA).one("ours")
 
 
-@pytest.mark.parametrize(("kind", "right", "wrong"), [
-    (channel.path, ["/", "/a b/\u00e9"], ["", "a", "/a\nb", "/a\x9bb", "/\u202e", "/a\x00"]),
-    (channel.file_name, ["a b", "...", ".x"], ["", ".", "..", "a/b", "a\n"]),
-    (channel.hexadecimal, ["1F54", "0"], ["", "0x1", "-1", "1" * 17]),
-    (channel.seconds, ["1.5", "17"], ["", "nan", "inf", "1.", "-1", "1e9"]),
-    (channel.address, ["10.0.0.5", "fe80::1%eth0"], ["", "10.0.0", "x%y", "10.0.0.5\n"]),
-    (channel.version, ["13", "13.0.88"], ["", "v1", "1..2", "1.2\n"]),
-    (channel.unit, ["a.service", "dev-disk-by\\x2duuid.device"], ["", "a b", "a\n", "a;b"]),
-    (channel.pci_address, ["0000:01:00.0", "00000000:01:00.0"], ["", "01:00.0", "0000:01:00.0\n"]),
-    (channel.one_of("a", "b.c"), ["a", "b.c"], ["", "bxc", "a\n", "ab"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "right", "wrong"),
+    [
+        (channel.path, ["/", "/a b/\u00e9"], ["", "a", "/a\nb", "/a\x9bb", "/\u202e", "/a\x00"]),
+        (channel.file_name, ["a b", "...", ".x"], ["", ".", "..", "a/b", "a\n"]),
+        (channel.hexadecimal, ["1F54", "0"], ["", "0x1", "-1", "1" * 17]),
+        (channel.seconds, ["1.5", "17"], ["", "nan", "inf", "1.", "-1", "1e9"]),
+        (channel.address, ["10.0.0.5", "fe80::1%eth0"], ["", "10.0.0", "x%y", "10.0.0.5\n"]),
+        (channel.version, ["13", "13.0.88"], ["", "v1", "1..2", "1.2\n"]),
+        (channel.unit, ["a.service", "dev-disk-by\\x2duuid.device"], ["", "a b", "a\n", "a;b"]),
+        (channel.pci_address, ["0000:01:00.0", "00000000:01:00.0"], ["", "01:00.0", "0000:01:00.0\n"]),
+        (channel.one_of("a", "b.c"), ["a", "b.c"], ["", "bxc", "a\n", "ab"]),
+    ],
+)
 def test_a_type_takes_what_is_wholly_of_it(kind: channel.Type, right: list[str], wrong: list[str]) -> None:
     for value in right:
         kind(value)

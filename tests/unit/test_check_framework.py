@@ -117,14 +117,22 @@ def test_a_report_has_what_each_check_found_and_its_schema_says_so(box: CheckRun
     assert (ran.report["verdict"], host["verdict"]) == ("not as declared", "not as declared")
     assert (host["generation"], host["clock"], len(host["lock"])) == (7, "2026-02-03T04:05:06Z", 64)
     assert {name: one["verdict"] for name, one in ran.results.items()} == {
-        "X01": "fail", "X02": "ok", "X03": "fail", "X04": "skip", "X05": "fail",
-    }  # fmt: skip
+        "X01": "fail",
+        "X02": "ok",
+        "X03": "fail",
+        "X04": "skip",
+        "X05": "fail",
+    }
     assert ran.results["X01"]["found"] == "it died"
     disk = {key: ran.results["X03"][key] for key in ("expected", "found", "cure", "since", "severity", "part")}
     assert disk == {
-        "expected": "two disks of 4 TB", "found": "one\N{REPLACEMENT CHARACTER}[2J", "cure": "`mount /data`",
-        "since": "2026-02-01", "severity": "high", "part": "",
-    }  # fmt: skip
+        "expected": "two disks of 4 TB",
+        "found": "one\N{REPLACEMENT CHARACTER}[2J",
+        "cure": "`mount /data`",
+        "since": "2026-02-01",
+        "severity": "high",
+        "part": "",
+    }
     parts = {one["part"]: one["note"] for one in host["checks"] if one["id"] == "X04"}
     assert parts == {"chat": "not today", "code": "not today"}
     assert ran.results["X05"]["found"].startswith("KeyError: 'nothing")
@@ -223,17 +231,20 @@ def test_hosts_that_are_all_out_of_reach_are_named(box: CheckRunFolder) -> None:
     assert (ran.status, ran.out) == (3, "box: cannot be reached\n")
 
 
-@pytest.mark.parametrize(("options", "own", "said"), [
-    (["--only=X99"], "", 'there is no check "X99"'),
-    pytest.param(["--severity=worse"], "", "worse", marks=pytest.mark.all_only),
-    pytest.param([], OWN.replace("X05", "S01"), "S01 is taken by", marks=pytest.mark.all_only),
-    ([], OWN.replace("X05", "X01"), "X01 is taken by test_accounts"),
-    pytest.param(
-        [], OWN.replace("X05", "x 5"), "must be 1 to 4 capitals and 2 or 3 digits", marks=pytest.mark.all_only
-    ),
-    ([], "def test_bare(): pass\n", "has no @check"),
-    pytest.param([], "import nothing_of_this_name\n", "nothing_of_this_name", marks=pytest.mark.all_only),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "own", "said"),
+    [
+        (["--only=X99"], "", 'there is no check "X99"'),
+        pytest.param(["--severity=worse"], "", "worse", marks=pytest.mark.all_only),
+        pytest.param([], OWN.replace("X05", "S01"), "S01 is taken by", marks=pytest.mark.all_only),
+        ([], OWN.replace("X05", "X01"), "X01 is taken by test_accounts"),
+        pytest.param(
+            [], OWN.replace("X05", "x 5"), "must be 1 to 4 capitals and 2 or 3 digits", marks=pytest.mark.all_only
+        ),
+        ([], "def test_bare(): pass\n", "has no @check"),
+        pytest.param([], "import nothing_of_this_name\n", "nothing_of_this_name", marks=pytest.mark.all_only),
+    ],
+)
 def test_what_cannot_be_run_is_refused_before_anything_is_judged(box, options, own, said):
     if own:
         box.write_own_checks(own)

@@ -57,15 +57,21 @@ def test_how_weights_are_quantised(case: str) -> None:
 
 
 NONSENSE: list[dict[str, Any]] = [
-    {"num_attention_heads": "32"}, {"num_attention_heads": True}, {"num_attention_heads": -32},
-    {"num_attention_heads": 32.0}, {"num_attention_heads": 10**30}, {"hidden_size": 64, "num_attention_heads": 0},
+    {"num_attention_heads": "32"},
+    {"num_attention_heads": True},
+    {"num_attention_heads": -32},
+    {"num_attention_heads": 32.0},
+    {"num_attention_heads": 10**30},
+    {"hidden_size": 64, "num_attention_heads": 0},
     {"max_position_embeddings": 0, "rope_scaling": {"type": "linear", "factor": float("inf")}},
     {"rope_scaling": {"type": "yarn", "factor": float("nan"), "original_max_position_embeddings": "8"}},
-    {"rope_parameters": [1, 2]}, {"architectures": "Llama"}, {"architectures": ["../x", 3, "a b", "\u00e9"]},
+    {"rope_parameters": [1, 2]},
+    {"architectures": "Llama"},
+    {"architectures": ["../x", 3, "a b", "\u00e9"]},
     {"text_config": [], "torch_dtype": {"a": 1}},
     {"torch_dtype": "$(id)", "quantization_config": "awq", "auto_map": []},
     {"quantization_config": {"quant_method": ["awq"], "producer": "x"}},
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("config", NONSENSE)
@@ -86,17 +92,27 @@ def test_positions_that_each_type_of_layer_has_its_own_embedding_for() -> None:
 SHARDS = tuple(f"model-0000{number}-of-00003.safetensors" for number in (1, 2, 3))
 MISSING: dict[str, tuple[tuple[str, ...], list[str]]] = {
     "config.json": (("model.safetensors", *TOKENIZER), ["no config.json is locked: include it"]),
-    "one in another folder": (("sub/config.json", "model.safetensors", *TOKENIZER),
-        ["no config.json is locked: include it"]),
-    "a tokenizer": (("config.json", "model.safetensors", "tokenizer_config.json"),
-        ["no tokenizer is locked, such as tokenizer.json: include it"]),
+    "one in another folder": (
+        ("sub/config.json", "model.safetensors", *TOKENIZER),
+        ["no config.json is locked: include it"],
+    ),
+    "a tokenizer": (
+        ("config.json", "model.safetensors", "tokenizer_config.json"),
+        ["no tokenizer is locked, such as tokenizer.json: include it"],
+    ),
     "weights": (("config.json", *TOKENIZER), ["no weights are locked: include *.safetensors"]),
-    "weights but in pickles": (("config.json", "pytorch_model.bin", *TOKENIZER),
-        ["no weights are locked: include *.safetensors"]),
-    "weights but deeper": (("config.json", "onnx/model.safetensors", *TOKENIZER),
-        ["no weights are locked: include *.safetensors"]),
-    "a shard": (("config.json", SHARDS[0], SHARDS[2], *TOKENIZER),
-        [f"the lock lacks {SHARDS[1]} of its weights: include it"]),
+    "weights but in pickles": (
+        ("config.json", "pytorch_model.bin", *TOKENIZER),
+        ["no weights are locked: include *.safetensors"],
+    ),
+    "weights but deeper": (
+        ("config.json", "onnx/model.safetensors", *TOKENIZER),
+        ["no weights are locked: include *.safetensors"],
+    ),
+    "a shard": (
+        ("config.json", SHARDS[0], SHARDS[2], *TOKENIZER),
+        [f"the lock lacks {SHARDS[1]} of its weights: include it"],
+    ),
     "many shards": (
         ("config.json", "model.safetensors-00011-of-00012.safetensors", *TOKENIZER),
         [
@@ -113,7 +129,7 @@ MISSING: dict[str, tuple[tuple[str, ...], list[str]]] = {
             "no weights are locked: include *.safetensors",
         ],
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", MISSING)
@@ -204,17 +220,20 @@ def test_names_that_ask_for_more_parts_than_can_be_listed_cost_nothing() -> None
     assert most < 100 << 20
 
 
-@pytest.mark.parametrize(("changes", "hybrid", "known"), [
-    ({"hybrid_override_pattern": "MEMEM*EM" * 2}, True, True),
-    ({"layer_types": ["mamba"] * 15 + ["attention"]}, True, True),
-    ({"layers_block_type": ["mamba2"] * 14 + ["attention"] * 2}, True, True),
-    ({"layer_types": ["conv"] * 8 + ["full_attention"] * 8}, True, True),
-    ({"layer_types": ["full_attention"] * 3 + ["minimax_m3_sparse"] * 4}, False, False),
-    ({"layer_types": ["full_attention"] * 7}, False, False),
-    ({"hybrid_override_pattern": "MX" * 8}, True, False),
-    ({"mamba_num_heads": 64}, True, False),
-    ({}, False, True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "hybrid", "known"),
+    [
+        ({"hybrid_override_pattern": "MEMEM*EM" * 2}, True, True),
+        ({"layer_types": ["mamba"] * 15 + ["attention"]}, True, True),
+        ({"layers_block_type": ["mamba2"] * 14 + ["attention"] * 2}, True, True),
+        ({"layer_types": ["conv"] * 8 + ["full_attention"] * 8}, True, True),
+        ({"layer_types": ["full_attention"] * 3 + ["minimax_m3_sparse"] * 4}, False, False),
+        ({"layer_types": ["full_attention"] * 7}, False, False),
+        ({"hybrid_override_pattern": "MX" * 8}, True, False),
+        ({"mamba_num_heads": 64}, True, False),
+        ({}, False, True),
+    ],
+)
 def test_kinds_of_layers_are_read_as_families_write_them(changes: dict[str, Any], hybrid: bool, known: bool) -> None:
     found = parse_checkpoint(checkpoint_rows(config=LLAMA | changes))
     assert (found.hybrid, found.cache is not None) == (hybrid, known)

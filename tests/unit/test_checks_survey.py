@@ -262,12 +262,19 @@ def deep() -> object:
 TOLD: Section[ScriptedAnswer] = Section("told", ScriptedAnswer, lambda scene: {})
 
 
-@pytest.mark.parametrize(("answer", "said"), [
-    ({"told": {"one": "1", "words": []}}, "one: "), ({"told": {"one": 1, "words": ["a", 3]}}, "words.1: "),
-    ({"told": {"one": 1}}, "words: "), ({"told": None}, "about told"), ({"told": deep()}, "found"),
-    ({"failed": "KeyError: 'x'"}, "KeyError: 'x'"), ({"failed": "a\x1b[31mb"}, "a\N{REPLACEMENT CHARACTER}[31mb"),
-    ({}, "found none"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({"told": {"one": "1", "words": []}}, "one: "),
+        ({"told": {"one": 1, "words": ["a", 3]}}, "words.1: "),
+        ({"told": {"one": 1}}, "words: "),
+        ({"told": None}, "about told"),
+        ({"told": deep()}, "found"),
+        ({"failed": "KeyError: 'x'"}, "KeyError: 'x'"),
+        ({"failed": "a\x1b[31mb"}, "a\N{REPLACEMENT CHARACTER}[31mb"),
+        ({}, "found none"),
+    ],
+)
 def test_what_is_no_answer_conforms_to_nothing(answer: dict[str, object], said: str) -> None:
     with pytest.raises(Drift, match="expected an answer about told") as caught:
         SurveyAnswers({"told": answer}).read(TOLD)
@@ -304,9 +311,19 @@ def test_a_host_is_sent_what_its_sections_import_and_no_more() -> None:
     }
     assert survey_program.shared_modules(modules, ["about"]) == ("common", "fs_responsiveness")
     rights = (
-        "common", "fs_responsiveness", "dpkg", "shell_targets", "command_effects", "jobs", "runas", "commands", "sshd",
-        "pam", "bus", "program_paths",
-    )  # fmt: skip
+        "common",
+        "fs_responsiveness",
+        "dpkg",
+        "shell_targets",
+        "command_effects",
+        "jobs",
+        "runas",
+        "commands",
+        "sshd",
+        "pam",
+        "bus",
+        "program_paths",
+    )
     assert survey_program.shared_modules(modules, ["rights"]) == rights
     assert {"net", "web", "asking", "tracing"} <= {*survey_program.shared_modules(modules, ["reach"])}
 

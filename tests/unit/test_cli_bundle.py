@@ -260,9 +260,14 @@ def test_conda_packages_have_a_folder_and_come_from_their_channel(maker, monkeyp
     for subdir, its in content.items():
         maker.files.serve(f"forge/{subdir}/x-1.0-h1_0.conda", complete_file(its))
         known = {
-            "kind": "conda", "build": "h1_0", "selection": "0" * 12, "name": f"x-{subdir}", "version": "1.0",
-            "group": "python", "file": "x-1.0-h1_0.conda",
-        }  # fmt: skip
+            "kind": "conda",
+            "build": "h1_0",
+            "selection": "0" * 12,
+            "name": f"x-{subdir}",
+            "version": "1.0",
+            "group": "python",
+            "file": "x-1.0-h1_0.conda",
+        }
         source = f"{'store' if mirrored else 'forge'}:{subdir}/x-1.0-h1_0.conda"
         digest = hashlib.sha256(its).hexdigest()
         rows.append(sample_artefact(**known, sha256=digest, size=len(its), sources=[source]))
@@ -280,9 +285,14 @@ def test_conda_packages_have_a_folder_and_come_from_their_channel(maker, monkeyp
 
 def test_a_channel_that_nobody_knows_is_said(maker: BundleFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     row = sample_artefact(
-        kind="conda", build="0", selection="0" * 12, name="x", group="python", version="1.0",
+        kind="conda",
+        build="0",
+        selection="0" * 12,
+        name="x",
+        group="python",
+        version="1.0",
         sources=["forge:noarch/x.conda"],
-    )  # fmt: skip
+    )
     monkeypatch.setattr(builder.BundleBuilder, "locked_artefacts", [row])
     monkeypatch.setattr(builder.sys, "executable", str(write_stand_in(maker.box.folder / "bin", "python", "exit 1")))
     (line,) = maker.error_lines()

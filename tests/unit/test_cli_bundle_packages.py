@@ -88,39 +88,53 @@ def test_a_system_that_is_not_to_be_had_leaves_the_earlier_bundle_whole(maker, a
     assert maker.read_bundle() == before
 
 
-@pytest.mark.parametrize(("distribution", "own", "wanted", "listed", "found"), [
-    (
-        "debian",
-        "bookworm",
-        "trixie",
-        [
-            "http://a/debian bookworm bookworm Debian",
-            "http://a/debian bookworm-updates bookworm-updates Debian",
-            "http://a/security bookworm-security bookworm-security Debian-Security",
-        ],
-        [
-            ("http://a/debian", "trixie"),
-            ("http://a/debian", "trixie-updates"),
-            ("http://a/security", "trixie-security"),
-        ],
-    ),
-    ("debian", "bookworm", "bookworm", ["http://a/debian stable bookworm Debian"],
-     [("http://a/debian", "bookworm")]),
-    (
-        "ubuntu",
-        "noble",
-        "jammy",
-        [
-            "http://u noble noble Ubuntu",
-            "http://u noble-updates noble Ubuntu",
-            "http://u noble-security noble Ubuntu",
-        ],
-        [("http://u", "jammy"), ("http://u", "jammy-updates"), ("http://u", "jammy-security")],
-    ),
-    ("debian", "bookworm", "bookworm", ["http://a/debian sid sid Debian"], []),
-    ("debian", "bookworm", "bookworm",
-     ["http://b bookworm bookworm Somebody", "http://b x bookworm Debian Backports"], []),
-    ("debian", "?", "bookworm", ["http://a/debian bookworm bookworm Debian"], []),
-], ids=["another release", "stable", "ubuntu's pockets", "sid beside it", "of others", "no codename"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("distribution", "own", "wanted", "listed", "found"),
+    [
+        (
+            "debian",
+            "bookworm",
+            "trixie",
+            [
+                "http://a/debian bookworm bookworm Debian",
+                "http://a/debian bookworm-updates bookworm-updates Debian",
+                "http://a/security bookworm-security bookworm-security Debian-Security",
+            ],
+            [
+                ("http://a/debian", "trixie"),
+                ("http://a/debian", "trixie-updates"),
+                ("http://a/security", "trixie-security"),
+            ],
+        ),
+        (
+            "debian",
+            "bookworm",
+            "bookworm",
+            ["http://a/debian stable bookworm Debian"],
+            [("http://a/debian", "bookworm")],
+        ),
+        (
+            "ubuntu",
+            "noble",
+            "jammy",
+            [
+                "http://u noble noble Ubuntu",
+                "http://u noble-updates noble Ubuntu",
+                "http://u noble-security noble Ubuntu",
+            ],
+            [("http://u", "jammy"), ("http://u", "jammy-updates"), ("http://u", "jammy-security")],
+        ),
+        ("debian", "bookworm", "bookworm", ["http://a/debian sid sid Debian"], []),
+        (
+            "debian",
+            "bookworm",
+            "bookworm",
+            ["http://b bookworm bookworm Somebody", "http://b x bookworm Debian Backports"],
+            [],
+        ),
+        ("debian", "?", "bookworm", ["http://a/debian bookworm bookworm Debian"], []),
+    ],
+    ids=["another release", "stable", "ubuntu's pockets", "sid beside it", "of others", "no codename"],
+)
 def test_a_machines_own_archive_is_asked_for_the_release_that_is_wanted(distribution, own, wanted, listed, found):
     assert distribution_packages.source_suites("\n".join([*listed, *listed]), distribution, own, wanted) == found

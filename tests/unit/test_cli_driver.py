@@ -42,17 +42,24 @@ def invoke(box: OperatorFolder, verb: str, *options: str) -> Result:
     return CliRunner().invoke(main, [verb, str(box.inventory), *options])
 
 
-@pytest.mark.parametrize(("words", "expected"), [
-    ("deploy", "--yes"), ("deploy --reboot", "--yes --data reboot=true"),
-    ("deploy --dry --diff --reboot", "--dry --diff --data reboot=true"), ("upgrade", "--yes --data verb=upgrade"),
-    ("upgrade --dry", "--dry --data verb=upgrade"),
-    ("upgrade --reboot --limit box", "--yes --data verb=upgrade --data reboot=true --limit box"),
-    ("rollback", "--yes --data verb=rollback"), ("rollback --to 3", "--yes --data verb=rollback --data to=3"),
-    ("rollback --driver", "--yes --data verb=rollback --data driver=true"),
-    ("rollback --driver --dry", "--dry --data verb=rollback --data driver=true"),
-    ("rollback --driver --reboot", "--yes --data verb=rollback --data driver=true --data reboot=true"),
-    ("remove --yes", "--yes --data verb=remove"), ("deploy -v", "--yes -v"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("deploy", "--yes"),
+        ("deploy --reboot", "--yes --data reboot=true"),
+        ("deploy --dry --diff --reboot", "--dry --diff --data reboot=true"),
+        ("upgrade", "--yes --data verb=upgrade"),
+        ("upgrade --dry", "--dry --data verb=upgrade"),
+        ("upgrade --reboot --limit box", "--yes --data verb=upgrade --data reboot=true --limit box"),
+        ("rollback", "--yes --data verb=rollback"),
+        ("rollback --to 3", "--yes --data verb=rollback --data to=3"),
+        ("rollback --driver", "--yes --data verb=rollback --data driver=true"),
+        ("rollback --driver --dry", "--dry --data verb=rollback --data driver=true"),
+        ("rollback --driver --reboot", "--yes --data verb=rollback --data driver=true --data reboot=true"),
+        ("remove --yes", "--yes --data verb=remove"),
+        ("deploy -v", "--yes -v"),
+    ],
+)
 def test_pyinfra_is_told(box: OperatorFolder, pyinfra_calls: list[tuple[str, ...]], words: str, expected: str) -> None:
     verb, *options = words.split()
     done = invoke(box, verb, "-v", *options)
@@ -78,17 +85,20 @@ def test_a_run_of_ours_is_told_the_same(box, performed, words, expected):
     assert (performed, parse_run_options(performed[0][1]).verb) == ([expected], verb)
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    ("rollback --driver --to 3", "--to is a generation's number: it does not go with --driver"),
-    ("rollback --reboot", "--reboot goes with --driver"),
-    ("rollback --to 3 --reboot", "--reboot goes with --driver"),
-    ("rollback --to 0", "0 is not in the range"),
-    ("upgrade --to 3", "No such option"),
-    ("upgrade --driver", "No such option"),
-    ("upgrade --diff", "No such option"),
-    ("remove --reboot", "No such option"),
-    ("check --reboot", "No such option"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("rollback --driver --to 3", "--to is a generation's number: it does not go with --driver"),
+        ("rollback --reboot", "--reboot goes with --driver"),
+        ("rollback --to 3 --reboot", "--reboot goes with --driver"),
+        ("rollback --to 0", "0 is not in the range"),
+        ("upgrade --to 3", "No such option"),
+        ("upgrade --driver", "No such option"),
+        ("upgrade --diff", "No such option"),
+        ("remove --reboot", "No such option"),
+        ("check --reboot", "No such option"),
+    ],
+)
 def test_words_that_do_not_go_together_are_refused_before_a_host_is_asked(box, pyinfra_calls, words, said):
     verb, *options = words.split()
     done = invoke(box, verb, *options)

@@ -19,9 +19,16 @@ from tests.unit.ssh_server import StandInSshd, run_sshd
 
 LIMIT = 60  # seconds, for a machine with much else to do
 COUNTED = EngineMetrics(
-    running=2, waiting=1, kv_used=0.5, prefix_queries=10, prefix_hits=4, preemptions=3, drafts=10, accepted=17,
+    running=2,
+    waiting=1,
+    kv_used=0.5,
+    prefix_queries=10,
+    prefix_hits=4,
+    preemptions=3,
+    drafts=10,
+    accepted=17,
     tokens=100,
-)  # fmt: skip
+)
 WELL = InstanceHealth("chat", "ready", "", 60.0, 0, 1 << 30, COUNTED, None, ())
 
 
@@ -39,10 +46,19 @@ def health(box: OperatorFolder, *options: str) -> subprocess.CompletedProcess[st
     return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
 
 
-@pytest.mark.parametrize(("seconds", "said"), [
-    (None, ""), (0.4, "0s"), (59, "59s"), (61, "1m 1s"), (3600, "1h"), (3660, "1h 1m"), (90061, "1d 1h"),
-    (86460, "1d 1m"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (None, ""),
+        (0.4, "0s"),
+        (59, "59s"),
+        (61, "1m 1s"),
+        (3600, "1h"),
+        (3660, "1h 1m"),
+        (90061, "1d 1h"),
+        (86460, "1d 1m"),
+    ],
+)
 def test_a_time_has_two_parts(seconds: float | None, said: str) -> None:
     assert format_duration(seconds) == said
 
@@ -58,9 +74,13 @@ def test_how_long_is_said_of_the_unit(state: InstanceState, line: str, capsys: p
 
 def test_what_is_counted_is_said_and_what_is_not_is_left_out() -> None:
     assert describe_counters(WELL, 131072, 71.25) == [
-        "KV cache 50% of 131,072 tokens", "2 running, 1 waiting", "71.2 tokens/s", "accept length 2.70",
-        "prefix hits 40%", "3 preemptions",
-    ]  # fmt: skip
+        "KV cache 50% of 131,072 tokens",
+        "2 running, 1 waiting",
+        "71.2 tokens/s",
+        "accept length 2.70",
+        "prefix hits 40%",
+        "3 preemptions",
+    ]
     assert describe_counters(replace(WELL, metrics=EngineMetrics()), None, None) == ["KV cache n/a"]
     assert describe_counters(replace(WELL, metrics=EngineMetrics(), state="wedged"), None, None) == []
 

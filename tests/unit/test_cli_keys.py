@@ -94,19 +94,22 @@ def test_a_name_that_has_a_key_keeps_it(keys: RunKeys, hosts: dict[str, GatewayF
     assert hosts["box1"].reloaded_units == [ROUTER_UNIT]
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (["make", "Alice"], "'Alice' is refused: must be at most 48 lowercase letters, digits and dashes"),
-    (["make", "../x"], "'../x' is refused"),
-    (["make", "a\n[keys.b]"], r"'a\n[keys.b]' is refused"),
-    (["make", "alice", "--models", ""], 'there is no model ""'),
-    (["make", "alice", "--models", "qwen3,,llama"], 'there is no model ""'),
-    (["make", "alice", "--models", "qwen3,qwne3"], 'there is no model "qwne3"; did you mean "qwen3"?'),
-    (["make", "alice", "--streams", "0"], "is not in the range"),
-    (["rotate", "bob"], 'there is no key "bob"'),
-    (["revoke", "bob"], 'there is no key "bob"'),
-    (["rotate", "bob", "--keep", "1"], "must be such as 90m, 24h or 7d"),
-    (["rotate", "bob", "--keep", "9000d"], "must be such as 90m, 24h or 7d"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["make", "Alice"], "'Alice' is refused: must be at most 48 lowercase letters, digits and dashes"),
+        (["make", "../x"], "'../x' is refused"),
+        (["make", "a\n[keys.b]"], r"'a\n[keys.b]' is refused"),
+        (["make", "alice", "--models", ""], 'there is no model ""'),
+        (["make", "alice", "--models", "qwen3,,llama"], 'there is no model ""'),
+        (["make", "alice", "--models", "qwen3,qwne3"], 'there is no model "qwne3"; did you mean "qwen3"?'),
+        (["make", "alice", "--streams", "0"], "is not in the range"),
+        (["rotate", "bob"], 'there is no key "bob"'),
+        (["revoke", "bob"], 'there is no key "bob"'),
+        (["rotate", "bob", "--keep", "1"], "must be such as 90m, 24h or 7d"),
+        (["rotate", "bob", "--keep", "9000d"], "must be such as 90m, 24h or 7d"),
+    ],
+)
 def test_what_is_asked_wrongly_changes_nothing(keys: RunKeys, file: Path, words: list[str], said: str) -> None:
     done = keys(*words)
     assert done.exit_code in (1, 2)

@@ -132,23 +132,32 @@ def test_nothing_of_a_source_is_run_to_learn_what_it_needs(world: LockFixture) -
     assert "files/part-1.0.tar.gz" not in [one.path for one in world.files.asked]
 
 
-@pytest.mark.parametrize(("path", "answer", "text"), [
-    ("store/small.gguf", error_status(404), "inputs.small: cannot be locked: "),
-    ("store/small.gguf", error_status(403), "store/small.gguf answers 403 Forbidden"),
-    ("store/small.gguf", complete_file(b""), "returns an empty file"),
-    ("store/small.gguf", complete_file(b"<html>", ("Content-Type", "text/html")), "returns a web page"),
-    ("store/small.gguf", truncated_file(WEIGHTS, 1000), "breaks off"),
-    ("store/small.gguf", complete_file(bytes(5_000_000)), "store/small.gguf small.gguf has no GGUF header"),
-    ("store/small.gguf", complete_file(WEIGHTS[:-1]),
-     "small.gguf is truncated: its header implies 5120128 bytes, but it has"),
-    ("simple/engine/", error_status(404), "inputs.engine: cannot be locked: the index has no project engine"),
-    ("simple/engine/", error_status(403), "inputs.engine: cannot be locked: the index answers 403 Forbidden"),
-    ("simple/engine/", complete_file(b"{", ("Content-Type", "image/png")), "does not answer with a file list"),
-    ("simple/engine/", complete_file(b"{", ("Content-Type", "application/vnd.pypi.simple.v1+json")),
-     "does not answer with a file list"),
-    ("simple/tool/", error_status(404), "inputs.env: has no versions that fit together; uv says: "),
-    ("simple/part/", error_status(404), "inputs.env: has no versions that fit together; uv says: "),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("path", "answer", "text"),
+    [
+        ("store/small.gguf", error_status(404), "inputs.small: cannot be locked: "),
+        ("store/small.gguf", error_status(403), "store/small.gguf answers 403 Forbidden"),
+        ("store/small.gguf", complete_file(b""), "returns an empty file"),
+        ("store/small.gguf", complete_file(b"<html>", ("Content-Type", "text/html")), "returns a web page"),
+        ("store/small.gguf", truncated_file(WEIGHTS, 1000), "breaks off"),
+        ("store/small.gguf", complete_file(bytes(5_000_000)), "store/small.gguf small.gguf has no GGUF header"),
+        (
+            "store/small.gguf",
+            complete_file(WEIGHTS[:-1]),
+            "small.gguf is truncated: its header implies 5120128 bytes, but it has",
+        ),
+        ("simple/engine/", error_status(404), "inputs.engine: cannot be locked: the index has no project engine"),
+        ("simple/engine/", error_status(403), "inputs.engine: cannot be locked: the index answers 403 Forbidden"),
+        ("simple/engine/", complete_file(b"{", ("Content-Type", "image/png")), "does not answer with a file list"),
+        (
+            "simple/engine/",
+            complete_file(b"{", ("Content-Type", "application/vnd.pypi.simple.v1+json")),
+            "does not answer with a file list",
+        ),
+        ("simple/tool/", error_status(404), "inputs.env: has no versions that fit together; uv says: "),
+        ("simple/part/", error_status(404), "inputs.env: has no versions that fit together; uv says: "),
+    ],
+)
 def test_what_is_not_to_be_had_is_told_and_nothing_is_written(world, path, answer, text):
     world.files.serve(path, answer)  # type: ignore[arg-type]
     done = world.run_lock()

@@ -31,22 +31,35 @@ def test_check_says_what_moved(world: LockFixture) -> None:
     assert any(line.startswith("small 2026-11: small.gguf has 133 bytes at ") for line in lines)
 
 
-@pytest.mark.parametrize(("change", "text"), [
-    (lambda world: world.index.remove("engine", "engine-1.0.tar.gz"),
-     "engine-1.0.tar.gz is no longer on the index"),
-    (lambda world: world.index.publish_source("engine", "1.0", digest="f" * 64),
-     "engine-1.0.tar.gz has another hash at"),
-    (lambda world: world.files.serve("simple/engine/", error_status(404)),
-     "engine: the index has no project engine"),
-    (lambda world: world.files.serve("store/small.gguf", error_status(404)), "store/small.gguf answers 404"),
-    (lambda world: world.files.serve("store/small.gguf", complete_file(WEIGHTS, ("ETag", f'"{"0" * 64}"'))),
-     "another hash"),
-    (lambda world: world.write_catalog(CATALOG.replace("2026-11", "2026-12")), "with version 2026-11, not 2026-12"),
-    (lambda world: world.write_catalog(CATALOG.replace("inputs.small", "inputs.large")), "large is not locked"),
-    (lambda world: world.write_catalog(CATALOG.replace("inputs.small", "inputs.large")),
-     "small is locked, but no longer an input"),
-    (lambda world: world.lock_path.write_text(world.lock_text[:-40]), "the file: cannot be read as TOML"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (
+            lambda world: world.index.remove("engine", "engine-1.0.tar.gz"),
+            "engine-1.0.tar.gz is no longer on the index",
+        ),
+        (
+            lambda world: world.index.publish_source("engine", "1.0", digest="f" * 64),
+            "engine-1.0.tar.gz has another hash at",
+        ),
+        (
+            lambda world: world.files.serve("simple/engine/", error_status(404)),
+            "engine: the index has no project engine",
+        ),
+        (lambda world: world.files.serve("store/small.gguf", error_status(404)), "store/small.gguf answers 404"),
+        (
+            lambda world: world.files.serve("store/small.gguf", complete_file(WEIGHTS, ("ETag", f'"{"0" * 64}"'))),
+            "another hash",
+        ),
+        (lambda world: world.write_catalog(CATALOG.replace("2026-11", "2026-12")), "with version 2026-11, not 2026-12"),
+        (lambda world: world.write_catalog(CATALOG.replace("inputs.small", "inputs.large")), "large is not locked"),
+        (
+            lambda world: world.write_catalog(CATALOG.replace("inputs.small", "inputs.large")),
+            "small is locked, but no longer an input",
+        ),
+        (lambda world: world.lock_path.write_text(world.lock_text[:-40]), "the file: cannot be read as TOML"),
+    ],
+)
 def test_check_says_what_is_not_the_locked_file_any_more(world: LockFixture, change: object, text: str) -> None:
     world.lock_lines()
     change(world)  # type: ignore[operator]

@@ -93,16 +93,19 @@ def test_an_environment_is_locked_for_its_python_and_day_alone(dated: LockFixtur
     assert dated.lock_lines() == ["no change"]
 
 
-@pytest.mark.parametrize(("tags", "chosen"), [
-    (["py3-none-any", f"cp310-cp310-{MANY}", f"cp38-abi3-{MANY}"], f"cp310-cp310-{MANY}"),
-    (["cp310-cp310-manylinux_2_17_x86_64", f"cp310-cp310-{MANY}"], f"cp310-cp310-{MANY}"),
-    (
-        [f"cp38-abi3-{MANY}", f"1-cp38-abi3-{MANY}", f"10-cp38-abi3-{MANY}", f"9-cp38-abi3-{MANY}"],
-        f"10-cp38-abi3-{MANY}",
-    ),
-    ([f"1-cp38-abi3-{MANY}", f"cp310-cp310-{MANY}"], f"cp310-cp310-{MANY}"),
-    (["cp310-cp310-manylinux_2_39_x86_64", "cp311-cp311-manylinux_2_17_x86_64", "py3-none-any"], "py3-none-any"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("tags", "chosen"),
+    [
+        (["py3-none-any", f"cp310-cp310-{MANY}", f"cp38-abi3-{MANY}"], f"cp310-cp310-{MANY}"),
+        (["cp310-cp310-manylinux_2_17_x86_64", f"cp310-cp310-{MANY}"], f"cp310-cp310-{MANY}"),
+        (
+            [f"cp38-abi3-{MANY}", f"1-cp38-abi3-{MANY}", f"10-cp38-abi3-{MANY}", f"9-cp38-abi3-{MANY}"],
+            f"10-cp38-abi3-{MANY}",
+        ),
+        ([f"1-cp38-abi3-{MANY}", f"cp310-cp310-{MANY}"], f"cp310-cp310-{MANY}"),
+        (["cp310-cp310-manylinux_2_39_x86_64", "cp311-cp311-manylinux_2_17_x86_64", "py3-none-any"], "py3-none-any"),
+    ],
+)
 def test_the_one_wheel_that_pip_and_uv_install(dated: LockFixture, tags: list[str], chosen: str) -> None:
     dated.index.projects["part"].clear()
     for tag in tags:

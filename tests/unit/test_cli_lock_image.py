@@ -129,25 +129,28 @@ def changed(**keys: object) -> bytes:
 LAYER = {"mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", "digest": f"sha256:{'0' * 64}", "size": 5}
 
 
-@pytest.mark.parametrize(("content", "text"), [
-    (b"<html>", "does not answer with an image document"),
-    (b"[" * 100_000, "does not answer with an image document"),
-    (b"{}", "answers with something, which is not an image manifest"),
-    (changed(mediaType="text/plain"), "answers with text/plain, which is not an image manifest"),
-    (changed(layers=[]), "names no layers, or more than 127"),
-    (changed(layers=[LAYER] * 128), "names no layers, or more than 127"),
-    (changed(layers=[{**LAYER, "mediaType": "application/x-foreign"}]), "of type application/x-foreign"),
-    (changed(layers=[{**LAYER, "digest": "md5:0"}]), "has a layer without SHA-256 or size"),
-    (changed(layers=[{**LAYER, "size": -1}]), "has a layer without SHA-256 or size"),
-    (changed(config=None), "names no configuration"),
-    (changed(layers=[{**LAYER, "urls": ["http://169.254.169.254/x"]}]), "names its own URLs for a layer"),
-    (changed(layers=[LAYER, {**LAYER, "size": 6}]), "lists one blob twice, with different roles"),
-    (changed(layers=[{**LAYER, "size": 10**400}]), "has a layer without SHA-256 or size"),
-    (SMALL.manifest.decode().encode("utf-16"), "does not answer with an image document"),
-    (b'{"mediaType": "\xed\xa0\x80"}', "does not answer with an image document"),
-    (build_image({"a": LayerEntry(b"a")}).render_index("arm64"), "has no image for Linux on x86_64"),
-    (changed(more="x" * (4 << 20)), "answers with more than 4 MiB"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"<html>", "does not answer with an image document"),
+        (b"[" * 100_000, "does not answer with an image document"),
+        (b"{}", "answers with something, which is not an image manifest"),
+        (changed(mediaType="text/plain"), "answers with text/plain, which is not an image manifest"),
+        (changed(layers=[]), "names no layers, or more than 127"),
+        (changed(layers=[LAYER] * 128), "names no layers, or more than 127"),
+        (changed(layers=[{**LAYER, "mediaType": "application/x-foreign"}]), "of type application/x-foreign"),
+        (changed(layers=[{**LAYER, "digest": "md5:0"}]), "has a layer without SHA-256 or size"),
+        (changed(layers=[{**LAYER, "size": -1}]), "has a layer without SHA-256 or size"),
+        (changed(config=None), "names no configuration"),
+        (changed(layers=[{**LAYER, "urls": ["http://169.254.169.254/x"]}]), "names its own URLs for a layer"),
+        (changed(layers=[LAYER, {**LAYER, "size": 6}]), "lists one blob twice, with different roles"),
+        (changed(layers=[{**LAYER, "size": 10**400}]), "has a layer without SHA-256 or size"),
+        (SMALL.manifest.decode().encode("utf-16"), "does not answer with an image document"),
+        (b'{"mediaType": "\xed\xa0\x80"}', "does not answer with an image document"),
+        (build_image({"a": LayerEntry(b"a")}).render_index("arm64"), "has no image for Linux on x86_64"),
+        (changed(more="x" * (4 << 20)), "answers with more than 4 MiB"),
+    ],
+)
 def test_what_is_no_image_is_refused_in_one_sentence(world: ImageLockFixture, content: bytes, text: str) -> None:
     world.files.serve("v2/", complete_file(b"{}"))
     world.files.serve(f"v2/{REPOSITORY}/manifests/v0.21.0", complete_file(content))

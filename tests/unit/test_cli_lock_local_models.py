@@ -138,17 +138,20 @@ def linked_folder(folder: Path) -> None:
     (folder / "link").symlink_to("sub")
 
 
-@pytest.mark.parametrize(("change", "text"), [
-    (linked_file, "OWN/two.json is a link or not a file: provide a folder with the files themselves"),
-    (linked_folder, "OWN/link is a link: provide a folder with the files themselves, or exclude it"),
-    (lambda own: os.mkfifo(own / "two.json"), "OWN/two.json is a link or not a file: provide a folder"),
-    (lambda own: (own / "two.json").touch(), "OWN/two.json is empty: exclude it"),
-    (lambda own: (own / "a b.json").write_text("x"), "OWN: 'a b.json' is not a valid name"),
-    (
-        lambda own: [(own / name).unlink() for name in ("one.bin", "sub/config.json")],
-        "include and exclude select no file of OWN, which has notes.txt, skipped/x.json",
-    ),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (linked_file, "OWN/two.json is a link or not a file: provide a folder with the files themselves"),
+        (linked_folder, "OWN/link is a link: provide a folder with the files themselves, or exclude it"),
+        (lambda own: os.mkfifo(own / "two.json"), "OWN/two.json is a link or not a file: provide a folder"),
+        (lambda own: (own / "two.json").touch(), "OWN/two.json is empty: exclude it"),
+        (lambda own: (own / "a b.json").write_text("x"), "OWN: 'a b.json' is not a valid name"),
+        (
+            lambda own: [(own / name).unlink() for name in ("one.bin", "sub/config.json")],
+            "include and exclude select no file of OWN, which has notes.txt, skipped/x.json",
+        ),
+    ],
+)
 def test_what_is_no_plain_file_is_refused(world: HubLockFixture, change: Callable[[Path], object], text: str) -> None:
     change(own_folder(world))
     said = world.lock_error("--from-dir", str(own_folder(world)))

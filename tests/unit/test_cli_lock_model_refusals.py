@@ -25,11 +25,15 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubLockFi
 
 
 ERRORS: dict[str, tuple[Callable[[HubLockFixture], object], str]] = {
-    "gone": (lambda world: world.hub.remove_repository(NAME),
-     "the hub at URL has no repository org/name, or hides it: correct its name, or provide a token with the rig's "
-     "hub_token_file"),
-    "revision": (lambda world: world.write_catalog('version = "v9"'),
-        "org/name has no revision v9 at the hub at URL: correct version"),
+    "gone": (
+        lambda world: world.hub.remove_repository(NAME),
+        "the hub at URL has no repository org/name, or hides it: correct its name, or provide a token with the rig's "
+        "hub_token_file",
+    ),
+    "revision": (
+        lambda world: world.write_catalog('version = "v9"'),
+        "org/name has no revision v9 at the hub at URL: correct version",
+    ),
     "token": (
         lambda world: (
             world.write_token("hf_of_somebody_last_year"),
@@ -37,27 +41,45 @@ ERRORS: dict[str, tuple[Callable[[HubLockFixture], object], str]] = {
         ),
         "the hub at URL no longer accepts the token: provide another one with the rig's hub_token_file",
     ),
-    "often": (lambda world: world.hub.add_fault(too_many_requests(30, "api")),
-     "the hub at URL is rate-limiting (429): lock again in 30 seconds; a token raises the limit"),
-    "broken": (lambda world: world.hub.add_fault(ErrorStatus(500, where="api")),
-     "the hub at URL answers 500 for org/name: lock again later"),
-    "forbidden": (lambda world: world.hub.add_fault(ErrorStatus(403, where="api")),
-        "the hub at URL refuses org/name (403): its token must be one that may read repositories"),
-    "no hub": (lambda world: world.hub.add_fault(ErrorStatus(404, where="api")),
-     "the hub at URL answers 404 for org/name: check its address"),
-    "dead": (lambda world: world.hub.close(),
-     'the hub at URL cannot be reached: check the network, or set another one: mirrors = {"hub": [...]}'),
-    "nothing": (lambda world: world.write_catalog('include = ["*.safetensors"]'),
+    "often": (
+        lambda world: world.hub.add_fault(too_many_requests(30, "api")),
+        "the hub at URL is rate-limiting (429): lock again in 30 seconds; a token raises the limit",
+    ),
+    "broken": (
+        lambda world: world.hub.add_fault(ErrorStatus(500, where="api")),
+        "the hub at URL answers 500 for org/name: lock again later",
+    ),
+    "forbidden": (
+        lambda world: world.hub.add_fault(ErrorStatus(403, where="api")),
+        "the hub at URL refuses org/name (403): its token must be one that may read repositories",
+    ),
+    "no hub": (
+        lambda world: world.hub.add_fault(ErrorStatus(404, where="api")),
+        "the hub at URL answers 404 for org/name: check its address",
+    ),
+    "dead": (
+        lambda world: world.hub.close(),
+        'the hub at URL cannot be reached: check the network, or set another one: mirrors = {"hub": [...]}',
+    ),
+    "nothing": (
+        lambda world: world.write_catalog('include = ["*.safetensors"]'),
         "include and exclude select no file of org/name, which has .gitattributes, README.md, config.json, "
-        "mmproj.gguf, q4/model.gguf"),
+        "mmproj.gguf, q4/model.gguf",
+    ),
     "empty": (lambda world: world.hub.add_commit(NAME, {"empty.json": b""}), "empty.json is empty: exclude it"),
-    "empty large": (lambda world: world.hub.add_commit(NAME, {"empty.gguf": b""}),
-        "empty.gguf: its size is refused: 0: exclude it"),
-    "small file": (lambda world: world.hub.add_fault(replaced_text(b"another"), NAME, "config.json"),
-        "config.json: its server answers with another file than the hub lists: try again"),
-    "small file gone": (lambda world: world.hub.add_fault(ErrorStatus(404), NAME, "config.json"),
-        "config.json: its server answers 404 Not Found"),
-}  # fmt: skip
+    "empty large": (
+        lambda world: world.hub.add_commit(NAME, {"empty.gguf": b""}),
+        "empty.gguf: its size is refused: 0: exclude it",
+    ),
+    "small file": (
+        lambda world: world.hub.add_fault(replaced_text(b"another"), NAME, "config.json"),
+        "config.json: its server answers with another file than the hub lists: try again",
+    ),
+    "small file gone": (
+        lambda world: world.hub.add_fault(ErrorStatus(404), NAME, "config.json"),
+        "config.json: its server answers 404 Not Found",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", ERRORS)
@@ -108,12 +130,19 @@ def test_a_server_that_is_no_hub(world: HubLockFixture) -> None:
     assert world.lock_error().endswith(" does not answer with a file list for org/name")
 
 
-@pytest.mark.parametrize("answer", [
-    "[]", "{}", '{"id": "org/name", "siblings": [{}]}', '{"id": "org/name", "siblings": [{"rfilename": 1}]}',
-    '{"id": "org/name", "siblings": [{"rfilename": "x", "size": "many"}]}',
-    '{"id": "org/name", "siblings": [{"rfilename": "x", "size": -1}]}',
-    '{"id": "org/name", "siblings": [{"rfilename": "x", "lfs": {"sha256": "a", "size": 1}}]}', "<html>",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "[]",
+        "{}",
+        '{"id": "org/name", "siblings": [{}]}',
+        '{"id": "org/name", "siblings": [{"rfilename": 1}]}',
+        '{"id": "org/name", "siblings": [{"rfilename": "x", "size": "many"}]}',
+        '{"id": "org/name", "siblings": [{"rfilename": "x", "size": -1}]}',
+        '{"id": "org/name", "siblings": [{"rfilename": "x", "lfs": {"sha256": "a", "size": 1}}]}',
+        "<html>",
+    ],
+)
 def test_an_answer_that_is_no_list_of_files(world: HubLockFixture, files: LoopbackFileServer, answer: str) -> None:
     files.serve("api/models/org/name/revision/main?blobs=true", complete_file(answer.encode()))
     world.write_rig(f'"mirrors": {{"hub": ["{files.url}"]}}')
@@ -139,17 +168,20 @@ def test_a_large_file_without_a_hash_is_an_error(world: HubLockFixture, monkeypa
     )
 
 
-@pytest.mark.parametrize(("path", "text"), [
-    ("../x", "'../x' leads out of its folder"),
-    ("a/../../b", "'a/../../b' leads out of its folder"),
-    ("/etc/x", "'/etc/x' is an absolute path"),
-    ("two\nlines", "'two\\nlines' is not a valid name: must be letters, digits and ._+-, a letter or digit first"),
-    ("with space", "'with space' is not a valid name: must be letters, digits and ._+-, a letter or digit first"),
-    ("a/.hidden", "'a/.hidden' is not a valid name: must be letters, digits and ._+-, a letter or digit first"),
-    ("a//b", "'a//b' is not a valid name: must be letters, digits and ._+-, a letter or digit first"),
-    ("config.json/x", "'config.json' is a file and a folder"),
-    ("x~", "'x~' is not a valid name: must be letters, digits and ._+-, a letter or digit first"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("../x", "'../x' leads out of its folder"),
+        ("a/../../b", "'a/../../b' leads out of its folder"),
+        ("/etc/x", "'/etc/x' is an absolute path"),
+        ("two\nlines", "'two\\nlines' is not a valid name: must be letters, digits and ._+-, a letter or digit first"),
+        ("with space", "'with space' is not a valid name: must be letters, digits and ._+-, a letter or digit first"),
+        ("a/.hidden", "'a/.hidden' is not a valid name: must be letters, digits and ._+-, a letter or digit first"),
+        ("a//b", "'a//b' is not a valid name: must be letters, digits and ._+-, a letter or digit first"),
+        ("config.json/x", "'config.json' is a file and a folder"),
+        ("x~", "'x~' is not a valid name: must be letters, digits and ._+-, a letter or digit first"),
+    ],
+)
 def test_names_that_would_not_stay_in_their_folder_are_refused(world: HubLockFixture, path: str, text: str) -> None:
     world.hub.add_commit(NAME, {"config.json": CONFIG, path: b"content"})
     assert f"{text}: exclude it" in world.lock_error()

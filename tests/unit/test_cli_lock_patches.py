@@ -198,16 +198,19 @@ def archive(path: Path, **files: str | None) -> Artefact:
     return sample_artefact(kind="source", name="llama", file=path.name, sha256=own, size=path.stat().st_size)
 
 
-@pytest.mark.parametrize(("files", "subtree", "line"), [
-    ({}, "vendor/llama.cpp", ""),
-    ({}, "", f"demo/words.py: expected {text_sha256(BEFORE)}, found no file"),
-    ({"words.py": AFTER}, "vendor/llama.cpp", f"expected {text_sha256(BEFORE)}, found {text_sha256(AFTER)}"),
-    (
-        {"words.py": None},
-        "vendor/llama.cpp",
-        "demo/words.py: it is a link, or not a regular file (in llama-1.0.tar.gz)",
-    ),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("files", "subtree", "line"),
+    [
+        ({}, "vendor/llama.cpp", ""),
+        ({}, "", f"demo/words.py: expected {text_sha256(BEFORE)}, found no file"),
+        ({"words.py": AFTER}, "vendor/llama.cpp", f"expected {text_sha256(BEFORE)}, found {text_sha256(AFTER)}"),
+        (
+            {"words.py": None},
+            "vendor/llama.cpp",
+            "demo/words.py: it is a link, or not a regular file (in llama-1.0.tar.gz)",
+        ),
+    ],
+)
 def test_a_source_is_looked_into_below_its_subtree(tmp_path: Path, files: Any, subtree: str, line: str) -> None:
     row = archive(tmp_path / "llama-1.0.tar.gz", **files)
     one = PatchedInput("engine", (read_patch(tmp_path, of="llama.cpp"),), {"llama-cpp": "1.0"}, (row,), subtree)
@@ -241,18 +244,21 @@ def test_no_more_of_a_source_is_taken_than_is_locked(tmp_path: Path, monkeypatch
     assert line.endswith(f"the index has more than the {row.size} bytes that are locked")
 
 
-@pytest.mark.parametrize(("newer", "changes", "line"), [
-    ({"words.py": AFTER}, {}, "demo 2.0 contains it byte for byte: it can be dropped"),
-    (
-        {"words.py": 'WORDS = "LOUD"\n'},
-        {"marker": "LOUD"},
-        "demo 2.0 has its marker in demo/words.py: it can be dropped",
-    ),
-    ({}, {}, "demo 2.0 has the same files as before: it is still needed, and applies unchanged"),
-    ({"words.py": "x"}, {"included_in": "1.9"}, "its header says that demo 1.9 and newer contain it, such as 2.0"),
-    ({"words.py": "x"}, {"included_in": "b2"}, "demo 2.0 has another demo/words.py: it must be reviewed"),
-    ({"words.py": "x"}, {"included_in": "2.1"}, "demo 2.0 has another demo/words.py: it must be reviewed"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("newer", "changes", "line"),
+    [
+        ({"words.py": AFTER}, {}, "demo 2.0 contains it byte for byte: it can be dropped"),
+        (
+            {"words.py": 'WORDS = "LOUD"\n'},
+            {"marker": "LOUD"},
+            "demo 2.0 has its marker in demo/words.py: it can be dropped",
+        ),
+        ({}, {}, "demo 2.0 has the same files as before: it is still needed, and applies unchanged"),
+        ({"words.py": "x"}, {"included_in": "1.9"}, "its header says that demo 1.9 and newer contain it, such as 2.0"),
+        ({"words.py": "x"}, {"included_in": "b2"}, "demo 2.0 has another demo/words.py: it must be reviewed"),
+        ({"words.py": "x"}, {"included_in": "2.1"}, "demo 2.0 has another demo/words.py: it must be reviewed"),
+    ],
+)
 def test_check_says_what_a_newer_version_means(world, newer, changes, line):
     write_patch(world.folder / "patches/louder", **changes)
     world.lock_lines()

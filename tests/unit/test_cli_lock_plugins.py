@@ -92,23 +92,26 @@ def test_an_operators_file_is_read_in_place(world: LockFixture, tmp_path: Path) 
     assert (done.exit_code, "it has no program louder-serve" in done.output) == (1, True)
 
 
-@pytest.mark.parametrize(("content", "found"), [
-    (zip_files({"../evil": "x"}), "small: plugin louder: louder.zip: ../evil leads out of it"),
-    (zip_files({"dist/a.whl": "x", "dist/b.whl": "x"}), "one wheel, in dist/, and has dist/a.whl, dist/b.whl"),
-    (b"PK\3\4 cut", "louder.zip: it cannot be read: it is truncated"),
-    (release_zip(files={f"{MODULE}/__init__.py": "", "a.pth": ""}), "every Python would run a.pth"),
-    (release_zip(files={f"{MODULE}.py": "", "demo/more.py": ""}), "its module demo is another package's"),
-    (release_zip(requires=["requests>=2"]), "it needs requests>=2, which the environment has not"),
-    (release_zip(requires=["demo==1.1"]), "it needs demo==1.1, and the environment has 1.0"),
-    (
-        release_zip(files={f"{MODULE}/__init__.py": "", "a.so": cuda_library("sm_86")[:-9]}),
-        "cannot be judged: 'a.so': it is",
-    ),
-    (
-        zip_files({"dist/x-1.whl": plugin_wheel("0.9")}),
-        "says that it is louder-plugin 0.9, and is to be louder-plugin 1.0",
-    ),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (zip_files({"../evil": "x"}), "small: plugin louder: louder.zip: ../evil leads out of it"),
+        (zip_files({"dist/a.whl": "x", "dist/b.whl": "x"}), "one wheel, in dist/, and has dist/a.whl, dist/b.whl"),
+        (b"PK\3\4 cut", "louder.zip: it cannot be read: it is truncated"),
+        (release_zip(files={f"{MODULE}/__init__.py": "", "a.pth": ""}), "every Python would run a.pth"),
+        (release_zip(files={f"{MODULE}.py": "", "demo/more.py": ""}), "its module demo is another package's"),
+        (release_zip(requires=["requests>=2"]), "it needs requests>=2, which the environment has not"),
+        (release_zip(requires=["demo==1.1"]), "it needs demo==1.1, and the environment has 1.0"),
+        (
+            release_zip(files={f"{MODULE}/__init__.py": "", "a.so": cuda_library("sm_86")[:-9]}),
+            "cannot be judged: 'a.so': it is",
+        ),
+        (
+            zip_files({"dist/x-1.whl": plugin_wheel("0.9")}),
+            "says that it is louder-plugin 0.9, and is to be louder-plugin 1.0",
+        ),
+    ],
+)
 def test_one_that_is_not_as_described_is_refused(world: LockFixture, content: bytes, found: str) -> None:
     assert found in lock_output(world, content)
 
@@ -140,16 +143,19 @@ def test_one_for_another_version_of_the_engine_is_refused(world: LockFixture) ->
     assert "plugin louder: is for demo 1.1, but small has 1.0" in lock_output(world, release_zip())
 
 
-@pytest.mark.parametrize(("name", "line"), [
-    ("louder.whl", "must be named as wheels are, such as louder_plugin-1.0-py3-none-any.whl"),
-    ("vllm-0.21.0-py3-none-any.whl", "it is named for vllm 0.21.0: must be louder-plugin 1.0"),
-    ("louder_plugin-9.9-py3-none-any.whl", "it is named for louder-plugin 9.9: must be louder-plugin 1.0"),
-    (
-        "louder_plugin-1.0-cp312-cp312-manylinux_2_17_x86_64.whl",
-        "it is for cp312-cp312-manylinux_2_17_x86_64: must be for Python 3.10.20 on Linux x86_64",
-    ),
-    ("louder_plugin-1.0-py3-none-win_amd64.whl", "it is for py3-none-win_amd64: must be for Python 3.10.20"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("louder.whl", "must be named as wheels are, such as louder_plugin-1.0-py3-none-any.whl"),
+        ("vllm-0.21.0-py3-none-any.whl", "it is named for vllm 0.21.0: must be louder-plugin 1.0"),
+        ("louder_plugin-9.9-py3-none-any.whl", "it is named for louder-plugin 9.9: must be louder-plugin 1.0"),
+        (
+            "louder_plugin-1.0-cp312-cp312-manylinux_2_17_x86_64.whl",
+            "it is for cp312-cp312-manylinux_2_17_x86_64: must be for Python 3.10.20 on Linux x86_64",
+        ),
+        ("louder_plugin-1.0-py3-none-win_amd64.whl", "it is for py3-none-win_amd64: must be for Python 3.10.20"),
+    ],
+)
 def test_one_that_cannot_be_installed_by_its_name_is_refused(world: LockFixture, name: str, line: str) -> None:
     assert f"small: plugin louder: louder.zip: {name}: {line}" in lock_output(
         world, zip_files({f"dist/{name}": plugin_wheel()})
@@ -179,17 +185,20 @@ def test_one_for_another_python_is_refused(world: LockFixture, python: str, line
     assert f"louder.zip: {line}" in lock_output(world, release_zip(files=files))
 
 
-@pytest.mark.parametrize(("requires", "lines"), [
-    ("demo", []),
-    ("Demo>=1,<2", []),
-    ("other; extra == 'dev'", []),
-    ("tomli; python_version < '3.10'", []),
-    ("tomli; python_version < '3.11'", ['it needs tomli; python_version < "3.11", which the environment has not']),
-    ("demo>1", ["it needs demo>1, and the environment has 1.0"]),
-    ("demo[more]", ["Requires-Dist: it needs demo[more]: must be a name and versions, without an extra"]),
-    ("demo @ https://x.test/demo.whl", ["must be a name and versions, without an extra or an address"]),
-    ("de mo", ["it has an invalid requirement: 'de mo'"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("requires", "lines"),
+    [
+        ("demo", []),
+        ("Demo>=1,<2", []),
+        ("other; extra == 'dev'", []),
+        ("tomli; python_version < '3.10'", []),
+        ("tomli; python_version < '3.11'", ['it needs tomli; python_version < "3.11", which the environment has not']),
+        ("demo>1", ["it needs demo>1, and the environment has 1.0"]),
+        ("demo[more]", ["Requires-Dist: it needs demo[more]: must be a name and versions, without an extra"]),
+        ("demo @ https://x.test/demo.whl", ["must be a name and versions, without an extra or an address"]),
+        ("de mo", ["it has an invalid requirement: 'de mo'"]),
+    ],
+)
 def test_what_it_needs_is_there(requires: str, lines: list[Any]) -> None:
     python = {"python_version": "3.10", "python_full_version": "3.10.20"}
     found = list(missing_requirements([requires], {"demo": "1.0"}, python))

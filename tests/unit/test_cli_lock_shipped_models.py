@@ -249,9 +249,14 @@ def uses(shipped: ShippedCatalogue, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def rigs_of(path: Path | None, what: LoadPurpose) -> list[SimpleNamespace]:
         mirrors = {"hub": (shipped.hub.url,), "forge": (f"{files.url}/forge",)}
         known = {
-            "mirrors": mirrors, "redirects": (), "hub_token_file": None, "hub_token_origin": None,
-            "env_inputs": tuple(names), "envs": (), "toolkit_patches": (),
-        }  # fmt: skip
+            "mirrors": mirrors,
+            "redirects": (),
+            "hub_token_file": None,
+            "hub_token_origin": None,
+            "env_inputs": tuple(names),
+            "envs": (),
+            "toolkit_patches": (),
+        }
         return [SimpleNamespace(instances=rig.instances, **known) for rig in inner(path, what)]
 
     monkeypatch.setattr(lock_run, "load_rigs", rigs_of)

@@ -119,9 +119,14 @@ def test_a_step_that_changes_something_has_a_line_and_so_has_what_it_says(ground
     done = ground.run(steps=steps)
     assert (done.returncode, done.stderr) == (0, "")
     assert matches(
-        done.stdout, "box1: beware", rf"box1: Role: Two \({TIME}\)", "box1: compiling", "box1: past the job",
-        rf"box1: Role: Three \({TIME}\)", rf"box1: 2 of 3 steps changed something \({TIME}\)",
-    ), done.stdout  # fmt: skip
+        done.stdout,
+        "box1: beware",
+        rf"box1: Role: Two \({TIME}\)",
+        "box1: compiling",
+        "box1: past the job",
+        rf"box1: Role: Three \({TIME}\)",
+        rf"box1: 2 of 3 steps changed something \({TIME}\)",
+    ), done.stdout
 
 
 def test_a_plan_says_what_would_change(ground: LocalDeployFolder) -> None:
@@ -198,13 +203,22 @@ def test_pyinfras_own_output_is_kept_and_ends_the_same(ground: LocalDeployFolder
     assert done.returncode == 3
 
 
-@pytest.mark.parametrize(("parts", "mark", "said"), [
-    ({"steps": "called(name='Two')", "called": "gevent.sleep(60)"}, "",
-     "Stopped in the middle; the same command continues from there."),
-    ({"steps": "called(name='Two')", "sleep": "60"}, "box1: compiling",
-     "Stopped watching; box1 goes on compiling. The same command watches again."),
-    ({"before": "print('here', flush=True); gevent.sleep(60)"}, "here", "Stopped; nothing was changed."),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("parts", "mark", "said"),
+    [
+        (
+            {"steps": "called(name='Two')", "called": "gevent.sleep(60)"},
+            "",
+            "Stopped in the middle; the same command continues from there.",
+        ),
+        (
+            {"steps": "called(name='Two')", "sleep": "60"},
+            "box1: compiling",
+            "Stopped watching; box1 goes on compiling. The same command watches again.",
+        ),
+        ({"before": "print('here', flush=True); gevent.sleep(60)"}, "here", "Stopped; nothing was changed."),
+    ],
+)
 def test_an_interrupt_says_what_goes_on(ground: LocalDeployFolder, parts: dict[str, str], mark: str, said: str) -> None:
     command = ground.command("deploy", **parts)
     with subprocess.Popen(
@@ -227,9 +241,13 @@ def test_where_sudo_refuses_that_is_all_that_is_said(ground: LocalDeployFolder, 
     ground.server.add_program("sudo", "echo 'sudo: a password is required' >&2; exit 1")
     ground.command(verb)
     done = subprocess.run(
-        [*REAL, verb, str(ground.folder / "rig.py")], env=ground.environment, capture_output=True, text=True,
-        timeout=60, check=False,
-    )  # fmt: skip
+        [*REAL, verb, str(ground.folder / "rig.py")],
+        env=ground.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     said = done.stdout + done.stderr
     assert done.returncode == status, said
     assert "cannot become root (sudo: a password is required)" in said

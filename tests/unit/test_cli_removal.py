@@ -50,16 +50,19 @@ LINES = [
 ]
 
 
-@pytest.mark.parametrize(("target", "there", "options", "said"), [
-    (FULL, [model("org/a", 5_400_000_000), model("b", 1_000_000)], [], LINES),
-    (
-        FULL,
-        [model("b", 1_000_000)],
-        ["--keep-weights"],
-        ["box: models, which stay: b@0123456789ab 1.0 MB (1.0 MB in all)"],
-    ),
-    ({"served": {}, "packages": ()}, [], [], ["box: nothing of Rigwright's is there"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("target", "there", "options", "said"),
+    [
+        (FULL, [model("org/a", 5_400_000_000), model("b", 1_000_000)], [], LINES),
+        (
+            FULL,
+            [model("b", 1_000_000)],
+            ["--keep-weights"],
+            ["box: models, which stay: b@0123456789ab 1.0 MB (1.0 MB in all)"],
+        ),
+        ({"served": {}, "packages": ()}, [], [], ["box: nothing of Rigwright's is there"]),
+    ],
+)
 def test_what_goes_is_listed_before_it_is_asked_for(box, monkeypatch, target, there, options, said):
     box.write("rig.py", RIG)
     looked = RemovalBox("box", sample_rig(), SimpleNamespace(**target))

@@ -33,9 +33,19 @@ from tests.unit.ssh_server import StandInSshd, run_sshd
 LIMIT = 60  # seconds, for a machine with much else to do
 GPUS = (CardUse(0, 22528, 24576, 240, 250, 61, 99), CardUse(1, 22528, 24576, 230, 250, 66, 99))
 ROW = InstanceStatus(
-    *("chat", "vllm/dual", "ready", "", 93784.0), port=8020, cards=[0, 1], slots=4, context_per_sequence=32768,
-    restarts=1, memory_bytes=9 << 30, kv_used=0.25, tokens_a_second=71.25, running=1, waiting=2, current=True,
-)  # fmt: skip
+    *("chat", "vllm/dual", "ready", "", 93784.0),
+    port=8020,
+    cards=[0, 1],
+    slots=4,
+    context_per_sequence=32768,
+    restarts=1,
+    memory_bytes=9 << 30,
+    kv_used=0.25,
+    tokens_a_second=71.25,
+    running=1,
+    waiting=2,
+    current=True,
+)
 WIDE = """
 [variants."llamacpp/wide"]
 engine = "plain"
@@ -54,10 +64,23 @@ def test_a_row_says_all_where_there_is_room() -> None:
     columns, rows = fit_columns([_status_cells(SERVES, ROW)], 200)
     assert columns == COLUMNS
     assert dict(zip(columns, rows[0], strict=True)) == {
-        "host": "box1", "instance": "chat", "variant": "vllm/dual", "state": "ready", "up": "1d 2h", "port": "8020",
-        "GPUs": "0,1", "context": "4 x 32768", "GPU memory": "44.0/48.0 GiB", "temp": "66 C", "power": "470 W",
-        "KV": "25%", "tokens/s": "71.2", "queue": "2", "restarts": "1", "memory": "9.7 GB",
-    }  # fmt: skip
+        "host": "box1",
+        "instance": "chat",
+        "variant": "vllm/dual",
+        "state": "ready",
+        "up": "1d 2h",
+        "port": "8020",
+        "GPUs": "0,1",
+        "context": "4 x 32768",
+        "GPU memory": "44.0/48.0 GiB",
+        "temp": "66 C",
+        "power": "470 W",
+        "KV": "25%",
+        "tokens/s": "71.2",
+        "queue": "2",
+        "restarts": "1",
+        "memory": "9.7 GB",
+    }
 
 
 def test_eighty_columns_are_not_wrapped_and_what_matters_most_stays() -> None:
@@ -76,27 +99,36 @@ def test_columns_without_anything_are_left_out() -> None:
     assert columns == ("host", "instance", "variant", "state")
 
 
-@pytest.mark.parametrize(("host", "said", "status"), [
-    (SERVES, ["generation 4, as declared"], 0),
-    (replace(SERVES, declared=False), [ELSE], 1),
-    (replace(SERVES, declared=False, instances=[replace(ROW, declared="vllm/turbo")]),
-     [ELSE, "chat serves vllm/dual until the next deploy: the inventory has vllm/turbo"], 1),
-    (replace(SERVES, instances=[]), ["serves nothing", "generation 4, as declared"], 0),
-    (replace(SERVES, instances=[replace(ROW, current=False)]), ["generation 4, as declared"], 1),
-    (replace(SERVES, instances=[replace(ROW, state="wedged", note="no step for 120 s", errors=("a: b",))]),
-     ["generation 4, as declared", "chat is wedged: no step for 120 s", "chat: a: b"], 1),
-    (replace(SERVES, reboot=True, jobs=("rw-job-x.service",)), ["rw-job-x.service runs", "a reboot is pending"], 0),
-    (replace(SERVES, gpus_say="nvidia-smi says: a\x1b[2J"), ["nvidia-smi says: a\\x1b[2J"], 1),
-    (
-        replace(SERVES, instances=[replace(ROW, kv_tokens=300_000, backend="FLASHINFER", load_seconds=61.4)]),
-        [
-            "generation 4, as declared",
-            "chat: room for 300000 tokens, 9.2 requests of 32768; attention by FLASHINFER; loaded in 61 s",
-        ],
-        0,
-    ),
-    (HostStatus("box1", False, "cannot be reached"), ["cannot be reached"], 3),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("host", "said", "status"),
+    [
+        (SERVES, ["generation 4, as declared"], 0),
+        (replace(SERVES, declared=False), [ELSE], 1),
+        (
+            replace(SERVES, declared=False, instances=[replace(ROW, declared="vllm/turbo")]),
+            [ELSE, "chat serves vllm/dual until the next deploy: the inventory has vllm/turbo"],
+            1,
+        ),
+        (replace(SERVES, instances=[]), ["serves nothing", "generation 4, as declared"], 0),
+        (replace(SERVES, instances=[replace(ROW, current=False)]), ["generation 4, as declared"], 1),
+        (
+            replace(SERVES, instances=[replace(ROW, state="wedged", note="no step for 120 s", errors=("a: b",))]),
+            ["generation 4, as declared", "chat is wedged: no step for 120 s", "chat: a: b"],
+            1,
+        ),
+        (replace(SERVES, reboot=True, jobs=("rw-job-x.service",)), ["rw-job-x.service runs", "a reboot is pending"], 0),
+        (replace(SERVES, gpus_say="nvidia-smi says: a\x1b[2J"), ["nvidia-smi says: a\\x1b[2J"], 1),
+        (
+            replace(SERVES, instances=[replace(ROW, kv_tokens=300_000, backend="FLASHINFER", load_seconds=61.4)]),
+            [
+                "generation 4, as declared",
+                "chat: room for 300000 tokens, 9.2 requests of 32768; attention by FLASHINFER; loaded in 61 s",
+            ],
+            0,
+        ),
+        (HostStatus("box1", False, "cannot be reached"), ["cannot be reached"], 3),
+    ],
+)
 def test_what_no_row_says_is_said(host: HostStatus, said: list[str], status: int) -> None:
     told = describe_hosts([host], "rig.py")
     assert [

@@ -117,16 +117,19 @@ def listening(**listeners: ListenerEntry) -> Rig:
     return sample_rig(sample_instance(), gateway=Gateway(listeners=listeners))
 
 
-@pytest.mark.parametrize(("listener", "place", "base"), [
-    ({"address": "0.0.0.0", "port": 8000}, "box.lan", "http://box.lan:8000/v1"),
-    ({"address": "::", "port": 80}, "2001:db8::7", "http://[2001:db8::7]:80/v1"),
-    ({"address": "10.0.0.5", "port": 8000}, "box.lan", "http://10.0.0.5:8000/v1"),
-    (
-        {"address": "0.0.0.0", "port": 443, "tls": True, "names": ["llm.example.org"]},
-        "box.lan",
-        "https://llm.example.org:443/v1",
-    ),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("listener", "place", "base"),
+    [
+        ({"address": "0.0.0.0", "port": 8000}, "box.lan", "http://box.lan:8000/v1"),
+        ({"address": "::", "port": 80}, "2001:db8::7", "http://[2001:db8::7]:80/v1"),
+        ({"address": "10.0.0.5", "port": 8000}, "box.lan", "http://10.0.0.5:8000/v1"),
+        (
+            {"address": "0.0.0.0", "port": 443, "tls": True, "names": ["llm.example.org"]},
+            "box.lan",
+            "https://llm.example.org:443/v1",
+        ),
+    ],
+)
 def test_a_listener_is_asked_where_clients_reach_it(listener: dict[str, object], place: str, base: str) -> None:
     first, own = client_endpoints(listening(lan=ListenerEntry.model_validate(listener)), place)
     assert (first.base, first.keyed, first.listener) == (base, True, "lan")

@@ -85,17 +85,20 @@ MemoryCurrent=[not set]
 """
 
 
-@pytest.mark.parametrize(("blocks", "found"), [
-    (
-        BLOCKS,
-        {
-            "rigwright-a.service": UnitUsage("Sun 2026-11-01 12:00:00 UTC", 5, 2.5),
-            "rigwright-b.service": UnitUsage("", None),
-        },
-    ),
-    ("", {}),
-    ("MemoryCurrent=5\n", {}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("blocks", "found"),
+    [
+        (
+            BLOCKS,
+            {
+                "rigwright-a.service": UnitUsage("Sun 2026-11-01 12:00:00 UTC", 5, 2.5),
+                "rigwright-b.service": UnitUsage("", None),
+            },
+        ),
+        ("", {}),
+        ("MemoryCurrent=5\n", {}),
+    ],
+)
 def test_what_units_use_is_read_by_unit(tmp_path: Path, blocks: str, found: dict[str, UnitUsage]) -> None:
     (tmp_path / "blocks").write_text(blocks)
     write_stand_in(tmp_path / "bin", "systemctl", f"cat {tmp_path}/blocks")

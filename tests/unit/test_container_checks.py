@@ -62,7 +62,8 @@ def host_answers(one: Rig = RIG) -> dict[str, Any]:
             "swarm": False,
             "published": [],
             "info": {
-                "ServerVersion": '"26.1.5"', "LoggingDriver": '"journald"',
+                "ServerVersion": '"26.1.5"',
+                "LoggingDriver": '"journald"',
                 "Runtimes": json.dumps({"nvidia": {"path": "nvidia-container-runtime"}, "runc": {}}),
                 "CDISpecDirs": '["/etc/cdi", "/var/run/cdi"]',
             },
@@ -70,7 +71,11 @@ def host_answers(one: Rig = RIG) -> dict[str, Any]:
         },
         "files": [
             {
-                "path": file.path, "kind": "file", "mode": file.mode, "uid": 0, "gid": 0,
+                "path": file.path,
+                "kind": "file",
+                "mode": file.mode,
+                "uid": 0,
+                "gid": 0,
                 "sha256": hashlib.sha256(file.text.encode()).hexdigest(),
             }
             for file in files
@@ -83,7 +88,7 @@ def host_answers(one: Rig = RIG) -> dict[str, Any]:
             "nvidia-cdi-refresh.service": {**unit, "Id": "nvidia-cdi-refresh.service", "ExecStart": runs},
             "nvidia-cdi-refresh.path": {**unit, "Id": "nvidia-cdi-refresh.path", "ActiveState": "active"},
         },
-    }  # fmt: skip
+    }
 
 
 def red(change: Change = lambda said: None, one: Rig = RIG, archives: object = None, **others: Any) -> dict[str, str]:
@@ -139,72 +144,93 @@ def set_(*path: Any) -> Change:
     return change
 
 
-@pytest.mark.parametrize(("change", "checks", "said"), [
-    (lambda said: said["packages"].__setitem__(0, [FOUR[0], "1.19.1-1"]), {"K03"},
-     f"{FOUR[0]} is 1.19.1, not 1.20.0"),
-    (lambda said: said["packages"].pop(0), {"K03"}, f"{FOUR[0]} is not installed"),
-    (lambda said: said["holds"].pop(), {"K04"}, "is not held"),
-    (lambda said: said["sources"].append(["/etc/apt/sources.list.d/x.list", "deb https://nvidia.github.io/x /"]),
-     {"K06"}, "/etc/apt/sources.list.d/x.list"),
-    (lambda said: said["files"].pop(0), {"K07"}, "is not there"),
-    (set_("files", 0, "sha256", "0" * 64), {"K07"}, "has different contents"),
-    (set_("files", 0, "mode", "666"), {"K07"}, "has mode 666 of 0:0"),
-    (lambda said: said["files"][0].update(kind="link"), {"K07"}, "is link"),
-    (set_("kept", "container-toolkit", 0, "listed", None), {"K09"}, "has no list of files"),
-    (lambda said: said["kept"]["container-toolkit"][0]["files"].pop(), {"K09"}, "is missing"),
-    (set_("kept", "container-toolkit", 0, "files", 1, "size", 5), {"K09"}, "has different contents"),
-    (set_("kept", "container-toolkit", 0, "files", 1, "sha256", "0" * 64), {"K09"}, "has different contents"),
-    (lambda said: said["packages"].append(["nvidia-docker2", "2.13.0-1"]), {"K08"}, "nvidia-docker2"),
-    (lambda said: said["half"].append("docker.io"), {"K08"}, "the installation of docker.io was not completed"),
-    (set_("options", "{}"), {"C02"}, "log-driver is null"),
-    (set_("options", None), {"C02"}, "runtimes.nvidia.path is null"),
-    (set_("daemon", None), {"C03", "C04"}, "a running Docker daemon"),
-    (set_("daemon", "info", {}), {"C03", "C04"}, "an answer from the Docker daemon"),
-    (set_("daemon", "info", "LoggingDriver", '"local"'), {"C03"}, 'log-driver is "local"'),
-    (set_("daemon", "info", "Runtimes", "{}"), {"C03"}, "it has no nvidia runtime"),
-    (set_("daemon", "info", "CDISpecDirs", "null"), {"C03"}, "it does not read CDI specs"),
-    (set_("daemon", "info", "Runtimes", '{"nvidia": {"path": "/srv/x"}}'), {"C03"},
-     'its nvidia runtime is "/srv/x"'),
-    (set_("daemon", "info", "ServerVersion", '"20.10.24"'), {"C01"}, "the running daemon is Docker 20.10.24"),
-    # whoever has opened it for the daemon, in whatever words
-    (set_("daemon", "listens", ["0.0.0.0:2375"]), {"C04"}, "it listens on 0.0.0.0:2375"),
-    (set_("daemon", "listens", ["[::]:2377"]), {"C04"}, "it listens on [::]:2377"),
-    (
-        lambda said: said.update(
-            options=json.dumps({**daemon.required_options(RIG), "hosts": ["tcp://:1", "fd://"]})
+@pytest.mark.parametrize(
+    ("change", "checks", "said"),
+    [
+        (
+            lambda said: said["packages"].__setitem__(0, [FOUR[0], "1.19.1-1"]),
+            {"K03"},
+            f"{FOUR[0]} is 1.19.1, not 1.20.0",
         ),
-        {"C04"},
-        "it is configured to listen on tcp://:1",
-    ),
-    (set_("options", "{"), {"C02"}, "is not JSON"),
-    (set_("record", "{"), {"C02"}, "found an unreadable one"),
-    (set_("daemon", "sockets", "/run/docker.sock", "mode", 0o666), {"C04"}, "/run/docker.sock has mode 666"),
-    (set_("daemon", "sockets", "/run/docker.sock", "owner", "me"), {"C04"}, "of me:docker"),
-    (set_("daemon", "sockets", "/run/docker.sock", "group", "users"), {"C04"}, "of root:users"),
-    (set_("daemon", "sockets", "/run/docker.sock", "listed", True), {"C04"}, "has an access list"),
-    (set_("daemon", "sockets", "/srv/x.sock", {**SOCKET, "mode": 0o777}), {"C04"}, "/srv/x.sock has mode 777"),
-    (set_("daemon", "sockets", {}), {"C04"}, "found none"),
-    (set_("daemon", "carded", None), {"C08"}, "Docker's list of running containers"),
-    (set_("daemon", "published", None), {"C09"}, "Docker's list of running containers"),
-    (set_("specs", []), {"C05"}, "found none"),
-    (set_("specs", 0, "missing", [LIBRARY]), {"C05"}, f"{LIBRARY} is not there"),
-    (set_("loaded", "595.71.05"), {"C05"}, f"{LIBRARY} has version 595.58.03, the loaded driver 595.71.05"),
-    (set_("specs", 0, "names", ["0", "all"]), {"C05"}, f"it has no card {UUID}"),
-    (set_("specs", 0, "names", [UUID]), {"C05"}, "it has no device 'all'"),
-    (set_("specs", 0, "paths", ["/dev/nvidia0"]), {"C05"}, "it names no driver files"),
-    (lambda said: said["specs"].append({**said["specs"][0], "path": "/etc/cdi/nvidia.yaml"}), {"C06"},
-     "/etc/cdi/nvidia.yaml"),
-    (set_("units", "nvidia-cdi-refresh.service", "UnitFileState", "masked"), {"C07"}, "is masked"),
-    (set_("units", "nvidia-cdi-refresh.service", "ActiveState", "failed"), {"C07"}, "has failed"),
-    (set_("units", "nvidia-cdi-refresh.service", "NeedDaemonReload", "yes"), {"C07"}, "has not reloaded"),
-    (set_("units", "nvidia-cdi-refresh.service", "ExecStart", "{ argv[]=/bin/true ; }"), {"C07"},
-     "runs something else"),
-    (set_("units", "nvidia-cdi-refresh.service", "ExecCondition", "{ x }"), {"C07"}, "has an added condition"),
-    (set_("units", "nvidia-cdi-refresh.path", "ActiveState", "inactive"), {"C07"}, "is not watching"),
-    (lambda said: said["units"].clear(), {"C07"}, "is not there"),
-    (set_("daemon", "carded", [["web", "the runtime nvidia"]]), {"C08"},
-     "found web gets them from the runtime nvidia"),
-])  # fmt: skip
+        (lambda said: said["packages"].pop(0), {"K03"}, f"{FOUR[0]} is not installed"),
+        (lambda said: said["holds"].pop(), {"K04"}, "is not held"),
+        (
+            lambda said: said["sources"].append(["/etc/apt/sources.list.d/x.list", "deb https://nvidia.github.io/x /"]),
+            {"K06"},
+            "/etc/apt/sources.list.d/x.list",
+        ),
+        (lambda said: said["files"].pop(0), {"K07"}, "is not there"),
+        (set_("files", 0, "sha256", "0" * 64), {"K07"}, "has different contents"),
+        (set_("files", 0, "mode", "666"), {"K07"}, "has mode 666 of 0:0"),
+        (lambda said: said["files"][0].update(kind="link"), {"K07"}, "is link"),
+        (set_("kept", "container-toolkit", 0, "listed", None), {"K09"}, "has no list of files"),
+        (lambda said: said["kept"]["container-toolkit"][0]["files"].pop(), {"K09"}, "is missing"),
+        (set_("kept", "container-toolkit", 0, "files", 1, "size", 5), {"K09"}, "has different contents"),
+        (set_("kept", "container-toolkit", 0, "files", 1, "sha256", "0" * 64), {"K09"}, "has different contents"),
+        (lambda said: said["packages"].append(["nvidia-docker2", "2.13.0-1"]), {"K08"}, "nvidia-docker2"),
+        (lambda said: said["half"].append("docker.io"), {"K08"}, "the installation of docker.io was not completed"),
+        (set_("options", "{}"), {"C02"}, "log-driver is null"),
+        (set_("options", None), {"C02"}, "runtimes.nvidia.path is null"),
+        (set_("daemon", None), {"C03", "C04"}, "a running Docker daemon"),
+        (set_("daemon", "info", {}), {"C03", "C04"}, "an answer from the Docker daemon"),
+        (set_("daemon", "info", "LoggingDriver", '"local"'), {"C03"}, 'log-driver is "local"'),
+        (set_("daemon", "info", "Runtimes", "{}"), {"C03"}, "it has no nvidia runtime"),
+        (set_("daemon", "info", "CDISpecDirs", "null"), {"C03"}, "it does not read CDI specs"),
+        (
+            set_("daemon", "info", "Runtimes", '{"nvidia": {"path": "/srv/x"}}'),
+            {"C03"},
+            'its nvidia runtime is "/srv/x"',
+        ),
+        (set_("daemon", "info", "ServerVersion", '"20.10.24"'), {"C01"}, "the running daemon is Docker 20.10.24"),
+        # whoever has opened it for the daemon, in whatever words
+        (set_("daemon", "listens", ["0.0.0.0:2375"]), {"C04"}, "it listens on 0.0.0.0:2375"),
+        (set_("daemon", "listens", ["[::]:2377"]), {"C04"}, "it listens on [::]:2377"),
+        (
+            lambda said: said.update(
+                options=json.dumps({**daemon.required_options(RIG), "hosts": ["tcp://:1", "fd://"]})
+            ),
+            {"C04"},
+            "it is configured to listen on tcp://:1",
+        ),
+        (set_("options", "{"), {"C02"}, "is not JSON"),
+        (set_("record", "{"), {"C02"}, "found an unreadable one"),
+        (set_("daemon", "sockets", "/run/docker.sock", "mode", 0o666), {"C04"}, "/run/docker.sock has mode 666"),
+        (set_("daemon", "sockets", "/run/docker.sock", "owner", "me"), {"C04"}, "of me:docker"),
+        (set_("daemon", "sockets", "/run/docker.sock", "group", "users"), {"C04"}, "of root:users"),
+        (set_("daemon", "sockets", "/run/docker.sock", "listed", True), {"C04"}, "has an access list"),
+        (set_("daemon", "sockets", "/srv/x.sock", {**SOCKET, "mode": 0o777}), {"C04"}, "/srv/x.sock has mode 777"),
+        (set_("daemon", "sockets", {}), {"C04"}, "found none"),
+        (set_("daemon", "carded", None), {"C08"}, "Docker's list of running containers"),
+        (set_("daemon", "published", None), {"C09"}, "Docker's list of running containers"),
+        (set_("specs", []), {"C05"}, "found none"),
+        (set_("specs", 0, "missing", [LIBRARY]), {"C05"}, f"{LIBRARY} is not there"),
+        (set_("loaded", "595.71.05"), {"C05"}, f"{LIBRARY} has version 595.58.03, the loaded driver 595.71.05"),
+        (set_("specs", 0, "names", ["0", "all"]), {"C05"}, f"it has no card {UUID}"),
+        (set_("specs", 0, "names", [UUID]), {"C05"}, "it has no device 'all'"),
+        (set_("specs", 0, "paths", ["/dev/nvidia0"]), {"C05"}, "it names no driver files"),
+        (
+            lambda said: said["specs"].append({**said["specs"][0], "path": "/etc/cdi/nvidia.yaml"}),
+            {"C06"},
+            "/etc/cdi/nvidia.yaml",
+        ),
+        (set_("units", "nvidia-cdi-refresh.service", "UnitFileState", "masked"), {"C07"}, "is masked"),
+        (set_("units", "nvidia-cdi-refresh.service", "ActiveState", "failed"), {"C07"}, "has failed"),
+        (set_("units", "nvidia-cdi-refresh.service", "NeedDaemonReload", "yes"), {"C07"}, "has not reloaded"),
+        (
+            set_("units", "nvidia-cdi-refresh.service", "ExecStart", "{ argv[]=/bin/true ; }"),
+            {"C07"},
+            "runs something else",
+        ),
+        (set_("units", "nvidia-cdi-refresh.service", "ExecCondition", "{ x }"), {"C07"}, "has an added condition"),
+        (set_("units", "nvidia-cdi-refresh.path", "ActiveState", "inactive"), {"C07"}, "is not watching"),
+        (lambda said: said["units"].clear(), {"C07"}, "is not there"),
+        (
+            set_("daemon", "carded", [["web", "the runtime nvidia"]]),
+            {"C08"},
+            "found web gets them from the runtime nvidia",
+        ),
+    ],
+)
 def test_what_is_not_as_declared_is_red_and_said(change: Change, checks: set[str], said: str) -> None:
     found = red(change)
     assert set(found) == checks

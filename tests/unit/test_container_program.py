@@ -39,11 +39,16 @@ class ContainerProgramHost:
         paths = [str(self.root / name) for name in ("containers/chat", "instances/chat")]
         done = short_programs.run_program(
             [
-                "sh", "-c", SCRIPTS["container"]().replace(PROFILE, f"{self.root}/profile"), "container", what, *paths,
+                "sh",
+                "-c",
+                SCRIPTS["container"]().replace(PROFILE, f"{self.root}/profile"),
+                "container",
+                what,
+                *paths,
                 *words,
             ],
             env={"PATH": f"{self.root}/bin:{os.environ['PATH']}"},
-        )  # fmt: skip
+        )
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout
 

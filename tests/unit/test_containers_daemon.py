@@ -22,25 +22,28 @@ def test_a_rig_with_cards_asks_for_specs_and_a_runtime_by_name() -> None:
     assert daemon.required_options(container_rig(engines=("podman",))) == {}
 
 
-@pytest.mark.parametrize(("there", "ours", "made"), [
-    ({}, NVIDIA, NVIDIA),
-    ({"debug": True}, NVIDIA, NVIDIA | {"debug": True}),
-    (
-        THEIRS,
-        NVIDIA,
-        {
-            "data-root": "/srv/docker",
-            "runtimes": {"crun": {"path": "/usr/bin/crun"}, "nvidia": NVIDIA["runtimes"]["nvidia"]},
-            "features": {"cdi": True},
-        },
-    ),
-    (
-        {"log-opts": {"max-size": "1m"}},
-        {"log-opts": {"max-file": "3"}},
-        {"log-opts": {"max-size": "1m", "max-file": "3"}},
-    ),
-    ({"dns": ["10.0.0.1"]}, {"dns": ["10.0.0.2"]}, {"dns": ["10.0.0.2"]}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("there", "ours", "made"),
+    [
+        ({}, NVIDIA, NVIDIA),
+        ({"debug": True}, NVIDIA, NVIDIA | {"debug": True}),
+        (
+            THEIRS,
+            NVIDIA,
+            {
+                "data-root": "/srv/docker",
+                "runtimes": {"crun": {"path": "/usr/bin/crun"}, "nvidia": NVIDIA["runtimes"]["nvidia"]},
+                "features": {"cdi": True},
+            },
+        ),
+        (
+            {"log-opts": {"max-size": "1m"}},
+            {"log-opts": {"max-file": "3"}},
+            {"log-opts": {"max-size": "1m", "max-file": "3"}},
+        ),
+        ({"dns": ["10.0.0.1"]}, {"dns": ["10.0.0.2"]}, {"dns": ["10.0.0.2"]}),
+    ],
+)
 def test_options_are_merged_and_what_was_there_comes_back(there, ours, made):
     found, record = daemon.merge_options(there, ours, DaemonRecord())
     assert found == made
@@ -113,31 +116,41 @@ def test_no_file_has_no_options(text: str | None, options: dict[str, Any]) -> No
     assert daemon.parse_options(text) == options
 
 
-@pytest.mark.parametrize(("text", "said"), [
-    ("{", "is not JSON"), ("[]", "is not a table of options"), ("[" * 99_999, "is not JSON"),
-    ('{"a": ' * 99_999, "is not JSON"), ('{"a": ' + "[" * 400 + "]" * 400 + "}", "is nested more than 32 deep"),
-    ('{"mtu": NaN}', "is not JSON: it has NaN"), ('{"mtu": 1e999}', "is not JSON: it has Infinity"),
-    ('{"debug": true, "debug": false}', "has debug twice"),
-    ('{"runtimes": {"a": {"path": "x", "path": "y"}}}', "has path twice"),
-    ('// mine\n{"debug": true}', "is not JSON"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "is not a table of options"),
+        ("[" * 99_999, "is not JSON"),
+        ('{"a": ' * 99_999, "is not JSON"),
+        ('{"a": ' + "[" * 400 + "]" * 400 + "}", "is nested more than 32 deep"),
+        ('{"mtu": NaN}', "is not JSON: it has NaN"),
+        ('{"mtu": 1e999}', "is not JSON: it has Infinity"),
+        ('{"debug": true, "debug": false}', "has debug twice"),
+        ('{"runtimes": {"a": {"path": "x", "path": "y"}}}', "has path twice"),
+        ('// mine\n{"debug": true}', "is not JSON"),
+    ],
+)
 def test_what_is_no_table_of_options_is_refused(text: str, said: str) -> None:
     with pytest.raises(UnreadableDaemonConfig, match=said):
         daemon.parse_options(text)
 
 
-@pytest.mark.parametrize(("in_force", "made", "step"), [
-    ({"debug": True}, {"debug": True}, ""),
-    # what its operator has written beside ours counts when he has the daemon take it
-    ({"debug": True}, {"debug": True, "bip": "10.0.0.1/24"}, ""),
-    ({"bip": "10.0.0.1/24"}, {"debug": True}, "reload"),
-    ({}, {"debug": True}, "reload"),
-    ({}, {"runtimes": NVIDIA["runtimes"]}, "reload"),
-    # that of CDI counts from a daemon's start
-    ({}, NVIDIA, "restart"),
-    ({"data-root": "/a"}, {"data-root": "/b", "debug": True}, "restart"),
-    (None, {}, "restart"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("in_force", "made", "step"),
+    [
+        ({"debug": True}, {"debug": True}, ""),
+        # what its operator has written beside ours counts when he has the daemon take it
+        ({"debug": True}, {"debug": True, "bip": "10.0.0.1/24"}, ""),
+        ({"bip": "10.0.0.1/24"}, {"debug": True}, "reload"),
+        ({}, {"debug": True}, "reload"),
+        ({}, {"runtimes": NVIDIA["runtimes"]}, "reload"),
+        # that of CDI counts from a daemon's start
+        ({}, NVIDIA, "restart"),
+        ({"data-root": "/a"}, {"data-root": "/b", "debug": True}, "restart"),
+        (None, {}, "restart"),
+    ],
+)
 def test_a_daemon_is_restarted_only_where_reading_its_options_again_will_not_do(in_force, made, step):
     ours = {name for table in (in_force or {}, made) for name in table} - {"bip"}
     assert daemon.choose_reload_action(in_force, made, ours) == step

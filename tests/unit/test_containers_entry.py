@@ -81,24 +81,27 @@ def test_a_toolkit_that_is_only_being_locked_is_no_surplus(box: OperatorFolder) 
         assert load_rig(data["rig"]).container_groups[TOOLKIT_ARCHIVE]
 
 
-@pytest.mark.parametrize(("containers", "said"), [
-    ({}, "box.containers.engines: "),
-    ({"engines": []}, "box.containers.engines: "),
-    ({"engines": ["dockr"]}, "box.containers.engines[0]: 'dockr' is refused"),
-    ({"engines": ["docker", "docker"]}, "no duplicates"),
-    ({"engines": ["podman"], "restart": True}, "docker among the engines if restart"),
-    ({"engines": ["docker"], "docker": "debian"}, "box.containers.docker: 'debian' is refused"),
-    ({"engines": ["docker"], "deamon": {}}, 'did you mean "daemon"'),
-    ({"engines": ["docker"], "daemon": {"log-drivr": "x"}}, "'log-drivr' is not one; did you mean \"log-driver\""),
-    ({"engines": ["docker"], "daemon": {"hosts": ["tcp://0.0.0.0:2375"]}}, "without hosts: access to"),
-    ({"engines": ["docker"], "daemon": {"runtimes": {}}}, "without runtimes: Rigwright sets it"),
-    ({"engines": ["docker"], "daemon": {"debug": {1, 2}}}, "a list: [ ] in place of { }"),
-    (
-        {"engines": ["docker"], "daemon": {"debug": object()}},
-        "a table of strings, numbers, booleans, lists and tables",
-    ),
-    ({"engines": ["docker"], "daemon": []}, "a table of options"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("containers", "said"),
+    [
+        ({}, "box.containers.engines: "),
+        ({"engines": []}, "box.containers.engines: "),
+        ({"engines": ["dockr"]}, "box.containers.engines[0]: 'dockr' is refused"),
+        ({"engines": ["docker", "docker"]}, "no duplicates"),
+        ({"engines": ["podman"], "restart": True}, "docker among the engines if restart"),
+        ({"engines": ["docker"], "docker": "debian"}, "box.containers.docker: 'debian' is refused"),
+        ({"engines": ["docker"], "deamon": {}}, 'did you mean "daemon"'),
+        ({"engines": ["docker"], "daemon": {"log-drivr": "x"}}, "'log-drivr' is not one; did you mean \"log-driver\""),
+        ({"engines": ["docker"], "daemon": {"hosts": ["tcp://0.0.0.0:2375"]}}, "without hosts: access to"),
+        ({"engines": ["docker"], "daemon": {"runtimes": {}}}, "without runtimes: Rigwright sets it"),
+        ({"engines": ["docker"], "daemon": {"debug": {1, 2}}}, "a list: [ ] in place of { }"),
+        (
+            {"engines": ["docker"], "daemon": {"debug": object()}},
+            "a table of strings, numbers, booleans, lists and tables",
+        ),
+        ({"engines": ["docker"], "daemon": []}, "a table of options"),
+    ],
+)
 def test_a_mistake_is_said_with_its_key(toolkit_box: OperatorFolder, containers: dict[str, Any], said: str) -> None:
     lines = toolkit_box.refusal_lines(containers=containers)
     assert any(said in line for line in lines), lines

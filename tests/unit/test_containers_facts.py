@@ -21,17 +21,24 @@ def test_a_host_that_has_all_of_it() -> None:
     facts = parse(
         channel_lines_of(
             [
-                *RUNS, ("package", "docker.io", "26.1.5+dfsg1-9+b9"), ("candidate", "podman", "5.4.2+ds1-2+b2"),
-                ("held", "docker-ce"), ("recorded", "docker.io", "26.1.5+dfsg1-9+b9"),
+                *RUNS,
+                ("package", "docker.io", "26.1.5+dfsg1-9+b9"),
+                ("candidate", "podman", "5.4.2+ds1-2+b2"),
+                ("held", "docker-ce"),
+                ("recorded", "docker.io", "26.1.5+dfsg1-9+b9"),
                 ("kept", "container-toolkit", "1.20.0-0123456789ab"),
                 ("source", "/etc/apt/sources.list", "deb http://archive.lan/debian trixie main"),
-                ("options", '{"debug": true}'), ("in_force", ""), ("containers", rows),
-                ("info", '{"LiveRestoreEnabled": false}'), ("stale", "the spec has no card GPU-1"),
-                ("refresh", "nvidia-cdi-refresh.service", "enabled"), ("refresh", "nvidia-cdi-refresh.path", ""),
+                ("options", '{"debug": true}'),
+                ("in_force", ""),
+                ("containers", rows),
+                ("info", '{"LiveRestoreEnabled": false}'),
+                ("stale", "the spec has no card GPU-1"),
+                ("refresh", "nvidia-cdi-refresh.service", "enabled"),
+                ("refresh", "nvidia-cdi-refresh.path", ""),
                 ("foreign_spec", "/etc/cdi/nvidia.yaml"),
             ]
         )
-    )  # fmt: skip
+    )
     assert facts.containers == ("web", "0b", "0c")
     assert facts.has_running_containers
     assert (facts.in_force, facts.options, facts.found) == ("", '{"debug": true}', None)
@@ -60,10 +67,17 @@ def test_a_containers_name_steers_no_terminal() -> None:
     assert "\x1b" not in name
 
 
-@pytest.mark.parametrize("row", [
-    ("package", "docker.io; reboot", "1"), ("candidate", "podman", "$(reboot)"), ("held", "--all"),
-    ("source", "relative", "deb x"), ("docker", "maybe"), ("more", "x"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "row",
+    [
+        ("package", "docker.io; reboot", "1"),
+        ("candidate", "podman", "$(reboot)"),
+        ("held", "--all"),
+        ("source", "relative", "deb x"),
+        ("docker", "maybe"),
+        ("more", "x"),
+    ],
+)
 def test_what_a_host_cannot_mean_is_refused(row: tuple[str, ...]) -> None:
     rows = [one for one in PLAIN if one[0] != row[0]]
     with pytest.raises(ValueError, match=row[0]):

@@ -32,51 +32,62 @@ from tests.unit.container_samples import (
 OLDER = MappingProxyType({"docker.io": "20.10.24+dfsg1-1+deb12u1+b6", "podman": "4.3.1+ds1-8+deb12u1+b3"})
 
 
-@pytest.mark.parametrize(("locked", "keys", "facts", "groups", "distribution"), [
-    # nothing there, nothing locked: the distribution's
-    ((), {}, {}, [], ["docker.io", "docker-cli"]),
-    ((), {"engines": ("docker", "podman")}, {}, [], ["docker.io", "docker-cli", "podman"]),
-    ((), {"engines": ("podman",)}, {}, [], ["podman"]),
-    # locked: its own
-    ((docker_group(),), {}, {}, [OWN_DOCKER], []),
-    ((docker_group(),), {"docker": "docker"}, {}, [OWN_DOCKER], []),
-    ((docker_group(),), {"docker": "distribution"}, {}, [], ["docker.io", "docker-cli"]),
-    # what is there and new enough stays
-    ((docker_group(),), {}, {"packages": {"docker.io": "26.1.5+dfsg1-9"}}, [], ["docker.io", "docker-cli"]),
-    ((docker_group(),), {"docker": "docker"}, {"packages": {"docker.io": "26.1.5+dfsg1-9"}}, [OWN_DOCKER], []),
-    ((), {}, {"packages": {"docker-ce": "5:29.1.0-1~debian.13~trixie"}}, [], []),
-    # too old, and a newer one is locked
-    ((docker_group(),), {}, {"packages": {"docker.io": "20.10.24+dfsg1-1"}}, [OWN_DOCKER], []),
-    # older releases have the command in the daemon's package
-    ((), {}, {"candidates": MappingProxyType({"docker.io": "28.2.2-0ubuntu1"})}, [], ["docker.io"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("locked", "keys", "facts", "groups", "distribution"),
+    [
+        # nothing there, nothing locked: the distribution's
+        ((), {}, {}, [], ["docker.io", "docker-cli"]),
+        ((), {"engines": ("docker", "podman")}, {}, [], ["docker.io", "docker-cli", "podman"]),
+        ((), {"engines": ("podman",)}, {}, [], ["podman"]),
+        # locked: its own
+        ((docker_group(),), {}, {}, [OWN_DOCKER], []),
+        ((docker_group(),), {"docker": "docker"}, {}, [OWN_DOCKER], []),
+        ((docker_group(),), {"docker": "distribution"}, {}, [], ["docker.io", "docker-cli"]),
+        # what is there and new enough stays
+        ((docker_group(),), {}, {"packages": {"docker.io": "26.1.5+dfsg1-9"}}, [], ["docker.io", "docker-cli"]),
+        ((docker_group(),), {"docker": "docker"}, {"packages": {"docker.io": "26.1.5+dfsg1-9"}}, [OWN_DOCKER], []),
+        ((), {}, {"packages": {"docker-ce": "5:29.1.0-1~debian.13~trixie"}}, [], []),
+        # too old, and a newer one is locked
+        ((docker_group(),), {}, {"packages": {"docker.io": "20.10.24+dfsg1-1"}}, [OWN_DOCKER], []),
+        # older releases have the command in the daemon's package
+        ((), {}, {"candidates": MappingProxyType({"docker.io": "28.2.2-0ubuntu1"})}, [], ["docker.io"]),
+    ],
+)
 def test_docker_is_what_is_there_or_locked_or_the_distributions(locked, keys, facts, groups, distribution):
     plan = plan_for_host(container_rig(toolkit_group(), *locked, **keys), container_facts(**facts))
     assert [one.name for one in plan.groups] == ["container-toolkit", *groups]
     assert list(plan.distribution) == distribution
 
 
-@pytest.mark.parametrize(("keys", "facts", "said"), [
-    ({}, {"candidates": OLDER}, "docker.io 20.10.24+dfsg1 is too old: CDI needs 26.1 or later"),
-    ({"engines": ("podman",)}, {"candidates": OLDER}, "podman 4.3.1+ds1 is too old: CDI needs 5.1"),
-    ({}, {"candidates": MappingProxyType({})}, 'no archive of debian-13 has docker.io: add [inputs."docker-debian'),
-    ({"engines": ("podman",)}, {"candidates": MappingProxyType({})}, "no archive of debian-13 has podman"),
-    ({"engines": ("podman",)},
-     {"candidates": MappingProxyType({}), "apt_failure": "apt-cache ended with status 100: E: x"},
-     "it is unknown whether an archive has podman, for the host's apt-cache ended with status 100: E: x: repair"),
-    ({"docker": "docker"}, {}, "no Docker is locked for debian-13"),
-    ({}, {"packages": {"docker-ce": "5:25.0.5-1"}}, "docker-ce 25.0.5 is too old"),
-    ({"docker": "distribution"}, {"packages": {"docker-ce": "5:28.5.2-1"}},
-     "docker-ce is installed, but containers.docker"),
-    ({}, {"options": "{"}, "/etc/docker/daemon.json is not JSON"),
-    ({}, {"options": '{"mtu": 1, "mtu": 2}'}, "/etc/docker/daemon.json has mtu twice"),
-    ({}, {"odd": "a link"}, "/etc/docker/daemon.json is a link: correct it"),
-    ({}, {"odd": "no file"}, "/etc/docker/daemon.json is no file: correct it"),
-    ({}, {"record": "{"}, "/var/lib/rigwright/containers/daemon.json, which lists the managed Docker options"),
-    ({}, {"snap": True}, "Docker is installed as a snap"),
-    ({}, {"packages": {"podman-docker": "5.4.2"}}, "podman-docker is installed"),
-    ({}, {"options": '{"cdi-spec-dirs": ["/opt/cdi"]}'}, "cdi-spec-dirs in /etc/docker/daemon.json lacks /run"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("keys", "facts", "said"),
+    [
+        ({}, {"candidates": OLDER}, "docker.io 20.10.24+dfsg1 is too old: CDI needs 26.1 or later"),
+        ({"engines": ("podman",)}, {"candidates": OLDER}, "podman 4.3.1+ds1 is too old: CDI needs 5.1"),
+        ({}, {"candidates": MappingProxyType({})}, 'no archive of debian-13 has docker.io: add [inputs."docker-debian'),
+        ({"engines": ("podman",)}, {"candidates": MappingProxyType({})}, "no archive of debian-13 has podman"),
+        (
+            {"engines": ("podman",)},
+            {"candidates": MappingProxyType({}), "apt_failure": "apt-cache ended with status 100: E: x"},
+            "it is unknown whether an archive has podman, for the host's apt-cache ended with status 100: E: x: repair",
+        ),
+        ({"docker": "docker"}, {}, "no Docker is locked for debian-13"),
+        ({}, {"packages": {"docker-ce": "5:25.0.5-1"}}, "docker-ce 25.0.5 is too old"),
+        (
+            {"docker": "distribution"},
+            {"packages": {"docker-ce": "5:28.5.2-1"}},
+            "docker-ce is installed, but containers.docker",
+        ),
+        ({}, {"options": "{"}, "/etc/docker/daemon.json is not JSON"),
+        ({}, {"options": '{"mtu": 1, "mtu": 2}'}, "/etc/docker/daemon.json has mtu twice"),
+        ({}, {"odd": "a link"}, "/etc/docker/daemon.json is a link: correct it"),
+        ({}, {"odd": "no file"}, "/etc/docker/daemon.json is no file: correct it"),
+        ({}, {"record": "{"}, "/var/lib/rigwright/containers/daemon.json, which lists the managed Docker options"),
+        ({}, {"snap": True}, "Docker is installed as a snap"),
+        ({}, {"packages": {"podman-docker": "5.4.2"}}, "podman-docker is installed"),
+        ({}, {"options": '{"cdi-spec-dirs": ["/opt/cdi"]}'}, "cdi-spec-dirs in /etc/docker/daemon.json lacks /run"),
+    ],
+)
 def test_what_cannot_be_is_refused_with_what_to_do(keys: dict[str, Any], facts: dict[str, Any], said: str) -> None:
     (reason,) = refusal_reasons(container_rig(**keys), container_facts(**facts))
     assert reason.startswith(said)
@@ -85,18 +96,21 @@ def test_what_cannot_be_is_refused_with_what_to_do(keys: dict[str, Any], facts: 
 DOCKERD = "/usr/sbin/dockerd"
 
 
-@pytest.mark.parametrize(("program", "words", "said"), [
-    ("/usr/local/bin/dockerd", "", "docker.service runs /usr/local/bin/dockerd, which is not from a package"),
-    (DOCKERD, "--config-file /srv/d.json", "the Docker daemon is started with --config-file /srv/d.json"),
-    (DOCKERD, "--config-file=/srv/d.json", "the Docker daemon is started with --config-file /srv/d.json"),
-    (DOCKERD, "--config-file=/etc/docker/daemon.json -H fd://", ""),
-    (DOCKERD, "-H fd:// --containerd=/run/containerd/containerd.sock", ""),
-    (DOCKERD, "-H fd:// --log-driver=local", "the Docker daemon is started with a flag for log-driver"),
-    (DOCKERD, "--feature cdi=true", "the Docker daemon is started with a flag for features"),
-    (DOCKERD, "-DH fd:// --label a=b", "the Docker daemon is started with a flag for debug, labels"),
-    # of a runtime dockerd takes both
-    (DOCKERD, "--add-runtime crun=/usr/bin/crun", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("program", "words", "said"),
+    [
+        ("/usr/local/bin/dockerd", "", "docker.service runs /usr/local/bin/dockerd, which is not from a package"),
+        (DOCKERD, "--config-file /srv/d.json", "the Docker daemon is started with --config-file /srv/d.json"),
+        (DOCKERD, "--config-file=/srv/d.json", "the Docker daemon is started with --config-file /srv/d.json"),
+        (DOCKERD, "--config-file=/etc/docker/daemon.json -H fd://", ""),
+        (DOCKERD, "-H fd:// --containerd=/run/containerd/containerd.sock", ""),
+        (DOCKERD, "-H fd:// --log-driver=local", "the Docker daemon is started with a flag for log-driver"),
+        (DOCKERD, "--feature cdi=true", "the Docker daemon is started with a flag for features"),
+        (DOCKERD, "-DH fd:// --label a=b", "the Docker daemon is started with a flag for debug, labels"),
+        # of a runtime dockerd takes both
+        (DOCKERD, "--add-runtime crun=/usr/bin/crun", ""),
+    ],
+)
 def test_a_daemon_that_its_unit_starts_with_something_else_is_refused_before_it_fails(program, words, said):
     there = container_facts(
         toolkit_group(), packages=IN_DEBIAN, docker_runs=True, program=program, arguments=(program, *words.split())
@@ -120,18 +134,27 @@ def test_a_rig_without_cards_needs_no_toolkit() -> None:
     assert plan.options is None
 
 
-@pytest.mark.parametrize(("facts", "step", "why"), [
-    ({"docker_runs": False}, "", ""),
-    ({"in_force": ""}, "restart", "its options have changed"),
-    ({"in_force": json.dumps(daemon.required_options(container_rig()))}, "", ""),
-    ({"in_force": json.dumps({**daemon.required_options(container_rig()), "runtimes": {}})}, "reload", ""),
-    # when the daemon takes what its operator has written is his matter
-    ({"in_force": json.dumps(daemon.required_options(container_rig())), "options": '{"data-root": "/srv"}'}, "",
-     ""),
-    ({"in_force": "{"}, "restart", "its options have changed"),
-    ({"in_force": json.dumps(daemon.required_options(container_rig())), "options": '{"cdi-spec-dirs": []}'}, "",
-     ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("facts", "step", "why"),
+    [
+        ({"docker_runs": False}, "", ""),
+        ({"in_force": ""}, "restart", "its options have changed"),
+        ({"in_force": json.dumps(daemon.required_options(container_rig()))}, "", ""),
+        ({"in_force": json.dumps({**daemon.required_options(container_rig()), "runtimes": {}})}, "reload", ""),
+        # when the daemon takes what its operator has written is his matter
+        (
+            {"in_force": json.dumps(daemon.required_options(container_rig())), "options": '{"data-root": "/srv"}'},
+            "",
+            "",
+        ),
+        ({"in_force": "{"}, "restart", "its options have changed"),
+        (
+            {"in_force": json.dumps(daemon.required_options(container_rig())), "options": '{"cdi-spec-dirs": []}'},
+            "",
+            "",
+        ),
+    ],
+)
 def test_a_daemon_is_started_again_only_where_it_must(facts: dict[str, Any], step: str, why: str) -> None:
     plan = plan_for_host(
         container_rig(), container_facts(toolkit_group(), packages=IN_DEBIAN, **{"docker_runs": True, **facts})
@@ -139,19 +162,22 @@ def test_a_daemon_is_started_again_only_where_it_must(facts: dict[str, Any], ste
     assert (plan.step, plan.restarting) == (step, why)
 
 
-@pytest.mark.parametrize(("keys", "facts", "refused"), [
-    ({}, {"containers": ("web", "db")}, "web, db are running"),
-    ({}, {"asked": False}, "it does not report what is running"),
-    ({}, {}, ""),
-    ({"restart": True}, {"containers": ("web",)}, ""),
-    # kept by the daemon that ends, and not by the one that starts
-    ({}, {"containers": ("web",), "live_restore": True}, "web are running"),
-    ({"daemon": {"live-restore": True}}, {"containers": ("web",), "live_restore": True}, ""),
-    ({}, {"containers": ("web",), "live_restore": True, "arguments": ("dockerd", "--live-restore")}, ""),
-    # the daemon reads that one before it is started again
-    ({"daemon": {"live-restore": True}}, {"containers": ("web",)}, ""),
-    ({}, {"containers": ("web",), "options": '{"live-restore": true}'}, ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("keys", "facts", "refused"),
+    [
+        ({}, {"containers": ("web", "db")}, "web, db are running"),
+        ({}, {"asked": False}, "it does not report what is running"),
+        ({}, {}, ""),
+        ({"restart": True}, {"containers": ("web",)}, ""),
+        # kept by the daemon that ends, and not by the one that starts
+        ({}, {"containers": ("web",), "live_restore": True}, "web are running"),
+        ({"daemon": {"live-restore": True}}, {"containers": ("web",), "live_restore": True}, ""),
+        ({}, {"containers": ("web",), "live_restore": True, "arguments": ("dockerd", "--live-restore")}, ""),
+        # the daemon reads that one before it is started again
+        ({"daemon": {"live-restore": True}}, {"containers": ("web",)}, ""),
+        ({}, {"containers": ("web",), "options": '{"live-restore": true}'}, ""),
+    ],
+)
 def test_containers_that_a_restart_would_end_are_asked_about(keys, facts, refused):
     one, there = (
         container_rig(**keys),
@@ -181,19 +207,34 @@ def test_another_version_of_docker_restarts_it_too() -> None:
     assert plan_for_host(live, kept).restarting
 
 
-@pytest.mark.parametrize(("file", "text", "left"), [
-    ("nvidia-docker.list", "deb https://nvidia.github.io/nvidia-docker/debian11/$(ARCH) /\n", True),
-    ("nvidia-container-toolkit.list",
-     "deb [signed-by=/k] https://nvidia.github.io/libnvidia-container/stable/deb/$(ARCH) /", True),
-    ("x.sources", "Types: deb\nURIs: https://NVIDIA.github.io/libnvidia-container/stable/deb/amd64\nSuites: /\n",
-     True),
-    ("x.sources", "Enabled: no\nTypes: deb\nURIs: https://nvidia.github.io/libnvidia-container/\nSuites: /\n",
-     False),
-    ("x.list", "# deb https://nvidia.github.io/nvidia-docker/debian11/amd64 /\n", False),
-    ("docker.list", "deb https://download.docker.com/linux/debian trixie stable\n", False),
-    ("rigwright-container-toolkit.sources",
-     "Types: deb\nURIs: https://nvidia.github.io/libnvidia-container/x\nSuites: /\n", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("file", "text", "left"),
+    [
+        ("nvidia-docker.list", "deb https://nvidia.github.io/nvidia-docker/debian11/$(ARCH) /\n", True),
+        (
+            "nvidia-container-toolkit.list",
+            "deb [signed-by=/k] https://nvidia.github.io/libnvidia-container/stable/deb/$(ARCH) /",
+            True,
+        ),
+        (
+            "x.sources",
+            "Types: deb\nURIs: https://NVIDIA.github.io/libnvidia-container/stable/deb/amd64\nSuites: /\n",
+            True,
+        ),
+        (
+            "x.sources",
+            "Enabled: no\nTypes: deb\nURIs: https://nvidia.github.io/libnvidia-container/\nSuites: /\n",
+            False,
+        ),
+        ("x.list", "# deb https://nvidia.github.io/nvidia-docker/debian11/amd64 /\n", False),
+        ("docker.list", "deb https://download.docker.com/linux/debian trixie stable\n", False),
+        (
+            "rigwright-container-toolkit.sources",
+            "Types: deb\nURIs: https://nvidia.github.io/libnvidia-container/x\nSuites: /\n",
+            False,
+        ),
+    ],
+)
 def test_sources_of_older_repositories_are_set_aside(file: str, text: str, left: bool) -> None:
     path = f"/etc/apt/sources.list.d/{file}"
     plan = plan_for_host(container_rig(), container_facts(sources=(SourceFile(path, text),)))
@@ -261,18 +302,21 @@ def test_with_a_bundle_its_packages_count_and_nobody_asks_an_archive(tmp_path: P
     ]
 
 
-@pytest.mark.parametrize(("has", "there", "keys", "said"), [
-    ({"packages": {}}, {}, {"engines": ("docker",)}, ["no docker.io for debian-13: recreate it with `rigwright"]),
-    ({"packages": {}}, {}, {"engines": ("podman",)}, ["no podman for debian-13: recreate it"]),
-    ({"packages": OLDER}, {}, {"engines": ("podman",)}, ["podman 4.3.1+ds1 is too old"]),
-    (
-        {"system": "debian-12"},
-        {"packages": IN_DEBIAN},
-        {},
-        ["no container-toolkit 1.20.0 for debian-13: recreate it"],
-    ),
-    ({"groups": ()}, {}, {}, ["no container-toolkit 1.20.0 for debian-13: recreate it"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("has", "there", "keys", "said"),
+    [
+        ({"packages": {}}, {}, {"engines": ("docker",)}, ["no docker.io for debian-13: recreate it with `rigwright"]),
+        ({"packages": {}}, {}, {"engines": ("podman",)}, ["no podman for debian-13: recreate it"]),
+        ({"packages": OLDER}, {}, {"engines": ("podman",)}, ["podman 4.3.1+ds1 is too old"]),
+        (
+            {"system": "debian-12"},
+            {"packages": IN_DEBIAN},
+            {},
+            ["no container-toolkit 1.20.0 for debian-13: recreate it"],
+        ),
+        ({"groups": ()}, {}, {}, ["no container-toolkit 1.20.0 for debian-13: recreate it"]),
+    ],
+)
 def test_what_a_bundle_lacks_is_refused_with_what_to_do(tmp_path, has, there, keys, said):
     found = package_bundle(tmp_path, *has.pop("groups", (toolkit_group(),)), **has)
     lines = refusal_reasons(with_bundle(found, **keys), container_facts(**there))

@@ -41,10 +41,14 @@ class DockerHost:
         """What a look at it tells."""
         copy = self.store / "daemon.json.found"
         seen = ContainerFacts(
-            "debian", "13", options=self.path.read_text() if self.path.exists() else None, record=self.record.render(),
-            found=copy.read_text() if copy.exists() else None, docker_runs=True,
+            "debian",
+            "13",
+            options=self.path.read_text() if self.path.exists() else None,
+            record=self.record.render(),
+            found=copy.read_text() if copy.exists() else None,
+            docker_runs=True,
             in_force=self.path.read_text() if self.path.exists() else None,
-        )  # fmt: skip
+        )
         return replace(seen, **changes)
 
     def let_go(self, removing: bool = True, **changes: Any) -> str:

@@ -188,10 +188,15 @@ HEADER = "nvidia/cu13/include/crt/math_functions.h"
 def patch(path: str = HEADER, name: str = "louder", version: str = "13.0.88", file: str = "") -> Patch:
     """A patch of the toolkit's headers."""
     keys = PatchKeys(
-        of="nvidia-cuda-crt", versions=(version,), why="to be heard", source="written here", licence="Apache-2.0",
-        until="13.2.2", diff="change.diff",
+        of="nvidia-cuda-crt",
+        versions=(version,),
+        why="to be heard",
+        source="written here",
+        licence="Apache-2.0",
+        until="13.2.2",
+        diff="change.diff",
         targets=(PatchTarget(path=path, before="a" * 64, after=text_sha256(AFTER)),),
-    )  # fmt: skip
+    )
     return Patch(name, keys, file)
 
 
@@ -204,28 +209,43 @@ OPERATORS = Toolkit("/opt/cuda", "13.0", nvcc="13.0.88")
 LOCKED = Toolkit("/opt/x/site/nvidia/cu13", "13.0", "/opt/x", nvcc="13.0.88")
 
 
-@pytest.mark.parametrize(("one", "host", "refusal"), [
-    (OPERATORS, sample_facts(glibc="2.41", bare_functions=frozenset({"rsqrt"})), ""),
-    (OPERATORS, sample_facts(glibc="2.42", bare_functions=frozenset({"rsqrt"})),
-     "nvcc 13.0.88 at /opt/cuda compiles nothing"),
-    (OPERATORS, sample_facts(glibc="2.43", bare_functions=frozenset({"rsqrt", "sinpi"})),
-     "declares rsqrt and sinpi without"),
-    (OPERATORS, sample_facts(glibc="2.41", bare_functions=frozenset({"rsqrt", "sinpi"})), "declares sinpi without"),
-    (OPERATORS, sample_facts(glibc="2.43", bare_functions=frozenset({"rsqrt"})),
-     "or omit cuda_root to install a patched one"),
-    # an operator's header that has been mended, of whatever version
-    (OPERATORS, sample_facts(glibc="2.43"), ""),
-    # another C library has no such version
-    (OPERATORS, sample_facts(glibc="", bare_functions=frozenset({"rsqrt"})), ""),
-    (LOCKED, sample_facts(glibc="2.43"), "the lock's nvcc 13.0.88 compiles nothing with glibc 2.43"),
-    (LOCKED, sample_facts(glibc="2.41"), ""),
-    (replace(LOCKED, nvcc="13.1.115"), sample_facts(glibc="2.43"), "declares rsqrt without"),
-    (replace(LOCKED, nvcc="12.9.86"), sample_facts(glibc="2.41"), "declares sinpi without"),
-    (replace(LOCKED, nvcc="13.2.86"), sample_facts(glibc="2.43"), ""),
-    (replace(LOCKED, patches=(patch(),)), sample_facts(glibc="2.43"), ""),
-    (replace(LOCKED, patches=(patch("nvidia/cu13/include/crt/mma.h"),)), sample_facts(glibc="2.43"),
-     "declares rsqrt"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("one", "host", "refusal"),
+    [
+        (OPERATORS, sample_facts(glibc="2.41", bare_functions=frozenset({"rsqrt"})), ""),
+        (
+            OPERATORS,
+            sample_facts(glibc="2.42", bare_functions=frozenset({"rsqrt"})),
+            "nvcc 13.0.88 at /opt/cuda compiles nothing",
+        ),
+        (
+            OPERATORS,
+            sample_facts(glibc="2.43", bare_functions=frozenset({"rsqrt", "sinpi"})),
+            "declares rsqrt and sinpi without",
+        ),
+        (OPERATORS, sample_facts(glibc="2.41", bare_functions=frozenset({"rsqrt", "sinpi"})), "declares sinpi without"),
+        (
+            OPERATORS,
+            sample_facts(glibc="2.43", bare_functions=frozenset({"rsqrt"})),
+            "or omit cuda_root to install a patched one",
+        ),
+        # an operator's header that has been mended, of whatever version
+        (OPERATORS, sample_facts(glibc="2.43"), ""),
+        # another C library has no such version
+        (OPERATORS, sample_facts(glibc="", bare_functions=frozenset({"rsqrt"})), ""),
+        (LOCKED, sample_facts(glibc="2.43"), "the lock's nvcc 13.0.88 compiles nothing with glibc 2.43"),
+        (LOCKED, sample_facts(glibc="2.41"), ""),
+        (replace(LOCKED, nvcc="13.1.115"), sample_facts(glibc="2.43"), "declares rsqrt without"),
+        (replace(LOCKED, nvcc="12.9.86"), sample_facts(glibc="2.41"), "declares sinpi without"),
+        (replace(LOCKED, nvcc="13.2.86"), sample_facts(glibc="2.43"), ""),
+        (replace(LOCKED, patches=(patch(),)), sample_facts(glibc="2.43"), ""),
+        (
+            replace(LOCKED, patches=(patch("nvidia/cu13/include/crt/mma.h"),)),
+            sample_facts(glibc="2.43"),
+            "declares rsqrt",
+        ),
+    ],
+)
 def test_a_toolkit_that_compiles_nothing_with_this_c_library_is_refused(one, host, refusal):
     found = glibc_refusals(one, host)
     assert [refusal in line for line in found] == [True] * bool(refusal)
@@ -318,17 +338,20 @@ patches = ["PATCH"]
 """
 
 
-@pytest.mark.parametrize(("name", "patch_", "found"), [
-    (
-        "cuda",
-        "nvcc-rsqrt-glib",
-        "box.cuda_root: no cuda_root is set, and the locked toolkit cannot be used: there is no patch",
-    ),
-    ("cuda", "nvcc-rsqrt-glib", 'did you mean "nvcc-rsqrt-glibc"?'),
-    ("cuda", "louder", "patch louder is for nvidia-cuda-crt 13.1.115, but CUDA toolkit has 13.0.88"),
-    ("more", "louder", "inputs.more.patches: must be left out: only input cuda has patches"),
-    ("cuda", "", "inputs.cuda.patches[0]"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "patch_", "found"),
+    [
+        (
+            "cuda",
+            "nvcc-rsqrt-glib",
+            "box.cuda_root: no cuda_root is set, and the locked toolkit cannot be used: there is no patch",
+        ),
+        ("cuda", "nvcc-rsqrt-glib", 'did you mean "nvcc-rsqrt-glibc"?'),
+        ("cuda", "louder", "patch louder is for nvidia-cuda-crt 13.1.115, but CUDA toolkit has 13.0.88"),
+        ("more", "louder", "inputs.more.patches: must be left out: only input cuda has patches"),
+        ("cuda", "", "inputs.cuda.patches[0]"),
+    ],
+)
 def test_patches_that_a_toolkit_cannot_have_are_refused_while_the_inventory_loads(tmp_path, name, patch_, found):
     (tmp_path / "catalog").mkdir()
     (tmp_path / "catalog/mine.toml").write_text(INPUT.replace("NAME", name).replace("PATCH", patch_))

@@ -22,11 +22,18 @@ from tests.unit.rendered_scripts import write_stand_in
 from tests.unit.samples import sample_rig
 
 
-@pytest.mark.parametrize(("version", "said", "counts"), [
-    ("1.20.0-1", "1.20.0", (1, 20, 0)), ("1.20.0~rc.1-1", "1.20.0~rc.1", (1, 20, 0)),
-    ("5:28.5.2-1~debian.13~trixie", "28.5.2", (28, 5, 2)), ("26.1.5+dfsg1-9+b9", "26.1.5+dfsg1", (26, 1, 5)),
-    ("20.10.24+dfsg1-1+deb12u1+b6", "20.10.24+dfsg1", (20, 10, 24)), ("1:2.3", "2.3", (2, 3)), ("odd", "odd", ()),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("version", "said", "counts"),
+    [
+        ("1.20.0-1", "1.20.0", (1, 20, 0)),
+        ("1.20.0~rc.1-1", "1.20.0~rc.1", (1, 20, 0)),
+        ("5:28.5.2-1~debian.13~trixie", "28.5.2", (28, 5, 2)),
+        ("26.1.5+dfsg1-9+b9", "26.1.5+dfsg1", (26, 1, 5)),
+        ("20.10.24+dfsg1-1+deb12u1+b6", "20.10.24+dfsg1", (20, 10, 24)),
+        ("1:2.3", "2.3", (2, 3)),
+        ("odd", "odd", ()),
+    ],
+)
 def test_what_a_maker_calls_a_version(version: str, said: str, counts: tuple[int, ...]) -> None:
     assert (upstream_version(version), leading_numbers(version)) == (said, counts)
 
@@ -53,18 +60,32 @@ def test_what_differs_is_said_by_the_makers_versions() -> None:
     ]
 
 
-@pytest.mark.parametrize(("lines", "offered", "removed", "said"), [
-    (["Inst libnvidia-container1 (1.20.0-1 x [amd64])", "Inst libseccomp2 (2.5 Debian [amd64])"], (), (), []),
-    (["Remv docker.io [26.1]"], (), ("docker.io",), []),
-    (["Remv theirs [1.0]"], (), (), ["apt would remove theirs"]),
-    (["Inst libnvidia-container1 [1.19.1-1] (1.20.1-1 x [amd64])"], (), (),
-     ["libnvidia-container1 would be installed as 1.20.1-1, but 1.20.0-1 is locked"]),
-    (["E: Broken packages", "   it cannot be"], (), (),
-     ["apt cannot install container-toolkit: Broken packages it ca"]),
-    (["E: Version '1.20.0-1' for 'libnvidia-container-tools' was not found"],
-     (("libnvidia-container-tools", "1.19.1-1"),), (),
-     ["container-toolkit 1.20.0 is not available: the archive has libnvidia-container-tools 1.19.1"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("lines", "offered", "removed", "said"),
+    [
+        (["Inst libnvidia-container1 (1.20.0-1 x [amd64])", "Inst libseccomp2 (2.5 Debian [amd64])"], (), (), []),
+        (["Remv docker.io [26.1]"], (), ("docker.io",), []),
+        (["Remv theirs [1.0]"], (), (), ["apt would remove theirs"]),
+        (
+            ["Inst libnvidia-container1 [1.19.1-1] (1.20.1-1 x [amd64])"],
+            (),
+            (),
+            ["libnvidia-container1 would be installed as 1.20.1-1, but 1.20.0-1 is locked"],
+        ),
+        (
+            ["E: Broken packages", "   it cannot be"],
+            (),
+            (),
+            ["apt cannot install container-toolkit: Broken packages it ca"],
+        ),
+        (
+            ["E: Version '1.20.0-1' for 'libnvidia-container-tools' was not found"],
+            (("libnvidia-container-tools", "1.19.1-1"),),
+            (),
+            ["container-toolkit 1.20.0 is not available: the archive has libnvidia-container-tools 1.19.1"],
+        ),
+    ],
+)
 def test_a_transaction_is_judged_before_it_happens(lines, offered, removed, said):
     found = find_transaction_problems(
         parse_simulation(simulation_lines(lines), AptSimulation, offered), toolkit_group(), removed
@@ -79,15 +100,23 @@ def test_what_a_looking_job_tells_is_of_its_shape_or_refused() -> None:
         read_simulation(["Inst x (1 y [amd64])"], AptSimulation)
 
 
-@pytest.mark.parametrize(("path", "text", "addresses"), [
-    ("a.list", "deb [arch=amd64 signed-by=/k] https://a/x trixie main\n#deb https://b\ndeb-src http://c/ /\n",
-     ["https://a/x", "http://c/"]),
-    ("a.sources",
-     "Types: deb\nURIs: https://a/x http://b/\n https://c/\nSuites: /\n\nEnabled: no\nURIs: https://d/\n",
-     ["https://a/x", "http://b/", "https://c/"]),
-    ("a.sources", "# URIs: https://a/\nuris: https://b/\n", ["https://b/"]),
-    ("a.list", "", []),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("path", "text", "addresses"),
+    [
+        (
+            "a.list",
+            "deb [arch=amd64 signed-by=/k] https://a/x trixie main\n#deb https://b\ndeb-src http://c/ /\n",
+            ["https://a/x", "http://c/"],
+        ),
+        (
+            "a.sources",
+            "Types: deb\nURIs: https://a/x http://b/\n https://c/\nSuites: /\n\nEnabled: no\nURIs: https://d/\n",
+            ["https://a/x", "http://b/", "https://c/"],
+        ),
+        ("a.sources", "# URIs: https://a/\nuris: https://b/\n", ["https://b/"]),
+        ("a.list", "", []),
+    ],
+)
 def test_the_archives_that_a_file_of_sources_names(path: str, text: str, addresses: list[str]) -> None:
     assert SourceFile(path, text).addresses() == addresses
 
@@ -115,13 +144,23 @@ class DebsJobHost:
     def run(self, name: str, **changes: Any) -> subprocess.CompletedProcess[str]:
         """Run a job."""
         values: dict[str, Any] = {
-            "network": job_network(sample_rig(mirrors={})), "ledger": self.root / "owned", "component": "",
-            "source_files": ((str(self.root / "x.sources"), "the archive of x"),), "sent": "",
-            "done": self.root / "done", "targets": [f"{one}=1.20.0-1" for one in FOUR], "names": list(FOUR), "kept": "",
-            "removed": [], "what": "x 1.20.0", "folder": self.root / "store",
+            "network": job_network(sample_rig(mirrors={})),
+            "ledger": self.root / "owned",
+            "component": "",
+            "source_files": ((str(self.root / "x.sources"), "the archive of x"),),
+            "sent": "",
+            "done": self.root / "done",
+            "targets": [f"{one}=1.20.0-1" for one in FOUR],
+            "names": list(FOUR),
+            "kept": "",
+            "removed": [],
+            "what": "x 1.20.0",
+            "folder": self.root / "store",
             "hashes": [(one, hashlib.sha256(content).hexdigest()) for one, content in self.contents.items()],
-            "whole": True, "version": "1.20.0-abc", "fresh": list(FOUR),
-        }  # fmt: skip
+            "whole": True,
+            "version": "1.20.0-abc",
+            "fresh": list(FOUR),
+        }
         environment = {"PATH": f"{self.root}/bin:{os.environ['PATH']}", "TMPDIR": f"{self.root}/tmp"}
         return short_programs.run_program(
             ["sh", "-c", render(f"debs/{name}.sh.j2", **values | changes)], env=environment

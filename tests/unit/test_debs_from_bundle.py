@@ -56,12 +56,24 @@ class BundledDebsHost:
             shutil.copyfile(file.path, sent / file.name)
         values = {
             "network": job_network(sample_rig(mirrors={"apt": ("http://127.0.0.1:1/debian",)})),
-            "ledger": self.folder / "owned", "component": "", "source_files": (), "sent": str(sent),
-            "done": self.folder / "done", "targets": [], "names": ["tool", "tool-base"],
-            "kept": f"{self.folder}/store/1.0-abc", "removed": [], "what": "tool 1.0", "folder": self.folder / "store",
-            "hashes": [(file.name.partition("_")[0], file.sha256) for file in self.files], "whole": True,
-            "version": "1.0-abc", "fresh": ["tool"], "packages": packages, "files": files,
-        }  # fmt: skip
+            "ledger": self.folder / "owned",
+            "component": "",
+            "source_files": (),
+            "sent": str(sent),
+            "done": self.folder / "done",
+            "targets": [],
+            "names": ["tool", "tool-base"],
+            "kept": f"{self.folder}/store/1.0-abc",
+            "removed": [],
+            "what": "tool 1.0",
+            "folder": self.folder / "store",
+            "hashes": [(file.name.partition("_")[0], file.sha256) for file in self.files],
+            "whole": True,
+            "version": "1.0-abc",
+            "fresh": ["tool"],
+            "packages": packages,
+            "files": files,
+        }
         environment = {"PATH": f"{self.folder}/bin:{os.environ['PATH']}", "TMPDIR": f"{self.folder}/tmp"}
         return short_programs.run_program(["sh", "-c", render(f"debs/{name}.sh.j2", **values)], env=environment)
 

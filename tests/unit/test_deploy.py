@@ -21,9 +21,13 @@ MIRROR = '"mirrors": {"store": ["http://127.0.0.1:9"]}'
 def plan(inventory: Path, *options: str) -> subprocess.CompletedProcess[str]:
     program = str(Path(sys.executable).with_name("pyinfra"))
     return subprocess.run(
-        [program, str(inventory), str(ROOT / "deploy.py"), "--dry", *options], capture_output=True, text=True,
-        cwd=inventory.parent, env=os.environ | {"HOME": str(inventory.parent)}, check=False,
-    )  # fmt: skip
+        [program, str(inventory), str(ROOT / "deploy.py"), "--dry", *options],
+        capture_output=True,
+        text=True,
+        cwd=inventory.parent,
+        env=os.environ | {"HOME": str(inventory.parent)},
+        check=False,
+    )
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ VLLM_LINES = [
     ("RuntimeError: Cannot find any model weights with `/srv/models/x`", "W06"),
     ("OSError: [Errno 98] Address already in use", "ss -ltnp"),
     ("SpecDecoding metrics: Mean acceptance length: 1.00, Accepted throughput: 0.00 tokens/s", "not loaded"),
-]  # fmt: skip
+]
 LLAMA_LINES = [
     ("ggml_backend_cuda_buffer_type_alloc_buffer: cudaMalloc failed: out of memory", "lower context"),
     ("llama_kv_cache: failed to allocate buffer for kv cache", "lower context"),
@@ -212,20 +212,23 @@ ON_CARD: dict[str, Any] = {"cards": {"chat": (0,), "code": (0,)}, "uses": [card(
 N02 = replace(RED, id="N02", severity="high")
 
 
-@pytest.mark.parametrize(("found", "ids"), [
-    ({"healths": [TORN], **ON_CARD}, {"state-failed", "card-memory-taken"}),
-    # somebody of ours has the card
-    ({"healths": [TORN, replace(WELL, instance="code")], **ON_CARD}, {"state-failed"}),
-    ({"healths": [TORN], **ON_CARD, "uses": [card(0, 300)]}, {"state-failed"}),
-    ({"healths": [WELL], **ON_CARD}, set()),
-    ({"cards_say": "Unable to determine the device handle"}, {"cards-silent"}),
-    ({"reboot": True}, set()),
-    ({"reboot": True, "red": [N02]}, {"reboot-pending", "N02"}),
-    ({"healths": [WELL], "logs": {"chat": ["warning: no usable GPU found, ..."]}}, set()),
-    ({"healths": [WELL], "logs": {"chat": ["no usable GPU found"]}, "cards": {"chat": (0,)}}, {"on-the-processor"}),
-    ({"healths": [replace(WELL, metrics=EngineMetrics(waiting=3, kv_used=0.97))]}, {"kv-cache-full"}),
-    ({"healths": [replace(WELL, metrics=EngineMetrics(waiting=3, kv_used=0.5))]}, set()),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("found", "ids"),
+    [
+        ({"healths": [TORN], **ON_CARD}, {"state-failed", "card-memory-taken"}),
+        # somebody of ours has the card
+        ({"healths": [TORN, replace(WELL, instance="code")], **ON_CARD}, {"state-failed"}),
+        ({"healths": [TORN], **ON_CARD, "uses": [card(0, 300)]}, {"state-failed"}),
+        ({"healths": [WELL], **ON_CARD}, set()),
+        ({"cards_say": "Unable to determine the device handle"}, {"cards-silent"}),
+        ({"reboot": True}, set()),
+        ({"reboot": True, "red": [N02]}, {"reboot-pending", "N02"}),
+        ({"healths": [WELL], "logs": {"chat": ["warning: no usable GPU found, ..."]}}, set()),
+        ({"healths": [WELL], "logs": {"chat": ["no usable GPU found"]}, "cards": {"chat": (0,)}}, {"on-the-processor"}),
+        ({"healths": [replace(WELL, metrics=EngineMetrics(waiting=3, kv_used=0.97))]}, {"kv-cache-full"}),
+        ({"healths": [replace(WELL, metrics=EngineMetrics(waiting=3, kv_used=0.5))]}, set()),
+    ],
+)
 def test_facts_looks_and_logs_are_put_beside_each_other(found: dict[str, Any], ids: set[str]) -> None:
     assert {one.id for one in diagnose_host(HostEvidence("rig.py", "box1", **found), {})} == ids
     assert ids - {"N02"} <= symptom_names()

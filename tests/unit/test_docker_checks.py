@@ -95,16 +95,19 @@ CLOSED = "*filter\n:INPUT DROP [0:0]\n-A INPUT -i lo -j ACCEPT\nCOMMIT"
 OPEN = "*filter\n:INPUT ACCEPT [0:0]\nCOMMIT"
 
 
-@pytest.mark.parametrize(("rules", "published", "said"), [
-    (CLOSED, ["web", "0.0.0.0", "8080/tcp"], "web publishes 8080/tcp on 0.0.0.0"),
-    (CLOSED, ["web", "", "53/udp"], "web publishes 53/udp on all addresses"),
-    (CLOSED, ["web", "10.77.4.11", "80/tcp"], "web publishes 80/tcp on 10.77.4.11"),
-    (CLOSED, ["web", "127.0.0.1", "8080/tcp"], ""),
-    (CLOSED, ["web", "10.77.4.12", "80/tcp"], ""),
-    # what everybody reaches anyhow surprises nobody
-    (OPEN, ["web", "0.0.0.0", "8080/tcp"], ""),
-    ("", ["web", "0.0.0.0", "8080/tcp"], ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rules", "published", "said"),
+    [
+        (CLOSED, ["web", "0.0.0.0", "8080/tcp"], "web publishes 8080/tcp on 0.0.0.0"),
+        (CLOSED, ["web", "", "53/udp"], "web publishes 53/udp on all addresses"),
+        (CLOSED, ["web", "10.77.4.11", "80/tcp"], "web publishes 80/tcp on 10.77.4.11"),
+        (CLOSED, ["web", "127.0.0.1", "8080/tcp"], ""),
+        (CLOSED, ["web", "10.77.4.12", "80/tcp"], ""),
+        # what everybody reaches anyhow surprises nobody
+        (OPEN, ["web", "0.0.0.0", "8080/tcp"], ""),
+        ("", ["web", "0.0.0.0", "8080/tcp"], ""),
+    ],
+)
 def test_what_is_published_past_a_firewall_is_said(rules: str, published: list[str], said: str) -> None:
     one = replace(container_rig(), share=ShareEntry(address="10.77.4.12", port=8090, allow=("10.77.4.0/24",)))
     seen = host_answers(one)

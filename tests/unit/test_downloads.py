@@ -68,17 +68,36 @@ class FullDiskFile(io.BytesIO):
 CASES: list[tuple[str, tuple[AnswerHandler, ...], bytes, list[str | None]]] = [
     ("at once", (complete_file(CONTENT),), CONTENT, [None]),
     ("resumed by its tag", (truncated_file(CONTENT, AFTER, TAG), complete_file(CONTENT, TAG)), CONTENT, [None, HALF]),
-    ("resumed by its date", (truncated_file(CONTENT, AFTER, DATE), complete_file(CONTENT, DATE)), CONTENT,
-     [None, HALF]),
-    ("cut twice",
-     (truncated_file(CONTENT, CHUNK_BYTES + 5, TAG), truncated_file(CONTENT, AFTER, TAG), complete_file(CONTENT, TAG)),
-     CONTENT, [None, f"bytes={CHUNK_BYTES}-", HALF]),
-    ("nothing says that it is the same", (truncated_file(CONTENT, AFTER), complete_file(CONTENT)), CONTENT,
-     [None, None]),
+    (
+        "resumed by its date",
+        (truncated_file(CONTENT, AFTER, DATE), complete_file(CONTENT, DATE)),
+        CONTENT,
+        [None, HALF],
+    ),
+    (
+        "cut twice",
+        (
+            truncated_file(CONTENT, CHUNK_BYTES + 5, TAG),
+            truncated_file(CONTENT, AFTER, TAG),
+            complete_file(CONTENT, TAG),
+        ),
+        CONTENT,
+        [None, f"bytes={CHUNK_BYTES}-", HALF],
+    ),
+    (
+        "nothing says that it is the same",
+        (truncated_file(CONTENT, AFTER), complete_file(CONTENT)),
+        CONTENT,
+        [None, None],
+    ),
     ("no ranges here", (truncated_file(CONTENT, AFTER, TAG), rangeless_file(CONTENT)), CONTENT, [None, HALF]),
     ("another file by now, longer", (truncated_file(CONTENT, AFTER, TAG), rangeless_file(OTHER)), OTHER, [None, HALF]),
-    ("another file by now, shorter", (truncated_file(CONTENT, AFTER, TAG), rangeless_file(b"new")), b"new",
-     [None, HALF]),
+    (
+        "another file by now, shorter",
+        (truncated_file(CONTENT, AFTER, TAG), rangeless_file(b"new")),
+        b"new",
+        [None, HALF],
+    ),
     (
         "gone below what was there",
         (
@@ -89,9 +108,13 @@ CASES: list[tuple[str, tuple[AnswerHandler, ...], bytes, list[str | None]]] = [
         CONTENT[:CHUNK_BYTES],
         [None, HALF, None],
     ),
-    ("busy in between", (truncated_file(CONTENT, AFTER, TAG), error_status(503), complete_file(CONTENT, TAG)), CONTENT,
-     [None, HALF, HALF]),
-]  # fmt: skip
+    (
+        "busy in between",
+        (truncated_file(CONTENT, AFTER, TAG), error_status(503), complete_file(CONTENT, TAG)),
+        CONTENT,
+        [None, HALF, HALF],
+    ),
+]
 
 
 @pytest.mark.parametrize(("answers", "expected", "asked"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])

@@ -37,10 +37,20 @@ BOTH = tuple(driver_deb(name, "595.71.05-1") for name in ("libcuda1", "nvidia-ke
 APT_FAILURE = "apt-cache ended with status 100: E: x"
 # rig, host, action, removed, what the reason or the reboot says
 THERE: dict[str, tuple[Rig, DriverFacts, str, tuple[str, ...], str]] = {
-    "the desktop's driver is kept": (driver_rig(C5090),
-        driverless_host(**installed_facts("Ubuntu", UBUNTU, *DESKTOP), **LOADED), "adopt", (), "it stays"),
-    "the server's driver is kept": (driver_rig(C3090), driverless_host(**installed_facts("Ubuntu", UBUNTU, *SERVER)),
-        "adopt", (), "it stays"),
+    "the desktop's driver is kept": (
+        driver_rig(C5090),
+        driverless_host(**installed_facts("Ubuntu", UBUNTU, *DESKTOP), **LOADED),
+        "adopt",
+        (),
+        "it stays",
+    ),
+    "the server's driver is kept": (
+        driver_rig(C3090),
+        driverless_host(**installed_facts("Ubuntu", UBUNTU, *SERVER)),
+        "adopt",
+        (),
+        "it stays",
+    ),
     "NVIDIA's own driver is kept": (
         driver_rig(C3090),
         driverless_host(
@@ -50,9 +60,13 @@ THERE: dict[str, tuple[Rig, DriverFacts, str, tuple[str, ...], str]] = {
         (),
         "it stays",
     ),
-    "proprietary modules are kept where all cards work with them": (driver_rig(C3090),
-        driverless_host(**installed_facts("Ubuntu", UBUNTU, "libnvidia-compute-580", "nvidia-dkms-580")), "adopt", (),
-        "it stays"),
+    "proprietary modules are kept where all cards work with them": (
+        driver_rig(C3090),
+        driverless_host(**installed_facts("Ubuntu", UBUNTU, "libnvidia-compute-580", "nvidia-dkms-580")),
+        "adopt",
+        (),
+        "it stays",
+    ),
     "proprietary modules give way to open ones for a 5090": (
         driver_rig(C5090),
         driverless_host(
@@ -98,24 +112,49 @@ THERE: dict[str, tuple[Rig, DriverFacts, str, tuple[str, ...], str]] = {
         ("nvidia-kernel-dkms", "nvidia-smi"),
         "branch 550 is older than 580",
     ),
-    "a stranger's driver is replaced": (driver_rig(C3090),
+    "a stranger's driver is replaced": (
+        driver_rig(C3090),
         driverless_host(**installed_facts("LP-PPA-graphics-drivers", "580.159.03-0ubuntu0~gpu24.04.1", *DESKTOP)),
-        "migrate", DESKTOP, "not come from an accepted archive"),
-    "what we have installed is kept where apt has no lists": (driver_rig(C3090),
+        "migrate",
+        DESKTOP,
+        "not come from an accepted archive",
+    ),
+    "what we have installed is kept where apt has no lists": (
+        driver_rig(C3090),
         driverless_host(**installed_facts("", UBUNTU, *SERVER), recorded=tuple((name, UBUNTU) for name in SERVER)),
-        "adopt", (), "it stays"),
-    "a driver of nobody's is replaced": (driver_rig(C3090),
-        driverless_host(**installed_facts("", "580.1.1-1", *DESKTOP)), "migrate", DESKTOP, "no archive known to apt"),
-    "a key asks for another branch": (driver_rig(C3090, branch=595),
-        driverless_host(**installed_facts("Ubuntu", UBUNTU, *SERVER)), "migrate", tuple(sorted(SERVER)),
-        "driver.branch is 595"),
-    "a key asks for another archive": (driver_rig(C3090, source="nvidia"),
-        driverless_host(**installed_facts("Ubuntu", UBUNTU, *DESKTOP)), "migrate", ("nvidia-driver-580-open",),
-        'driver.source is "nvidia"'),
-    "libraries without modules get them": (driver_rig(C3090),
-        driverless_host(**installed_facts("Ubuntu", UBUNTU, "libnvidia-compute-580-server")), "migrate", (),
-        "it has no kernel modules"),
-}  # fmt: skip
+        "adopt",
+        (),
+        "it stays",
+    ),
+    "a driver of nobody's is replaced": (
+        driver_rig(C3090),
+        driverless_host(**installed_facts("", "580.1.1-1", *DESKTOP)),
+        "migrate",
+        DESKTOP,
+        "no archive known to apt",
+    ),
+    "a key asks for another branch": (
+        driver_rig(C3090, branch=595),
+        driverless_host(**installed_facts("Ubuntu", UBUNTU, *SERVER)),
+        "migrate",
+        tuple(sorted(SERVER)),
+        "driver.branch is 595",
+    ),
+    "a key asks for another archive": (
+        driver_rig(C3090, source="nvidia"),
+        driverless_host(**installed_facts("Ubuntu", UBUNTU, *DESKTOP)),
+        "migrate",
+        ("nvidia-driver-580-open",),
+        'driver.source is "nvidia"',
+    ),
+    "libraries without modules get them": (
+        driver_rig(C3090),
+        driverless_host(**installed_facts("Ubuntu", UBUNTU, "libnvidia-compute-580-server")),
+        "migrate",
+        (),
+        "it has no kernel modules",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", THERE)
@@ -131,19 +170,29 @@ def test_a_driver_that_is_there(name: str) -> None:
     assert not set(found.removed) & set(found.packages)
 
 
-@pytest.mark.parametrize(("facts", "said"), [
-    (driverless_host(nouveau=True), "nouveau is bound to the cards"),
-    (driverless_host(cards=(BusCard("0000:01:00.0", "10de:2204", "nouveau"),)), "nouveau is bound to the cards"),
-    (driverless_host(module="570.1"), "the proprietary module 570.1 stays loaded"),
-    (driverless_host(kernel="6.8.0-39-generic"),
-     "for kernel 6.8.0-40-generic or later, the running one is 6.8.0-39-generic"),
-    (driverless_host("debian-12", kernel="6.1.0-39-amd64"), ""),
-    (driverless_host(**installed_facts("Ubuntu", UBUNTU, *SERVER), **LOADED), ""),
-    (driverless_host(**installed_facts("Ubuntu", UBUNTU, *SERVER), **LOADED | {"module": "580.95.05"}),
-     "580.95.05 stays"),
-    (driverless_host(**installed_facts("Ubuntu", UBUNTU, *SERVER), **LOADED | {"module_open": False}),
-     "the proprietary module"),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        (driverless_host(nouveau=True), "nouveau is bound to the cards"),
+        (driverless_host(cards=(BusCard("0000:01:00.0", "10de:2204", "nouveau"),)), "nouveau is bound to the cards"),
+        (driverless_host(module="570.1"), "the proprietary module 570.1 stays loaded"),
+        (
+            driverless_host(kernel="6.8.0-39-generic"),
+            "for kernel 6.8.0-40-generic or later, the running one is 6.8.0-39-generic",
+        ),
+        (driverless_host("debian-12", kernel="6.1.0-39-amd64"), ""),
+        (driverless_host(**installed_facts("Ubuntu", UBUNTU, *SERVER), **LOADED), ""),
+        (
+            driverless_host(**installed_facts("Ubuntu", UBUNTU, *SERVER), **LOADED | {"module": "580.95.05"}),
+            "580.95.05 stays",
+        ),
+        (
+            driverless_host(**installed_facts("Ubuntu", UBUNTU, *SERVER), **LOADED | {"module_open": False}),
+            "the proprietary module",
+        ),
+    ],
+    ids=str,
+)
 def test_a_reboot_is_needed_where_something_else_is_loaded(facts: DriverFacts, said: str) -> None:
     found = make_driver_plan(driver_rig(C3090), facts).reboot
     assert said in found
@@ -201,13 +250,18 @@ PACKAGES = st.builds(
     InstalledPackage,
     st.sampled_from(
         [
-            "libnvidia-compute-580", *DESKTOP, *SERVER, *debian_packages(), "libcuda1", "libnvidia-compute",
+            "libnvidia-compute-580",
+            *DESKTOP,
+            *SERVER,
+            *debian_packages(),
+            "libcuda1",
+            "libnvidia-compute",
             "nvidia-settings",
         ]
     ),
     st.sampled_from([UBUNTU, UBUNTU, "535.1.1-1", "1:595.71.05-1", "20240109", "not a version", ""]),
     st.sampled_from(["Ubuntu", "Debian", "NVIDIA", "LP-PPA-x", ""]),
-)  # fmt: skip
+)
 FACTS = st.builds(
     lambda system, **changes: replace(driverless_host(system), **changes),
     # what there is a driver for comes more often, so that not everything is refused

@@ -13,20 +13,39 @@ from tests.unit.rendered_scripts import write_stand_in
 from tests.unit.samples import sample_rig
 
 RECORDS: tuple[tuple[str, ...], ...] = (
-    ("os_id", "ubuntu"), ("os_version", "24.04"), ("architecture", "x86_64"), ("kernel", "6.14.0-29-generic"),
+    ("os_id", "ubuntu"),
+    ("os_version", "24.04"),
+    ("architecture", "x86_64"),
+    ("kernel", "6.14.0-29-generic"),
     ("kernel_package", "linux-image-generic-hwe-24.04", "6.14.0-33-generic"),
-    ("kernel_package", "linux-image-generic", "6.8.0-40-generic"), ("secure_boot", "on"), ("key_enrolled", "no"),
-    ("pci", "0000:21:00.0", "10de:2204", "nouveau"), ("pci", "0000:01:00.0", "10de:2b85", ""), ("module", "580.159.03"),
-    ("module_open", "yes"), ("params", ""), ("nouveau", "no"), ("run_file", "/usr/bin/nvidia-uninstall"),
-    ("origin", "libnvidia-compute-580-server", "Ubuntu"), ("package", "nvidia-settings", "510.47.03-0ubuntu4"),
+    ("kernel_package", "linux-image-generic", "6.8.0-40-generic"),
+    ("secure_boot", "on"),
+    ("key_enrolled", "no"),
+    ("pci", "0000:21:00.0", "10de:2204", "nouveau"),
+    ("pci", "0000:01:00.0", "10de:2b85", ""),
+    ("module", "580.159.03"),
+    ("module_open", "yes"),
+    ("params", ""),
+    ("nouveau", "no"),
+    ("run_file", "/usr/bin/nvidia-uninstall"),
+    ("origin", "libnvidia-compute-580-server", "Ubuntu"),
+    ("package", "nvidia-settings", "510.47.03-0ubuntu4"),
     ("package", "libnvidia-compute-580-server", "580.159.03-0ubuntu0.24.04.1"),
-    ("nvidia_source", "ubuntu2404", "/etc/apt/sources.list.d/my cuda.list"), ("half", "nvidia-dkms-580-open"),
-    ("headers", "linux-headers-generic"), ("held", "nvidia-settings"), ("kernel_module", "6.14.0-33-generic", ""),
-    ("kernel_module", "6.14.0-29-generic", "580.159.03"), ("kernel_module", "6.14.0-29-generic", "580.159.03"),
-    ("initrd_old", "6.14.0-29-generic"), ("initrd_old", "6.14.0-29-generic"), ("devices", "yes"),
-    ("persistence", "masked-runtime"), ("recorded", "nvidia-settings", "510.47.03-0ubuntu4"), ("kept", "580.159.03"),
+    ("nvidia_source", "ubuntu2404", "/etc/apt/sources.list.d/my cuda.list"),
+    ("half", "nvidia-dkms-580-open"),
+    ("headers", "linux-headers-generic"),
+    ("held", "nvidia-settings"),
+    ("kernel_module", "6.14.0-33-generic", ""),
+    ("kernel_module", "6.14.0-29-generic", "580.159.03"),
+    ("kernel_module", "6.14.0-29-generic", "580.159.03"),
+    ("initrd_old", "6.14.0-29-generic"),
+    ("initrd_old", "6.14.0-29-generic"),
+    ("devices", "yes"),
+    ("persistence", "masked-runtime"),
+    ("recorded", "nvidia-settings", "510.47.03-0ubuntu4"),
+    ("kept", "580.159.03"),
     ("toolkit", "13.0.88"),
-)  # fmt: skip
+)
 SINGLE = ("os_id", "os_version", "architecture", "kernel", "secure_boot", "key_enrolled", "module", "module_open")
 SINGLE += ("params", "nouveau", "devices", "persistence", "toolkit")
 
@@ -73,26 +92,37 @@ def test_what_is_missing_is_named(key: str) -> None:
         parse(channel_lines(*(record for record in RECORDS if record[0] != key)))
 
 
-@pytest.mark.parametrize("record", [
-    ("package", "a"), ("package", "a b", "1"), ("package", "a", "1; reboot"),
-    ("pci", "0000:01:00.0", "10de:2204\nkept x", ""), ("kernel_package", "x"), ("kept", "../../etc"),
-    ("secure_boot", "perhaps"), ("persistence", "x"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "record",
+    [
+        ("package", "a"),
+        ("package", "a b", "1"),
+        ("package", "a", "1; reboot"),
+        ("pci", "0000:01:00.0", "10de:2204\nkept x", ""),
+        ("kernel_package", "x"),
+        ("kept", "../../etc"),
+        ("secure_boot", "perhaps"),
+        ("persistence", "x"),
+    ],
+)
 def test_what_is_not_of_its_type_is_refused(record: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=r"the host reported|the host's report"):
         parse(channel_lines(*RECORDS, record))
 
 
-@pytest.mark.parametrize(("name", "version", "driver"), [
-    ("libcuda1", "580.95.05-1", "580.95.05"),
-    ("libcuda1", "1:595.71.05-1~deb13", "595.71.05"),
-    ("nvidia-utils-580", "580.159.03-0ubuntu0~gpu24.04.1", "580.159.03"),
-    ("nvidia-kernel-common", "20220217+3~deb12u1", ""),
-    ("nvidia-container-toolkit", "1.20.0-1", ""),
-    ("nvidia-settings", "510.47.03-0ubuntu4", ""),
-    ("nvidia-driver-pinning-580", "580-1", ""),
-    ("linux-modules-nvidia-580-server-open-generic", "6.8.0-40.40+1", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "version", "driver"),
+    [
+        ("libcuda1", "580.95.05-1", "580.95.05"),
+        ("libcuda1", "1:595.71.05-1~deb13", "595.71.05"),
+        ("nvidia-utils-580", "580.159.03-0ubuntu0~gpu24.04.1", "580.159.03"),
+        ("nvidia-kernel-common", "20220217+3~deb12u1", ""),
+        ("nvidia-container-toolkit", "1.20.0-1", ""),
+        ("nvidia-settings", "510.47.03-0ubuntu4", ""),
+        ("nvidia-driver-pinning-580", "580-1", ""),
+        ("linux-modules-nvidia-580-server-open-generic", "6.8.0-40.40+1", ""),
+    ],
+)
 def test_a_package_of_the_driver_is_told_from_one_with_its_own_version(name: str, version: str, driver: str) -> None:
     assert InstalledPackage(name, version).driver == driver
 

@@ -16,20 +16,38 @@ SESSION = "/user.slice/user-1000.slice/session-3.scope"
 CONTAINER = "/system.slice/docker-0123.scope"
 
 
-@pytest.mark.parametrize(("lines", "expected"), [
-    ([], []),
-    (["7\tpython3\t" + SESSION + "\t/dev/nvidia0"], [f"pid 7 (python3, in {SESSION}) holds /dev/nvidia0"]),
-    ([f"7\ta b\t{CONTAINER}\t/dev/nvidia0", f"7\ta b\t{CONTAINER}\t/dev/nvidia1"],
-     [f"pid 7 (a b, in {CONTAINER}) holds /dev/nvidia0, /dev/nvidia1"]),
-    (["8\tb\t/\t/dev/nvidia0", "7\ta\t\t/dev/nvidia0"],
-     ["pid 7 (a) holds /dev/nvidia0", "pid 8 (b) holds /dev/nvidia0"]),
-    (["7\tnvidia-persiste \t/system.slice/nvidia-persistenced.service\t/dev/nvidia0"], []),
-    (["7\tnvidia-persist\t/\t/dev/nvidia0"], ["pid 7 (nvidia-persist) holds /dev/nvidia0"]),
-    (["7\tllama-server\t/rigwright.slice/rigwright-chat.service\t/dev/nvidia0"], []),
-    (["7\tx\t/user.slice/rigwright.slice/x\t/dev/nvidia0"],
-     ["pid 7 (x, in /user.slice/rigwright.slice/x) holds /dev/nvidia0"]),
-], ids=["nobody", "a login", "two cards", "several", "the daemon, whose name the kernel cuts", "not the daemon",
- "ours", "not ours"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ([], []),
+        (["7\tpython3\t" + SESSION + "\t/dev/nvidia0"], [f"pid 7 (python3, in {SESSION}) holds /dev/nvidia0"]),
+        (
+            [f"7\ta b\t{CONTAINER}\t/dev/nvidia0", f"7\ta b\t{CONTAINER}\t/dev/nvidia1"],
+            [f"pid 7 (a b, in {CONTAINER}) holds /dev/nvidia0, /dev/nvidia1"],
+        ),
+        (
+            ["8\tb\t/\t/dev/nvidia0", "7\ta\t\t/dev/nvidia0"],
+            ["pid 7 (a) holds /dev/nvidia0", "pid 8 (b) holds /dev/nvidia0"],
+        ),
+        (["7\tnvidia-persiste \t/system.slice/nvidia-persistenced.service\t/dev/nvidia0"], []),
+        (["7\tnvidia-persist\t/\t/dev/nvidia0"], ["pid 7 (nvidia-persist) holds /dev/nvidia0"]),
+        (["7\tllama-server\t/rigwright.slice/rigwright-chat.service\t/dev/nvidia0"], []),
+        (
+            ["7\tx\t/user.slice/rigwright.slice/x\t/dev/nvidia0"],
+            ["pid 7 (x, in /user.slice/rigwright.slice/x) holds /dev/nvidia0"],
+        ),
+    ],
+    ids=[
+        "nobody",
+        "a login",
+        "two cards",
+        "several",
+        "the daemon, whose name the kernel cuts",
+        "not the daemon",
+        "ours",
+        "not ours",
+    ],
+)
 def test_strangers_are_named_with_their_cards(lines: list[str], expected: list[str]) -> None:
     found = parse_holders(channel_lines(*(("holder", *line.split("\t")) for line in lines)), ())
     assert (found.strangers, found.borrowers) == (tuple(expected), ())

@@ -31,8 +31,13 @@ def host(tmp_path: Path) -> DriverJobHost:
 def install(host: DriverJobHost, **changes: Any) -> subprocess.CompletedProcess[str]:
     hashes = [(name, host.add_archive_deb(file)) for name, file in zip(NAMES, (CUDA, LIBRARY), strict=True)]
     values = {
-        "targets": TARGETS, "names": NAMES, "hashes": hashes, "fresh": NAMES, "kernels": (RUNS, NEXT), "newest": NEXT,
-    }  # fmt: skip
+        "targets": TARGETS,
+        "names": NAMES,
+        "hashes": hashes,
+        "fresh": NAMES,
+        "kernels": (RUNS, NEXT),
+        "newest": NEXT,
+    }
     return host.run_job("install", **values | changes)
 
 

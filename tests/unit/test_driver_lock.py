@@ -24,20 +24,34 @@ MANAGED = {"managed": True}
 TRUSTED = ["locks.driver-debian-13"]
 
 
-@pytest.mark.parametrize(("version", "driver"), [
-    ("595.91.07-1", "595.91.07"), ("1:580.95.05-0ubuntu0.24.04.1", "580.95.05"), ("580.178.04~rc1", "580.178.04"),
-    ("595.84", "595.84"), ("13.4.0-1", ""), ("595-1", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("version", "driver"),
+    [
+        ("595.91.07-1", "595.91.07"),
+        ("1:580.95.05-0ubuntu0.24.04.1", "580.95.05"),
+        ("580.178.04~rc1", "580.178.04"),
+        ("595.84", "595.84"),
+        ("13.4.0-1", ""),
+        ("595-1", ""),
+    ],
+)
 def test_a_driver_is_read_off_its_packages_versions(version: str, driver: str) -> None:
     assert driver_version_of(version) == driver
 
 
-@pytest.mark.parametrize(("name", "holds"), [
-    ("nvidia-driver-pinning-595", True), ("nvidia-driver-pinning-595.91", True),
-    ("nvidia-driver-pinning-595.91.07", True), ("nvidia-driver-pinning-595.9", False),
-    ("nvidia-driver-pinning-59", False), ("nvidia-driver-pinning-610", False),
-    ("nvidia-driver-pinning-595.91.07.1", False), ("nvidia-driver-595", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "holds"),
+    [
+        ("nvidia-driver-pinning-595", True),
+        ("nvidia-driver-pinning-595.91", True),
+        ("nvidia-driver-pinning-595.91.07", True),
+        ("nvidia-driver-pinning-595.9", False),
+        ("nvidia-driver-pinning-59", False),
+        ("nvidia-driver-pinning-610", False),
+        ("nvidia-driver-pinning-595.91.07.1", False),
+        ("nvidia-driver-595", False),
+    ],
+)
 def test_packages_that_hold_apt_to_a_driver_are_known_by_their_names(name: str, holds: bool) -> None:
     assert is_pinning(name, "595.91.07") is holds
 
@@ -137,17 +151,20 @@ def test_only_a_deb_has_a_colon_or_a_tilde(tmp_path: Path) -> None:
             Lock.load([tmp_path])
 
 
-@pytest.mark.parametrize(("catalog", "said"), [
-    (
-        INPUT.replace("debian-13", "debian-31"),
-        'inputs.driver-debian-31: there is no input of packages "driver-debian-31"; did ',
-    ),
-    (INPUT.replace("driver-debian-13", "nvidia"), 'inputs.nvidia: there is no input of packages "nvidia"; '),
-    (
-        '[inputs.driver-debian-13]\nkind = "wheel"\nrequirements = ["a"]\n',
-        "inputs.driver-debian-13.kind: wheel is refused: must be deb",
-    ),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("catalog", "said"),
+    [
+        (
+            INPUT.replace("debian-13", "debian-31"),
+            'inputs.driver-debian-31: there is no input of packages "driver-debian-31"; did ',
+        ),
+        (INPUT.replace("driver-debian-13", "nvidia"), 'inputs.nvidia: there is no input of packages "nvidia"; '),
+        (
+            '[inputs.driver-debian-13]\nkind = "wheel"\nrequirements = ["a"]\n',
+            "inputs.driver-debian-13.kind: wheel is refused: must be deb",
+        ),
+    ],
+)
 def test_a_driver_is_called_after_a_system_that_has_one(box: OperatorFolder, catalog: str, said: str) -> None:
     path = box.write("catalog/box.toml", CATALOG + catalog)
     (line,) = box.refusal_lines()

@@ -40,43 +40,105 @@ def locking(system: str, version: str, key: str = KEY, **keys: Any) -> Rig:
 @pytest.mark.parametrize(
     ("one", "facts", "branch", "source", "why"),
     [
-        (locking("debian-13", OTHER), driverless_host("debian-13"), 610, "nvidia",
-         f"branch 610 from NVIDIA's archive: {OTHER} is locked for debian-13"),
-        (locking("debian-13", NEW), driverless_host("debian-13"), 595, "nvidia",
-         f"branch 595 from NVIDIA's archive: {NEW} is locked for debian-13"),
-        (locking("debian-13", NEW, branch=595), driverless_host("debian-13"), 595, "nvidia",
-         "branch 595 from NVIDIA's archive: set by driver.branch"),
-        (locking("ubuntu-24.04", NEW), driverless_host(), 595, "nvidia",
-         f"branch 595 from NVIDIA's archive: {NEW} is locked for ubuntu-24.04"),
-        (locking("ubuntu-24.04", NEW, ""), driverless_host(), 595, "distribution",
-         f"branch 595 from the distribution's archive: {NEW} is locked for ubuntu-24.04"),
-        (locking("ubuntu-24.04", "580.159.03", ""), driverless_host(), 580, "distribution",
-         "branch 580 from the distribution's archive: 580.159.03 is locked for ubuntu-24.04"),
-        (locking("debian-13", OTHER), driverless_host(), 580, "distribution",
-         "branch 580 from the distribution's archive: the branch with the longest support"),
-        (driver_rig(C3090), driverless_host("debian-13"), 595, "nvidia",
-         "branch 595 from NVIDIA's archive: 580 is not available for debian-13 as inventory and cards require"),
+        (
+            locking("debian-13", OTHER),
+            driverless_host("debian-13"),
+            610,
+            "nvidia",
+            f"branch 610 from NVIDIA's archive: {OTHER} is locked for debian-13",
+        ),
+        (
+            locking("debian-13", NEW),
+            driverless_host("debian-13"),
+            595,
+            "nvidia",
+            f"branch 595 from NVIDIA's archive: {NEW} is locked for debian-13",
+        ),
+        (
+            locking("debian-13", NEW, branch=595),
+            driverless_host("debian-13"),
+            595,
+            "nvidia",
+            "branch 595 from NVIDIA's archive: set by driver.branch",
+        ),
+        (
+            locking("ubuntu-24.04", NEW),
+            driverless_host(),
+            595,
+            "nvidia",
+            f"branch 595 from NVIDIA's archive: {NEW} is locked for ubuntu-24.04",
+        ),
+        (
+            locking("ubuntu-24.04", NEW, ""),
+            driverless_host(),
+            595,
+            "distribution",
+            f"branch 595 from the distribution's archive: {NEW} is locked for ubuntu-24.04",
+        ),
+        (
+            locking("ubuntu-24.04", "580.159.03", ""),
+            driverless_host(),
+            580,
+            "distribution",
+            "branch 580 from the distribution's archive: 580.159.03 is locked for ubuntu-24.04",
+        ),
+        (
+            locking("debian-13", OTHER),
+            driverless_host(),
+            580,
+            "distribution",
+            "branch 580 from the distribution's archive: the branch with the longest support",
+        ),
+        (
+            driver_rig(C3090),
+            driverless_host("debian-13"),
+            595,
+            "nvidia",
+            "branch 595 from NVIDIA's archive: 580 is not available for debian-13 as inventory and cards require",
+        ),
     ],
-    ids=["another branch", "the first that is published", "a key says the same", "another archive",
-     "without a key it is the distribution's", "the one with the longest support", "another system's lock", "no lock"],
-)  # fmt: skip
+    ids=[
+        "another branch",
+        "the first that is published",
+        "a key says the same",
+        "another archive",
+        "without a key it is the distribution's",
+        "the one with the longest support",
+        "another system's lock",
+        "no lock",
+    ],
+)
 def test_the_lock_decides_and_says_so(one: Rig, facts: DriverFacts, branch: int, source: str, why: str) -> None:
     found = make_driver_plan(one, facts)
     assert (found.branch, found.source, found.why[1]) == (branch, source, why)
 
 
 REFUSED: dict[str, tuple[Rig, DriverFacts, list[str]]] = {
-    "a key asks for another branch": (locking("debian-13", NEW, branch=610), driverless_host("debian-13"),
-        ["with branch 610:", f"{NEW} of NVIDIA's archive, which is locked,", "remove driver.branch or"]),
-    "a key asks for another archive": (locking("ubuntu-24.04", "580.159.03", source="distribution"), driverless_host(),
-        ["source distribution", "580.159.03 of NVIDIA's archive, which is locked,"]),
-    "a locked branch that is not published": (locking("debian-13", "580.178.04"), driverless_host("debian-13"),
-        ["580.178.04 of NVIDIA's archive, which is locked,", "595 in NVIDIA's archive"]),
-    "a locked branch that a card does not work with": (locking("ubuntu-24.04", NEW),
+    "a key asks for another branch": (
+        locking("debian-13", NEW, branch=610),
+        driverless_host("debian-13"),
+        ["with branch 610:", f"{NEW} of NVIDIA's archive, which is locked,", "remove driver.branch or"],
+    ),
+    "a key asks for another archive": (
+        locking("ubuntu-24.04", "580.159.03", source="distribution"),
+        driverless_host(),
+        ["source distribution", "580.159.03 of NVIDIA's archive, which is locked,"],
+    ),
+    "a locked branch that is not published": (
+        locking("debian-13", "580.178.04"),
+        driverless_host("debian-13"),
+        ["580.178.04 of NVIDIA's archive, which is locked,", "595 in NVIDIA's archive"],
+    ),
+    "a locked branch that a card does not work with": (
+        locking("ubuntu-24.04", NEW),
         driverless_host("ubuntu-24.04", PASCAL),
-        ["at most 580, the last branch for some of the cards", f"{NEW} of NVIDIA's archive, which is locked,"]),
-    "a locked branch without proprietary modules": (locking("ubuntu-24.04", "615.71.09", flavour="proprietary"),
-        driverless_host(), ["at most 610, the last branch with proprietary modules", "615.71.09 of NVIDIA's archive"]),
+        ["at most 580, the last branch for some of the cards", f"{NEW} of NVIDIA's archive, which is locked,"],
+    ),
+    "a locked branch without proprietary modules": (
+        locking("ubuntu-24.04", "615.71.09", flavour="proprietary"),
+        driverless_host(),
+        ["at most 610, the last branch with proprietary modules", "615.71.09 of NVIDIA's archive"],
+    ),
     "nothing is locked": (
         replace(driver_rig(C3090, managed=True), driver_packages={}, driver_keys={}),
         driverless_host("debian-13"),
@@ -88,9 +150,12 @@ REFUSED: dict[str, tuple[Rig, DriverFacts, list[str]]] = {
             "`rigwright lock`",
         ],
     ),
-    "nothing is locked for this system": (locking("debian-13", NEW), driverless_host("debian-12"),
-        ["no driver is locked for debian-12", 'sources = ["nvidia:debian12/x86_64"]', 'version = "580..."']),
-}  # fmt: skip
+    "nothing is locked for this system": (
+        locking("debian-13", NEW),
+        driverless_host("debian-12"),
+        ["no driver is locked for debian-12", 'sources = ["nvidia:debian12/x86_64"]', 'version = "580..."'],
+    ),
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -126,36 +191,79 @@ def test_apt_is_held_to_the_branch_that_stays_while_another_one_is_locked() -> N
     assert f"Pin: version {OTHER}*\n" in moves.pin
 
 
-@pytest.mark.parametrize(("one", "facts", "upgrading", "action", "removed", "why"), [
-    (managed_rig(OTHER), managed_host(), False, "adopt", (), "it stays"),
-    (managed_rig(OTHER), managed_host(), True, "migrate", (), f"{OTHER} of NVIDIA's archive is locked"),
-    (managed_rig(OTHER, branch=610), managed_host(), False, "migrate", (), "driver.branch is 610"),
-    (managed_rig(NEW), managed_host(), True, "adopt", (), "it stays"),
-    (managed_rig(OTHER, *(name for name in NAMES if name != "firmware-nvidia-gsp")), managed_host(), True,
-     "migrate", ("firmware-nvidia-gsp",), "is locked"),
-    (managed_rig(OTHER, flavour="proprietary"), managed_host(), False, "migrate", ("nvidia-kernel-open-dkms",),
-     "requires proprietary modules"),
-    (managed_rig(NEW), managed_host("550.163.01", "libcuda1", "nvidia-kernel-dkms", "nvidia-smi"), False,
-     "migrate", ("nvidia-kernel-dkms", "nvidia-smi"), "branch 550 is older than 580"),
-    (locking("ubuntu-24.04", NEW), driverless_host(**installed_facts("Ubuntu", UBUNTU, *SERVER), **LOADED), True,
-     "migrate", tuple(sorted(SERVER)), f"{NEW} of NVIDIA's archive is locked"),
-    (locking("ubuntu-24.04", NEW), driverless_host(**installed_facts("Ubuntu", UBUNTU, *SERVER), **LOADED), False,
-     "adopt", (), "it stays"),
-    (
-        # the same branch of another archive, in which some packages have the same names
-        replace(
-            locking("ubuntu-24.04", "580.159.03"),
-            driver_packages={"ubuntu-24.04": tuple(driver_deb(name, "580.159.03-0ubuntu1") for name in DESKTOP)},
+@pytest.mark.parametrize(
+    ("one", "facts", "upgrading", "action", "removed", "why"),
+    [
+        (managed_rig(OTHER), managed_host(), False, "adopt", (), "it stays"),
+        (managed_rig(OTHER), managed_host(), True, "migrate", (), f"{OTHER} of NVIDIA's archive is locked"),
+        (managed_rig(OTHER, branch=610), managed_host(), False, "migrate", (), "driver.branch is 610"),
+        (managed_rig(NEW), managed_host(), True, "adopt", (), "it stays"),
+        (
+            managed_rig(OTHER, *(name for name in NAMES if name != "firmware-nvidia-gsp")),
+            managed_host(),
+            True,
+            "migrate",
+            ("firmware-nvidia-gsp",),
+            "is locked",
         ),
-        driverless_host(**installed_facts("Ubuntu", UBUNTU, *DESKTOP), **LOADED),
-        True,
-        "migrate",
-        (),
-        "580.159.03 of NVIDIA's archive is locked",
-    ),
-], ids=["another branch is locked", "and is upgraded to", "and is asked for", "another version of the branch",
- "what the locked one has not", "another flavour", "the distribution's own", "another archive",
- "which a deploy leaves", "another archive with the same names"])  # fmt: skip
+        (
+            managed_rig(OTHER, flavour="proprietary"),
+            managed_host(),
+            False,
+            "migrate",
+            ("nvidia-kernel-open-dkms",),
+            "requires proprietary modules",
+        ),
+        (
+            managed_rig(NEW),
+            managed_host("550.163.01", "libcuda1", "nvidia-kernel-dkms", "nvidia-smi"),
+            False,
+            "migrate",
+            ("nvidia-kernel-dkms", "nvidia-smi"),
+            "branch 550 is older than 580",
+        ),
+        (
+            locking("ubuntu-24.04", NEW),
+            driverless_host(**installed_facts("Ubuntu", UBUNTU, *SERVER), **LOADED),
+            True,
+            "migrate",
+            tuple(sorted(SERVER)),
+            f"{NEW} of NVIDIA's archive is locked",
+        ),
+        (
+            locking("ubuntu-24.04", NEW),
+            driverless_host(**installed_facts("Ubuntu", UBUNTU, *SERVER), **LOADED),
+            False,
+            "adopt",
+            (),
+            "it stays",
+        ),
+        (
+            # the same branch of another archive, in which some packages have the same names
+            replace(
+                locking("ubuntu-24.04", "580.159.03"),
+                driver_packages={"ubuntu-24.04": tuple(driver_deb(name, "580.159.03-0ubuntu1") for name in DESKTOP)},
+            ),
+            driverless_host(**installed_facts("Ubuntu", UBUNTU, *DESKTOP), **LOADED),
+            True,
+            "migrate",
+            (),
+            "580.159.03 of NVIDIA's archive is locked",
+        ),
+    ],
+    ids=[
+        "another branch is locked",
+        "and is upgraded to",
+        "and is asked for",
+        "another version of the branch",
+        "what the locked one has not",
+        "another flavour",
+        "the distribution's own",
+        "another archive",
+        "which a deploy leaves",
+        "another archive with the same names",
+    ],
+)
 def test_what_is_there_is_moved_or_removed_as_the_lock_has_it(one, facts, upgrading, action, removed, why):
     found = plan_driver(one, facts, upgrading=upgrading)
     assert (found.action, found.removed) == (action, removed)  # type: ignore[union-attr]

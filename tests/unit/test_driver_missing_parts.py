@@ -41,21 +41,31 @@ LACKING: dict[str, tuple[DriverFacts, list[str]]] = {
         ),
         [f"libcuda1 is {NEW}-0, not {NEW}-1"],
     ),
-    "the end of an installation": (replace(CONVERGED_HOST, half=("nvidia-kernel-open-dkms",)),
-        ["the installation of nvidia-kernel-open-dkms was not completed"]),
-    "a module for the kernel that boots next": (replace(CONVERGED_HOST, kernel_modules=((KERNEL, NEW), (NEXT, ""))),
-        [f"kernel {NEXT} has no module, {NEW} is required"]),
-    "the right module for that": (replace(CONVERGED_HOST, kernel_modules=((KERNEL, NEW), (NEXT, OLD))),
-        [f"kernel {NEXT} has the module {OLD}, {NEW} is required"]),
+    "the end of an installation": (
+        replace(CONVERGED_HOST, half=("nvidia-kernel-open-dkms",)),
+        ["the installation of nvidia-kernel-open-dkms was not completed"],
+    ),
+    "a module for the kernel that boots next": (
+        replace(CONVERGED_HOST, kernel_modules=((KERNEL, NEW), (NEXT, ""))),
+        [f"kernel {NEXT} has no module, {NEW} is required"],
+    ),
+    "the right module for that": (
+        replace(CONVERGED_HOST, kernel_modules=((KERNEL, NEW), (NEXT, OLD))),
+        [f"kernel {NEXT} has the module {OLD}, {NEW} is required"],
+    ),
     "a module for the kernel that runs, which a reboot mends": (
         replace(CONVERGED_HOST, kernel_modules=((KERNEL, ""), (NEXT, NEW))),
         [],
     ),
-    "an initial file system": (replace(CONVERGED_HOST, old_initrds=(KERNEL,)),
-        [f"the initramfs of kernel {KERNEL} lacks the declared module options"]),
-    "a kernel that is told": (replace(CONVERGED_HOST, kernel_modules=()),
-        [f"kernel {KERNEL} has no module, {NEW} is required"]),
-}  # fmt: skip
+    "an initial file system": (
+        replace(CONVERGED_HOST, old_initrds=(KERNEL,)),
+        [f"the initramfs of kernel {KERNEL} lacks the declared module options"],
+    ),
+    "a kernel that is told": (
+        replace(CONVERGED_HOST, kernel_modules=()),
+        [f"kernel {KERNEL} has no module, {NEW} is required"],
+    ),
+}
 
 
 @pytest.mark.parametrize("name", LACKING)

@@ -101,25 +101,28 @@ def noop(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return lines
 
 
-@pytest.mark.parametrize(("operation", "facts", "more", "quiet"), [
-    ("install_driver", CONVERGED_HOST, {}, True),
-    ("install_driver", managed_host(), {}, False),
-    ("install_driver", replace(CONVERGED_HOST, recorded=()), {}, False),
-    ("install_driver", LOOSE, {}, True),
-    ("install_driver", CONVERGED_HOST, {"options": True}, False),
-    ("hold_driver", CONVERGED_HOST, {}, True),
-    ("hold_driver", LOOSE, {}, False),
-    # with what is brought
-    ("hold_driver", replace(LOOSE, recorded=()), {}, True),
-    ("hold_driver", LOOSE, {"options": True}, True),
-    ("load_driver", CONVERGED_HOST, {"consent": False}, True),
-    ("load_driver", STUCK, {"consent": False}, False),
-    ("load_driver", BARE, {"consent": False}, False),
-    ("load_driver", replace(CONVERGED_HOST, devices=False), {"consent": False}, False),
-    ("load_driver", replace(CONVERGED_HOST, params=(("EnableResizableBar", "0"),)), {"consent": False}, False),
-    # the driver that is about to come is not the one that runs
-    ("load_driver", managed_host(), {"consent": False}, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("operation", "facts", "more", "quiet"),
+    [
+        ("install_driver", CONVERGED_HOST, {}, True),
+        ("install_driver", managed_host(), {}, False),
+        ("install_driver", replace(CONVERGED_HOST, recorded=()), {}, False),
+        ("install_driver", LOOSE, {}, True),
+        ("install_driver", CONVERGED_HOST, {"options": True}, False),
+        ("hold_driver", CONVERGED_HOST, {}, True),
+        ("hold_driver", LOOSE, {}, False),
+        # with what is brought
+        ("hold_driver", replace(LOOSE, recorded=()), {}, True),
+        ("hold_driver", LOOSE, {"options": True}, True),
+        ("load_driver", CONVERGED_HOST, {"consent": False}, True),
+        ("load_driver", STUCK, {"consent": False}, False),
+        ("load_driver", BARE, {"consent": False}, False),
+        ("load_driver", replace(CONVERGED_HOST, devices=False), {"consent": False}, False),
+        ("load_driver", replace(CONVERGED_HOST, params=(("EnableResizableBar", "0"),)), {"consent": False}, False),
+        # the driver that is about to come is not the one that runs
+        ("load_driver", managed_host(), {"consent": False}, False),
+    ],
+)
 def test_a_host_that_has_it_is_left_alone(noop, operation, facts, more, quiet):
     inner: Callable[..., Any] = getattr(drivers, operation)._inner
     wanted = replace(LOCKED, plan=replace(LOCKED.plan, options=(("NVreg_EnableResizableBar", 1),)))

@@ -33,18 +33,21 @@ def armoured(*packets: bytes) -> str:
     return f"-----BEGIN PGP PUBLIC KEY BLOCK-----\n\n{body}-----END PGP PUBLIC KEY BLOCK-----\n"
 
 
-@pytest.mark.parametrize(("signatures", "lasts"), [
-    ([], None),
-    ([make_signature(NAME, 1)], None),
-    ([make_signature(NAME, 1, 500)], 500),
-    ([make_signature(NAME, 1, 500), make_signature(NAME, 2, 900)], 900),
-    ([make_signature(NAME, 2, 900), make_signature(NAME, 1, 500)], 900),
-    ([make_signature(NAME, 1, 500), make_signature(NAME, 2)], None),
-    ([make_signature(NAME, 1, 500), make_signature(DIRECT, 2)], 500),
-    ([make_signature(NAME, 3, 500), make_signature(DIRECT, 2, 900)], 900),
-    ([make_signature(NAME, 1, 500), make_signature(SUBKEY, 2, 900)], 500),
-    ([make_signature(NAME, 1, 500), make_signature(NAME, 2, 900, issuer=b"somebody")], 500),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("signatures", "lasts"),
+    [
+        ([], None),
+        ([make_signature(NAME, 1)], None),
+        ([make_signature(NAME, 1, 500)], 500),
+        ([make_signature(NAME, 1, 500), make_signature(NAME, 2, 900)], 900),
+        ([make_signature(NAME, 2, 900), make_signature(NAME, 1, 500)], 900),
+        ([make_signature(NAME, 1, 500), make_signature(NAME, 2)], None),
+        ([make_signature(NAME, 1, 500), make_signature(DIRECT, 2)], 500),
+        ([make_signature(NAME, 3, 500), make_signature(DIRECT, 2, 900)], 900),
+        ([make_signature(NAME, 1, 500), make_signature(SUBKEY, 2, 900)], 500),
+        ([make_signature(NAME, 1, 500), make_signature(NAME, 2, 900, issuer=b"somebody")], 500),
+    ],
+)
 def test_a_key_ends_when_it_says_so_itself(signatures: list[bytes], lasts: int | None) -> None:
     found = openpgp.parse_openpgp_key(armoured(packet(6, BODY), *signatures))
     assert found.expires == (None if lasts is None else CREATED + lasts)
@@ -58,18 +61,21 @@ def test_a_key_is_weak_if_nothing_but_sha1_binds_it() -> None:
     assert not openpgp.parse_openpgp_key(armoured(packet(6, BODY))).sha1
 
 
-@pytest.mark.parametrize(("text", "wrong"), [
-    ("", "is not an ASCII-armoured OpenPGP key"),
-    (f"{armoured(packet(6, BODY))}more", "is not an ASCII-armoured OpenPGP key"),
-    (armoured(packet(6, BODY)) * 2, "is not an ASCII-armoured OpenPGP key"),
-    (armoured(packet(6, BODY)).replace("PUBLIC", "PRIVATE"), "is not an ASCII-armoured OpenPGP key"),
-    (armoured(packet(6, BODY), packet(6, BODY)), "holds 2 keys, not one"),
-    (armoured(make_signature(NAME, 1)), "holds 0 keys, not one"),
-    (armoured(packet(6, b"\x06" + BODY[1:])), "is an OpenPGP key of version 6"),
-    (armoured(packet(6, BODY)[:-3]), "is not a complete OpenPGP key"),
-    (armoured(packet(6, BODY), b"\x00\x00"), "is not a complete OpenPGP key"),
-    (armoured(packet(6, BODY), packet(2, b"\x04")), "is not a complete OpenPGP key"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("", "is not an ASCII-armoured OpenPGP key"),
+        (f"{armoured(packet(6, BODY))}more", "is not an ASCII-armoured OpenPGP key"),
+        (armoured(packet(6, BODY)) * 2, "is not an ASCII-armoured OpenPGP key"),
+        (armoured(packet(6, BODY)).replace("PUBLIC", "PRIVATE"), "is not an ASCII-armoured OpenPGP key"),
+        (armoured(packet(6, BODY), packet(6, BODY)), "holds 2 keys, not one"),
+        (armoured(make_signature(NAME, 1)), "holds 0 keys, not one"),
+        (armoured(packet(6, b"\x06" + BODY[1:])), "is an OpenPGP key of version 6"),
+        (armoured(packet(6, BODY)[:-3]), "is not a complete OpenPGP key"),
+        (armoured(packet(6, BODY), b"\x00\x00"), "is not a complete OpenPGP key"),
+        (armoured(packet(6, BODY), packet(2, b"\x04")), "is not a complete OpenPGP key"),
+    ],
+)
 def test_what_is_not_one_whole_key_is_refused(text: str, wrong: str) -> None:
     with pytest.raises(ValueError, match=wrong):
         openpgp.parse_openpgp_key(text)

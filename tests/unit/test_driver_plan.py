@@ -51,9 +51,13 @@ for cards, which in (((C3090,), "3090"), (TURING_AMPERE, "2080 Ti and 3090"), ((
         expected = ("nvidia", branch, "open", first, debian_packages())
         row(f"a {which} on {system} builds NVIDIA's {branch}", system, cards, expected)
         row(
-            f"a {which} on {system} boots what an enrolled key signs", system, cards, expected, secure_boot="on",
+            f"a {which} on {system} boots what an enrolled key signs",
+            system,
+            cards,
+            expected,
+            secure_boot="on",
             key_enrolled=True,
-        )  # fmt: skip
+        )
 row(
     "a mixed box with a 5090 runs open modules",
     "ubuntu-24.04",
@@ -167,47 +171,94 @@ def test_a_driver_for(cards, facts, keys, expected):
 RUN = {"run_files": ("/usr/bin/nvidia-uninstall",)}
 OTHER = {"nvidia_sources": (("debian12", "/etc/apt/sources.list.d/cuda.list"),)}
 REFUSED: dict[str, tuple[Rig, DriverFacts, list[str]]] = {
-    "a masked daemon": (driver_rig(C3090, managed=True), driverless_host(persistence="masked"),
-        ["nvidia-persistenced.service is masked", "`systemctl unmask nvidia-persistenced.service`"]),
-    "a daemon that is masked until the next boot": (driver_rig(C3090, managed=True),
+    "a masked daemon": (
+        driver_rig(C3090, managed=True),
+        driverless_host(persistence="masked"),
+        ["nvidia-persistenced.service is masked", "`systemctl unmask nvidia-persistenced.service`"],
+    ),
+    "a daemon that is masked until the next boot": (
+        driver_rig(C3090, managed=True),
         driverless_host(persistence="masked-runtime"),
-        ["is masked", "`systemctl unmask --runtime nvidia-persistenced.service`"]),
+        ["is masked", "`systemctl unmask --runtime nvidia-persistenced.service`"],
+    ),
     "leftovers of a .run file": (driver_rig(C3090), driverless_host(**RUN), ["nvidia-uninstall", "reboot"]),
-    "another release's archive": (driver_rig(C3090), driverless_host("debian-13", **OTHER),
-        ["cuda.list", "debian12", "remove it"]),
-    "proprietary modules with a 5090": (driver_rig(C3090, C5090, flavour="proprietary"), driverless_host(),
-        ["RTX 5090 (Blackwell) works only with open modules", "remove the key"]),
-    "a Pascal card beside a 5090": (driver_rig(C5090), driverless_host("ubuntu-24.04", "10de:2b85", PASCAL),
-        ["no kernel module supports all cards", "10de:1b06 at 0000:02:00.0 (Pascal)", "RTX 5090", "move one of them"]),
-    "a branch below 580": (driver_rig(C3090, branch=550), driverless_host(),
-        ["branch 550", "at least 580", "remove driver.branch"]),
-    "a 2080 Ti with exchanged memory beside a 5090": (driver_rig(C22G, C5090), driverless_host(),
-        ["2080 Ti (Turing) is known to fail", "another host", "driver.open_despite_cards = True"]),
-    "open modules for a 2080 Ti with exchanged memory": (driver_rig(C22G, flavour="open"), driverless_host(),
-        ['driver.flavour = "proprietary"', "open_despite_cards"]),
-    "open modules for a Pascal card": (driver_rig(flavour="open"), driverless_host("ubuntu-24.04", PASCAL),
-        ["(Pascal) works only with proprietary modules"]),
-    "a Pascal card where 580 is not published": (driver_rig(), driverless_host("debian-13", PASCAL),
-        ["at most 580, the last branch for some of the cards", "595 in NVIDIA's archive", "another release"]),
-    "a branch that is not published": (driver_rig(C3090, branch=580), driverless_host("debian-13"),
-        ["branch 580", "published are 595 in NVIDIA's archive", "remove driver.branch"]),
-    "an archive without a driver": (driver_rig(C3090, source="distribution"), driverless_host("debian-12"),
-        ["source distribution"]),
-    "proprietary modules of a branch without them": (driver_rig(C3090, flavour="proprietary", branch=615),
-        driverless_host(), ["branch 615", "at most 610, the last branch with proprietary modules"]),
-    "modules that nobody trusts, on Debian": (driver_rig(C3090), driverless_host("debian-12", secure_boot="on"),
-        ["Secure Boot is on", "dkms generate_mok", "/var/lib/dkms/mok.pub", "at the console"]),
-    "modules that nobody trusts, on Ubuntu": (driver_rig(C3090, source="nvidia"), driverless_host(secure_boot="on"),
-        ["Secure Boot is on", "MOK.der"]),
+    "another release's archive": (
+        driver_rig(C3090),
+        driverless_host("debian-13", **OTHER),
+        ["cuda.list", "debian12", "remove it"],
+    ),
+    "proprietary modules with a 5090": (
+        driver_rig(C3090, C5090, flavour="proprietary"),
+        driverless_host(),
+        ["RTX 5090 (Blackwell) works only with open modules", "remove the key"],
+    ),
+    "a Pascal card beside a 5090": (
+        driver_rig(C5090),
+        driverless_host("ubuntu-24.04", "10de:2b85", PASCAL),
+        ["no kernel module supports all cards", "10de:1b06 at 0000:02:00.0 (Pascal)", "RTX 5090", "move one of them"],
+    ),
+    "a branch below 580": (
+        driver_rig(C3090, branch=550),
+        driverless_host(),
+        ["branch 550", "at least 580", "remove driver.branch"],
+    ),
+    "a 2080 Ti with exchanged memory beside a 5090": (
+        driver_rig(C22G, C5090),
+        driverless_host(),
+        ["2080 Ti (Turing) is known to fail", "another host", "driver.open_despite_cards = True"],
+    ),
+    "open modules for a 2080 Ti with exchanged memory": (
+        driver_rig(C22G, flavour="open"),
+        driverless_host(),
+        ['driver.flavour = "proprietary"', "open_despite_cards"],
+    ),
+    "open modules for a Pascal card": (
+        driver_rig(flavour="open"),
+        driverless_host("ubuntu-24.04", PASCAL),
+        ["(Pascal) works only with proprietary modules"],
+    ),
+    "a Pascal card where 580 is not published": (
+        driver_rig(),
+        driverless_host("debian-13", PASCAL),
+        ["at most 580, the last branch for some of the cards", "595 in NVIDIA's archive", "another release"],
+    ),
+    "a branch that is not published": (
+        driver_rig(C3090, branch=580),
+        driverless_host("debian-13"),
+        ["branch 580", "published are 595 in NVIDIA's archive", "remove driver.branch"],
+    ),
+    "an archive without a driver": (
+        driver_rig(C3090, source="distribution"),
+        driverless_host("debian-12"),
+        ["source distribution"],
+    ),
+    "proprietary modules of a branch without them": (
+        driver_rig(C3090, flavour="proprietary", branch=615),
+        driverless_host(),
+        ["branch 615", "at most 610, the last branch with proprietary modules"],
+    ),
+    "modules that nobody trusts, on Debian": (
+        driver_rig(C3090),
+        driverless_host("debian-12", secure_boot="on"),
+        ["Secure Boot is on", "dkms generate_mok", "/var/lib/dkms/mok.pub", "at the console"],
+    ),
+    "modules that nobody trusts, on Ubuntu": (
+        driver_rig(C3090, source="nvidia"),
+        driverless_host(secure_boot="on"),
+        ["Secure Boot is on", "MOK.der"],
+    ),
     "nvcc of CUDA 13.2.0": (driver_rig(C3090), driverless_host(toolkit="13.2.51"), ["nvcc 13.2.51", "13.1", "13.2.2"]),
     "nvcc of CUDA 13.2.1": (driver_rig(C3090), driverless_host(toolkit="13.2.78"), ["nvcc 13.2.78", "13.1", "13.2.2"]),
-    "nvcc that is too old for a 5090": (driver_rig(C5090), driverless_host(toolkit="12.6.20"),
-        ["does not support Blackwell", "12.8"]),
+    "nvcc that is too old for a 5090": (
+        driver_rig(C5090),
+        driverless_host(toolkit="12.6.20"),
+        ["does not support Blackwell", "12.8"],
+    ),
     "another system": (driver_rig(C3090), driverless_host("debian-11"), ["debian-11", "debian-12", "ubuntu-26.04"]),
     "another processor": (driver_rig(C3090), driverless_host(architecture="aarch64"), ["aarch64", "x86_64"]),
     "a kernel that nothing upgrades": (driver_rig(C3090), driverless_host(kernel_packages=()), ["linux-image-generic"]),
     "a rig without a card": (driver_rig(), driverless_host(), ["no card is declared"]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)

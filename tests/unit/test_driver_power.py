@@ -78,16 +78,31 @@ def test_slots_are_those_of_the_bus_whatever_the_order_of_the_answer(host: CardF
     assert host.smi_settings == ["-i GPU-aa -pl 110", "-i GPU-bb -pl 120", "-i GPU-cc -pl 130"]
 
 
-@pytest.mark.parametrize(("keys", "rows", "line"), [
-    ({"power_w": (280, 380)}, ROWS,
-     "card 1 at 0000:41:00.0: 380 W is refused: the card accepts 100.00 to 370.00 W"),
-    ({"power_w": 350}, row("01", "aa", "400.00", "600.00") + row("41", "bb"),
-     "card 0 at 0000:01:00.0: 350 W is refused: the card accepts 400.00 to 600.00 W"),
-    ({"power_w": 100}, row("01", "aa", "100.50") + row("41", "bb"),
-     "card 0 at 0000:01:00.0: 100 W is refused: the card accepts 100.50 to 370.00 W"),
-    ({"power_w": 280}, ROWS.replace("100.00", "[N/A]"),
-     "card 0 at 0000:01:00.0: 280 W is refused: the card reports no range"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("keys", "rows", "line"),
+    [
+        (
+            {"power_w": (280, 380)},
+            ROWS,
+            "card 1 at 0000:41:00.0: 380 W is refused: the card accepts 100.00 to 370.00 W",
+        ),
+        (
+            {"power_w": 350},
+            row("01", "aa", "400.00", "600.00") + row("41", "bb"),
+            "card 0 at 0000:01:00.0: 350 W is refused: the card accepts 400.00 to 600.00 W",
+        ),
+        (
+            {"power_w": 100},
+            row("01", "aa", "100.50") + row("41", "bb"),
+            "card 0 at 0000:01:00.0: 100 W is refused: the card accepts 100.50 to 370.00 W",
+        ),
+        (
+            {"power_w": 280},
+            ROWS.replace("100.00", "[N/A]"),
+            "card 0 at 0000:01:00.0: 280 W is refused: the card reports no range",
+        ),
+    ],
+)
 def test_nothing_is_set_where_a_card_does_not_take_its_limit(host, keys, rows, line):
     host.set_smi_answers(cards=rows)
     status, lines = run(host, **keys)

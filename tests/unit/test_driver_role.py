@@ -239,11 +239,16 @@ def folders(store: Path, *names: str) -> None:
 @pytest.mark.parametrize(
     ("there_", "left"),
     [
-        (("a",), {"a"}), (("a", "b"), {"a", "b"}), (("a", "b", "c"), {"b", "c"}), (("c", "b", "a"), {"a", "b"}),
-        (("a", "fetched.x8Zq2p", "b"), {"a", "b"}), (("a", "b", "c.new", "fetched.1"), {"a", "b"}), ((), set()),
+        (("a",), {"a"}),
+        (("a", "b"), {"a", "b"}),
+        (("a", "b", "c"), {"b", "c"}),
+        (("c", "b", "a"), {"a", "b"}),
+        (("a", "fetched.x8Zq2p", "b"), {"a", "b"}),
+        (("a", "b", "c.new", "fetched.1"), {"a", "b"}),
+        ((), set()),
     ],
     ids=["one", "two", "three", "by age, not by name", "what a job has left", "what it was keeping", "none"],
-)  # fmt: skip
+)
 def test_two_drivers_are_kept_the_one_before_among_them(output_lines, tmp_path, there_, left):
     one = DriverOperationsHost(tmp_path, LOCKED, CONVERGED_HOST)
     folders(Path(one.store), *there_)

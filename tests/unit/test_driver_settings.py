@@ -149,13 +149,21 @@ def patterns(text: str) -> list[str]:
     return re.findall(r'^  "(.*)";$', text, re.MULTILINE)
 
 
-@pytest.mark.parametrize(("name", "ubuntu", "debian"), [
-    ("nvidia-utils-580-server", True, True), ("libnvidia-compute-580-server", True, True), ("libcuda1", True, True),
-    ("nvidia-kernel-open-dkms", True, True),
-    ("linux-modules-nvidia-580-server-open-generic", True, True),
-    ("linux-image-6.8.0-41-generic", True, False), ("linux-generic", True, False),
-    ("linux-headers-amd64", True, False), ("linux-libc-dev", False, False), ("openssh-server", False, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "ubuntu", "debian"),
+    [
+        ("nvidia-utils-580-server", True, True),
+        ("libnvidia-compute-580-server", True, True),
+        ("libcuda1", True, True),
+        ("nvidia-kernel-open-dkms", True, True),
+        ("linux-modules-nvidia-580-server-open-generic", True, True),
+        ("linux-image-6.8.0-41-generic", True, False),
+        ("linux-generic", True, False),
+        ("linux-headers-amd64", True, False),
+        ("linux-libc-dev", False, False),
+        ("openssh-server", False, False),
+    ],
+)
 def test_unattended_upgrades_leave_the_driver_alone_and_the_kernel_where_it_is_held(name, ubuntu, debian):
     for system, expected in (("ubuntu-24.04", ubuntu), ("debian-12", debian)):
         # as unattended-upgrades does: re.match of each

@@ -81,10 +81,18 @@ Rows = tuple[tuple[str, str, str], ...]
 # text -> (name, before, after) of what comes, what goes, complaints
 PRINTED: dict[str, tuple[str, Rows, tuple[str, ...], tuple[str, ...]]] = {
     "nothing": ("0 upgraded, 0 newly installed, 0 to remove and 0 not upgraded.", (), (), ()),
-    "an installation": (PLAIN,
-        (("dkms", "", "3.2.2-1"), ("libcuda1", "", "595.71.05-1"), ("nvidia-driver-cuda", "", "595.71.05-1")), (), ()),
-    "an upgrade": (UPGRADE,
-        (("nvidia-driver-cuda", "595.58.03-1", "595.71.05-1"), ("libcuda1", "595.58.03-1", "595.71.05-1")), (), ()),
+    "an installation": (
+        PLAIN,
+        (("dkms", "", "3.2.2-1"), ("libcuda1", "", "595.71.05-1"), ("nvidia-driver-cuda", "", "595.71.05-1")),
+        (),
+        (),
+    ),
+    "an upgrade": (
+        UPGRADE,
+        (("nvidia-driver-cuda", "595.58.03-1", "595.71.05-1"), ("libcuda1", "595.58.03-1", "595.71.05-1")),
+        (),
+        (),
+    ),
     "a downgrade": (DOWNGRADE, (("libcuda1", "595.71.05-1", "595.58.03-1"),), (), ()),
     "removals": (REMOVAL, (("nvidia-kernel-dkms", "", "595.71.05-1"),), ("theirs", "nvidia-kernel-open-dkms"), ()),
     "removals where apt purges": (PURGE, (), ("theirs", "nvidia-smi"), ()),
@@ -114,7 +122,7 @@ PRINTED: dict[str, tuple[str, Rows, tuple[str, ...], tuple[str, ...]]] = {
             "Depends libcuda1 (= 595.58.03-1)",
         ),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PRINTED)
@@ -155,8 +163,10 @@ def test_what_was_asked_for_may_happen(text: str) -> None:
 
 ELSE = "it is a transitional package, or an archive dropped the locked one; see `apt-cache policy`"
 OBJECTIONS: dict[str, tuple[str, list[str]]] = {
-    "no way": (f"{PLAIN}\n{CLASSIC}",
-     ["apt cannot resolve it: Unable to correct problems, you have held broken packages."]),
+    "no way": (
+        f"{PLAIN}\n{CLASSIC}",
+        ["apt cannot resolve it: Unable to correct problems, you have held broken packages."],
+    ),
     "several reasons": ("E: one\nE: two", ["apt cannot resolve it: one; two"]),
     "a surplus removal": (
         REMOVAL,
@@ -167,11 +177,15 @@ OBJECTIONS: dict[str, tuple[str, list[str]]] = {
     ),
     "a removal where apt purges": (PURGE, ["apt would remove theirs, nvidia-smi: remove or update"]),
     "another version": (DOWNGRADE, [f"libcuda1 would be installed as {OLD} instead of {NEW}: {ELSE}"]),
-    "a package that the lock has not": ("Inst libnvidia-ml1 (595.71.05-1 NVIDIA [amd64])",
-        ["libnvidia-ml1 595.71.05-1 is not in the lock: run `rigwright lock --refresh`"]),
-    "all at once": (f"{DOWNGRADE}\nInst libnvidia-ml1 (595.71.05-1 NVIDIA [amd64])\nRemv theirs [1.0]",
-        ["apt would remove theirs", "libcuda1 would be i", "libnvidia-ml1 595.71.05-1 is not in the lock"]),
-}  # fmt: skip
+    "a package that the lock has not": (
+        "Inst libnvidia-ml1 (595.71.05-1 NVIDIA [amd64])",
+        ["libnvidia-ml1 595.71.05-1 is not in the lock: run `rigwright lock --refresh`"],
+    ),
+    "all at once": (
+        f"{DOWNGRADE}\nInst libnvidia-ml1 (595.71.05-1 NVIDIA [amd64])\nRemv theirs [1.0]",
+        ["apt would remove theirs", "libcuda1 would be i", "libnvidia-ml1 595.71.05-1 is not in the lock"],
+    ),
+}
 
 
 @pytest.mark.parametrize("name", OBJECTIONS)

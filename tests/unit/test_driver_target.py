@@ -44,51 +44,113 @@ BARE = driverless_host("debian-13", "10de:2204", kernel_modules=((KERNEL, ""),))
 EXACT = dict.fromkeys(NAMES, f"{NEW}-1")
 # rig, host, upgrading -> action, version, exact, removed
 ROWS: dict[str, tuple[Rig, DriverFacts, bool, tuple[str, str, dict[str, str], tuple[str, ...]]]] = {
-    "a bare host gets the locked version": (managed_rig(), BARE, False,
-        ("install", NEW, dict.fromkeys(debian_packages(), f"{NEW}-1"), ())),
-    "a driver that hangs together stays, whatever the lock has": (managed_rig(), managed_host(), False,
-        ("adopt", "", {}, ())),
-    "a driver that was never ours stays too": (managed_rig(), replace(managed_host(), recorded=()), False,
-        ("adopt", "", {}, ())),
-    "an upgrade moves all that is there to the locked version": (managed_rig(), managed_host(), True,
-        ("adopt", NEW, EXACT, ())),
+    "a bare host gets the locked version": (
+        managed_rig(),
+        BARE,
+        False,
+        ("install", NEW, dict.fromkeys(debian_packages(), f"{NEW}-1"), ()),
+    ),
+    "a driver that hangs together stays, whatever the lock has": (
+        managed_rig(),
+        managed_host(),
+        False,
+        ("adopt", "", {}, ()),
+    ),
+    "a driver that was never ours stays too": (
+        managed_rig(),
+        replace(managed_host(), recorded=()),
+        False,
+        ("adopt", "", {}, ()),
+    ),
+    "an upgrade moves all that is there to the locked version": (
+        managed_rig(),
+        managed_host(),
+        True,
+        ("adopt", NEW, EXACT, ()),
+    ),
     "an upgrade takes what the new driver has no more": (
-        managed_rig(NEW, *(name for name in NAMES if name != "firmware-nvidia-gsp")), managed_host(), True,
+        managed_rig(NEW, *(name for name in NAMES if name != "firmware-nvidia-gsp")),
+        managed_host(),
+        True,
         ("adopt", NEW, {n: v for n, v in EXACT.items() if n != "firmware-nvidia-gsp"}, ("firmware-nvidia-gsp",)),
     ),
-    "an upgrade goes to the locked branch, in place where names have none": (managed_rig(OTHER), managed_host(), True,
-        ("migrate", OTHER, dict.fromkeys(NAMES, f"{OTHER}-1"), ())),
-    "a deploy stays at its branch, whatever the lock has": (managed_rig(OTHER), managed_host(), False,
-        ("adopt", "", {}, ())),
-    "a key that requires the locked branch brings it": (managed_rig(OTHER, branch=610), managed_host(), False,
-        ("migrate", OTHER, dict.fromkeys(NAMES, f"{OTHER}-1"), ())),
+    "an upgrade goes to the locked branch, in place where names have none": (
+        managed_rig(OTHER),
+        managed_host(),
+        True,
+        ("migrate", OTHER, dict.fromkeys(NAMES, f"{OTHER}-1"), ()),
+    ),
+    "a deploy stays at its branch, whatever the lock has": (
+        managed_rig(OTHER),
+        managed_host(),
+        False,
+        ("adopt", "", {}, ()),
+    ),
+    "a key that requires the locked branch brings it": (
+        managed_rig(OTHER, branch=610),
+        managed_host(),
+        False,
+        ("migrate", OTHER, dict.fromkeys(NAMES, f"{OTHER}-1"), ()),
+    ),
     "another flavour takes the modules of the one before": (
         managed_rig(NEW, flavour="proprietary"),
         managed_host(NEW),
         False,
         (
-            "migrate", NEW, dict.fromkeys(("firmware-nvidia-gsp", "libcuda1", *debian_packages("")), f"{NEW}-1"),
+            "migrate",
+            NEW,
+            dict.fromkeys(("firmware-nvidia-gsp", "libcuda1", *debian_packages("")), f"{NEW}-1"),
             ("nvidia-kernel-open-dkms",),
         ),
     ),
-    "a package that has moved away from lock and record is brought back": (managed_rig(OLD),
-        with_versions(managed_host(), libcuda1=NEW), False, ("adopt", OLD, dict.fromkeys(NAMES, f"{OLD}-1"), ())),
-    "a driver that has moved as a whole from lock and record is brought back": (managed_rig(OLD),
-        managed_host(NEW, recorded=OLD), False, ("adopt", OLD, dict.fromkeys(NAMES, f"{OLD}-1"), ())),
-    "a driver that was moved to where the lock has not been deployed yet stays": (managed_rig(NEW),
-        managed_host(NEW, recorded=OLD), False, ("adopt", "", {}, ())),
-    "a package that was removed from what lock and record agree on is brought back": (managed_rig(OLD),
-        with_versions(managed_host(), nvidia_persistenced=""), False,
-        ("adopt", OLD, dict.fromkeys(NAMES, f"{OLD}-1"), ())),
-    "the library itself is brought back, though no package then says which driver is there": (managed_rig(OLD),
-        with_versions(managed_host(), libcuda1=""), False, ("adopt", OLD, dict.fromkeys(NAMES, f"{OLD}-1"), ())),
-    "a mixture is brought back to our record where the lock has gone on": (managed_rig(NEW),
-        with_versions(managed_host(), libcuda1=NEW), False, ("adopt", OLD, dict.fromkeys(NAMES, f"{OLD}-1"), ())),
-    "a mixture of a driver that was never ours is nobody's to choose": (managed_rig(OTHER),
-        replace(with_versions(managed_host(), libcuda1=NEW), recorded=()), False, ("adopt", "", {}, ())),
-    "tools that count as the driver does move with it": (managed_rig(),
-        with_versions(managed_host(), nvidia_modprobe=OLD), True,
-        ("adopt", NEW, EXACT | {"nvidia-modprobe": f"{NEW}-1"}, ())),
+    "a package that has moved away from lock and record is brought back": (
+        managed_rig(OLD),
+        with_versions(managed_host(), libcuda1=NEW),
+        False,
+        ("adopt", OLD, dict.fromkeys(NAMES, f"{OLD}-1"), ()),
+    ),
+    "a driver that has moved as a whole from lock and record is brought back": (
+        managed_rig(OLD),
+        managed_host(NEW, recorded=OLD),
+        False,
+        ("adopt", OLD, dict.fromkeys(NAMES, f"{OLD}-1"), ()),
+    ),
+    "a driver that was moved to where the lock has not been deployed yet stays": (
+        managed_rig(NEW),
+        managed_host(NEW, recorded=OLD),
+        False,
+        ("adopt", "", {}, ()),
+    ),
+    "a package that was removed from what lock and record agree on is brought back": (
+        managed_rig(OLD),
+        with_versions(managed_host(), nvidia_persistenced=""),
+        False,
+        ("adopt", OLD, dict.fromkeys(NAMES, f"{OLD}-1"), ()),
+    ),
+    "the library itself is brought back, though no package then says which driver is there": (
+        managed_rig(OLD),
+        with_versions(managed_host(), libcuda1=""),
+        False,
+        ("adopt", OLD, dict.fromkeys(NAMES, f"{OLD}-1"), ()),
+    ),
+    "a mixture is brought back to our record where the lock has gone on": (
+        managed_rig(NEW),
+        with_versions(managed_host(), libcuda1=NEW),
+        False,
+        ("adopt", OLD, dict.fromkeys(NAMES, f"{OLD}-1"), ()),
+    ),
+    "a mixture of a driver that was never ours is nobody's to choose": (
+        managed_rig(OTHER),
+        replace(with_versions(managed_host(), libcuda1=NEW), recorded=()),
+        False,
+        ("adopt", "", {}, ()),
+    ),
+    "tools that count as the driver does move with it": (
+        managed_rig(),
+        with_versions(managed_host(), nvidia_modprobe=OLD),
+        True,
+        ("adopt", NEW, EXACT | {"nvidia-modprobe": f"{NEW}-1"}, ()),
+    ),
     "tools that count for themselves stay": (
         managed_rig(NEW, *NAMES),
         replace(
@@ -98,7 +160,7 @@ ROWS: dict[str, tuple[Rig, DriverFacts, bool, tuple[str, str, dict[str, str], tu
         True,
         ("adopt", NEW, EXACT, ()),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -245,24 +307,27 @@ def test_a_rollback_from_a_driver_that_will_not_do_keeps_what_comes_back() -> No
     assert not set(found.packages) & set(found.plan.removed)
 
 
-@pytest.mark.parametrize(("facts", "expected"), [
-    (managed_host(NEW), OLD),
-    (managed_host(OLD), NEW),
-    # one that ended in the middle goes on, whichever driver the libraries are of
-    (with_versions(managed_host(NEW), libcuda1=OLD), OLD),
-    (with_versions(managed_host(NEW), nvidia_persistenced=OLD), OLD),
-    # and from an upgrade that did
-    (with_versions(managed_host(OLD), libcuda1=NEW), OLD),
-    (with_versions(managed_host(OLD), nvidia_persistenced=NEW), OLD),
-    # nor does one that waits for its reboot turn round
-    (managed_host(OLD, module=NEW), OLD),
-    (managed_host(NEW, module=OLD), OLD),
-    # nor is one gone on with that came from a driver of which no files are kept
-    (managed_host(NEW, module="590.48.01"), OLD),
-    # moved by hand: whole, and a part
-    (managed_host(OTHER, recorded=NEW), OLD),
-    (with_versions(managed_host(NEW), libcuda1=OTHER), NEW),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        (managed_host(NEW), OLD),
+        (managed_host(OLD), NEW),
+        # one that ended in the middle goes on, whichever driver the libraries are of
+        (with_versions(managed_host(NEW), libcuda1=OLD), OLD),
+        (with_versions(managed_host(NEW), nvidia_persistenced=OLD), OLD),
+        # and from an upgrade that did
+        (with_versions(managed_host(OLD), libcuda1=NEW), OLD),
+        (with_versions(managed_host(OLD), nvidia_persistenced=NEW), OLD),
+        # nor does one that waits for its reboot turn round
+        (managed_host(OLD, module=NEW), OLD),
+        (managed_host(NEW, module=OLD), OLD),
+        # nor is one gone on with that came from a driver of which no files are kept
+        (managed_host(NEW, module="590.48.01"), OLD),
+        # moved by hand: whole, and a part
+        (managed_host(OTHER, recorded=NEW), OLD),
+        (with_versions(managed_host(NEW), libcuda1=OTHER), NEW),
+    ],
+)
 def test_a_rollback_goes_to_the_driver_before(facts: DriverFacts, expected: str) -> None:
     assert find_previous_driver(replace(facts, kept=(OLD, NEW))) == expected
 

@@ -91,9 +91,13 @@ def test_four_cards_on_two_nodes() -> None:
         (3, 1, "32-63,96-127", 8, 256),
     ]
     assert [(*pair.cards, pair.way, pair.p2p, pair.nvlinks) for pair in found.pairs] == [
-        (0, 1, "NODE", "CNS", 0), (0, 2, "SYS", "CNS", 0), (0, 3, "SYS", "CNS", 0), (1, 2, "SYS", "CNS", 0),
-        (1, 3, "SYS", "CNS", 0), (2, 3, "NV4", "OK", 4),
-    ]  # fmt: skip
+        (0, 1, "NODE", "CNS", 0),
+        (0, 2, "SYS", "CNS", 0),
+        (0, 3, "SYS", "CNS", 0),
+        (1, 2, "SYS", "CNS", 0),
+        (1, 3, "SYS", "CNS", 0),
+        (2, 3, "NV4", "OK", 4),
+    ]
 
 
 def test_a_card_that_does_not_answer_has_its_slot_and_moves_no_pair() -> None:
@@ -133,9 +137,16 @@ def test_a_box_without_cards_has_none(tmp_path: Path) -> None:
 def test_the_record_goes_through_json(host: CardFolder) -> None:
     record = json.loads(json.dumps(host.read_topology().record()))
     assert record["cards"][0] == {
-        "slot": 0, "address": "0000:00:06.0", "uuid": "GPU-00000000-0000-0000-0000-000000000000", "numa_node": None,
-        "cpus": "0-31", "lanes": 16, "lanes_max": 16, "vbios": "96.00.A5.00.1A", "bar1_mib": 262144,
-    }  # fmt: skip
+        "slot": 0,
+        "address": "0000:00:06.0",
+        "uuid": "GPU-00000000-0000-0000-0000-000000000000",
+        "numa_node": None,
+        "cpus": "0-31",
+        "lanes": 16,
+        "lanes_max": 16,
+        "vbios": "96.00.A5.00.1A",
+        "bar1_mib": 262144,
+    }
     assert record["pairs"] == [{"cards": [0, 1], "way": "NV18", "p2p": "OK"}]
 
 

@@ -40,28 +40,56 @@ WantedBy=rigwright.target
 """
 NAME = "rigwright-x.service"
 BARE = {
-    "Type": "simple", "MemoryMax": "infinity", "CapabilityBoundingSet": "cap_chown cap_kill", "Nice": "0",
-    "CPUQuotaPerSecUSec": "infinity", "LimitNOFILE": "20000", "StartLimitIntervalUSec": "10s", "OOMPolicy": "stop",
-    "StandardOutput": "inherit", "MainPID": "0", "ProtectHome": "no",
-}  # fmt: skip
+    "Type": "simple",
+    "MemoryMax": "infinity",
+    "CapabilityBoundingSet": "cap_chown cap_kill",
+    "Nice": "0",
+    "CPUQuotaPerSecUSec": "infinity",
+    "LimitNOFILE": "20000",
+    "StartLimitIntervalUSec": "10s",
+    "OOMPolicy": "stop",
+    "StandardOutput": "inherit",
+    "MainPID": "0",
+    "ProtectHome": "no",
+}
 COMMAND = "{ path=/bin/x ; argv[]=/bin/x --port 1 ; flags= ; start_time=[n/a] ; stop_time=[n/a] ; pid=7 }"
 SHOWN: dict[str, str | None] = {
-    "Id": NAME, "LoadState": "loaded", "Type": "exec", "User": "svc", "Slice": "system.slice",
-    "StandardOutput": "journal", "ExecStart": COMMAND.replace("flags= ;", "ignore_errors=no ;"), "ExecStartEx": COMMAND,
-    "MemoryMax": str(MEMORY * 512), "SystemCallFilter": "read write", "CapabilityBoundingSet": None,
-    "LimitNOFILE": "524288", "StartLimitIntervalUSec": "0", "MainPID": "7", "After": "first.service basic.target",
-}  # fmt: skip
+    "Id": NAME,
+    "LoadState": "loaded",
+    "Type": "exec",
+    "User": "svc",
+    "Slice": "system.slice",
+    "StandardOutput": "journal",
+    "ExecStart": COMMAND.replace("flags= ;", "ignore_errors=no ;"),
+    "ExecStartEx": COMMAND,
+    "MemoryMax": str(MEMORY * 512),
+    "SystemCallFilter": "read write",
+    "CapabilityBoundingSet": None,
+    "LimitNOFILE": "524288",
+    "StartLimitIntervalUSec": "0",
+    "MainPID": "7",
+    "After": "first.service basic.target",
+}
 ONE = ExpectedUnit(NAME, f"/etc/systemd/system/{NAME}", "", TEXT)
 
 
 def units(**changed: str | None) -> UnitSurvey:
     """What was found of one unit, with some of it changed."""
     return UnitSurvey(
-        files={}, lying=[], default="multi-user.target", command_line=[], mentions=[], generators=[], configured=[],
-        presets=[], bare={"service": BARE}, shown={NAME: {**SHOWN, **changed}},
+        files={},
+        lying=[],
+        default="multi-user.target",
+        command_line=[],
+        mentions=[],
+        generators=[],
+        configured=[],
+        presets=[],
+        bare={"service": BARE},
+        shown={NAME: {**SHOWN, **changed}},
         manager={"DefaultLimitNOFILE": "524288"},
-        calls={"@some": ["read", "@other"], "@other": ["write", "nobody_knows"]}, loaded=[],
-    )  # fmt: skip
+        calls={"@some": ["read", "@other"], "@other": ["write", "nobody_knows"]},
+        loaded=[],
+    )
 
 
 def test_names_that_systemctl_quotes_are_told_as_they_are() -> None:
@@ -75,25 +103,34 @@ def test_a_unit_as_its_text_says_has_no_difference() -> None:
     assert find_property_differences(units(), ONE, MEMORY) == []
 
 
-@pytest.mark.parametrize(("prop", "found", "told"), [
-    ("MemoryMax", "1048576", "MemoryMax 1048576, not 50%"),
-    ("MemoryMax", None, "MemoryMax empty, not 50%"),
-    ("Nice", "10", "Nice 10, not 0"),
-    ("CPUQuotaPerSecUSec", "50ms", "CPUQuotaPerSecUSec 50000, not infinity"),
-    ("CapabilityBoundingSet", "cap_kill", "CapabilityBoundingSet cap_kill, not empty"),
-    ("LimitNOFILE", "64", "LimitNOFILE 64, not 524288"),
-    ("SystemCallFilter", "mount read write", "SystemCallFilter mount read write, not read write"),
-    ("Environment", "A=1", "Environment 'A=1', not empty"),
-    ("ExecStartEx", COMMAND.replace("port 1", "port 2"), "ExecStart /bin/x --port 2, not /bin/x --port 1"),
-    ("ExecStartEx", COMMAND.replace("path=/bin/x", "path=/y"),
-     "ExecStart /y as /bin/x --port 1, not /bin/x --port 1"),
-    ("ExecStartEx", COMMAND.replace("flags=", "flags=privileged"),
-     "ExecStart +/bin/x --port 1, not /bin/x --port 1"),
-    ("ExecStartPreEx", COMMAND, "ExecStartPre /bin/x --port 1, not empty"),
-    ("User", None, "User empty, not svc"),
-    ("Slice", "other.slice", "Slice other.slice, not system.slice"),
-    ("SomethingNew", "yes", "SomethingNew yes, not empty"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("prop", "found", "told"),
+    [
+        ("MemoryMax", "1048576", "MemoryMax 1048576, not 50%"),
+        ("MemoryMax", None, "MemoryMax empty, not 50%"),
+        ("Nice", "10", "Nice 10, not 0"),
+        ("CPUQuotaPerSecUSec", "50ms", "CPUQuotaPerSecUSec 50000, not infinity"),
+        ("CapabilityBoundingSet", "cap_kill", "CapabilityBoundingSet cap_kill, not empty"),
+        ("LimitNOFILE", "64", "LimitNOFILE 64, not 524288"),
+        ("SystemCallFilter", "mount read write", "SystemCallFilter mount read write, not read write"),
+        ("Environment", "A=1", "Environment 'A=1', not empty"),
+        ("ExecStartEx", COMMAND.replace("port 1", "port 2"), "ExecStart /bin/x --port 2, not /bin/x --port 1"),
+        (
+            "ExecStartEx",
+            COMMAND.replace("path=/bin/x", "path=/y"),
+            "ExecStart /y as /bin/x --port 1, not /bin/x --port 1",
+        ),
+        (
+            "ExecStartEx",
+            COMMAND.replace("flags=", "flags=privileged"),
+            "ExecStart +/bin/x --port 1, not /bin/x --port 1",
+        ),
+        ("ExecStartPreEx", COMMAND, "ExecStartPre /bin/x --port 1, not empty"),
+        ("User", None, "User empty, not svc"),
+        ("Slice", "other.slice", "Slice other.slice, not system.slice"),
+        ("SomethingNew", "yes", "SomethingNew yes, not empty"),
+    ],
+)
 def test_another_property_is_a_difference(prop: str, found: str | None, told: str) -> None:
     made = find_property_differences(units(**{prop: found}), ONE, MEMORY)
     assert [describe_difference(one) for one in made] == [f"{NAME} has {told}"]

@@ -64,10 +64,20 @@ def test_what_has_grown_since_is_what_counts() -> None:
     assert EngineMetrics().foreign_tokens(then, 1, 1) is None
 
 
-@pytest.mark.parametrize("line", [
-    "vllm:a", "vllm:a NaN", "vllm:a +Inf", "vllm:a 1 2 3", "vllm:a{ 1", "vllm:a 1e999", "\x1b[31m 1",
-    "vllm:a 1.2.3", "",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        "vllm:a",
+        "vllm:a NaN",
+        "vllm:a +Inf",
+        "vllm:a 1 2 3",
+        "vllm:a{ 1",
+        "vllm:a 1e999",
+        "\x1b[31m 1",
+        "vllm:a 1.2.3",
+        "",
+    ],
+)
 def test_what_is_no_sample_is_left_out(line: str) -> None:
     assert parse_samples(f"{line}\nvllm:b 1\n").values == {"vllm:b": [1.0]}
 

@@ -40,21 +40,30 @@ def test_an_instance_runs_on_a_described_card_as_on_a_named_one(box: OperatorFol
 WRONG: list[tuple[str, tuple[object, ...], list[str]]] = [
     ("a key nobody knows", (described_card(vram=1),), ['cards[0].vram: unknown key; did you mean "vram_mib"?;']),
     ("a key less", ("ampere", described_card(capability=None)), ["cards[1].capability: missing"]),
-    ("a capability that is none", (described_card(capability="sm_90"),),
-     ["cards[0].capability: 'sm_90' is refused: must be a"]),
+    (
+        "a capability that is none",
+        (described_card(capability="sm_90"),),
+        ["cards[0].capability: 'sm_90' is refused: must be a"],
+    ),
     ("a capability as a number", (described_card(capability=9.0),), ["cards[0].capability: 9.0 is refused: must be"]),
     ("no boards", (described_card(pci_ids=[]),), ["cards[0].pci_ids: [] is refused: must be a non-empty list"]),
-    ("another bus", (described_card(pci_ids=["2335"]),),
-     ["cards[0].pci_ids[0]: '2335' is refused: must be vendor:device"]),
+    (
+        "another bus",
+        (described_card(pci_ids=["2335"]),),
+        ["cards[0].pci_ids[0]: '2335' is refused: must be vendor:device"],
+    ),
     ("no memory", (described_card(vram_mib=0),), ["cards[0].vram_mib: 0 is refused"]),
     ("a number", (1,), ["cards[0]: 1 is refused: must be text"]),
     ("nothing", (None,), ["cards[0]: None is refused: must be text"]),
     ("a list", (["ampere"],), ["cards[0]: ['ampere'] is refused: must be text"]),
     ("an empty table", ({},), [f"cards[0].{key}: missing" for key in sorted(OWN)]),
     ("a name nobody has", ("ampre",), ['cards[0]: there is no card "ampre"; did you mean "ampere"?']),
-    ("two things", (described_card(vram_mib=-1), None),
-     ["cards[0].vram_mib: -1 is refused", "cards[1]: None is refused"]),
-]  # fmt: skip
+    (
+        "two things",
+        (described_card(vram_mib=-1), None),
+        ["cards[0].vram_mib: -1 is refused", "cards[1]: None is refused"],
+    ),
+]
 
 
 @pytest.mark.parametrize(("declared", "essence"), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG])
@@ -69,17 +78,20 @@ def test_an_instance_on_a_card_with_a_mistake_is_not_told_that_there_is_none(box
     assert "cards[0].vram_mib: -1 is refused" in line
 
 
-@pytest.mark.parametrize("driver", [
-    {},
-    {"managed": False},
-    {"branch": 580, "flavour": "open", "source": "distribution", "open_despite_cards": True},
-    {"branch": None, "flavour": "proprietary", "source": "nvidia"},
-    {"pcie_link_width": [8, 16], "nvlinks": [[0, 1]]},
-    {"managed": True, "reboot": True, "power_w": 280, "clocks_mhz": [210, 1695]},
-    {"managed": True, "power_w": [250, 280], "module_options": {"NVreg_EnableResizableBar": 1}},
-    {"managed": False, "power_w": [250, 280], "clocks_mhz": [210, 1695], "sysctl": {"vm.swappiness": 10}},
-    {"managed": True, "sysctl": {"vm.swappiness": 10, "net.core.somaxconn": 4096}},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "driver",
+    [
+        {},
+        {"managed": False},
+        {"branch": 580, "flavour": "open", "source": "distribution", "open_despite_cards": True},
+        {"branch": None, "flavour": "proprietary", "source": "nvidia"},
+        {"pcie_link_width": [8, 16], "nvlinks": [[0, 1]]},
+        {"managed": True, "reboot": True, "power_w": 280, "clocks_mhz": [210, 1695]},
+        {"managed": True, "power_w": [250, 280], "module_options": {"NVreg_EnableResizableBar": 1}},
+        {"managed": False, "power_w": [250, 280], "clocks_mhz": [210, 1695], "sysctl": {"vm.swappiness": 10}},
+        {"managed": True, "sysctl": {"vm.swappiness": 10, "net.core.somaxconn": 4096}},
+    ],
+)
 def test_a_driver_and_what_its_cards_are_set_to(box: OperatorFolder, driver: dict[str, object]) -> None:
     made = rig(box, driver=driver)
     assert made.cards
@@ -95,36 +107,45 @@ def test_a_key_of_the_version_before_still_counts_and_is_told(box: OperatorFolde
     assert "driver.lanes: is the old name of pcie_link_width, which is set too" in line
 
 
-@pytest.mark.parametrize(("driver", "said"), [
-    ({"managed": 0}, "driver.managed: 0 is refused: must be True or False"),
-    (
-        {"manage": False},
-        'driver.manage: unknown key; did you mean "managed"?; '
-        "allowed: branch, clocks_mhz, flavour, managed, module_options, nvlinks, open_despite_cards, "
-        "pcie_link_width, power_w, reboot, source, sysctl",
-    ),
-    ({"branch": 550}, "driver.branch: 550 is refused: must be at least 580"),
-    ({"branch": "580"}, "driver.branch: '580' is refused: must be a whole number"),
-    ({"branch": 1000}, "driver.branch: 1000 is refused: must be at most 999"),
-    ({"flavour": "closed"}, "driver.flavour: 'closed' is refused: must be 'open' or 'proprietary'"),
-    ({"source": "cuda"}, "driver.source: 'cuda' is refused: must be 'distribution' or 'nvidia'"),
-    ({"open_despite_cards": "yes"}, "driver.open_despite_cards: 'yes' is refused: must be True or False"),
-    ({"flavour": "proprietary", "open_despite_cards": True},
-     "driver: {'flavour': 'proprietary', 'open_despite_cards': True} is refused: must be without "
-     "open_despite_cards where the flavour is proprietary"),
-    (False, "driver: False is refused: must be a table of keys"),
-    ({"pcie_link_width": [3]}, "driver.pcie_link_width[0]: 3 is refused: must be 1, 2, 4, 8 or 16"),
-    ({"pcie_link_width": [8]}, "driver.pcie_link_width: 1 are listed, but the rig declares 2 cards: one per card"),
-    ({"nvlinks": [[0, 2]]}, "driver.nvlinks: no card 2: the rig declares 2 cards, counted from 0"),
-    ({"reboot": True}, "driver: {'reboot': True} is refused: must be managed = True if reboot is set"),
-    ({"managed": True, "clocks_mhz": [1700, 210]},
-     "driver.clocks_mhz: [1700, 210] is refused: must be from the lower to the higher: did you mean 210, 1700?"),
-    ({"managed": True, "power_w": 20}, "driver.power_w: 20 is refused: must be at least 50"),
-    ({"managed": True, "power_w": "280"}, "driver.power_w: '280' is refused: must be a whole number"),
-    ({"managed": True, "power_w": [280, 2001]}, "driver.power_w[1]: 2001 is refused: must be at most 2000"),
-    ({"managed": True, "power_w": [250]},
-     "driver.power_w: 1 are listed, but the rig declares 2 cards: one per card"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("driver", "said"),
+    [
+        ({"managed": 0}, "driver.managed: 0 is refused: must be True or False"),
+        (
+            {"manage": False},
+            'driver.manage: unknown key; did you mean "managed"?; '
+            "allowed: branch, clocks_mhz, flavour, managed, module_options, nvlinks, open_despite_cards, "
+            "pcie_link_width, power_w, reboot, source, sysctl",
+        ),
+        ({"branch": 550}, "driver.branch: 550 is refused: must be at least 580"),
+        ({"branch": "580"}, "driver.branch: '580' is refused: must be a whole number"),
+        ({"branch": 1000}, "driver.branch: 1000 is refused: must be at most 999"),
+        ({"flavour": "closed"}, "driver.flavour: 'closed' is refused: must be 'open' or 'proprietary'"),
+        ({"source": "cuda"}, "driver.source: 'cuda' is refused: must be 'distribution' or 'nvidia'"),
+        ({"open_despite_cards": "yes"}, "driver.open_despite_cards: 'yes' is refused: must be True or False"),
+        (
+            {"flavour": "proprietary", "open_despite_cards": True},
+            "driver: {'flavour': 'proprietary', 'open_despite_cards': True} is refused: must be without "
+            "open_despite_cards where the flavour is proprietary",
+        ),
+        (False, "driver: False is refused: must be a table of keys"),
+        ({"pcie_link_width": [3]}, "driver.pcie_link_width[0]: 3 is refused: must be 1, 2, 4, 8 or 16"),
+        ({"pcie_link_width": [8]}, "driver.pcie_link_width: 1 are listed, but the rig declares 2 cards: one per card"),
+        ({"nvlinks": [[0, 2]]}, "driver.nvlinks: no card 2: the rig declares 2 cards, counted from 0"),
+        ({"reboot": True}, "driver: {'reboot': True} is refused: must be managed = True if reboot is set"),
+        (
+            {"managed": True, "clocks_mhz": [1700, 210]},
+            "driver.clocks_mhz: [1700, 210] is refused: must be from the lower to the higher: did you mean 210, 1700?",
+        ),
+        ({"managed": True, "power_w": 20}, "driver.power_w: 20 is refused: must be at least 50"),
+        ({"managed": True, "power_w": "280"}, "driver.power_w: '280' is refused: must be a whole number"),
+        ({"managed": True, "power_w": [280, 2001]}, "driver.power_w[1]: 2001 is refused: must be at most 2000"),
+        (
+            {"managed": True, "power_w": [250]},
+            "driver.power_w: 1 are listed, but the rig declares 2 cards: one per card",
+        ),
+    ],
+)
 def test_a_driver_that_cannot_be_had_is_refused(box: OperatorFolder, driver: object, said: str) -> None:
     assert box.refusal_lines(driver=driver) == [f"{box.inventory}: box.{said}"]
 

@@ -128,8 +128,10 @@ WRONG: dict[str, tuple[Callable[[VerifiedEnvFolder], object], str]] = {
     "a file too many": (lambda env: env.write(f"{SITE}/more.py", ""), "more.py belongs to no package"),
     "a .pth": (lambda env: env.write(f"{SITE}/evil.pth", "import evil"), "evil.pth belongs to no package"),
     "sitecustomize": (lambda env: env.write("lib/python3.10/sitecustomize.py", ""), "sitecustomize.py belongs to no"),
-    "compiled of nothing": (lambda env: env.write(f"{SITE}/__pycache__/a.cpython-310.pyc", ""),
-        "a.cpython-310.pyc belongs"),
+    "compiled of nothing": (
+        lambda env: env.write(f"{SITE}/__pycache__/a.cpython-310.pyc", ""),
+        "a.cpython-310.pyc belongs",
+    ),
     "a file that lacks": (lambda env: (env.top / "bin/demo").unlink(), "bin/demo is missing"),
     "our own text": (lambda env: env.write("etc/conda/activate.d/rigwright.sh", "rm"), "rigwright.sh has other"),
     "another distribution": (lambda env: env.record({}, "other-2.0.dist-info"), "not the locked dist.*other 2.0"),
@@ -137,19 +139,27 @@ WRONG: dict[str, tuple[Callable[[VerifiedEnvFolder], object], str]] = {
     "a link out of it": (_out_of_it, "bin/away leads out"),
     "an absolute link": (_absolute, "bin/away leads out"),
     "a folder that leads away": (_folder_away, "away leads out"),
-    "a link of nobody's": (lambda env: (env.top / "bin/p").symlink_to("python"),
-        "bin/p is a link that belongs to no package"),
-    "a link through another": (lambda env: (env.top / "bin/away").symlink_to("python/../../../etc"),
-        "bin/away leads out"),
+    "a link of nobody's": (
+        lambda env: (env.top / "bin/p").symlink_to("python"),
+        "bin/p is a link that belongs to no package",
+    ),
+    "a link through another": (
+        lambda env: (env.top / "bin/away").symlink_to("python/../../../etc"),
+        "bin/away leads out",
+    ),
     "setuid": (_setuid, "bin/demo has another name, or"),
     "a second name": (_second_name, "bin/demo has another name"),
     "a pipe": (_pipe, "bin/pipe is neither"),
     "a name of two lines": (lambda env: env.write("bin/a\nb", ""), r"'bin/a\\nb' has a name"),
     "a list that is none": (lambda env: env.write(f"{SITE}/demo_package-1.0.dist-info/RECORD", "a,b"), "a row that is"),
-    "another hash": (lambda env: env.write(f"{SITE}/demo_package-1.0.dist-info/RECORD", "a,md5=00,1"),
-        "a md5 of a: only sha256"),
-    "a list without end": (lambda env: env.write(f"{SITE}/demo_package-1.0.dist-info/RECORD", "a" * 200_000),
-        "RECORD cannot be read"),
+    "another hash": (
+        lambda env: env.write(f"{SITE}/demo_package-1.0.dist-info/RECORD", "a,md5=00,1"),
+        "a md5 of a: only sha256",
+    ),
+    "a list without end": (
+        lambda env: env.write(f"{SITE}/demo_package-1.0.dist-info/RECORD", "a" * 200_000),
+        "RECORD cannot be read",
+    ),
     "a module that the list of what was installed was changed for, too": (
         lambda env: (env.write(f"{SITE}/demo/__init__.py", "x = 2"), env.record(EVIL)),
         "demo/__init__.py has other bytes",
@@ -173,7 +183,7 @@ WRONG: dict[str, tuple[Callable[[VerifiedEnvFolder], object], str]] = {
     "a wheel with a hash of nothing": (lambda env: env.wheel({}, rows="demo/a.py,sha256=,1\n"), "a hash that is none"),
     "a wheel without a list": (lambda env: env.wheel({}, name="demo/RECORD"), "env.whl has no list"),
     "no wheel": (lambda env: Path(f"{env.top}.whl").write_text(""), "env.whl has no list"),
-}  # fmt: skip
+}
 CONDA: dict[str, tuple[Callable[[VerifiedEnvFolder], object], str]] = {
     "another conda package": (lambda env: env.plan["conda"][0].update(sha256="3" * 64), "not the locked conda"),
     "a package that says it is another version": (

@@ -23,37 +23,46 @@ def parse_input(data: dict[str, object], **changes: object) -> Input:
 def conda(name: str = "python", **changes: object) -> Artefact:
     version, build = changes.get("version", "3.10.20"), changes.get("build", "h3c07f61_0_cpython")
     own = {
-        "kind": "conda", "name": name, "version": version, "build": build, "group": "py", "as_of": "2026-06-10",
-        "selection": parse_input(CONDA).selection, "file": f"{name}-{version}-{build}.conda",
+        "kind": "conda",
+        "name": name,
+        "version": version,
+        "build": build,
+        "group": "py",
+        "as_of": "2026-06-10",
+        "selection": parse_input(CONDA).selection,
+        "file": f"{name}-{version}-{build}.conda",
         "sources": [f"conda-forge:linux-64/{name}-{version}-{build}.conda"],
-    }  # fmt: skip
+    }
     return sample_artefact(**own | changes)
 
 
-@pytest.mark.parametrize(("data", "changes", "text"), [
-    (WHEELS, {"python": "3.10"}, "a release of CPython, such as 3.10.20"),
-    (WHEELS, {"python": "3.10.20\n"}, "a release of CPython"),
-    (WHEELS, {"as_of": "2026-13-01"}, "a day, such as 2026-06-10"),
-    (WHEELS, {"as_of": "2026-06-10T00:00:00Z"}, "a day, such as"),
-    (WHEELS, {"as_of": 20260610}, "text|valid string"),
-    (WHEELS, {"channels": ["conda-forge"]}, "omitted: only kind conda has it"),
-    (WHEELS, {"requirements": ["python 3.10.*"]}, "of Python requirements, not 'python 3.10.*'"),
-    (WHEELS, {"version": "1"}, "at most python, as_of and for_other_cards, nothing else"),
-    (WHEELS, {"for_other_cards": ["*.so"], "python": None}, "given a python for its for_other_cards"),
-    (WHEELS, {"for_other_cards": ["a b"]}, "a pattern of letters"),
-    (CONDA, {"requirements": None}, "conda packages: requirements and channels, and at most as_of, nothing else"),
-    (CONDA, {"channels": None}, "given its channels"),
-    (CONDA, {"channels": ["conda-forge", "conda-forge"]}, "distinct channels"),
-    (CONDA, {"channels": ["https://h/c"]}, "at most 48 lowercase letters, digits and dashes"),
-    *((CONDA, {"channels": [name]}, f"other than '{name}'") for name in ("index", "hub", "apt", "nvidia", "https")),
-    (CONDA, {"python": "3.10.20"}, "omitted: only kind wheel has it"),
-    (CONDA, {"for_other_cards": ["a"]}, "omitted: only kind wheel or plugin has it"),
-    (CONDA, {"requirements": ["python[extra]>=3"]}, "such as python ==3.10.20, not 'python.extra.>=3'"),
-    *(
-        (CONDA, {"requirements": [text]}, "of kind conda, python ==3.10.20")
-        for text in ("other::python", "python[url=x]", "https://h/a.conda", "--x", "/etc/x.conda", "a @ http://h/a")
-    ),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("data", "changes", "text"),
+    [
+        (WHEELS, {"python": "3.10"}, "a release of CPython, such as 3.10.20"),
+        (WHEELS, {"python": "3.10.20\n"}, "a release of CPython"),
+        (WHEELS, {"as_of": "2026-13-01"}, "a day, such as 2026-06-10"),
+        (WHEELS, {"as_of": "2026-06-10T00:00:00Z"}, "a day, such as"),
+        (WHEELS, {"as_of": 20260610}, "text|valid string"),
+        (WHEELS, {"channels": ["conda-forge"]}, "omitted: only kind conda has it"),
+        (WHEELS, {"requirements": ["python 3.10.*"]}, "of Python requirements, not 'python 3.10.*'"),
+        (WHEELS, {"version": "1"}, "at most python, as_of and for_other_cards, nothing else"),
+        (WHEELS, {"for_other_cards": ["*.so"], "python": None}, "given a python for its for_other_cards"),
+        (WHEELS, {"for_other_cards": ["a b"]}, "a pattern of letters"),
+        (CONDA, {"requirements": None}, "conda packages: requirements and channels, and at most as_of, nothing else"),
+        (CONDA, {"channels": None}, "given its channels"),
+        (CONDA, {"channels": ["conda-forge", "conda-forge"]}, "distinct channels"),
+        (CONDA, {"channels": ["https://h/c"]}, "at most 48 lowercase letters, digits and dashes"),
+        *((CONDA, {"channels": [name]}, f"other than '{name}'") for name in ("index", "hub", "apt", "nvidia", "https")),
+        (CONDA, {"python": "3.10.20"}, "omitted: only kind wheel has it"),
+        (CONDA, {"for_other_cards": ["a"]}, "omitted: only kind wheel or plugin has it"),
+        (CONDA, {"requirements": ["python[extra]>=3"]}, "such as python ==3.10.20, not 'python.extra.>=3'"),
+        *(
+            (CONDA, {"requirements": [text]}, "of kind conda, python ==3.10.20")
+            for text in ("other::python", "python[url=x]", "https://h/a.conda", "--x", "/etc/x.conda", "a @ http://h/a")
+        ),
+    ],
+)
 def test_an_environment_that_says_too_much_or_too_little_is_refused(data, changes, text):
     with pytest.raises(ValidationError, match=text):
         parse_input(data, **changes)
@@ -70,23 +79,26 @@ def test_a_day_is_a_date_of_toml_too() -> None:
     assert parse_input(WHEELS, as_of=date(2026, 6, 10)).as_of == "2026-06-10"
 
 
-@pytest.mark.parametrize(("data", "changes", "row", "text"), [
-    (WHEELS, {}, {}, ""),
-    (WHEELS, {"python": "3.10.21"}, {}, "is locked for Python 3.10.20, not 3.10.21"),
-    (WHEELS, {"python": None}, {}, "is locked for Python 3.10.20, not of every host"),
-    (WHEELS, {}, {"python": None}, "is locked for Python of every host, not 3.10.20"),
-    (WHEELS, {"as_of": "2026-06-11"}, {}, "is locked as of 2026-06-10, not 2026-06-11"),
-    (WHEELS, {"as_of": None}, {}, "is locked as of 2026-06-10, not no day"),
-    (WHEELS, {"requirements": ["tool>=2"]}, {}, "is locked without tool>=2"),
-    (WHEELS, {"for_other_cards": ["*_fa3_*"]}, {}, ""),
-    (CONDA, {}, {}, ""),
-    (CONDA, {"as_of": None}, {}, "is locked as of 2026-06-10, not no day"),
-    (CONDA, {"requirements": ["python ==3.10.21"]}, {}, "is locked with python 3.10.20, not python ==3.10.21"),
-    (CONDA, {"requirements": ["tzdata"]}, {}, "is locked with no tzdata, not tzdata"),
-    (CONDA, {"requirements": ["python >=3.10"]}, {}, "is locked with different requirements or channels"),
-    (CONDA, {"channels": ["other"]}, {}, "is locked from channel conda-forge, not other"),
-    (CONDA, {"channels": ["conda-forge", "other"]}, {}, "is locked with different requirements or channels"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("data", "changes", "row", "text"),
+    [
+        (WHEELS, {}, {}, ""),
+        (WHEELS, {"python": "3.10.21"}, {}, "is locked for Python 3.10.20, not 3.10.21"),
+        (WHEELS, {"python": None}, {}, "is locked for Python 3.10.20, not of every host"),
+        (WHEELS, {}, {"python": None}, "is locked for Python of every host, not 3.10.20"),
+        (WHEELS, {"as_of": "2026-06-11"}, {}, "is locked as of 2026-06-10, not 2026-06-11"),
+        (WHEELS, {"as_of": None}, {}, "is locked as of 2026-06-10, not no day"),
+        (WHEELS, {"requirements": ["tool>=2"]}, {}, "is locked without tool>=2"),
+        (WHEELS, {"for_other_cards": ["*_fa3_*"]}, {}, ""),
+        (CONDA, {}, {}, ""),
+        (CONDA, {"as_of": None}, {}, "is locked as of 2026-06-10, not no day"),
+        (CONDA, {"requirements": ["python ==3.10.21"]}, {}, "is locked with python 3.10.20, not python ==3.10.21"),
+        (CONDA, {"requirements": ["tzdata"]}, {}, "is locked with no tzdata, not tzdata"),
+        (CONDA, {"requirements": ["python >=3.10"]}, {}, "is locked with different requirements or channels"),
+        (CONDA, {"channels": ["other"]}, {}, "is locked from channel conda-forge, not other"),
+        (CONDA, {"channels": ["conda-forge", "other"]}, {}, "is locked with different requirements or channels"),
+    ],
+)
 def test_what_the_lock_has_other_than_an_environment_asks_for(data, changes, row, text):
     made = conda() if data is CONDA else sample_wheel(**{"python": "3.10.20", "as_of": "2026-06-10"} | row)
     assert describe_mismatch(parse_input(data, **changes), [made]) == text
@@ -127,23 +139,34 @@ def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert "\npython" not in render_lock([sample_wheel()], "a")
 
 
-@pytest.mark.parametrize(("row", "key", "value"), [
-    (sample_wheel(), "build", "0"), (sample_wheel(), "selection", "0" * 12), (sample_wheel(), "name", "_tool"),
-    (sample_wheel(), "file", "_tool-1.0-py3-none-any.whl"),
-    (sample_wheel(), "python", "3.10"), (sample_wheel(), "as_of", "10.6.2026"),
-    (sample_wheel(), "machine_code", ["a.so"]),
-    (sample_wheel(), "machine_code", ["../a.so sm_75"]),
-    (sample_wheel(), "machine_code", ["/a.so sm_75"]),
-    (sample_wheel(), "machine_code", ["a.so sm_75 $(id)"]),
-    (sample_wheel(), "machine_code", ["a.so sm_75\n"]),
-    (conda(), "machine_code", []), (conda(), "python", "3.10.20"),
-    (conda(), "marker", "python_version < '3'"),
-    (conda(), "build", None), (conda(), "build", "a/b"), (conda(), "build", "a-b"), (conda(), "selection", None),
-    (conda(), "version", "1!2"), (conda(), "file", "../python.conda"),
-    (sample_artefact(), "as_of", "2026-06-10"),
-    (sample_artefact(), "python", "3.10.20"),
-    (sample_artefact(), "build", "0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("row", "key", "value"),
+    [
+        (sample_wheel(), "build", "0"),
+        (sample_wheel(), "selection", "0" * 12),
+        (sample_wheel(), "name", "_tool"),
+        (sample_wheel(), "file", "_tool-1.0-py3-none-any.whl"),
+        (sample_wheel(), "python", "3.10"),
+        (sample_wheel(), "as_of", "10.6.2026"),
+        (sample_wheel(), "machine_code", ["a.so"]),
+        (sample_wheel(), "machine_code", ["../a.so sm_75"]),
+        (sample_wheel(), "machine_code", ["/a.so sm_75"]),
+        (sample_wheel(), "machine_code", ["a.so sm_75 $(id)"]),
+        (sample_wheel(), "machine_code", ["a.so sm_75\n"]),
+        (conda(), "machine_code", []),
+        (conda(), "python", "3.10.20"),
+        (conda(), "marker", "python_version < '3'"),
+        (conda(), "build", None),
+        (conda(), "build", "a/b"),
+        (conda(), "build", "a-b"),
+        (conda(), "selection", None),
+        (conda(), "version", "1!2"),
+        (conda(), "file", "../python.conda"),
+        (sample_artefact(), "as_of", "2026-06-10"),
+        (sample_artefact(), "python", "3.10.20"),
+        (sample_artefact(), "build", "0"),
+    ],
+)
 def test_a_row_has_what_is_of_its_kind_alone(tmp_path: Path, row: Artefact, key: str, value: object) -> None:
     path = tmp_path / "a.lock.toml"
     path.write_text(render_lock([row.model_copy(update={key: value})], "catalog/a.toml"))

@@ -10,21 +10,24 @@ from tests.unit.samples import OperatorFolder
 CARD = {"pci_ids": ["10de:1111"], "capability": "8.6", "name": "A card", "vram_mib": 8192}
 
 
-@pytest.mark.parametrize(("changes", "said"), [
-    ({"cards": ["ampere"] * 100}, "must be a list of at most 16"),
-    (
-        {"driver": {"lanes": 16, "pcie_link_width": 16}},
-        "box.driver.lanes: is the old name of pcie_link_width, which is set too",
-    ),
-    ({"keep_generations": 10**6000}, "a number of too many digits is refused"),
-    ({"ca_file": "gone.pem"}, "gone.pem does not exist"),
-    ({"ssh_hostname": "0x7f.1"}, "'0x7f.1' is refused: must be a host name or an IP address: four numbers"),
-    ({"ssh_hostname": "0x7f000001"}, "four numbers up to 255 make an IPv4 address"),
-    ({"ssh_hostname": "017700000001"}, "four numbers up to 255 make an IPv4 address"),
-    ({"ssh_hostname": "_"}, "'_' is refused: must be a host name or an IP address"),
-    ({"proxy": "http://u:p@p:3128"}, "must be an http(s) URL (port up to 65535), without user and password"),
-    ({"cards": [CARD | {"name": "NVIDIA", "power_w": [100, 200]}], "driver": {"power_w": 300}}, ": NVIDIA accepts"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"cards": ["ampere"] * 100}, "must be a list of at most 16"),
+        (
+            {"driver": {"lanes": 16, "pcie_link_width": 16}},
+            "box.driver.lanes: is the old name of pcie_link_width, which is set too",
+        ),
+        ({"keep_generations": 10**6000}, "a number of too many digits is refused"),
+        ({"ca_file": "gone.pem"}, "gone.pem does not exist"),
+        ({"ssh_hostname": "0x7f.1"}, "'0x7f.1' is refused: must be a host name or an IP address: four numbers"),
+        ({"ssh_hostname": "0x7f000001"}, "four numbers up to 255 make an IPv4 address"),
+        ({"ssh_hostname": "017700000001"}, "four numbers up to 255 make an IPv4 address"),
+        ({"ssh_hostname": "_"}, "'_' is refused: must be a host name or an IP address"),
+        ({"proxy": "http://u:p@p:3128"}, "must be an http(s) URL (port up to 65535), without user and password"),
+        ({"cards": [CARD | {"name": "NVIDIA", "power_w": [100, 200]}], "driver": {"power_w": 300}}, ": NVIDIA accepts"),
+    ],
+)
 def test_a_key_of_an_inventory(box: OperatorFolder, changes: dict[str, object], said: str) -> None:
     told = box.refusal_lines(**changes)
     assert any(said in line for line in told), told

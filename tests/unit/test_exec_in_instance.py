@@ -24,8 +24,14 @@ def test_it_has_the_units_user_sandbox_key_and_limits() -> None:
 def test_what_ends_with_a_unit_is_not_given_to_another_one() -> None:
     told = [line.partition("=")[0] for line in unit_properties(instance_unit())]
     assert {
-        "RuntimeDirectory", "RemoveIPC", "ExecStart", "ExecStartPre", "ExecStopPost", "Slice", "Restart",
-    }.isdisjoint(told)  # fmt: skip
+        "RuntimeDirectory",
+        "RemoveIPC",
+        "ExecStart",
+        "ExecStartPre",
+        "ExecStopPost",
+        "Slice",
+        "Restart",
+    }.isdisjoint(told)
     assert not any(line.startswith(("#", "[")) or not line.strip() for line in told)
     # of an instance that is stopped the socket's folder is not there
     (bound,) = [line for line in unit_properties(instance_unit()) if line.startswith("BindPaths=")]

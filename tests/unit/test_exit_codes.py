@@ -56,9 +56,13 @@ def test_an_error_fits_the_terminal_and_is_one_line_elsewhere(words: list[str], 
 
 def test_an_interrupt_is_no_failure_of_a_verb() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", WAITS, "work"], env=ENVIRONMENT, capture_output=True, text=True, timeout=LIMIT,
+        [sys.executable, "-c", WAITS, "work"],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
         check=False,
-    )  # fmt: skip
+    )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "\nInterrupted.\n")
 
 

@@ -48,19 +48,22 @@ def test_the_probe_finds_each_users_processes() -> None:
     assert found["sync"] == ()
 
 
-@pytest.mark.parametrize(("ledger", "users", "found"), [
-    ("user sync\nuser games\n", ["games", "bin"], {"bin": False, "games": True, "sync": True}),
-    ("user sync\n", [], {"sync": True}),
-    # the whole name counts, and what is no name is nobody's
-    (
-        "user syn\nuser gam.s\nuser ../bin\nuser *\nuser \ndir /sync\n",
-        ["sync", "bin"],
-        {"bin": False, "sync": False},
-    ),
-    # written down before it was made
-    ("user nobody-at-all\n", [], {}),
-    (None, ["bin"], {"bin": False}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("ledger", "users", "found"),
+    [
+        ("user sync\nuser games\n", ["games", "bin"], {"bin": False, "games": True, "sync": True}),
+        ("user sync\n", [], {"sync": True}),
+        # the whole name counts, and what is no name is nobody's
+        (
+            "user syn\nuser gam.s\nuser ../bin\nuser *\nuser \ndir /sync\n",
+            ["sync", "bin"],
+            {"bin": False, "sync": False},
+        ),
+        # written down before it was made
+        ("user nobody-at-all\n", [], {}),
+        (None, ["bin"], {"bin": False}),
+    ],
+)
 def test_the_probe_finds_users_that_we_have_made_and_those_that_are_asked_for(tmp_path, ledger, users, found):
     path = tmp_path / "owned"
     if ledger is not None:

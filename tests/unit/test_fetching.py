@@ -42,36 +42,39 @@ def read_fetch_spec(made: Rig, row: Artefact, folder: Path, **how: Any) -> Fetch
     return load_spec(path)
 
 
-@pytest.mark.parametrize(("mirrors", "row", "expected"), [
-    ({}, sample_wheel(), [{"kind": "index", "project": "tool", "file": "tool-1.0-py3-none-any.whl", "base": ""}]),
-    (
-        {"index": ("http://a/simple/", "http://b/simple")},
-        sample_wheel(sources=["index:tool", "http://c/tool.whl"]),
-        [
-            *(
-                {"kind": "index", "project": "tool", "file": sample_wheel().file, "base": f"http://{m}/simple"}
-                for m in "ab"
-            ),
-            {"kind": "http", "url": "http://c/tool.whl", "locked": True},
-        ],
-    ),
-    (
-        {"other": ("http://a",)},
-        package(),
-        [{"kind": "channel", "channel": "forge", "file": "linux-64/python-3.10.20-h1_0_cpython.conda", "base": ""}],
-    ),
-    (
-        {"forge": ("http://a/forge/", "http://b")},
-        package(),
-        [
-            {"kind": "http", "url": "http://a/forge/linux-64/python-3.10.20-h1_0_cpython.conda"},
-            {"kind": "http", "url": "http://b/linux-64/python-3.10.20-h1_0_cpython.conda"},
-        ],
-    ),
-    ({}, package(sources=["https://x/y.conda"]), [{"kind": "http", "url": "https://x/y.conda", "locked": True}]),
-    # of weights, a name without mirrors is nowhere
-    ({}, sample_artefact(), []),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("mirrors", "row", "expected"),
+    [
+        ({}, sample_wheel(), [{"kind": "index", "project": "tool", "file": "tool-1.0-py3-none-any.whl", "base": ""}]),
+        (
+            {"index": ("http://a/simple/", "http://b/simple")},
+            sample_wheel(sources=["index:tool", "http://c/tool.whl"]),
+            [
+                *(
+                    {"kind": "index", "project": "tool", "file": sample_wheel().file, "base": f"http://{m}/simple"}
+                    for m in "ab"
+                ),
+                {"kind": "http", "url": "http://c/tool.whl", "locked": True},
+            ],
+        ),
+        (
+            {"other": ("http://a",)},
+            package(),
+            [{"kind": "channel", "channel": "forge", "file": "linux-64/python-3.10.20-h1_0_cpython.conda", "base": ""}],
+        ),
+        (
+            {"forge": ("http://a/forge/", "http://b")},
+            package(),
+            [
+                {"kind": "http", "url": "http://a/forge/linux-64/python-3.10.20-h1_0_cpython.conda"},
+                {"kind": "http", "url": "http://b/linux-64/python-3.10.20-h1_0_cpython.conda"},
+            ],
+        ),
+        ({}, package(sources=["https://x/y.conda"]), [{"kind": "http", "url": "https://x/y.conda", "locked": True}]),
+        # of weights, a name without mirrors is nowhere
+        ({}, sample_artefact(), []),
+    ],
+)
 def test_where_packages_are_had(mirrors, row, expected, tmp_path):
     made = sample_rig(mirrors=mirrors, peers=(PEER,))
     assert artefact_sources(made, row) == [{"kind": "peer", "base": PEER}, *expected]

@@ -79,16 +79,19 @@ def make_pipe(lock: Path, victim: Path) -> None:
     os.mkfifo(lock, 0o600)
 
 
-@pytest.mark.parametrize(("spoil", "message"), [
-    (link, "is a symbolic link: remove it"),
-    (name_twice, "has other names: remove it"),
-    (make_pipe, "is not a file of your own: remove it"),
-    pytest.param(
-        give_away,
-        "is not a file of your own: remove it",
-        marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away"),
-    ),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (link, "is a symbolic link: remove it"),
+        (name_twice, "has other names: remove it"),
+        (make_pipe, "is not a file of your own: remove it"),
+        pytest.param(
+            give_away,
+            "is not a file of your own: remove it",
+            marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away"),
+        ),
+    ],
+)
 def test_what_another_user_has_put_there_is_refused(lock, tmp_path, spoil, message):
     victim = tmp_path / "victim"
     victim.write_text("precious")

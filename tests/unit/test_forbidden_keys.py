@@ -13,19 +13,33 @@ from tests.unit.samples import HELP, OperatorFolder, chat_instances
 MIRRORS = {"store": ["http://h/"]}
 
 
-@pytest.mark.parametrize(("name", "value"), [
-    *((f"CMAKE_{language}_COMPILER_LAUNCHER", "/tmp/own") for language in ("C", "CXX", "CUDA")),
-    *((f"CMAKE_{language}_COMPILER", "/tmp/cc") for language in ("C", "CXX", "ASM")),
-    *((f"CMAKE_PROJECT_{when}INCLUDE", "/tmp/own.cmake") for when in ("", "TOP_LEVEL_", "ggml_")),
-    ("CMAKE_TOOLCHAIN_FILE", "/tmp/own.cmake"), ("CMAKE_PREFIX_PATH", "/tmp"), ("CMAKE_MODULE_PATH", "/tmp"),
-    ("CMAKE_MAKE_PROGRAM", "/tmp/ninja"), ("CMAKE_LINKER", "/tmp/ld"), ("CMAKE_CXX_LINKER_LAUNCHER", "/tmp/ld"),
-    ("CMAKE_CXX_FLAGS", "-fplugin=/tmp/own.so"), ("CMAKE_CUDA_FLAGS", "--compiler-options=-B/tmp"),
-    ("CMAKE_EXE_LINKER_FLAGS", "-specs=/tmp/own"), ("CMAKE_CUDA_HOST_COMPILER", "/tmp/cc"),
-    ("CMAKE_RUNTIME_OUTPUT_DIRECTORY", "/etc"), ("CMAKE_BUILD_TYPE", "/tmp"),
-    ("FETCHCONTENT_SOURCE_DIR_OWN", "/tmp"), ("CURL_DIR", "/tmp"), ("GGML_BACKEND_DIR", "/tmp"),
-    ("GGML_VULKAN_SHADERS_GEN_TOOLCHAIN", "/tmp/own.cmake"), ("GGML_CPU_ARM_ARCH", "native;-fplugin=/tmp/own.so"),
-    ("GGML_BLAS_VENDOR", "/tmp"), ("GGML_BACKEND_DIR", "beside"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((f"CMAKE_{language}_COMPILER_LAUNCHER", "/tmp/own") for language in ("C", "CXX", "CUDA")),
+        *((f"CMAKE_{language}_COMPILER", "/tmp/cc") for language in ("C", "CXX", "ASM")),
+        *((f"CMAKE_PROJECT_{when}INCLUDE", "/tmp/own.cmake") for when in ("", "TOP_LEVEL_", "ggml_")),
+        ("CMAKE_TOOLCHAIN_FILE", "/tmp/own.cmake"),
+        ("CMAKE_PREFIX_PATH", "/tmp"),
+        ("CMAKE_MODULE_PATH", "/tmp"),
+        ("CMAKE_MAKE_PROGRAM", "/tmp/ninja"),
+        ("CMAKE_LINKER", "/tmp/ld"),
+        ("CMAKE_CXX_LINKER_LAUNCHER", "/tmp/ld"),
+        ("CMAKE_CXX_FLAGS", "-fplugin=/tmp/own.so"),
+        ("CMAKE_CUDA_FLAGS", "--compiler-options=-B/tmp"),
+        ("CMAKE_EXE_LINKER_FLAGS", "-specs=/tmp/own"),
+        ("CMAKE_CUDA_HOST_COMPILER", "/tmp/cc"),
+        ("CMAKE_RUNTIME_OUTPUT_DIRECTORY", "/etc"),
+        ("CMAKE_BUILD_TYPE", "/tmp"),
+        ("FETCHCONTENT_SOURCE_DIR_OWN", "/tmp"),
+        ("CURL_DIR", "/tmp"),
+        ("GGML_BACKEND_DIR", "/tmp"),
+        ("GGML_VULKAN_SHADERS_GEN_TOOLCHAIN", "/tmp/own.cmake"),
+        ("GGML_CPU_ARM_ARCH", "native;-fplugin=/tmp/own.so"),
+        ("GGML_BLAS_VENDOR", "/tmp"),
+        ("GGML_BACKEND_DIR", "beside"),
+    ],
+)
 def test_what_names_a_program_or_a_file_to_cmake_is_refused(name: str, value: str) -> None:
     assert list(forbidden_cmake_options({name: value, "GGML_NATIVE": "OFF"})) == [name]
 
@@ -61,8 +75,14 @@ def test_every_option_of_the_pinned_server_that_can_name_something_of_the_host_i
     own = {HELP.find(name) for name in MANAGED_FLAGS}
     opening = [o for o in HELP.options if o.hint and not o.allowed and o.hint not in HARMLESS and o not in own]
     assert {o.hint for o in opening} == {
-        "FNAME", "FNAME:SCALE,...", "FILE", "PATH", "DIR", "SERVERS", "JINJA_TEMPLATE_FILE",
-    }  # fmt: skip
+        "FNAME",
+        "FNAME:SCALE,...",
+        "FILE",
+        "PATH",
+        "DIR",
+        "SERVERS",
+        "JINJA_TEMPLATE_FILE",
+    }
     for option in opening:
         long = [spelling[2:] for spelling in option.spellings if spelling.startswith("--")]
         assert set(long) & RESERVED, long
@@ -108,11 +128,20 @@ SNAPSHOT = """
 """
 
 
-@pytest.mark.parametrize(("name", "value", "right"), [
-    ("log-file", True, False), ("rpc", "1", False), ("new-cache", "/srv/x", False), ("new-cache", "beside", False),
-    ("new-file", "/srv/x", False), ("new-cache", "10.0.0.1:50052", False), ("new-cache", "8", True),
-    ("new-mode", "fast", True), ("new-mode", "/etc/passwd", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "value", "right"),
+    [
+        ("log-file", True, False),
+        ("rpc", "1", False),
+        ("new-cache", "/srv/x", False),
+        ("new-cache", "beside", False),
+        ("new-file", "/srv/x", False),
+        ("new-cache", "10.0.0.1:50052", False),
+        ("new-cache", "8", True),
+        ("new-mode", "fast", True),
+        ("new-mode", "/etc/passwd", False),
+    ],
+)
 def test_what_a_snapshot_says_is_not_believed_where_it_would_open_a_file(name, value, right):
     made: LlamaSnapshot = parse_help(SNAPSHOT)
     assert (forbidden_flags(made, {name: value}) == {}) == right

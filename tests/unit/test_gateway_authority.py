@@ -115,20 +115,29 @@ def path_identity(path: Path) -> tuple[int, ...] | None:
     return (path.lstat().st_ino, path.lstat().st_mode, path.lstat().st_mtime_ns) if path.exists() else None
 
 
-@pytest.mark.parametrize(("file", "spoil", "said"), [
-    ("ca.key", lambda path: path.write_bytes(b""), "contains no PEM private key"),
-    ("ca.key", lambda path: path.write_bytes(b"\xff\0"), "contains no PEM private key"),
-    ("ca.key", lambda path: path.write_bytes(_hold_lock()), "contains no PEM private key without a passphrase"),
-    ("ca.key", lambda path: path.write_bytes(_short_rsa()), "contains no P-256 key"),
-    ("ca.key", lambda path: path.chmod(0o640),
-     "is readable by others: `chmod 600` it, or create a new CA if they read it"),
-    ("ca.key", lambda path: path.unlink(), "is missing: restore it"),
-    ("ca.crt", lambda path: path.write_bytes(b"-----BEGIN CERTIFICATE-----\nAAAA\n"),
-     "contains no PEM certificate"),
-    ("ca.crt", lambda path: (path.unlink(), os.mkfifo(path)), "is not a file"),
-    ("ca.crt", lambda path: path.write_text(authority.temporary_authority(TODAY).pem), "is not the certificate of"),
-    ("ca.key", lambda path: path.open("r+b").truncate(1 << 40), "has more than 65536 bytes"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("file", "spoil", "said"),
+    [
+        ("ca.key", lambda path: path.write_bytes(b""), "contains no PEM private key"),
+        ("ca.key", lambda path: path.write_bytes(b"\xff\0"), "contains no PEM private key"),
+        ("ca.key", lambda path: path.write_bytes(_hold_lock()), "contains no PEM private key without a passphrase"),
+        ("ca.key", lambda path: path.write_bytes(_short_rsa()), "contains no P-256 key"),
+        (
+            "ca.key",
+            lambda path: path.chmod(0o640),
+            "is readable by others: `chmod 600` it, or create a new CA if they read it",
+        ),
+        ("ca.key", lambda path: path.unlink(), "is missing: restore it"),
+        (
+            "ca.crt",
+            lambda path: path.write_bytes(b"-----BEGIN CERTIFICATE-----\nAAAA\n"),
+            "contains no PEM certificate",
+        ),
+        ("ca.crt", lambda path: (path.unlink(), os.mkfifo(path)), "is not a file"),
+        ("ca.crt", lambda path: path.write_text(authority.temporary_authority(TODAY).pem), "is not the certificate of"),
+        ("ca.key", lambda path: path.open("r+b").truncate(1 << 40), "has more than 65536 bytes"),
+    ],
+)
 def test_files_that_are_not_its_own_are_refused_and_not_written_over(tmp_path, ca, file, spoil, said):
     path = tmp_path / "gateway-ca" / file
     spoil(path)
@@ -254,13 +263,22 @@ def test_a_pair_that_cannot_be_used_is_refused_with_the_file(ca: Authority, tmp_
         write_pair(tmp_path, pair)
 
 
-@pytest.mark.parametrize(("key", "said"), [
-    (lambda: _hold_lock(), "has a passphrase"),
-    (lambda: x25519.X25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
-     "cannot sign"),
-    (lambda: ed25519.Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
-     "is not the key of"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        (lambda: _hold_lock(), "has a passphrase"),
+        (
+            lambda: x25519.X25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+            "cannot sign",
+        ),
+        (
+            lambda: ed25519.Ed25519PrivateKey.generate().private_bytes(
+                Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+            ),
+            "is not the key of",
+        ),
+    ],
+)
 def test_keys_that_are_none_of_a_certificate(ca, tmp_path, key, said):
     files = write_pair(tmp_path, ca.issue(SANS, TODAY))
     Path(files[1]).write_bytes(key())

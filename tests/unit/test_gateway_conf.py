@@ -77,16 +77,19 @@ def test_the_router_is_told_the_headers_that_requests_are_kept_together_by() -> 
     assert len(find_in_conf(r"proxy_set_header x-session-id", door)) == len(door.listeners) * (len(PATHS) + 1)
 
 
-@pytest.mark.parametrize(("key", "value"), [
-    ("folder", "/etc/a b"),
-    ("runtime", "/run/a;b"),
-    ("router", "/run/${a}"),
-    ("log", ""),
-    ("scrapers", ("10.0.0.0/8; allow all",)),
-    ("sticky_headers", ("x\nserver {}",)),
-    ("listeners", (NginxListener("lan{", ("0.0.0.0:80",)),)),
-    ("listeners", (NginxListener("lan", ("0.0.0.0:80 #",)),)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("folder", "/etc/a b"),
+        ("runtime", "/run/a;b"),
+        ("router", "/run/${a}"),
+        ("log", ""),
+        ("scrapers", ("10.0.0.0/8; allow all",)),
+        ("sticky_headers", ("x\nserver {}",)),
+        ("listeners", (NginxListener("lan{", ("0.0.0.0:80",)),)),
+        ("listeners", (NginxListener("lan", ("0.0.0.0:80 #",)),)),
+    ],
+)
 def test_what_is_more_than_a_word_is_refused(key: str, value: object) -> None:
     with pytest.raises(ValueError, match="not a single configuration word"):
         replace(DOOR, **{key: value})

@@ -60,24 +60,27 @@ def test_a_header_is_the_same_one_in_capitals(box: OperatorFolder) -> None:
     assert one.sticky == "header:x-session-id"
 
 
-@pytest.mark.parametrize(("declared_as", "sent"), [
-    *((one, one) for one in ("app://obsidian.md", "tauri://localhost", "capacitor://localhost", "file://")),
-    *((one, one) for one in ("http://tauri.localhost", "http://localhost:3000", "http://0.0.0.0:8080")),
-    *(
-        (one, one)
-        for one in ("http://my_box:3000", "http://192.0.2.7", "http://[fd00::1]:3000", "resource://pdf.js")
-    ),
-    # identifiers of webviews and of Safari's extensions are in capitals, or not
-    ("vscode-webview://1ncid6mjqlqrdu6spcgmsaqg4r4mcgnabsvoe7vmdm8u59i63ebm",) * 2,
-    ("safari-web-extension://0F7C5C1E-3E0B-4D6F-9E59-CB8A9B2B9F0A",) * 2,
-    ("moz-extension://2c127fa4-62c7-7e4f-90e5-472b45eecfdc",) * 2,
-    # browsers send the one spelling of a web page's origin
-    ("HTTPS://Chat.Example.org:443", "https://chat.example.org"),
-    ("http://chat.example.org:80", "http://chat.example.org"),
-    ("https://chat.example.org:80", "https://chat.example.org:80"),
-    ("http://[FD00:0::1]", "http://[fd00::1]"),
-    ("App://Obsidian.md", "app://Obsidian.md"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("declared_as", "sent"),
+    [
+        *((one, one) for one in ("app://obsidian.md", "tauri://localhost", "capacitor://localhost", "file://")),
+        *((one, one) for one in ("http://tauri.localhost", "http://localhost:3000", "http://0.0.0.0:8080")),
+        *(
+            (one, one)
+            for one in ("http://my_box:3000", "http://192.0.2.7", "http://[fd00::1]:3000", "resource://pdf.js")
+        ),
+        # identifiers of webviews and of Safari's extensions are in capitals, or not
+        ("vscode-webview://1ncid6mjqlqrdu6spcgmsaqg4r4mcgnabsvoe7vmdm8u59i63ebm",) * 2,
+        ("safari-web-extension://0F7C5C1E-3E0B-4D6F-9E59-CB8A9B2B9F0A",) * 2,
+        ("moz-extension://2c127fa4-62c7-7e4f-90e5-472b45eecfdc",) * 2,
+        # browsers send the one spelling of a web page's origin
+        ("HTTPS://Chat.Example.org:443", "https://chat.example.org"),
+        ("http://chat.example.org:80", "http://chat.example.org"),
+        ("https://chat.example.org:80", "https://chat.example.org:80"),
+        ("http://[FD00:0::1]", "http://[fd00::1]"),
+        ("App://Obsidian.md", "app://Obsidian.md"),
+    ],
+)
 def test_every_origin_of_a_page_or_an_app_can_be_declared(box: OperatorFolder, declared_as: str, sent: str) -> None:
     found = load_gateway(box, gateway={"listeners": LAN, "origins": [declared_as]}).gateway
     assert found and found.origins == (sent,)
@@ -93,57 +96,94 @@ ORIGIN = "an origin without a path, such as https://chat.example.org, app://obsi
 TLS = {"tls": {"address": "192.0.2.7", "port": 443, "tls": True, "names": ["llm.example.org"]}}
 
 
-@pytest.mark.parametrize(("gateway", "said"), [
-    ({"listeners": {}}, "gateway.listeners: {} is refused: must be a non-empty table"),
-    ({"listeners": {"lan": {"port": 8000}}}, "gateway.listeners.lan.address: missing"),
-    ({"listeners": {"lan": LAN["lan"] | {"port": 8020}}},
-     "gateway.listeners.lan.port: 8020 is the port of instance chat on the loopback interface: "
-     "change one of them"),
-    ({"listeners": LAN | {"all": {"address": "::", "port": 8000}}},
-     "gateway.listeners.all.port: 8000 is already the port of the listener lan: choose another, or address"),
-    ({"listeners": LAN | {"one": {"address": "192.0.2.7", "port": 8000}}},
-     "gateway.listeners.one.port: 8000 is already the port of the listener lan: choose another, or address"),
-    ({"listeners": LAN, "models": {"fast": {"instances": ["chta"]}}},
-     'gateway.models.fast.instances: there is no instance "chta"; did you mean "chat"?'),
-    ({"listeners": LAN, "models": {"fast": {"instances": ["chat", "chat"]}}},
-     "gateway.models.fast.instances: an instance is listed twice"),
-    ({"listeners": LAN, "models": {"fast": {"instances": ["chat"]}}, "aliases": {"gpt-4o": "fats"}},
-     'gateway.aliases.gpt-4o: there is no model "fats"; did you mean "fast"?'),
-    ({"listeners": LAN, "models": {"fast": {"instances": ["chat"]}}, "aliases": {"fast": "fast"}},
-     "gateway.aliases.fast: fast is already a model name"),
-    ({"listeners": {"lan": LAN["lan"] | {"models": ["gpt-4o"]}}},
-     'gateway.listeners.lan.models: there is no model "gpt-4o"; allowed: small'),
-    ({"listeners": {"lan": LAN["lan"] | {"models": ["gpt-4"]}}, "aliases": {"gpt-4o": "small"}},
-     'gateway.listeners.lan.models: there is no model "gpt-4"; did you mean "gpt-4o"?'),
-    ({"listeners": {"lan": LAN["lan"] | {"names": ["llm.example.org"], "keys": True}}}, "gateway.listeners.lan: "),
-    ({"listeners": {"tls": TLS["tls"] | {"cert_file": "a.crt"}}}, "gateway.listeners.tls: "),
-    ({"listeners": LAN, "origins": ["*"]}, f"gateway.origins[0]: '*' is refused: must be {ORIGIN}"),
-    *(
-        ({"listeners": LAN, "origins": [one]}, f"gateway.origins[0]: {one!r} is refused: must be {ORIGIN}{more}")
-        for one, more in {
-            "chat.example.org": "", "localhost:3000": "", "app://*": "", "Null": "", "": "",
-            "https://chat.example.org:0": "",
-            "https://chat.example.org/": "; did you mean 'https://chat.example.org'?",
-            "app://obsidian.md/index.html": "; did you mean 'app://obsidian.md'?",
-            "https://": ": a host name or an IP address", "https://a..b": ": a host name or an IP address",
-            "https://[::1": "", "app://a\nb": "",
-        }.items()
-    ),
-    ({"listeners": LAN | {"office": LAN["lan"] | {"port": 8001, "keys": True}}, "origins": ["null"]},
-     "gateway.origins: null is the origin of sandboxed frames and local files, which any web page can make: "
-     "with it, every page that a client opens can send requests to lan, where no key is needed; set keys = True"),
-    ({"listeners": LAN, "allow_fields": ["chat_templat"]},
-     'gateway.allow_fields: there is no rule for request fields "chat_templat"; did you mean "chat_template"?'),
-    ({"listeners": LAN, "models": {"fast": {"instances": ["chat"], "allow_fields": ["n", "loras"]}}},
-     'gateway.models.fast.allow_fields: there is no rule for request fields "loras"; did you mean "lora"?'),
-    ({"listeners": LAN, "cache_isolation": "keys"}, "gateway.cache_isolation: 'keys' is refused: must be"),
-    ({"listeners": {"lan": LAN["lan"] | {"keys": True}}, "cache_isolation": "key"},
-     "gateway.cache_isolation: small is served by llama.cpp, whose prompt cache cannot be kept apart by key: "
-     'set cache_isolation = "" for this model, or an instance for each client'),
-    ({"listeners": LAN, "sticky": "cookie"}, "gateway.sticky: 'cookie' is refused: must be"),
-    ({"listeners": LAN, "scrapers": ["10.0.0.7/24"]},
-     "gateway.scrapers[0]: '10.0.0.7/24' is refused: must be a network"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("gateway", "said"),
+    [
+        ({"listeners": {}}, "gateway.listeners: {} is refused: must be a non-empty table"),
+        ({"listeners": {"lan": {"port": 8000}}}, "gateway.listeners.lan.address: missing"),
+        (
+            {"listeners": {"lan": LAN["lan"] | {"port": 8020}}},
+            "gateway.listeners.lan.port: 8020 is the port of instance chat on the loopback interface: "
+            "change one of them",
+        ),
+        (
+            {"listeners": LAN | {"all": {"address": "::", "port": 8000}}},
+            "gateway.listeners.all.port: 8000 is already the port of the listener lan: choose another, or address",
+        ),
+        (
+            {"listeners": LAN | {"one": {"address": "192.0.2.7", "port": 8000}}},
+            "gateway.listeners.one.port: 8000 is already the port of the listener lan: choose another, or address",
+        ),
+        (
+            {"listeners": LAN, "models": {"fast": {"instances": ["chta"]}}},
+            'gateway.models.fast.instances: there is no instance "chta"; did you mean "chat"?',
+        ),
+        (
+            {"listeners": LAN, "models": {"fast": {"instances": ["chat", "chat"]}}},
+            "gateway.models.fast.instances: an instance is listed twice",
+        ),
+        (
+            {"listeners": LAN, "models": {"fast": {"instances": ["chat"]}}, "aliases": {"gpt-4o": "fats"}},
+            'gateway.aliases.gpt-4o: there is no model "fats"; did you mean "fast"?',
+        ),
+        (
+            {"listeners": LAN, "models": {"fast": {"instances": ["chat"]}}, "aliases": {"fast": "fast"}},
+            "gateway.aliases.fast: fast is already a model name",
+        ),
+        (
+            {"listeners": {"lan": LAN["lan"] | {"models": ["gpt-4o"]}}},
+            'gateway.listeners.lan.models: there is no model "gpt-4o"; allowed: small',
+        ),
+        (
+            {"listeners": {"lan": LAN["lan"] | {"models": ["gpt-4"]}}, "aliases": {"gpt-4o": "small"}},
+            'gateway.listeners.lan.models: there is no model "gpt-4"; did you mean "gpt-4o"?',
+        ),
+        ({"listeners": {"lan": LAN["lan"] | {"names": ["llm.example.org"], "keys": True}}}, "gateway.listeners.lan: "),
+        ({"listeners": {"tls": TLS["tls"] | {"cert_file": "a.crt"}}}, "gateway.listeners.tls: "),
+        ({"listeners": LAN, "origins": ["*"]}, f"gateway.origins[0]: '*' is refused: must be {ORIGIN}"),
+        *(
+            ({"listeners": LAN, "origins": [one]}, f"gateway.origins[0]: {one!r} is refused: must be {ORIGIN}{more}")
+            for one, more in {
+                "chat.example.org": "",
+                "localhost:3000": "",
+                "app://*": "",
+                "Null": "",
+                "": "",
+                "https://chat.example.org:0": "",
+                "https://chat.example.org/": "; did you mean 'https://chat.example.org'?",
+                "app://obsidian.md/index.html": "; did you mean 'app://obsidian.md'?",
+                "https://": ": a host name or an IP address",
+                "https://a..b": ": a host name or an IP address",
+                "https://[::1": "",
+                "app://a\nb": "",
+            }.items()
+        ),
+        (
+            {"listeners": LAN | {"office": LAN["lan"] | {"port": 8001, "keys": True}}, "origins": ["null"]},
+            "gateway.origins: null is the origin of sandboxed frames and local files, which any web page can make: "
+            "with it, every page that a client opens can send requests to lan, where no key is needed; set keys = True",
+        ),
+        (
+            {"listeners": LAN, "allow_fields": ["chat_templat"]},
+            'gateway.allow_fields: there is no rule for request fields "chat_templat"; did you mean "chat_template"?',
+        ),
+        (
+            {"listeners": LAN, "models": {"fast": {"instances": ["chat"], "allow_fields": ["n", "loras"]}}},
+            'gateway.models.fast.allow_fields: there is no rule for request fields "loras"; did you mean "lora"?',
+        ),
+        ({"listeners": LAN, "cache_isolation": "keys"}, "gateway.cache_isolation: 'keys' is refused: must be"),
+        (
+            {"listeners": {"lan": LAN["lan"] | {"keys": True}}, "cache_isolation": "key"},
+            "gateway.cache_isolation: small is served by llama.cpp, whose prompt cache cannot be kept apart by key: "
+            'set cache_isolation = "" for this model, or an instance for each client',
+        ),
+        ({"listeners": LAN, "sticky": "cookie"}, "gateway.sticky: 'cookie' is refused: must be"),
+        (
+            {"listeners": LAN, "scrapers": ["10.0.0.7/24"]},
+            "gateway.scrapers[0]: '10.0.0.7/24' is refused: must be a network",
+        ),
+    ],
+)
 def test_what_a_gateway_cannot_be_is_refused(box: OperatorFolder, gateway: dict[str, object], said: str) -> None:
     (line,) = box.refusal_lines(instances=TWINS, gateway=gateway)
     assert line.startswith(f"{box.inventory}: box.{said}")
@@ -195,19 +235,22 @@ def test_all_of_ipv6_is_all_there_is() -> None:
     assert ListenerEntry(address="fd00::7", port=80).addresses == ("[fd00::7]:80",)
 
 
-@pytest.mark.parametrize(("listener", "said"), [
-    (
-        {"address": "0.0.0.0", "keys": False},
-        "everyone who reaches this host over the network, without a key, may use model; "
-        "plain HTTP: prompts and answers are sent in the clear",
-    ),
-    (
-        {"address": "192.0.2.7"},
-        "everyone who reaches this host over the network, with a key, may use model; "
-        "plain HTTP: prompts and answers are sent in the clear, including keys",
-    ),
-    ({"address": "::1", "tls": True}, "only this host, with a key, may use model; TLS"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("listener", "said"),
+    [
+        (
+            {"address": "0.0.0.0", "keys": False},
+            "everyone who reaches this host over the network, without a key, may use model; "
+            "plain HTTP: prompts and answers are sent in the clear",
+        ),
+        (
+            {"address": "192.0.2.7"},
+            "everyone who reaches this host over the network, with a key, may use model; "
+            "plain HTTP: prompts and answers are sent in the clear, including keys",
+        ),
+        ({"address": "::1", "tls": True}, "only this host, with a key, may use model; TLS"),
+    ],
+)
 def test_a_plan_says_who_will_reach_what(listener: dict[str, object], said: str) -> None:
     gateway = Gateway.model_validate({"listeners": {"x": {"port": 8000} | listener}})
     (line,) = describe_access(sample_rig(sample_instance(model_name="model"), gateway=gateway))

@@ -109,22 +109,31 @@ def test_a_request_of_claude_code_passes(strict: Model) -> None:
     assert refusal(strict, CLAUDE_CODE, "messages") is None
 
 
-@pytest.mark.parametrize(("was", "sent", "param"), [
-    (b"https://example.org", b"file:///etc", "messages[].content[].content[].source.url"),
-    (b'{"type":"base64","media_type":"image/png","data":"AA=="}', b'{"type":"url","url":"file:///etc/passwd"}',
-     "messages[].content[].source.url"),
-    (b'{"effort":"high"}', b'{"format":{"schema":{"pattern":"(.{0,1000}){0,1000}x"}}}', "output_config"),
-    (b'{"type":"number"}', b'{"pattern":"(.{0,1000}){0,1000}x"}', "tools"),
-    (b'{"type":"number"}', b'{"$ref":"#/properties/timeout"}', "tools"),
-    (b'["END"]', b"[" + b",".join([b'"x"'] * 65) + b"]", "stop_sequences"),
-    (b'"stream"', b'"chat_template_kwargs":{"chat_template":"x"},"stream"', "chat_template_kwargs"),
-    (b'"stream"', b'"kv_transfer_params":{"remote_host":"192.0.2.1"},"stream"', "kv_transfer_params"),
-    (b'"stream"', b'"ec_transfer_params":{"a":{"peer_host":"192.0.2.1"}},"stream"', "ec_transfer_params"),
-    (b'{"role":"assistant",',
-     b'{"role":"system","content":[{"type":"tool_addition","tool":{"type":"tool_definition","definition":'
-     b'{"name":"a","input_schema":{}}}}]},{"role":"assistant",', "messages[].content[].tool.definition"),
-    (b"cch=a5145;", b"cch=a;", "system[].text"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("was", "sent", "param"),
+    [
+        (b"https://example.org", b"file:///etc", "messages[].content[].content[].source.url"),
+        (
+            b'{"type":"base64","media_type":"image/png","data":"AA=="}',
+            b'{"type":"url","url":"file:///etc/passwd"}',
+            "messages[].content[].source.url",
+        ),
+        (b'{"effort":"high"}', b'{"format":{"schema":{"pattern":"(.{0,1000}){0,1000}x"}}}', "output_config"),
+        (b'{"type":"number"}', b'{"pattern":"(.{0,1000}){0,1000}x"}', "tools"),
+        (b'{"type":"number"}', b'{"$ref":"#/properties/timeout"}', "tools"),
+        (b'["END"]', b"[" + b",".join([b'"x"'] * 65) + b"]", "stop_sequences"),
+        (b'"stream"', b'"chat_template_kwargs":{"chat_template":"x"},"stream"', "chat_template_kwargs"),
+        (b'"stream"', b'"kv_transfer_params":{"remote_host":"192.0.2.1"},"stream"', "kv_transfer_params"),
+        (b'"stream"', b'"ec_transfer_params":{"a":{"peer_host":"192.0.2.1"}},"stream"', "ec_transfer_params"),
+        (
+            b'{"role":"assistant",',
+            b'{"role":"system","content":[{"type":"tool_addition","tool":{"type":"tool_definition","definition":'
+            b'{"name":"a","input_schema":{}}}}]},{"role":"assistant",',
+            "messages[].content[].tool.definition",
+        ),
+        (b"cch=a5145;", b"cch=a;", "system[].text"),
+    ],
+)
 def test_fields_that_engines_convert_are_judged_where_the_protocol_has_them(strict, was, sent, param):
     assert CLAUDE_CODE.count(was) == 1
     refused = refusal(strict, CLAUDE_CODE.replace(was, sent), "messages")
@@ -142,20 +151,28 @@ def test_a_tool_that_a_message_defines_is_judged_where_it_is_allowed(tmp_path, s
     assert (refused is None) is passes
 
 
-@pytest.mark.parametrize(("text", "passes"), [
-    ("x-anthropic-billing-header: cc_version=2.1.101.e51; cc_entrypoint=cli; cch=a5145;", True),
-    ("x-anthropic-billing-header: cch=00000;You are an agent; cch=", True),
-    ("x-anthropic-billing-header: cc_version=2.1.37; cc_entrypoint=cli;", True),
-    ("x-anthropic-billing-header", True), (" x-anthropic-billing-header:cch=", True),
-    ("You are an agent. x-anthropic-billing-header:cch=", True),
-    ("X-Anthropic-Billing-Header: cch=", True), ("x-anthropic-billing-header:cch=\nforged", False),
-    ("x-anthropic-billing-header:cch=a5145", False), ("x-anthropic-billing-header:cch=a514;;", True),
-    ("x-anthropic-billing-header:cch=a514; ", False), ("x-anthropic-billing-header:cch=a51455;", False),
-    ("x-anthropic-billing-header: cch=a; cch=a5145;", False),
-    ("x-anthropic-billing-header:" + " " * 70_000 + "cch=", False),
-    # five characters of more bytes
-    ("x-anthropic-billing-header:cch=a514é;", False), ("x-anthropic-billing-header:cch=aaaé;", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "passes"),
+    [
+        ("x-anthropic-billing-header: cc_version=2.1.101.e51; cc_entrypoint=cli; cch=a5145;", True),
+        ("x-anthropic-billing-header: cch=00000;You are an agent; cch=", True),
+        ("x-anthropic-billing-header: cc_version=2.1.37; cc_entrypoint=cli;", True),
+        ("x-anthropic-billing-header", True),
+        (" x-anthropic-billing-header:cch=", True),
+        ("You are an agent. x-anthropic-billing-header:cch=", True),
+        ("X-Anthropic-Billing-Header: cch=", True),
+        ("x-anthropic-billing-header:cch=\nforged", False),
+        ("x-anthropic-billing-header:cch=a5145", False),
+        ("x-anthropic-billing-header:cch=a514;;", True),
+        ("x-anthropic-billing-header:cch=a514; ", False),
+        ("x-anthropic-billing-header:cch=a51455;", False),
+        ("x-anthropic-billing-header: cch=a; cch=a5145;", False),
+        ("x-anthropic-billing-header:" + " " * 70_000 + "cch=", False),
+        # five characters of more bytes
+        ("x-anthropic-billing-header:cch=a514é;", False),
+        ("x-anthropic-billing-header:cch=aaaé;", False),
+    ],
+)
 def test_a_system_text_is_one_that_llama_server_does_not_log(strict: Model, text: str, passes: bool) -> None:
     for system in (text, [{"type": "text", "text": "a"}, {"type": "text", "text": text}]):
         for plain in (True, False):
@@ -184,28 +201,31 @@ def test_rules_are_complete_and_of_known_kinds() -> None:
         assert rule.refused and rule.passed and set(rule.paths) <= set(PATHS)
 
 
-@pytest.mark.parametrize(("sent", "param"), [
-    # as a reader that takes no heed of case, or ends a text at a NUL, would have it
-    (b'{"model":"m","Chat_Template":"x"}', "chat_template"),
-    (b'{"model":"m","chat_template\\u0000":"x"}', "chat_template"),
-    (b'{"model":"m","chat\\u005ftemplate":"x"}', "chat_template"),
-    (b'{"chat_template":"x","model":"m"}', "chat_template"),
-    # a number as text is a number to pydantic
-    (b'{"model":"m","n":"1000000"}', "n"),
-    (b'{"model":"m","n":" 1e6 "}', "n"),
-    (b'{"model":"m","n":1e400}', "n"),
-    (b'{"model":"m","n":"nan"}', "n"),
-    (b'{"model":"m","n":"' + b"0" * 40 + b'1000"}', "n"),
-    (b'{"model":"m","n":[1]}', "n"),
-    (b'{"model":"m","n":-1}', "n"),
-    (b'{"model":"m","chat_template_kwargs":{"enable_thinking":{"a":1}}}', "chat_template_kwargs"),
-    (b'{"model":"m","chat_template_kwargs":{"thinking":"' + b"a" * 65 + b'"}}', "chat_template_kwargs"),
-    (b'{"model":"m","chat_template_kwargs":[]}', "chat_template_kwargs"),
-    (b'{"model":"m","messages":[{"content":[{"type":"image_url","image_url":{"url":"FILE:///x"}}]}]}', None),
-    (b'{"model":"m","messages":[{"content":[{"type":"image_url","image_url":{"url":" file:///x"}}]}]}', None),
-    # an object where a list is expected
-    (b'{"model":"m","messages":[{"content":{"type":"prompt_embeds"}}]}', "messages[].content[].type"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("sent", "param"),
+    [
+        # as a reader that takes no heed of case, or ends a text at a NUL, would have it
+        (b'{"model":"m","Chat_Template":"x"}', "chat_template"),
+        (b'{"model":"m","chat_template\\u0000":"x"}', "chat_template"),
+        (b'{"model":"m","chat\\u005ftemplate":"x"}', "chat_template"),
+        (b'{"chat_template":"x","model":"m"}', "chat_template"),
+        # a number as text is a number to pydantic
+        (b'{"model":"m","n":"1000000"}', "n"),
+        (b'{"model":"m","n":" 1e6 "}', "n"),
+        (b'{"model":"m","n":1e400}', "n"),
+        (b'{"model":"m","n":"nan"}', "n"),
+        (b'{"model":"m","n":"' + b"0" * 40 + b'1000"}', "n"),
+        (b'{"model":"m","n":[1]}', "n"),
+        (b'{"model":"m","n":-1}', "n"),
+        (b'{"model":"m","chat_template_kwargs":{"enable_thinking":{"a":1}}}', "chat_template_kwargs"),
+        (b'{"model":"m","chat_template_kwargs":{"thinking":"' + b"a" * 65 + b'"}}', "chat_template_kwargs"),
+        (b'{"model":"m","chat_template_kwargs":[]}', "chat_template_kwargs"),
+        (b'{"model":"m","messages":[{"content":[{"type":"image_url","image_url":{"url":"FILE:///x"}}]}]}', None),
+        (b'{"model":"m","messages":[{"content":[{"type":"image_url","image_url":{"url":" file:///x"}}]}]}', None),
+        # an object where a list is expected
+        (b'{"model":"m","messages":[{"content":{"type":"prompt_embeds"}}]}', "messages[].content[].type"),
+    ],
+)
 def test_no_spelling_brings_a_field_past_its_rule(strict: Model, sent: bytes, param: str | None) -> None:
     refused = refusal(strict, sent)
     assert refused is not None and (param is None or refused.param == param)
@@ -254,18 +274,21 @@ def test_patterns_are_found_wherever_a_schema_has_them(strict: Model) -> None:
     assert refusal(strict, json.dumps({"model": "m", "tools": [{"parameters": named}]}).encode()) is None
 
 
-@pytest.mark.parametrize(("schema", "passes"), [
-    ({"maxItems": 10_000, "items": {"minItems": 10_000, "maxLength": 10**6}}, True),
-    ({"maxItems": 10_001}, False),
-    ({"maxItems": 1e400}, False),
-    ({"prefixItems": [{"minItems": 10**9}]}, False),
-    ({"minLength": 10**6 + 1}, False),
-    ({"anyOf": [{"maxItems": 10_000}] * 4}, True),
-    ({"anyOf": [{"maxItems": 10_000}] * 5}, False),
-    ({"anyOf": [{"maxItems": -(10**9)}, *[{"maxItems": 10_000}] * 5]}, False),
-    # properties of such a name
-    ({"properties": {"maxItems": {"type": "integer", "maximum": 10**9}}}, True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("schema", "passes"),
+    [
+        ({"maxItems": 10_000, "items": {"minItems": 10_000, "maxLength": 10**6}}, True),
+        ({"maxItems": 10_001}, False),
+        ({"maxItems": 1e400}, False),
+        ({"prefixItems": [{"minItems": 10**9}]}, False),
+        ({"minLength": 10**6 + 1}, False),
+        ({"anyOf": [{"maxItems": 10_000}] * 4}, True),
+        ({"anyOf": [{"maxItems": 10_000}] * 5}, False),
+        ({"anyOf": [{"maxItems": -(10**9)}, *[{"maxItems": 10_000}] * 5]}, False),
+        # properties of such a name
+        ({"properties": {"maxItems": {"type": "integer", "maximum": 10**9}}}, True),
+    ],
+)
 def test_counts_of_a_schema_are_small_each_and_together(strict: Model, schema: object, passes: bool) -> None:
     sent = json.dumps({"model": "m", "tools": [{"parameters": schema}]}).replace("Infinity", "1e400").encode()
     assert (refusal(strict, sent) is None) is passes
@@ -292,17 +315,20 @@ def test_an_empty_value_is_none_where_none_may_be_sent(strict: Model, rule: Requ
         assert refusal(strict, example_at_place(rule, rule.at[0], value)) is not None
 
 
-@pytest.mark.parametrize(("schema", "passes"), [
-    ({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"anyOf": [{"$ref": "#/$defs/a"}]}}}, False),
-    ({"$defs": {"a/b": {"$ref": "#/$defs/a~1b"}}}, False),
-    ({"$defs": {"a": [{"$ref": "#/$defs/a/0"}]}}, False),
-    ({"$defs": {"é": {"$ref": "#/$defs/é"}}}, False),
-    ({"$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}}, True),
-    ({"$defs": {"a": {}, "b": {"allOf": [{"$ref": "#/$defs/a"}] * 2}}}, True),
-    ({"properties": {"$ref": {"type": "string"}, "next": {"anyOf": [{"$ref": "#"}, {}]}}}, True),
-    # looking at all of these would take long
-    ({"a": [{"$ref": f"#/{one}"} for one in range(15000)], "b": [[[[[[{"$ref": "#/x"}]]]]]] * 6000}, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("schema", "passes"),
+    [
+        ({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"anyOf": [{"$ref": "#/$defs/a"}]}}}, False),
+        ({"$defs": {"a/b": {"$ref": "#/$defs/a~1b"}}}, False),
+        ({"$defs": {"a": [{"$ref": "#/$defs/a/0"}]}}, False),
+        ({"$defs": {"é": {"$ref": "#/$defs/é"}}}, False),
+        ({"$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}}, True),
+        ({"$defs": {"a": {}, "b": {"allOf": [{"$ref": "#/$defs/a"}] * 2}}}, True),
+        ({"properties": {"$ref": {"type": "string"}, "next": {"anyOf": [{"$ref": "#"}, {}]}}}, True),
+        # looking at all of these would take long
+        ({"a": [{"$ref": f"#/{one}"} for one in range(15000)], "b": [[[[[[{"$ref": "#/x"}]]]]]] * 6000}, False),
+    ],
+)
 def test_no_reference_leads_to_itself(strict: Model, schema: dict[str, Any], passes: bool) -> None:
     sent = json.dumps({"model": "m", "tools": [{"function": {"parameters": schema}}]}, ensure_ascii=False).encode()
     refused = refusal(strict, sent)
@@ -310,17 +336,20 @@ def test_no_reference_leads_to_itself(strict: Model, schema: dict[str, Any], pas
     assert refused is None or "$ref" in refused.message
 
 
-@pytest.mark.parametrize(("schema", "passes"), [
-    ('{"type":"object"}', True),
-    (json.dumps({"pattern": "(.{0,1000}){0,1000}x"}), False),
-    (json.dumps({"$defs": {"a": {"$ref": "#/$defs/a"}}}), False),
-    ("", False),
-    ("{", False),
-    ('"{}"', False),
-    ("[" * 30000, False),
-    ('{"pattern":"a","pattern":"b"}', False),
-    ('{"a":NaN}', False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("schema", "passes"),
+    [
+        ('{"type":"object"}', True),
+        (json.dumps({"pattern": "(.{0,1000}){0,1000}x"}), False),
+        (json.dumps({"$defs": {"a": {"$ref": "#/$defs/a"}}}), False),
+        ("", False),
+        ("{", False),
+        ('"{}"', False),
+        ("[" * 30000, False),
+        ('{"pattern":"a","pattern":"b"}', False),
+        ('{"a":NaN}', False),
+    ],
+)
 def test_a_schema_that_is_a_text_is_judged_as_an_object(strict: Model, schema: str, passes: bool) -> None:
     sent: list[dict[str, Any]] = [{"structured_outputs": {"json": schema}}, {"guided_json": schema}]
     for members in (*sent, {"json_schema": schema}):

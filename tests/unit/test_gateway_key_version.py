@@ -44,14 +44,28 @@ EDITED_OLDER = FIRST.model_copy(update={"keys": {"zoe": key("f")}})
 UNVERSIONED = ClientKeyring(keys=FIRST.keys)
 
 
-@pytest.mark.parametrize(("host", "incoming", "taken"), [
-    (FIRST, FIRST, True), (FIRST, REVOKED, True), (FIRST, LATER, True), (REVOKED, FIRST, False),
-    (LATER, FIRST, False), (REVOKED, FORK, False), (REVOKED, LONGER, False), (FORK, REVOKED, False),
-    (REVOKED, EDITED, True), (LATER, EDITED, False), (REVOKED, EDITED_OLDER, False), (REVOKED, UNVERSIONED, False),
-    (FORK, advanced(FORK), True), (REVOKED, advanced(FORK), False), (advanced(FORK), FORK, False),
-    (advanced(FORK), LONGER, False),
-    (advanced(FORK), changed(advanced(FORK), "eve", "e"), True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("host", "incoming", "taken"),
+    [
+        (FIRST, FIRST, True),
+        (FIRST, REVOKED, True),
+        (FIRST, LATER, True),
+        (REVOKED, FIRST, False),
+        (LATER, FIRST, False),
+        (REVOKED, FORK, False),
+        (REVOKED, LONGER, False),
+        (FORK, REVOKED, False),
+        (REVOKED, EDITED, True),
+        (LATER, EDITED, False),
+        (REVOKED, EDITED_OLDER, False),
+        (REVOKED, UNVERSIONED, False),
+        (FORK, advanced(FORK), True),
+        (REVOKED, advanced(FORK), False),
+        (advanced(FORK), FORK, False),
+        (advanced(FORK), LONGER, False),
+        (advanced(FORK), changed(advanced(FORK), "eve", "e"), True),
+    ],
+)
 def test_a_host_takes_keys_that_were_made_from_its_own(host, incoming, taken):
     assert is_replaceable(incoming.current_version, host.current_version.id) is taken
     assert is_replaceable(incoming.current_version, "")
@@ -86,11 +100,21 @@ def test_a_file_that_is_not_there_is_not_written_for_its_version(tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("value", [
-    None, [], {}, {"serial": 1}, {"serial": True, "id": "0" * 16}, {"serial": 0, "id": "0" * 16},
-    {"serial": HIGHEST + 1, "id": "0" * 16}, {"serial": 1.0, "id": "0" * 16}, {"serial": 1, "id": "0" * 16 + "\n"},
-    {"serial": 1, "id": 5},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        [],
+        {},
+        {"serial": 1},
+        {"serial": True, "id": "0" * 16},
+        {"serial": 0, "id": "0" * 16},
+        {"serial": HIGHEST + 1, "id": "0" * 16},
+        {"serial": 1.0, "id": "0" * 16},
+        {"serial": 1, "id": "0" * 16 + "\n"},
+        {"serial": 1, "id": 5},
+    ],
+)
 def test_a_host_whose_version_is_none_has_none(value: object) -> None:
     assert parse_host_version(value) is None
     assert parse_host_version({"serial": 1, "id": "0" * 16}) == HostVersion(1, "0" * 16)
@@ -100,18 +124,21 @@ def row(name: object, sha256: object, **more: object) -> dict[str, object]:
     return {"name": name, "sha256": sha256, "models": None, **more}
 
 
-@pytest.mark.parametrize(("ours", "theirs", "effect"), [
-    ([], [], []),
-    ([row("alice", "a")], [], ["1 key would return: alice"]),
-    ([], [row("alice", "a")], ["1 key would vanish: alice"]),
-    # it was rotated on the host since, and is about to end or has
-    ([row("alice", "a")], [row("alice", "b"), row("alice", "a", until=9)], ["return: alice", "vanish: alice"]),
-    ([row("alice", "a", until=9)], [row("alice", "a")], ["vanish: alice"]),
-    ([row("alice", "a", until=9)], [row("alice", "a", until=8)], ["return: alice"]),
-    ([row("alice", "a", models=["x"])], [row("alice", "a")], ["1 key would get other rights: alice"]),
-    ([row("alice", "a")], [{"name": "\33[2J" * 40, "sha256": [1]}, {}], ["return: alice", "2 keys would vanish"]),
-    ([row(f"k{n:02}", str(n)) for n in range(12)], [], ["12 keys would return: k00, k01, k02"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("ours", "theirs", "effect"),
+    [
+        ([], [], []),
+        ([row("alice", "a")], [], ["1 key would return: alice"]),
+        ([], [row("alice", "a")], ["1 key would vanish: alice"]),
+        # it was rotated on the host since, and is about to end or has
+        ([row("alice", "a")], [row("alice", "b"), row("alice", "a", until=9)], ["return: alice", "vanish: alice"]),
+        ([row("alice", "a", until=9)], [row("alice", "a")], ["vanish: alice"]),
+        ([row("alice", "a", until=9)], [row("alice", "a", until=8)], ["return: alice"]),
+        ([row("alice", "a", models=["x"])], [row("alice", "a")], ["1 key would get other rights: alice"]),
+        ([row("alice", "a")], [{"name": "\33[2J" * 40, "sha256": [1]}, {}], ["return: alice", "2 keys would vanish"]),
+        ([row(f"k{n:02}", str(n)) for n in range(12)], [], ["12 keys would return: k00, k01, k02"]),
+    ],
+)
 def test_what_keys_would_do_is_named(ours, theirs, effect):
     found = list(describe_effect(ours, theirs))
     assert len(found) == len(effect)

@@ -19,11 +19,15 @@ RING = ClientKeyring(
     keys={
         "zoe": ClientKey(sha256=ONE, made="2026-11-22"),
         "alice": ClientKey(
-            sha256=TWO, models=("qwen3", "org/other:8b"), requests_per_minute=60, streams=8, made="2026-11-20",
+            sha256=TWO,
+            models=("qwen3", "org/other:8b"),
+            requests_per_minute=60,
+            streams=8,
+            made="2026-11-20",
             old=RotatedKey(sha256=THREE, until=UNTIL),
         ),
     }
-)  # fmt: skip
+)
 
 
 def names(folder: Path) -> list[str]:
@@ -111,36 +115,45 @@ def test_the_key_before_goes_when_its_time_has_come() -> None:
 TABLE = f'[keys.alice]\nsha256 = "{ONE}"\nmade = 2026-11-22\n'
 
 
-@pytest.mark.parametrize(("content", "said"), [
-    ("[keys.alice]\n", "keys.alice.made: missing"),
-    (TABLE.replace("sha256", "sha25"), 'keys.alice.sha25: unknown key; did you mean "sha256"?'),
-    (TABLE.replace("keys.alice", "key.alice"), 'key: unknown key; did you mean "keys"?'),
-    (TABLE.replace(ONE, "rw-secret"), "keys.alice.sha256: 'rw-secret' is refused: must be 64 lowercase"),
-    (TABLE.replace(ONE, ONE.upper()), "is refused: must be 64 lowercase hexadecimal digits"),
-    (TABLE + "models = []\n", "keys.alice.models: [] is refused: must be a non-empty list"),
-    (TABLE + 'models = ["a\\n"]\n', "is refused: must be a model's name"),
-    (TABLE + 'models = "qwen3"\n', "must be a list"),
-    (TABLE + "streams = 0\n", "keys.alice.streams: 0 is refused: must be at least 1"),
-    (TABLE + "streams = true\n", "keys.alice.streams: True is refused: must be a whole number"),
-    (TABLE + "requests_per_minute = 1000001\n", "must be at most 1000000"),
-    (TABLE.replace("2026-11-22", "2026-11-22T10:00:00Z"), "keys.alice.made: "),
-    (TABLE.replace("2026-11-22", '"today"'), "is refused: must be a day, such as"),
-    (TABLE.replace("alice", '"../x"'), "keys.../x: '../x' is refused: must be at most 48 lowercase letters"),
-    (TABLE + f'old = {{sha256 = "{TWO}"}}\n', "keys.alice.old.until: missing"),
-    (TABLE + f'old = {{sha256 = "{TWO}", until = 2026-11-22T10:00:00}}\n', "must be a time with its zone"),
-    (TABLE + f'old = {{sha256 = "{TWO}", until = "later"}}\n', "must be a time with its zone"),
-    (TABLE + f'old = {{sha256 = "{ONE}", until = 2026-11-22T10:00:00Z}}\n',
-     'keys.alice.old.sha256: "aaaaaaaaaaaaaaaa..." is refused: alice has a key with the same prefix'),
-    (TABLE + TABLE.replace("alice", "bob").replace(ONE, ONE[:16] + TWO[:48]),
-     'keys.bob.sha256: "aaaaaaaaaaaaaaaa..." is refused: alice has a key with the same prefix'),
-    (TABLE + TABLE, "the file: cannot be read as TOML"), (b"\xff\xfe", "the file: cannot be read as TOML"),
-    ("keys = 5\n", "keys: 5 is refused: must be a table of names"),
-    ("version = 5\n", "version: 5 is refused: must be a table of keys"),
-    ('[version]\nid = "0123456789abcdef"\n', "version.serial: missing"),
-    ('[version]\nserial = 0\nid = "0123456789abcdef"\n', "version.serial: 0 is refused: must be at least 1"),
-    ('[version]\nserial = 1\nid = "x"\n', "version.id: 'x' is refused: must be 16 lowercase hexadecimal digits"),
-    ('[version]\nserial = 1\nid = "0123456789abcdef"\nbefore = ["x"]\n', "version.before[0]: 'x' is refused"),
-], ids=range(27))  # fmt: skip
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("[keys.alice]\n", "keys.alice.made: missing"),
+        (TABLE.replace("sha256", "sha25"), 'keys.alice.sha25: unknown key; did you mean "sha256"?'),
+        (TABLE.replace("keys.alice", "key.alice"), 'key: unknown key; did you mean "keys"?'),
+        (TABLE.replace(ONE, "rw-secret"), "keys.alice.sha256: 'rw-secret' is refused: must be 64 lowercase"),
+        (TABLE.replace(ONE, ONE.upper()), "is refused: must be 64 lowercase hexadecimal digits"),
+        (TABLE + "models = []\n", "keys.alice.models: [] is refused: must be a non-empty list"),
+        (TABLE + 'models = ["a\\n"]\n', "is refused: must be a model's name"),
+        (TABLE + 'models = "qwen3"\n', "must be a list"),
+        (TABLE + "streams = 0\n", "keys.alice.streams: 0 is refused: must be at least 1"),
+        (TABLE + "streams = true\n", "keys.alice.streams: True is refused: must be a whole number"),
+        (TABLE + "requests_per_minute = 1000001\n", "must be at most 1000000"),
+        (TABLE.replace("2026-11-22", "2026-11-22T10:00:00Z"), "keys.alice.made: "),
+        (TABLE.replace("2026-11-22", '"today"'), "is refused: must be a day, such as"),
+        (TABLE.replace("alice", '"../x"'), "keys.../x: '../x' is refused: must be at most 48 lowercase letters"),
+        (TABLE + f'old = {{sha256 = "{TWO}"}}\n', "keys.alice.old.until: missing"),
+        (TABLE + f'old = {{sha256 = "{TWO}", until = 2026-11-22T10:00:00}}\n', "must be a time with its zone"),
+        (TABLE + f'old = {{sha256 = "{TWO}", until = "later"}}\n', "must be a time with its zone"),
+        (
+            TABLE + f'old = {{sha256 = "{ONE}", until = 2026-11-22T10:00:00Z}}\n',
+            'keys.alice.old.sha256: "aaaaaaaaaaaaaaaa..." is refused: alice has a key with the same prefix',
+        ),
+        (
+            TABLE + TABLE.replace("alice", "bob").replace(ONE, ONE[:16] + TWO[:48]),
+            'keys.bob.sha256: "aaaaaaaaaaaaaaaa..." is refused: alice has a key with the same prefix',
+        ),
+        (TABLE + TABLE, "the file: cannot be read as TOML"),
+        (b"\xff\xfe", "the file: cannot be read as TOML"),
+        ("keys = 5\n", "keys: 5 is refused: must be a table of names"),
+        ("version = 5\n", "version: 5 is refused: must be a table of keys"),
+        ('[version]\nid = "0123456789abcdef"\n', "version.serial: missing"),
+        ('[version]\nserial = 0\nid = "0123456789abcdef"\n', "version.serial: 0 is refused: must be at least 1"),
+        ('[version]\nserial = 1\nid = "x"\n', "version.id: 'x' is refused: must be 16 lowercase hexadecimal digits"),
+        ('[version]\nserial = 1\nid = "0123456789abcdef"\nbefore = ["x"]\n', "version.before[0]: 'x' is refused"),
+    ],
+    ids=range(27),
+)
 def test_what_is_wrong_is_refused_with_its_place(tmp_path: Path, content: str | bytes, said: str) -> None:
     assert any(said in line for line in refusal(tmp_path / "gateway-keys.toml", content)), said
 

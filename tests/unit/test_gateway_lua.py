@@ -17,15 +17,24 @@ def lua() -> NginxLua:
     return NginxLua()
 
 
-@pytest.mark.parametrize(("sent", "passed"), [
-    ("text/html", OPAQUE), ("TEXT/HTML; charset=utf-8", OPAQUE), (" text/html", OPAQUE),
-    ("application/xhtml+xml", OPAQUE), ("image/svg+xml", OPAQUE), ("text/javascript", OPAQUE),
-    ("application/json, text/html", OPAQUE), ("", OPAQUE), ("application/json;text/html", "application/json"),
-    ("application/json; charset=utf-7", "application/json"),
-    ("Application/JSON; charset=UTF-8", "application/json; charset=utf-8"),
-    ("text/event-stream;charset=utf-8", "text/event-stream; charset=utf-8"),
-    ("text/plain; version=0.0.4", "text/plain; version=0.0.4"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("sent", "passed"),
+    [
+        ("text/html", OPAQUE),
+        ("TEXT/HTML; charset=utf-8", OPAQUE),
+        (" text/html", OPAQUE),
+        ("application/xhtml+xml", OPAQUE),
+        ("image/svg+xml", OPAQUE),
+        ("text/javascript", OPAQUE),
+        ("application/json, text/html", OPAQUE),
+        ("", OPAQUE),
+        ("application/json;text/html", "application/json"),
+        ("application/json; charset=utf-7", "application/json"),
+        ("Application/JSON; charset=UTF-8", "application/json; charset=utf-8"),
+        ("text/event-stream;charset=utf-8", "text/event-stream; charset=utf-8"),
+        ("text/plain; version=0.0.4", "text/plain; version=0.0.4"),
+    ],
+)
 def test_an_engines_answer_is_never_a_page(lua: NginxLua, sent: str, passed: str) -> None:
     status, headers = lua.filter_answer(200, {}, engine=sent)
     assert (status, headers["content-type"], headers["x-content-type-options"]) == (200, passed, "nosniff")
@@ -35,8 +44,12 @@ def test_of_an_engines_headers_those_alone_pass_that_clients_need(lua: NginxLua)
     needed = {"Content-Length": "2", "X-Request-Id": "1", "Retry-After": "3", "Cache-Control": "no-cache"}
     others = {"Server": "engine", "Set-Cookie": "a=b", "Access-Control-Allow-Origin": "*", "X-Rw-Key": "00"}
     others |= {
-        "Location": "//evil", "Refresh": "0", "Link": "<x>", "Content-Security-Policy": "", "X-Accel-Redirect": "/",
-    }  # fmt: skip
+        "Location": "//evil",
+        "Refresh": "0",
+        "Link": "<x>",
+        "Content-Security-Policy": "",
+        "X-Accel-Redirect": "/",
+    }
     others |= {"WWW-Authenticate": "Basic realm=a", "Upgrade": "a", "Clear-Site-Data": "*"}
     _, headers = lua.filter_answer(200, needed | others, engine="application/json")
     made = {"content-type": "application/json", "x-content-type-options": "nosniff"}
@@ -88,11 +101,18 @@ def test_a_request_goes_to_another_instance_if_the_first_did_not_get_it(lua, tim
 
 
 CLIENTS = (
-    ("192.0.2.7", "192.0.2.7", True), ("192.0.2.7", "192.0.2.8", False), ("127.0.0.1", "127.255.255.254", True),
-    ("127.0.0.1", "126.0.0.1", False), ("127.0.0.1", "::1", True), ("127.0.0.1", "::ffff:127.9.9.9", True),
-    ("192.0.2.7", "::ffff:192.0.2.7", True), ("::ffff:192.0.2.7", "::ffff:192.0.2.8", False),
-    ("2001:db8::1", "2001:db8::ffff:1", True), ("2001:db8::1", "2001:db8:0:1::1", False), ("::1", "::2", False),
-)  # fmt: skip
+    ("192.0.2.7", "192.0.2.7", True),
+    ("192.0.2.7", "192.0.2.8", False),
+    ("127.0.0.1", "127.255.255.254", True),
+    ("127.0.0.1", "126.0.0.1", False),
+    ("127.0.0.1", "::1", True),
+    ("127.0.0.1", "::ffff:127.9.9.9", True),
+    ("192.0.2.7", "::ffff:192.0.2.7", True),
+    ("::ffff:192.0.2.7", "::ffff:192.0.2.8", False),
+    ("2001:db8::1", "2001:db8::ffff:1", True),
+    ("2001:db8::1", "2001:db8:0:1::1", False),
+    ("::1", "::2", False),
+)
 
 
 @pytest.mark.parametrize(("one", "other", "same"), CLIENTS)
@@ -114,17 +134,20 @@ def test_a_key_is_a_caller_from_every_address(lua: NginxLua) -> None:
     assert [callers.bucket("", f"\x0a\0\0{chr(number)}") for number in range(50)] != before
 
 
-@pytest.mark.parametrize(("looks", "slow"), [
-    # (seconds, bytes that have come by then)
-    ([(1, 0), (19, 1)], False),
-    ([(21, 1)], True),
-    ([(21, 10_000)], False),
-    # much at once, and then no more
-    ([(1, 60 << 20), (21, 60 << 20), (42, 60 << 20)], True),
-    ([(at, at * 600) for at in range(1, 500)], False),
-    ([(at, at * 400) for at in range(1, 30)], True),
-    ([(at, at * 100_000) for at in range(1, 602)], True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("looks", "slow"),
+    [
+        # (seconds, bytes that have come by then)
+        ([(1, 0), (19, 1)], False),
+        ([(21, 1)], True),
+        ([(21, 10_000)], False),
+        # much at once, and then no more
+        ([(1, 60 << 20), (21, 60 << 20), (42, 60 << 20)], True),
+        ([(at, at * 600) for at in range(1, 500)], False),
+        ([(at, at * 400) for at in range(1, 30)], True),
+        ([(at, at * 100_000) for at in range(1, 602)], True),
+    ],
+)
 def test_a_body_must_go_on(lua: NginxLua, looks: Sequence[tuple[int, int]], slow: bool) -> None:
     rate = lua.require("rate")
     state = rate.begin(1000)

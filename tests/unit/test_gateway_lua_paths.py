@@ -83,25 +83,34 @@ SET = ": set the client's base URL to {}"
 OLLAMA = ": Ollama's API is not served; set the client to an OpenAI-compatible API with the base URL {}/v1"
 
 
-@pytest.mark.parametrize(("path", "message"), [
-    ("/v1/v1/chat/completions", f", but at /v1/chat/completions{SET}/v1"),
-    ("/chat/completions", f", but at /v1/chat/completions{SET}/v1"),
-    ("//v1/chat/completions", f", but at /v1/chat/completions{SET}/v1"),
-    ("/v1/chat/completions/", f", but at /v1/chat/completions{SET}/v1"),
-    ("/api/v1/chat/completions", f", but at /v1/chat/completions{SET}/v1"),
-    ("/openai/deployments/x/chat/completions", f", but at /v1/chat/completions{SET}/v1"),
-    ("/completions", f", but at /v1/completions{SET}/v1"),
-    ("/models", f", but at /v1/models{SET}/v1"),
-    ("/v1/models/", f", but at /v1/models{SET}/v1"),
-    ("/v1/v1/models/Org/a:b", f", but at /v1/models/Org/a:b{SET}/v1"),
-    # Anthropic's clients append /v1 themselves
-    ("/v1/v1/messages", f", but at /v1/messages{SET}"),
-    ("/messages/count_tokens", f", but at /v1/messages/count_tokens{SET}"),
-    ("/v1/health", f", but at /health{OTHERS}"),
-    ("/v1", OTHERS), ("/v1/", OTHERS), ("/favicon.ico", OTHERS), ("/V1/Chat/Completions", OTHERS),
-    ("/" * 500, OTHERS), ("/a" * 4000, OTHERS), ("/api/chat", OLLAMA), ("/api/tags", OLLAMA),
-    ("/api/embeddings", OLLAMA),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/v1/v1/chat/completions", f", but at /v1/chat/completions{SET}/v1"),
+        ("/chat/completions", f", but at /v1/chat/completions{SET}/v1"),
+        ("//v1/chat/completions", f", but at /v1/chat/completions{SET}/v1"),
+        ("/v1/chat/completions/", f", but at /v1/chat/completions{SET}/v1"),
+        ("/api/v1/chat/completions", f", but at /v1/chat/completions{SET}/v1"),
+        ("/openai/deployments/x/chat/completions", f", but at /v1/chat/completions{SET}/v1"),
+        ("/completions", f", but at /v1/completions{SET}/v1"),
+        ("/models", f", but at /v1/models{SET}/v1"),
+        ("/v1/models/", f", but at /v1/models{SET}/v1"),
+        ("/v1/v1/models/Org/a:b", f", but at /v1/models/Org/a:b{SET}/v1"),
+        # Anthropic's clients append /v1 themselves
+        ("/v1/v1/messages", f", but at /v1/messages{SET}"),
+        ("/messages/count_tokens", f", but at /v1/messages/count_tokens{SET}"),
+        ("/v1/health", f", but at /health{OTHERS}"),
+        ("/v1", OTHERS),
+        ("/v1/", OTHERS),
+        ("/favicon.ico", OTHERS),
+        ("/V1/Chat/Completions", OTHERS),
+        ("/" * 500, OTHERS),
+        ("/a" * 4000, OTHERS),
+        ("/api/chat", OLLAMA),
+        ("/api/tags", OLLAMA),
+        ("/api/embeddings", OLLAMA),
+    ],
+)
 def test_a_path_that_is_not_open_is_answered_with_the_base_url(lua: NginxLua, path: str, message: str) -> None:
     assert passes(lua, "POST", path) == (404, "", f"there is nothing at {path[:128]}{message.format(BASE)}")
 
@@ -113,11 +122,18 @@ def test_what_follows_a_path_is_in_no_message(lua: NginxLua) -> None:
     assert said.startswith("there is nothing at /v1/x????b?/chat/completions, but at /v1/chat/completions:")
 
 
-@pytest.mark.parametrize(("host", "proto", "address"), [
-    ("box:8020", None, "http://box:8020"), ("llm.example.org", "https", "https://llm.example.org"),
-    ("[2001:db8::1]:8020", "ftp", "http://[2001:db8::1]:8020"), ("box/evil", None, ""), ('box"', None, ""),
-    ("x" * 300, None, ""), (None, None, ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("host", "proto", "address"),
+    [
+        ("box:8020", None, "http://box:8020"),
+        ("llm.example.org", "https", "https://llm.example.org"),
+        ("[2001:db8::1]:8020", "ftp", "http://[2001:db8::1]:8020"),
+        ("box/evil", None, ""),
+        ('box"', None, ""),
+        ("x" * 300, None, ""),
+        (None, None, ""),
+    ],
+)
 def test_the_address_in_a_message_is_the_clients(lua, host, proto, address):
     lua.ngx.var.http_host, lua.ngx.var.http_x_forwarded_proto = host, proto
     assert lua.require("paths").address() == address

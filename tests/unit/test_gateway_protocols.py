@@ -40,12 +40,23 @@ def rejection_of(lua: NginxLua, target: str, status: int) -> dict[str, Any]:
     "target",
     ["/v1/messages", "/v1/messages?beta=true", "/v1/messages/count_tokens", "/v1/messages/batches", "/v1/v1/messages"],
 )
-@pytest.mark.parametrize(("status", "kind"), [
-    (400, "invalid_request_error"), (403, "permission_error"), (404, "not_found_error"),
-    (405, "invalid_request_error"), (408, "invalid_request_error"), (413, "request_too_large"),
-    (429, "rate_limit_error"), (431, "invalid_request_error"), (500, "api_error"), (502, "overloaded_error"),
-    (503, "overloaded_error"), (504, "overloaded_error"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, "invalid_request_error"),
+        (403, "permission_error"),
+        (404, "not_found_error"),
+        (405, "invalid_request_error"),
+        (408, "invalid_request_error"),
+        (413, "request_too_large"),
+        (429, "rate_limit_error"),
+        (431, "invalid_request_error"),
+        (500, "api_error"),
+        (502, "overloaded_error"),
+        (503, "overloaded_error"),
+        (504, "overloaded_error"),
+    ],
+)
 def test_a_refusal_has_the_shape_and_type_of_its_protocol(lua: NginxLua, target: str, status: int, kind: str) -> None:
     found = rejection_of(lua, target, status)
     assert found == {"type": "error", "error": {"type": kind, "message": found["error"]["message"]}}
@@ -83,22 +94,37 @@ def answered(
 
 
 @pytest.mark.parametrize("engine", [ENGINE, None], ids=["engine", "router"])
-@pytest.mark.parametrize(("status", "sent", "kind", "message"), [
-    # llama-server, vLLM's handler of all errors, vLLM's own translation, FastAPI, what is no JSON, no text in it
-    (400, '{"error":{"code":400,"message":"too long","type":"exceed_context_size_error"}}',
-     "invalid_request_error", "too long"),
-    (400, '{"error":{"message":"é \\n","type":"BadRequestError","param":"a","code":400}}', "invalid_request_error",
-     "é \n"),
-    (404, '{"type":"error","error":{"type":"NotFoundError","message":"no model"}}', "not_found_error", "no model"),
-    (500, '{"type":"error","error":{"type":"internal_error","message":"x"}}', "api_error", "x"),
-    (500, '{"error":{"message":"<_io.BytesIO object at 0x7f3a5c0d1e40>"}}', "api_error",
-     "<_io.BytesIO object at 0x>"),
-    (404, '{"detail":"Not Found"}', "not_found_error", "the request was refused"),
-    (500, "Internal Server Error", "api_error", "the request was refused"),
-    (400, '{"error":{"message":7}}', "invalid_request_error", "the request was refused"),
-    (400, '{"error":"x"}', "invalid_request_error", "the request was refused"),
-    (400, "[]", "invalid_request_error", "the request was refused"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("status", "sent", "kind", "message"),
+    [
+        # llama-server, vLLM's handler of all errors, vLLM's own translation, FastAPI, what is no JSON, no text in it
+        (
+            400,
+            '{"error":{"code":400,"message":"too long","type":"exceed_context_size_error"}}',
+            "invalid_request_error",
+            "too long",
+        ),
+        (
+            400,
+            '{"error":{"message":"é \\n","type":"BadRequestError","param":"a","code":400}}',
+            "invalid_request_error",
+            "é \n",
+        ),
+        (404, '{"type":"error","error":{"type":"NotFoundError","message":"no model"}}', "not_found_error", "no model"),
+        (500, '{"type":"error","error":{"type":"internal_error","message":"x"}}', "api_error", "x"),
+        (
+            500,
+            '{"error":{"message":"<_io.BytesIO object at 0x7f3a5c0d1e40>"}}',
+            "api_error",
+            "<_io.BytesIO object at 0x>",
+        ),
+        (404, '{"detail":"Not Found"}', "not_found_error", "the request was refused"),
+        (500, "Internal Server Error", "api_error", "the request was refused"),
+        (400, '{"error":{"message":7}}', "invalid_request_error", "the request was refused"),
+        (400, '{"error":"x"}', "invalid_request_error", "the request was refused"),
+        (400, "[]", "invalid_request_error", "the request was refused"),
+    ],
+)
 def test_errors_of_engines_and_of_the_router_get_the_shape_of_their_path(lua, status, sent, kind, message, engine):
     text, headers = answered(lua, "/v1/messages?beta=true", status, *sent, engine=engine)
     assert json.loads(text) == {"type": "error", "error": {"type": kind, "message": message}}
@@ -196,15 +222,26 @@ def test_tokens_and_the_first_content_are_read_of_its_answers(lua, path, pieces,
 NEWER = (*COMPLETIONS, *MESSAGES)
 
 
-@pytest.mark.parametrize(("release", "paths"), [
-    ("0.11.0", COMPLETIONS), ("0.11.1", (*COMPLETIONS, "messages")), ("0.16.0", (*COMPLETIONS, "messages")),
-    ("0.17.0", NEWER), ("0.21.0", NEWER), ("0.21.0+cpu", NEWER),
-    # `thinking.budget_tokens` may reach what GHSA-fpch-3xrf-7q96 is about
-    ("0.22.0rc1", COMPLETIONS), ("0.22.0", COMPLETIONS), ("0.27.9+cpu", COMPLETIONS), ("0.28.0", NEWER),
-    ("0.33.1+cpu", NEWER),
-    # of unknown fields
-    ("0.34.0rc1", COMPLETIONS), ("1.0", COMPLETIONS),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("release", "paths"),
+    [
+        ("0.11.0", COMPLETIONS),
+        ("0.11.1", (*COMPLETIONS, "messages")),
+        ("0.16.0", (*COMPLETIONS, "messages")),
+        ("0.17.0", NEWER),
+        ("0.21.0", NEWER),
+        ("0.21.0+cpu", NEWER),
+        # `thinking.budget_tokens` may reach what GHSA-fpch-3xrf-7q96 is about
+        ("0.22.0rc1", COMPLETIONS),
+        ("0.22.0", COMPLETIONS),
+        ("0.27.9+cpu", COMPLETIONS),
+        ("0.28.0", NEWER),
+        ("0.33.1+cpu", NEWER),
+        # of unknown fields
+        ("0.34.0rc1", COMPLETIONS),
+        ("1.0", COMPLETIONS),
+    ],
+)
 def test_releases_of_vllm_have_the_paths_that_they_answer(release: str, paths: tuple[str, ...]) -> None:
     packages = tuple(one.model_copy(update={"version": release}) for one in ENV.packages)
     one = vllm_instance()

@@ -120,9 +120,15 @@ def test_a_request_goes_where_its_model_is(world: RouterFixture, to: str) -> Non
     said = world.route(b'{"stream": true, "model": "gpt-4o"}', to=to)
     assert (said.status, said.body) == (204, b"")
     assert {name: value for name, value in said.headers.items() if name.startswith("x-")} == {
-        "x-accel-redirect": "@serve", "x-rw-group": "qwen3", "x-rw-asked": "gpt-4o", "x-rw-model": '"gpt-4o"',
-        "x-rw-span": "26-34", "x-rw-salt": "", "x-rw-sticky": "", "x-rw-stream": "1",
-    }  # fmt: skip
+        "x-accel-redirect": "@serve",
+        "x-rw-group": "qwen3",
+        "x-rw-asked": "gpt-4o",
+        "x-rw-model": '"gpt-4o"',
+        "x-rw-span": "26-34",
+        "x-rw-salt": "",
+        "x-rw-sticky": "",
+        "x-rw-stream": "1",
+    }
 
 
 def test_a_name_that_is_not_ascii_is_in_no_header_as_it_came(world: RouterFixture) -> None:
@@ -198,14 +204,21 @@ def test_a_conversation_or_a_header_stays_where_it_was(world: RouterFixture) -> 
     assert world.route(asked).headers["x-rw-sticky"] == ""
 
 
-@pytest.mark.parametrize(("headers", "status"), [
-    ({"Content-Type": "application/json"}, 204), ({"Content-Type": "application/json; charset=UTF-8"}, 204),
-    ({"Content-Type": 'application/json;charset="utf-8"'}, 204),
-    ({"Content-Type": "application/x-www-form-urlencoded"}, 204), ({"Content-Type": "text/plain"}, 204),
-    ({"Content-Encoding": "identity"}, 204), ({"Content-Type": "application/json; charset=utf-16"}, 415),
-    ({"Content-Type": "Multipart/form-data; boundary=x"}, 415), ({"Content-Encoding": "gzip"}, 415),
-    ({"Content-Encoding": "identity, br"}, 415),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Content-Type": "application/json"}, 204),
+        ({"Content-Type": "application/json; charset=UTF-8"}, 204),
+        ({"Content-Type": 'application/json;charset="utf-8"'}, 204),
+        ({"Content-Type": "application/x-www-form-urlencoded"}, 204),
+        ({"Content-Type": "text/plain"}, 204),
+        ({"Content-Encoding": "identity"}, 204),
+        ({"Content-Type": "application/json; charset=utf-16"}, 415),
+        ({"Content-Type": "Multipart/form-data; boundary=x"}, 415),
+        ({"Content-Encoding": "gzip"}, 415),
+        ({"Content-Encoding": "identity, br"}, 415),
+    ],
+)
 def test_a_body_is_read_if_its_headers_let_it(world: RouterFixture, headers: dict[str, Any], status: int) -> None:
     said = world.route({"model": "qwen3"}, **headers)
     assert said.status == status

@@ -16,19 +16,22 @@ from roles.gateway.host.router.body import Refused, beginning, read
 Pairs = list[tuple[str, Any]]
 
 
-@pytest.mark.parametrize(("sent", "model", "span", "stream"), [
-    (b'{"model":"a"}', "a", (9, 12), False),
-    (b' {\t"model" :\r\n "a" , "stream": true}\n', "a", (15, 18), True),
-    (b'{"mod\\u0065l":"a"}', "a", (14, 17), False),
-    ('{"é😀":"é😀","model":"é😀"}'.encode(), "é😀", (27, 35), False),
-    (b'{"model":"a\\/b \\ud83d\\ude00"}', "a/b 😀", (9, 28), False),
-    (b'{"model":"a","stream":1}', "a", (9, 12), False),
-    (b'{"model":"a","stream":"true"}', "a", (9, 12), False),
-    (b'{"model":""}', "", (9, 11), False),
-    (b'{"x":{"model":"b"},"model":"a"}', "a", (27, 30), False),
-    # numbers that no machine holds, and half a character, are an engine's to judge
-    (b'{"model":"a","x":[1e999,' + b"7" * 5000 + b',"\\ud83d"]}', "a", (9, 12), False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("sent", "model", "span", "stream"),
+    [
+        (b'{"model":"a"}', "a", (9, 12), False),
+        (b' {\t"model" :\r\n "a" , "stream": true}\n', "a", (15, 18), True),
+        (b'{"mod\\u0065l":"a"}', "a", (14, 17), False),
+        ('{"é😀":"é😀","model":"é😀"}'.encode(), "é😀", (27, 35), False),
+        (b'{"model":"a\\/b \\ud83d\\ude00"}', "a/b 😀", (9, 28), False),
+        (b'{"model":"a","stream":1}', "a", (9, 12), False),
+        (b'{"model":"a","stream":"true"}', "a", (9, 12), False),
+        (b'{"model":""}', "", (9, 11), False),
+        (b'{"x":{"model":"b"},"model":"a"}', "a", (27, 30), False),
+        # numbers that no machine holds, and half a character, are an engine's to judge
+        (b'{"model":"a","x":[1e999,' + b"7" * 5000 + b',"\\ud83d"]}', "a", (9, 12), False),
+    ],
+)
 def test_the_model_is_found_where_it_is(sent: bytes, model: str, span: tuple[int, int], stream: bool) -> None:
     asked = read(sent)
     assert (asked.model, asked.span, asked.stream) == (model, span, stream)
@@ -37,20 +40,26 @@ def test_the_model_is_found_where_it_is(sent: bytes, model: str, span: tuple[int
 @pytest.mark.parametrize(
     ("sent", "said"),
     [
-        (b"", "there is no body"), (b"model=a", "must be a JSON object"), (b'["model"]', "must be a JSON object"),
+        (b"", "there is no body"),
+        (b"model=a", "must be a JSON object"),
+        (b'["model"]', "must be a JSON object"),
         (b'\xef\xbb\xbf{"model":"a"}', "byte order mark"),
         ('{"model":"a"}'.encode("utf-16"), "not UTF-8"),
         ('{"model":"a"}'.encode("utf-16-le"), "not JSON"),
         (b'{"model":"a\xff"}', "not UTF-8"),
         (b'{"x":"\xed\xa0\x80","model":"a"}', "not UTF-8"),
         (b'{"x":"\xc0\xaf","model":"a"}', "not UTF-8"),
-        (b'{"model":"a"', "not JSON"), (b'{"model":"a",}', "not JSON"),
+        (b'{"model":"a"', "not JSON"),
+        (b'{"model":"a",}', "not JSON"),
         (b'{"model":"a"}}', "something follows the object, at byte 13"),
         (b'{"model":"a"}\0', "something follows the object"),
         (b'{"model":"a"}{"model":"b"}', "something follows the object"),
         (b'{"model":"a",\xc2\xa0"x":1}', "not JSON"),
-        (b'{"model":"a"/**/}', "not JSON"), (b"{'model':'a'}", "not JSON"), (b'{model:"a"}', "not JSON"),
-        (b'{"model":"a\nb"}', "not JSON"), (b'{"model":"a","x":01}', "not JSON"),
+        (b'{"model":"a"/**/}', "not JSON"),
+        (b"{'model':'a'}", "not JSON"),
+        (b'{model:"a"}', "not JSON"),
+        (b'{"model":"a\nb"}', "not JSON"),
+        (b'{"model":"a","x":01}', "not JSON"),
         (b'{"model":"a","x":NaN}', "it has NaN"),
         (b'{"model":"a","x":[-Infinity]}', "it has -Infinity"),
         (b"{}", "must name a model"),
@@ -61,7 +70,8 @@ def test_the_model_is_found_where_it_is(sent: bytes, model: str, span: tuple[int
         (b'{"model":"a","mod\\u0065l":"b"}', "model twice"),
         (b'{"model":"a","messages":[],"messages":[]}', "messages twice"),
         (b'{"x":[{"model":"b","model":1}],"model":"a"}', "an object in the body has model twice"),
-        (b'{"model":null}', "must be a text"), (b'{"model":5}', "must be a text"),
+        (b'{"model":null}', "must be a text"),
+        (b'{"model":5}', "must be a text"),
         (b'{"model":["a"]}', "must be a text"),
         (b'{"model":"' + b"a" * 257 + b'"}', "longer than 256"),
         (b'{"model":"a\\nb"}', "control characters"),
@@ -77,7 +87,7 @@ def test_the_model_is_found_where_it_is(sent: bytes, model: str, span: tuple[int
         (b'{"model":"a","' + b"x" * 257 + b'":1}', "more than 256 characters"),
         (b'{"model":"a"' + b"".join(b',"%d":1' % one for one in range(256)) + b"}", "256 members"),
     ],
-)  # fmt: skip
+)
 def test_what_could_be_read_in_two_ways_is_refused_in_a_sentence(sent: bytes, said: str) -> None:
     with pytest.raises(Refused, match=said) as refused:
         read(sent)

@@ -54,32 +54,41 @@ def test_a_connection_is_kept_as_its_request_says(line: str, header: str, keeps:
     assert found.keeps is keeps
 
 
-@pytest.mark.parametrize(("sent", "status"), [
-    (b"\r\n\r\n", 400), (b"GET / HTTP/2.0\r\n\r\n", 400), (b"GET http://x/ HTTP/1.1\r\n\r\n", 400),
-    (b"GET  / HTTP/1.1\r\n\r\n", 400), (b"GET / HTTP/1.1\nHost: x\r\n\r\n", 400),
-    (b"GET /\x80 HTTP/1.1\r\n\r\n", 400), (b"GET / HTTP/1.1\r\nHost : x\r\n\r\n", 400),
-    (b"GET / HTTP/1.1\r\nA: b\r\n c\r\n\r\n", 400), (b"GET / HTTP/1.1\r\nA: b\rc\r\n\r\n", 400),
-    (b"GET / HTTP/1.1\r\nA: b\nB: c\r\n\r\n", 400), (b"GET / HTTP/1.1\r\nA: \0\r\n\r\n", 400),
-    (b"GET / HTTP/1.1\r\nnothing\r\n\r\n", 400),
-    (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 201 + b"\r\n", 431),
-    (b"GET / HTTP/1.1\r\nA: " + b"b" * (64 << 10), 431),
-    (b"POST / HTTP/1.1\r\nContent-Length: 1001\r\n\r\n", 413),
-    (b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
-    (b"POST / HTTP/1.1\r\nContent-Length: +1\r\n\r\n", 400),
-    (b"POST / HTTP/1.1\r\nContent-Length: 1, 1\r\n\r\n", 400),
-    (b"POST / HTTP/1.1\r\nContent-Length: \xb2\r\n\r\n", 400),
-    (b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n", 400),
-    (b"POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
-    (b"POST / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", 400),
-    (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
-    (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n", 400),
-    (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0x1\r\n", 400),
-    (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1;a=b\r\n", 400),
-    (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n", 400),
-    (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + b"0" * 64, 400),
-    (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n", 413),
-    (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: b\r\n\r\n", 400),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"\r\n\r\n", 400),
+        (b"GET / HTTP/2.0\r\n\r\n", 400),
+        (b"GET http://x/ HTTP/1.1\r\n\r\n", 400),
+        (b"GET  / HTTP/1.1\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\nHost: x\r\n\r\n", 400),
+        (b"GET /\x80 HTTP/1.1\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost : x\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nA: b\r\n c\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nA: b\rc\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nA: b\nB: c\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nA: \0\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nnothing\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 201 + b"\r\n", 431),
+        (b"GET / HTTP/1.1\r\nA: " + b"b" * (64 << 10), 431),
+        (b"POST / HTTP/1.1\r\nContent-Length: 1001\r\n\r\n", 413),
+        (b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nContent-Length: +1\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nContent-Length: 1, 1\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nContent-Length: \xb2\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n", 400),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0x1\r\n", 400),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1;a=b\r\n", 400),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n", 400),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + b"0" * 64, 400),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n", 413),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: b\r\n\r\n", 400),
+    ],
+)
 def test_what_nginx_would_not_send_is_refused(sent: bytes, status: int) -> None:
     with pytest.raises(Malformed) as malformed:
         requests(sent)
@@ -120,12 +129,23 @@ def test_a_failure_is_an_answer_and_the_log_has_nothing_of_the_request(capfd: py
 
 pieces = st.sampled_from(
     [
-        GET, b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc",
-        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", b"3\r\nabc\r\n", b"POST /route/a HTTP/1.1\r\n",
-        b"Content-Length: 3\r\n", b"Transfer-Encoding: chunked\r\n", b"Connection: close\r\n", b"\r\n", b"abc",
-        b"3\r\n", b"0\r\n\r\n", b"\n", b" ", b"\0",
+        GET,
+        b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc",
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"3\r\nabc\r\n",
+        b"POST /route/a HTTP/1.1\r\n",
+        b"Content-Length: 3\r\n",
+        b"Transfer-Encoding: chunked\r\n",
+        b"Connection: close\r\n",
+        b"\r\n",
+        b"abc",
+        b"3\r\n",
+        b"0\r\n\r\n",
+        b"\n",
+        b" ",
+        b"\0",
     ]
-) | st.binary(max_size=5)  # fmt: skip
+) | st.binary(max_size=5)
 
 
 def outcome(*parts: bytes) -> tuple[list[tuple[str, bytes]], int]:

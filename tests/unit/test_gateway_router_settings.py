@@ -13,11 +13,17 @@ from roles.gateway.host.router.settings import Broken, Keys, read_keys, read_set
 from tests.unit.gateway_router import key_entry, model_entry
 
 SETTINGS: dict[str, Any] = {
-    "listeners": {"lan": {"keys": False, "models": ["qwen3"]}}, "models": {"qwen3": model_entry("chat")},
-    "aliases": {"gpt-4o": "qwen3"}, "origins": [], "probe": {"every": 10, "timeout": 60}, "links": "/run/links",
-    "out": "/run/out", "admin": "/run/admin.sock", "digest": "d",
+    "listeners": {"lan": {"keys": False, "models": ["qwen3"]}},
+    "models": {"qwen3": model_entry("chat")},
+    "aliases": {"gpt-4o": "qwen3"},
+    "origins": [],
+    "probe": {"every": 10, "timeout": 60},
+    "links": "/run/links",
+    "out": "/run/out",
+    "admin": "/run/admin.sock",
+    "digest": "d",
     "fields": [one.setting for one in load_request_rules()],
-}  # fmt: skip
+}
 
 
 def changed(where: str, value: object) -> dict[str, Any]:
@@ -33,28 +39,31 @@ def changed(where: str, value: object) -> dict[str, Any]:
     return made
 
 
-@pytest.mark.parametrize(("where", "value", "said"), [
-    ("models", None, "models/: must be an object"),
-    ("models", [], "models/: must be an object"),
-    ("models/qwen3", 1, "models/qwen3/: must be an object"),
-    ("models/a b", model_entry("x"), "models/: must be by names of"),
-    ("models/qwen3/instances", ["../x"], "models/qwen3/instances: must be a list of texts of the form"),
-    ("models/qwen3/engine_name", {}, "models/qwen3/engine_name: chat is missing"),
-    ("models/qwen3/engine_name", {"chat": 1}, "models/qwen3/engine_name: must be an object of texts"),
-    ("models/qwen3/paths", ["Chat"], "models/qwen3/paths: must be a list of texts of the form"),
-    ("models/qwen3/sticky", "header:X Y", "models/qwen3/sticky: must be of the form"),
-    ("listeners/lan/keys", 1, "listeners/lan/keys: must be true or false"),
-    ("listeners/lan/models", "qwen3", "listeners/lan/models: must be a list of texts"),
-    ("aliases/gpt-4o", "qwen4", "aliases/gpt-4o: there is no model qwen4"),
-    ("aliases/qwen3", "qwen3", "aliases/qwen3: a model has this name"),
-    ("probe/every", 0, "probe/every: must be a number of seconds above 0"),
-    ("probe/timeout", True, "probe/timeout: must be a number of seconds above 0"),
-    ("digest", None, "digest: must be a text"),
-    ("fields", None, "fields: must be a list"),
-    ("fields", [{"kind": "harmless"}], "fields/0/kind: must be one of absent"),
-    ("models/qwen3/allow_fields", ["chat_templat"], "models/qwen3/allow_fields: there is no rule chat_templat"),
-    ("models/qwen3/salted", 1, "models/qwen3/salted: must be true or false"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("where", "value", "said"),
+    [
+        ("models", None, "models/: must be an object"),
+        ("models", [], "models/: must be an object"),
+        ("models/qwen3", 1, "models/qwen3/: must be an object"),
+        ("models/a b", model_entry("x"), "models/: must be by names of"),
+        ("models/qwen3/instances", ["../x"], "models/qwen3/instances: must be a list of texts of the form"),
+        ("models/qwen3/engine_name", {}, "models/qwen3/engine_name: chat is missing"),
+        ("models/qwen3/engine_name", {"chat": 1}, "models/qwen3/engine_name: must be an object of texts"),
+        ("models/qwen3/paths", ["Chat"], "models/qwen3/paths: must be a list of texts of the form"),
+        ("models/qwen3/sticky", "header:X Y", "models/qwen3/sticky: must be of the form"),
+        ("listeners/lan/keys", 1, "listeners/lan/keys: must be true or false"),
+        ("listeners/lan/models", "qwen3", "listeners/lan/models: must be a list of texts"),
+        ("aliases/gpt-4o", "qwen4", "aliases/gpt-4o: there is no model qwen4"),
+        ("aliases/qwen3", "qwen3", "aliases/qwen3: a model has this name"),
+        ("probe/every", 0, "probe/every: must be a number of seconds above 0"),
+        ("probe/timeout", True, "probe/timeout: must be a number of seconds above 0"),
+        ("digest", None, "digest: must be a text"),
+        ("fields", None, "fields: must be a list"),
+        ("fields", [{"kind": "harmless"}], "fields/0/kind: must be one of absent"),
+        ("models/qwen3/allow_fields", ["chat_templat"], "models/qwen3/allow_fields: there is no rule chat_templat"),
+        ("models/qwen3/salted", 1, "models/qwen3/salted: must be true or false"),
+    ],
+)
 def test_settings_that_are_wrong_say_where(tmp_path: Path, where: str, value: object, said: str) -> None:
     file = tmp_path / "settings.json"
     file.write_text(json.dumps(SETTINGS))
@@ -65,21 +74,24 @@ def test_settings_that_are_wrong_say_where(tmp_path: Path, where: str, value: ob
     assert str(broken.value).startswith(f"settings.json: {said}")
 
 
-@pytest.mark.parametrize(("keys", "said"), [
-    ({}, "must be a list"),
-    ([1], "keys/0/: must be an object"),
-    (
-        [key_entry("a", "a"), key_entry("a", "b")],
-        "keys/1/id: must be the first 16 digits of sha256, and one key's alone",
-    ),
-    ([key_entry("a", "a", id="0" * 16)], "keys/0/id: must be the first 16"),
-    ([key_entry("a", "a b")], "keys/0/name: must be of the form"),
-    ([key_entry("a", "a\r\nX: y")], "keys/0/name: must be of the form"),
-    ([key_entry("a", "a", sha256="A" * 64)], "keys/0/sha256: must be of the form"),
-    ([key_entry("a", "a", requests_per_minute=0)], "keys/0/requests_per_minute: must be a whole number above 0"),
-    ([key_entry("a", "a", streams=1.5)], "keys/0/streams: must be a whole number above 0, or null"),
-    ([key_entry("a", "a", models=[1])], "keys/0/models: must be a list of texts"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({}, "must be a list"),
+        ([1], "keys/0/: must be an object"),
+        (
+            [key_entry("a", "a"), key_entry("a", "b")],
+            "keys/1/id: must be the first 16 digits of sha256, and one key's alone",
+        ),
+        ([key_entry("a", "a", id="0" * 16)], "keys/0/id: must be the first 16"),
+        ([key_entry("a", "a b")], "keys/0/name: must be of the form"),
+        ([key_entry("a", "a\r\nX: y")], "keys/0/name: must be of the form"),
+        ([key_entry("a", "a", sha256="A" * 64)], "keys/0/sha256: must be of the form"),
+        ([key_entry("a", "a", requests_per_minute=0)], "keys/0/requests_per_minute: must be a whole number above 0"),
+        ([key_entry("a", "a", streams=1.5)], "keys/0/streams: must be a whole number above 0, or null"),
+        ([key_entry("a", "a", models=[1])], "keys/0/models: must be a list of texts"),
+    ],
+)
 def test_keys_that_are_wrong_say_where(tmp_path: Path, keys: object, said: str) -> None:
     file = tmp_path / "keys.json"
     file.write_text(json.dumps({"keys": keys}))

@@ -79,8 +79,12 @@ def test_other_settings_are_read_again_and_restart_the_router_alone() -> None:
     done = way(converged_state(AIM), gateway_generation(aliases={"gpt-4o": AIM_MODEL}))
     assert done is not None
     assert (done.stop, done.restart, done.reload, done.listen, done.release) == (
-        (), (ROUTER_UNIT,), (GATEWAY_UNIT,), (), (),
-    )  # fmt: skip
+        (),
+        (ROUTER_UNIT,),
+        (GATEWAY_UNIT,),
+        (),
+        (),
+    )
 
 
 def test_another_key_of_an_engine_is_given_to_it_by_a_reload() -> None:

@@ -72,30 +72,42 @@ LIES = {
     "a long key": (gguf_header([struct.pack("<Q", 1 << 20)], []), "header: 1048576 bytes of one text"),
     "a long text": (gguf_header([gguf_string("a") + struct.pack("<IQ", STRING, 1 << 62)], []), "bytes of one text"),
     "a long list": (gguf_header([PAIR + struct.pack("<IQ", U32, 1 << 62)], []), "items of one list"),
-    "a list of a length that the file has not": (gguf_header([PAIR + struct.pack("<IQ", U32, 1 << 20)], []),
-        "is truncated"),
+    "a list of a length that the file has not": (
+        gguf_header([PAIR + struct.pack("<IQ", U32, 1 << 20)], []),
+        "is truncated",
+    ),
     "a list of lists": (gguf_header([PAIR + struct.pack("<IQ", ARRAY, 1)], []), "a list of type 9"),
     "a type of value that is none": (gguf_header([gguf_string("a") + struct.pack("<I", 13)], []), "a value of type 13"),
     "a key twice": (gguf_header([NAMED, NAMED], []), "has the key 'general.architecture' twice"),
     "a key without a name": (gguf_header([gguf_string("") + gguf_value(1)], []), "has a key without a name"),
     "a long name": (gguf_header([NAMED], [tensor_info("a" * 64, 0, [32])]), "header: 64 bytes of one text"),
     "many dimensions": (gguf_header([NAMED], [tensor_info("a", 0, [1] * 5)]), "a tensor with 5 dimensions"),
-    "a tensor twice": (gguf_header([NAMED], [tensor_info("a", 0, [1]), tensor_info("a", 32, [1])]),
-        "has a tensor twice"),
+    "a tensor twice": (
+        gguf_header([NAMED], [tensor_info("a", 0, [1]), tensor_info("a", 32, [1])]),
+        "has a tensor twice",
+    ),
     "a half block": (gguf_header([NAMED], [tensor_info("a", 0, [16], Q4_0)]), "'a' has rows of 16, but blocks of 32"),
-    "a block without a row": (gguf_header([NAMED], [tensor_info("a", 0, [], Q4_0)]),
-        "'a' has rows of 1, but blocks of 32"),
-    "odd alignment": (gguf_header([gguf_string("general.alignment") + gguf_value(3)], [tensor_info("a", 0, [1])]),
-        "alignment 3"),
-    "a tensor between": (pad_to_alignment(gguf_header([NAMED], [tensor_info("a", 1, [1])])) + bytes(64),
-        "has 'a' at 1, not a multiple"),
+    "a block without a row": (
+        gguf_header([NAMED], [tensor_info("a", 0, [], Q4_0)]),
+        "'a' has rows of 1, but blocks of 32",
+    ),
+    "odd alignment": (
+        gguf_header([gguf_string("general.alignment") + gguf_value(3)], [tensor_info("a", 0, [1])]),
+        "alignment 3",
+    ),
+    "a tensor between": (
+        pad_to_alignment(gguf_header([NAMED], [tensor_info("a", 1, [1])])) + bytes(64),
+        "has 'a' at 1, not a multiple",
+    ),
     "one place for two": (
         pad_to_alignment(gguf_header([NAMED], [tensor_info("a", 0, [16], F32), tensor_info("b", 32, [1])]))
         + bytes(640),
         "has 'a' and 'b' overlapping",
     ),
-    "a tensor behind its end": (pad_to_alignment(gguf_header([NAMED], [tensor_info("a", 1 << 20, [1])])) + bytes(64),
-        "is truncated"),
+    "a tensor behind its end": (
+        pad_to_alignment(gguf_header([NAMED], [tensor_info("a", 1 << 20, [1])])) + bytes(64),
+        "is truncated",
+    ),
     "one that is too long": (
         pad_to_alignment(gguf_header([NAMED], [tensor_info("a", 0, [1 << 40, 1 << 40])])) + bytes(64),
         "is truncated",
@@ -106,7 +118,7 @@ LIES = {
         ),
         "has impossible model metadata",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", LIES)

@@ -61,31 +61,47 @@ def test_a_partial_search_of_a_journal_is_reported() -> None:
     assert not health_with_answers().errors
 
 
-@pytest.mark.parametrize(("found", "state", "note"), [
-    (health_with_answers(), "ready", ""),
-    (health_with_answers(None, None), "not there", "deploy"),
-    (health_with_answers(replace(UNIT, load="not-found", active="inactive"), None), "not there", "deploy"),
-    (health_with_answers(replace(UNIT, active="inactive"), None), "stopped", ""),
-    (health_with_answers(replace(UNIT, active="failed", result="exit-code"), None), "failed",
-     "systemd gave up: exit-code"),
-    (health_with_answers(replace(UNIT, active="activating", sub="start-post"), None), "loading", ""),
-    (health_with_answers(replace(UNIT, active="activating", sub="auto-restart", restarts=3), None), "failed",
-     "3 times"),
-    (health_with_answers(replace(UNIT, active="activating", sub="start", restarts=1), None), "failed", "1 times"),
-    (health_with_answers(replace(UNIT, active="deactivating"), None), "stopping", ""),
-    (health_with_answers(UNIT, SILENT), "ready", "busy: one token took more than 0.55 s, and it computes"),
-    (health_with_answers(UNIT, replace(SILENT, silent_s=0.5)), "silent", "look again"),
-    (health_with_answers(UNIT, replace(SILENT, silent_s=WEDGED)), "wedged", "no answer and no step for 120 s"),
-    (health_with_answers(UNIT, replace(SILENT, silent_s=WEDGED, counts=False)), "silent", "does not count steps"),
-    (health_with_answers(UNIT, replace(SILENT, silent_s=0.5), "no answer within 120 s"), "wedged",
-     "the gateway has taken it out"),
-    (health_with_answers(UNIT, replace(SILENT, silent_s=0.5, error="Connection refused")), "failing",
-     "Connection refused"),
-    (health_with_answers(UNIT, replace(ENGINE, status=500)), "failing", "it answers 500"),
-    (health_with_answers(UNIT, replace(ENGINE, status=401)), "failing", "it answers 401"),
-    # a gateway that has not asked again yet
-    (health_with_answers(UNIT, ENGINE, "no answer within 120 s"), "ready", ""),
-], ids=lambda value: value if isinstance(value, str) else "")  # fmt: skip
+@pytest.mark.parametrize(
+    ("found", "state", "note"),
+    [
+        (health_with_answers(), "ready", ""),
+        (health_with_answers(None, None), "not there", "deploy"),
+        (health_with_answers(replace(UNIT, load="not-found", active="inactive"), None), "not there", "deploy"),
+        (health_with_answers(replace(UNIT, active="inactive"), None), "stopped", ""),
+        (
+            health_with_answers(replace(UNIT, active="failed", result="exit-code"), None),
+            "failed",
+            "systemd gave up: exit-code",
+        ),
+        (health_with_answers(replace(UNIT, active="activating", sub="start-post"), None), "loading", ""),
+        (
+            health_with_answers(replace(UNIT, active="activating", sub="auto-restart", restarts=3), None),
+            "failed",
+            "3 times",
+        ),
+        (health_with_answers(replace(UNIT, active="activating", sub="start", restarts=1), None), "failed", "1 times"),
+        (health_with_answers(replace(UNIT, active="deactivating"), None), "stopping", ""),
+        (health_with_answers(UNIT, SILENT), "ready", "busy: one token took more than 0.55 s, and it computes"),
+        (health_with_answers(UNIT, replace(SILENT, silent_s=0.5)), "silent", "look again"),
+        (health_with_answers(UNIT, replace(SILENT, silent_s=WEDGED)), "wedged", "no answer and no step for 120 s"),
+        (health_with_answers(UNIT, replace(SILENT, silent_s=WEDGED, counts=False)), "silent", "does not count steps"),
+        (
+            health_with_answers(UNIT, replace(SILENT, silent_s=0.5), "no answer within 120 s"),
+            "wedged",
+            "the gateway has taken it out",
+        ),
+        (
+            health_with_answers(UNIT, replace(SILENT, silent_s=0.5, error="Connection refused")),
+            "failing",
+            "Connection refused",
+        ),
+        (health_with_answers(UNIT, replace(ENGINE, status=500)), "failing", "it answers 500"),
+        (health_with_answers(UNIT, replace(ENGINE, status=401)), "failing", "it answers 401"),
+        # a gateway that has not asked again yet
+        (health_with_answers(UNIT, ENGINE, "no answer within 120 s"), "ready", ""),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
 def test_states_are_told_apart(found: InstanceHealth, state: str, note: str) -> None:
     assert found.state == state
     assert note in found.note
@@ -107,17 +123,20 @@ def test_tokens_a_second_are_those_of_the_look() -> None:
     assert health_with_answers(UNIT, replace(busy, after=lines(100, 0))).tokens_a_second is None
 
 
-@pytest.mark.parametrize(("answer", "found", "failed"), [
-    (
-        CommandResult(0, "0, 1000, 24576, 120.5, 250.0, 61, 99\n1, 0, 24576, [N/A], [N/A], 30, 0\n", ""),
-        (CardUse(0, 1000, 24576, 120.5, 250, 61, 99), CardUse(1, 0, 24576, None, None, 30, 0)),
-        "",
-    ),
-    (CommandResult(127, "", ""), (), ""),
-    (CommandResult(TIMED_OUT[0], "", ""), (), "nvidia-smi did not answer"),
-    (CommandResult(15, "Unable to determine the device handle", ""), (), "Unable to determine"),
-    (CommandResult(0, "0, 1\n", ""), (), "nvidia-smi reports: 0, 1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("answer", "found", "failed"),
+    [
+        (
+            CommandResult(0, "0, 1000, 24576, 120.5, 250.0, 61, 99\n1, 0, 24576, [N/A], [N/A], 30, 0\n", ""),
+            (CardUse(0, 1000, 24576, 120.5, 250, 61, 99), CardUse(1, 0, 24576, None, None, 30, 0)),
+            "",
+        ),
+        (CommandResult(127, "", ""), (), ""),
+        (CommandResult(TIMED_OUT[0], "", ""), (), "nvidia-smi did not answer"),
+        (CommandResult(15, "Unable to determine the device handle", ""), (), "Unable to determine"),
+        (CommandResult(0, "0, 1\n", ""), (), "nvidia-smi reports: 0, 1"),
+    ],
+)
 def test_cards_say_what_they_take(answer: CommandResult, found: tuple[CardUse, ...], failed: str) -> None:
     there, why = instance_health.parse_card_uses(answer)
     assert there == found
@@ -158,9 +177,14 @@ def health_of(folder: Path) -> ObserveHost:
     def look(**changes: Any) -> HealthFacts:
         environment = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
         done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, str(folder)], input=json.dumps({**wanted, **changes}), capture_output=True,
-            text=True, check=True, env=environment, timeout=30,
-        )  # fmt: skip
+            [sys.executable, "-c", PROGRAM, str(folder)],
+            input=json.dumps({**wanted, **changes}),
+            capture_output=True,
+            text=True,
+            check=True,
+            env=environment,
+            timeout=30,
+        )
         return TypeAdapter(HealthFacts).validate_json(done.stdout, strict=True)
 
     return look

@@ -50,24 +50,27 @@ E = bytes([3])
 GOOD = blob("ssh-ed25519", ED, bytes(32))
 
 
-@pytest.mark.parametrize(("key", "said"), [
-    ("", "a host's public key: ssh-ed25519"),
-    (GOOD.replace("ssh-ed25519", "ssh-dss"), "a host's public key: ssh-ed25519"),
-    ("SHA256:" + "a" * 43, "a host's public key: ssh-ed25519"),
-    (f"{GOOD} x\ny", "a host's public key: ssh-ed25519"),
-    (f"192.0.2.7 {GOOD}", "a host's public key: ssh-ed25519"),
-    ("ssh-ed25519 é", "is not base64"),
-    (GOOD[:-1], "is not base64"),
-    (blob("ssh-ed25519", ED, bytes(31)), "contains no key of type ssh-ed25519"),
-    (blob("ssh-ed25519", ED, bytes(32), b""), "contains no key of type ssh-ed25519"),
-    (blob("ssh-ed25519", RSA, bytes(32)), "contains no key of type ssh-ed25519"),
-    ("ssh-ed25519 /////w==", "contains no key of type ssh-ed25519"),
-    (blob("ssh-rsa", RSA, b"", bytes([1]) * 256), "contains no key of type ssh-rsa"),
-    (blob("ssh-rsa", RSA, E, bytes([1]) * 64), "contains no key of type ssh-rsa"),
-    (blob("ssh-rsa", RSA, E, bytes([255]) * 256), "contains no key of type ssh-rsa"),
-    (blob("ecdsa-sha2-nistp256", EC, b"nistp384", bytes([4]) * 65), "contains no key of type ecdsa-sha2-nistp256"),
-    (blob("ecdsa-sha2-nistp256", EC, b"nistp256", bytes([5]) * 65), "contains no key of type ecdsa-sha2-nistp256"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("", "a host's public key: ssh-ed25519"),
+        (GOOD.replace("ssh-ed25519", "ssh-dss"), "a host's public key: ssh-ed25519"),
+        ("SHA256:" + "a" * 43, "a host's public key: ssh-ed25519"),
+        (f"{GOOD} x\ny", "a host's public key: ssh-ed25519"),
+        (f"192.0.2.7 {GOOD}", "a host's public key: ssh-ed25519"),
+        ("ssh-ed25519 é", "is not base64"),
+        (GOOD[:-1], "is not base64"),
+        (blob("ssh-ed25519", ED, bytes(31)), "contains no key of type ssh-ed25519"),
+        (blob("ssh-ed25519", ED, bytes(32), b""), "contains no key of type ssh-ed25519"),
+        (blob("ssh-ed25519", RSA, bytes(32)), "contains no key of type ssh-ed25519"),
+        ("ssh-ed25519 /////w==", "contains no key of type ssh-ed25519"),
+        (blob("ssh-rsa", RSA, b"", bytes([1]) * 256), "contains no key of type ssh-rsa"),
+        (blob("ssh-rsa", RSA, E, bytes([1]) * 64), "contains no key of type ssh-rsa"),
+        (blob("ssh-rsa", RSA, E, bytes([255]) * 256), "contains no key of type ssh-rsa"),
+        (blob("ecdsa-sha2-nistp256", EC, b"nistp384", bytes([4]) * 65), "contains no key of type ecdsa-sha2-nistp256"),
+        (blob("ecdsa-sha2-nistp256", EC, b"nistp256", bytes([5]) * 65), "contains no key of type ecdsa-sha2-nistp256"),
+    ],
+)
 def test_what_is_no_key_is_refused(box: OperatorFolder, key: str, said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
         parse_host_key(key)

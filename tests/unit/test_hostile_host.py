@@ -24,21 +24,42 @@ RIG, AIM = sample_rig(sample_instance("chat")), target_generation(sample_rig(sam
 OURS = re.compile(r"rigwright[A-Za-z0-9:_.\\@-]*")
 PATH = re.compile(r"(/opt/rigwright/(engines/|tools-|cuda-)|/etc/rigwright/credentials/)[A-Za-z0-9._+-]+")
 NASTY = (
-    "$(id)", "`id`", ";id", "a b", "a\nb", "-rf", "--", "..", "/", "../../etc", "\x1b[2J", "'", '"', "|", "&", "*", "~",
+    "$(id)",
+    "`id`",
+    ";id",
+    "a b",
+    "a\nb",
+    "-rf",
+    "--",
+    "..",
+    "/",
+    "../../etc",
+    "\x1b[2J",
+    "'",
+    '"',
+    "|",
+    "&",
+    "*",
+    "~",
     "",
-)  # fmt: skip
+)
 PLAIN = (
     *(
-        "rigwright-chat.service", "rigwright-old.service", "rigwright_listener-8020.socket",
+        "rigwright-chat.service",
+        "rigwright-old.service",
+        "rigwright_listener-8020.socket",
         "rigwright_listener-8020.service",
     ),
     *("rigwright_listener-9.socket", "0", "1", "7", "yes", "no", "a" * 64, "active", "inactive", "failed", "running"),
     *(
-        "generations/1", "/opt/rigwright/engines/a-1", "/etc/rigwright/credentials/a.api-key", "127.0.0.1:8020",
+        "generations/1",
+        "/opt/rigwright/engines/a-1",
+        "/etc/rigwright/credentials/a.api-key",
+        "127.0.0.1:8020",
         "/home/victim",
     ),
     *("/etc/rigwright/current/units/rigwright-chat.service", AIM.files["manifest.json"], "2026-11-01T12:00:00Z"),
-)  # fmt: skip
+)
 
 
 def value(pick: random.Random) -> str:

@@ -61,11 +61,18 @@ def saw(target: str, kind: str, writable: bool, root: str, hosts: bool = False) 
 
 
 FOUND = RunningContainer(
-    first=10, group=PAYLOAD, mounts=mounts(), elsewhere=[], layers=LAYERS, locked=LAYERS,
+    first=10,
+    group=PAYLOAD,
+    mounts=mounts(),
+    elsewhere=[],
+    layers=LAYERS,
+    locked=LAYERS,
     variables=["A=b", "NVIDIA_VISIBLE_DEVICES=all"],
     brought=["NVIDIA_VISIBLE_DEVICES=void", "NVIDIA_CTK_LIBCUDA_DIR=/usr/lib", "VLLM_HOST_IP=1.2.3.4"],
-    interfaces=["lo"], devices=[*sorted(test_images.DEVICES), *CARDS], forged=[],
-)  # fmt: skip
+    interfaces=["lo"],
+    devices=[*sorted(test_images.DEVICES), *CARDS],
+    forged=[],
+)
 # the second card on the bus has the first device file
 DISPLAYS = [
     BusDisplay(f"0000:0{at}:00.0", "10de:2204", "nvidia", minor, "", [f"card{at}", f"renderD{128 + at}"])
@@ -119,45 +126,81 @@ def seeing(*more: ObservedMount) -> RunningContainer:
 
 WRONG: dict[str, tuple[Callable[[], dict[str, str]], str, str]] = {
     "another layer": (lambda: image_red_checks(replace(FOUND, layers=["/opt/x"])), "I01", "/opt/x, none of /opt/store"),
-    "layers in another order": (lambda: image_red_checks(replace(FOUND, layers=LAYERS[::-1])), "I01",
-        "expected the layers"),
-    "an image that the store has not": (lambda: image_red_checks(replace(FOUND, locked=[])), "I01",
-        "image not in the store"),
+    "layers in another order": (
+        lambda: image_red_checks(replace(FOUND, layers=LAYERS[::-1])),
+        "I01",
+        "expected the layers",
+    ),
+    "an image that the store has not": (
+        lambda: image_red_checks(replace(FOUND, locked=[])),
+        "I01",
+        "image not in the store",
+    ),
     "another word": (lambda: image_red_checks(engine=replace(ENGINE, words=["sh"])), "I02", "found sh"),
-    "a variable less": (lambda: image_red_checks(engine=without("VLLM_HOST_IP")), "I02",
-        "VLLM_HOST_IP unset, not 127.0.0.1"),
+    "a variable less": (
+        lambda: image_red_checks(engine=without("VLLM_HOST_IP")),
+        "I02",
+        "VLLM_HOST_IP unset, not 127.0.0.1",
+    ),
     "a declared variable, as a spec says it": (
-        lambda: image_red_checks(engine=with_variable("VLLM_HOST_IP", "1.2.3.4")), "I02",
+        lambda: image_red_checks(engine=with_variable("VLLM_HOST_IP", "1.2.3.4")),
+        "I02",
         "VLLM_HOST_IP 1.2.3.4, not 127.0.0.1",
     ),
-    "other cards than the spec says": (lambda: image_red_checks(engine=with_variable("NVIDIA_VISIBLE_DEVICES", "3")),
-        "I02", "NVIDIA_VISIBLE_DEVICES 3, not all"),
+    "other cards than the spec says": (
+        lambda: image_red_checks(engine=with_variable("NVIDIA_VISIBLE_DEVICES", "3")),
+        "I02",
+        "NVIDIA_VISIBLE_DEVICES 3, not all",
+    ),
     "void, which no spec says": (
         lambda: image_red_checks(replace(FOUND, brought=[]), engine=with_variable("NVIDIA_VISIBLE_DEVICES", "void")),
-        "I02", "NVIDIA_VISIBLE_DEVICES void, not all",
+        "I02",
+        "NVIDIA_VISIBLE_DEVICES void, not all",
     ),
     "the image's variable gone": (lambda: image_red_checks(engine=without("A")), "I02", "A unset, not b"),
     "a variable more": (
-        lambda: image_red_checks(engine=replace(ENGINE, variables=[*ENGINE.variables, "LD_PRELOAD=/x"])), "I02",
+        lambda: image_red_checks(engine=replace(ENGINE, variables=[*ENGINE.variables, "LD_PRELOAD=/x"])),
+        "I02",
         "the variable LD_PRELOAD",
     ),
     "root": (lambda: image_red_checks(engine=with_status(Uid="0\t0\t0\t0")), "I03", "the user ids 0 0 0 0"),
     "a group more": (lambda: image_red_checks(engine=with_status(Groups="990 44")), "I03", "44"),
-    "no group": (lambda: image_red_checks(engine=with_status(Groups="", Gid="0\t0\t0\t0")), "I03",
-        "the groups 0 0 0 0"),
-    "a capability": (lambda: image_red_checks(engine=with_status(CapEff="0000000000200000")), "I03",
-        "CapEff 0000000000200000"),
-    "new privileges": (lambda: image_red_checks(engine=with_status(NoNewPrivs="0")), "I03",
-        "the right to gain privileges"),
+    "no group": (
+        lambda: image_red_checks(engine=with_status(Groups="", Gid="0\t0\t0\t0")),
+        "I03",
+        "the groups 0 0 0 0",
+    ),
+    "a capability": (
+        lambda: image_red_checks(engine=with_status(CapEff="0000000000200000")),
+        "I03",
+        "CapEff 0000000000200000",
+    ),
+    "new privileges": (
+        lambda: image_red_checks(engine=with_status(NoNewPrivs="0")),
+        "I03",
+        "the right to gain privileges",
+    ),
     "every call": (lambda: image_red_checks(engine=with_status(Seccomp="0")), "I03", "every system call"),
-    "a folder of the host's": (lambda: image_red_checks(seeing(saw("/mnt", "ext4", False, "/etc"))), "I04",
-        "/etc at /mnt"),
-    "a tmpfs over one of the image's": (lambda: image_red_checks(seeing(saw("/app", "tmpfs", True, "/"))), "I04",
-        "/ at /app"),
-    "the host's own sockets": (lambda: image_red_checks(seeing(saw("/run", "tmpfs", True, "/", hosts=True))), "I04",
-        "the host's own tmpfs at /run"),
-    "other weights": (lambda: image_red_checks(replace(FOUND, elsewhere=["/srv/m"])), "I04",
-        "something other than the host's at /srv/m"),
+    "a folder of the host's": (
+        lambda: image_red_checks(seeing(saw("/mnt", "ext4", False, "/etc"))),
+        "I04",
+        "/etc at /mnt",
+    ),
+    "a tmpfs over one of the image's": (
+        lambda: image_red_checks(seeing(saw("/app", "tmpfs", True, "/"))),
+        "I04",
+        "/ at /app",
+    ),
+    "the host's own sockets": (
+        lambda: image_red_checks(seeing(saw("/run", "tmpfs", True, "/", hosts=True))),
+        "I04",
+        "the host's own tmpfs at /run",
+    ),
+    "other weights": (
+        lambda: image_red_checks(replace(FOUND, elsewhere=["/srv/m"])),
+        "I04",
+        "something other than the host's at /srv/m",
+    ),
     "weights away": (
         lambda: image_red_checks(
             replace(FOUND, mounts=[one for one in FOUND.mounts if "/srv/models" not in one.target])
@@ -166,36 +209,60 @@ WRONG: dict[str, tuple[Callable[[], dict[str, str]], str, str]] = {
         "nothing mounted at /srv/models",
     ),
     "weights that it may write to": (
-        lambda: image_red_checks(replace(FOUND, mounts=[replace(one, writable=True) for one in FOUND.mounts])), "I04",
+        lambda: image_red_checks(replace(FOUND, mounts=[replace(one, writable=True) for one in FOUND.mounts])),
+        "I04",
         ", writable",
     ),
-    "a writable root": (lambda: image_red_checks(replace(FOUND, mounts=[saw("/", "overlay", True, "/"), *mounts()])),
-        "I04", "a root that is overlay, writable"),
-    "the host's network": (lambda: image_red_checks(engine=replace(ENGINE, spaces={**OWN, "net": "net:[1]"})), "I05",
-        "net"),
+    "a writable root": (
+        lambda: image_red_checks(replace(FOUND, mounts=[saw("/", "overlay", True, "/"), *mounts()])),
+        "I04",
+        "a root that is overlay, writable",
+    ),
+    "the host's network": (
+        lambda: image_red_checks(engine=replace(ENGINE, spaces={**OWN, "net": "net:[1]"})),
+        "I05",
+        "net",
+    ),
     "an interface": (lambda: image_red_checks(replace(FOUND, interfaces=["lo", "eth0"])), "I05", "the interface eth0"),
     "a disk": (lambda: image_red_checks(replace(FOUND, devices=[*FOUND.devices, "/dev/sda"])), "I06", "/dev/sda"),
     "a card less": (lambda: image_red_checks(replace(FOUND, devices=CARDS[1:])), "I06", "none of /dev/nvidia0"),
     "what renders on another's card": (
-        lambda: image_red_checks(replace(FOUND, devices=[*FOUND.devices, "/dev/dri/renderD131"])), "I06",
+        lambda: image_red_checks(replace(FOUND, devices=[*FOUND.devices, "/dev/dri/renderD131"])),
+        "I06",
         "/dev/dri/renderD131",
     ),
-    "another's card": (lambda: image_red_checks(replace(FOUND, devices=[*FOUND.devices, "/dev/nvidia3"])), "I06",
-        "/dev/nvidia3"),
+    "another's card": (
+        lambda: image_red_checks(replace(FOUND, devices=[*FOUND.devices, "/dev/nvidia3"])),
+        "I06",
+        "/dev/nvidia3",
+    ),
     "another's card instead of its own": (
-        lambda: image_red_checks(replace(FOUND, devices=["/dev/nvidia3", *CARDS[1:]])), "I06",
+        lambda: image_red_checks(replace(FOUND, devices=["/dev/nvidia3", *CARDS[1:]])),
+        "I06",
         "/dev/nvidia3; none of /dev/nvidia0",
     ),
-    "a disk under another name": (lambda: image_red_checks(replace(FOUND, forged=["/dev/null"])), "I06",
-        "/dev/null, which is another device"),
-    "another conmon": (lambda: image_red_checks(conmon=replace(CONMON, exe="/usr/local/bin/conmon")), "I07",
-        "/usr/local/bin"),
-    "a changed conmon": (lambda: image_red_checks(code={"/usr/bin/conmon": "is not its package's"}), "I07",
-        "/usr/bin/conmon in"),
-    "code of no file": (lambda: image_red_checks(conmon=replace(CONMON, code=["deleted /x"])), "I07",
-        "/x in /usr/bin/conmon"),
+    "a disk under another name": (
+        lambda: image_red_checks(replace(FOUND, forged=["/dev/null"])),
+        "I06",
+        "/dev/null, which is another device",
+    ),
+    "another conmon": (
+        lambda: image_red_checks(conmon=replace(CONMON, exe="/usr/local/bin/conmon")),
+        "I07",
+        "/usr/local/bin",
+    ),
+    "a changed conmon": (
+        lambda: image_red_checks(code={"/usr/bin/conmon": "is not its package's"}),
+        "I07",
+        "/usr/bin/conmon in",
+    ),
+    "code of no file": (
+        lambda: image_red_checks(conmon=replace(CONMON, code=["deleted /x"])),
+        "I07",
+        "/x in /usr/bin/conmon",
+    ),
     "another container": (lambda: image_red_checks(beside=("/rigwright.slice/x",)), "I08", "/rigwright.slice/x"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", WRONG)

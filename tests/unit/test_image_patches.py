@@ -86,17 +86,24 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devic
 needs_opaque = pytest.mark.skipif(bool(_hides_nothing()), reason=_hides_nothing() or "none")
 
 
-@pytest.mark.parametrize(("layers", "found"), [
-    ([{PATH: "one"}], "one"), ([{PATH: "one"}, {"vllm/other.py": "x"}], "one"),
-    ([{PATH: "one"}, {PATH: "two"}], "two"), ([{PATH: "one"}, {PATH: "-> /etc/passwd"}], ""),
-    ([{PATH: "one"}, {"vllm": "no folder any more"}], ""), ([{"vllm": "-> /etc"}], ""), ([{"other": "x"}], ""),
-    pytest.param([{PATH: "one"}, {PATH: None}], "", marks=needs_root),
-    pytest.param([{PATH: "one"}, {"vllm": None}], "", marks=needs_root),
-    pytest.param([{PATH: "one"}, {PATH: None}, {PATH: "three"}], "three", marks=needs_root),
-    pytest.param([{PATH: "one"}, {"vllm": OPAQUE}], "", marks=needs_opaque),
-    pytest.param([{PATH: "one"}, {"vllm": OPAQUE, PATH: "two"}], "two", marks=needs_opaque),
-    pytest.param([{"vllm": OPAQUE, PATH: "one"}, {"vllm/other.py": "x"}], "one", marks=needs_opaque),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("layers", "found"),
+    [
+        ([{PATH: "one"}], "one"),
+        ([{PATH: "one"}, {"vllm/other.py": "x"}], "one"),
+        ([{PATH: "one"}, {PATH: "two"}], "two"),
+        ([{PATH: "one"}, {PATH: "-> /etc/passwd"}], ""),
+        ([{PATH: "one"}, {"vllm": "no folder any more"}], ""),
+        ([{"vllm": "-> /etc"}], ""),
+        ([{"other": "x"}], ""),
+        pytest.param([{PATH: "one"}, {PATH: None}], "", marks=needs_root),
+        pytest.param([{PATH: "one"}, {"vllm": None}], "", marks=needs_root),
+        pytest.param([{PATH: "one"}, {PATH: None}, {PATH: "three"}], "three", marks=needs_root),
+        pytest.param([{PATH: "one"}, {"vllm": OPAQUE}], "", marks=needs_opaque),
+        pytest.param([{PATH: "one"}, {"vllm": OPAQUE, PATH: "two"}], "two", marks=needs_opaque),
+        pytest.param([{"vllm": OPAQUE, PATH: "one"}, {"vllm/other.py": "x"}], "one", marks=needs_opaque),
+    ],
+)
 def test_a_file_is_the_one_that_a_container_would_see(tmp_path, layers, found):
     taken = LayeredStore(tmp_path / "store", *layers).extracted_files(tmp_path / "into", PATH)
     assert taken == ({PATH: found} if found else {})
@@ -107,24 +114,32 @@ NATIVE = "vllm/words.cpython-312-x86_64-linux-gnu.so"
 UNCHECKED, CHECKED = "\0\0\0\0\x01\0\0\0", "\0\0\0\0\x03\0\0\0"
 
 
-@pytest.mark.parametrize(("layers", "said"), [
-    ([{PATH: "one"}, {NATIVE: "x"}], f"{PATH} is never imported: {NATIVE[5:]} takes precedence\n"),
-    ([{PATH: "one", "vllm/words/__init__.py": "x"}],
-     f"{PATH} is never imported: words/__init__.py takes precedence\n"),
-    ([{PATH: "one", COMPILED: UNCHECKED}],
-     f"{PATH} is never read: {COMPILED[5:]} is used regardless of its source\n"),
-    ([{PATH: "one", COMPILED: UNCHECKED}, {COMPILED: CHECKED}], ""),
-    ([{PATH: "one", COMPILED: "-> /dev/zero"}], ""),
-    ([{PATH: "one", "vllm/words/x.py": "x", "vllm/swords.so": "x"}], ""),
-    ([{"vllm/words.so": "x"}, {"vllm": "no folder any more"}], f"{SITE}/{PATH} is not a regular file of the image"),
-    pytest.param([{PATH: "one", NATIVE: "x"}, {NATIVE: None}], "", marks=needs_root),
-    pytest.param([{PATH: "one", COMPILED: UNCHECKED}, {COMPILED: None}], "", marks=needs_root),
-    pytest.param([{PATH: "one", NATIVE: "x"}, {"vllm": OPAQUE, PATH: "two"}], "", marks=needs_opaque),
-    pytest.param([{PATH: "one", "vllm/words/__init__.py": "x"}, {"vllm/words": OPAQUE}], "", marks=needs_opaque),
-    pytest.param([{PATH: "one", COMPILED: UNCHECKED}, {"vllm/__pycache__": OPAQUE}], "", marks=needs_opaque),
-    pytest.param([{PATH: "one", NATIVE: "x"}, {"vllm": None}], f"{SITE}/{PATH} is not a regular file",
-        marks=needs_root),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("layers", "said"),
+    [
+        ([{PATH: "one"}, {NATIVE: "x"}], f"{PATH} is never imported: {NATIVE[5:]} takes precedence\n"),
+        (
+            [{PATH: "one", "vllm/words/__init__.py": "x"}],
+            f"{PATH} is never imported: words/__init__.py takes precedence\n",
+        ),
+        (
+            [{PATH: "one", COMPILED: UNCHECKED}],
+            f"{PATH} is never read: {COMPILED[5:]} is used regardless of its source\n",
+        ),
+        ([{PATH: "one", COMPILED: UNCHECKED}, {COMPILED: CHECKED}], ""),
+        ([{PATH: "one", COMPILED: "-> /dev/zero"}], ""),
+        ([{PATH: "one", "vllm/words/x.py": "x", "vllm/swords.so": "x"}], ""),
+        ([{"vllm/words.so": "x"}, {"vllm": "no folder any more"}], f"{SITE}/{PATH} is not a regular file of the image"),
+        pytest.param([{PATH: "one", NATIVE: "x"}, {NATIVE: None}], "", marks=needs_root),
+        pytest.param([{PATH: "one", COMPILED: UNCHECKED}, {COMPILED: None}], "", marks=needs_root),
+        pytest.param([{PATH: "one", NATIVE: "x"}, {"vllm": OPAQUE, PATH: "two"}], "", marks=needs_opaque),
+        pytest.param([{PATH: "one", "vllm/words/__init__.py": "x"}, {"vllm/words": OPAQUE}], "", marks=needs_opaque),
+        pytest.param([{PATH: "one", COMPILED: UNCHECKED}, {"vllm/__pycache__": OPAQUE}], "", marks=needs_opaque),
+        pytest.param(
+            [{PATH: "one", NATIVE: "x"}, {"vllm": None}], f"{SITE}/{PATH} is not a regular file", marks=needs_root
+        ),
+    ],
+)
 def test_what_python_would_load_in_its_place_is_refused(tmp_path, layers, said):
     done = LayeredStore(tmp_path / "store", *layers).run(tmp_path / "into", PATH)
     assert (done.returncode, done.stderr) == (int("is never" in said), "")

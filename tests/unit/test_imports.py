@@ -37,15 +37,23 @@ def test_one_that_is_isolated_imports_from_nowhere_else(tmp_path: Path) -> None:
             assert imports.elsewhere(pid, OWN) == [], words
 
 
-@pytest.mark.parametrize(("words", "variables", "said"), [
-    (("-s", "-P"), {"PYTHONPATH": "/tmp/x:lib"}, ["PYTHONPATH has /tmp/x", "PYTHONPATH has {}/lib"]),
-    (("-s", "-P"), {"PYTHONPATH": "/usr/lib/x"}, []), (("-s",), {}, ["it imports first from {}"]),
-    (("-cimport sys; print(flush=True); sys.stdin.read()",), {},
-     ["it imports first from {}", "its user has {}/.local/lib/python3.11/site-packages"]),
-    (("-X", "utf8", "-s"), {"PYTHONSAFEPATH": "1"}, []),
-    (("-P",), {}, ["its user has {}/.local/lib/python3.11/site-packages"]),
-    (("-P",), {"PYTHONNOUSERSITE": "1"}, []), (("-P",), {"PYTHONUSERBASE": "/nowhere"}, []),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "variables", "said"),
+    [
+        (("-s", "-P"), {"PYTHONPATH": "/tmp/x:lib"}, ["PYTHONPATH has /tmp/x", "PYTHONPATH has {}/lib"]),
+        (("-s", "-P"), {"PYTHONPATH": "/usr/lib/x"}, []),
+        (("-s",), {}, ["it imports first from {}"]),
+        (
+            ("-cimport sys; print(flush=True); sys.stdin.read()",),
+            {},
+            ["it imports first from {}", "its user has {}/.local/lib/python3.11/site-packages"],
+        ),
+        (("-X", "utf8", "-s"), {"PYTHONSAFEPATH": "1"}, []),
+        (("-P",), {}, ["its user has {}/.local/lib/python3.11/site-packages"]),
+        (("-P",), {"PYTHONNOUSERSITE": "1"}, []),
+        (("-P",), {"PYTHONUSERBASE": "/nowhere"}, []),
+    ],
+)
 def test_what_its_variables_and_its_place_add_is_told(tmp_path, words, variables, said):
     (tmp_path / ".local/lib/python3.11/site-packages").mkdir(parents=True)
     with running(*words, "-c", RUNS, at=tmp_path, **variables) as pid:

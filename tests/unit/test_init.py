@@ -65,28 +65,36 @@ def load_written(path: Path) -> dict[str, Any]:
     return data
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (["box"], "'box' is refused: must be user@host or user@host:port"),
-    (["ops@"], "ssh_hostname '' is refused"),
-    (["ops@-oProxyCommand=id"], "ssh_hostname '-oProxyCommand=id' is refused"),
-    (["--", "-x@box"], "ssh_user '-x' is refused"), (["@box"], "ssh_user '' is refused"),
-    (["ops@box\nx"], "ssh_hostname 'box\\nx' is refused"), (["ops@box\n"], "ssh_hostname 'box\\n' is refused"),
-    (["o\np@box"], "ssh_user 'o\\np' is refused"), (["ops@a@b"], "is refused: must be user@host"),
-    (["ops@box:"], "ssh_port '' is refused: must be a whole number"),
-    (["ops@box:0"], "ssh_port 0 is refused"), (["ops@box:65536"], "ssh_port 65536 is refused"),
-    (["ops@box:22x"], "ssh_port '22x' is refused"), (["ops@box:22\n"], "ssh_port '22\\n' is refused"),
-    (["ops@box", "--name", "../x"], "--name '../x' is refused: must be at most 48 lowercase letters"),
-    (["ops@box", "--name", "a\nb"], "--name 'a\\nb' is refused"),
-    (["ops@box", "--name", ""], "--name '' is refused"),
-    (["ops@box", "--port", "80"], "--port 80 is refused: must be from 1024 to 65535"),
-    (["ops@box", "--key", "gone"], "--key: gone does not exist"),
-    (["ops@box", "--key", "-gone"], "ssh_key '-gone' is refused: must be a path"),
-    (["ops@box", "--variant", "../x"], "--variant '../x' is refused: must be engine/name"),
-    (["ops@box", "--variant", "llamacpp/tow"], 'there is no variant "llamacpp/tow"; did you mean "llamacpp/two"?'),
-    (["ops@box", "--output", "gone/rig.py"], "there is no folder gone"),
-    (["ops@box", "--output", "key"], "key is there already"),
-    (["ops@box", "--output", "a\nb.py"], "--output 'a\\nb.py' is refused"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["box"], "'box' is refused: must be user@host or user@host:port"),
+        (["ops@"], "ssh_hostname '' is refused"),
+        (["ops@-oProxyCommand=id"], "ssh_hostname '-oProxyCommand=id' is refused"),
+        (["--", "-x@box"], "ssh_user '-x' is refused"),
+        (["@box"], "ssh_user '' is refused"),
+        (["ops@box\nx"], "ssh_hostname 'box\\nx' is refused"),
+        (["ops@box\n"], "ssh_hostname 'box\\n' is refused"),
+        (["o\np@box"], "ssh_user 'o\\np' is refused"),
+        (["ops@a@b"], "is refused: must be user@host"),
+        (["ops@box:"], "ssh_port '' is refused: must be a whole number"),
+        (["ops@box:0"], "ssh_port 0 is refused"),
+        (["ops@box:65536"], "ssh_port 65536 is refused"),
+        (["ops@box:22x"], "ssh_port '22x' is refused"),
+        (["ops@box:22\n"], "ssh_port '22\\n' is refused"),
+        (["ops@box", "--name", "../x"], "--name '../x' is refused: must be at most 48 lowercase letters"),
+        (["ops@box", "--name", "a\nb"], "--name 'a\\nb' is refused"),
+        (["ops@box", "--name", ""], "--name '' is refused"),
+        (["ops@box", "--port", "80"], "--port 80 is refused: must be from 1024 to 65535"),
+        (["ops@box", "--key", "gone"], "--key: gone does not exist"),
+        (["ops@box", "--key", "-gone"], "ssh_key '-gone' is refused: must be a path"),
+        (["ops@box", "--variant", "../x"], "--variant '../x' is refused: must be engine/name"),
+        (["ops@box", "--variant", "llamacpp/tow"], 'there is no variant "llamacpp/tow"; did you mean "llamacpp/two"?'),
+        (["ops@box", "--output", "gone/rig.py"], "there is no folder gone"),
+        (["ops@box", "--output", "key"], "key is there already"),
+        (["ops@box", "--output", "a\nb.py"], "--output 'a\\nb.py' is refused"),
+    ],
+)
 def test_what_is_wrong_is_refused_in_one_line_before_connecting(init, surveyed_connections, words, said):
     done = init(*words)
     assert (done.exit_code, surveyed_connections) == (2, []), done.output

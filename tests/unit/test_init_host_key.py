@@ -46,16 +46,19 @@ def init(
     return CliRunner().invoke(main, ["init", "root@box", *words], input=answer, env={"COLUMNS": "200"})
 
 
-@pytest.mark.parametrize(("expected", "words", "answer"), [
-    (KEY, [], None),
-    (KEY, ["--host-key", KEY.fingerprint], None),
-    (None, [], None),
-    (None, [], "y\n\n\n\n\n"),
-    (None, ["--host-key", KEY.fingerprint], None),
-    (None, ["--host-key", KEY.fingerprint], "\n\n\n\n"),
-    # a box that was installed anew: its console vouches for it
-    (OTHER, ["--host-key", KEY.fingerprint], None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("expected", "words", "answer"),
+    [
+        (KEY, [], None),
+        (KEY, ["--host-key", KEY.fingerprint], None),
+        (None, [], None),
+        (None, [], "y\n\n\n\n\n"),
+        (None, ["--host-key", KEY.fingerprint], None),
+        (None, ["--host-key", KEY.fingerprint], "\n\n\n\n"),
+        # a box that was installed anew: its console vouches for it
+        (OTHER, ["--host-key", KEY.fingerprint], None),
+    ],
+)
 def test_the_key_that_was_found_is_shown_written_and_held_to(box, monkeypatch, accepted_keys, expected, words, answer):
     done = init(box, monkeypatch, expected, *words, answer=answer)
     assert done.exit_code == 0, done.output
@@ -66,16 +69,24 @@ def test_the_key_that_was_found_is_shown_written_and_held_to(box, monkeypatch, a
     assert f"# The only accepted key: {KEY.fingerprint}" in (box.folder / "box.py").read_text()
 
 
-@pytest.mark.parametrize(("expected", "words", "answer", "said"), [
-    (OTHER, [], None,
-     f"than known_hosts says: expected {OTHER.fingerprint}, found {KEY.fingerprint} (ssh-ed25519)"),
-    (OTHER, [], "y\n", f"than known_hosts says: expected {OTHER.fingerprint}, found {KEY.fingerprint}"),
-    (KEY, ["--host-key", OTHER.fingerprint], None, f"than --host-key says: expected {OTHER.fingerprint}, found"),
-    (None, ["--host-key", OTHER.fingerprint], "y\n", f"than --host-key says: expected {OTHER.fingerprint}, found"),
-    (None, [], "n\n", "Aborted!"), (None, [], "", "Aborted"),
-    (KEY, ["--host-key", str(KEY)], None, "is refused: must be as `ssh-keygen -lf` prints it"),
-    (KEY, ["--host-key", KEY.fingerprint + "="], None, "is refused: must be as `ssh-keygen -lf` prints it"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("expected", "words", "answer", "said"),
+    [
+        (
+            OTHER,
+            [],
+            None,
+            f"than known_hosts says: expected {OTHER.fingerprint}, found {KEY.fingerprint} (ssh-ed25519)",
+        ),
+        (OTHER, [], "y\n", f"than known_hosts says: expected {OTHER.fingerprint}, found {KEY.fingerprint}"),
+        (KEY, ["--host-key", OTHER.fingerprint], None, f"than --host-key says: expected {OTHER.fingerprint}, found"),
+        (None, ["--host-key", OTHER.fingerprint], "y\n", f"than --host-key says: expected {OTHER.fingerprint}, found"),
+        (None, [], "n\n", "Aborted!"),
+        (None, [], "", "Aborted"),
+        (KEY, ["--host-key", str(KEY)], None, "is refused: must be as `ssh-keygen -lf` prints it"),
+        (KEY, ["--host-key", KEY.fingerprint + "="], None, "is refused: must be as `ssh-keygen -lf` prints it"),
+    ],
+)
 def test_a_host_of_another_key_or_that_nobody_vouches_for_is_sent_nothing(
     box, monkeypatch, accepted_keys, expected, words, answer, said
 ):

@@ -22,17 +22,20 @@ def unit(*words: str) -> InstanceUnit:
     return replace(UNIT, text="\n".join([*lines, f"ExecStart={render_command_line(words)}", ""]))
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (WORDS, []),
-    ((*WORDS, "--temp", "0.2"), ["+ --temp 0.2"]),
-    ((*WORDS, "--seed", "-1"), ["+ --seed -1"]),
-    ((*WORDS, "--lora", "/d e"), ["+ --lora /d e"]),
-    ((WORDS[0], *WORDS[3:]), ["- --ctx-size 4096"]),
-    ((*WORDS[:2], "8192", *WORDS[3:]), ["--ctx-size 4096 -> 8192"]),
-    (("/opt/y/llama-server", *WORDS[1:]), ["program /opt/x/llama-server -> /opt/y/llama-server"]),
-    ((*WORDS[:3], *WORDS[4:], "--temp", "1"), ["- --jinja", "+ --temp 1"]),
-    ((*WORDS, "--grammar", "a\n\33[2J"), ["+ --grammar a\\n\\x1b[2J"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (WORDS, []),
+        ((*WORDS, "--temp", "0.2"), ["+ --temp 0.2"]),
+        ((*WORDS, "--seed", "-1"), ["+ --seed -1"]),
+        ((*WORDS, "--lora", "/d e"), ["+ --lora /d e"]),
+        ((WORDS[0], *WORDS[3:]), ["- --ctx-size 4096"]),
+        ((*WORDS[:2], "8192", *WORDS[3:]), ["--ctx-size 4096 -> 8192"]),
+        (("/opt/y/llama-server", *WORDS[1:]), ["program /opt/x/llama-server -> /opt/y/llama-server"]),
+        ((*WORDS[:3], *WORDS[4:], "--temp", "1"), ["- --jinja", "+ --temp 1"]),
+        ((*WORDS, "--grammar", "a\n\33[2J"), ["+ --grammar a\\n\\x1b[2J"]),
+    ],
+)
 def test_flags_are_said_as_they_are_declared(words: tuple[str, ...], said: list[str]) -> None:
     before = unit(*WORDS)
     assert describe_unit_changes(unit(*words), before.text, before.environment) == said

@@ -37,17 +37,20 @@ def test_an_entry_that_is_no_table_is_refused_beside_the_others(box: OperatorFol
     assert second.startswith(f"{box.inventory}: b.cards[0]: ")
 
 
-@pytest.mark.parametrize(("changes", "place", "near"), [
-    ({"card": ["turing"]}, "box.card", "cards"),
-    ({"instance": {}}, "box.instance", "instances"),
-    ({"ssh_hostnme": "x"}, "box.ssh_hostnme", "ssh_hostname"),
-    ({"_sud": True}, "box._sud", "_sudo"),
-    ({"sudo": True}, "box.sudo", "_sudo"),
-    ({"hostname": "x"}, "box.hostname", "ssh_hostname"),
-    ({"ssh_mirrors": {}}, "box.ssh_mirrors", "mirrors"),
-    ({"roots": {"modls": "/srv"}}, "box.roots.modls", "models"),
-    ({"instances": chat_instances(prt=1)}, "box.instances.chat.prt", "port"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "place", "near"),
+    [
+        ({"card": ["turing"]}, "box.card", "cards"),
+        ({"instance": {}}, "box.instance", "instances"),
+        ({"ssh_hostnme": "x"}, "box.ssh_hostnme", "ssh_hostname"),
+        ({"_sud": True}, "box._sud", "_sudo"),
+        ({"sudo": True}, "box.sudo", "_sudo"),
+        ({"hostname": "x"}, "box.hostname", "ssh_hostname"),
+        ({"ssh_mirrors": {}}, "box.ssh_mirrors", "mirrors"),
+        ({"roots": {"modls": "/srv"}}, "box.roots.modls", "models"),
+        ({"instances": chat_instances(prt=1)}, "box.instances.chat.prt", "port"),
+    ],
+)
 def test_an_unknown_key_is_refused_with_the_nearest_name(box, changes, place, near):
     (line,) = box.refusal_lines(**changes)
     assert line.startswith(f'{box.inventory}: {place}: unknown key; did you mean "{near}"?'), line
@@ -59,48 +62,59 @@ def test_a_password_has_no_place_in_an_inventory(box: OperatorFolder) -> None:
     assert "hunter2" not in text
 
 
-@pytest.mark.parametrize(("changes", "place"), [
-    ({"cards": "turing"}, "box.cards"), ({"cards": None}, "box.cards"), ({"cards": [3090]}, "box.cards[0]"),
-    ({"instances": []}, "box.instances"),
-    ({"instances": {"chat": None}}, "box.instances.chat"),
-    ({"instances": chat_instances(port="8020")}, "box.instances.chat.port"),
-    ({"instances": chat_instances(port=8020.0)}, "box.instances.chat.port"),
-    ({"instances": chat_instances(port=80)}, "box.instances.chat.port"),
-    ({"instances": chat_instances(memory_max=48)}, "box.instances.chat.memory_max"),
-    ({"instances": chat_instances(memory_max="infinity")}, "box.instances.chat.memory_max"),
-    ({"instances": chat_instances(tasks_max=0)}, "box.instances.chat.tasks_max"),
-    ({"instances": chat_instances(tasks_max="4096")}, "box.instances.chat.tasks_max"),
-    ({"instances": chat_instances(cards=["0"])}, "box.instances.chat.cards[0]"),
-    ({"instances": chat_instances(cards=[-1])}, "box.instances.chat.cards[0]"),
-    ({"instances": chat_instances(cards=[True])}, "box.instances.chat.cards[0]"),
-    ({"instances": chat_instances(variant=65)}, "box.instances.chat.variant"),
-    ({"instances": {"chat": {"variant": "llamacpp/cpu"}}}, "box.instances.chat.port"),
-    ({"mirrors": {"store": "http://x"}}, "box.mirrors.store"),
-    ({"mirrors": {"store": ["ftp://x"]}}, "box.mirrors.store[0]"),
-    ({"roots": "/srv"}, "box.roots"),
-    ({"service_user": 5}, "box.service_user"),
-    ({"cuda_root": 13}, "box.cuda_root"),
-    ({"ssh_hostname": None}, "box.ssh_hostname"),
-    ({"ssh_hostname": "-oProxyCommand=id"}, "box.ssh_hostname"),
-    ({"ssh_user": "root; id"}, "box.ssh_user"),
-    ({"ssh_user": 5}, "box.ssh_user"), ({"ssh_port": "22"}, "box.ssh_port"), ({"ssh_port": 0}, "box.ssh_port"),
-    ({"ssh_port": 65536}, "box.ssh_port"), ({"ssh_port": True}, "box.ssh_port"), ({"ssh_key": ""}, "box.ssh_key"),
-    ({"ssh_key": "-x"}, "box.ssh_key"), ({"ssh_key": "a\nb"}, "box.ssh_key"),
-    ({"ssh_config_file": []}, "box.ssh_config_file"),
-    ({"ssh_known_hosts_file": 5}, "box.ssh_known_hosts_file"),
-    ({"ssh_strict_host_key_checking": False}, "box.ssh_strict_host_key_checking"),
-    ({"ssh_forward_agent": "yes"}, "box.ssh_forward_agent"),
-    ({"ssh_connect_retries": -1}, "box.ssh_connect_retries"),
-    ({"ssh_connect_retries": 1.0}, "box.ssh_connect_retries"),
-    ({"_sudo": "True"}, "box._sudo"), ({"_sudo": 1}, "box._sudo"),
-    ({"service_user": "root"}, "box.service_user"),
-    ({"service_user": "ops", "ssh_user": "ops"}, "box.service_user"),
-    ({"ssh_user": "rigwright"}, "box.service_user"),  # where that is the default
-    ({"roots": {"models": "/home/ops/models"}}, "box.roots.models"),
-    ({"roots": {"models": "/data", "state": "/data/state"}}, "box.roots"),
-    ({"roots": {"models": "/data", "state": "/data"}}, "box.roots"),
-    ({"roots": {"models": "/opt/rigwright/models"}}, "box.roots"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "place"),
+    [
+        ({"cards": "turing"}, "box.cards"),
+        ({"cards": None}, "box.cards"),
+        ({"cards": [3090]}, "box.cards[0]"),
+        ({"instances": []}, "box.instances"),
+        ({"instances": {"chat": None}}, "box.instances.chat"),
+        ({"instances": chat_instances(port="8020")}, "box.instances.chat.port"),
+        ({"instances": chat_instances(port=8020.0)}, "box.instances.chat.port"),
+        ({"instances": chat_instances(port=80)}, "box.instances.chat.port"),
+        ({"instances": chat_instances(memory_max=48)}, "box.instances.chat.memory_max"),
+        ({"instances": chat_instances(memory_max="infinity")}, "box.instances.chat.memory_max"),
+        ({"instances": chat_instances(tasks_max=0)}, "box.instances.chat.tasks_max"),
+        ({"instances": chat_instances(tasks_max="4096")}, "box.instances.chat.tasks_max"),
+        ({"instances": chat_instances(cards=["0"])}, "box.instances.chat.cards[0]"),
+        ({"instances": chat_instances(cards=[-1])}, "box.instances.chat.cards[0]"),
+        ({"instances": chat_instances(cards=[True])}, "box.instances.chat.cards[0]"),
+        ({"instances": chat_instances(variant=65)}, "box.instances.chat.variant"),
+        ({"instances": {"chat": {"variant": "llamacpp/cpu"}}}, "box.instances.chat.port"),
+        ({"mirrors": {"store": "http://x"}}, "box.mirrors.store"),
+        ({"mirrors": {"store": ["ftp://x"]}}, "box.mirrors.store[0]"),
+        ({"roots": "/srv"}, "box.roots"),
+        ({"service_user": 5}, "box.service_user"),
+        ({"cuda_root": 13}, "box.cuda_root"),
+        ({"ssh_hostname": None}, "box.ssh_hostname"),
+        ({"ssh_hostname": "-oProxyCommand=id"}, "box.ssh_hostname"),
+        ({"ssh_user": "root; id"}, "box.ssh_user"),
+        ({"ssh_user": 5}, "box.ssh_user"),
+        ({"ssh_port": "22"}, "box.ssh_port"),
+        ({"ssh_port": 0}, "box.ssh_port"),
+        ({"ssh_port": 65536}, "box.ssh_port"),
+        ({"ssh_port": True}, "box.ssh_port"),
+        ({"ssh_key": ""}, "box.ssh_key"),
+        ({"ssh_key": "-x"}, "box.ssh_key"),
+        ({"ssh_key": "a\nb"}, "box.ssh_key"),
+        ({"ssh_config_file": []}, "box.ssh_config_file"),
+        ({"ssh_known_hosts_file": 5}, "box.ssh_known_hosts_file"),
+        ({"ssh_strict_host_key_checking": False}, "box.ssh_strict_host_key_checking"),
+        ({"ssh_forward_agent": "yes"}, "box.ssh_forward_agent"),
+        ({"ssh_connect_retries": -1}, "box.ssh_connect_retries"),
+        ({"ssh_connect_retries": 1.0}, "box.ssh_connect_retries"),
+        ({"_sudo": "True"}, "box._sudo"),
+        ({"_sudo": 1}, "box._sudo"),
+        ({"service_user": "root"}, "box.service_user"),
+        ({"service_user": "ops", "ssh_user": "ops"}, "box.service_user"),
+        ({"ssh_user": "rigwright"}, "box.service_user"),  # where that is the default
+        ({"roots": {"models": "/home/ops/models"}}, "box.roots.models"),
+        ({"roots": {"models": "/data", "state": "/data/state"}}, "box.roots"),
+        ({"roots": {"models": "/data", "state": "/data"}}, "box.roots"),
+        ({"roots": {"models": "/opt/rigwright/models"}}, "box.roots"),
+    ],
+)
 def test_a_wrong_type_or_value_is_refused_with_file_and_key(box, changes, place):
     lines = box.refusal_lines(**changes)
     assert any(line.startswith(f"{box.inventory}: {place}: ") for line in lines), lines
@@ -211,9 +225,17 @@ def test_mistakes_of_all_rigs_are_told_at_once(box: OperatorFolder) -> None:
         box.load_group(entries)
     lines = str(ended.value.code).splitlines()
     assert [line.removeprefix(f"{box.inventory}: ").split(": ")[0] for line in lines] == [
-        "C", "a.cards[0]", "a.mirrors", "b.instances.x.variant", "b.instances.y.cards", "b.instances.y.cards",
-        "b.instances.y.port", "d.cuda_root", "d.service_user", "d.ssh_user",
-    ]  # fmt: skip
+        "C",
+        "a.cards[0]",
+        "a.mirrors",
+        "b.instances.x.variant",
+        "b.instances.y.cards",
+        "b.instances.y.cards",
+        "b.instances.y.port",
+        "d.cuda_root",
+        "d.service_user",
+        "d.ssh_user",
+    ]
 
 
 def test_folders_beside_the_inventory_are_laid_over_ours(box: OperatorFolder) -> None:

@@ -121,12 +121,20 @@ hostile = st.sampled_from(
 word = st.lists(hostile | st.text(max_size=8), max_size=3).map("".join)
 count = st.integers(0, 2**40)
 seen_cards = st.builds(
-    ObservedCard, address=st.from_regex(r"0000:[0-9a-f]{2}:00\.0", fullmatch=True) | word,
+    ObservedCard,
+    address=st.from_regex(r"0000:[0-9a-f]{2}:00\.0", fullmatch=True) | word,
     pci_id=st.sampled_from(["10de:2204", "10de:1e04", "10de:2335", "10de:2236"]),
-    numa_node=st.none() | st.integers(0, 3), width=count, width_max=count, speed=word, speed_max=word, name=word,
-    vram_mib=count, capability=st.sampled_from(["", "8.6", "12.0"]), nvlinks=count,
+    numa_node=st.none() | st.integers(0, 3),
+    width=count,
+    width_max=count,
+    speed=word,
+    speed_max=word,
+    name=word,
+    vram_mib=count,
+    capability=st.sampled_from(["", "8.6", "12.0"]),
+    nvlinks=count,
     nvlink_peers=st.lists(st.integers(0, 20), max_size=2).map(tuple),
-)  # fmt: skip
+)
 memory = st.lists(st.tuples(st.integers(0, 20), count), max_size=2).map(tuple)
 mount = (
     st.sampled_from(["/", "/srv", "/srv/models", "/home", "/data", "/mnt", "/mnt/x", "/var/lib", "/etc", "/opt"]) | word

@@ -27,10 +27,19 @@ def hosts(folder: Path, text: str, limit: str | None = None) -> dict[str, dict[s
     return load_hosts(str(path), limit)
 
 
-@pytest.mark.parametrize(("limit", "names"), [
-    (None, ["a1", "a2", "b1"]), ("a", ["a1", "a2"]), ("b", ["b1"]), ("a1", ["a1"]), ("?1", ["a1", "b1"]),
-    ("[ab]*", ["a1", "a2", "b1"]), ("rig", ["a1", "a2", "b1"]), ("b,a2", ["a2", "b1"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("limit", "names"),
+    [
+        (None, ["a1", "a2", "b1"]),
+        ("a", ["a1", "a2"]),
+        ("b", ["b1"]),
+        ("a1", ["a1"]),
+        ("?1", ["a1", "b1"]),
+        ("[ab]*", ["a1", "a2", "b1"]),
+        ("rig", ["a1", "a2", "b1"]),
+        ("b,a2", ["a2", "b1"]),
+    ],
+)
 def test_a_limit_names_a_group_a_host_or_hosts_by_pattern(tmp_path: Path, limit: str | None, names: list[str]) -> None:
     assert list(hosts(tmp_path, GROUPS, limit)) == names
 
@@ -47,21 +56,31 @@ def test_a_limit_that_names_nothing_is_refused_with_the_nearest_name(tmp_path: P
         hosts(tmp_path, GROUPS, limit)
 
 
-@pytest.mark.parametrize(("text", "said"), [
-    ("", "no hosts"), ("rigs = []", "no hosts"), ("rigs = ()", "no hosts"), ("rigs = ([], {})", "no hosts"),
-    ("_rigs = [('box', {})]", "no hosts"), ("rigs = {'box': {}}", "no hosts"),
-    ("rigs = [5]", "no hosts; rigs is not a group, because it contains 5"),
-    ("rigs = ['box', None]", "no hosts; rigs is not a group, because it contains None"),
-    ("rigs = [10**5000]", "no hosts; rigs is not a group, because it contains a number of too many digits"),
-    ("rigs = [()]", "rigs: () is refused: must be a host's name, or (name, its data)"),
-    ("rigs = [('box',)]", "rigs: ('box',) is refused: must be a host's name, or (name, its data)"),
-    ("rigs = [('box', None)]", "rigs: ('box', None) is refused: must be a host's name, or (name, its data)"),
-    ("rigs = [(5, {})]", "rigs: (5, {}) is refused: must be a host's name, or (name, its data)"),
-    ("rigs = ['']", "rigs: '' is refused: must be a host's name, or (name, its data)"),
-    ("raise SystemExit", "defines no hosts"), ("raise SystemExit(0)", "defines no hosts"),
-    ("raise SystemExit(3)", "defines no hosts"), ("raise SystemExit('')", "defines no hosts"),
-    ("raise SystemExit({})", "defines no hosts"), ("1 / 0", "ZeroDivisionError: division by zero"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no hosts"),
+        ("rigs = []", "no hosts"),
+        ("rigs = ()", "no hosts"),
+        ("rigs = ([], {})", "no hosts"),
+        ("_rigs = [('box', {})]", "no hosts"),
+        ("rigs = {'box': {}}", "no hosts"),
+        ("rigs = [5]", "no hosts; rigs is not a group, because it contains 5"),
+        ("rigs = ['box', None]", "no hosts; rigs is not a group, because it contains None"),
+        ("rigs = [10**5000]", "no hosts; rigs is not a group, because it contains a number of too many digits"),
+        ("rigs = [()]", "rigs: () is refused: must be a host's name, or (name, its data)"),
+        ("rigs = [('box',)]", "rigs: ('box',) is refused: must be a host's name, or (name, its data)"),
+        ("rigs = [('box', None)]", "rigs: ('box', None) is refused: must be a host's name, or (name, its data)"),
+        ("rigs = [(5, {})]", "rigs: (5, {}) is refused: must be a host's name, or (name, its data)"),
+        ("rigs = ['']", "rigs: '' is refused: must be a host's name, or (name, its data)"),
+        ("raise SystemExit", "defines no hosts"),
+        ("raise SystemExit(0)", "defines no hosts"),
+        ("raise SystemExit(3)", "defines no hosts"),
+        ("raise SystemExit('')", "defines no hosts"),
+        ("raise SystemExit({})", "defines no hosts"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+    ],
+)
 def test_an_inventory_without_hosts_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(click.ClickException) as caught:
         hosts(tmp_path, text)
@@ -104,9 +123,17 @@ def test_validate_refuses_a_host_that_is_no_rig(tmp_path: Path) -> None:
     assert told.output.startswith("Error: box: host data: rig: was not made by rigwright.inventory.hosts()")
 
 
-@pytest.mark.parametrize(("count", "text"), [
-    (0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (999_949, "999.9 kB"), (1_000_000, "1.0 MB"),
-    (19_120_000_000, "19.1 GB"), (4_000_000_000_000, "4000.0 GB"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (999_949, "999.9 kB"),
+        (1_000_000, "1.0 MB"),
+        (19_120_000_000, "19.1 GB"),
+        (4_000_000_000_000, "4000.0 GB"),
+    ],
+)
 def test_a_size_is_said_in_the_largest_unit_that_fits(count: int, text: str) -> None:
     assert format_size(count) == text

@@ -45,12 +45,19 @@ def test_a_revoked_key_matches_no_host(tmp_path: Path) -> None:
     assert (hosts.lookup("box1").keys()[0], hosts.lookup("box2")["ssh-rsa"]) == ("ssh-rsa", OTHER)
 
 
-@pytest.mark.parametrize(("patterns", "host", "found"), [
-    ("*.example.org", "box1.example.org", True), ("*.example.org,!box1.example.org", "box1.example.org", False),
-    ("box?", "box1", True), ("box?", "box12", False), ("[box1]:2222", "[box1]:2222", True),
-    ("[box1]:2222", "b:2222", False), (paramiko.HostKeys.hash_host("box1"), "box1", True),
-    (paramiko.HostKeys.hash_host("box1"), "box2", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("patterns", "host", "found"),
+    [
+        ("*.example.org", "box1.example.org", True),
+        ("*.example.org,!box1.example.org", "box1.example.org", False),
+        ("box?", "box1", True),
+        ("box?", "box12", False),
+        ("[box1]:2222", "[box1]:2222", True),
+        ("[box1]:2222", "b:2222", False),
+        (paramiko.HostKeys.hash_host("box1"), "box1", True),
+        (paramiko.HostKeys.hash_host("box1"), "box2", False),
+    ],
+)
 def test_names_and_patterns(tmp_path: Path, patterns: str, host: str, found: bool) -> None:
     assert (known_hosts_file(tmp_path, f"{patterns} {REST}").lookup(host) is not None) == found
 

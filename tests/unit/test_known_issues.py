@@ -65,13 +65,19 @@ ONLY = "(only weights and KV cache)"
 FITS: dict[str, tuple[PlacedInstance, tuple[list[str], list[str]]]] = {
     "it fits": (llama((card(24),), 17 * GIB, KEPT), ([], [])),
     "just": (llama((card(24),), 17 * GIB, KEPT, parallel=4), ([], [])),
-    "not this context": (llama((card(24),), 18 * GIB, KEPT),
-        ([], [f"needs 25.0 of 24.0 GiB: context = 114688 would fit {ONLY}"])),
+    "not this context": (
+        llama((card(24),), 18 * GIB, KEPT),
+        ([], [f"needs 25.0 of 24.0 GiB: context = 114688 would fit {ONLY}"]),
+    ),
     "with a smaller type of cache": (llama((card(24),), 18 * GIB, KEPT, cache_type_v="q8_0"), ([], [])),
-    "not next to its weights": (llama((card(24),), 25 * GIB, KEPT, context=4096),
-        ([], [f"needs 24.2 of 24.0 GiB: no context fits next to its weights {ONLY}"])),
-    "not its weights": (llama((card(24),), 26 * GIB, KEPT),
-        ([f"its weights alone need 25.0 of 24.0 GiB: use more cards, or a smaller model {ONLY}"], [])),
+    "not next to its weights": (
+        llama((card(24),), 25 * GIB, KEPT, context=4096),
+        ([], [f"needs 24.2 of 24.0 GiB: no context fits next to its weights {ONLY}"]),
+    ),
+    "not its weights": (
+        llama((card(24),), 26 * GIB, KEPT),
+        ([f"its weights alone need 25.0 of 24.0 GiB: use more cards, or a smaller model {ONLY}"], []),
+    ),
     "on two cards": (llama((card(24), card(24)), 26 * GIB, KEPT), ([], [])),
     "on the CPU": (llama((), 26 * GIB, KEPT), ([], [])),
     "a lock of before": (llama((card(24),), 26 * GIB, None), ([], [])),
@@ -97,14 +103,18 @@ FITS: dict[str, tuple[PlacedInstance, tuple[list[str], list[str]]]] = {
         ([], [f"needs 54.0 of 24.0 GiB: context = 8192 would fit {ONLY}"]),
     ),
     "a checkpoint": (vllm((card(24),), 17 * GIB, HYBRID), ([], [])),
-    "not this length": (vllm((card(24),), 21 * GIB, HYBRID, gpu_memory_utilization=0.92),
-        ([], [f"needs 23.0 of 22.1 GiB: max_model_len = 17408 would fit {ONLY}"])),
+    "not this length": (
+        vllm((card(24),), 21 * GIB, HYBRID, gpu_memory_utilization=0.92),
+        ([], [f"needs 23.0 of 22.1 GiB: max_model_len = 17408 would fit {ONLY}"]),
+    ),
     "in eight bits": (vllm((card(24),), 21 * GIB, HYBRID, kv_cache_dtype="fp8_e5m2"), ([], [])),
-    "twice, one beside the other": (vllm((card(24), card(24)), 25 * GIB, HYBRID, data_parallel_size=2),
-        ([f"its weights alone need 50.0 of 48.0 GiB: use more cards, or a smaller model {ONLY}"], [])),
+    "twice, one beside the other": (
+        vllm((card(24), card(24)), 25 * GIB, HYBRID, data_parallel_size=2),
+        ([f"its weights alone need 50.0 of 48.0 GiB: use more cards, or a smaller model {ONLY}"], []),
+    ),
     "made smaller while it is loaded": (vllm((card(24),), 30 * GIB, HYBRID, quantization="fp8"), ([], [])),
     "a type of cache of another size": (vllm((card(24),), 21 * GIB, HYBRID, kv_cache_dtype="turboquant"), ([], [])),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", FITS)
@@ -165,36 +175,52 @@ def test_attention_on_turing_is_warned_of(case: str) -> None:
 MTP = {"speculative_config": {"method": "mtp", "num_speculative_tokens": 3}, "flags": {"enable-prefix-caching": True}}
 POISON: dict[str, tuple[PlacedInstance, list[str], list[str]]] = {
     "prefix caching with MTP silently gives wrong answers on models with linear attention: use the patch": (
-        vllm((card(32),), GIB, HYBRID, **MTP), [], ["prefix caching with MTP silently"],
+        vllm((card(32),), GIB, HYBRID, **MTP),
+        [],
+        ["prefix caching with MTP silently"],
     ),
     "with the patch": (vllm((card(32),), GIB, HYBRID, "mamba-prefix-cache-mtp", **MTP), [], []),
     "of a model without linear attention": (vllm((card(32),), GIB, QWEN3, **MTP), [], []),
     "without MTP": (vllm((card(32),), GIB, HYBRID, flags=MTP["flags"]), [], []),
-    "without CUDA graphs": (vllm((card(32),), GIB, QWEN3, flags={"enforce-eager": True}), [],
-        ["enforce-eager switches CUDA graphs and compilation off"]),
+    "without CUDA graphs": (
+        vllm((card(32),), GIB, QWEN3, flags={"enforce-eager": True}),
+        [],
+        ["enforce-eager switches CUDA graphs and compilation off"],
+    ),
     "without CUDA graphs, on the CPU": (vllm((), GIB, QWEN3, flags={"enforce-eager": True}), [], []),
-    "a long prompt on one card": (vllm((card(24),), GIB, HYBRID, max_model_len=65536), [],
-        ["prompts longer than 50000 tokens have run out of memory"]),
+    "a long prompt on one card": (
+        vllm((card(24),), GIB, HYBRID, max_model_len=65536),
+        [],
+        ["prompts longer than 50000 tokens have run out of memory"],
+    ),
     "on two": (vllm((card(24), card(24)), GIB, HYBRID, max_model_len=65536), [], []),
     "on a large one": (vllm((card(32),), GIB, HYBRID, max_model_len=65536), [], []),
     "quantised values without flash attention": (
         llama((card(24),), GIB, KEPT, cache_type_v="q8_0", flash_attention="off"),
-        ["cache_type_v q8_0 needs flash attention"], [],
+        ["cache_type_v q8_0 needs flash attention"],
+        [],
     ),
     "quantised keys without it": (llama((card(24),), GIB, KEPT, cache_type_k="q8_0", flash_attention="off"), [], []),
     "bfloat16 on Turing": (llama(TURING, GIB, KEPT, cache_type_k="bf16"), [], ["a bf16 KV cache is slow on"]),
     "bfloat16 on Ampere": (llama((card(24),), GIB, KEPT, cache_type_k="bf16"), [], []),
     "layers in parts": (llama(TURING, GIB, KEPT, split_mode="tensor"), [], []),
-    "layers in parts without flash attention": (llama(TURING, GIB, KEPT, split_mode="tensor", flash_attention="off"),
-        ["split_mode tensor needs flash attention"], []),
+    "layers in parts without flash attention": (
+        llama(TURING, GIB, KEPT, split_mode="tensor", flash_attention="off"),
+        ["split_mode tensor needs flash attention"],
+        [],
+    ),
     "layers in parts of a model that has none": (
         llama(TURING, GIB, GgufMetadata(architecture="deepseek2"), split_mode="tensor"),
-        ["split_mode tensor: llama.cpp does not support it for deepseek2"], [],
+        ["split_mode tensor: llama.cpp does not support it for deepseek2"],
+        [],
     ),
-    "rows, and experts in RAM": (llama(TURING, GIB, KEPT, split_mode="row", flags={"cpu-moe": True}),
-        ["split_mode row and flags.cpu-moe are mutually exclusive"], []),
+    "rows, and experts in RAM": (
+        llama(TURING, GIB, KEPT, split_mode="row", flags={"cpu-moe": True}),
+        ["split_mode row and flags.cpu-moe are mutually exclusive"],
+        [],
+    ),
     "layers, and experts in RAM": (llama(TURING, GIB, KEPT, split_mode="layer", flags={"cpu-moe": True}), [], []),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", POISON)

@@ -131,9 +131,13 @@ def test_a_verb_without_them_says_so_and_does_nothing(verb: list[str], tmp_path:
         "main()\n"
     )
     done = subprocess.run(
-        [sys.executable, program, *verb], capture_output=True, text=True, check=False, timeout=120,
+        [sys.executable, program, *verb],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
         env={"PYTHONPATH": str(ROOT), "PATH": ""},
-    )  # fmt: skip
+    )
     assert (done.returncode, done.stdout) == (2, "")
     missing = "missing openai, gguf, numpy, starlette, uvicorn (the extra `lab`)"
     assert done.stderr.splitlines() == [f"Error: {missing}: `./rig lab` brings them"]

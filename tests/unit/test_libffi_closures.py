@@ -41,12 +41,15 @@ def changed(**words: int) -> tuple[int, ...]:
 
 
 CONTENTS: dict[str, tuple[tuple[int, ...], bool]] = {
-    "closures": ((0, *CLOSURE, *CLOSURE, 0xEF9), True), "one that was freed": ((0, *FREED, *CLOSURE), True),
-    "one that was freed last": ((0, *CLOSURE, *changed(head=0xF41)), True), "nothing yet": ((0, 0xFF9), True),
+    "closures": ((0, *CLOSURE, *CLOSURE, 0xEF9), True),
+    "one that was freed": ((0, *FREED, *CLOSURE), True),
+    "one that was freed last": ((0, *CLOSURE, *changed(head=0xF41)), True),
+    "nothing yet": ((0, 0xFF9), True),
     "a full page": ((*PAGE, *SEGMENT), True),
     "a full page of another size": ((*PAGE, 0x38, 0x4000, *SEGMENT[2:]), False),
     "a segment that is elsewhere": ((*PAGE, *SEGMENT[:2], OUTSIDE, *SEGMENT[3:]), False),
-    "other instructions": ((0, *CLOSURE, SHELLCODE), False), "instructions before all": ((SHELLCODE,), False),
+    "other instructions": ((0, *CLOSURE, SHELLCODE), False),
+    "instructions before all": ((SHELLCODE,), False),
     "instructions of six bytes a word": ((0, *CLOSURE, SHELLCODE & ((1 << 48) - 1)), False),
     "instructions of four bytes a word": ((0, *CLOSURE, SHELLCODE & ((1 << 32) - 1)), False),
     "instructions of two bytes a word": ((0, *CLOSURE, SHELLCODE & ((1 << 16) - 1)), False),
@@ -59,8 +62,9 @@ CONTENTS: dict[str, tuple[tuple[int, ...], bool]] = {
     "a size with a flag of nothing": ((0, *changed(head=0x47)), False),
     "a size of more than there is": ((0, *changed(head=0x2003)), False),
     "a link to other memory": ((0, 0x41, HEAP[0], *FREED[2:]), False),
-    "a closure at another place": ((0, 0, *CLOSURE), False), "half a closure": ((0, HEAD, *TRAMPOLINE[:2]), False),
-}  # fmt: skip
+    "a closure at another place": ((0, 0, *CLOSURE), False),
+    "half a closure": ((0, HEAD, *TRAMPOLINE[:2]), False),
+}
 # What any process has that may not map memory that is writable and executable: seccomp(2) on x86-64 has mmap(2), the
 # ninth call, refused with EPERM where its third argument is both, as systemd's MemoryDenyWriteExecute= does.
 SANDBOXED = """

@@ -147,10 +147,17 @@ def test_every_user_can_get_to_the_folder_of_sockets_whoever_makes_it(tmp_path: 
     assert {one.stat().st_mode & 0o777 for one in folders} == {0o755}
 
 
-@pytest.mark.parametrize(("addresses", "right"), [
-    ({"127.0.0.1:8020"}, True), ({"127.0.0.1:8020", "[::1]:8020"}, True), ({"[::1]:8020"}, False),
-    ({"127.0.0.1:8020", "0.0.0.0:8020"}, False), ({"127.0.0.1:8020", "[::]:8020"}, False),
-    ({"127.0.0.1:8021"}, False), (set(), False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("addresses", "right"),
+    [
+        ({"127.0.0.1:8020"}, True),
+        ({"127.0.0.1:8020", "[::1]:8020"}, True),
+        ({"[::1]:8020"}, False),
+        ({"127.0.0.1:8020", "0.0.0.0:8020"}, False),
+        ({"127.0.0.1:8020", "[::]:8020"}, False),
+        ({"127.0.0.1:8021"}, False),
+        (set(), False),
+    ],
+)
 def test_a_port_is_held_on_the_loopback_interface_by_one_protocol_or_both(addresses: set[str], right: bool) -> None:
     assert port_socket(8020).is_listening(frozenset(addresses)) is right

@@ -30,16 +30,19 @@ from tests.unit.samples import (
 TURING, AMPERE, ADA, BLACKWELL = sample_card("7.5"), sample_card("8.6"), sample_card("8.9"), sample_card("12.0")
 
 
-@pytest.mark.parametrize(("cards", "used", "architectures"), [
-    ((), (), ()),
-    ((TURING,), (0,), ("75-real",)),
-    ((AMPERE, AMPERE), (0, 1), ("86-real",)),
-    ((BLACKWELL,), (0,), ("120a-real",)),
-    ((BLACKWELL, TURING, AMPERE), (0, 1, 2), ("75-real", "86-real", "120a-real")),
-    ((AMPERE, BLACKWELL), (1,), ("120a-real",)),
-    ((AMPERE, BLACKWELL), (), ()),
-    ((sample_card("10.0"), sample_card("9.0")), (0, 1), ("90-real", "100-real")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("cards", "used", "architectures"),
+    [
+        ((), (), ()),
+        ((TURING,), (0,), ("75-real",)),
+        ((AMPERE, AMPERE), (0, 1), ("86-real",)),
+        ((BLACKWELL,), (0,), ("120a-real",)),
+        ((BLACKWELL, TURING, AMPERE), (0, 1, 2), ("75-real", "86-real", "120a-real")),
+        ((AMPERE, BLACKWELL), (1,), ("120a-real",)),
+        ((AMPERE, BLACKWELL), (), ()),
+        ((sample_card("10.0"), sample_card("9.0")), (0, 1), ("90-real", "100-real")),
+    ],
+)
 def test_machine_code_is_built_for_exactly_the_cards_that_are_used(cards, used, architectures):
     made = sample_rig(sample_instance(cards=used), cards=cards)
     assert cuda_architectures(made, "plain") == architectures
@@ -178,41 +181,47 @@ def test_a_folder_is_called_what_it_has_always_been_called() -> None:
     assert plan_build(GPU, "plain", sample_engine(), sample_facts()).folder == "plain-1.0-5583c918448d"
 
 
-@pytest.mark.parametrize("other", [
-    lambda: digest(replace(GPU, engine_artefacts={"plain": (sample_artefact(sha256="c" * 64),)})),
-    lambda: digest(subtree="vendor/llama.cpp"),
-    lambda: digest(commit="f" * 40),
-    lambda: digest(options={"GGML_NATIVE": "OFF"}),
-    lambda: digest(sample_rig(sample_instance(cards=(0,)), cards=(TURING,))),
-    lambda: digest(sample_rig(sample_instance(cards=(0, 1)), cards=(AMPERE, TURING))),
-    lambda: digest(sample_rig(sample_instance(cards=(0,), cache_type_k="q8_0"), cards=(AMPERE,))),
-    lambda: digest(replace(GPU, cuda_root="/opt/cuda")),
-    lambda: digest(CPU),
-    lambda: digest(host=sample_facts(os_id="ubuntu")),
-    lambda: digest(host=sample_facts(os_version="13")),
-    lambda: digest(host=sample_facts(architecture="aarch64")),
-    lambda: digest(host=sample_facts(cuda_version="13.1")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda: digest(replace(GPU, engine_artefacts={"plain": (sample_artefact(sha256="c" * 64),)})),
+        lambda: digest(subtree="vendor/llama.cpp"),
+        lambda: digest(commit="f" * 40),
+        lambda: digest(options={"GGML_NATIVE": "OFF"}),
+        lambda: digest(sample_rig(sample_instance(cards=(0,)), cards=(TURING,))),
+        lambda: digest(sample_rig(sample_instance(cards=(0, 1)), cards=(AMPERE, TURING))),
+        lambda: digest(sample_rig(sample_instance(cards=(0,), cache_type_k="q8_0"), cards=(AMPERE,))),
+        lambda: digest(replace(GPU, cuda_root="/opt/cuda")),
+        lambda: digest(CPU),
+        lambda: digest(host=sample_facts(os_id="ubuntu")),
+        lambda: digest(host=sample_facts(os_version="13")),
+        lambda: digest(host=sample_facts(architecture="aarch64")),
+        lambda: digest(host=sample_facts(cuda_version="13.1")),
+    ],
+)
 def test_a_changed_input_is_another_build(other: Any) -> None:
     assert other() != digest()
 
 
-@pytest.mark.parametrize("same", [
-    lambda: digest(replace(GPU, name="another")),
-    lambda: digest(replace(GPU, service_user="svc")),
-    lambda: digest(replace(GPU, mirrors={})),
-    lambda: digest(replace(GPU, cards=(AMPERE, TURING))),
-    lambda: digest(sample_rig(sample_instance("b", cards=(0,), context=1, parallel=8, port=9000), cards=(AMPERE,))),
-    lambda: digest(
-        sample_rig(sample_instance("a", cards=(0,)), sample_instance("b", cards=(1,)), cards=(AMPERE, AMPERE))
-    ),
-    lambda: digest(
-        sample_rig(sample_instance("a", cards=(0,)), sample_instance("b", cache_type_k="q4_0"), cards=(AMPERE,))
-    ),
-    lambda: digest(replace(GPU, engine_artefacts={"plain": (replace_sources(["http://elsewhere/x"]),)})),
-    lambda: digest(host=sample_facts(kernel="6.12", memory_kib=1, systemd=257, uid=1000)),
-    lambda: digest(host=sample_facts(built_engines=frozenset({"x"}), apt_lock_holder="apt")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "same",
+    [
+        lambda: digest(replace(GPU, name="another")),
+        lambda: digest(replace(GPU, service_user="svc")),
+        lambda: digest(replace(GPU, mirrors={})),
+        lambda: digest(replace(GPU, cards=(AMPERE, TURING))),
+        lambda: digest(sample_rig(sample_instance("b", cards=(0,), context=1, parallel=8, port=9000), cards=(AMPERE,))),
+        lambda: digest(
+            sample_rig(sample_instance("a", cards=(0,)), sample_instance("b", cards=(1,)), cards=(AMPERE, AMPERE))
+        ),
+        lambda: digest(
+            sample_rig(sample_instance("a", cards=(0,)), sample_instance("b", cache_type_k="q4_0"), cards=(AMPERE,))
+        ),
+        lambda: digest(replace(GPU, engine_artefacts={"plain": (replace_sources(["http://elsewhere/x"]),)})),
+        lambda: digest(host=sample_facts(kernel="6.12", memory_kib=1, systemd=257, uid=1000)),
+        lambda: digest(host=sample_facts(built_engines=frozenset({"x"}), apt_lock_holder="apt")),
+    ],
+)
 def test_what_is_no_input_leaves_the_build_as_it_is(same: Any) -> None:
     assert same() == digest()
 

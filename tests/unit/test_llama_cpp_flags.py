@@ -36,27 +36,35 @@ OLD = load_snapshot(Path(__file__).parent / "data" / snapshot_file_name("0.3.34"
 SHIPPED = sorted((ROOT / "catalog" / "flags").glob("*.txt"))
 
 
-@pytest.mark.parametrize(("name", "spellings", "hint", "allowed", "env"), [
-    ("model", ("-m", "--model"), "FNAME", (), "LLAMA_ARG_MODEL"),
-    ("metrics", ("--metrics",), "", (), "LLAMA_ARG_ENDPOINT_METRICS"),
-    ("verbosity", ("-lv", "--verbosity", "--log-verbosity"), "N", (), "LLAMA_ARG_LOG_VERBOSITY"),
-    ("n-gpu-layers", ("-ngl", "--gpu-layers", "--n-gpu-layers"), "N", (), "LLAMA_ARG_N_GPU_LAYERS"),
-    ("kvo", ("-kvo", "--kv-offload", "-nkvo", "--no-kv-offload"), "", (), "LLAMA_ARG_KV_OFFLOAD"),
-    ("no-mmproj", ("--mmproj-auto", "--no-mmproj", "--no-mmproj-auto"), "", (), "LLAMA_ARG_MMPROJ_AUTO"),
-    ("ot", ("-ot", "--override-tensor"), "<tensor name pattern>=<buffer type>,...", (),
-     "LLAMA_ARG_OVERRIDE_TENSOR"),
-    ("fa", ("-fa", "--flash-attn"), "[on|off|auto]", ("on", "off", "auto"), "LLAMA_ARG_FLASH_ATTN"),
-    ("cpu-strict", ("--cpu-strict",), "<0|1>", ("0", "1"), ""),
-    ("poll", ("--poll",), "<0...100>", (), ""),
-    ("pooling", ("--pooling",), "{none,mean,cls,last,rank}", ("none", "mean", "cls", "last", "rank"), "L*"),
-    ("lm", ("-lm", "--load-mode"), "MODE", ("auto", "none", "mmap", "mlock", "mmap+mlock", "dio"), "L*"),
-    ("sm", ("-sm", "--split-mode"), "{none,layer,row,tensor}", ("none", "layer", "row", "tensor"), "L*"),
-    ("numa", ("--numa",), "TYPE", ("distribute", "isolate", "numactl"), "LLAMA_ARG_NUMA"),
-    ("reasoning-format", ("--reasoning-format",), "FORMAT", ("none", "deepseek", "deepseek-legacy", "auto"), "L*"),
-    ("reasoning-effort", ("--reasoning-effort",), "LEVEL", (), "LLAMA_ARG_REASONING_EFFORT"),
-    ("chat-template", ("--chat-template",), "JINJA_TEMPLATE", (), "LLAMA_ARG_CHAT_TEMPLATE"),
-    ("LLAMA_API_KEY", ("--api-key",), "KEY", (), "LLAMA_API_KEY"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "spellings", "hint", "allowed", "env"),
+    [
+        ("model", ("-m", "--model"), "FNAME", (), "LLAMA_ARG_MODEL"),
+        ("metrics", ("--metrics",), "", (), "LLAMA_ARG_ENDPOINT_METRICS"),
+        ("verbosity", ("-lv", "--verbosity", "--log-verbosity"), "N", (), "LLAMA_ARG_LOG_VERBOSITY"),
+        ("n-gpu-layers", ("-ngl", "--gpu-layers", "--n-gpu-layers"), "N", (), "LLAMA_ARG_N_GPU_LAYERS"),
+        ("kvo", ("-kvo", "--kv-offload", "-nkvo", "--no-kv-offload"), "", (), "LLAMA_ARG_KV_OFFLOAD"),
+        ("no-mmproj", ("--mmproj-auto", "--no-mmproj", "--no-mmproj-auto"), "", (), "LLAMA_ARG_MMPROJ_AUTO"),
+        (
+            "ot",
+            ("-ot", "--override-tensor"),
+            "<tensor name pattern>=<buffer type>,...",
+            (),
+            "LLAMA_ARG_OVERRIDE_TENSOR",
+        ),
+        ("fa", ("-fa", "--flash-attn"), "[on|off|auto]", ("on", "off", "auto"), "LLAMA_ARG_FLASH_ATTN"),
+        ("cpu-strict", ("--cpu-strict",), "<0|1>", ("0", "1"), ""),
+        ("poll", ("--poll",), "<0...100>", (), ""),
+        ("pooling", ("--pooling",), "{none,mean,cls,last,rank}", ("none", "mean", "cls", "last", "rank"), "L*"),
+        ("lm", ("-lm", "--load-mode"), "MODE", ("auto", "none", "mmap", "mlock", "mmap+mlock", "dio"), "L*"),
+        ("sm", ("-sm", "--split-mode"), "{none,layer,row,tensor}", ("none", "layer", "row", "tensor"), "L*"),
+        ("numa", ("--numa",), "TYPE", ("distribute", "isolate", "numactl"), "LLAMA_ARG_NUMA"),
+        ("reasoning-format", ("--reasoning-format",), "FORMAT", ("none", "deepseek", "deepseek-legacy", "auto"), "L*"),
+        ("reasoning-effort", ("--reasoning-effort",), "LEVEL", (), "LLAMA_ARG_REASONING_EFFORT"),
+        ("chat-template", ("--chat-template",), "JINJA_TEMPLATE", (), "LLAMA_ARG_CHAT_TEMPLATE"),
+        ("LLAMA_API_KEY", ("--api-key",), "KEY", (), "LLAMA_API_KEY"),
+    ],
+)
 def test_the_help_is_read(name: str, spellings: tuple[str, ...], hint: str, allowed: tuple[str, ...], env: str) -> None:
     option = HELP.find(name)
     assert option is not None
@@ -85,11 +93,26 @@ def test_the_values_of_the_cache_are_those_the_catalogue_takes() -> None:
 
 
 RIGHT = {
-    "threads": "8", "temp": "0.7", "temperature": "1e-05", "cache-ram": "-1", "metrics": True, "no-context-shift": True,
-    "load-mode": "dio", "numa": "numactl", "lazy-mode": "off", "reasoning": "off", "reasoning-format": "auto",
-    "reasoning-effort": "high", "spec-type": "draft-mtp,ngram-mod", "spec-draft-ngl": "all", "fit-target": "512,1024",
-    "verbosity": "9", "chat-template": "chatml", "kv-unified": True, "no-mmproj-offload": True,
-}  # fmt: skip
+    "threads": "8",
+    "temp": "0.7",
+    "temperature": "1e-05",
+    "cache-ram": "-1",
+    "metrics": True,
+    "no-context-shift": True,
+    "load-mode": "dio",
+    "numa": "numactl",
+    "lazy-mode": "off",
+    "reasoning": "off",
+    "reasoning-format": "auto",
+    "reasoning-effort": "high",
+    "spec-type": "draft-mtp,ngram-mod",
+    "spec-draft-ngl": "all",
+    "fit-target": "512,1024",
+    "verbosity": "9",
+    "chat-template": "chatml",
+    "kv-unified": True,
+    "no-mmproj-offload": True,
+}
 
 
 @pytest.mark.parametrize("flag", sorted(RIGHT))
@@ -97,46 +120,52 @@ def test_what_the_server_takes_is_taken(flag: str) -> None:
     assert find_flag_problems(HELP, {flag: RIGHT[flag]}, own=MANAGED_FLAGS) == {}
 
 
-@pytest.mark.parametrize(("flag", "value", "essence"), [
-    ("thread", "8", 'is not an option of this llama-server; did you mean "threads"?'),
-    ("no-such-flag-at-all", True, "is not an option of this llama-server"),
-    ("t", "8", 'must be written with its long name, "threads"'),
-    ("kvu", True, 'must be written with its long name, "kv-unified"'),
-    ("threads", True, "needs a value: N"),
-    ("load-mode", True, "needs a value: auto, none, mmap, mlock, mmap+mlock, dio"),
-    ("threads", "many", 'takes a number, not "many"'),
-    ("metrics", "true", 'takes no value: write true instead of "true"'),
-    ("no-context-shift", "1", 'takes no value: write true instead of "1"'),
-    ("load-mode", "mmlock", 'does not accept "mmlock"; did you mean "mlock"?'),
-    ("reasoning", "1", 'does not accept "1"; allowed: auto, off, on'),
-    ("split-mode", "rows", 'does not accept "rows"; did you mean "row"?'),
-    ("spec-type", "draft-mtp,ngram", 'does not accept "ngram"; did you mean'),
-    ("control-vector-layer-range", "1,2", "takes 2 values, START END: a flag can have only one"),
-    ("draft-max", "4", "which says: use --spec-draft-n-max or --spec-ngram-mod-n-max"),
-    ("spec-ngram-size-n", "4", "was removed from llama-server, which says: use the respective"),
-    ("mlock", True, 'it is now load-mode = "mmap+mlock" (llama.cpp\'s pull requests 20834 and 26135)'),
-    ("no-mmap", True, 'it is now load-mode = "none"'),
-    ("direct-io", True, 'it is now load-mode = "dio"'),
-    ("gpt-oss-20b-default", True, "is not allowed in flags: other keys set gpt-oss-20b-default"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("flag", "value", "essence"),
+    [
+        ("thread", "8", 'is not an option of this llama-server; did you mean "threads"?'),
+        ("no-such-flag-at-all", True, "is not an option of this llama-server"),
+        ("t", "8", 'must be written with its long name, "threads"'),
+        ("kvu", True, 'must be written with its long name, "kv-unified"'),
+        ("threads", True, "needs a value: N"),
+        ("load-mode", True, "needs a value: auto, none, mmap, mlock, mmap+mlock, dio"),
+        ("threads", "many", 'takes a number, not "many"'),
+        ("metrics", "true", 'takes no value: write true instead of "true"'),
+        ("no-context-shift", "1", 'takes no value: write true instead of "1"'),
+        ("load-mode", "mmlock", 'does not accept "mmlock"; did you mean "mlock"?'),
+        ("reasoning", "1", 'does not accept "1"; allowed: auto, off, on'),
+        ("split-mode", "rows", 'does not accept "rows"; did you mean "row"?'),
+        ("spec-type", "draft-mtp,ngram", 'does not accept "ngram"; did you mean'),
+        ("control-vector-layer-range", "1,2", "takes 2 values, START END: a flag can have only one"),
+        ("draft-max", "4", "which says: use --spec-draft-n-max or --spec-ngram-mod-n-max"),
+        ("spec-ngram-size-n", "4", "was removed from llama-server, which says: use the respective"),
+        ("mlock", True, 'it is now load-mode = "mmap+mlock" (llama.cpp\'s pull requests 20834 and 26135)'),
+        ("no-mmap", True, 'it is now load-mode = "none"'),
+        ("direct-io", True, 'it is now load-mode = "dio"'),
+        ("gpt-oss-20b-default", True, "is not allowed in flags: other keys set gpt-oss-20b-default"),
+    ],
+)
 def test_what_the_server_would_refuse_is_refused(flag: str, value: str | bool, essence: str) -> None:
     wrong = find_flag_problems(HELP, {flag: value, "metrics": True} if flag != "metrics" else {flag: value})
     assert list(wrong) == [flag]
     assert essence in wrong[flag]
 
 
-@pytest.mark.parametrize(("flag", "name"), [
-    *(("m", "model"), ("gpu-layers", "gpu-layers"), ("ngl", "gpu-layers"), ("c", "ctx-size"), ("np", "parallel")),
-    *(("fa", "flash-attn"), ("ctk", "cache-type-k"), ("mm", "mmproj"), ("no-mmproj", "mmproj-auto")),
-    *(("LLAMA_ARG_MODEL", "model"), ("LLAMA_API_KEY", "api-key"), ("HF_TOKEN", "hf-token"), ("hfr", "hf-repo")),
-    *(
-        ("ag", "agent"),
-        ("no-agent", "agent"),
-        ("embeddings", "embedding"),
-        ("mcp-servers-json", "mcp-servers-json"),
-    ),
-    *(("hfd", "spec-draft-hf"), ("cl", "cache-list"), ("usage", "help"), ("list-devices", "list-devices")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("flag", "name"),
+    [
+        *(("m", "model"), ("gpu-layers", "gpu-layers"), ("ngl", "gpu-layers"), ("c", "ctx-size"), ("np", "parallel")),
+        *(("fa", "flash-attn"), ("ctk", "cache-type-k"), ("mm", "mmproj"), ("no-mmproj", "mmproj-auto")),
+        *(("LLAMA_ARG_MODEL", "model"), ("LLAMA_API_KEY", "api-key"), ("HF_TOKEN", "hf-token"), ("hfr", "hf-repo")),
+        *(
+            ("ag", "agent"),
+            ("no-agent", "agent"),
+            ("embeddings", "embedding"),
+            ("mcp-servers-json", "mcp-servers-json"),
+        ),
+        *(("hfd", "spec-draft-hf"), ("cl", "cache-list"), ("usage", "help"), ("list-devices", "list-devices")),
+    ],
+)
 def test_an_option_that_another_key_sets_is_refused_by_any_name(flag: str, name: str) -> None:
     assert find_flag_problems(HELP, {flag: "x"}, own=MANAGED_FLAGS) == {
         flag: f"is not allowed in flags: other keys set {name}"
@@ -210,16 +239,19 @@ def test_text_around_the_options_is_passed_over() -> None:
 FLAGS_FILE = f"catalog/flags/{snapshot_file_name('1.0', '0123456')}"
 
 
-@pytest.mark.parametrize(("old", "new", "essence"), [
-    (
-        'threads = "8"',
-        'thread = "8"',
-        'flags.thread is not an option of this llama-server; did you mean "threads"?',
-    ),
-    ('threads = "8"', 'm = "x"', "flags.m is not allowed in flags: other keys set model"),
-    ('threads = "8"', "no-agent = true", "flags.no-agent is not allowed in flags: other keys set agent"),
-    ("metrics = true", 'metrics = "on"', 'flags.metrics takes no value: write true instead of "on"'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("old", "new", "essence"),
+    [
+        (
+            'threads = "8"',
+            'thread = "8"',
+            'flags.thread is not an option of this llama-server; did you mean "threads"?',
+        ),
+        ('threads = "8"', 'm = "x"', "flags.m is not allowed in flags: other keys set model"),
+        ('threads = "8"', "no-agent = true", "flags.no-agent is not allowed in flags: other keys set agent"),
+        ("metrics = true", 'metrics = "on"', 'flags.metrics takes no value: write true instead of "on"'),
+    ],
+)
 def test_an_instance_with_a_wrong_flag_is_refused(box: OperatorFolder, old: str, new: str, essence: str) -> None:
     box.write("catalog/box.toml", CATALOG.replace(old, new))
     assert box.refusal_lines() == [

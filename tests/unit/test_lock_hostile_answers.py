@@ -78,10 +78,14 @@ def page(one: HostileServer) -> None:
 
 
 ASK = {
-    "a file's size and hash": lambda one: downloads.read_file_facts(session(), f"{one.url}/m"), "a file": fetched,
-    "a file's beginning": beginning, "parts of a wheel": ranges, "an image's tag": tag, "an index's page": page,
+    "a file's size and hash": lambda one: downloads.read_file_facts(session(), f"{one.url}/m"),
+    "a file": fetched,
+    "a file's beginning": beginning,
+    "parts of a wheel": ranges,
+    "an image's tag": tag,
+    "an index's page": page,
     "a hub's list": lambda one: hub.HubEndpoint(one.url).read_listing("a/b", "main"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ASK)

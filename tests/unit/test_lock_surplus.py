@@ -25,16 +25,31 @@ WEIGHTS = Input.model_validate(
 def weight(path: str) -> Artefact:
     folder, _, file = path.rpartition("/")
     return Artefact(
-        kind="weight", name=file, version=COMMIT, group="model", repository="owner/model", selection=WEIGHTS.selection,
-        folder=folder or None, file=file, sha256=hashlib.sha256(path.encode()).hexdigest(), size=5,
+        kind="weight",
+        name=file,
+        version=COMMIT,
+        group="model",
+        repository="owner/model",
+        selection=WEIGHTS.selection,
+        folder=folder or None,
+        file=file,
+        sha256=hashlib.sha256(path.encode()).hexdigest(),
+        size=5,
         sources=("hub:owner/model",),
-    )  # fmt: skip
+    )
 
 
-@pytest.mark.parametrize(("path", "selected"), [
-    ("model-00001-of-00002.safetensors", True), ("config.json", True), ("tokenizer/vocab.json", True),
-    ("original/model.safetensors", False), ("pytorch_model.bin", False), ("modeling_evil.py", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("path", "selected"),
+    [
+        ("model-00001-of-00002.safetensors", True),
+        ("config.json", True),
+        ("tokenizer/vocab.json", True),
+        ("original/model.safetensors", False),
+        ("pytorch_model.bin", False),
+        ("modeling_evil.py", False),
+    ],
+)
 def test_a_file_that_the_patterns_do_not_select_is_refused(path: str, selected: bool) -> None:
     wrong = describe_mismatch(
         WEIGHTS, [weight("config.json"), weight(path)] if path != "config.json" else [weight(path)]

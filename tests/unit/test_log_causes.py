@@ -30,14 +30,40 @@ LLAMA = "0.22.118.201 E "
 KERN = "Nov 20 10:02:11 box1 kernel: "
 LINES = [
     (LLAMA + "CUDA error: out of memory", "vmm-out-of-memory"),
-    (CORE + "torch.AcceleratorError: CUDA error: an illegal memory access was encountered", "an-illegal-memory-access-was-encountered"),
+    (
+        CORE + "torch.AcceleratorError: CUDA error: an illegal memory access was encountered",
+        "an-illegal-memory-access-was-encountered",
+    ),
     (LLAMA + "CUDA error: invalid argument", "launch-sizes"),
-    (KERN + "NVRM: _kgspRpcRecvPoll: GSP RM heartbeat timed out\nNVRM: Xid (PCI:0000:01:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)", "gsp-hung"),
-    (LLAMA + "init: the tokens of sequence 2 have inconsistent sequence positions:\nsrv send_error: task id = 289, error: Invalid input batch.", "sequence-positions"),
+    (
+        KERN
+        + "NVRM: _kgspRpcRecvPoll: GSP RM heartbeat timed out\nNVRM: Xid (PCI:0000:01:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)",
+        "gsp-hung",
+    ),
+    (
+        LLAMA
+        + "init: the tokens of sequence 2 have inconsistent sequence positions:\nsrv send_error: task id = 289, error: Invalid input batch.",
+        "sequence-positions",
+    ),
     (LLAMA + "CUDA error: out of memory\n" + LLAMA + "  cudaMemGetInfo(free, total)", "memory-query"),
-    (KERN + "NVRM: dmaAllocMapping_GM107: can't alloc VA space for mapping.\n" + KERN + "NVRM: nvAssertOkFailedNoLog: Assertion failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051)", "gpu-address-space"),
-    (KERN + "NVRM: _kgspBootGspRm: unexpected WPR2 already up\n" + KERN + "NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x62:0x40:1941)", "gsp-firmware"),
-    ("torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: 29500, code: -98, name: EADDRINUSE", "port-taken"),
+    (
+        KERN
+        + "NVRM: dmaAllocMapping_GM107: can't alloc VA space for mapping.\n"
+        + KERN
+        + "NVRM: nvAssertOkFailedNoLog: Assertion failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051)",
+        "gpu-address-space",
+    ),
+    (
+        KERN
+        + "NVRM: _kgspBootGspRm: unexpected WPR2 already up\n"
+        + KERN
+        + "NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x62:0x40:1941)",
+        "gsp-firmware",
+    ),
+    (
+        "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: 29500, code: -98, name: EADDRINUSE",
+        "port-taken",
+    ),
     (LLAMA + "CUDA error: an illegal memory access was encountered", "illegal-memory-access"),
     (CORE + "torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered", "ecc"),
     (CORE + "CUDA error: some error of a release to come", "cuda-other"),
@@ -46,16 +72,23 @@ LINES = [
     ("nvcc fatal   : Unsupported gpu architecture 'compute_120'", "nvcc-architecture"),
     ("ptxas fatal   : Value 'sm_120a' is not defined for option 'gpu-name'", "nvcc-architecture"),
     (LLAMA + "llama_model_load: error loading model: invalid split file name: x.gguf", "gguf-split"),
-    (LLAMA + "llama_model_load: error loading model: error loading model hyperparameters: key not found in model: qwen35.context_length", "missing-key"),
+    (
+        LLAMA
+        + "llama_model_load: error loading model: error loading model hyperparameters: key not found in model: qwen35.context_length",
+        "missing-key",
+    ),
     (LLAMA + "couldn't bind HTTP server socket, hostname: 0.0.0.0, port: 8080", "port-taken"),
     (KERN + "nvidia: version magic '6.8.0-88-generic SMP' should be '6.8.0-90-generic SMP'", "module-version"),
     (KERN + "NVRM: GPU 0000:01:00.0: GPU has fallen off the bus.", "card-off-the-bus"),
-    (KERN + "NVRM: (PCI ID: 10de:26b5) installed in this system has\nNVRM: fallen off the bus and is not responding", "card-off-the-bus"),
+    (
+        KERN + "NVRM: (PCI ID: 10de:26b5) installed in this system has\nNVRM: fallen off the bus and is not responding",
+        "card-off-the-bus",
+    ),
     (KERN + "NVRM: kfspSendBootCommands_HAL: WPR2 already up", "gsp-firmware"),
     ("systemd-oomd[400]: Killed /rigwright.slice/chat due to memory pressure", "unit-out-of-memory"),
     ("rigwright-chat.service: Failed with result 'oom-kill'.", "unit-out-of-memory"),
     (KERN + "NVRM: Xid (PCI:0000:41:00 GPU-I:03 GPU-CI:00): 109, pid=1, name=x, CTX SWITCH TIMEOUT", "xid-109"),
-]  # fmt: skip
+]
 
 
 def ids(*lines: str) -> list[str]:
@@ -92,12 +125,19 @@ def test_the_kernels_consequences_are_not_shown() -> None:
     assert ids(KERN + lost, KERN + assertion) == ["gpu-address-space"]
 
 
-@pytest.mark.parametrize(("lines", "shown"), [
-    (['  File "/x/attn_utils.py", line 112, in _reshape', "    assert isinstance(spec, Spec)", "AssertionError"], "_reshape (attn_utils.py:112): assert isinstance(spec, Spec)"),
-    (["  File \"/x/y.py\", line 7, in f\x1b", "    d[k]", "    ~^^^", "KeyError: 3"], "f (y.py:7): d[k]"),
-    (["AssertionError", '  File "x/y.py", line 7, in f'], "f (y.py:7)"),
-    (['  File "/x/y.py", line 7, in f', "x.y.StrangeError: oh"], "f (y.py:7)"),
-], ids=["an assertion", "carets", "a frame behind", "no source"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("lines", "shown"),
+    [
+        (
+            ['  File "/x/attn_utils.py", line 112, in _reshape', "    assert isinstance(spec, Spec)", "AssertionError"],
+            "_reshape (attn_utils.py:112): assert isinstance(spec, Spec)",
+        ),
+        (['  File "/x/y.py", line 7, in f\x1b', "    d[k]", "    ~^^^", "KeyError: 3"], "f (y.py:7): d[k]"),
+        (["AssertionError", '  File "x/y.py", line 7, in f'], "f (y.py:7)"),
+        (['  File "/x/y.py", line 7, in f', "x.y.StrangeError: oh"], "f (y.py:7)"),
+    ],
+    ids=["an assertion", "carets", "a frame behind", "no source"],
+)
 def test_an_exception_of_no_known_cause_shows_its_frame(lines: list[str], shown: str) -> None:
     lines = ['  File "/x/other.py", line 1, in g', "x.OtherError: oh", *lines]
     marked = [CORE + line for line in lines]
@@ -110,16 +150,19 @@ def test_podmans_missing_card_in_a_log_of_another_host_has_a_remedy_that_fits_ev
     assert ids("Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=0") == ["container-device"]
 
 
-@pytest.mark.parametrize("line", [
-    "vllm: error: unrecognized arguments: --api-key=sk-0123456789",
-    "vllm: error: unrecognized arguments: --served-model-name x --hf-token sk-0123456789",
-    f"{'x' * 150} --api-key sk-0123456789 vllm: error: unrecognized arguments: --foo",
-    f"{'x' * 105} --api-key=sk-{'0123456789' * 5} vllm: error: unrecognized arguments: --foo",
-    "ValueError: unrecognized\narguments: --api-key\n  sk-0123456789",
-    "ValueError: unrecogn\nized arguments: --api-key\n  sk-0123456789",
-    "ERROR a message of no cause --api-key=sk-0123456789",
-    "NVRM: GPU 0000:01:00.0: RmInitAdapter failed! token=sk-0123456789",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        "vllm: error: unrecognized arguments: --api-key=sk-0123456789",
+        "vllm: error: unrecognized arguments: --served-model-name x --hf-token sk-0123456789",
+        f"{'x' * 150} --api-key sk-0123456789 vllm: error: unrecognized arguments: --foo",
+        f"{'x' * 105} --api-key=sk-{'0123456789' * 5} vllm: error: unrecognized arguments: --foo",
+        "ValueError: unrecognized\narguments: --api-key\n  sk-0123456789",
+        "ValueError: unrecogn\nized arguments: --api-key\n  sk-0123456789",
+        "ERROR a message of no cause --api-key=sk-0123456789",
+        "NVRM: GPU 0000:01:00.0: RmInitAdapter failed! token=sk-0123456789",
+    ],
+)
 def test_no_report_has_a_secret_of_a_line(line: str) -> None:
     lines = line.split("\n")
     found = diagnose_host(HostEvidence("", "", logs={"": lines}, kernel=lines), {"": causes_for_log(lines)})
@@ -135,12 +178,26 @@ def test_a_line_shows_one_cause() -> None:
     assert ids(CORE + "torch.OutOfMemoryError: CUDA out of memory. CUDA error: out of memory") == ["cuda-out-of-memory"]
 
 
-@pytest.mark.parametrize(("lines", "evidence"), [
-    (["INFO all is well", "ERROR something that no table knows", "INFO the end"], "something that no table"),
-    (["Traceback (most recent call last):", '  File "x.py", line 3', "x.y.StrangeError: oh", "ERROR stopped"], "StrangeError"),
-    ([CORE + "Traceback (most recent call last):", CORE + "x.y.StrangeError: oh", "RuntimeError: Engine core initialization failed."], "StrangeError"),
-    ([LLAMA + "an odd thing of a release to come"], "an odd thing"),
-], ids=["a marked line", "an exception", "an exception in a worker", "a letter of llama.cpp"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("lines", "evidence"),
+    [
+        (["INFO all is well", "ERROR something that no table knows", "INFO the end"], "something that no table"),
+        (
+            ["Traceback (most recent call last):", '  File "x.py", line 3', "x.y.StrangeError: oh", "ERROR stopped"],
+            "StrangeError",
+        ),
+        (
+            [
+                CORE + "Traceback (most recent call last):",
+                CORE + "x.y.StrangeError: oh",
+                "RuntimeError: Engine core initialization failed.",
+            ],
+            "StrangeError",
+        ),
+        ([LLAMA + "an odd thing of a release to come"], "an odd thing"),
+    ],
+    ids=["a marked line", "an exception", "an exception in a worker", "a letter of llama.cpp"],
+)
 def test_an_error_of_no_known_cause_is_reported_as_unknown(lines: list[str], evidence: str) -> None:
     found = diagnose_host(HostEvidence("", "", logs={"": lines}), {"": causes_for_log(lines)})
     (unknown,) = [one for one in found if one.id == "cause-unknown"]
@@ -177,10 +234,20 @@ def test_every_pattern_is_one_that_grep_takes_too() -> None:
 TEXT = "INFO x\ntorch.OutOfMemoryError: CUDA out of memory.\n"
 
 
-@pytest.mark.parametrize("data", [
-    TEXT.encode(), gzip.compress(TEXT.encode()), bz2.compress(TEXT.encode()), lzma.compress(TEXT.encode()),
-    TEXT.encode("utf-16"), TEXT.encode("utf-16-le"), TEXT.encode("utf-16-be"), TEXT.encode("utf-8-sig"),
-], ids=["text", "gzip", "bzip2", "xz", "utf-16", "utf-16-le", "utf-16-be", "utf-8 with a mark"])  # fmt: skip
+@pytest.mark.parametrize(
+    "data",
+    [
+        TEXT.encode(),
+        gzip.compress(TEXT.encode()),
+        bz2.compress(TEXT.encode()),
+        lzma.compress(TEXT.encode()),
+        TEXT.encode("utf-16"),
+        TEXT.encode("utf-16-le"),
+        TEXT.encode("utf-16-be"),
+        TEXT.encode("utf-8-sig"),
+    ],
+    ids=["text", "gzip", "bzip2", "xz", "utf-16", "utf-16-le", "utf-16-be", "utf-8 with a mark"],
+)
 def test_a_log_is_read_whatever_it_is_packed_or_encoded_with(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(data)
     assert log_file.read_log(tmp_path / "log") == (TEXT.splitlines(), 0)
@@ -269,33 +336,122 @@ def test_every_cause_has_a_sample() -> None:
 @pytest.mark.parametrize(
     ("lines", "first"),
     [
-        ([CORE + "torch.OutOfMemoryError: CUDA out of memory.", CORE + "Exception: WorkerProc initialization failed", "RuntimeError: Engine core initialization failed."], "cuda-out-of-memory"),
-        ([CORE + "x.y.StrangeError: oh", "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above."], "cause-unknown"),
-        ([*[CORE + "ValueError: World size (4) is larger than the number of available GPUs (2)"], *["(APIServer pid=1) frame"] * 150, "OSError: [Errno 98] Address already in use"], "world-size"),
-        (["(EngineCore pid=1) WARNING 11-20 10:02:11 [x.py:1] LoRA rank 64 is greater than max_lora_rank 16", CORE + "OSError: [Errno 28] No space left on device"], "no-space"),
-        (["(EngineCore pid=1) WARNING 11-20 10:02:11 [x.py:1] LoRA rank 64 is greater than max_lora_rank 16", CORE + "x.y.StrangeError: oh"], "cause-unknown"),
-        ([CORE + "AttributeError: 'Channel' object has no attribute 'group'", "ray.exceptions.ActorUnavailableError: The actor is temporarily unavailable:"], "engine-fault"),
-        ([CORE + "jinja2.exceptions.TemplateError: no user", CORE + "torch.OutOfMemoryError: CUDA out of memory."], "cuda-out-of-memory"),
-        ([CORE + "ValueError: x is not supported", CORE + "ValueError: LoRA rank 64 is greater than max_lora_rank 16"], "lora-rank"),
-        (["ggml_new: x", "llama_model_load: error loading model: unknown model architecture: 'x'", "common_fit_params: encountered an error while trying to fit params to free device memory: failed to load model"], "unknown-model-architecture"),
-        ([CORE + "ValueError: To serve at least one request, (4.26 GiB KV cach", "e is needed, which is larger than the available KV cache memory (4.25 GiB)."], "kv-cache-is-needed-which-is-larger-than-the-avai"),
-        (["(APIServer pid=1) pydantic_core._pydantic_core.ValidationError: 1 validation error for VllmConfig", "  Value error, LoRA rank 64 is", "  greater than max_lora_rank 16. [type=value_error]"], "lora-rank"),
+        (
+            [
+                CORE + "torch.OutOfMemoryError: CUDA out of memory.",
+                CORE + "Exception: WorkerProc initialization failed",
+                "RuntimeError: Engine core initialization failed.",
+            ],
+            "cuda-out-of-memory",
+        ),
+        (
+            [
+                CORE + "x.y.StrangeError: oh",
+                "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above.",
+            ],
+            "cause-unknown",
+        ),
+        (
+            [
+                *[CORE + "ValueError: World size (4) is larger than the number of available GPUs (2)"],
+                *["(APIServer pid=1) frame"] * 150,
+                "OSError: [Errno 98] Address already in use",
+            ],
+            "world-size",
+        ),
+        (
+            [
+                "(EngineCore pid=1) WARNING 11-20 10:02:11 [x.py:1] LoRA rank 64 is greater than max_lora_rank 16",
+                CORE + "OSError: [Errno 28] No space left on device",
+            ],
+            "no-space",
+        ),
+        (
+            [
+                "(EngineCore pid=1) WARNING 11-20 10:02:11 [x.py:1] LoRA rank 64 is greater than max_lora_rank 16",
+                CORE + "x.y.StrangeError: oh",
+            ],
+            "cause-unknown",
+        ),
+        (
+            [
+                CORE + "AttributeError: 'Channel' object has no attribute 'group'",
+                "ray.exceptions.ActorUnavailableError: The actor is temporarily unavailable:",
+            ],
+            "engine-fault",
+        ),
+        (
+            [CORE + "jinja2.exceptions.TemplateError: no user", CORE + "torch.OutOfMemoryError: CUDA out of memory."],
+            "cuda-out-of-memory",
+        ),
+        (
+            [
+                CORE + "ValueError: x is not supported",
+                CORE + "ValueError: LoRA rank 64 is greater than max_lora_rank 16",
+            ],
+            "lora-rank",
+        ),
+        (
+            [
+                "ggml_new: x",
+                "llama_model_load: error loading model: unknown model architecture: 'x'",
+                "common_fit_params: encountered an error while trying to fit params to free device memory: failed to load model",
+            ],
+            "unknown-model-architecture",
+        ),
+        (
+            [
+                CORE + "ValueError: To serve at least one request, (4.26 GiB KV cach",
+                "e is needed, which is larger than the available KV cache memory (4.25 GiB).",
+            ],
+            "kv-cache-is-needed-which-is-larger-than-the-avai",
+        ),
+        (
+            [
+                "(APIServer pid=1) pydantic_core._pydantic_core.ValidationError: 1 validation error for VllmConfig",
+                "  Value error, LoRA rank 64 is",
+                "  greater than max_lora_rank 16. [type=value_error]",
+            ],
+            "lora-rank",
+        ),
     ],
-    ids=["a wrapper", "a wrapper of an unknown error", "a later consequence", "a warning", "a warning and an unknown error", "a lost worker", "a request", "a form of message", "a consequence", "a copy with breaks", "a message of lines"],
-)  # fmt: skip
+    ids=[
+        "a wrapper",
+        "a wrapper of an unknown error",
+        "a later consequence",
+        "a warning",
+        "a warning and an unknown error",
+        "a lost worker",
+        "a request",
+        "a form of message",
+        "a consequence",
+        "a copy with breaks",
+        "a message of lines",
+    ],
+)
 def test_a_root_comes_before_wrappers_warnings_requests_and_forms(lines: list[str], first: str) -> None:
     assert ids(*lines)[0] == first
 
 
-@pytest.mark.parametrize("line", [
-    "terminate called after throwing an instance of 'x'", "  what():  an odd thing",
-    "Fatal Python error: none_dealloc", "NVRM: nvAssertFailedNoLog: Assertion failed: x",
-    "nvidia-container-cli: an odd thing", "docker: Error: an odd thing",
-    'time="2026-11-20" level=error msg="an odd thing"', '{"error":{"message":"odd"}}',
-    "2026-06-25 15:59:11.666 [Error] (Server) an odd thing", "E ggml_odd: thing",
-    "init: the tokens have inconsistent odd things", "vllm-1 exited with code 3", "Exit Code:    2",
-    "an odd thing crashed",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        "terminate called after throwing an instance of 'x'",
+        "  what():  an odd thing",
+        "Fatal Python error: none_dealloc",
+        "NVRM: nvAssertFailedNoLog: Assertion failed: x",
+        "nvidia-container-cli: an odd thing",
+        "docker: Error: an odd thing",
+        'time="2026-11-20" level=error msg="an odd thing"',
+        '{"error":{"message":"odd"}}',
+        "2026-06-25 15:59:11.666 [Error] (Server) an odd thing",
+        "E ggml_odd: thing",
+        "init: the tokens have inconsistent odd things",
+        "vllm-1 exited with code 3",
+        "Exit Code:    2",
+        "an odd thing crashed",
+    ],
+)
 def test_any_shape_of_an_error_is_reported(line: str) -> None:
     assert ids(line)
 
