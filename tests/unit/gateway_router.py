@@ -64,6 +64,12 @@ def model_entry(*instances: str, **more: object) -> dict[str, object]:
     return {"instances": list(instances), "engine_name": {one: f"{one}.gguf" for one in instances}, **usual, **more}
 
 
+def router_settings(**changes: object) -> dict[str, Any]:
+    """Settings of a router that probes no instance while a test runs."""
+    usual = {"aliases": {}, "origins": [], "probe": {"every": 3600, "timeout": 60}, "digest": "1"}
+    return usual | changes
+
+
 @dataclass
 class StandInNginx:
     """Stands in for nginx's admin socket: what it knows, what it was told, and how instances answer through it."""
@@ -178,6 +184,16 @@ class RouterFixture:
     def write_settings(self) -> None:
         (self.folder / "settings.json").write_text(json.dumps(self.settings))
         (self.folder / "keys.json").write_text(json.dumps({"keys": self.keys, "ending": self.ending}))
+
+    @contextmanager
+    def running(self) -> Iterator["RouterFixture"]:
+        """The router, once it answers; it ends with the block."""
+        try:
+            self.start()
+            wait_until(lambda: self.ask("/state").status == 200)
+            yield self
+        finally:
+            self.stop()
 
     def start(
         self, command: tuple[str, ...] = (PYTHON, "-I", str(ROUTER)), *, write: bool = True, **environment: str

@@ -229,9 +229,7 @@ ASKED = {"ports": [8020], "sockets": ["/run/rigwright/chat.sock"], "own": ["10.0
         ("etc/caddy/Caddyfile", "reverse_proxy 127.0.0.1:8020", False),
     ],
 )
-def test_what_would_carry_us_away_after_a_boot_is_told(
-    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, text: str, told: bool
-) -> None:
+def test_what_would_carry_us_away_after_a_boot_is_told(write, tmp_path, monkeypatch, file, text, told):
     folders = tuple(tmp_path / place / "systemd/system" for place in ("etc", "run"))
     monkeypatch.setattr(reach, "UNITS", folders)
     monkeypatch.setattr(jobs, "TIMED", (tmp_path / "etc/cron.d",))
@@ -288,9 +286,7 @@ WHOLE = "fffffffffffffffffffffffffffffffffeffffff"
         ({"offset": "8"}, True),
     ],
 )
-def test_an_emulator_that_a_container_registered_is_for_other_machines_alone(
-    write: Write, monkeypatch: pytest.MonkeyPatch, changed: dict[str, str], told: bool
-) -> None:
+def test_an_emulator_that_a_container_registered_is_for_other_machines_alone(write, monkeypatch, changed, told):
     monkeypatch.setattr(nextboot.os, "uname", lambda: SimpleNamespace(machine="x86_64"))
     rows = {"interpreter": "/usr/bin/qemu-aarch64", "flags:": "POCF", "offset": "0", "magic": FOREIGN, "mask": WHOLE}
     text = "".join(f"{key} {value}\n" for key, value in (rows | changed).items())
@@ -349,9 +345,7 @@ def test_a_pattern_meets_what_is_ours(line: str, told: bool) -> None:
         ("etc/modprobe.d/x.conf", "blacklist pcspkr", False),
     ],
 )
-def test_an_interface_that_a_boot_takes_away_is_told(
-    write: Write, tmp_path: Path, file: str, text: str, told: bool
-) -> None:
+def test_an_interface_that_a_boot_takes_away_is_told(write, tmp_path, file, text, told):
     write("sys/class/net/eth0/address", "02:00:00:00:00:01\n")
     write("sys/module/virtio_net/version")
     write("proc/modules", "virtio_net 1 0 - Live 0\npcspkr 1 0 - Live 0\n")

@@ -112,8 +112,7 @@ def file(name: str, text: str) -> Callable[[AccountsFixture], object]:
 
 
 def owned(world: AccountsFixture) -> None:
-    path = world.write("var/spool/cron/atjobs/a1", "id")
-    os.chown(path, UID, -1)
+    os.chown(world.write("var/spool/cron/atjobs/a1", "id"), UID, -1)
 
 
 DRIFTS: dict[str, tuple[Callable[[AccountsFixture], object], set[str], str]] = {

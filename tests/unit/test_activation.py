@@ -9,7 +9,7 @@ from rigwright.host.unit_states import UnitState
 from rigwright.serving.activation import Activation, goal_for, goal_of, is_only_loading, plan_activation
 from rigwright.serving.generation import SETTLE, Generation
 from rigwright.serving.listeners import listener_units
-from rigwright.serving.observed import ObservedGeneration, ObservedServing
+from rigwright.serving.observed import ObservedServing
 from tests.unit.host_states import (
     CHAT,
     CODE,
@@ -260,9 +260,7 @@ def test_what_is_given_back_is_what_was_held_and_not_what_comes_after() -> None:
         ((host_generation(1, unit_states=(replace(UNIT_STATES[CHAT], unit=CODE),)),), False),
     ],
 )
-def test_a_process_is_known_by_the_generation_that_it_was_started_from(
-    manifests: tuple[ObservedGeneration, ...], known: bool
-) -> None:
+def test_a_process_is_known_by_the_generation_that_it_was_started_from(manifests, known):
     host = converged_state(AIM, generations=manifests)
     assert host.held_state(CHAT) == (UNIT_STATES[CHAT] if known else None)
 
@@ -308,8 +306,7 @@ def test_a_goal_is_the_newest_unchanged_generation_with_the_content() -> None:
 
 
 def test_a_generation_that_lies_on_the_host_is_a_goal_as_it_is() -> None:
-    mine = host_generation(3, unit_states=AIM.unit_states)
-    one = replace(mine, mark=AIM.mark, unit_files=AIM.unit_files)
+    one = replace(host_generation(3, unit_states=AIM.unit_states), mark=AIM.mark, unit_files=AIM.unit_files)
     host = converged_state(AIM, 3, generations=(one,))
     assert plan_activation(host, CONFIG, goal_of(one)) is None
     assert plan_activation(replace(host, current=2), CONFIG, goal_of(one)) == SYSTEMD

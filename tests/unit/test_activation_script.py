@@ -112,8 +112,7 @@ def test_a_generation_that_does_not_serve_gives_way_to_the_earlier_one(host: Hos
     (host.config / "generations/2" / PROVEN).unlink()
     host.set_answers(**{f"state_{CODE}": FAILS})
     done = host.run_script(script(host, Activation((), (CHAT, CODE))))
-    assert done.returncode == 1
-    assert host.current == "generations/1"
+    assert (done.returncode, host.current) == (1, "generations/1")
     assert linked(host) == set(OLD.unit_files)
     assert (host.config / "generations/failed/manifest.json").read_text() == NEW.files["manifest.json"]
     assert not (host.config / "generations/2").exists()
@@ -137,8 +136,7 @@ def test_what_a_unit_said_last_is_shown_and_not_whom_systemd_has_killed(host: Ho
 def test_without_an_earlier_generation_the_new_one_stays_as_it_is(host: HostFolder) -> None:
     host.set_answers(**{f"state_{CODE}": FAILS})
     done = host.run_script(script(host, Activation((), (CHAT, CODE))))
-    assert done.returncode == 1
-    assert host.current == "generations/2"
+    assert (done.returncode, host.current) == (1, "generations/2")
     assert "no earlier one to go back to" in done.stdout
     assert not (host.config / ACTIVATING).exists()
 
@@ -218,8 +216,7 @@ def settle(host: HostFolder) -> str:
 def test_after_a_power_cut_the_proven_generation_is_served_again(host: HostFolder) -> None:
     (host.config / "current").symlink_to("generations/2")
     (host.config / ACTIVATING).write_text("1 2\n")
-    assert host.run_script(settle(host)).returncode == 0
-    assert host.current == "generations/1"
+    assert (host.run_script(settle(host)).returncode, host.current) == (0, "generations/1")
     assert linked(host) == set(OLD.unit_files)
     started = [f"start --no-block {unit}" for unit in (HOLDER, CHAT, PORT)]
     assert host.systemctl_commands == [f"stop {HOLDER_2}", "daemon-reload", *started]

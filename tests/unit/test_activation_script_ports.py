@@ -8,7 +8,7 @@ import pytest
 from rigwright.host.unit_states import UnitState
 from rigwright.render import render
 from rigwright.serving.activation import Activation
-from rigwright.serving.generation import ACTIVATING, Generation
+from rigwright.serving.generation import ACTIVATING
 from rigwright.serving.listeners import PREFIX, listener_units
 from tests.unit.host_folder import HostFolder
 from tests.unit.host_states import CHAT, CODE, target_generation, two_instance_rig
@@ -129,9 +129,7 @@ def test_a_port_of_the_earlier_generation_that_cannot_be_held_again_is_told(host
 
 
 @pytest.mark.parametrize(("old", "free"), [(BEFORE, [HOLDER, HOLDER_2]), (OLD, [HOLDER_2])], ids=["none", "others"])
-def test_after_a_power_cut_ports_that_the_proven_generation_does_not_hold_are_let_go_of(
-    host: HostFolder, old: Generation, free: list[str]
-) -> None:
+def test_after_a_power_cut_ports_that_the_proven_generation_does_not_hold_are_let_go_of(host, old, free):
     """A boot has systemd hold ports before any service starts: an engine that listens itself could not begin to."""
     host.write_generation(1, old)
     host.write_generation(2, NEW)

@@ -1,12 +1,18 @@
-"""The order of versions in each ecosystem, and whether a version lies in an advisory's range."""
+"""The order of versions in each ecosystem, ranges of advisories, packages of a host, and the age of data."""
 
+import re
 import shutil
 import subprocess
+from datetime import date
 from itertools import product
 
 import pytest
 
+from rigwright.advisories import gateway_fields, predicates
+from rigwright.advisories.assessment import DataSource
+from rigwright.advisories.components import collect_host_components, parse_packages
 from rigwright.advisories.versions import Event, Scheme, VersionRange, is_affected, parse_version
+from rigwright.paths import ROOT
 
 DEBIAN = (
     *("1.0", "1.0-1", "1.0-1+b1", "1.0-1~bpo12+1", "1.0~rc1-1", "1:0.9-1", "1.0+dfsg-1", "1.00-1", "1.0.1-1"),
@@ -84,7 +90,74 @@ def test_a_version_in_a_range(scheme: Scheme, version: str, ends: tuple[str, ...
         ("", [], [], None),
     ],
 )
-def test_lists_and_unreadable_ranges(
-    version: str, ranges: list[VersionRange], listed: list[str], expected: bool | None
-) -> None:
+def test_lists_and_unreadable_ranges(version, ranges, listed, expected):
     assert is_affected("pep440", version, ranges, listed) is expected
+
+
+PACKAGES = """\
+installed\topenssl\topenssl\t3.0.17-1~deb12u2\t3.0.17-1~deb12u2
+installed\tlinux-image-6.1.0-40-amd64\tlinux-signed-amd64\t6.1.153+1\t6.1.153-1
+config-files\told\told\t1.0\t1.0
+installed\tnvidia-utils-580-server\tnvidia-graphics-drivers-580-server\t580.95.05-0ubuntu1\t580.95.05-0ubuntu1
+a line of another form
+"""
+
+
+def test_packages_of_a_host_are_named_by_their_sources() -> None:
+    packages, unreadable = parse_packages(PACKAGES)
+    assert ([one.name for one in packages], unreadable) == (
+        ["openssl", "linux-image-6.1.0-40-amd64", "nvidia-utils-580-server"],
+        1,
+    )
+    found = {
+        (one.ecosystem, one.name, one.version)
+        for one in collect_host_components(packages, "debian-12", driver_known=False)
+    }
+    assert ("Debian:12", "linux", "6.1.153-1") in found
+    assert ("Debian:12", "openssl", "3.0.17-1~deb12u2") in found
+    assert ("", "nvidia-driver", "580.95.05") in found
+    assert ("", "nvidia-driver", "580.95.05") not in {
+        (one.ecosystem, one.name, one.version)
+        for one in collect_host_components(packages, "debian-12", driver_known=True)
+    }
+
+
+@pytest.mark.parametrize(
+    ("as_of", "word"),
+    [
+        (date(2026, 11, 28), ""),
+        (date(2026, 10, 29), ""),
+        (date(2026, 10, 28), "is 31 days old"),
+        (date(2026, 10, 1), "later advisories are missing"),
+        (date(2027, 1, 1), "in the future"),
+        (None, "has no date"),
+    ],
+)
+def test_stale_data_are_reported(as_of: date | None, word: str) -> None:
+    problem = DataSource("db.zip", as_of, 1).problem(date(2026, 11, 28))
+    assert word in problem and bool(word) == bool(problem)
+
+
+@pytest.mark.parametrize(
+    ("field", "allowed", "refused"),
+    [
+        ("chat_template", (), True),
+        ("chat_template", ("chat_template",), False),
+        ("chat_template_kwargs", (), True),
+        ("stop_token_ids", (), True),
+        ("prompt_list", (), True),
+        ("prompt_list", ("prompts",), False),
+        # bounded, so that some of it reaches an engine
+        ("stop", (), False),
+        ("nothing_of_the_kind", (), False),
+    ],
+)
+def test_the_table_of_request_rules_says_which_fields_are_refused(field, allowed, refused):
+    declared = gateway_fields.Gateway.model_construct(allow_fields=allowed, models={})
+    assert gateway_fields.is_refused_field(declared, field) is refused
+
+
+def test_architectures_of_text_alone_are_vllms_own() -> None:
+    registered = (ROOT / "catalog/flags/vllm-0.21.0.json").read_text()
+    assert not [one for one in predicates.TEXT_ONLY if f'"{one}"' not in registered]
+    assert not [one for one in predicates.TEXT_ONLY if re.search("VL|Vision|Omni|OCR|MM", one)]

@@ -50,9 +50,7 @@ def run(
         ([(100, "a"), (100, "a"), (100, "a"), (80, "b")], 91, "same"),
     ],
 )
-def test_slower_is_beyond_a_share_and_beyond_what_starts_differ_by(
-    accepted: list[tuple[float, str]], now: float, verdict: str
-) -> None:
+def test_slower_is_beyond_a_share_and_beyond_what_starts_differ_by(accepted, now, verdict):
     (found,) = compare_rates(run(now), [run(value, boot=boot) for value, boot in accepted])
     assert found.verdict == verdict
 

@@ -91,9 +91,7 @@ def test_a_listener_is_told_by_its_own_name_and_process_whatever_that_is(name: s
         ("", ""),
     ],
 )
-def test_a_port_that_systemd_holds_is_the_units_that_it_holds_it_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sockets: str, unit: str
-) -> None:
+def test_a_port_that_systemd_holds_is_the_units_that_it_holds_it_for(tmp_path, monkeypatch, sockets, unit):
     write_stand_in(tmp_path, "ss", """echo 'LISTEN 0 4096 127.0.0.1:8020 0.0.0.0:* users:(("systemd",pid=1,fd=42))'""")
     write_stand_in(tmp_path, "systemctl", f"case $1 in list-sockets) cat <<'END'\n{sockets}\nEND\n;; esac")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")

@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass, field
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from bench import serving
 from bench.contest import BARE_UNIT, GUARD_UNIT, LOAD_UNIT, Contest, Deployed, MeasurementFailed, contest
 from bench.serving import measure
 from checks.connections import ConnectedHost
+from rigwright.model.rig import Rig
 from roles.root_shell import RootCommandFailed
 from tests.unit.samples import sample_installation, sample_instance, sample_rig
 
@@ -59,9 +61,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> ContestHost:
 
 
 @pytest.mark.parametrize("error", [None, RuntimeError, KeyboardInterrupt, SystemExit])
-def test_the_unit_serves_after_it_and_then_the_deploy_lock_is_free(
-    host: ContestHost, error: type[BaseException] | None
-) -> None:
+def test_the_unit_serves_after_it_and_then_the_deploy_lock_is_free(host, error):
     if error:
         with pytest.raises(error), contest(SimpleNamespace(), DECLARED, "bench", lambda text: None) as found:
             found.serve("bare")
@@ -137,26 +137,34 @@ def test_without_the_deploy_lock_nothing_goes_on(host: ContestHost) -> None:
     assert host.told == []
 
 
-def test_unit_and_port_are_the_same_process_asked_alternately(
-    host: ContestHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def box(rig: Rig) -> Any:
+    """A host on which the chat instance is installed."""
+    installations = {CHAT.installed_as: sample_installation()}
+    return SimpleNamespace(rig=rig, target=None, resolve_desired=lambda: SimpleNamespace(installations=installations))
+
+
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Arguments of each load; all requests of a load are answered alike."""
     one = {"first_s": 0.1, "gaps_s": [0.1], "total_s": 0.2, "tokens": 2}
-    asked: list[tuple[str, int, int]] = []
+    asked: list[dict[str, Any]] = []
 
     def load(made: Contest, arguments: str, program: str) -> str:
-        told = json.loads(arguments)
-        asked.append((told["at"], told["streams"], told["seed"]))
-        return json.dumps({"seconds": 0.2, "requests": [one] * told["streams"] * told["requests"]})
+        asked.append(json.loads(arguments))
+        number = asked[-1]["streams"] * asked[-1]["requests"]
+        return json.dumps({"seconds": 0.2, "requests": [one] * number})
 
     monkeypatch.setattr(Contest, "load", load)
     monkeypatch.setattr(serving, "_machine", lambda box, instance, found: None)
-    installations = {CHAT.installed_as: sample_installation()}
-    box = SimpleNamespace(rig=MADE, target=None, resolve_desired=lambda: SimpleNamespace(installations=installations))
-    report = measure(box, CHAT, [3], 1, 2, 3, 2, lambda text: None)  # type: ignore[arg-type]
+    return asked
+
+
+def test_unit_and_port_are_the_same_process_asked_alternately(host, loads):
+    report = measure(box(MADE), CHAT, [3], 1, 2, 3, 2, lambda text: None)  # type: ignore[arg-type]
     places = DECLARED.places
     assert len(set(places.values())) == 3
     names = {at: way for way, at in places.items()}
-    timed = [(names[at], seed) for at, streams, seed in asked if streams == 3]
+    timed = [(names[one["at"]], one["seed"]) for one in loads if one["streams"] == 3]
     assert [way for way, _ in timed] == [
         *("unit", "port", "port", "unit", "unit", "port", "bare", "bare", "bare"),
         # who is first changes from round to round
@@ -166,37 +174,22 @@ def test_unit_and_port_are_the_same_process_asked_alternately(
     assert seeds["bare"] == seeds["unit"] == seeds["port"]
     assert len(set(seeds["bare"])) == 6
     # a process a turn: two of the unit's, and the one that serves after it
-    started = [script for script in host.told if f"systemctl start {CHAT.unit} ||" in script]
-    assert len(started) == 3
+    assert len([script for script in host.told if f"systemctl start {CHAT.unit} ||" in script]) == 3
     assert {row.way: len(row.loads) for row in report.rows} == {"bare": 6, "unit": 6, "port": 6}
 
 
-def test_another_instance_takes_the_place_of_the_bare_process(
-    host: ContestHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_instance_takes_the_place_of_the_bare_process(host, loads):
     code = sample_instance("code", port=8021)
     both = sample_rig(CHAT, code)
     mine, other = (Deployed(both, one, sample_installation()) for one in (CHAT, code))
     for unit_state in (*mine.unit_states, *other.unit_states):
         host.started_from[unit_state.unit] = unit_state.started_from
-    one = {"first_s": 0.1, "gaps_s": [0.1], "total_s": 0.2, "tokens": 2}
-    asked: list[tuple[str, str]] = []
-
-    def load(made: Contest, arguments: str, program: str) -> str:
-        told = json.loads(arguments)
-        asked.append((told["at"], told["key_file"]))
-        return json.dumps({"seconds": 0.2, "requests": [one] * told["streams"] * told["requests"]})
-
-    monkeypatch.setattr(Contest, "load", load)
-    monkeypatch.setattr(serving, "_machine", lambda box, instance, found: None)
-    made = {CHAT.installed_as: sample_installation()}
-    box = SimpleNamespace(rig=both, target=None, resolve_desired=lambda: SimpleNamespace(installations=made))
-    report = measure(box, CHAT, [3], 1, 2, 1, 1, lambda text: None, code)  # type: ignore[arg-type]
+    report = measure(box(both), CHAT, [3], 1, 2, 1, 1, lambda text: None, code)  # type: ignore[arg-type]
     assert {row.way: len(row.loads) for row in report.rows} == {"other": 1, "unit": 1, "port": 1}
     assert report.baseline_ways == {"unit": "other", "port": "unit"}
     assert {name: len(taken) for name, taken in report.starts.items()} == {"unit": 1, "other": 1}
-    assert (code.socket, other.key_file) in asked
-    assert (CHAT.socket, mine.key_file) in asked
+    asked = {(one["at"], one["key_file"]) for one in loads}
+    assert {(code.socket, other.key_file), (CHAT.socket, mine.key_file)} <= asked
     assert not any("systemd-run" in script and BARE_UNIT in script.split("--")[0] for script in host.told)
     # never both at a time; both serve when all is over, and the host itself would see to both
     turns = [script for script in host.told if f"stop {CHAT.unit}" in script]
@@ -215,25 +208,10 @@ def test_requests_that_no_slot_has_room_for_are_refused(host: ContestHost) -> No
     assert host.told == []
 
 
-def test_both_processes_may_be_up_at_once_and_are_asked_load_by_load(
-    host: ContestHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = {"first_s": 0.1, "gaps_s": [0.1], "total_s": 0.2, "tokens": 2}
-    asked: list[str] = []
-
-    def load(made: Contest, arguments: str, program: str) -> str:
-        told = json.loads(arguments)
-        if told["streams"] == 3:
-            asked.append(told["at"])
-        return json.dumps({"seconds": 0.2, "requests": [one] * told["streams"] * told["requests"]})
-
-    monkeypatch.setattr(Contest, "load", load)
-    monkeypatch.setattr(serving, "_machine", lambda box, instance, found: None)
-    installations = {CHAT.installed_as: sample_installation()}
-    box = SimpleNamespace(rig=MADE, target=None, resolve_desired=lambda: SimpleNamespace(installations=installations))
-    measure(box, CHAT, [3], 1, 2, 2, 2, lambda text: None, together=True)  # type: ignore[arg-type]
+def test_both_processes_may_be_up_at_once_and_are_asked_load_by_load(host, loads):
+    measure(box(MADE), CHAT, [3], 1, 2, 2, 2, lambda text: None, together=True)  # type: ignore[arg-type]
     names = {at: way for way, at in DECLARED.places.items()}
-    assert [names[at] for at in asked] == [
+    assert [names[one["at"]] for one in loads if one["streams"] == 3] == [
         *("unit", "port", "bare", "bare", "port", "unit"),
         *("bare", "unit", "port", "port", "unit", "bare"),
     ]

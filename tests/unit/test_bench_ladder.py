@@ -18,7 +18,7 @@ from bench.load_with_metrics import lines
 from bench.serving import PROGRAM
 from rigwright.engines.metrics import EngineMetrics, parse_metrics
 from rigwright.engines.vllm.startup_log import METRIC_NAMES
-from tests.unit.chat_engine import KEY, Fault, StandInChatEngine
+from tests.unit.chat_engine import KEY, StandInChatEngine
 
 Load = Callable[..., LadderStep]
 NAMES = frozenset(
@@ -134,9 +134,7 @@ def test_a_prompt_of_the_operators_is_said_as_it_is(load: Load) -> None:
         ("cut", "the answer ends in the middle"),
     ],
 )
-def test_a_server_that_misbehaves_midway_is_counted_and_not_asked_for_ever(
-    load: Load, fault: Fault, words: str
-) -> None:
+def test_a_server_that_misbehaves_midway_is_counted_and_not_asked_for_ever(load, fault, words):
     engine = StandInChatEngine(first_s=0.01, gap_s=0, fault=fault, after=6)
     found = load(engine, 2, 30 if fault in ("revoked", "error body", "cut") else 0.5)
     assert len(found.requests) == 6
@@ -260,9 +258,7 @@ FEW = [rung(n, min(n, 64) * 0.136, running=min(n, 64), waiting=max(0, n - 64), k
         ([], 4, None, "errors"),
     ],
 )
-def test_where_a_ladder_saturates_and_what_limits_it(
-    rungs: list[LadderStep], capacity: int | None, streams: int | None, limit: str
-) -> None:
+def test_where_a_ladder_saturates_and_what_limits_it(rungs, capacity, streams, limit):
     found = find_saturation(rungs, capacity)
     assert (found.streams, found.limit) == (streams, limit)
 

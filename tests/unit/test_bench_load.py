@@ -100,9 +100,7 @@ def test_a_stream_keeps_to_a_slot_of_its_own_as_far_as_there_are_slots(key_file:
     ],
     ids=["error", "cut", "nothing"],
 )
-def test_an_answer_that_is_none_fails_the_run_in_one_line(
-    key_file: str, speaker: SseSpeaker, words: str, path: str
-) -> None:
+def test_an_answer_that_is_none_fails_the_run_in_one_line(key_file, speaker, words, path):
     with run_sse_server(speaker) as (_, at):
         done = run(LoadRequest(at, key_file, 4, 2, 1, 20, 3, seed=1, path=path))
     assert (done.returncode, done.stdout) == (1, "")

@@ -202,9 +202,7 @@ def serves_again(host: OfflineBenchHost) -> bool:
     return stopped < host.index(f"systemctl start {CHAT.unit}") < host.index(f"systemctl stop {GUARD_UNIT}")
 
 
-def test_a_throughput_is_told_and_the_instance_serves_again(
-    measuring: Measuring, host: OfflineBenchHost, tmp_path: Path
-) -> None:
+def test_a_throughput_is_told_and_the_instance_serves_again(measuring, host, tmp_path):
     done = measuring("throughput", "--stop", f"--json={tmp_path / 'f.json'}", "--output-tokens=100")
     assert done.exit_code == 0, done.output
     assert "10.00 requests/s, 1000.0 tokens/s of answers, 800.0 with those of prompts, in 2.0 s" in done.output
@@ -242,9 +240,7 @@ def test_a_bench_that_fails_leaves_an_instance_that_serves(measuring: Measuring,
     assert serves_again(host)
 
 
-def test_an_interrupt_ends_it_and_the_instance_serves_again(
-    measuring: Measuring, host: OfflineBenchHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_ends_it_and_the_instance_serves_again(measuring, host, monkeypatch):
     made: list[InterruptHandler] = []
     begin = InterruptHandler.__init__
     monkeypatch.setattr(InterruptHandler, "__init__", lambda self: (begin(self), made.append(self))[0])

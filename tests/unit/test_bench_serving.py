@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from dataclasses import replace
 from pathlib import PurePosixPath
 
 import pytest
@@ -20,7 +19,7 @@ from bench.load_figures import (
     percentile,
 )
 from cli import main
-from cli.bench_serving import _port, _rows, _sure
+from cli.bench_serving import _port, _rows
 from rigwright.engines import kind_of
 from rigwright.engines.kind import Sandbox, ServiceSpec
 from rigwright.engines.llama_cpp.command import server_command
@@ -108,22 +107,9 @@ def test_a_percentile_is_a_value_that_was_measured(percent: float, found: float)
     assert percentile(reversed([float(number) for number in range(1, 101)]), percent) == found
 
 
-def test_few_values_have_percentiles_too() -> None:
-    assert percentile([3.0], 50) == percentile([3.0], 99) == 3
-    assert (percentile([1.0, 2.0], 50), percentile([1.0, 2.0], 99)) == (1, 2)
-    with pytest.raises(ValueError, match="no values"):
-        percentile([], 50)
-
-
 def bench_output(**changes: object) -> str:
     request = {"first_s": 0.5, "gaps_s": [0.1, 0.3], "total_s": 1.0, "tokens": 3} | changes
     return json.dumps({"seconds": 2.0, "requests": [request, request]})
-
-
-def test_tokens_a_second_are_all_streams() -> None:
-    load = parse_load(bench_output(), requests=2, tokens=3)
-    assert load.tokens_a_second == 3
-    assert load.requests[0].per_token_s == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize(
@@ -176,11 +162,6 @@ def test_what_two_ways_share_is_on_both_sides_of_each_pair() -> None:
     assert (made.rows[1].first_s(50), made.rows[1].first_s(99)) == (0.7, 0.8)
 
 
-def test_a_loads_first_token_is_its_middle_one() -> None:
-    requests = tuple(RequestTimes(first_s, (0.1,), 1.0, 2) for first_s in (0.1, 0.9, 0.2))
-    assert LoadTimes(1.0, requests).first_s == 0.2
-
-
 def test_the_table_has_each_way_beside_another() -> None:
     assert _rows(report())[:3] == [
         ("1", "bare", "50.0", "500.00", "500.00", "10.00", "10.00", "", "", "", "", ""),
@@ -198,18 +179,6 @@ def test_the_table_has_each_way_beside_another() -> None:
 def test_what_the_port_costs_is_said_of_the_worst_number_of_streams() -> None:
     # later with one stream, slower with four
     assert "at worst: TTFT +0.40 ms, tokens/s -20.0 %; goal" in _port(report())
-
-
-def test_programs_get_every_request() -> None:
-    told = json.loads(report().as_json())
-    assert told["unit_by_bare"]["4"]["tokens_a_second"] == {"median": 0.5, "loads": [0.5]}
-    assert told["port_by_unit"]["4"]["tokens_a_second"] == {"median": 0.8, "loads": [0.8]}
-    assert told["port_by_unit"]["1"]["first_later_s"]["median"] == pytest.approx(0.0004)
-    assert told["machine"]["cpus"] == 2
-    first = told["rows"][1]
-    assert (first["streams"], first["way"], first["first_s"]) == (1, "unit", {"p50": 0.7, "p99": 0.8})
-    assert [len(one["requests"]) for one in first["loads"]] == [1, 1, 1]
-    assert first["loads"][0]["requests"][0]["total_s"] == 1.0
 
 
 @pytest.mark.parametrize("streams", ["", "1,", "0", "1,1", "x", "257", "1, 4", "-1"])
@@ -241,13 +210,3 @@ def test_a_ratio_is_as_sure_as_rounds_agree_and_not_as_loads_do() -> None:
 )
 def test_it_is_said_what_cannot_be_told(low: float, high: float, said: str) -> None:
     assert ConfidenceInterval(1.0, low, high, 3).describe_against_goal(0.99) == said
-
-
-def test_each_ratio_says_how_sure_it_is() -> None:
-    made = replace(report(), starts={"unit": [1.0, 1.0, 1.0], "bare": [1.0] * 3})
-    lines = _sure(made)
-    assert lines[0].startswith("unit by bare, streams 1: 0.928, 0.6")
-    assert "(3 rounds): cannot tell" in lines[0]
-    assert "(3 pairs of loads)" in lines[1]
-    assert lines[2] == "unit by bare, streams 4: one round says nothing of the next start: take more --rounds"
-    assert json.loads(made.as_json())["unit_by_bare"]["1"]["interval"]["groups"] == 3

@@ -199,9 +199,7 @@ CHANGES: list[tuple[str, Callable[[dict[str, Any]], object], list[str]]] = [
 
 
 @pytest.mark.parametrize(("change", "essence"), [c[1:] for c in CHANGES], ids=[c[0] for c in CHANGES])
-def test_an_index_that_is_wrong_is_refused_with_a_line_a_mistake(
-    folder: Path, change: Callable[[dict[str, Any]], object], essence: list[str]
-) -> None:
+def test_an_index_that_is_wrong_is_refused_with_a_line_a_mistake(folder, change, essence):
     index = json.loads((folder / INDEX).read_text())
     change(index)
     (folder / INDEX).write_text(json.dumps(index))

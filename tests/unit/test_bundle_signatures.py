@@ -82,9 +82,7 @@ def host(tmp_path: Path, archive_key: tuple[Path, Path]) -> BundleAptHost:
     return BundleAptHost(tmp_path / "host", archive_key[0])
 
 
-def test_what_the_distribution_has_signed_is_installed_from_every_archive(
-    maker: BundleFixture, archive: SignedAptArchive, host: BundleAptHost
-) -> None:
+def test_what_the_distribution_has_signed_is_installed_from_every_archive(maker, archive, host):
     archive.add_package("libcurl", "1.1", secure=True)
     archive.publish_suites()
     made = maker.make_bundle()
@@ -103,9 +101,7 @@ def test_a_package_that_was_forged_is_refused_by_name(maker: BundleFixture, host
     assert said.endswith("; nothing was installed")
 
 
-def test_a_package_that_was_forged_goes_by_its_own_name(
-    maker: BundleFixture, archive: SignedAptArchive, host: BundleAptHost
-) -> None:
+def test_a_package_that_was_forged_goes_by_its_own_name(maker, archive, host):
     archive.add_package("curl", "8.2~rc1+b1")
     del archive.debs["pool/curl_8.1_amd64.deb"]
     archive.publish_suites()
@@ -131,9 +127,7 @@ def signed_anew(maker: BundleFixture, home: Path | None) -> Bundle:
     return maker.read_bundle()
 
 
-def test_a_release_that_was_changed_or_signed_by_another_key_is_refused(
-    maker: BundleFixture, host: BundleAptHost
-) -> None:
+def test_a_release_that_was_changed_or_signed_by_another_key_is_refused(maker, host):
     maker.make_bundle()
     assert host.job_error(signed_anew(maker, None)) == UNSIGNED.format(host.keyring)
 
@@ -144,18 +138,14 @@ def test_a_key_that_is_not_the_hosts_own_is_refused(maker: BundleFixture, host: 
         assert host.job_error(signed_anew(maker, other)) == UNSIGNED.format(host.keyring)
 
 
-def test_a_host_without_the_key_refuses_what_is_right(
-    maker: BundleFixture, host: BundleAptHost, tmp_path: Path
-) -> None:
+def test_a_host_without_the_key_refuses_what_is_right(maker, host, tmp_path):
     made = maker.make_bundle()
     with archive_signing(tmp_path / "other.gpg"):
         host.keyring = tmp_path / "other.gpg"
         assert host.job_error(made) == UNSIGNED.format(host.keyring)
 
 
-def test_a_host_that_believes_unsigned_archives_does_not_believe_a_bundle(
-    maker: BundleFixture, host: BundleAptHost
-) -> None:
+def test_a_host_that_believes_unsigned_archives_does_not_believe_a_bundle(maker, host):
     maker.make_bundle()
     lax = " ".join(
         f"-o {name}=true"
@@ -170,9 +160,7 @@ def test_a_host_that_believes_unsigned_archives_does_not_believe_a_bundle(
     assert host.job_error(signed_anew(maker, None)) == UNSIGNED.format(host.keyring)
 
 
-def test_until_when_an_archive_calls_itself_recent_is_said_and_recorded(
-    maker: BundleFixture, archive: SignedAptArchive
-) -> None:
+def test_until_when_an_archive_calls_itself_recent_is_said_and_recorded(maker, archive):
     archive.add_package("libcurl", "1.1", secure=True)
     archive.publish_suites(until="Fri, 01 Jan 2100 00:00:00 UTC")
     done = maker.run_bundle()
@@ -183,16 +171,13 @@ def test_until_when_an_archive_calls_itself_recent_is_said_and_recorded(
     assert [suite.valid_until for suite in maker.read_bundle().suites] == [None, "2100-01-01 00:00:00 UTC"]
 
 
-def test_a_bundle_outlives_what_its_archives_promise(
-    maker: BundleFixture, archive: SignedAptArchive, host: BundleAptHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bundle_outlives_what_its_archives_promise(maker, archive, host, monkeypatch):
     archive.add_package("libcurl", "1.1", secure=True)
     archive.publish_suites(until="Sat, 08 Nov 2025 00:00:00 UTC")
     monkeypatch.setattr(
         distribution_packages, "APT_TIMEOUTS", {"Acquire::Check-Valid-Until": "false"}
     )  # as on a day before that
-    made = maker.make_bundle()
-    done = host.run(made)
+    done = host.run(maker.make_bundle())
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -204,14 +189,11 @@ def test_one_that_has_expired_is_not_bundled(maker: BundleFixture, archive: Sign
     assert "is expired" in line or "is not valid anymore" in line
 
 
-def test_a_package_that_a_list_has_and_the_bundle_has_not_is_not_asked_for(
-    maker: BundleFixture, archive: SignedAptArchive, host: BundleAptHost
-) -> None:
+def test_a_package_that_a_list_has_and_the_bundle_has_not_is_not_asked_for(maker, archive, host):
     archive.add_package("curl", "2:8.0")
     archive.add_package("mail-server")
     archive.publish_suites()
-    made = maker.make_bundle()
-    done = host.run(made, "curl", "mail-server")
+    done = host.run(maker.make_bundle(), "curl", "mail-server")
     assert done.returncode == 1
     assert "mail-server" in done.stdout
     assert "Failed to fetch" not in done.stdout

@@ -270,8 +270,7 @@ def test_a_driver_that_does_not_answer_leaves_the_rest(host: CardSettingsHost) -
     host.set_smi_answers(hangs="--query\n")
     found = host.live(TUNED, timeout=1)
     assert (found.gpus, found.topology.failed) == ({}, "nvidia-smi did not answer within 20 s")
-    assert found.units[PERSISTENCED] == SOUND
-    assert found.sysctl["vm.swappiness"] == "10"
+    assert (found.units[PERSISTENCED], found.sysctl["vm.swappiness"]) == (SOUND, "10")
 
 
 def test_an_answer_that_is_none_is_no_card(host: CardSettingsHost) -> None:

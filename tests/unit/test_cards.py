@@ -16,8 +16,7 @@ def found_in(tree: Path) -> tuple[tuple[str, str], ...]:
     script = render("probe/probe.sh.j2", **sample_probe_values())
     assert "/sys/bus/pci/devices" in script
     script = script.replace("/sys/bus/pci/devices", str(tree))
-    done = short_programs.run_program(["sh", "-c", script], check=True)
-    return parse(done.stdout.splitlines()).pci_cards
+    return parse(short_programs.run_program(["sh", "-c", script], check=True).stdout.splitlines()).pci_cards
 
 
 @pytest.mark.parametrize(
@@ -29,9 +28,7 @@ def found_in(tree: Path) -> tuple[tuple[str, str], ...]:
         (("1002:744c", "10de:2b85"), (("0000:02:00.0", "10de:2b85"),)),
     ],
 )
-def test_a_host_finds_the_nvidia_cards_it_is_given(
-    tmp_path: Path, pci_ids: tuple[str, ...], found: tuple[tuple[str, str], ...]
-) -> None:
+def test_a_host_finds_the_nvidia_cards_it_is_given(tmp_path, pci_ids, found):
     stand_in_pci.boot_options(tmp_path, pci_ids)
     assert found_in(tmp_path / "pci") == found
 

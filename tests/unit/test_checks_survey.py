@@ -63,8 +63,7 @@ def test_a_section_that_crashes_dies_or_hangs_takes_no_other_along(sections) -> 
     found = run({"crashes": (9.0, {}), "dies": (9.0, {}), "hangs": (0.3, {}), "answers": (9.0, [1, "x" * 300_000])})
     assert found["answers"]["told"] == [1, "x" * 300_000]
     assert found["crashes"]["failed"] == "KeyError: 'nothing' (crashes.py line 2)"
-    assert found["dies"]["failed"] == "it died"
-    assert found["hangs"]["failed"] == "it took too long"
+    assert (found["dies"]["failed"], found["hangs"]["failed"]) == ("it died", "it took too long")
 
 
 def test_a_section_that_takes_longer_than_others_is_named_meanwhile(sections) -> None:  # type: ignore[no-untyped-def]

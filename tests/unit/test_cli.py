@@ -13,7 +13,6 @@ from click.testing import CliRunner
 
 from cli import main
 from lab.throwaway_lab import ThrowawayLab
-from tests.unit.samples import OperatorFolder
 
 EMPTY = "from rigwright.inventory import hosts\n\nrigs = hosts({})\n"
 ONE = 'from rigwright.inventory import hosts\n\nrigs = hosts({"box": {"ssh_hostname": "127.0.0.1", "ssh_port": 1}})\n'
@@ -92,9 +91,7 @@ SAMPLES = tuple(row for row in NOTHING if row[0] == "check")[0::4]
         for row in NOTHING
     ],
 )
-def test_an_inventory_with_nothing_to_work_on_is_no_success(
-    box: OperatorFolder, verb: str, text: str, options: list[str], words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_inventory_with_nothing_to_work_on_is_no_success(box, verb, text, options, words, monkeypatch):
     box.write("rig.py", text)
     if verb == "check":  # pytest says it, in a process of its own
         done = run(verb, "rig.py", *options, folder=box.folder)
@@ -129,9 +126,7 @@ def closed_port() -> int:
 @pytest.mark.parametrize(
     "limit", [None, "b*", *(pytest.param(one, marks=pytest.mark.all_only) for one in ("box", "[ab]ox", "rigs", "rig"))]
 )
-def test_a_host_that_cannot_be_reached_is_named_by_check(
-    box: OperatorFolder, closed_port: int, limit: str | None
-) -> None:
+def test_a_host_that_cannot_be_reached_is_named_by_check(box, closed_port, limit):
     box.write("rig.py", ONE.replace('"ssh_port": 1', f'"ssh_port": {closed_port}, "ssh_connect_retries": 0'))
     done = run("check", "rig.py", *(["--limit", limit] if limit else []), folder=box.folder)
     said = done.stdout + done.stderr

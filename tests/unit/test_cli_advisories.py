@@ -26,8 +26,8 @@ from rigwright.paths import ROOT
 from roles import root_shell
 from tests.unit import shipped_inventories
 from tests.unit.bundle_world import BundleFixture
-from tests.unit.test_advisories import PACKAGES
 from tests.unit.test_advisory_data import record, zipped
+from tests.unit.test_advisory_versions import PACKAGES
 
 FLEET = ROOT / "inventory/fleet.py"
 
@@ -57,8 +57,7 @@ def test_every_shipped_inventory_is_answered(name: str) -> None:
     done = run_verb("--json", inventory=ROOT / f"inventory/{name}.py")
     assert done.exit_code == 0, done.output
     for one in json.loads(done.stdout):
-        states = [found["state"] for found in one["advisories"]]
-        assert set(states) <= set(STATES)
+        assert {found["state"] for found in one["advisories"]} <= set(STATES)
         assert one["not_covered"]
 
 
@@ -78,9 +77,7 @@ def test_what_fails(open_: int, unknown: int, gaps: tuple[str, ...], status: tup
     assert not verb.exceeds_threshold(made, None)
 
 
-def test_an_export_is_searched_and_its_unreadable_records_are_named(
-    export: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_export_is_searched_and_its_unreadable_records_are_named(export, monkeypatch):
     monkeypatch.setattr(osv_export, "EXPORT_FROM", 1)
     done = run_verb("--limit", "rig3090", "--db", export)
     assert done.exit_code == 0, done.output
@@ -123,9 +120,7 @@ def test_sarif_has_a_rule_an_advisory_and_a_result_a_finding(tmp_path: Path) -> 
     assert {one.id for one in rules} == {one["advisory"] for one in found["advisories"]}
 
 
-def test_a_bundle_takes_a_file_along_and_it_is_read_there(
-    maker: BundleFixture, export: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bundle_takes_a_file_along_and_it_is_read_there(maker, export, monkeypatch):
     found = maker.make_bundle("--advisories", str(export))
     (row,) = [one for one in found.rows if one.path.startswith("advisories/")]
     assert row.path == "advisories/PyPI.zip"
@@ -149,8 +144,7 @@ def test_two_files_of_one_name_are_refused(maker: BundleFixture, export: Path, t
 
 def test_a_bundle_without_it_lets_it_go(maker: BundleFixture, export: Path) -> None:
     maker.make_bundle("--advisories", str(export))
-    found = maker.make_bundle()
-    assert not found.folder_files("advisories")
+    assert not maker.make_bundle().folder_files("advisories")
     assert not (maker.bundle_folder / "advisories/PyPI.zip").exists()
 
 
@@ -165,9 +159,7 @@ def test_a_bundle_without_it_lets_it_go(maker: BundleFixture, export: Path) -> N
         (b"debian-12\ninstalled\topenssl\topenssl\t3\t3\n", 1, None),
     ],
 )
-def test_packages_of_a_host_are_read_whole_or_not_at_all(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], out: bytes, status: int, expected: int | None
-) -> None:
+def test_packages_of_a_host_are_read_whole_or_not_at_all(monkeypatch, capsys, out, status, expected):
     monkeypatch.setattr(
         root_shell, "run_command", lambda target, command, **limits: root_shell.RootCommandResult(status, out, b"")
     )

@@ -14,7 +14,7 @@ from rigwright.host.deploy_lock_state import render_holder_record
 from rigwright.inventory import load_rig
 from rigwright.supply.bundle import INDEX
 from rigwright.supply.digest import parse_digest
-from tests.unit.bundle_world import DEBS, FILES, SOURCE, WEIGHT, WEIGHTS, WHEEL, BundleFixture, SignedAptArchive
+from tests.unit.bundle_world import DEBS, FILES, SOURCE, WEIGHT, WEIGHTS, WHEEL, BundleFixture
 from tests.unit.file_server import complete_file, error_status, truncated_file
 from tests.unit.rendered_scripts import write_stand_in
 from tests.unit.samples import COMMIT, chat_instances, sample_artefact, sample_entry
@@ -52,8 +52,7 @@ def test_what_is_there_is_kept_and_a_byte_that_differs_is_fetched_again(maker: B
     again = maker.make_bundle()
     assert [path for path in maker.fetched_paths if "pool" not in path] == []
     assert again.rows == first.rows
-    weight = maker.bundle_folder / WEIGHT
-    weight.write_bytes(WEIGHTS[:-1] + b"x")
+    (maker.bundle_folder / WEIGHT).write_bytes(WEIGHTS[:-1] + b"x")
     (maker.bundle_folder / WHEEL).unlink()
     assert maker.make_bundle().rows == first.rows
     assert [path for path in maker.fetched_paths if "pool" not in path] == [
@@ -132,9 +131,7 @@ def test_all_that_is_not_to_be_had_is_said_at_once_and_no_index_is_written(maker
     assert not (maker.bundle_folder / INDEX).exists()
 
 
-def test_a_bundle_that_does_not_come_about_leaves_the_earlier_one_whole(
-    maker: BundleFixture, archive: SignedAptArchive
-) -> None:
+def test_a_bundle_that_does_not_come_about_leaves_the_earlier_one_whole(maker, archive):
     before = maker.make_bundle()
     archive.add_package("g++", "1.1")
     archive.publish_suites()
@@ -152,9 +149,7 @@ def test_a_bundle_that_does_not_come_about_leaves_the_earlier_one_whole(
     assert (maker.bundle_folder / f"weights/small/{COMMIT}/renamed.gguf").exists()
 
 
-def test_a_maker_that_dies_before_the_index_leaves_the_earlier_one_whole(
-    maker: BundleFixture, archive: SignedAptArchive, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_maker_that_dies_before_the_index_leaves_the_earlier_one_whole(maker, archive, monkeypatch):
     before = maker.make_bundle()
     archive.add_package("g++", "1.1")
     archive.publish_suites()
@@ -259,9 +254,7 @@ def test_what_cannot_be_meant_is_said(maker: BundleFixture) -> None:
 
 
 @pytest.mark.parametrize("mirrored", [True, False])
-def test_conda_packages_have_a_folder_and_come_from_their_channel(
-    maker: BundleFixture, monkeypatch: pytest.MonkeyPatch, mirrored: bool
-) -> None:
+def test_conda_packages_have_a_folder_and_come_from_their_channel(maker, monkeypatch, mirrored):
     content = {"linux-64": b"of this platform", "noarch": b"of any"}
     rows = []
     for subdir, its in content.items():

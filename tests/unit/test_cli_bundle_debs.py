@@ -68,8 +68,7 @@ def test_locked_packages_come_with_all_that_they_need(container_maker: BundleFix
     # the distribution's Docker does not go with its own, which is locked; podman needs what conflicts with that
     assert packages(made) == {"curl", "g++", "libcurl", "podman", "runc", "iptables", "libiptc"}
     container_maker.fetched_paths.clear()
-    again = container_maker.make_bundle()
-    assert again.digest == made.digest
+    assert container_maker.make_bundle().digest == made.digest
     assert not [path for path in container_maker.fetched_paths if "docker" in path]
 
 
@@ -83,9 +82,7 @@ def test_a_system_for_which_none_are_locked_gets_the_distributions(container_mak
     assert not [row for row in made.rows if row.path.startswith("debs/")]
 
 
-def test_a_release_whose_daemon_has_the_command_is_no_trouble(
-    container_maker: BundleFixture, archive: SignedAptArchive
-) -> None:
+def test_a_release_whose_daemon_has_the_command_is_no_trouble(container_maker, archive):
     del archive.debs["pool/docker-cli_26.1.5+dfsg1-9_amd64.deb"]
     archive.publish_suites("trixie")
     made = container_maker.make_bundle("--system", "debian-13")

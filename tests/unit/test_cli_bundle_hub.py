@@ -60,23 +60,18 @@ def test_files_of_one_name_lie_in_folders_of_their_own(maker: BundleFixture, hub
     mirror_hub(maker, hub)
     expected = {f"weights/org/name/{commit}/{path}" for path in WEIGHTS}
     for _ in range(2):
-        found = maker.make_bundle()
-        assert {row.path for row in found.rows if row.path.startswith("weights/")} == expected
+        assert {row.path for row in maker.make_bundle().rows if row.path.startswith("weights/")} == expected
         assert hub.sent_bytes == sum(map(len, WEIGHTS.values()))
 
 
-def test_without_a_mirror_the_clients_own_hub_is_meant(
-    maker: BundleFixture, hub: StandInHub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_mirror_the_clients_own_hub_is_meant(maker, hub, monkeypatch):
     monkeypatch.setattr(constants, "ENDPOINT", hub.url)
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", hub.url + "/{repo_id}/resolve/{revision}/{filename}")
     lock_hub_model(maker, hub)
     maker.make_bundle()
 
 
-def test_the_token_opens_a_gated_repository_and_goes_nowhere_else(
-    maker: BundleFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_token_opens_a_gated_repository_and_goes_nowhere_else(maker, monkeypatch):
     for name, value in tls_certificates.trusting_environment().items():
         monkeypatch.setenv(name, value)
     close_session()  # the client keeps the authorities that it was first given

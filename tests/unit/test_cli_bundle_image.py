@@ -37,9 +37,7 @@ def image_files(bundler: BundleBuilder) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("guarded", [False, True])
-def test_a_bundle_has_every_blob_of_an_image_and_its_manifest(
-    maker: BundleFixture, bundler: BundleBuilder, guarded: bool
-) -> None:
+def test_a_bundle_has_every_blob_of_an_image_and_its_manifest(maker, bundler, guarded):
     LoopbackRegistry(maker.files, guarded).push_image(IMAGE, "v0.21.0")
     found = image_files(bundler)
     assert {hashlib.sha256(content).hexdigest() for content in found.values()} == IMAGE.blobs.keys()
@@ -47,8 +45,7 @@ def test_a_bundle_has_every_blob_of_an_image_and_its_manifest(
     # the manifest is the lock's own
     assert not [one for one in maker.files.asked if "/manifests/" in one.path]
     before = len(maker.files.asked)
-    assert image_files(bundler) == found
-    assert len(maker.files.asked) == before
+    assert (image_files(bundler), len(maker.files.asked)) == (found, before)
 
 
 def test_a_blob_without_end_does_not_fill_the_disk(maker: BundleFixture, bundler: BundleBuilder) -> None:

@@ -1,7 +1,5 @@
 """`rigwright bundle` and packages: which archives apt is pointed at, and that it believes none that is not signed."""
 
-from pathlib import Path
-
 import pytest
 
 from cli.lock_resolver import distribution_packages
@@ -21,9 +19,7 @@ def test_archives_are_tried_in_order(maker: BundleFixture, archive: SignedAptArc
     assert "Hash Sum mismatch" in line
 
 
-def test_an_archive_of_strangers_is_refused(
-    maker: BundleFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_archive_of_strangers_is_refused(maker, monkeypatch, tmp_path):
     with archive_signing(tmp_path / "other.gpg"):
         monkeypatch.setattr(distribution_packages, "KEYRING", str(tmp_path / "other.gpg"))
         (line,) = maker.error_lines()
@@ -38,9 +34,7 @@ def test_packages_that_need_what_nobody_has_are_refused(maker: BundleFixture, ar
     assert "packages of debian-12: apt-get failed: " in line
 
 
-def test_another_distribution_needs_its_key_and_an_archive(
-    maker: BundleFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_distribution_needs_its_key_and_an_archive(maker, monkeypatch):
     maker.write_inventory("good", apt="")
     monkeypatch.setattr(
         distribution_packages, "_read_os_release", lambda: {"ID": "debian", "VERSION_CODENAME": "bookworm"}
@@ -54,9 +48,7 @@ def test_another_distribution_needs_its_key_and_an_archive(
     assert line.endswith(said)
 
 
-def test_an_ubuntu_archive_has_its_security_suite_beside_the_others(
-    maker: BundleFixture, archive: SignedAptArchive
-) -> None:
+def test_an_ubuntu_archive_has_its_security_suite_beside_the_others(maker, archive):
     archive.publish_suites("noble", ("main", "universe"))
     done = maker.run_bundle(system="ubuntu-24.04")
     assert done.exit_code == 0, done.output
@@ -87,9 +79,7 @@ def test_a_rig_that_shares_weights_has_nginx_in_the_bundle(maker: BundleFixture,
     assert {"nginx", "nginx-common"} <= more
 
 
-def test_a_system_that_is_not_to_be_had_leaves_the_earlier_bundle_whole(
-    maker: BundleFixture, archive: SignedAptArchive
-) -> None:
+def test_a_system_that_is_not_to_be_had_leaves_the_earlier_bundle_whole(maker, archive):
     before = maker.make_bundle()
     archive.add_package("g++", "1.1")
     archive.publish_suites()
@@ -146,7 +136,5 @@ def test_a_system_that_is_not_to_be_had_leaves_the_earlier_bundle_whole(
     ],
     ids=["another release", "stable", "ubuntu's pockets", "sid beside it", "of others", "no codename"],
 )
-def test_a_machines_own_archive_is_asked_for_the_release_that_is_wanted(
-    distribution: str, own: str, wanted: str, listed: list[str], found: list[tuple[str, str]]
-) -> None:
+def test_a_machines_own_archive_is_asked_for_the_release_that_is_wanted(distribution, own, wanted, listed, found):
     assert distribution_packages.source_suites("\n".join([*listed, *listed]), distribution, own, wanted) == found

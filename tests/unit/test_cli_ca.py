@@ -35,8 +35,7 @@ def test_it_is_made_once_beside_the_inventory_and_printed_alone(inventory: Path)
     assert (folder / "ca.crt").read_text() == first.stdout
     assert first.stderr.startswith(f"Created a new CA in {folder}/ca.crt")
     assert again.stderr.startswith(f"The CA in {folder}/ca.crt")
-    fingerprint = made.fingerprint(hashes.SHA256()).hex(":").upper()
-    assert fingerprint in again.stderr
+    assert made.fingerprint(hashes.SHA256()).hex(":").upper() in again.stderr
     for words in ("curl --cacert", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "update-ca-certificates", "Firefox"):
         assert words in again.stderr
     assert "PRIVATE KEY" not in first.output + again.output

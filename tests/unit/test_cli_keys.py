@@ -42,9 +42,7 @@ def given_to(host: GatewayFolderHost) -> list[str]:
     return [row["name"] for row in rows]
 
 
-def test_a_key_is_printed_alone_and_every_host_has_it(
-    keys: RunKeys, hosts: dict[str, GatewayFolderHost], file: Path
-) -> None:
+def test_a_key_is_printed_alone_and_every_host_has_it(keys, hosts, file):
     done = keys("make", "alice", "--models", "qwen3, org/b", "--requests-per-minute", "60", "--streams", "8")
     assert (done.exit_code, done.stdout.count("\n"), done.stdout[:3]) == (0, 1, "rw-")
     key = keyring.load_keyring(file).keys["alice"]
@@ -64,9 +62,7 @@ def test_a_key_may_be_for_an_alias(keys: RunKeys, file: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [["make", "bob"], ["bring"]])
-def test_a_file_that_has_gone_takes_no_keys_away(
-    keys: RunKeys, hosts: dict[str, GatewayFolderHost], file: Path, words: list[str]
-) -> None:
+def test_a_file_that_has_gone_takes_no_keys_away(keys, hosts, file, words):
     keys("make", "alice")
     file.unlink()
     done = keys(*words)
@@ -79,16 +75,14 @@ def test_a_file_that_has_gone_takes_no_keys_away(
     file.touch()
     refused = keys(*words)
     assert (refused.exit_code, "1 key would vanish: alice" in refused.stderr) == (1, True)
-    assert given_to(hosts["box1"]) == ["alice"]
-    assert keys("bring", "--replace-newer").exit_code == 0
+    assert (given_to(hosts["box1"]), keys("bring", "--replace-newer").exit_code) == (["alice"], 0)
     assert keys(*words).exit_code == 0
     assert given_to(hosts["box1"]) == (["bob"] if words[0] == "make" else [])
 
 
 def test_what_is_there_already_reloads_nobody(keys: RunKeys, hosts: dict[str, GatewayFolderHost]) -> None:
     keys("make", "alice")
-    assert keys("bring").exit_code == 0
-    assert hosts["box1"].reloaded_units == [ROUTER_UNIT]
+    assert (keys("bring").exit_code, hosts["box1"].reloaded_units) == (0, [ROUTER_UNIT])
 
 
 def test_a_name_that_has_a_key_keeps_it(keys: RunKeys, hosts: dict[str, GatewayFolderHost], file: Path) -> None:
@@ -127,9 +121,7 @@ def test_the_nearest_name_is_told(keys: RunKeys) -> None:
     assert 'did you mean "alice"?' in keys("revoke", "alcie").stderr
 
 
-def test_a_key_that_is_rotated_ends_unless_it_is_kept(
-    keys: RunKeys, hosts: dict[str, GatewayFolderHost], file: Path
-) -> None:
+def test_a_key_that_is_rotated_ends_unless_it_is_kept(keys, hosts, file):
     first = keys("make", "alice", "--streams", "8").stdout.strip()
     second = keys("rotate", "alice", "--keep", "24h").stdout.strip()
     key = keyring.load_keyring(file).keys["alice"]
@@ -165,28 +157,21 @@ def test_a_host_that_is_gone_is_named_and_others_have_it(keys: RunKeys, hosts: d
     assert given_to(hosts["box1"]) == ["alice", "bob"]
 
 
-def test_a_file_is_not_begun_while_a_host_cannot_be_asked_whether_it_has_keys(
-    keys: RunKeys, hosts: dict[str, GatewayFolderHost], file: Path
-) -> None:
+def test_a_file_is_not_begun_while_a_host_cannot_be_asked_whether_it_has_keys(keys, hosts, file):
     done = keys("make", "alice", gone=("box9",))
     assert (done.exit_code, done.stdout, file.exists()) == (3, "", False)
     assert "box9 cannot be asked for keys: --no-hosts begins a new one" in done.stderr
     assert keys("make", "alice", "--no-hosts").exit_code == 0
 
 
-def test_nothing_is_brought_where_only_the_file_is_meant(
-    keys: RunKeys, hosts: dict[str, GatewayFolderHost], file: Path
-) -> None:
+def test_nothing_is_brought_where_only_the_file_is_meant(keys, hosts, file):
     assert keys("make", "alice", "--no-hosts").exit_code == 0
     assert sorted(keyring.load_keyring(file).keys) == ["alice"]
-    assert hosts["box1"].reloaded_units == []
-    assert keys("bring").exit_code == 0
+    assert (hosts["box1"].reloaded_units, keys("bring").exit_code) == ([], 0)
     assert given_to(hosts["box1"]) == ["alice"]
 
 
-def test_whoever_is_at_work_there_is_named(
-    keys: RunKeys, hosts: dict[str, GatewayFolderHost], file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whoever_is_at_work_there_is_named(keys, hosts, file, monkeypatch):
     keys("make", "alice")
     monkeypatch.setattr(key_sync, "HOST_LOCK_TIMEOUT_S", 0)
     deploy_lock = Path(hosts["box1"].relocate_script(DEPLOY_LOCK))
@@ -199,14 +184,11 @@ def test_whoever_is_at_work_there_is_named(
     assert done.exit_code == 1
     assert "box1: ops@desk (process 12) holds the deploy lock since noon: deploy of rig.py" in done.stderr
     assert (given_to(hosts["box1"]), given_to(hosts["box2"])) == (["alice"], [])
-    assert keyring.load_keyring(file).keys == {}
-    assert keys("bring").exit_code == 0
+    assert (keyring.load_keyring(file).keys, keys("bring").exit_code) == ({}, 0)
     assert given_to(hosts["box1"]) == []
 
 
-def test_a_host_without_a_deploy_and_one_whose_gateway_is_down(
-    keys: RunKeys, hosts: dict[str, GatewayFolderHost]
-) -> None:
+def test_a_host_without_a_deploy_and_one_whose_gateway_is_down(keys, hosts):
     hosts["box1"].credentials.rmdir()
     hosts["box2"].set_unit_state(ROUTER, "inactive")
     done = keys("make", "alice")
@@ -215,9 +197,7 @@ def test_a_host_without_a_deploy_and_one_whose_gateway_is_down(
     assert "box2: the keys are updated, for when its gateway starts" in done.stderr
 
 
-def test_a_host_that_does_not_take_it_is_named_with_its_words(
-    keys: RunKeys, hosts: dict[str, GatewayFolderHost]
-) -> None:
+def test_a_host_that_does_not_take_it_is_named_with_its_words(keys, hosts):
     hosts["box1"].systemctl.with_name(f"systemctl.reload.{ROUTER_UNIT}").write_text("echo '\33[2Jno room' >&2; false\n")
     done = keys("make", "alice")
     assert done.exit_code == 1
@@ -229,9 +209,7 @@ class SimulatedKill(BaseException):
     """As by a signal."""
 
 
-def test_a_run_that_was_killed_before_it_reached_a_host_is_finished_by_bring(
-    keys: RunKeys, hosts: dict[str, GatewayFolderHost], file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_was_killed_before_it_reached_a_host_is_finished_by_bring(keys, hosts, file, monkeypatch):
     def killed(*_: object) -> None:
         raise SimulatedKill
 
@@ -239,8 +217,7 @@ def test_a_run_that_was_killed_before_it_reached_a_host_is_finished_by_bring(
         patched.setattr(verb, "sync_keys", killed)
         keys("make", "alice")
     assert sorted(keyring.load_keyring(file).keys) == ["alice"]
-    assert hosts["box1"].reloaded_units == []
-    assert keys("bring").exit_code == 0
+    assert (hosts["box1"].reloaded_units, keys("bring").exit_code) == ([], 0)
     assert given_to(hosts["box1"]) == given_to(hosts["box2"]) == ["alice"]
 
 
@@ -260,9 +237,7 @@ def test_two_runs_at_once_lose_nothing(file: Path, tmp_path: Path) -> None:
     assert len(keyring.load_keyring(file).keys) == 40
 
 
-def test_keys_are_listed_with_their_rights_and_who_has_them(
-    keys: RunKeys, hosts: dict[str, GatewayFolderHost], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keys_are_listed_with_their_rights_and_who_has_them(keys, hosts, monkeypatch):
     keys("make", "alice", "--models", "qwen3,llama", "--requests-per-minute", "60", "--streams", "1")
     keys("make", "bob")
     held = (hosts["box2"].credentials / "gateway-keys.json").read_text()
@@ -276,8 +251,7 @@ def test_keys_are_listed_with_their_rights_and_who_has_them(
     rows = {line.split()[0]: " ".join(line.split()[1:]) for line in done.stdout.splitlines()}
     today = datetime.now(timezone.utc).date().isoformat()
     assert rows["alice"] == f"qwen3, llama 60/min, 1 stream {today} all"
-    assert rows["carol"] == f"all none {today} box1"
-    assert rows["bob"] == "not in the file box2"
+    assert (rows["carol"], rows["bob"]) == (f"all none {today} box1", "not in the file box2")
     assert "box2: keys differ from the file" in done.stderr
     # an empty file is the first version; each change is one more
     assert "gateway-keys.toml: serial 5; serial 3 on box2; serial 5 on box1" in done.stderr

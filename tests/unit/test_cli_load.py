@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from bench.ladder_run import QUESTIONS, WARM_UP, WORKLOADS, load_prompts
+from bench.ladder_run import QUESTIONS, WARM_UP, load_prompts
 from checks.connections import ConnectedHost
 from cli import instance_access, load, main
 from cli.instance_access import ClientAccess, InterruptHandler
@@ -120,9 +120,7 @@ def test_an_engine_that_answers_nothing_at_all_fails_while_it_warms_up(loading: 
     assert "not complete: failed, after 0 of 1 steps" in done.output
 
 
-def test_an_interrupt_keeps_the_steps_that_were_made(
-    loading: Loading, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_keeps_the_steps_that_were_made(loading, tmp_path, monkeypatch):
     made: list[InterruptHandler] = []
     begin = InterruptHandler.__init__
     monkeypatch.setattr(InterruptHandler, "__init__", lambda self: (begin(self), made.append(self))[0])
@@ -205,19 +203,12 @@ def test_two_instances_are_loaded_at_once(loading: Loading, tmp_path: Path) -> N
         (("--prompts=/nowhere",), "--prompts: /nowhere: No such file"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_before_anything_is(
-    loading: Loading, words: tuple[str, ...], said: str
-) -> None:
+def test_what_cannot_be_asked_is_refused_before_anything_is(loading, words, said):
     engine = StandInChatEngine()
     done = loading(engine, *words)
     assert done.exit_code == 2
     assert said in done.output
     assert engine.asked == []
-
-
-def test_four_of_five_of_the_mix_are_chats() -> None:
-    tokens = [most for _, most in WORKLOADS["mix"].prompts]
-    assert (tokens.count(150) / len(tokens), tokens.count(50) / len(tokens)) == (0.8, 0.2)
 
 
 def test_prompts_of_the_operators_are_lines(tmp_path: Path) -> None:

@@ -51,8 +51,7 @@ def _wheel(world: LockFixture, name: str) -> ProjectFile:
 def test_the_same_inputs_are_the_same_bytes_and_are_not_fetched_again(world: LockFixture) -> None:
     world.lock_lines()
     first = world.lock_text
-    assert world.lock_lines() == ["no change"]
-    assert world.lock_text == first
+    assert (world.lock_lines(), world.lock_text) == (["no change"], first)
     assert world.fetched_paths == ["store/small.gguf"]
     world.lock_path.unlink()
     world.write_catalog("\n".join(sorted(CATALOG.split("\n\n"), reverse=True)))
@@ -160,9 +159,7 @@ def test_nothing_of_a_source_is_run_to_learn_what_it_needs(world: LockFixture) -
         ("simple/part/", error_status(404), "inputs.env: has no versions that fit together; uv says: "),
     ],
 )
-def test_what_is_not_to_be_had_is_told_and_nothing_is_written(
-    world: LockFixture, path: str, answer: object, text: str
-) -> None:
+def test_what_is_not_to_be_had_is_told_and_nothing_is_written(world, path, answer, text):
     world.files.serve(path, answer)  # type: ignore[arg-type]
     done = world.run_lock()
     assert done.exit_code == 1

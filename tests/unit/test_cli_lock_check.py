@@ -14,8 +14,7 @@ def test_nothing_moved(world: LockFixture) -> None:
     size, last = world.check_lines(0)
     assert size.startswith("small 2026-11: only its size was compared, for http://")
     assert size.endswith("/store/small.gguf has no SHA-256")
-    assert last == "nothing changed"
-    assert world.fetched_paths == ["store/small.gguf"]
+    assert (last, world.fetched_paths) == ("nothing changed", ["store/small.gguf"])
 
 
 def test_check_says_what_moved(world: LockFixture) -> None:

@@ -80,17 +80,13 @@ def test_of_weights_nothing_but_their_beginning_is_asked_for(world: HubLockFixtu
     assert ranges == [f"bytes=0-{checkpoints.HEADER_BYTES - 1}"] * 2
 
 
-def test_a_header_that_is_longer_than_what_is_read_at_once(
-    world: HubLockFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_header_that_is_longer_than_what_is_read_at_once(world, monkeypatch):
     monkeypatch.setattr(checkpoints, "HEADER_BYTES", 10)
     world.lock_lines()
     assert len([asked for asked in world.hub.asked if "/cdn/" in asked.path]) == 4
 
 
-def test_a_server_that_sends_all_though_a_part_was_asked_for(
-    world: HubLockFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_sends_all_though_a_part_was_asked_for(world, monkeypatch):
     monkeypatch.setattr(checkpoints, "HEADER_BYTES", 100)
     world.hub.add_fault(IgnoredRange(), NAME, FIRST)
     world.hub.add_fault(EndlessAnswer(), NAME, SECOND)

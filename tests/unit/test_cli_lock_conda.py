@@ -149,8 +149,7 @@ def test_a_record_that_says_what_cannot_be_is_refused(box: CondaLockBox, changes
 def test_a_path_that_leaves_the_channel_is_refused(box: CondaLockBox, name: str) -> None:
     box.channel.renamed[PYTHON] = name
     box.channel.publish()
-    assert box.run_lock().exit_code == 1
-    assert box.lock_text == ""
+    assert (box.run_lock().exit_code, box.lock_text) == (1, "")
 
 
 def test_an_index_that_sends_elsewhere_is_refused(box: CondaLockBox) -> None:
@@ -175,9 +174,7 @@ def test_an_index_that_does_not_come_to_an_end_is_left(box: CondaLockBox, monkey
 
 
 @pytest.mark.parametrize(("limit", "size"), [("DISK", 1 << 20), ("MEMORY", 1 << 20)])
-def test_an_index_that_is_too_large_is_refused(
-    box: CondaLockBox, monkeypatch: pytest.MonkeyPatch, limit: str, size: int
-) -> None:
+def test_an_index_that_is_too_large_is_refused(box, monkeypatch, limit, size):
     index = (box.channel.folder / "linux-64/repodata.json").read_bytes()
     box.channel.serve("linux-64/repodata.json", index + b" " * (1 << 22))
     monkeypatch.setattr(conda, limit, size)

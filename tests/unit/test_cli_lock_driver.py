@@ -2,7 +2,6 @@
 
 import hashlib
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -23,12 +22,9 @@ from tests.unit.driver_world import (
     FlatDriverArchive,
     make_signer,
 )
-from tests.unit.file_server import LoopbackFileServer
 
 
-def test_every_package_of_the_driver_is_locked_with_the_archives_key(
-    drivers: DriverLockFixture, drivers_key: ArchiveSigner
-) -> None:
+def test_every_package_of_the_driver_is_locked_with_the_archives_key(drivers, drivers_key):
     assert drivers.lock_lines() == [f"+ driver {NAME} {DRIVER}, 6 packages"]
     rows = {row.name: row for row in drivers.read_lock.groups[NAME] if row.kind == "deb"}
     assert set(rows) == {*PACKAGES, f"nvidia-driver-pinning-{DRIVER}", "nvidia-driver-pinning-595"}
@@ -51,21 +47,17 @@ def test_what_is_locked_stays_and_is_not_asked_for_again(drivers: DriverLockFixt
     drivers.archive.files.asked.clear()
     assert drivers.lock_lines() == ["no change"]
     assert (drivers.lock_files, drivers.archive.files.asked) == (before, [])
-    assert drivers.lock_lines("--refresh") == ["no change"]
-    assert drivers.lock_files == before
+    assert (drivers.lock_lines("--refresh"), drivers.lock_files) == (["no change"], before)
 
 
-def test_another_version_is_one_line_and_a_driver_that_nobody_asks_for_leaves_nothing(
-    drivers: DriverLockFixture,
-) -> None:
+def test_another_version_is_one_line_and_a_driver_that_nobody_asks_for_leaves_nothing(drivers):
     drivers.archive.add_driver(NEWER)
     drivers.archive.publish()
     drivers.lock_lines()
     drivers.request_driver(NEWER)
     assert drivers.lock_lines() == [f"~ driver {NAME} {DRIVER} -> {NEWER}, 6 packages, 5 other files"]
     drivers.write("catalog/mine.toml", "")
-    assert drivers.lock_lines() == [f"- driver {NAME} {NEWER}"]
-    assert drivers.lock_files == {}
+    assert (drivers.lock_lines(), drivers.lock_files) == ([f"- driver {NAME} {NEWER}"], {})
 
 
 def test_a_package_that_was_built_again_is_locked_in_its_newest_version(drivers: DriverLockFixture) -> None:
@@ -137,9 +129,7 @@ def test_what_is_no_key_is_refused(drivers: DriverLockFixture, drivers_key: Arch
         assert drivers.lock_error().endswith(said)
 
 
-def test_an_archive_that_is_signed_by_another_key_is_refused(
-    drivers: DriverLockFixture, drivers_key: ArchiveSigner
-) -> None:
+def test_an_archive_that_is_signed_by_another_key_is_refused(drivers, drivers_key):
     with make_signer() as stranger:
         drivers.archive.signer = stranger
         drivers.archive.publish()
@@ -149,9 +139,7 @@ def test_an_archive_that_is_signed_by_another_key_is_refused(
     assert "NO_PUBKEY" in line
 
 
-def test_a_weak_key_that_this_machines_apt_refuses_is_told_apart(
-    drivers: DriverLockFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_weak_key_that_this_machines_apt_refuses_is_told_apart(drivers, monkeypatch):
     # what apt 3.0.3 of Debian 13 says
     said = (
         "apt-get failed: W: OpenPGP signature verification failed: Sub-process /usr/bin/sqv returned an error code (1)"
@@ -227,12 +215,8 @@ def test_a_key_that_is_gone_or_changed_is_refused_and_written_anew(drivers: Driv
 
 
 def test_a_driver_of_the_distributions_archive_is_locked_without_a_key(
-    files: LoopbackFileServer,
-    archive_key: tuple[Path, Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    drivers_key: ArchiveSigner,
-) -> None:
+    files, archive_key, tmp_path, monkeypatch, drivers_key
+):
     monkeypatch.setattr(distribution_packages, "KEYRING", str(archive_key[0]))
     archive = SignedAptArchive(files, archive_key[1])
     for name, version in (
@@ -251,8 +235,7 @@ def test_a_driver_of_the_distributions_archive_is_locked_without_a_key(
     rows = box.read_lock.groups["driver-ubuntu-24.04"]
     assert [row.name for row in rows] == ["libnvidia-compute-580-server", "nvidia-utils-580-server"]
     assert rows[0].sources == (f"apt:pool/{rows[0].file}",)
-    assert box.check_lines(0) == ["nothing changed"]
-    assert list(box.lock_files) == ["mine.lock.toml"]
+    assert (box.check_lines(0), list(box.lock_files)) == (["nothing changed"], ["mine.lock.toml"])
     box.write("catalog/mine.toml", catalog.replace(f"nvidia:{FOLDER}", "apt:multiverse"))
     refused = box.run_lock("--refresh").stderr
     assert "apt:multiverse is refused: branch 580 for ubuntu-24.04 is had from apt:restricted" in refused

@@ -76,9 +76,7 @@ def test_an_answer_that_is_packed_is_not_unpacked(world: HubLockFixture) -> None
 
 
 @pytest.mark.parametrize(("count", "much"), [(5, False), (6, True)])
-def test_more_files_than_any_model_has_are_too_many(
-    world: HubLockFixture, monkeypatch: pytest.MonkeyPatch, count: int, much: bool
-) -> None:
+def test_more_files_than_any_model_has_are_too_many(world, monkeypatch, count, much):
     monkeypatch.setattr(hub, "FILES", 5)
     files = [{"rfilename": f"{number}.x", "size": 0, "blobId": "0" * 40} for number in range(count)]
     told = json.dumps({"id": "org/name", "sha": "0" * 40, "siblings": files}).encode()

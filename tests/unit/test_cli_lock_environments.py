@@ -151,8 +151,7 @@ def test_machine_code_is_read_once_and_said_by_card(dated: LockFixture, inspecte
     dated.lock_lines()
     (row,) = dated.read_lock.groups["env"]
     assert row.machine_code == ("fast/a.so sm_90a", "fast/b.so sm_86 compute_80")
-    assert dated.lock_lines() == ["no change"]
-    assert inspected_wheels == [package.file]
+    assert (dated.lock_lines(), inspected_wheels) == (["no change"], [package.file])
 
 
 def test_a_wheel_without_machine_code_was_judged_and_one_for_any_platform_never(dated: LockFixture) -> None:

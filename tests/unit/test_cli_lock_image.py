@@ -71,12 +71,9 @@ def sizes(one: OCIImage) -> dict[str, int]:
 @pytest.mark.parametrize("guarded", [False, True])
 @pytest.mark.parametrize("docker", [False, True])
 @pytest.mark.parametrize("listed", [False, True])
-def test_an_image_is_locked_by_its_digest_with_every_blob(
-    world: ImageLockFixture, guarded: bool, docker: bool, listed: bool
-) -> None:
+def test_an_image_is_locked_by_its_digest_with_every_blob(world, guarded, docker, listed):
     one = build_image({"bin/one": LayerEntry(b"one")}, {"bin/two": LayerEntry(b"two")}, docker=docker)
-    arm = build_image({"bin/one": LayerEntry(b"arm")})
-    other = json.loads(arm.render_index("arm64"))["manifests"][0]
+    other = json.loads(build_image({"bin/one": LayerEntry(b"arm")}).render_index("arm64"))["manifests"][0]
     LoopbackRegistry(world.files, guarded).push_image(
         one, "v0.21.0", one.render_index("amd64", other) if listed else b""
     )
@@ -97,8 +94,7 @@ def test_a_layer_that_is_there_twice_is_fetched_once(world: ImageLockFixture) ->
     layer = {"bin/one": LayerEntry(b"one")}
     one = build_image(layer, layer)
     LoopbackRegistry(world.files).push_image(one, "v0.21.0")
-    assert world.lock().exit_code == 0
-    assert len(world.rows()) == 3
+    assert (world.lock().exit_code, len(world.rows())) == (0, 3)
 
 
 def test_a_locked_image_stays_though_its_tag_moves_and_check_says_so(world: ImageLockFixture) -> None:
@@ -108,8 +104,7 @@ def test_a_locked_image_stays_though_its_tag_moves_and_check_says_so(world: Imag
     moved = build_image({"bin/one": LayerEntry(b"another")})
     registry.push_image(moved, "v0.21.0")
     before = world.rows()
-    assert world.lock().output.splitlines()[0] == "no change"
-    assert world.rows() == before
+    assert (world.lock().output.splitlines()[0], world.rows()) == ("no change", before)
     looked = world.lock("--check")
     assert looked.exit_code == 1
     assert f"served: the tag v0.21.0 is sha256:{moved.manifest_digest} now, and another is locked" in looked.output
@@ -167,8 +162,7 @@ def test_what_is_no_image_is_refused_in_one_sentence(world: ImageLockFixture, co
 
 @pytest.mark.parametrize("path", ["v2/", "token"])
 def test_an_answer_without_end_is_not_read_to_its_end(world: ImageLockFixture, path: str) -> None:
-    registry = LoopbackRegistry(world.files, guarded=True)
-    registry.push_image(SMALL, "v0.21.0")
+    LoopbackRegistry(world.files, guarded=True).push_image(SMALL, "v0.21.0")
     place = next(one for one in world.files.answers if one.startswith(path))
     left = Event()
 
@@ -185,9 +179,7 @@ def test_an_answer_without_end_is_not_read_to_its_end(world: ImageLockFixture, p
     assert left.wait(10)
 
 
-def test_a_token_is_asked_for_anew_once_it_is_no_longer_fresh(
-    world: ImageLockFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_token_is_asked_for_anew_once_it_is_no_longer_fresh(world, monkeypatch):
     LoopbackRegistry(world.files, guarded=True).push_image(SMALL, "v0.21.0")
     registries = ImageResolver(
         downloads.open_session(), lambda source: [RegistryRepository(world.files.url, REPOSITORY)]
@@ -199,13 +191,11 @@ def test_a_token_is_asked_for_anew_once_it_is_no_longer_fresh(
     for seconds in (0, 40, 40, 40):
         now += seconds
         registries.blob_address(row, place)
-    asked = [one for one in world.files.asked if one.path.startswith("token")]
-    assert len(asked) == 2
+    assert len([one for one in world.files.asked if one.path.startswith("token")]) == 2
 
 
 def test_a_manifest_that_is_another_than_its_index_names_is_refused(world: ImageLockFixture) -> None:
-    registry = LoopbackRegistry(world.files)
-    registry.push_image(SMALL, "v0.21.0", SMALL.render_index())
+    LoopbackRegistry(world.files).push_image(SMALL, "v0.21.0", SMALL.render_index())
     world.files.serve(
         f"v2/{REPOSITORY}/manifests/sha256:{SMALL.manifest_digest}",
         complete_file(build_image({"a": LayerEntry(b"a")}).manifest),
@@ -247,9 +237,7 @@ def test_a_manifest_in_a_lock_is_the_one_of_its_digest(world: ImageLockFixture) 
         Artefact.model_validate({**manifest.model_dump(), "text": None})
 
 
-def test_a_registry_that_asks_for_a_login_is_locked_from_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_registry_that_asks_for_a_login_is_locked_from_with_it(tmp_path, monkeypatch):
     login = base64.b64encode(b"robot:password-0123").decode()
     for name, value in tls_certificates.trusting_environment().items():
         monkeypatch.setenv(name, value)

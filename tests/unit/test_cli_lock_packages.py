@@ -25,9 +25,7 @@ def box(
     load_container_tables.cache_clear()
 
 
-def test_all_packages_of_an_archive_are_locked_with_its_key(
-    box: ContainerLockFixture, drivers_key: ArchiveSigner
-) -> None:
+def test_all_packages_of_an_archive_are_locked_with_its_key(box, drivers_key):
     assert box.lock_lines() == ["+ container-toolkit 1.20.0, 4 packages", f"+ {DOCKER} 28.5.2, 5 packages"]
     groups = box.read_lock.groups
     four = {row.name: row for row in groups["container-toolkit"]}
@@ -87,9 +85,7 @@ def test_another_folder_than_the_tables_know_is_refused(box: ContainerLockFixtur
         ('"docker:debian"', '"nvidia:debian"', "inputs.docker-debian-13.sources: nvidia: is refused: must be docker:"),
     ],
 )
-def test_packages_are_called_after_what_is_brought_by_packages(
-    box: ContainerLockFixture, before: str, after: str, said: str
-) -> None:
+def test_packages_are_called_after_what_is_brought_by_packages(box, before, after, said):
     box.write_catalog(CATALOG.replace(before, after).replace("28.5.2", "580.95.05"))
     (line,) = box.lock_error_lines()
     assert said in line

@@ -265,9 +265,7 @@ def test_no_more_of_a_source_is_taken_than_is_locked(tmp_path: Path, monkeypatch
         ({"words.py": "x"}, {"included_in": "2.1"}, "demo 2.0 has another demo/words.py: it must be reviewed"),
     ],
 )
-def test_check_says_what_a_newer_version_means(
-    world: LockFixture, newer: dict[str, str], changes: dict[str, Any], line: str
-) -> None:
+def test_check_says_what_a_newer_version_means(world, newer, changes, line):
     write_patch(world.folder / "patches/louder", **changes)
     world.lock_lines()
     assert not [one for one in world.check_lines(0) if one.startswith("patch")]

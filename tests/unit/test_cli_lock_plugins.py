@@ -86,8 +86,7 @@ def test_an_operators_file_is_read_in_place(world: LockFixture, tmp_path: Path) 
     given = tmp_path / "given"
     given.mkdir()
     (given / "louder.zip").write_bytes(release_zip())
-    assert world.run_lock("--from-dir", str(given)).exit_code == 0
-    assert world.fetched_paths == []
+    assert (world.run_lock("--from-dir", str(given)).exit_code, world.fetched_paths) == (0, [])
     (given / "louder.zip").write_bytes(release_zip(commands=()))
     done = world.run_lock("--from-dir", str(given))
     assert (done.exit_code, "it has no program louder-serve" in done.output) == (1, True)

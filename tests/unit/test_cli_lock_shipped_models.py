@@ -117,8 +117,7 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shipped
 
 
 def test_the_model_that_a_rig_uses_is_locked_beside_its_inventory(shipped: ShippedCatalogue) -> None:
-    assert shipped.run_lock() == ["+ model one-gguf org/one"]
-    assert shipped.groups == {"one-gguf"}
+    assert (shipped.run_lock(), shipped.groups) == (["+ model one-gguf org/one"], {"one-gguf"})
     assert shipped.path.read_text().startswith(f"{LOCK_HEADER} from Rigwright's own catalog/more.toml;")
     assert not list((shipped.root / "locks").glob("more*"))
     assert shipped.run_lock() == ["no change"]
@@ -202,9 +201,7 @@ sources = ["hub:three-gguf"]
 """
 
 
-def test_one_without_a_repository_is_locked_from_the_operators_folder(
-    shipped: ShippedCatalogue, tmp_path: Path
-) -> None:
+def test_one_without_a_repository_is_locked_from_the_operators_folder(shipped, tmp_path):
     (shipped.root / "catalog" / "own.toml").write_text(OWN)
     shipped.rig("three")
     (tmp_path / "disk" / "three-gguf").mkdir(parents=True)
@@ -274,9 +271,7 @@ def uses(shipped: ShippedCatalogue, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         yield names
 
 
-def test_conda_packages_that_an_environment_uses_are_locked_beside_the_inventory(
-    shipped: ShippedCatalogue, uses: set[str]
-) -> None:
+def test_conda_packages_that_an_environment_uses_are_locked_beside_the_inventory(shipped, uses):
     assert shipped.run_lock() == ["+ model one-gguf org/one"]
     uses.add("py")
     assert [line.partition("  ")[0] for line in shipped.run_lock()] == ["+ conda py/python 3.10.20 0"]
@@ -288,9 +283,7 @@ def test_conda_packages_that_an_environment_uses_are_locked_beside_the_inventory
     )
 
 
-def test_without_an_inventory_conda_packages_are_left_out_in_one_line(
-    shipped: ShippedCatalogue, uses: set[str]
-) -> None:
+def test_without_an_inventory_conda_packages_are_left_out_in_one_line(shipped, uses):
     for path in (shipped.root / "catalog").glob("*.toml"):
         if path.name not in ("more.toml", "conda.toml"):
             path.unlink()

@@ -55,9 +55,7 @@ def test_it_ends_by_itself_once_all_is_said(box: OperatorFolder, host: StandInSs
 
 
 @pytest.mark.parametrize("options", [(), ("--follow",), ("--instance", "chat")])
-def test_before_there_is_an_instance_it_says_so_and_no_more(
-    box: OperatorFolder, host: StandInSshd, options: tuple[str, ...]
-) -> None:
+def test_before_there_is_an_instance_it_says_so_and_no_more(box, host, options):
     done = logs(box, *options)
     assert (done.returncode, done.stdout) == (0, b"")
     what = "instance chat is not" if "chat" in options else "no instance is"
@@ -66,38 +64,26 @@ def test_before_there_is_an_instance_it_says_so_and_no_more(
 
 def test_no_control_character_of_a_host_reaches_the_terminal(box: OperatorFolder, host: StandInSshd) -> None:
     serving(host, f"printf '{HOSTILE}\\tx\\n'")
-    said = logs(box).stdout.decode()
-    assert said == "box  [31mred ]0;title H backover  bad \ufffd end\tx\n"
+    assert logs(box).stdout.decode() == "box  [31mred ]0;title H backover  bad \ufffd end\tx\n"
 
 
-def test_one_that_follows_ends_with_an_interrupt(box: OperatorFolder, host: StandInSshd) -> None:
-    serving(host, "while echo line; do sleep 0.01; done")
+@pytest.mark.parametrize(
+    ("script", "signals", "status", "said"),
+    [
+        ("while echo line; do sleep 0.01; done", True, 130, b""),
+        ("echo line; exec sleep 1000", True, 130, b""),
+        ("echo line; exec sleep 1000", False, 3, b"box: the connection is gone: the session ended\n"),
+    ],
+    ids=["an interrupt", "an interrupt in silence", "a connection that ends"],
+)
+def test_one_that_follows_ends_with(box, host, script, signals, status, said):
+    serving(host, script)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command(box, "--follow"), **pipes) as following:  # type: ignore[call-overload]
         assert following.stdout.readline() == b"box  line\n"
-        following.send_signal(signal.SIGINT)
+        following.send_signal(signal.SIGINT) if signals else os.kill(host.pid, signal.SIGKILL)
         _, errors = following.communicate(timeout=LIMIT)
-    assert (following.returncode, errors) == (130, b"")
-
-
-def test_one_that_follows_in_silence_ends_with_an_interrupt(box: OperatorFolder, host: StandInSshd) -> None:
-    serving(host, "echo line; exec sleep 1000")
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command(box, "--follow"), **pipes) as following:  # type: ignore[call-overload]
-        assert following.stdout.readline() == b"box  line\n"
-        following.send_signal(signal.SIGINT)
-        _, errors = following.communicate(timeout=LIMIT)
-    assert (following.returncode, errors) == (130, b"")
-
-
-def test_a_connection_that_ends_is_named(box: OperatorFolder, host: StandInSshd) -> None:
-    serving(host, "echo line; exec sleep 1000")
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command(box, "--follow"), **pipes) as following:  # type: ignore[call-overload]
-        assert following.stdout.readline() == b"box  line\n"
-        os.kill(host.pid, signal.SIGKILL)
-        _, errors = following.communicate(timeout=LIMIT)
-    assert (following.returncode, errors) == (3, b"box: the connection is gone: the session ended\n")
+    assert (following.returncode, errors) == (status, said)
 
 
 def test_what_a_line_betrays_is_said_once_beside_the_lines(box: OperatorFolder, host: StandInSshd) -> None:

@@ -65,8 +65,7 @@ def test_every_model_has_a_line_with_what_is_known_of_it(host: WeightHost, model
 
 
 def test_programs_are_told_the_same(host: WeightHost, models: Verb) -> None:
-    rows = json.loads(models("--json").output)
-    (old,) = [row for row in rows if row["version"] == OTHER]
+    (old,) = [row for row in json.loads(models("--json").output) if row["version"] == OTHER]
     assert (old["host"], old["name"], old["state"], old["files"], old["size"]) == ("box1", "org/name", "verified", 1, 3)
     assert old["hashed"].startswith("20")
     assert old["users"] == []
@@ -93,8 +92,7 @@ def test_what_nothing_needs_is_removed_with_all_that_is_known_of_it(host: Weight
     assert not (host.root / f"org/name/{OTHER}").exists()
     assert (host.root / NEW).read_bytes() == b"new"
     assert {record.path for record in records.list_records(host.records)} == {host.root / SMALL, host.root / NEW}
-    left = [path for path in host.records.rglob("*") if path.is_file()]
-    assert len(left) == 4
+    assert len([path for path in host.records.rglob("*") if path.is_file()]) == 4
     assert host.ledger.read_text().splitlines() == [
         f"dir {host.root}",
         f"file {host.root / SMALL}",
@@ -102,9 +100,7 @@ def test_what_nothing_needs_is_removed_with_all_that_is_known_of_it(host: Weight
     ]
 
 
-def test_a_short_version_will_do_and_the_last_of_a_repository_takes_its_folders_along(
-    host: WeightHost, models: Verb
-) -> None:
+def test_a_short_version_will_do_and_the_last_of_a_repository_takes_its_folders_along(host, models):
     host.add_fetched_file("other/model/" + COMMIT + "/x.gguf")
     assert models("--remove", f"other/model@{COMMIT[:7]}", "--yes").exit_code == 0
     assert not (host.root / "other").exists()
@@ -143,9 +139,7 @@ def test_a_generation_on_one_host_keeps_it_on_all(host: WeightHost, models: Verb
     assert (host.root / OLD).exists()
 
 
-def test_a_generation_that_came_meanwhile_is_seen(
-    host: WeightHost, models: Verb, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_generation_that_came_meanwhile_is_seen(host, models, monkeypatch):
     monkeypatch.setattr(verb.click, "confirm", lambda *_, **__: host.add_generation(2, OLD))
     done = models("--remove", f"org/name@{OTHER}")
     assert done.exit_code == 1
@@ -220,9 +214,7 @@ def test_what_no_host_has_is_said(host: WeightHost, models: Verb, asked: str, sa
 
 
 @pytest.mark.parametrize("asked", ["org/name", "@", "a@b@c"])
-def test_what_names_no_model_is_refused_before_a_host_is_reached(
-    asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_names_no_model_is_refused_before_a_host_is_reached(asked, tmp_path, monkeypatch):
     inventory = tmp_path / "rig.py"
     inventory.write_text("")
     monkeypatch.setattr(verb, "connect_inventory", lambda *_: pytest.fail("a host was reached"))
@@ -245,9 +237,7 @@ def test_one_of_two_that_begin_alike_has_to_be_named_whole(host: WeightHost, mod
     assert (host.root / f"org/name/{'f' * 39}0/x.gguf").exists()
 
 
-def test_a_removal_that_is_cut_off_is_no_success(
-    host: WeightHost, models: Verb, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_removal_that_is_cut_off_is_no_success(host, models, monkeypatch):
     real = host.run_script
 
     def cut(script: str) -> subprocess.CompletedProcess[str]:

@@ -229,8 +229,7 @@ def test_an_interrupt_says_what_goes_on(ground: LocalDeployFolder, parts: dict[s
             if line.startswith(mark or "box1: past the job"):
                 break
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
-        assert process.stderr.read().strip() == said
+        assert (process.wait(60), process.stderr.read().strip()) == (130, said)
 
 
 REAL = [sys.executable, "-m", "cli"]

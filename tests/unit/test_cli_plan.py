@@ -105,8 +105,7 @@ def test_programs_are_told_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_rig_without_cards_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     box = PlanBox(sample_rig(), driverless_host())
-    done = run_plan(monkeypatch, box, "--json")
-    assert json.loads(done.output)[0]["driver"] is None
+    assert json.loads(run_plan(monkeypatch, box, "--json").output)[0]["driver"] is None
     assert box.__dict__["asked"] == []
 
 

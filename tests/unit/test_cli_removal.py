@@ -63,14 +63,7 @@ LINES = [
         ({"served": {}, "packages": ()}, [], [], ["box: nothing of Rigwright's is there"]),
     ],
 )
-def test_what_goes_is_listed_before_it_is_asked_for(
-    box: OperatorFolder,
-    monkeypatch: pytest.MonkeyPatch,
-    target: dict[str, Any],
-    there: list[StoredModel],
-    options: list[str],
-    said: list[str],
-) -> None:
+def test_what_goes_is_listed_before_it_is_asked_for(box, monkeypatch, target, there, options, said):
     box.write("rig.py", RIG)
     looked = RemovalBox("box", sample_rig(), SimpleNamespace(**target))
     monkeypatch.setattr(removal_preview, "connect_inventory", lambda inventory, limit: ([looked], {}))
@@ -87,9 +80,7 @@ TWO = RIG.replace('"}})', '"}, "away": {"ssh_hostname": "192.0.2.2"}})')
 
 
 @pytest.mark.parametrize("verbose", [[], ["-v"]])
-def test_nothing_is_asked_of_or_done_to_a_host_out_of_reach(
-    box: OperatorFolder, monkeypatch: pytest.MonkeyPatch, verbose: list[str]
-) -> None:
+def test_nothing_is_asked_of_or_done_to_a_host_out_of_reach(box, monkeypatch, verbose):
     box.write("rig.py", TWO)
     looked = RemovalBox("box", sample_rig(), SimpleNamespace(served={}, packages=()))
     done: list[object] = []

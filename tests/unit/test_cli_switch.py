@@ -2,7 +2,6 @@
 
 import time
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +12,6 @@ import checks.connections
 import cli.switch as verb
 from cli import main
 from cli.deploy_verbs import RunRequest
-from cli.exit_codes import HostUnreached, NotAsDeclared
 from cli.verdict_report import InstanceVerdict
 from rigwright.declaration.variant_edit import VariantSwitch, apply_switch
 from rigwright.engines.llama_cpp import LlamaCpp
@@ -183,9 +181,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("words", "said"), REFUSED.values(), ids=list(REFUSED))
-def test_what_cannot_be_is_refused_before_a_host_is_touched(
-    operator: SwitchOperator, words: tuple[str, ...], said: str
-) -> None:
+def test_what_cannot_be_is_refused_before_a_host_is_touched(operator, words, said):
     before = operator.text
     done = operator.switch(*words)
     assert done.exit_code != 0
@@ -193,9 +189,7 @@ def test_what_cannot_be_is_refused_before_a_host_is_touched(
     assert (operator.text, operator.ran, operator.looked) == (before, [], 0)
 
 
-def test_weights_that_do_not_fit_are_refused_as_a_deploy_refuses_them(
-    operator: SwitchOperator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_that_do_not_fit_are_refused_as_a_deploy_refuses_them(operator, monkeypatch):
     words = "its weights alone need 9.9 of 1.0 GiB"
     rule = KnownIssue(lambda one: words if one.instance.variant_name == "llamacpp/wide" else "", "-", refused=True)
     monkeypatch.setattr(LlamaCpp, "rules", lambda self: (rule,))
@@ -221,9 +215,7 @@ def test_the_file_is_edited_after_all_is_said_and_the_box_deployed(operator: Swi
     assert "one: for both do not run at once: no gateway is there" in done.output
 
 
-def test_what_the_variant_itself_interrupts_is_not_called_a_difference_from_the_inventory(
-    operator: SwitchOperator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_variant_itself_interrupts_is_not_called_a_difference_from_the_inventory(operator, monkeypatch):
     """Such as the gateway's router, whose settings have the slots of instances."""
     lan = {"listeners": {"lan": {"address": "0.0.0.0", "port": 8000}}}
     operator.declare(one=sample_entry(cards=[], instances=chat_instances(), gateway=lan))
@@ -253,31 +245,6 @@ def test_dry_says_it_all_and_does_nothing(operator: SwitchOperator) -> None:
     assert done.exit_code == 0, done.output
     assert "+    'one'" in done.output
     assert (operator.text, operator.ran) == (before, [])
-
-
-def test_what_is_not_written_plainly_is_refused_but_once(operator: SwitchOperator) -> None:
-    operator.box.write(
-        "rig.py", operator.text.replace("rigs =", 'NEW = "llamacpp/" + "cpu"\nrigs =').replace("'llamacpp/cpu'", "NEW")
-    )
-    before = operator.text
-    words = ("chat", "llamacpp/wide", *ONE)
-    refused = operator.switch(*words)
-    assert "one.instances.chat.variant: line 3 has 'llamacpp/' + 'cpu' for it" in refused.output
-    assert (refused.exit_code, operator.text, operator.looked) == (2, before, 0)
-    assert operator.switch(*words, "--once").exit_code == 0
-    assert operator.text == before
-
-
-def test_a_literal_that_says_more_than_that_is_not_edited(operator: SwitchOperator) -> None:
-    text = operator.text.replace("rigs = ", "CHAT = 'llamacpp/cpu'\nrigs = ").replace(
-        "'variant': 'llamacpp/cpu'", "'variant': CHAT"
-    )
-    operator.box.write("rig.py", text)
-    assert text.count("CHAT") == 3
-    done = operator.switch("chat", "llamacpp/wide", *ONE)
-    assert done.exit_code == 2
-    assert "would be another change than that (one, two)" in done.output
-    assert (operator.text, operator.looked) == (text, 0)
 
 
 @pytest.fixture
@@ -336,20 +303,8 @@ def test_instances_behind_one_name_are_switched_together(planless: SwitchOperato
     assert operator.text == before.replace("llamacpp/cpu", "llamacpp/wide")
 
 
-def test_one_with_other_cards_that_answers_wrongly_gives_them_back(planless: SwitchOperator) -> None:
-    operator = planless
-    operator.declare(one=sample_entry(instances=chat_instances(variant="llamacpp/two", cards=[0, 1])))
-    before, operator.serves = operator.text, {"chat": "llamacpp/two"}
-    operator.judged = InstanceVerdict("chat", "llamacpp/one", checks=[FAIL])
-    assert operator.switch("chat", "llamacpp/one", *ONE).exit_code == 1
-    assert orders(operator) == ["chat:llamacpp/one:0", "chat:llamacpp/two:0,1"]
-    assert operator.text == before
-
-
 @pytest.mark.parametrize(("variant", "cards"), [("llamacpp/one", (1,)), ("llamacpp/two", (1, 0))])
-def test_one_that_answers_wrongly_after_once_gives_way_to_what_was_served_and_on_those_cards(
-    planless: SwitchOperator, variant: str, cards: tuple[int, ...]
-) -> None:
+def test_one_that_answers_wrongly_after_once_gives_way_to_what_was_served_and_on_those_cards(planless, variant, cards):
     operator = planless
     declared = sample_entry(instances=chat_instances(variant="llamacpp/two", cards=[0, 1]))
     operator.declare(one=declared)
@@ -367,48 +322,6 @@ def test_one_that_answers_wrongly_after_once_gives_way_to_what_was_served_and_on
 OLD, NEW = {"chat": "llamacpp/cpu"}, {"chat": "llamacpp/wide"}
 
 
-@pytest.mark.parametrize(
-    ("serves", "restored", "status", "said"),
-    [
-        (OLD, True, 1, "chat does not serve llamacpp/wide; as said above. {file} is as it was"),
-        (NEW, False, 1, "run the same command again to continue"),
-        (None, False, 3, "one cannot be reached: what it serves is not known; run the same command again"),
-    ],
-)
-def test_after_a_deploy_that_failed_the_file_says_what_the_box_serves(
-    operator: SwitchOperator,
-    serves: dict[str, str] | None,
-    restored: bool,
-    status: int,
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    before = operator.text
-
-    def deploy(wanted: RunRequest) -> None:
-        operator.serves = serves
-        raise NotAsDeclared("deploy failed, as said above")
-
-    monkeypatch.setattr(verb, "run_request", deploy)
-    done = operator.switch("chat", "llamacpp/wide", *ONE)
-    assert done.exit_code == status
-    assert said.format(file=operator.box.inventory) in done.output, done.output
-    assert (operator.text == before) == restored
-
-
-def test_a_file_that_somebody_has_changed_meanwhile_is_left_alone(
-    operator: SwitchOperator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def deploy(wanted: RunRequest) -> None:
-        operator.box.write("rig.py", operator.text + "# mine\n")
-        raise HostUnreached("deploy failed, as said above")
-
-    monkeypatch.setattr(verb, "run_request", deploy)
-    done = operator.switch("chat", "llamacpp/wide", *ONE)
-    assert "was changed meanwhile, and is left as it is: edit it by hand" in done.output
-    assert operator.text.endswith("# mine\n")
-
-
 def orders(operator: SwitchOperator) -> list[object]:
     return [one.orders["switch"] for one in operator.ran]
 
@@ -417,8 +330,7 @@ def test_one_that_answers_wrongly_gives_way_to_what_was_served_before(operator: 
     before, operator.serves = operator.text, {"chat": "llamacpp/one"}
     operator.judged = InstanceVerdict("chat", "llamacpp/wide", checks=[OK, FAIL, SKIP])
     done = operator.switch("chat", "llamacpp/wide", *ONE)
-    assert done.exit_code == 1
-    assert orders(operator) == ["chat:llamacpp/wide", "chat:llamacpp/one"]
+    assert (done.exit_code, orders(operator)) == (1, ["chat:llamacpp/wide", "chat:llamacpp/one"])
     assert operator.text == before
     assert "llamacpp/wide fails: it calls a tool; chat serves llamacpp/one again" in done.output
 
@@ -430,9 +342,7 @@ def test_one_that_answers_wrongly_gives_way_to_what_was_served_before(operator: 
         (InstanceVerdict("chat", "llamacpp/wide", ended="interrupted"), "is not proven: interrupted"),
     ],
 )
-def test_what_could_not_be_judged_is_no_pass_and_no_reason_to_go_back(
-    operator: SwitchOperator, judged: InstanceVerdict, why: str
-) -> None:
+def test_what_could_not_be_judged_is_no_pass_and_no_reason_to_go_back(operator, judged, why):
     operator.judged = judged
     done = operator.switch("chat", "llamacpp/wide", *ONE)
     assert (done.exit_code, orders(operator)) == (1, ["chat:llamacpp/wide"])
@@ -463,14 +373,3 @@ def test_the_list_says_what_fits_what_is_served_and_what_stands_in_the_way(opera
     assert "absent" in rows["llamacpp/absent"].removeprefix("llamacpp/absent")
     assert not rows.keys() & {"llamacpp/one", "llamacpp/two", "llamacpp/new-cards"}
     assert operator.ran == []
-
-
-def test_the_mode_of_the_file_and_a_link_to_it_stay(operator: SwitchOperator, tmp_path: Path) -> None:
-    operator.box.inventory.chmod(0o640)
-    real = operator.box.inventory.rename(tmp_path / "real.py")
-    operator.box.inventory.symlink_to(real)
-    assert operator.switch("chat", "llamacpp/wide", *ONE).exit_code == 0
-    assert operator.box.inventory.is_symlink()
-    assert real.stat().st_mode & 0o777 == 0o640
-    assert "llamacpp/wide" in real.read_text()
-    assert not list(tmp_path.glob(".real.py.*"))

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -73,27 +73,27 @@ def test_an_instance_that_works_is_verified(box: OperatorFolder, host: StandInSs
 @pytest.mark.parametrize(
     ("fault", "status", "verdict"), [("wrong city", 1, "not as declared"), ("other model", 1, "not as declared")]
 )
-def test_one_that_does_not_is_not(
-    box: OperatorFolder, host: StandInSshd, fault: Fault, status: int, verdict: str
-) -> None:
+def test_one_that_does_not_is_not(box, host, fault, status, verdict):
     found, report = answering(box, host, fault)
     assert (found, report["verdict"], report["interrupted"]) == (status, verdict, False)
     assert any(one["verdict"] in ("fail", "skip") for one in report["hosts"][0]["instances"][0]["checks"])
 
 
-def test_what_came_before_an_interrupt_is_kept_and_marked(box: OperatorFolder, host: StandInSshd) -> None:
+def verify_until(box: OperatorFolder, host: StandInSshd, end: Callable[[subprocess.Popen[str]], None]) -> Any:
+    """Status, output and errors of a run that is ended while the model has not answered."""
     model = ScriptedModel("wedged", name="small")
-    with (
-        run_model_server(model, socket(host)),
-        subprocess.Popen(
-            command(box, "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as verifying,
-    ):
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with run_model_server(model, socket(host)), subprocess.Popen(command(box, "--json"), **pipes) as verifying:
         while not model.asked:
             time.sleep(0.05)
-        verifying.send_signal(signal.SIGINT)
+        end(verifying)
         said, errors = verifying.communicate(timeout=LIMIT)
-    assert (verifying.returncode, "Interrupted: what came until now is kept" in errors) == (130, True), errors
+    return verifying.returncode, said, errors
+
+
+def test_what_came_before_an_interrupt_is_kept_and_marked(box: OperatorFolder, host: StandInSshd) -> None:
+    status, said, errors = verify_until(box, host, lambda verifying: verifying.send_signal(signal.SIGINT))
+    assert (status, "Interrupted: what came until now is kept" in errors) == (130, True), errors
     report = json.loads(said)
     (one,) = report["hosts"][0]["instances"]
     assert (report["interrupted"], one["ended"]) == (True, "interrupted")
@@ -102,18 +102,8 @@ def test_what_came_before_an_interrupt_is_kept_and_marked(box: OperatorFolder, h
 
 
 def test_a_box_that_is_lost_midway_is_marked(box: OperatorFolder, host: StandInSshd) -> None:
-    model = ScriptedModel("wedged", name="small")
-    with (
-        run_model_server(model, socket(host)),
-        subprocess.Popen(
-            command(box, "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as verifying,
-    ):
-        while not model.asked:
-            time.sleep(0.05)
-        os.kill(host.pid, signal.SIGKILL)
-        said, _ = verifying.communicate(timeout=LIMIT)
-    assert verifying.returncode == 3
+    status, said, _ = verify_until(box, host, lambda _: os.kill(host.pid, signal.SIGKILL))
+    assert status == 3
     (one,) = json.loads(said)["hosts"][0]["instances"]
     assert one["ended"].startswith("the client on the box is lost: ")
     assert [check["verdict"] for check in one["checks"]] == ["ok", "n/a"]
@@ -128,9 +118,7 @@ def test_a_box_that_is_lost_midway_is_marked(box: OperatorFolder, host: StandInS
         (["--limit", "bix"], "there is no host or group"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_before_anything_is(
-    box: OperatorFolder, host: StandInSshd, options: list[str], words: str
-) -> None:
+def test_what_cannot_be_asked_is_refused_before_anything_is(box, host, options, words):
     done = verify(box, *options)
     assert (done.returncode, done.stdout) == (2, "")
     assert words in done.stderr
@@ -180,9 +168,7 @@ def test_growing_is_for_a_soak(box: OperatorFolder, host: StandInSshd) -> None:
 
 
 @pytest.mark.parametrize(("how", "status", "ended"), [("interrupt", 130, "interrupted"), ("loss", 3, "the client on")])
-def test_what_was_borne_until_the_end_of_a_stress_is_kept(
-    box: OperatorFolder, host: StandInSshd, how: str, status: int, ended: str
-) -> None:
+def test_what_was_borne_until_the_end_of_a_stress_is_kept(box, host, how, status, ended):
     model = ScriptedModel(name="small", wedges_after=3)
     words = [sys.executable, "-m", "cli", "stress", str(box.inventory), "--json", "--up-to", "3000"]
     with (

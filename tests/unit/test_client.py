@@ -75,9 +75,7 @@ def test_the_key_comes_from_systemd_and_is_in_no_argument(client_at_instance: Op
     assert KEY not in options
 
 
-def test_a_key_of_the_operators_goes_over_standard_input(
-    client_at_instance: OpenClient, place: ClientTarget, tmp_path: Path
-) -> None:
+def test_a_key_of_the_operators_goes_over_standard_input(client_at_instance, place, tmp_path):
     mine = replace(place, credential="", key=KEY)
     assert KEY not in render_client_command(mine, "unit")
     assert KEY not in repr(mine)
@@ -187,9 +185,7 @@ def test_a_job_that_does_not_begin_says_why(host: ClientHost, place: ClientTarge
         ("[" * 5000, "none of its lines"),
     ],
 )
-def test_a_host_that_says_something_else_is_not_believed(
-    host: ClientHost, place: ClientTarget, tmp_path: Path, line: str, words: str
-) -> None:
+def test_a_host_that_says_something_else_is_not_believed(host, place, tmp_path, line, words):
     lie = tmp_path / "host" / "bin" / "systemd-run"
     lie.write_text(
         "#!/bin/sh\necho '" + json.dumps({"id": 0, "told": {}}) + f"'\nread -r a\nread -r b\necho '{line}'\ncat\n"
@@ -210,9 +206,7 @@ def test_an_answer_of_another_shape_is_refused(host: ClientHost, place: ClientTa
         one.send_request(ONE_TOKEN, SOON)
 
 
-def test_a_line_without_end_is_not_kept(
-    host: ClientHost, place: ClientTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_without_end_is_not_kept(host, place, tmp_path, monkeypatch):
     monkeypatch.setattr(client, "LINE", 1000)
     lie = tmp_path / "host" / "bin" / "systemd-run"
     lie.write_text("#!/bin/sh\necho '" + json.dumps({"id": 0, "told": {}}) + "'\nhead -c 100000 /dev/zero\ncat\n")

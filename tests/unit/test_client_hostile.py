@@ -135,9 +135,7 @@ def lying(tmp_path: Path, host: ClientHost) -> Callable[[str], HostClient]:
 ORDERED = f"echo '{READY}'; read -r a; read -r b; read -r c; "
 
 
-def test_a_host_that_says_nothing_is_not_waited_for(
-    lying: Callable[[str], HostClient], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_host_that_says_nothing_is_not_waited_for(lying, monkeypatch):
     monkeypatch.setattr(client, "BEGIN", 0.3)
     with pytest.raises(ClientJobLost, match="has said nothing for"), lying("cat >/dev/null"):
         pass
@@ -171,8 +169,7 @@ def test_what_comes_of_an_order_that_was_given_up_is_left_out(lying: Callable[[s
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
 def test_what_is_no_number_is_refused(lying: Callable[[str], HostClient], number: str) -> None:
     with lying(f'{ORDERED} echo \'{{"id": 1, "told": {number}}}\'; cat') as one, pytest.raises(ClientJobFailed):
-        found = next(one.run_module("asking", {}, float, 5.0))
-        assert math.isfinite(found)
+        assert math.isfinite(next(one.run_module("asking", {}, float, 5.0)))
 
 
 def test_an_order_that_fails_in_any_way_says_so(host: ClientHost, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -61,8 +60,7 @@ class ChunkedStreamHandler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[SeenRequests]:
     made = SeenRequests(("127.0.0.1", 0), ChunkedStreamHandler)
-    thread = threading.Thread(target=made.serve_forever, daemon=True)
-    thread.start()
+    threading.Thread(target=made.serve_forever, daemon=True).start()
     yield made
     made.shutdown()
     made.server_close()
@@ -73,9 +71,7 @@ def way(base: str = "http://192.0.2.7:8000/v1", model: str = 'it\'s a "model"', 
 
 
 @pytest.mark.parametrize(("client", "command"), [("curl", ["sh"]), ("python", [sys.executable])])
-def test_a_program_asks_with_the_key_of_its_environment(
-    server: SeenRequests, tmp_path: Path, client: str, command: list[str]
-) -> None:
+def test_a_program_asks_with_the_key_of_its_environment(server, tmp_path, client, command):
     program = tmp_path / "program"
     program.write_text(CLIENTS[client].made(way(f"http://127.0.0.1:{server.server_port}/v1")))
     environment = {"PATH": os.environ["PATH"], VARIABLE: KEY, "HOME": str(tmp_path)}
@@ -194,9 +190,7 @@ def test_a_key_on_the_box_is_printed_by_a_whole_command(box: OperatorFolder) -> 
     ("gateway", "said"),
     [({}, "for others: declare a gateway"), ({"gateway": GATEWAY}, "for others: the gateway, as of `")],
 )
-def test_what_others_use_in_place_of_a_tunnel_is_named(
-    box: OperatorFolder, gateway: dict[str, object], said: str
-) -> None:
+def test_what_others_use_in_place_of_a_tunnel_is_named(box, gateway, said):
     _, _, notes = url(box, "chat", "--for", "curl", instances=chat_instances(), **gateway)
     assert said in " ".join(notes.split())
 
@@ -211,9 +205,7 @@ def test_what_others_use_in_place_of_a_tunnel_is_named(
         ("openwebui", {"gateway": GATEWAY}, False),
     ],
 )
-def test_a_container_does_not_reach_its_hosts_loopback_address(
-    box: OperatorFolder, client: str, changes: dict[str, object], warned: bool
-) -> None:
+def test_a_container_does_not_reach_its_hosts_loopback_address(box, client, changes, warned):
     _, _, notes = url(box, "--for", client, instances=chat_instances(), **changes)
     assert ("`--network host`" in notes) == warned
 

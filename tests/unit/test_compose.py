@@ -21,7 +21,7 @@ from rigwright.engines.kind import Kind
 from rigwright.engines.vllm.command import LAUNCHER, PROGRAM
 from tests.unit.image_samples import SITE, image_instance, image_rig, image_rows, unpacked_image
 from tests.unit.patch_samples import AFTER, BEFORE, sample_patch
-from tests.unit.samples import OperatorFolder, sample_entry
+from tests.unit.samples import sample_entry
 
 
 def both(**changes: Any) -> tuple[dict[str, Any], list[str]]:
@@ -81,8 +81,7 @@ def test_what_it_sees_of_the_host_is_the_same(changes: dict[str, Any]) -> None:
         assert volume["bind"] == {"create_host_path": False}
         if volume["source"] != source:
             beside.add(volume["source"].removeprefix("./"))
-    assert told == {}
-    assert beside == {SOCKETS, CACHE, KEY, PROGRAM}
+    assert (told, beside) == ({}, {SOCKETS, CACHE, KEY, PROGRAM})
 
 
 def test_its_image_is_the_locked_one_by_digest() -> None:
@@ -115,8 +114,7 @@ def test_what_compose_cannot_put_into_a_container_lies_beside_the_file() -> None
     assert not {"configs", "secrets"} & service.keys()
     box = image_rig(image_instance())
     files = KIND.compose(box, box.instances[0])
-    assert files.keys() == {COMPOSE, PROGRAM, PORT_PROGRAM}
-    assert files[PROGRAM] == LAUNCHER
+    assert (files.keys(), files[PROGRAM]) == ({COMPOSE, PROGRAM, PORT_PROGRAM}, LAUNCHER)
 
 
 def test_its_port_is_carried_to_its_socket_by_a_container_that_has_nothing_else() -> None:
@@ -240,9 +238,7 @@ def test_a_stop_and_what_is_written_to_memory_are_as_podman_has_them() -> None:
     assert service["tmpfs"] == ["/run:exec,mode=755", "/tmp:exec", "/var/tmp:exec"]
 
 
-def test_it_is_written_with_all_that_lies_beside_it(
-    box: OperatorFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_written_with_all_that_lies_beside_it(box, tmp_path, monkeypatch):
     box.inventory.write_text(INVENTORY.format(entries={"one": sample_entry()}))
     monkeypatch.setattr(Kind, "compose", lambda kind, rig, instance: {COMPOSE: "a: b\n", PROGRAM: "c"})
     words = ["render", str(box.inventory), "--compose", "chat"]
@@ -270,9 +266,7 @@ INVENTORY = "from rigwright.inventory import hosts\n\nrigs = hosts({entries!r})\
         (["one", "two"], ["chat", "--limit", "two"], "served by llama.cpp"),
     ],
 )
-def test_what_cannot_be_rendered_is_said_in_one_line(
-    box: OperatorFolder, hosts: list[str], words: list[str], said: str
-) -> None:
+def test_what_cannot_be_rendered_is_said_in_one_line(box, hosts, words, said):
     entries = {name: sample_entry(ssh_hostname=f"192.0.2.{number}") for number, name in enumerate(hosts, start=1)}
     box.inventory.write_text(INVENTORY.format(entries=entries))
     done = CliRunner().invoke(main, ["render", str(box.inventory), "--compose", *words])

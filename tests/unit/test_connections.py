@@ -46,9 +46,7 @@ def test_a_host_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=["refused", "steering", "nothing"],
 )
-def test_a_host_that_answers_something_else_is_named_with_its_words(
-    monkeypatch: pytest.MonkeyPatch, look: str, complaint: str, end: str
-) -> None:
+def test_a_host_that_answers_something_else_is_named_with_its_words(monkeypatch, look, complaint, end):
     made = box(monkeypatch, [], complaint)
     with pytest.raises(click.ClickException) as caught:
         getattr(made, look)()

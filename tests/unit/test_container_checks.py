@@ -135,8 +135,7 @@ def test_a_host_that_is_as_declared_is_green() -> None:
 
 
 def test_a_rig_with_a_bundle_has_no_source_and_needs_none() -> None:
-    bundled = replace(RIG, bundle_folder="/home/ops/bundle")
-    assert red(one=bundled, archives=[]) == {}
+    assert red(one=replace(RIG, bundle_folder="/home/ops/bundle"), archives=[]) == {}
     assert "K05" in red(archives=[])
 
 
@@ -276,8 +275,7 @@ def test_a_host_that_tells_nothing_of_containers_is_red_in_all_of_it() -> None:
 
 def test_what_only_cards_or_docker_have_is_not_asked_of_others() -> None:
     assert red(set_("daemon", None), container_rig(engines=("podman",))) == {}
-    one = set_("kept", {})
-    assert red(one) == {}
+    assert red(set_("kept", {})) == {}
     bare = container_rig(cards=False, engines=("podman",))
     assert red(lambda said: said.update(specs=[], units={}, files=[], holds=[], kept={}), bare, archives=[]) == {}
 

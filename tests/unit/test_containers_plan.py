@@ -53,9 +53,7 @@ OLDER = MappingProxyType({"docker.io": "20.10.24+dfsg1-1+deb12u1+b6", "podman": 
         ((), {}, {"candidates": MappingProxyType({"docker.io": "28.2.2-0ubuntu1"})}, [], ["docker.io"]),
     ],
 )
-def test_docker_is_what_is_there_or_locked_or_the_distributions(
-    locked: tuple[Any, ...], keys: dict[str, Any], facts: dict[str, Any], groups: list[str], distribution: list[str]
-) -> None:
+def test_docker_is_what_is_there_or_locked_or_the_distributions(locked, keys, facts, groups, distribution):
     plan = plan_for_host(container_rig(toolkit_group(), *locked, **keys), container_facts(**facts))
     assert [one.name for one in plan.groups] == ["container-toolkit", *groups]
     assert list(plan.distribution) == distribution
@@ -113,9 +111,7 @@ DOCKERD = "/usr/sbin/dockerd"
         (DOCKERD, "--add-runtime crun=/usr/bin/crun", ""),
     ],
 )
-def test_a_daemon_that_its_unit_starts_with_something_else_is_refused_before_it_fails(
-    program: str, words: str, said: str
-) -> None:
+def test_a_daemon_that_its_unit_starts_with_something_else_is_refused_before_it_fails(program, words, said):
     there = container_facts(
         toolkit_group(), packages=IN_DEBIAN, docker_runs=True, program=program, arguments=(program, *words.split())
     )
@@ -200,9 +196,7 @@ def test_a_daemon_is_started_again_only_where_it_must(facts: dict[str, Any], ste
         ({}, {"containers": ("web",), "options": '{"live-restore": true}'}, ""),
     ],
 )
-def test_containers_that_a_restart_would_end_are_asked_about(
-    keys: dict[str, Any], facts: dict[str, Any], refused: str
-) -> None:
+def test_containers_that_a_restart_would_end_are_asked_about(keys, facts, refused):
     one, there = (
         container_rig(**keys),
         container_facts(toolkit_group(), packages=IN_DEBIAN, docker_runs=True, in_force="", **facts),
@@ -312,8 +306,7 @@ def with_bundle(found: Bundle, *groups: PackageGroup, **keys: Any) -> Rig:
 
 
 def test_with_a_bundle_its_packages_count_and_nobody_asks_an_archive(tmp_path: Path) -> None:
-    found = package_bundle(tmp_path, toolkit_group())
-    one = with_bundle(found, engines=("docker", "podman"))
+    one = with_bundle(package_bundle(tmp_path, toolkit_group()), engines=("docker", "podman"))
     # a host without lists, and with a source that somebody else has written
     there = container_facts(
         candidates=MappingProxyType({}), sources=(SourceFile("/etc/apt/a.list", "deb https://nvidia.github.io/x /\n"),)
@@ -356,9 +349,7 @@ def test_with_a_bundle_its_packages_count_and_nobody_asks_an_archive(tmp_path: P
         ({"groups": ()}, {}, {}, ["no container-toolkit 1.20.0 for debian-13: recreate it"]),
     ],
 )
-def test_what_a_bundle_lacks_is_refused_with_what_to_do(
-    tmp_path: Path, has: dict[str, Any], there: dict[str, Any], keys: dict[str, Any], said: list[str]
-) -> None:
+def test_what_a_bundle_lacks_is_refused_with_what_to_do(tmp_path, has, there, keys, said):
     found = package_bundle(tmp_path, *has.pop("groups", (toolkit_group(),)), **has)
     lines = refusal_reasons(with_bundle(found, **keys), container_facts(**there))
     assert len(lines) == len(said)

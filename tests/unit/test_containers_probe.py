@@ -136,9 +136,7 @@ def test_options_without_end_are_cut_and_so_refused(host: ProbedHostFolder) -> N
         ("other.yaml", "kind: vendor.com/net\n", False),
     ],
 )
-def test_specs_of_others_in_whatever_way_they_are_written(
-    host: ProbedHostFolder, name: str, text: str, seen: bool
-) -> None:
+def test_specs_of_others_in_whatever_way_they_are_written(host, name, text, seen):
     (host.root / "etc/cdi" / name).write_text(text)
     (host.root / "run/cdi/nvidia.yaml").write_text("kind: nvidia.com/gpu\n")
     found = [path.removeprefix(str(host.root)) for path in host.run_probe().foreign_specs]

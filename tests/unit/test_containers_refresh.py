@@ -95,8 +95,7 @@ def test_a_spec_names_the_driver_that_is_loaded_and_each_card(host: CardHost) ->
 def test_a_spec_that_is_right_is_left_alone(host: CardHost) -> None:
     host.refresh()
     before = host.spec.stat().st_mtime_ns
-    assert host.refresh().returncode == 0
-    assert host.spec.stat().st_mtime_ns == before
+    assert (host.refresh().returncode, host.spec.stat().st_mtime_ns) == (0, before)
 
 
 def test_another_driver_or_another_card_is_another_spec(host: CardHost) -> None:
@@ -146,8 +145,7 @@ def test_a_spec_that_is_not_whole_does_not_take_the_place_of_one(host: CardHost)
     ctk = host.root / "bin/nvidia-ctk"
     ctk.write_text(ctk.read_text().replace('one "$uuid"', f'[ "$uuid" = {other} ] || one "$uuid"'))
     done = host.refresh()
-    assert done.returncode == 1
-    assert done.stderr == f"the spec has no card {other}\n"
+    assert (done.returncode, done.stderr) == (1, f"the spec has no card {other}\n")
     assert host.spec.read_text() == before
     assert sorted(path.name for path in (host.root / "run").iterdir()) == ["cdi"]
 
@@ -155,8 +153,7 @@ def test_a_spec_that_is_not_whole_does_not_take_the_place_of_one(host: CardHost)
 def test_a_device_file_that_is_gone_is_another_spec(host: CardHost) -> None:
     host.refresh()
     host.spec.write_text(host.spec.read_text().replace("deviceNodes:\n", "deviceNodes:\n  - path: /dev/gone\n", 1))
-    assert survey_specs(host)["missing"] == ["/dev/gone"]
-    assert host.refresh().returncode == 0
+    assert (survey_specs(host)["missing"], host.refresh().returncode) == (["/dev/gone"], 0)
     assert survey_specs(host)["missing"] == []
 
 

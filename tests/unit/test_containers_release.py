@@ -89,8 +89,7 @@ class DockerHost:
 def test_a_file_that_nobody_has_changed_since_is_byte_for_byte_as_it_was(tmp_path: Path, found: str) -> None:
     host = DockerHost(tmp_path, found, mode=0o600)
     host.let_go()
-    assert host.path.read_text() == found
-    assert host.path.stat().st_mode & 0o777 == 0o600
+    assert (host.path.read_text(), host.path.stat().st_mode & 0o777) == (found, 0o600)
     assert not host.store.exists()
     assert host.daemon_requests == [
         "systemctl --quiet is-active docker.service",
@@ -108,8 +107,7 @@ def test_what_was_not_there_is_not_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize("found", ['{"log-level": "warn"}', None])
 def test_what_the_operator_has_written_meanwhile_stays_and_only_ours_goes(tmp_path: Path, found: str | None) -> None:
     host = DockerHost(tmp_path, found, mode=0o640)
-    there = json.loads(host.path.read_text()) | {"mtu": 9000, "log-driver": "local"}
-    host.path.write_text(json.dumps(there))
+    host.path.write_text(json.dumps(json.loads(host.path.read_text()) | {"mtu": 9000, "log-driver": "local"}))
     host.let_go()
     assert json.loads(host.path.read_text()) == {**daemon.parse_options(found), "mtu": 9000, "log-driver": "local"}
     assert host.path.stat().st_mode & 0o777 == 0o640
@@ -171,14 +169,11 @@ def test_the_spec_stays_with_the_packages_that_write_it(tmp_path: Path) -> None:
 def test_containers_that_run_keep_the_daemon_that_they_run_on(tmp_path: Path) -> None:
     host = DockerHost(tmp_path, "{}")
     assert "until its daemon is restarted" in host.let_go(containers=("web",))
-    assert host.daemon_requests == []
-    assert host.path.read_text() == "{}"
+    assert (host.daemon_requests, host.path.read_text()) == ([], "{}")
 
 
 @pytest.mark.parametrize(("found", "waits"), [("{}", True), ('{"live-restore": true}', False)])
-def test_a_daemon_that_has_kept_containers_ends_them_where_the_next_one_does_not(
-    tmp_path: Path, found: str, waits: bool
-) -> None:
+def test_a_daemon_that_has_kept_containers_ends_them_where_the_next_one_does_not(tmp_path, found, waits):
     host = DockerHost(tmp_path, found)
     changes = {"containers": ("web",), "live_restore": True}
     assert bool(release.describe_release(container_rig().roots, host.facts(**changes))) == waits

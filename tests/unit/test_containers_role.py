@@ -83,16 +83,13 @@ def recorded_commands(root: Path) -> list[str]:
     ]
 
 
-def test_a_daemon_is_told_to_read_its_options_or_started_again_and_that_is_written_down(
-    output_lines: list[str], tmp_path: Path
-) -> None:
+def test_a_daemon_is_told_to_read_its_options_or_started_again_and_that_is_written_down(output_lines, tmp_path):
     running = container_facts(docker_runs=True, containers=("own",))
     assert _run_daemon_step(ContainersRoleHost(tmp_path, running), "reload", {}) is True
     assert recorded_commands(tmp_path) == ["systemctl reload docker.service"]
     assert (tmp_path / "in-force").read_text().splitlines()[0] == "0123"
     assert _run_daemon_step(ContainersRoleHost(tmp_path, container_facts(docker_runs=True)), "restart", {}) is True
-    assert recorded_commands(tmp_path)[1:] == AGAIN
-    assert output_lines == []
+    assert (recorded_commands(tmp_path)[1:], output_lines) == (AGAIN, [])
 
 
 def test_containers_that_have_started_meanwhile_are_not_ended(output_lines: list[str], tmp_path: Path) -> None:
@@ -103,9 +100,7 @@ def test_containers_that_have_started_meanwhile_are_not_ended(output_lines: list
     assert _run_daemon_step(ContainersRoleHost(tmp_path, running, restart=True), "restart", {}) is True
 
 
-def test_containers_that_have_started_meanwhile_are_not_ended_by_a_package(
-    output_lines: list[str], tmp_path: Path
-) -> None:
+def test_containers_that_have_started_meanwhile_are_not_ended_by_a_package(output_lines, tmp_path):
     running = container_facts(docker_runs=True, containers=("own",))
     assert _leaves_containers_running(ContainersRoleHost(tmp_path, container_facts(docker_runs=True))) is True
     assert _leaves_containers_running(ContainersRoleHost(tmp_path, running, restart=True)) is True
@@ -120,9 +115,7 @@ def test_containers_that_have_started_meanwhile_are_not_ended_by_a_package(
     assert output_lines[1:] == ["[box] refused: Docker containers were started since this run began: own"]
 
 
-def test_containers_that_are_to_outlive_their_daemon_do_so_from_this_restart_on(
-    output_lines: list[str], tmp_path: Path
-) -> None:
+def test_containers_that_are_to_outlive_their_daemon_do_so_from_this_restart_on(output_lines, tmp_path):
     running = container_facts(docker_runs=True, containers=("own",))
     one = ContainersRoleHost(tmp_path, running, replace(running, live_restore=True))
     assert _run_daemon_step(one, "restart", LIVE) is True
@@ -141,9 +134,7 @@ def test_a_daemon_that_does_not_start_with_its_options_is_said(output_lines: lis
     assert output_lines == ["[box] the Docker daemon rejects its options: see `journalctl -u docker.service`"]
 
 
-def test_a_daemon_that_is_down_is_started_and_one_that_stays_down_is_said(
-    output_lines: list[str], tmp_path: Path
-) -> None:
+def test_a_daemon_that_is_down_is_started_and_one_that_stays_down_is_said(output_lines, tmp_path):
     assert (
         _run_daemon_step(
             ContainersRoleHost(tmp_path, container_facts(), container_facts(docker_runs=True)), "restart", {}
@@ -159,8 +150,7 @@ def test_a_spec_that_stays_wrong_is_said_with_the_units_own_words(output_lines: 
     one = ContainersRoleHost(tmp_path, container_facts(refresh=WATCHED))
     assert _refresh_spec(one) is True
     # a job outlives the connection: the cards may take longer than a command may be silent
-    assert [unit for unit, _ in one.jobs_run] == ["rw-job-cdi"]
-    assert output_lines == []
+    assert ([unit for unit, _ in one.jobs_run], output_lines) == (["rw-job-cdi"], [])
     wrong = container_facts(stale=("the spec has no card GPU-1",), refresh=((REFRESH_UNIT, "masked"), WATCHED[1]))
     assert _refresh_spec(ContainersRoleHost(tmp_path, wrong)) is False
     assert output_lines[:2] == ["[box] the CDI spec is wrong: the spec has no card GPU-1", "[box]   why"]

@@ -66,9 +66,7 @@ def deploy(monkeypatch: pytest.MonkeyPatch) -> Callable[..., WriteRecorder]:
 
 @pytest.mark.parametrize("ends", range(6))
 @pytest.mark.parametrize("found", ['{"mtu": 1400}', None])
-def test_wherever_a_run_ends_the_next_one_leaves_nothing_of_ours(
-    deploy: Callable[..., WriteRecorder], ends: int, found: str | None
-) -> None:
+def test_wherever_a_run_ends_the_next_one_leaves_nothing_of_ours(deploy, ends, found):
     disk = WriteRecorder({daemon.PATH: TextFile(daemon.PATH, f"{found}\n")} if found else {})
     deploy(disk, debug=True, icc=False)
     disk.done, disk.ends = [], ends
@@ -91,9 +89,7 @@ def test_a_second_run_writes_nothing_anew(deploy: Callable[..., WriteRecorder]) 
     assert disk.files == before
 
 
-def test_options_are_as_secret_as_they_were(
-    deploy: Callable[..., WriteRecorder], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_options_are_as_secret_as_they_were(deploy, monkeypatch):
     disk = WriteRecorder(
         {daemon.PATH: TextFile(daemon.PATH, '{"proxies": {"http-proxy": "http://me:pass@proxy"}}\n', "600")}
     )

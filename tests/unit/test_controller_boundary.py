@@ -41,9 +41,7 @@ def test_a_mirror_does_not_send_the_controller_to_itself(world: LockFixture, inn
 
 
 @pytest.mark.parametrize("place", ["inner", "http://localhost:{port}", "http://169.254.169.254"])
-def test_an_address_in_a_catalogue_does_not_lead_into_the_controllers_network(
-    world: LockFixture, inner: LoopbackFileServer, place: str
-) -> None:
+def test_an_address_in_a_catalogue_does_not_lead_into_the_controllers_network(world, inner, place):
     base = inner.url if place == "inner" else place.format(port=inner.url.rpartition(":")[2])
     world.write_catalog(CATALOG.format(source=f"{base}/health"))
     assert "at an address that is not public" in lock_error(world)

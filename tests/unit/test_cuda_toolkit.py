@@ -18,7 +18,6 @@ from checks.survey.trees import InstalledTree
 from cli import main
 from cli.lock_resolver.patch_validation import collect_patched
 from rigwright.engines.llama_cpp.build import Build, plan_build
-from rigwright.model.facts import HostFacts
 from rigwright.model.instance import PATCHED_TOOLKIT, patches_by_target
 from rigwright.model.nvidia.toolkit import Toolkit
 from rigwright.model.rig import Rig
@@ -260,9 +259,7 @@ LOCKED = Toolkit("/opt/x/site/nvidia/cu13", "13.0", "/opt/x", nvcc="13.0.88")
         ),
     ],
 )
-def test_a_toolkit_that_compiles_nothing_with_this_c_library_is_refused(
-    one: Toolkit, host: HostFacts, refusal: str
-) -> None:
+def test_a_toolkit_that_compiles_nothing_with_this_c_library_is_refused(one, host, refusal):
     found = glibc_refusals(one, host)
     assert [refusal in line for line in found] == [True] * bool(refusal)
 
@@ -371,9 +368,7 @@ patches = ["PATCH"]
         ("cuda", "", "inputs.cuda.patches[0]"),
     ],
 )
-def test_patches_that_a_toolkit_cannot_have_are_refused_while_the_inventory_loads(
-    tmp_path: Path, name: str, patch_: str, found: str
-) -> None:
+def test_patches_that_a_toolkit_cannot_have_are_refused_while_the_inventory_loads(tmp_path, name, patch_, found):
     (tmp_path / "catalog").mkdir()
     (tmp_path / "catalog/mine.toml").write_text(INPUT.replace("NAME", name).replace("PATCH", patch_))
     (tmp_path / "rig.py").write_text(INVENTORY)
@@ -395,9 +390,7 @@ def test_patches_that_a_toolkit_cannot_have_are_refused_while_the_inventory_load
         ("nvidia-cuda-crt", "nvidia/cu13/include/crt/new.h", False),
     ],
 )
-def test_a_patch_of_the_toolkit_changes_no_program_that_root_runs(
-    tmp_path: Path, of: str, path: str, refused: bool
-) -> None:
+def test_a_patch_of_the_toolkit_changes_no_program_that_root_runs(tmp_path, of, path, refused):
     (tmp_path / "catalog").mkdir()
     (tmp_path / "catalog/cuda.toml").write_text(INPUT.replace("NAME", "cuda").replace("PATCH", "fast-nvcc"))
     (tmp_path / "rig.py").write_text(INVENTORY)
@@ -420,7 +413,6 @@ def test_a_patch_of_the_toolkit_changes_no_program_that_root_runs(
 
 def test_the_verb_names_the_shipped_patch_with_its_reason_and_end(tmp_path: Path) -> None:
     (tmp_path / "rig.py").write_text(INVENTORY)
-    done = CliRunner().invoke(main, ["patches", str(tmp_path / "rig.py"), "--json"])
-    (row,) = json.loads(done.stdout)
+    (row,) = json.loads(CliRunner().invoke(main, ["patches", str(tmp_path / "rig.py"), "--json"]).stdout)
     assert (row["rig"], row["engine"], row["patch"]) == ("box", "CUDA toolkit", "nvcc-rsqrt-glibc")
     assert "glibc 2.42" in row["why"] and row["until"].startswith("a toolkit of 13.2.2 or later")

@@ -42,8 +42,7 @@ def test_a_set_of_packages_has_one_name_for_its_files_whatever_its_version() -> 
     one, other = docker_group(), docker_group()
     assert one.store_name == other.store_name
     assert one.store_name.startswith("28.5.2-")
-    row = other.packages["containerd.io"]
-    other.packages["containerd.io"] = row.model_copy(update={"sha256": "f" * 64})
+    other.packages["containerd.io"] = other.packages["containerd.io"].model_copy(update={"sha256": "f" * 64})
     assert one.store_name != other.store_name
 
 
@@ -87,9 +86,7 @@ def test_what_differs_is_said_by_the_makers_versions() -> None:
         ),
     ],
 )
-def test_a_transaction_is_judged_before_it_happens(
-    lines: list[str], offered: tuple[tuple[str, str], ...], removed: tuple[str, ...], said: list[str]
-) -> None:
+def test_a_transaction_is_judged_before_it_happens(lines, offered, removed, said):
     found = find_transaction_problems(
         parse_simulation(simulation_lines(lines), AptSimulation, offered), toolkit_group(), removed
     )
@@ -203,8 +200,7 @@ def test_an_archive_that_cannot_be_verified_ends_it(job: DebsJobHost) -> None:
 def test_locked_packages_are_compared_kept_and_written_down(job: DebsJobHost) -> None:
     done = job.run("install")
     assert done.returncode == 0, done.stdout + done.stderr
-    kept = job.root / "store/1.20.0-abc"
-    assert len((kept / "SHA256SUMS").read_text().splitlines()) == 4
+    assert len(((job.root / "store/1.20.0-abc") / "SHA256SUMS").read_text().splitlines()) == 4
     assert (job.root / "owned").read_text().splitlines() == ["package curl", *(f"package {name}" for name in FOUR)]
     assert [line.split()[0] for line in job.recorded_commands] == ["fetch", "install"]
     assert (job.root / "done").exists()

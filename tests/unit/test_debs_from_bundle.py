@@ -119,18 +119,15 @@ def packages_of(maker: BundleFixture, keyring: Path) -> BundledPackages:
 
 
 def test_they_come_with_what_they_need_of_the_bundle_and_are_kept(host: BundledDebsHost) -> None:
-    sent = {file.path.name for file in host.distribution.with_files_of(()).files}
-    assert sent == {"InRelease", "Packages"}
+    assert {file.path.name for file in host.distribution.with_files_of(()).files} == {"InRelease", "Packages"}
     seen = host.simulate_apt()
     assert {name for name, _, _ in seen.installed} == {"tool", "tool-base", "g++", "curl", "libcurl"}
     assert seen.complaints == ()
     done = host.install(seen)
     assert done.returncode == 0, done.stdout + done.stderr
     assert host.installed_files == {*FILES, "g++_1.0_amd64.deb", "curl_8.1_amd64.deb", "libcurl_1.0_amd64.deb"}
-    kept = host.folder / "store/1.0-abc"
-    assert {path.name for path in kept.iterdir()} == {*FILES, "SHA256SUMS"}
-    assert (host.folder / "owned").read_text() == "package tool\n"
-    assert host.left == []
+    assert {path.name for path in (host.folder / "store/1.0-abc").iterdir()} == {*FILES, "SHA256SUMS"}
+    assert ((host.folder / "owned").read_text(), host.left) == ("package tool\n", [])
 
 
 def test_a_file_that_is_not_the_locked_one_is_refused_before_apt_sees_it(host: BundledDebsHost) -> None:
@@ -146,9 +143,7 @@ def test_a_file_that_is_not_the_locked_one_is_refused_before_apt_sees_it(host: B
     assert host.left == []
 
 
-def test_what_they_need_is_refused_where_it_is_forged(
-    host: BundledDebsHost, maker: BundleFixture, archive_key: tuple[Path, Path]
-) -> None:
+def test_what_they_need_is_refused_where_it_is_forged(host, maker, archive_key):
     forged = forged_bundles.forge_package(maker.bundle_folder, "g++")
     host.distribution = packages_of(maker, archive_key[0])
     done = host.install(host.simulate_apt())
@@ -158,9 +153,7 @@ def test_what_they_need_is_refused_where_it_is_forged(
     assert host.left == []
 
 
-def test_a_host_without_the_archives_key_takes_nothing(
-    host: BundledDebsHost, maker: BundleFixture, tmp_path: Path
-) -> None:
+def test_a_host_without_the_archives_key_takes_nothing(host, maker, tmp_path):
     (tmp_path / "other.gpg").touch()
     host.distribution = packages_of(maker, tmp_path / "other.gpg")
     done = host.run("look", host.distribution.with_files_of(()), *host.files)

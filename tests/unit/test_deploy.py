@@ -46,9 +46,7 @@ def write(box: OperatorFolder, listener: socket.socket, *rigs: str) -> None:
     box.write("rig.py", f"from rigwright.inventory import hosts\n\nrigs = hosts({{{entries}}})\n")
 
 
-def test_a_refused_inventory_ends_in_words_before_a_connection_is_made(
-    box: OperatorFolder, listener: socket.socket
-) -> None:
+def test_a_refused_inventory_ends_in_words_before_a_connection_is_made(box, listener):
     write(
         box,
         listener,

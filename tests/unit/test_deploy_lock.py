@@ -92,8 +92,7 @@ def start_holder(
 def test_the_second_holder_is_refused_and_told_who_the_first_is(tmp_path: Path) -> None:
     first = json.dumps(HOLDER | {"doing": 'deploy of C:\\new "box"\\table.py\nand é'})
     with start_holder(tmp_path, first) as (_, said), start_holder(tmp_path, "second") as (other, refused):
-        assert said == ""
-        assert other.wait(5) == 1
+        assert (said, other.wait(5)) == ("", 1)
         assert "deploy of C:\\new" in refused
 
 
@@ -232,8 +231,7 @@ def test_a_deploy_lock_that_the_host_ended_is_lost_and_one_of_a_cut_connection_i
     mine, channel = DeployLock(SimpleNamespace(), "x"), ClosingChannel(3, connected, error)
     mine.channel = channel  # type: ignore[assignment]
     mine._send_heartbeats(channel)  # type: ignore[arg-type]
-    assert channel.lives == 0
-    assert bool(mine.lost) == connected
+    assert (channel.lives, bool(mine.lost)) == (0, connected)
 
 
 def test_a_run_that_has_ended_gives_its_deploy_locks_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ VLLM_LINES = [
     ("RuntimeError: Cannot find any model weights with `/srv/models/x`", "W06"),
     ("OSError: [Errno 98] Address already in use", "ss -ltnp"),
     ("SpecDecoding metrics: Mean acceptance length: 1.00, Accepted throughput: 0.00 tokens/s", "not loaded"),
-]  # fmt: skip
+]
 LLAMA_LINES = [
     ("ggml_backend_cuda_buffer_type_alloc_buffer: cudaMalloc failed: out of memory", "lower context"),
     ("llama_kv_cache: failed to allocate buffer for kv cache", "lower context"),
@@ -150,8 +150,7 @@ def test_an_xid_that_follows_another_is_that_ones() -> None:
 
 def test_a_card_that_has_come_back_needs_nothing() -> None:
     back = "NVRM: Xid (PCI:0000:65:00): 154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"
-    assert kernel(back) == []
-    assert len(kernel(back.replace("to 0x0 (None)", "to 0x2"))) == 1
+    assert (kernel(back), len(kernel(back.replace("to 0x0 (None)", "to 0x2")))) == ([], 1)
 
 
 def test_what_is_not_in_the_table_is_said_to_be_unknown() -> None:

@@ -71,9 +71,7 @@ def write(box: OperatorFolder) -> str:
 
 
 @pytest.mark.parametrize("verb", ["deploy", "upgrade"])
-def test_a_deploy_is_held_to_it_before_it_begins(
-    box: OperatorFolder, verb: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_deploy_is_held_to_it_before_it_begins(box, verb, monkeypatch):
     found, begun = write(box), list[tuple[str, ...]]()
     monkeypatch.setattr(deploy_verbs, "run_pyinfra", lambda inventory, *options: begun.append(options) or 0)
     done = CliRunner().invoke(main, [verb, str(box.inventory), "-v", "--expect", format_digest(OTHER)])

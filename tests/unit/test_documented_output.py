@@ -7,7 +7,7 @@ import pytest
 
 from cli.lock_resolver.lock_diff import describe_changes
 from rigwright.paths import ROOT
-from tests.documented_output import PAGES, all_outputs, compare_page, normalise_output, parse_outputs, unmarked_outputs
+from tests.documented_output import PAGES, all_outputs, unmarked_outputs
 from tests.unit.documented_outputs import COLUMNS, OUTPUT_MAKERS
 from tests.unit.samples import sample_artefact, sample_deb
 
@@ -60,49 +60,3 @@ def test_a_line_of_lock_is_as_a_page_has_it(page: str, rows: list[object], shown
     (line,) = describe_changes([], rows)  # type: ignore[arg-type]
     assert line.startswith(shown)
     assert shown in (ROOT / "docs" / page).read_text()
-
-
-PAGE = """Text.
-
-<!-- output of one -->
-
-```
-old
-```
-
-<!-- end of one -->
-
-```sh
-./rig
-```
-"""
-
-
-def test_what_is_stale_is_written_anew_and_nothing_else(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(PAGE)
-    assert parse_outputs(PAGE) == {"one": "old\n"}
-    assert compare_page(page, {"one": "new\n"}) == (PAGE, PAGE.replace("old", "new"))
-    assert compare_page(page, {}) == (PAGE, PAGE)
-
-
-def test_a_block_without_a_language_that_nothing_makes_is_seen() -> None:
-    assert [*unmarked_outputs(PAGE)] == []
-    assert [*unmarked_outputs(PAGE.replace("<!-- output of one -->", "so it says:"))] == ["```\nold\n```"]
-    assert [*unmarked_outputs(f"{PAGE}```\nbox1: done\n```\n")] == ["```\nbox1: done\n```"]
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("box  1  2026-11-21T13:23:34Z  446cd978a919", "box 1  2026-11-26T01:02:03Z 000000000000"),
-        (
-            "ana@desk (process 23459) holds since 2026-11-21 13:28:55\n  UTC: deploy of /home/ana/boxes/rig.py",
-            "root@lab-7 (process 1) holds since 2026-11-26 01:02:03 UTC: deploy of /tmp/x/rig.py",
-        ),
-        ("ready  2h 14m  8020  1.1 GB", "ready  3s  8020  905.2 MB"),
-    ],
-)
-def test_what_differs_from_host_to_host_does_not_count(one: str, other: str) -> None:
-    assert normalise_output(one) == normalise_output(other)
-    assert normalise_output(one) != normalise_output(f"{other} more")

@@ -118,16 +118,9 @@ CASES: list[tuple[str, tuple[AnswerHandler, ...], bytes, list[str | None]]] = [
 
 
 @pytest.mark.parametrize(("answers", "expected", "asked"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
-def test_what_is_written_is_what_was_hashed(
-    files: LoopbackFileServer,
-    tmp_path: Path,
-    answers: tuple[AnswerHandler, ...],
-    expected: bytes,
-    asked: list[str | None],
-) -> None:
+def test_what_is_written_is_what_was_hashed(files, tmp_path, answers, expected, asked):
     assert fetch(files, tmp_path / "file", *answers) == content(expected)
-    assert (tmp_path / "file").read_bytes() == expected
-    assert ranges(files) == asked
+    assert ((tmp_path / "file").read_bytes(), ranges(files)) == (expected, asked)
 
 
 def test_a_file_from_elsewhere_is_written_too(files: LoopbackFileServer, tmp_path: Path) -> None:
@@ -149,9 +142,7 @@ def test_a_file_from_elsewhere_is_written_too(files: LoopbackFileServer, tmp_pat
     ],
     ids=["gone", "page", "empty", "cut"],
 )
-def test_what_is_no_file_is_refused(
-    files: LoopbackFileServer, tmp_path: Path, answer: AnswerHandler, said: str
-) -> None:
+def test_what_is_no_file_is_refused(files, tmp_path, answer, said):
     with pytest.raises(DownloadUnavailable, match=said):
         fetch(files, tmp_path / "file", answer)
 
@@ -173,9 +164,7 @@ def trickle(headers: bool) -> AnswerHandler:
 
 
 @pytest.mark.parametrize(("ask", "headers"), [("fetch", True), ("fetch", False), ("beginning", False), ("look", True)])
-def test_a_server_that_sends_a_byte_now_and_then_is_given_up(
-    files: LoopbackFileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: str, headers: bool
-) -> None:
+def test_a_server_that_sends_a_byte_now_and_then_is_given_up(files, tmp_path, monkeypatch, ask, headers):
     monkeypatch.setattr(minimum_throughput, "STRETCH_SECONDS", 0.1)
     monkeypatch.setattr(downloads, "Retry", lambda **options: Retry(**{**options, "backoff_factor": 0}))
     monkeypatch.setattr(downloads, "TIMEOUT", (10.0, 5.0))

@@ -54,9 +54,7 @@ def test_a_host_without_kernels_of_its_own_has_the_one_that_runs(host: DriverPro
 
 
 @pytest.mark.parametrize(("image", "options", "old"), [(1, 2, True), (2, 1, False), (None, 1, False), (1, None, False)])
-def test_an_initial_file_system_of_dracut_is_old_that_was_made_before_our_options(
-    host: DriverProbeHost, image: int | None, options: int | None, old: bool
-) -> None:
+def test_an_initial_file_system_of_dracut_is_old_that_was_made_before_our_options(host, image, options, old):
     for name in ("update-initramfs", "dracut"):
         write_stand_in(host.root / "bin", name, "true")
     host.write("boot/vmlinuz-6.1.0-40-amd64")
@@ -106,17 +104,13 @@ class InitramfsHost:
     [("blacklist nouveau\n", False), ("blacklist nouveau \n", True), ("", True)],
     ids=["the same", "another text", "none"],
 )
-def test_an_initial_file_system_is_old_that_has_not_our_options_byte_for_byte(
-    host: DriverProbeHost, packed: str, old: bool
-) -> None:
+def test_an_initial_file_system_is_old_that_has_not_our_options_byte_for_byte(host, packed, old):
     one = InitramfsHost(host)
     host.write(IMAGE, packed)
     assert (one.old, one.unpack_count) == (old, 1)
 
 
-def test_an_initial_file_system_is_looked_into_again_only_once_it_or_our_options_are_others(
-    host: DriverProbeHost,
-) -> None:
+def test_an_initial_file_system_is_looked_into_again_only_once_it_or_our_options_are_others(host):
     one = InitramfsHost(host)
     host.write(IMAGE, "blacklist nouveau\n")
     assert [one.old, one.old, one.unpack_count] == [False, False, 1]
@@ -132,9 +126,7 @@ def test_an_initial_file_system_is_looked_into_again_only_once_it_or_our_options
     assert [one.old, one.unpack_count] == [True, 5]
 
 
-def test_before_there_is_a_place_to_remember_it_an_initial_file_system_is_looked_into_each_time(
-    host: DriverProbeHost,
-) -> None:
+def test_before_there_is_a_place_to_remember_it_an_initial_file_system_is_looked_into_each_time(host):
     one = InitramfsHost(host)
     host.write(IMAGE, "blacklist nouveau\n")
     (host.root / "state/driver/installed").unlink()

@@ -71,23 +71,18 @@ def test_apt_takes_what_was_fetched_downgrades_and_asks_nothing(host: DriverJobH
 
 
 @pytest.mark.parametrize("name", [LIBRARY, f"libcuda1_{VERSION}-1_i386"], ids=["its own", "another architecture's"])
-def test_a_file_that_is_not_the_locked_one_is_refused_before_anything_is_installed(
-    host: DriverJobHost, name: str
-) -> None:
+def test_a_file_that_is_not_the_locked_one_is_refused_before_anything_is_installed(host, name):
     hashes = [(one, host.add_archive_deb(file)) for one, file in zip(NAMES, (CUDA, LIBRARY), strict=True)]
     found = host.add_archive_deb(name, b"another one")
     done = host.run_job("install", targets=TARGETS, names=NAMES, hashes=hashes, fresh=NAMES)
     assert done.returncode == 1
     assert f"{name}.deb is not the locked file: {found}" in done.stdout
-    assert host.recorded_commands == [f"fetch {WORDS}"]
-    assert host.ledger_lines == ["package curl"]
+    assert (host.recorded_commands, host.ledger_lines) == ([f"fetch {WORDS}"], ["package curl"])
     assert (list(host.store.iterdir()), host.done.exists()) == ([], False)
 
 
 @pytest.mark.parametrize("fetched", [True, False])
-def test_a_file_that_is_not_there_to_be_compared_is_refused_but_for_one_that_was_kept(
-    host: DriverJobHost, fetched: bool
-) -> None:
+def test_a_file_that_is_not_there_to_be_compared_is_refused_but_for_one_that_was_kept(host, fetched):
     hashes = [("nvidia-persistenced", "f" * 64)]
     done = install(
         host,
@@ -116,9 +111,7 @@ def test_a_driver_whose_modules_come_built_is_not_kept(host: DriverJobHost) -> N
 
 def test_an_archive_that_does_not_do_leaves_the_host_alone(host: DriverJobHost) -> None:
     host.set_answers(broken="^fetch")
-    done = install(host)
-    assert done.returncode == 1
-    assert host.recorded_commands == [f"fetch {WORDS}"]
+    assert (install(host).returncode, host.recorded_commands) == (1, [f"fetch {WORDS}"])
     assert (host.ledger_lines, list(host.store.iterdir())) == (["package curl"], [])
 
 
@@ -127,8 +120,7 @@ def test_what_is_kept_is_kept_once_and_counts_as_new_when_it_is_used(host: Drive
     before = files(kept)
     newer = host.add_kept_files("610.43.02")
     os.utime(kept, (1, 1))
-    assert install(host).returncode == 0
-    assert files(kept) == before
+    assert (install(host).returncode, files(kept)) == (0, before)
     assert kept.stat().st_mtime > newer.stat().st_mtime
 
 
@@ -149,8 +141,7 @@ def test_what_was_half_kept_is_kept_anew_and_what_is_others_stays(host: DriverJo
 
 def test_packages_that_did_not_come_are_not_ours(host: DriverJobHost) -> None:
     host.set_answers(broken="^install", there="libcuda1\n")
-    done = install(host)
-    assert done.returncode != 0
+    assert install(host).returncode != 0
     assert host.ledger_lines == ["package curl", "package libcuda1"]
     assert not host.done.exists()
 
@@ -175,9 +166,7 @@ def test_what_an_earlier_job_has_said_counts_no_more(host: DriverJobHost) -> Non
     ids=["both there", "one is built", "others are built anew", "not for this one", "not for the next", "for none"],
 )
 @pytest.mark.parametrize("alone", [False, True], ids=["with packages", "modules alone"])
-def test_modules_are_built_for_the_kernels_that_run_now_and_next(
-    host: DriverJobHost, there: tuple[str, str], refuses: str, asked: list[str], status: int, said: str, alone: bool
-) -> None:
+def test_modules_are_built_for_the_kernels_that_run_now_and_next(host, there, refuses, asked, status, said, alone):
     for kernel, version in zip((RUNS, NEXT), there, strict=True):
         path = host.root / "modules" / kernel
         path.write_text(f"{version}\n") if version else path.unlink()
@@ -205,9 +194,7 @@ def test_modules_are_built_for_the_kernels_that_run_now_and_next(
         (f"zfs/{VERSION}, {NEXT}, x86_64: installed", ""),
     ],
 )
-def test_a_module_that_dkms_takes_for_installed_and_whose_files_are_gone_is_installed_anew(
-    host: DriverJobHost, line: str, uninstalled: str
-) -> None:
+def test_a_module_that_dkms_takes_for_installed_and_whose_files_are_gone_is_installed_anew(host, line, uninstalled):
     (host.root / "modules" / NEXT).unlink()
     host.set_answers(dkms_status=f"{line}\n")
     assert install(host).returncode == 0

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from rigwright.nvidia.driver.driver_facts import DriverFacts
 from rigwright.nvidia.driver.driver_summary import describe_driver_plan
 from tests.unit.driver_samples import (
     C3090,
@@ -85,9 +84,7 @@ DESKTOPS = installed_facts("Ubuntu", UBUNTU, "libnvidia-compute-580", "nvidia-dk
     ],
     ids=["there", "none", "of one kernel", "no metapackage", "a kernel that is held", "Ubuntu's own", "prebuilt"],
 )
-def test_headers_of_the_next_kernel_come_to_a_driver_that_builds_its_modules(
-    facts: DriverFacts, first: tuple[str, ...]
-) -> None:
+def test_headers_of_the_next_kernel_come_to_a_driver_that_builds_its_modules(facts, first):
     assert make_driver_plan(driver_rig(C3090, managed=True), facts).before == first
 
 

@@ -119,9 +119,7 @@ def test_a_managed_rig_has_what_is_locked_and_another_has_none_of_it(box: Operat
         ([sample_wheel(group="driver-debian-13")], "", "the lock's driver-debian-13 is a wheel, not a deb"),
     ],
 )
-def test_a_managed_rig_whose_driver_is_not_locked_as_asked_is_refused(
-    box: OperatorFolder, rows: list[Artefact], catalog: str, said: str
-) -> None:
+def test_a_managed_rig_whose_driver_is_not_locked_as_asked_is_refused(box, rows, catalog, said):
     write_driver_lock(box, rows, catalog=catalog)
     (line,) = box.refusal_lines(driver=MANAGED, allow=TRUSTED)
     assert line.startswith(f"{box.inventory}: box.driver.managed: {said}")

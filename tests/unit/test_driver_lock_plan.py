@@ -110,8 +110,7 @@ def locking(system: str, version: str, key: str = KEY, **keys: Any) -> Rig:
 )
 def test_the_lock_decides_and_says_so(one: Rig, facts: DriverFacts, branch: int, source: str, why: str) -> None:
     found = make_driver_plan(one, facts)
-    assert (found.branch, found.source) == (branch, source)
-    assert found.why[1] == why
+    assert (found.branch, found.source, found.why[1]) == (branch, source, why)
 
 
 REFUSED: dict[str, tuple[Rig, DriverFacts, list[str]]] = {

@@ -58,16 +58,12 @@ def test_with_consent_the_driver_runs_after_it(output_lines: list[str], reboots:
     assert recorded_commands(tmp_path) == []
 
 
-def test_a_reboot_that_is_refused_ends_it(
-    output_lines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reboot_that_is_refused_ends_it(output_lines, tmp_path, monkeypatch):
     monkeypatch.setattr(drivers, "reboot_host", lambda *_: False)
     assert _load_driver(DriverOperationsHost(tmp_path, LOCKED, STUCK, CONVERGED_HOST, consent=True)) is False
 
 
-def test_a_reboot_that_does_not_help_is_said_and_not_repeated(
-    output_lines: list[str], reboots: list[str], tmp_path: Path
-) -> None:
+def test_a_reboot_that_does_not_help_is_said_and_not_repeated(output_lines, reboots, tmp_path):
     after = replace(CONVERGED_HOST, module="", kernel_modules=((KERNEL, ""), (NEXT, NEW)))
     assert _load_driver(DriverOperationsHost(tmp_path, LOCKED, STUCK, after, consent=True)) is False
     assert len(reboots) == 1
@@ -77,9 +73,7 @@ def test_a_reboot_that_does_not_help_is_said_and_not_repeated(
     ]
 
 
-def test_options_come_into_force_by_a_reboot_and_one_that_does_not_is_named(
-    output_lines: list[str], reboots: list[str], tmp_path: Path
-) -> None:
+def test_options_come_into_force_by_a_reboot_and_one_that_does_not_is_named(output_lines, reboots, tmp_path):
     before, after = (replace(CONVERGED_HOST, params=(("EnableResizableBar", value),)) for value in "01")
     wanted = driver_target(managed_rig(module_options={"NVreg_EnableResizableBar": 1}), CONVERGED_HOST)
     assert _load_driver(DriverOperationsHost(tmp_path, wanted, before, after, consent=True)) is True
@@ -90,9 +84,7 @@ def test_options_come_into_force_by_a_reboot_and_one_that_does_not_is_named(
 
 
 @pytest.mark.parametrize("facts", [BARE, replace(CONVERGED_HOST, devices=False)], ids=["no module", "no device files"])
-def test_what_is_not_in_the_way_is_loaded(
-    output_lines: list[str], reboots: list[str], tmp_path: Path, facts: DriverFacts
-) -> None:
+def test_what_is_not_in_the_way_is_loaded(output_lines, reboots, tmp_path, facts):
     assert _load_driver(DriverOperationsHost(tmp_path, LOCKED, facts, CONVERGED_HOST)) is True
     assert (recorded_commands(tmp_path), reboots) == (["modprobe nvidia", "modprobe nvidia_uvm"], [])
 
@@ -131,9 +123,7 @@ def noop(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ("load_driver", managed_host(), {"consent": False}, False),
     ],
 )
-def test_a_host_that_has_it_is_left_alone(
-    noop: list[str], operation: str, facts: DriverFacts, more: dict[str, Any], quiet: bool
-) -> None:
+def test_a_host_that_has_it_is_left_alone(noop, operation, facts, more, quiet):
     inner: Callable[..., Any] = getattr(drivers, operation)._inner
     wanted = replace(LOCKED, plan=replace(LOCKED.plan, options=(("NVreg_EnableResizableBar", 1),)))
     steps = list(inner(rig=managed_rig(), wanted=wanted, facts=facts, **more))
@@ -156,9 +146,7 @@ def test_what_is_missing_beside_the_module_is_no_matter_of_the_modules(noop: lis
 
 
 @pytest.mark.parametrize("moving", [True, False])
-def test_cards_that_are_set_are_written_down_anew_where_the_driver_moves(
-    monkeypatch: pytest.MonkeyPatch, moving: bool
-) -> None:
+def test_cards_that_are_set_are_written_down_anew_where_the_driver_moves(monkeypatch, moving):
     lines: list[str] = []
     now = SimpleNamespace(record=record_digest("as it was"))
     monkeypatch.setattr(cards, "host", SimpleNamespace(noop=lines.append, get_fact=lambda *_, **__: now))

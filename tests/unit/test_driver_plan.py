@@ -156,9 +156,7 @@ row(
 @pytest.mark.parametrize(
     ("cards", "facts", "keys", "expected"), [one[1:] for one in ROWS], ids=[one[0] for one in ROWS]
 )
-def test_a_driver_for(
-    cards: tuple[Card, ...], facts: dict[str, Any], keys: dict[str, Any], expected: tuple[Any, ...]
-) -> None:
+def test_a_driver_for(cards, facts, keys, expected):
     there = driverless_host(facts.pop("system"), *facts.pop("pci_ids", ()), **facts)
     found = make_driver_plan(driver_rig(*cards, **keys), there)
     assert (found.source, found.branch, found.flavour, found.before, found.packages) == expected

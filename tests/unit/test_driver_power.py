@@ -103,9 +103,7 @@ def test_slots_are_those_of_the_bus_whatever_the_order_of_the_answer(host: CardF
         ),
     ],
 )
-def test_nothing_is_set_where_a_card_does_not_take_its_limit(
-    host: CardFolder, keys: dict[str, Any], rows: str, line: str
-) -> None:
+def test_nothing_is_set_where_a_card_does_not_take_its_limit(host, keys, rows, line):
     host.set_smi_answers(cards=rows)
     status, lines = run(host, **keys)
     assert (status, host.smi_settings, lines[-1]) == (1, [], "nothing is set")
@@ -116,9 +114,7 @@ def test_nothing_is_set_where_a_card_does_not_take_its_limit(
     ("keys", "told"),
     [({"power_w": (280, 300)}, "-i GPU-bb -pl 300"), ({"clocks_mhz": (210, 900)}, "-i GPU-bb -lgc 210,900")],
 )
-def test_a_card_that_does_not_answer_is_named_last_and_the_others_get_theirs(
-    host: CardFolder, keys: dict[str, Any], told: str
-) -> None:
+def test_a_card_that_does_not_answer_is_named_last_and_the_others_get_theirs(host, keys, told):
     host.set_smi_answers(cards=row("41", "bb"))
     status, lines = run(host, **keys)
     assert (status, host.smi_settings, (host.root / "applied").exists()) == (1, [told], False)
@@ -142,9 +138,7 @@ def record_cards(host: CardFolder, *cards: tuple[str, str]) -> None:
     (host.root / "driver.json").write_text(json.dumps({"version": "580.178.04", **rows}, indent=2, sort_keys=True))
 
 
-def test_a_card_that_is_not_on_the_bus_is_named_and_where_limits_are_the_same_the_others_get_theirs(
-    host: CardFolder,
-) -> None:
+def test_a_card_that_is_not_on_the_bus_is_named_and_where_limits_are_the_same_the_others_get_theirs(host):
     status, lines = three(host, 280)
     assert (status, host.smi_settings) == (1, ["-i GPU-aa -pl 280", "-i GPU-bb -pl 280"])
     assert lines[-1] == "card 2: no such card on the bus, which has 2"
@@ -159,9 +153,7 @@ def test_where_limits_differ_a_card_is_told_by_what_was_written_down(host: CardF
 
 
 @pytest.mark.parametrize("known", [0, 2], ids=["nothing", "of fewer cards"])
-def test_where_limits_differ_and_nothing_says_which_card_is_away_none_gets_anothers(
-    host: CardFolder, known: int
-) -> None:
+def test_where_limits_differ_and_nothing_says_which_card_is_away_none_gets_anothers(host, known):
     record_cards(host, *[("0000:01:00.0", "GPU-aa"), ("0000:41:00.0", "GPU-bb")][:known])
     status, lines = three(host, (110, 120, 130))
     assert (status, host.smi_settings) == (1, [])

@@ -107,9 +107,7 @@ def on(monkeypatch: pytest.MonkeyPatch) -> Callable[[RebootingHost], RebootingHo
 
 
 @pytest.mark.parametrize("holders", [[], [DAEMON], [OURS, DAEMON]], ids=["nobody", "the daemon", "what we serve"])
-def test_what_we_serve_is_stopped_and_the_host_is_waited_for(
-    on: Callable[[RebootingHost], RebootingHost], output_lines: list[str], holders: list[str]
-) -> None:
+def test_what_we_serve_is_stopped_and_the_host_is_waited_for(on, output_lines, holders):
     host = on(RebootingHost(*holders))
     assert reboot_host(host, "nouveau is bound to the cards", ()) is True
     assert output_lines == ["[box] rebooting: nouveau is bound to the cards"]
@@ -121,9 +119,7 @@ def test_what_we_serve_is_stopped_and_the_host_is_waited_for(
     assert host.phase == "after"
 
 
-def test_while_a_stranger_holds_a_card_nothing_is_stopped(
-    on: Callable[[RebootingHost], RebootingHost], output_lines: list[str]
-) -> None:
+def test_while_a_stranger_holds_a_card_nothing_is_stopped(on, output_lines):
     host = on(RebootingHost(STRANGER, DAEMON))
     assert reboot_host(host, "why", ()) is False
     assert output_lines == [
@@ -137,16 +133,12 @@ LENT = tuple(("card", f"0000:0{slot}:00.0", str(slot)) for slot in range(2))
 BORROWED = "pid 7 (train, in /user.slice/x) uses card 0, which is reserved; the reboot ends it"
 
 
-def test_what_runs_on_lent_cards_is_named_before_it_ends(
-    on: Callable[[RebootingHost], RebootingHost], output_lines: list[str]
-) -> None:
+def test_what_runs_on_lent_cards_is_named_before_it_ends(on, output_lines):
     assert reboot_host(on(RebootingHost(STRANGER, cards=LENT)), "why", (0,)) is True
     assert output_lines == [f"[box] {BORROWED}", "[box] rebooting: why"]
 
 
-def test_what_runs_on_another_card_stops_a_reboot_whatever_is_lent(
-    on: Callable[[RebootingHost], RebootingHost], output_lines: list[str]
-) -> None:
+def test_what_runs_on_another_card_stops_a_reboot_whatever_is_lent(on, output_lines):
     assert reboot_host(on(RebootingHost(STRANGER, cards=LENT)), "why", (1,)) is False
     assert output_lines[0] == "[box] no reboot: pid 7 (train, in /user.slice/x) holds /dev/nvidia0"
 
@@ -161,32 +153,24 @@ def test_who_uses_lent_cards_is_named_where_consent_is_missing(on: Callable[[Reb
 
 
 @pytest.mark.parametrize("back", [4, 300, PATIENCE - 10], ids=["at once", "some minutes", "just in time"])
-def test_a_host_may_be_away_as_long_as_boards_with_many_cards_take(
-    on: Callable[[RebootingHost], RebootingHost], output_lines: list[str], back: float
-) -> None:
+def test_a_host_may_be_away_as_long_as_boards_with_many_cards_take(on, output_lines, back):
     assert reboot_host(on(RebootingHost(back=back)), "why", ()) is True
 
 
-def test_a_host_that_goes_down_and_has_no_answer_is_not_back(
-    on: Callable[[RebootingHost], RebootingHost], output_lines: list[str]
-) -> None:
+def test_a_host_that_goes_down_and_has_no_answer_is_not_back(on, output_lines):
     host = on(RebootingHost(silent=20))
     assert reboot_host(host, "why", ()) is True
     assert host.phase == "after"
 
 
-def test_a_host_that_does_not_go_down_is_given_up(
-    on: Callable[[RebootingHost], RebootingHost], output_lines: list[str]
-) -> None:
+def test_a_host_that_does_not_go_down_is_given_up(on, output_lines):
     host = on(RebootingHost(down=2 * PATIENCE))
     with pytest.raises(HostLost, match=f"it did not go down within {PATIENCE} s"):
         reboot_host(host, "why", ())
     assert PATIENCE < host.now - host.told < PATIENCE + 5
 
 
-def test_a_host_that_stays_away_is_given_up(
-    on: Callable[[RebootingHost], RebootingHost], output_lines: list[str]
-) -> None:
+def test_a_host_that_stays_away_is_given_up(on, output_lines):
     host = on(RebootingHost(back=3 * PATIENCE))
     with pytest.raises(HostLost, match=f"no connection for {PATIENCE} s"):
         reboot_host(host, "why", ())
@@ -194,9 +178,7 @@ def test_a_host_that_stays_away_is_given_up(
 
 
 @pytest.mark.parametrize(("patience", "expected"), [(None, LOST), (7, 7)])
-def test_a_shell_has_the_patience_that_it_is_given(
-    on: Callable[[RebootingHost], RebootingHost], patience: float | None, expected: float
-) -> None:
+def test_a_shell_has_the_patience_that_it_is_given(on, patience, expected):
     host = on(RebootingHost(down=0, back=10 * PATIENCE))
     host.told = host.now
     with pytest.raises(HostLost, match=f"no connection for {expected} s"):

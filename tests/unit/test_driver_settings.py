@@ -173,9 +173,7 @@ def patterns(text: str) -> list[str]:
         ("openssh-server", False, False),
     ],
 )
-def test_unattended_upgrades_leave_the_driver_alone_and_the_kernel_where_it_is_held(
-    name: str, ubuntu: bool, debian: bool
-) -> None:
+def test_unattended_upgrades_leave_the_driver_alone_and_the_kernel_where_it_is_held(name, ubuntu, debian):
     for system, expected in (("ubuntu-24.04", ubuntu), ("debian-12", debian)):
         # as unattended-upgrades does: re.match of each
         found = any(re.match(pattern, name) for pattern in patterns(files(system)[UNATTENDED]))

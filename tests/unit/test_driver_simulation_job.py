@@ -185,9 +185,7 @@ def test_headers_of_the_next_kernel_are_needed_and_what_did_not_come_is_not_ours
     [(NO_WAY, True, "kept"), (NO_WAY, False, "archive"), (WOULD, True, "archive")],
     ids=["dropped", "dropped, and a file is another one", "still there"],
 )
-def test_a_driver_that_the_archive_has_dropped_comes_from_whole_files(
-    host: DriverJobHost, simulated: str, whole: bool, how: str
-) -> None:
+def test_a_driver_that_the_archive_has_dropped_comes_from_whole_files(host, simulated, whole, how):
     kept = host.add_kept_files("kept", libcuda1=b"x")
     if not whole:
         (kept / "libcuda1.deb").write_bytes(b"y")
@@ -212,9 +210,7 @@ IMAGE = "Inst linux-image-6.8.0-45-generic (6.8.0-45.45 Ubuntu:24.04/noble [amd6
     ],
     ids=["a kernel comes", "unsigned", "and the host builds modules", "none comes", "apt finds no way"],
 )
-def test_where_modules_bring_a_kernel_its_metapackage_brings_what_else_is_of_it(
-    host: DriverJobHost, simulated: str, kernel: str, how: str
-) -> None:
+def test_where_modules_bring_a_kernel_its_metapackage_brings_what_else_is_of_it(host, simulated, kernel, how):
     host.set_answers(simulated=simulated, simulated_kernel=f"{IMAGE}{WOULD}")
     assert run_look_job(host, kernel=kernel).returncode == 0
     said = f"{IMAGE}{WOULD}" if how == "kernel" else simulated
@@ -244,8 +240,7 @@ def release(root: Path) -> tuple[list[str], str]:
         preferences=root / "etc/preferences",
         persistence_link=root / "units/persistence",
     )
-    environment = {"PATH": f"{root}/bin:{os.environ['PATH']}"}
-    done = short_programs.run_program(["sh", "-c", script], env=environment)
+    done = short_programs.run_program(["sh", "-c", script], env={"PATH": f"{root}/bin:{os.environ['PATH']}"})
     assert done.returncode == 0
     return (root / "asked").read_text().splitlines(), done.stdout + done.stderr
 

@@ -83,8 +83,7 @@ def test_what_is_no_sample_is_left_out(line: str) -> None:
 
 
 def test_lines_without_end_are_not_all_read() -> None:
-    text = "".join(f"x{number} 1\n" for number in range(30_000))
-    assert len(parse_samples(text).values) == 20_000
+    assert len(parse_samples("".join(f"x{number} 1\n" for number in range(30_000))).values) == 20_000
 
 
 def test_what_a_kind_does_not_count_is_nothing() -> None:

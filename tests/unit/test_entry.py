@@ -116,9 +116,7 @@ def test_what_a_rig_may_say_reaches_it(box: OperatorFolder, changes: dict[str, o
     ],
     ids=lambda value: "+".join(value) if isinstance(value, dict) else str(value),
 )
-def test_what_a_rig_may_not_say_is_refused_with_its_key(
-    box: OperatorFolder, changes: dict[str, object], place: str
-) -> None:
+def test_what_a_rig_may_not_say_is_refused_with_its_key(box, changes, place):
     (line,) = box.refusal_lines(**changes)
     assert line.startswith(f"{box.inventory}: box.{place}: "), line
     assert len(line) < 400

@@ -65,9 +65,7 @@ def test_without_one_nothing_is_bundled(box: OperatorFolder) -> None:
     assert (made.bundle, made.bundle_folder) == (None, None)
 
 
-def test_a_bundle_is_found_from_the_inventory_from_home_and_from_the_root(
-    box: OperatorFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bundle_is_found_from_the_inventory_from_home_and_from_the_root(box, monkeypatch):
     folder = write_bundle(box)
     monkeypatch.setenv("HOME", str(box.folder))
     for name in ("the bundle", "./the bundle/", "~/the bundle", str(folder)):
@@ -121,8 +119,7 @@ def test_a_rig_whose_bundle_is_away_never_falls_back_to_the_network(box: Operato
 
 def test_a_bundle_that_is_away_stands_in_the_way_of_validating_and_of_a_deploy_alone(box: OperatorFolder) -> None:
     declared = sample_entry(bundle="offline", instances=chat_instances())
-    text = f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {declared!r}}})\n"
-    box.write("rig.py", text)
+    box.write("rig.py", f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {declared!r}}})\n")
     for verb in (["validate"], ["deploy"], ["deploy", "--dry"]):
         done = CliRunner().invoke(main, [verb[0], str(box.inventory), *verb[1:]])
         assert (done.exit_code, "recreate it" in done.output) == (2, True), done.output
@@ -158,7 +155,6 @@ def _rows(lock: Lock) -> list[Any]:
 
 
 def test_what_is_found_in_a_bundle_goes_by_its_hash_whatever_it_is_called(box: OperatorFolder) -> None:
-    folder = write_bundle(box)
-    found = bundle.load_bundle(folder)
+    found = bundle.load_bundle(write_bundle(box))
     lock = Lock.load([box.folder / "locks"])
     assert [file.name for file in found.files(_rows(lock))] == [row.file for row in _rows(lock)]

@@ -66,9 +66,7 @@ WRONG: list[tuple[str, tuple[object, ...], list[str]]] = [
 
 
 @pytest.mark.parametrize(("declared", "essence"), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG])
-def test_a_card_that_cannot_be_is_refused_at_its_place(
-    box: OperatorFolder, declared: tuple[object, ...], essence: list[str]
-) -> None:
+def test_a_card_that_cannot_be_is_refused_at_its_place(box, declared, essence):
     lines = box.refusal_lines(**cards(*declared))
     assert [part in line for part, line in zip(essence, lines, strict=True)] == [True] * len(lines), lines
 

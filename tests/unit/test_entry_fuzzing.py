@@ -129,9 +129,7 @@ def sample(cards: int) -> str:
     suppress_health_check=[HealthCheck.too_slow],
 )
 @given(changes=changes, rig_name=rig_names)
-def test_any_entry_is_refused_in_words_or_becomes_units_with_our_lines_only(
-    place: OperatorFolder, changes: list[tuple[tuple[str, ...], str, Any]], rig_name: str
-) -> None:
+def test_any_entry_is_refused_in_words_or_becomes_units_with_our_lines_only(place, changes, rig_name):
     try:
         ((_, data),) = place.load_group({rig_name: mutated(changes)})
     except SystemExit as ended:

@@ -70,8 +70,7 @@ def test_a_python_that_does_not_start_compiles_nothing(prefix: Path) -> None:
 
 @pytest.mark.parametrize("bytecode", [b"", b"short", b"\0" * 15])
 def test_what_is_no_bytecode_is_compiled_again(prefix: Path, bytecode: bytes) -> None:
-    module = prefix / f"lib/python{SERIES}/module.py"
-    made = module.parent / "__pycache__" / MADE
+    made = (prefix / f"lib/python{SERIES}/module.py").parent / "__pycache__" / MADE
     made.parent.mkdir()
     made.write_bytes(bytecode)
     assert compiled_names(prefix) == ["module.py"]

@@ -40,8 +40,7 @@ def given_back(folder: Path) -> subprocess.CompletedProcess[str]:
 def test_lists_that_others_could_change_prove_nothing(folder: Path) -> None:
     folder.chmod(0o755)
     (folder / "env").chmod(0o777)
-    assert given_back(folder).returncode == 0
-    assert (folder / "env").stat().st_mode & 0o777 == 0o755
+    assert (given_back(folder).returncode, (folder / "env").stat().st_mode & 0o777) == (0, 0o755)
     for path in (folder, folder / FILES):
         path.chmod(0o777)
         done = given_back(folder)
@@ -54,5 +53,4 @@ def test_lists_that_others_could_change_prove_nothing(folder: Path) -> None:
 def test_with_a_record_of_roots_lists_need_prove_nothing(folder: Path) -> None:
     folder.chmod(0o777)
     Path(f"{folder}.record").touch()
-    assert given_back(folder).returncode == 0
-    assert folder.stat().st_mode & 0o777 == 0o755
+    assert (given_back(folder).returncode, folder.stat().st_mode & 0o777) == (0, 0o755)

@@ -223,8 +223,7 @@ def test_a_link_in_the_place_of_a_list_is_not_followed(env: VerifiedEnvFolder, t
 
 
 def test_one_that_is_a_link_itself_is_not_followed(env: VerifiedEnvFolder) -> None:
-    kept = env.top.rename(env.top.with_name("somebodys"))
-    env.top.symlink_to(kept)
+    env.top.symlink_to(env.top.rename(env.top.with_name("somebodys")))
     with pytest.raises(EnvironmentRejected, match="is not a folder"):
         env.judge()
 
@@ -276,9 +275,7 @@ def test_a_patched_module_that_another_one_is_imported_for_is_refused(env: Verif
         ({"path": "demo/gone.py"}, f"demo/gone.py of env.whl: expected {_sha256('x = 1')}, found no file"),
     ],
 )
-def test_a_wheel_has_in_it_what_its_patches_are_for(
-    env: VerifiedEnvFolder, target: dict[str, object], said: str
-) -> None:
+def test_a_wheel_has_in_it_what_its_patches_are_for(env, target, said):
     plan = _patch_env(env, **target)
     if not said:
         validate_patched_wheels(plan)
@@ -307,9 +304,7 @@ def test_a_file_that_a_patch_brings_is_no_other_packages(env: VerifiedEnvFolder)
         ({"conda": ["_note >=1"], "wheels": ["tool"]}, "python is locked, and nothing that is asked for depends on it"),
     ],
 )
-def test_packages_of_an_environment_are_needed_by_what_is_asked_for(
-    tmp_path: Path, requests: dict[str, list[str] | None], reason: str
-) -> None:
+def test_packages_of_an_environment_are_needed_by_what_is_asked_for(tmp_path, requests, reason):
     wheels = [write_wheel(tmp_path, "tool", requires=["part"]), write_wheel(tmp_path, "part")]
     (tmp_path / "env/conda-meta").mkdir(parents=True)
     for name, depends in {"python": ["_note >=1", "__glibc"], "_note": []}.items():

@@ -63,9 +63,7 @@ def conda(name: str = "python", **changes: object) -> Artefact:
         ),
     ],
 )
-def test_an_environment_that_says_too_much_or_too_little_is_refused(
-    data: dict[str, object], changes: dict[str, object], text: str
-) -> None:
+def test_an_environment_that_says_too_much_or_too_little_is_refused(data, changes, text):
     with pytest.raises(ValidationError, match=text):
         parse_input(data, **changes)
 
@@ -101,9 +99,7 @@ def test_a_day_is_a_date_of_toml_too() -> None:
         (CONDA, {"channels": ["conda-forge", "other"]}, {}, "is locked with different requirements or channels"),
     ],
 )
-def test_what_the_lock_has_other_than_an_environment_asks_for(
-    data: dict[str, object], changes: dict[str, object], row: dict[str, object], text: str
-) -> None:
+def test_what_the_lock_has_other_than_an_environment_asks_for(data, changes, row, text):
     made = conda() if data is CONDA else sample_wheel(**{"python": "3.10.20", "as_of": "2026-06-10"} | row)
     assert describe_mismatch(parse_input(data, **changes), [made]) == text
 

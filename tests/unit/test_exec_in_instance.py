@@ -41,8 +41,7 @@ def test_what_ends_with_a_unit_is_not_given_to_another_one() -> None:
 def test_what_it_compiles_is_the_instances() -> None:
     one = vllm_samples.vllm_instance()
     box = vllm_samples.vllm_rig(one)
-    found = build_unit(box, one, vllm_samples.vllm_environment(box))
-    told = list(unit_properties(found))
+    told = list(unit_properties(build_unit(box, one, vllm_samples.vllm_environment(box))))
     assert any(line.startswith("CacheDirectory=") for line in told)
     assert any(line.startswith("BindPaths=/var/cache/") for line in told)
     assert "DeviceAllow=char-nvidia rw" in told

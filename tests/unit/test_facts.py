@@ -159,8 +159,7 @@ def test_what_is_not_there_is_empty() -> None:
     found = parse(channel_lines_of([(record[0], "") if record[0] in CUT else record for record in SINGLE]))
     assert (found.cuda_version, found.apt_lock_holder, found.os_version) == ("", "", "")
     assert (found.missing_packages, found.linked_roots, found.started_builds) == ((), (), frozenset())
-    assert found.weight_bytes == {}
-    assert (found.systemd, found.sent_kib) == (0, 0)
+    assert (found.weight_bytes, found.systemd, found.sent_kib) == ({}, 0, 0)
     assert (found.users, found.foreign_groups) == ((), ())
     assert (found.pci_cards, found.listeners, found.built_engines) == ((), (), frozenset())
 
@@ -268,8 +267,7 @@ def test_the_probe_finds_engines_that_are_whole_weights_and_the_toolkit(tmp_path
     odd = {str(models / name): 5 for name in ("with\\nuid 7", 'it\'s "one" \u00e9')}
     assert found.weight_bytes == {str(weight): 10, str(begun): 3, str(both): 7, **odd}
     assert found.uid == os.getuid()
-    assert (found.cuda_version, found.nvcc) == ("13.0", "13.0.88")
-    assert found.bare_functions == {"rsqrt"}
+    assert (found.cuda_version, found.nvcc, found.bare_functions) == ("13.0", "13.0.88", {"rsqrt"})
     assert found.glibc == platform.libc_ver()[1]
 
 

@@ -28,8 +28,7 @@ def test_the_probe_finds_a_user_that_is_there() -> None:
     (found,) = probe(users=["nobody-at-all", "root"]).users
     assert (found.name, found.passwd.split(":")[2], found.ours) == ("root", "0", False)
     assert found.home == str(Path("~root").expanduser())
-    assert probe(users=["nobody-at-all"]).users == ()
-    assert probe(users=[]).users == ()
+    assert (probe(users=["nobody-at-all"]).users, probe(users=[]).users) == ((), ())
 
 
 def test_the_probe_finds_a_group_that_has_the_name_of_a_user_to_be() -> None:
@@ -65,9 +64,7 @@ def test_the_probe_finds_each_users_processes() -> None:
         (None, ["bin"], {"bin": False}),
     ],
 )
-def test_the_probe_finds_users_that_we_have_made_and_those_that_are_asked_for(
-    tmp_path: Path, ledger: str | None, users: list[str], found: dict[str, bool]
-) -> None:
+def test_the_probe_finds_users_that_we_have_made_and_those_that_are_asked_for(tmp_path, ledger, users, found):
     path = tmp_path / "owned"
     if ledger is not None:
         path.write_text(ledger)
@@ -110,9 +107,7 @@ def test_the_probe_finds_roots_that_are_links_and_builds_that_have_begun(tmp_pat
     assert found.started_builds == {"plain-1-abc"}
 
 
-def test_a_folder_whose_disk_cannot_be_looked_at_takes_nothing_from_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_whose_disk_cannot_be_looked_at_takes_nothing_from_the_others(tmp_path, monkeypatch):
     dead = tmp_path / "dead"
     dead.mkdir()
     others = f'for word do shift; [ "$word" = {dead} ] && failed=1 || set -- "$@" "$word"; done; [ $# = 3 ] && exit 1'

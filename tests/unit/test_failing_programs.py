@@ -149,9 +149,7 @@ def test_apt_has_longer_than_other_programs(install: Install) -> None:
 @pytest.mark.parametrize(
     ("body", "reason"), [("exit 1", ""), ("echo no >&2; exit 2", "status 2: no"), ("kill -9 $$", "-9")]
 )
-def test_a_search_of_the_kernels_log_that_fails_is_no_silence(
-    install: Install, monkeypatch: pytest.MonkeyPatch, body: str, reason: str
-) -> None:
+def test_a_search_of_the_kernels_log_that_fails_is_no_silence(install, monkeypatch, body, reason):
     monkeypatch.setattr(cards.glob, "glob", lambda _: ["x.journal"])
     monkeypatch.setattr(cards, "ring", lambda *_: [])
     # the last message is asked for, too, and is there

@@ -75,9 +75,7 @@ def read_fetch_spec(made: Rig, row: Artefact, folder: Path, **how: Any) -> Fetch
         ({}, sample_artefact(), []),
     ],
 )
-def test_where_packages_are_had(
-    mirrors: dict[str, tuple[str, ...]], row: Artefact, expected: list[dict[str, str]], tmp_path: Path
-) -> None:
+def test_where_packages_are_had(mirrors, row, expected, tmp_path):
     made = sample_rig(mirrors=mirrors, peers=(PEER,))
     assert artefact_sources(made.network, row) == [{"kind": "peer", "base": PEER}, *expected]
     (wanted,) = read_fetch_spec(made, row, tmp_path).files
@@ -112,18 +110,14 @@ class FetchJobInputs:
         (sample_wheel(), False, False),
     ],
 )
-def test_only_a_job_that_asks_a_hub_is_given_its_token(
-    monkeypatch: pytest.MonkeyPatch, row: Artefact, bundled: bool, secret: bool
-) -> None:
+def test_only_a_job_that_asks_a_hub_is_given_its_token(monkeypatch, row, bundled, secret):
     given = FetchJobInputs(monkeypatch)
     bundle = Bundle(Path("/bundle"), (), ()) if bundled else None
     ensure_fetched(sample_rig(hub_token_file="/home/ops/token", bundle=bundle), [row], "Fetch")
     assert given.jobs[0]["secrets"] == ({"hub-token": "/home/ops/token"} if secret else {})
 
 
-def test_many_packages_of_a_bundle_are_one_job_that_is_sent_what_is_not_verified_yet(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_many_packages_of_a_bundle_are_one_job_that_is_sent_what_is_not_verified_yet(monkeypatch):
     rows = [sample_wheel(name, sha256=digit * 64) for name, digit in (("a", "1"), ("b", "2"), ("c", "3"))]
     made = sample_rig(
         bundle=Bundle(Path("/x"), (), tuple(BundleRow(path=one.file, sha256=one.sha256, size=1) for one in rows))
@@ -136,9 +130,7 @@ def test_many_packages_of_a_bundle_are_one_job_that_is_sent_what_is_not_verified
 
 
 @pytest.mark.parametrize(("there", "holds"), [(False, False), (True, True)])
-def test_nothing_is_fetched_for_what_is_there_already(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, there: bool, holds: bool
-) -> None:
+def test_nothing_is_fetched_for_what_is_there_already(monkeypatch, tmp_path, there, holds):
     given = FetchJobInputs(monkeypatch)
     marker = tmp_path / "an env of two words"
     if there:

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -48,8 +47,7 @@ def test_a_holder_is_named_and_its_end_releases_the_lock(lock: Path, monkeypatch
         process.stdout.readline()
         with pytest.raises(FileLockHeld) as caught, file_lock(lock, "a test", 0.1, notices.append):
             pass
-        named = f"(process {process.pid}) holds the lock {lock} since "
-        assert named in str(caught.value)
+        assert f"(process {process.pid}) holds the lock {lock} since " in str(caught.value)
         assert str(caught.value).endswith(": keys of rig.py; wait until that is done")
         assert notices == [f"waiting: {caught.value}"]
         process.kill()
@@ -94,9 +92,7 @@ def make_pipe(lock: Path, victim: Path) -> None:
         ),
     ],
 )
-def test_what_another_user_has_put_there_is_refused(
-    lock: Path, tmp_path: Path, spoil: Callable[[Path, Path], None], message: str
-) -> None:
+def test_what_another_user_has_put_there_is_refused(lock, tmp_path, spoil, message):
     victim = tmp_path / "victim"
     victim.write_text("precious")
     spoil(lock, victim)

@@ -50,9 +50,7 @@ def test_only_the_rest_of_a_file_is_sent(host: ShellHost, source: Path, tmp_path
     assert told[-1] == len(CONTENT)
 
 
-def test_a_file_that_is_whole_is_left_alone_and_one_that_is_too_long_is_sent_anew(
-    host: ShellHost, source: Path, tmp_path: Path
-) -> None:
+def test_a_file_that_is_whole_is_left_alone_and_one_that_is_too_long_is_sent_anew(host, source, tmp_path):
     target = tmp_path / "target"
     target.write_bytes(CONTENT)
     ReconnectingShell(host).append_file(source, str(target), lambda _: None)
@@ -78,9 +76,7 @@ def test_a_cut_after_hours_of_sending_is_a_cut_like_any_other(host: ShellHost, s
     assert host.sent == len(CONTENT)
 
 
-def test_a_connection_that_brings_nothing_for_too_long_is_given_up(
-    host: ShellHost, source: Path, tmp_path: Path
-) -> None:
+def test_a_connection_that_brings_nothing_for_too_long_is_given_up(host, source, tmp_path):
     host.cuts = [0] * 1000
     with pytest.raises(HostLost, match="no connection for 20 s"):
         ReconnectingShell(host, 20.0).append_file(source, str(tmp_path / "target"), lambda _: None)
@@ -152,16 +148,12 @@ def test_a_job_without_files_takes_away_what_an_earlier_run_has_sent(host: Shell
 
 
 @pytest.mark.parametrize(("present", "lacks"), [("", True), ("false", True), ("[ -d / ]", False)])
-def test_files_are_sent_unless_the_host_has_what_they_are_for(
-    host: ShellHost, tmp_path: Path, present: str, lacks: bool
-) -> None:
+def test_files_are_sent_unless_the_host_has_what_they_are_for(host, tmp_path, present, lacks):
     (one,) = files(tmp_path / "bundle", one=b"one")
     assert _JobWatcher(host, "rw-job-x", str(tmp_path / "jobs"), "").needs_files([one], present) is lacks
 
 
-def test_what_is_sent_can_be_read_by_apts_own_user_whatever_the_logins_umask_is(
-    host: ShellHost, tmp_path: Path
-) -> None:
+def test_what_is_sent_can_be_read_by_apts_own_user_whatever_the_logins_umask_is(host, tmp_path):
     before = os.umask(0o077)
     try:
         _JobWatcher(host, "rw-job-x", str(tmp_path / "jobs"), "").send_files(files(tmp_path / "bundle", one=b"one"))
@@ -171,9 +163,7 @@ def test_what_is_sent_can_be_read_by_apts_own_user_whatever_the_logins_umask_is(
     assert [oct(path.stat().st_mode)[-3:] for path in (sent, sent.parent, sent.parent.parent)] == ["644", "755", "755"]
 
 
-def test_the_deploy_lock_gives_signs_of_life_while_a_large_file_is_read(
-    host: ShellHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_deploy_lock_gives_signs_of_life_while_a_large_file_is_read(host, tmp_path, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(shell, "find_deploy_lock", lambda _: None)
     (one,) = files(tmp_path / "bundle", one=b"one")
@@ -208,9 +198,7 @@ def run(host: ShellHost, folder: Path, *sent: LocalFile) -> bool:
     return run_job(None, host, "rw-job-x", "true", "false", str(folder), "", sent)
 
 
-def test_a_job_that_has_not_begun_is_not_said_to_go_on(
-    host: ShellHost, output_lines: list[str], tmp_path: Path
-) -> None:
+def test_a_job_that_has_not_begun_is_not_said_to_go_on(host, output_lines, tmp_path):
     (one,) = files(tmp_path / "bundle", one=b"one")
     (tmp_path / "jobs/rw-job-x/files/one").mkdir(parents=True)
     assert not run(host, tmp_path / "jobs", one)
@@ -218,9 +206,7 @@ def test_a_job_that_has_not_begun_is_not_said_to_go_on(
     assert output_lines[-1].endswith("Is a directory; run it again to continue")
 
 
-def test_a_job_that_runs_is_said_to_go_on_and_nothing_is_sent(
-    host: ShellHost, output_lines: list[str], tmp_path: Path
-) -> None:
+def test_a_job_that_runs_is_said_to_go_on_and_nothing_is_sent(host, output_lines, tmp_path):
     (one,) = files(tmp_path / "bundle", one=b"one")
     # which says something else the second time
     write_stand_in(
@@ -232,9 +218,7 @@ def test_a_job_that_runs_is_said_to_go_on_and_nothing_is_sent(
     assert not (tmp_path / "jobs").exists()
 
 
-def test_a_file_that_is_another_one_ends_the_job_before_it_begins(
-    host: ShellHost, output_lines: list[str], tmp_path: Path
-) -> None:
+def test_a_file_that_is_another_one_ends_the_job_before_it_begins(host, output_lines, tmp_path):
     (one,) = files(tmp_path / "bundle", one=b"one")
     one.path.write_bytes(b"two")
     assert not run(host, tmp_path / "jobs", one)
@@ -244,9 +228,7 @@ def test_a_file_that_is_another_one_ends_the_job_before_it_begins(
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["progress file", "none yet"])
-def test_a_job_of_many_files_is_watched_by_its_progress_file(
-    host: ShellHost, output_lines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
-) -> None:
+def test_a_job_of_many_files_is_watched_by_its_progress_file(host, output_lines, tmp_path, monkeypatch, there):
     shown: list[object] = []
     monkeypatch.setattr(
         jobs.FileProgress, "update_files", lambda files, document: shown.append((files.whole.text, document))
@@ -263,9 +245,7 @@ def test_a_job_of_many_files_is_watched_by_its_progress_file(
     assert shown == ([("fetching 2 files", document)] if there else [])
 
 
-def test_a_job_that_failed_has_failed_though_its_result_is_there(
-    host: ShellHost, output_lines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_failed_has_failed_though_its_result_is_there(host, output_lines, tmp_path, monkeypatch):
     (tmp_path / "rw-job-x").mkdir()
     write_stand_in(tmp_path / "bin", "systemd-run", f"echo broken > {tmp_path}/rw-job-x/log")
     monkeypatch.setenv("STATE", "failed")

@@ -142,9 +142,7 @@ SNAPSHOT = """
         ("new-mode", "/etc/passwd", False),
     ],
 )
-def test_what_a_snapshot_says_is_not_believed_where_it_would_open_a_file(
-    name: str, value: str | bool, right: bool
-) -> None:
+def test_what_a_snapshot_says_is_not_believed_where_it_would_open_a_file(name, value, right):
     made: LlamaSnapshot = parse_help(SNAPSHOT)
     assert (forbidden_flags(made, {name: value}) == {}) == right
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import ssl
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -59,9 +58,7 @@ def shakes_hands(ca: Authority, pair: CertificatePair, name: str, folder: Path) 
     ("name", "accepted"),
     [("gpu.lan", True), ("10.0.0.5", True), ("10.0.0.7", True), ("::1", True), ("other.lan", False)],
 )
-def test_a_client_that_trusts_the_authority_accepts_a_leaf_for_its_names_alone(
-    ca: Authority, tmp_path: Path, name: str, accepted: bool
-) -> None:
+def test_a_client_that_trusts_the_authority_accepts_a_leaf_for_its_names_alone(ca, tmp_path, name, accepted):
     assert shakes_hands(ca, ca.issue(SANS, TODAY), name, tmp_path) is accepted
 
 
@@ -141,9 +138,7 @@ def path_identity(path: Path) -> tuple[int, ...] | None:
         ("ca.key", lambda path: path.open("r+b").truncate(1 << 40), "has more than 65536 bytes"),
     ],
 )
-def test_files_that_are_not_its_own_are_refused_and_not_written_over(
-    tmp_path: Path, ca: Authority, file: str, spoil: Callable[[Path], object], said: str
-) -> None:
+def test_files_that_are_not_its_own_are_refused_and_not_written_over(tmp_path, ca, file, spoil, said):
     path = tmp_path / "gateway-ca" / file
     spoil(path)
     before = path_identity(path)
@@ -180,8 +175,7 @@ HOSTILE = ["", "key\n", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE
 
 
 def test_a_leaf_is_made_anew_where_it_has_to_be(ca: Authority, tmp_path: Path) -> None:
-    pair = ca.issue(SANS, TODAY)
-    there = pair.expected_facts
+    there = ca.issue(SANS, TODAY).expected_facts
     assert ca.renewal_reason(there, SANS, TODAY) == ""
     assert ca.renewal_reason(there, SANS, TODAY + timedelta(days=59, hours=23)) == ""
     assert ca.renewal_reason(there, SANS, TODAY + timedelta(days=60)).startswith("it expires on")
@@ -285,9 +279,7 @@ def test_a_pair_that_cannot_be_used_is_refused_with_the_file(ca: Authority, tmp_
         ),
     ],
 )
-def test_keys_that_are_none_of_a_certificate(
-    ca: Authority, tmp_path: Path, key: Callable[[], bytes], said: str
-) -> None:
+def test_keys_that_are_none_of_a_certificate(ca, tmp_path, key, said):
     files = write_pair(tmp_path, ca.issue(SANS, TODAY))
     Path(files[1]).write_bytes(key())
     with pytest.raises(UnusableCertificate, match=said):

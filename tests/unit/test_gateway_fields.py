@@ -5,7 +5,6 @@ import re
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from rigwright.gateway.request_rules import RequestRule, load_request_rules, rul
 from rigwright.model.gateway.entry import Gateway
 from roles.gateway.host.router import fields
 from roles.gateway.host.router.body import Refused, read
-from roles.gateway.host.router.fields import is_modest
 from roles.gateway.host.router.routing import _judge_fields
 from roles.gateway.host.router.settings import Model, Settings, read_settings
 from tests.unit.gateway_router import model_entry
@@ -62,9 +60,7 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 
 @pytest.mark.parametrize("example", refused_examples(), ids=lambda one: one.rule)
-def test_each_rule_refuses_its_example_until_it_is_allowed(
-    strict: Model, tmp_path: Path, example: RequestExample
-) -> None:
+def test_each_rule_refuses_its_example_until_it_is_allowed(strict, tmp_path, example):
     rule = RULES[example.rule]
     others = BEHIND.get(rule.name, [])
     refused = refusal(judging(tmp_path, *others), example)
@@ -138,9 +134,7 @@ def test_a_request_of_claude_code_passes(strict: Model) -> None:
         (b"cch=a5145;", b"cch=a;", "system[].text"),
     ],
 )
-def test_fields_that_engines_convert_are_judged_where_the_protocol_has_them(
-    strict: Model, was: bytes, sent: bytes, param: str
-) -> None:
+def test_fields_that_engines_convert_are_judged_where_the_protocol_has_them(strict, was, sent, param):
     assert CLAUDE_CODE.count(was) == 1
     refused = refusal(strict, CLAUDE_CODE.replace(was, sent), "messages")
     assert refused is not None and refused.param == param
@@ -150,9 +144,7 @@ def test_fields_that_engines_convert_are_judged_where_the_protocol_has_them(
     ("schema", "passes"),
     [({"type": "object"}, True), ({"pattern": "(.{0,1000}){0,1000}x"}, False), ({"maxItems": 10**9}, False)],
 )
-def test_a_tool_that_a_message_defines_is_judged_where_it_is_allowed(
-    tmp_path: Path, schema: object, passes: bool
-) -> None:
+def test_a_tool_that_a_message_defines_is_judged_where_it_is_allowed(tmp_path, schema, passes):
     tool = {"type": "tool_definition", "definition": {"name": "a", "input_schema": schema}}
     sent = {"model": "m", "messages": [{"role": "system", "content": [{"type": "tool_addition", "tool": tool}]}]}
     refused = refusal(judging(tmp_path, "tool_definitions"), json.dumps(sent).encode(), "messages")
@@ -252,12 +244,6 @@ def test_an_object_with_a_name_twice_is_refused_at_any_depth(sent: bytes) -> Non
         read(sent)
 
 
-def test_many_names_of_which_one_is_twice_are_read_in_little_time() -> None:
-    names = b",".join(b'"%d":1' % one for one in range(200_000))
-    with pytest.raises(Refused, match="twice"):
-        read(b'{"model":"m","x":{' + names + b',"199999":1}}')
-
-
 def test_a_prompt_of_tokens_is_one_prompt(strict: Model) -> None:
     for prompt, passes in (
         (list(range(5000)), True),
@@ -274,95 +260,6 @@ def test_a_prompt_of_tokens_is_one_prompt(strict: Model) -> None:
     assert refusal(strict, sent, "responses") is None and refusal(strict, sent, "embeddings") is not None
 
 
-@pytest.mark.parametrize(
-    ("pattern", "modest"),
-    [
-        ("", True),
-        (r"^\d{4}-\d{2}-\d{2}T[0-9:.]+Z$", True),
-        (r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,63}", True),
-        (r"(cat|dog){1,3}(, and more)?", True),
-        (r"(?:a+)?b*", True),
-        (r"(?P<name>x)(?i)a+?", True),
-        (r"\(a+\)+", True),
-        (r"[(a+)]+[^)]{3}", True),
-        (r"a{,5}b{2,}{", True),
-        (r"{not a repetition}", True),
-        (r"x{0,1000}", True),
-        (r"^[a-z0-9]+(?:-[a-z0-9]+)*$", True),
-        (r"^([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}$", True),
-        (r"^(?:[0-9a-zA-Z+/]{4})*$", True),
-        (r"([A-Za-z0-9][A-Za-z0-9\-]*\.)+", True),
-        (r"^.{1,2000}$", True),
-        (r"^(\d{1,3}\.){3}\d{1,3}$", True),
-        (r"x{0,2001}", False),
-        (r"x{2001,}", False),
-        (r"x{99999999999}", False),
-        ("x{" + " " * 40 + "2001}", False),
-        (r"(.{0,1000}){0,1000}x", False),
-        (r"(a{100}){100}", True),
-        (r"(a{100}){101}", False),
-        (r"((a{20}b){20}){30}", False),
-        (r"((a{20}){20}){20,}", True),
-        (r"((a{20}){20}){30,}", False),
-        ("x{2000}" * 5, True),
-        ("x{2000}" * 6, False),
-        (r"(a?){0,63}", True),
-        (r"(a?){0,64}", False),
-        (r"(a?b?){33}", False),
-        (r"(a+){65}", False),
-        (r"(a+)+b", True),
-        (r"(a+)*", True),
-        ("(" * 5 + "a+" + ")+" * 5, True),
-        ("(" * 6 + "a+" + ")+" * 6, False),
-        (r"(a{9}){9}", True),
-        (r"((a)*|b){9}", True),
-        (r"(a\)b+)+", True),
-        # empty without an end
-        (r"(a*)*", False),
-        (r"(a?)+", False),
-        (r"((a?)(b?))*", False),
-        (r"(a|b?){2,}", False),
-        (r"(|a)+", False),
-        (r"(?:^)*", False),
-        (r"(\b)+", False),
-        (r"(?=a)*", False),
-        (r"((a)\2)*", True),
-        (r"(a{0})*", False),
-        (r"(?i)*", False),
-        # repeated at once
-        (r"(a+)?{9}", False),
-        (r"(a+)+?", True),
-        (r"a+??", False),
-        (r"a?*", False),
-        (r"a{9}{9}", False),
-        (r"a++", False),
-        (r"*a", False),
-        (r"(+a)", False),
-        (r"a|*", False),
-        (r"(a", False),
-        (r"a)", False),
-        # what engines read differently
-        (r"[](a+)+b", False),
-        (r"[^](a+)+]", False),
-        (r"[^]a", False),
-        (r"[a", False),
-        (r"(?x)(a+) +", False),
-        (r"(?ix:(a+) +)", False),
-        (r"(?#comment)a", False),
-        ("[a-z]*" * 64, True),
-        ("[a-z]*" * 65, False),
-        ("[a-z]?" * 65, False),
-        ("(|a)" * 65, False),
-        ("(a||b)" * 65, False),
-        ("|".join(["cat"] * 200), True),
-        ("a" * 4096, True),
-        ("a" * 4097, False),
-    ],
-)
-def test_an_expression_is_modest_that_is_small_multiplied_out(pattern: str, modest: bool) -> None:
-    assert is_modest(pattern, 4096) is modest
-
-
 def test_patterns_are_found_wherever_a_schema_has_them(strict: Model) -> None:
     bomb = {"pattern": "(a*)+"}
     for schema in (
@@ -371,8 +268,7 @@ def test_patterns_are_found_wherever_a_schema_has_them(strict: Model) -> None:
         {"patternProperties": {"(a*)+": {}}},
     ):
         function = {"type": "function", "function": {"name": "a", "parameters": schema}}
-        sent = json.dumps({"model": "m", "tools": [function]}).encode()
-        refused = refusal(strict, sent)
+        refused = refusal(strict, json.dumps({"model": "m", "tools": [function]}).encode())
         assert refused is not None and refused.param == "tools"
     named = {"properties": {"pattern": {"type": "string"}}}
     assert refusal(strict, json.dumps({"model": "m", "tools": [{"parameters": named}]}).encode()) is None
@@ -419,13 +315,6 @@ def test_an_empty_value_is_none_where_none_may_be_sent(strict: Model, rule: Requ
         assert refusal(strict, example_at_place(rule, rule.location[0], value)) is not None
 
 
-def test_patterns_are_few_together(strict: Model) -> None:
-    for number, passes in ((4, True), (5, False)):
-        schema = {"anyOf": [{"pattern": "a" * 4096}] * number}
-        sent = json.dumps({"model": "m", "tools": [{"parameters": schema}]}).encode()
-        assert (refusal(strict, sent) is None) is passes
-
-
 @pytest.mark.parametrize(
     ("schema", "passes"),
     [
@@ -467,30 +356,13 @@ def test_a_schema_that_is_a_text_is_judged_as_an_object(strict: Model, schema: s
         assert (refusal(strict, json.dumps({"model": "m", **members}).encode()) is None) is passes
 
 
-def test_patterns_are_small_together(strict: Model) -> None:
-    for number, passes in ((20, True), (21, False)):
-        sent = json.dumps({"model": "m", "tools": [{"pattern": ".{2000}"}] * number}).encode()
-        assert (refusal(strict, sent) is None) is passes
-
-
 @pytest.mark.parametrize(
-    "piece",
-    ["a{# , #", "{", "{#", "{1,#", "[a#", "(", "(?i", "(?<a", "(?P<#", "(a+", "|", "a?", "\\", "a{9", "a{,,#", "a{2}"],
+    ("pattern", "number", "passes"),
+    [("a" * 4096, 4, True), ("a" * 4096, 5, False), (".{2000}", 20, True), (".{2000}", 21, False)],
 )
-def test_judging_an_expression_takes_time_that_grows_as_its_length(piece: str) -> None:
-    def time(length: int) -> float:
-        spaces = length // (1 + piece.count("#"))
-        pattern = piece.replace("#", " " * spaces) if "#" in piece else piece * (length // len(piece))
-
-        def once() -> float:
-            begun = perf_counter()
-            is_modest(pattern, length + 8)
-            return perf_counter() - begun
-
-        return min(once() for _ in range(5))
-
-    # what grows with the square takes 16 times as long, with the cube 64 times
-    assert time(8000) < 10 * time(2000) + 0.02
+def test_patterns_are_few_and_small_together(strict, pattern, number, passes):
+    sent = json.dumps({"model": "m", "tools": [{"parameters": {"anyOf": [{"pattern": pattern}] * number}}]}).encode()
+    assert (refusal(strict, sent) is None) is passes
 
 
 @pytest.mark.parametrize(("value", "passes"), [(-2, False), (-1, True), (0, True), (65536, True), (65537, False)])

@@ -66,9 +66,7 @@ UNVERSIONED = ClientKeyring(keys=FIRST.keys)
         (advanced(FORK), changed(advanced(FORK), "eve", "e"), True),
     ],
 )
-def test_a_host_takes_keys_that_were_made_from_its_own(
-    host: ClientKeyring, incoming: ClientKeyring, taken: bool
-) -> None:
+def test_a_host_takes_keys_that_were_made_from_its_own(host, incoming, taken):
     assert is_replaceable(incoming.current_version, host.current_version.id) is taken
     assert is_replaceable(incoming.current_version, "")
 
@@ -83,8 +81,7 @@ def test_a_version_keeps_to_its_bounds() -> None:
     for number in range(1, HISTORY + 9):
         version = version_for(version, str(number))
     assert (len(version.before), version.serial) == (HISTORY, HISTORY + 9)
-    highest = KeyVersion(serial=HIGHEST, id="0" * 16)
-    after = version_for(highest, "1")
+    after = version_for(KeyVersion(serial=HIGHEST, id="0" * 16), "1")
     assert (after.serial, after.before, version_for(after, "1")) == (HIGHEST, ("0" * 16,), after)
 
 
@@ -142,9 +139,7 @@ def row(name: object, sha256: object, **more: object) -> dict[str, object]:
         ([row(f"k{n:02}", str(n)) for n in range(12)], [], ["12 keys would return: k00, k01, k02"]),
     ],
 )
-def test_what_keys_would_do_is_named(
-    ours: list[dict[str, object]], theirs: list[dict[str, object]], effect: list[str]
-) -> None:
+def test_what_keys_would_do_is_named(ours, theirs, effect):
     found = list(describe_effect(ours, theirs))
     assert len(found) == len(effect)
     assert all(words in line for words, line in zip(effect, found, strict=True)), found

@@ -65,8 +65,7 @@ def test_a_link_stays_one_and_other_modes_do_not(tmp_path: Path) -> None:
     link.symlink_to(real)
     keyring.dump(link, RING)
     assert link.is_symlink()
-    assert keyring.load_keyring(real).keys == RING.keys
-    assert real.stat().st_mode & 0o777 == 0o600
+    assert (keyring.load_keyring(real).keys, real.stat().st_mode & 0o777) == (RING.keys, 0o600)
 
 
 def test_one_that_cannot_be_written_is_what_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,8 +78,7 @@ def test_one_that_cannot_be_written_is_what_it_was(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
         keyring.dump(path, ClientKeyring())
-    assert keyring.load_keyring(path).keys == RING.keys
-    assert names(tmp_path) == [path.name]
+    assert (keyring.load_keyring(path).keys, names(tmp_path)) == (RING.keys, [path.name])
 
 
 def test_hosts_are_given_a_row_a_key_and_nothing_that_it_could_be_guessed_from() -> None:

@@ -54,11 +54,8 @@ def test_a_deploy_with_an_older_file_changes_no_key(host: GatewayFolderHost, fil
     assert "keys INVENTORY bring --replace-newer" in done.stderr
 
 
-def test_a_deploy_and_its_plan_are_refused_before_anything_is_touched(
-    host: GatewayFolderHost, file: Path, older: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    declared = Gateway.model_construct(keys_file=file.name)
-    rig = replace(host.rig, gateway=declared)
+def test_a_deploy_and_its_plan_are_refused_before_anything_is_touched(host, file, older, monkeypatch):
+    rig = replace(host.rig, gateway=Gateway.model_construct(keys_file=file.name))
     (refusal,) = host_key_file_problems(rig)
     assert "1 key would return: alice" in refusal
     box = ConnectedHost("box", rig, host)
@@ -69,9 +66,7 @@ def test_a_deploy_and_its_plan_are_refused_before_anything_is_touched(
     assert host_key_file_problems(replace(rig, gateway=None)) == []
 
 
-def test_keys_that_came_after_a_deploy_had_looked_are_not_replaced(
-    host: GatewayFolderHost, file: Path, older: str
-) -> None:
+def test_keys_that_came_after_a_deploy_had_looked_are_not_replaced(host, file, older):
     lying = host.credentials / "gateway-keys.json"
     before, ring = lying.read_bytes(), keyring.load_keyring(file)
     text = keyring.keys_json(ring)
@@ -83,9 +78,7 @@ def test_keys_that_came_after_a_deploy_had_looked_are_not_replaced(
 
 
 @pytest.mark.parametrize("lying", [before_versions(ClientKeyring()), keyring.keys_json(ClientKeyring())])
-def test_a_gateway_without_keys_needs_no_file(
-    host: GatewayFolderHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lying: str
-) -> None:
+def test_a_gateway_without_keys_needs_no_file(host, tmp_path, monkeypatch, lying):
     host.run_operations(gateway, monkeypatch)
     (host.credentials / "gateway-keys.json").write_text(lying)
     (host.credentials / "gateway-keys.json").chmod(0o600)
@@ -96,9 +89,7 @@ def test_a_gateway_without_keys_needs_no_file(
 
 
 @pytest.mark.parametrize("executing", [False, True])
-def test_a_run_writes_a_version_into_a_file_without_one_and_a_plan_does_not(
-    host: GatewayFolderHost, file: Path, monkeypatch: pytest.MonkeyPatch, executing: bool
-) -> None:
+def test_a_run_writes_a_version_into_a_file_without_one_and_a_plan_does_not(host, file, monkeypatch, executing):
     host.run_operations(gateway, monkeypatch, executing)
     old = file.read_text().partition("\n# orders")[0] + "\n"
     file.write_text(old)
@@ -111,9 +102,7 @@ def test_a_run_writes_a_version_into_a_file_without_one_and_a_plan_does_not(
     assert keyring.load_keyring(file).current_version == FIRST.current_version
 
 
-def test_keys_that_were_changed_on_the_host_are_put_right(
-    host: GatewayFolderHost, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keys_that_were_changed_on_the_host_are_put_right(host, file, monkeypatch):
     host.run_operations(gateway, monkeypatch)
     carry_out(host, gateway.install_client_keys, file=str(file))
     lying = host.credentials / "gateway-keys.json"
@@ -124,9 +113,7 @@ def test_keys_that_were_changed_on_the_host_are_put_right(
         assert lying.read_text() == wanted
 
 
-def test_a_file_that_cannot_have_its_version_written_ends_the_run_of_its_host(
-    host: GatewayFolderHost, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_cannot_have_its_version_written_ends_the_run_of_its_host(host, file, monkeypatch):
     host.run_operations(gateway, monkeypatch)
     file.write_text(file.read_text().partition("\n# orders")[0] + "\n")
     file.with_name(f".{file.name}.lock").symlink_to("elsewhere")

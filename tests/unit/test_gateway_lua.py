@@ -87,9 +87,7 @@ def test_a_page_of_nginxs_own_becomes_an_error(lua: NginxLua, status: int, kind:
         ("0.000 : 0.000", True, True),
     ],
 )
-def test_a_request_goes_to_another_instance_if_the_first_did_not_get_it(
-    lua: NginxLua, times: str | None, leaving: bool, repeated: bool
-) -> None:
+def test_a_request_goes_to_another_instance_if_the_first_did_not_get_it(lua, times, leaving, repeated):
     lua.ngx.var.connection, lua.ngx.var.upstream_connect_time = "1", times
     request = lua.require("requests").begin()
     request.model, request.instance, request.seat, request.sticky = "tiny", "one", "one", ""
@@ -233,9 +231,7 @@ def test_metrics_are_refused_without_a_line_of_nginxs(lua: NginxLua) -> None:
         ("abbb", "1", 1, "23"),
     ],
 )
-def test_a_client_with_too_many_connections_loses_those_that_wait(
-    lua: NginxLua, clients: str, serving: str, limit: int, closed: str
-) -> None:
+def test_a_client_with_too_many_connections_loses_those_that_wait(lua, clients, serving, limit, closed):
     peers = lua.table([lua.table({"client": one, "file": str(at)}) for at, one in enumerate(clients)])
     found = lua.require("connections").excess(peers, lambda one: one.file in serving, limit)
     assert "".join(found.values()) == closed

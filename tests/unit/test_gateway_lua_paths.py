@@ -112,8 +112,7 @@ OLLAMA = ": Ollama's API is not served; set the client to an OpenAI-compatible A
     ],
 )
 def test_a_path_that_is_not_open_is_answered_with_the_base_url(lua: NginxLua, path: str, message: str) -> None:
-    found = passes(lua, "POST", path)
-    assert found == (404, "", f"there is nothing at {path[:128]}{message.format(BASE)}")
+    assert passes(lua, "POST", path) == (404, "", f"there is nothing at {path[:128]}{message.format(BASE)}")
 
 
 def test_what_follows_a_path_is_in_no_message(lua: NginxLua) -> None:
@@ -135,9 +134,7 @@ def test_what_follows_a_path_is_in_no_message(lua: NginxLua) -> None:
         (None, None, ""),
     ],
 )
-def test_the_address_in_a_message_is_the_clients(
-    lua: NginxLua, host: str | None, proto: str | None, address: str
-) -> None:
+def test_the_address_in_a_message_is_the_clients(lua, host, proto, address):
     lua.ngx.var.http_host, lua.ngx.var.http_x_forwarded_proto = host, proto
     assert lua.require("paths").address() == address
     lua.require("answers").root()

@@ -125,9 +125,7 @@ def answered(
         (400, "[]", "invalid_request_error", "the request was refused"),
     ],
 )
-def test_errors_of_engines_and_of_the_router_get_the_shape_of_their_path(
-    lua: NginxLua, status: int, sent: str, kind: str, message: str, engine: str | None
-) -> None:
+def test_errors_of_engines_and_of_the_router_get_the_shape_of_their_path(lua, status, sent, kind, message, engine):
     text, headers = answered(lua, "/v1/messages?beta=true", status, *sent, engine=engine)
     assert json.loads(text) == {"type": "error", "error": {"type": kind, "message": message}}
     # the text has another length, and is JSON whatever type the engine named
@@ -205,9 +203,7 @@ STREAM = (
         ("messages/count_tokens", ('{"input_tokens":12}',), None, (None, None, None)),
     ],
 )
-def test_tokens_and_the_first_content_are_read_of_its_answers(
-    lua: NginxLua, path: str, pieces: tuple[str, ...], first: int | None, tokens: tuple[int | None, ...]
-) -> None:
+def test_tokens_and_the_first_content_are_read_of_its_answers(lua, path, pieces, first, tokens):
     request, ngx = lua.require("requests").current(), lua.ngx
     request.instance, request.key, request.looked = "chat", "", 1e18
     ngx.var.request_uri, ngx.var.rw_path = f"/v1/{path}", path
@@ -250,8 +246,7 @@ def test_releases_of_vllm_have_the_paths_that_they_answer(release: str, paths: t
     packages = tuple(one.model_copy(update={"version": release}) for one in ENV.packages)
     one = vllm_instance()
     assert kind_of(one).paths(replace(one, artefacts=packages)) == paths
-    engine = keys.ImageEngine(kind="image", image="vllm", serves="vllm", version=release)
-    inside = replace(one, engine=engine)
+    inside = replace(one, engine=keys.ImageEngine(kind="image", image="vllm", serves="vllm", version=release))
     assert kind_of(inside).paths(inside) == paths
 
 

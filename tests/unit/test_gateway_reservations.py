@@ -65,9 +65,7 @@ def test_addresses_that_no_listener_of_a_port_has_are_reserved(places: list[str]
         (Reservation(8002, "0.0.0.0"), "192.0.2.7", False),
     ],
 )
-def test_a_process_at_an_address_of_the_host_takes_a_reservation(
-    reserved: Reservation, address: str, taken: bool
-) -> None:
+def test_a_process_at_an_address_of_the_host_takes_a_reservation(reserved, address, taken):
     assert reserved.is_taken_by(ListeningSocket(8001, "x", "", address), {"192.0.2.7", "2001:db8::7"}) is taken
 
 
@@ -111,14 +109,11 @@ def error_of(attempt: Any, *arguments: object) -> int:
     ("listener", "reserved", "tried"),
     [("0.0.0.0", "[::]", ["[::]", "[::1]"]), ("127.0.0.1", "[::1]", ["[::1]"]), ("[::1]", "127.0.0.1", ["127.0.0.1"])],
 )
-def test_no_other_process_listens_at_a_reserved_address_and_its_clients_are_refused(
-    listener: str, reserved: str, tried: list[str]
-) -> None:
+def test_no_other_process_listens_at_a_reserved_address_and_its_clients_are_refused(listener, reserved, tried):
     port = free_port()
     with closing(reserve.bind_socket(f"{reserved}:{port}")), closing(listening(f"{listener}:{port}")):
         assert [error_of(listening, f"{one}:{port}") for one in tried] == [errno.EADDRINUSE] * len(tried)
-        address = split_place(f"{tried[-1]}:{port}")
-        assert error_of(socket.create_connection, address) == errno.ECONNREFUSED
+        assert error_of(socket.create_connection, split_place(f"{tried[-1]}:{port}")) == errno.ECONNREFUSED
         # a client of a name with both addresses arrives
         socket.create_connection(split_place(f"{listener}:{port}")).close()
 
@@ -145,9 +140,7 @@ def test_a_host_without_the_address_has_nothing_to_keep(monkeypatch: pytest.Monk
     assert keeper.kept == {}
 
 
-def test_each_address_but_those_of_listeners_is_kept_as_long_as_the_host_has_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_each_address_but_those_of_listeners_is_kept_as_long_as_the_host_has_it(monkeypatch, tmp_path):
     routes, port = tmp_path / "fib_trie", free_port()
     monkeypatch.setattr(reserve, "IPV4_ROUTES", str(routes))
 
@@ -185,9 +178,7 @@ def test_what_no_descriptor_is_left_for_is_tried_again(monkeypatch: pytest.Monke
         assert error_of(listening, place) == errno.EADDRINUSE
 
 
-def test_addresses_that_cannot_be_read_stay_kept(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_addresses_that_cannot_be_read_stay_kept(monkeypatch, tmp_path, capsys):
     routes, port = tmp_path / "fib_trie", free_port()
     monkeypatch.setattr(reserve, "IPV4_ROUTES", str(routes))
     routes.write_text("           |-- 127.0.0.8\n              /32 host LOCAL\n")

@@ -19,6 +19,7 @@ from tests.unit.gateway_router import (
     bearer_header,
     key_entry,
     model_entry,
+    router_settings,
     wait_until,
 )
 
@@ -26,37 +27,24 @@ from tests.unit.gateway_router import (
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RouterFixture]:
     """One router for all tests that change nothing of it."""
-    made = RouterFixture(
-        tmp_path_factory.mktemp("router"),
-        {
-            "listeners": {
-                "lan": {"keys": False, "models": None},
-                "small": {"keys": False, "models": ["embed"]},
-                "wan": {"keys": True, "models": None},
-            },
-            "models": {
-                "qwen3": model_entry("chat", "chat2"),
-                "embed": model_entry("embed", paths=["embeddings"]),
-                "talk": model_entry("talk", sticky="conversation"),
-                "session": model_entry("session", sticky="header:x-session-id"),
-            },
-            "aliases": {"gpt-4o": "qwen3", "Qwen3-Ünïcode.gguf": "qwen3"},
-            "origins": [],
-            "probe": {"every": 3600, "timeout": 60},
-            "digest": "d" * 64,
+    settings = router_settings(
+        listeners={
+            "lan": {"keys": False, "models": None},
+            "small": {"keys": False, "models": ["embed"]},
+            "wan": {"keys": True, "models": None},
         },
-        [
-            key_entry(ALICE, "alice"),
-            key_entry(BOB, "bob", models=["embed", "gpt-4o"], streams=2),
-            key_entry(SLOW, "slow", requests_per_minute=2),
-        ],
+        models={
+            "qwen3": model_entry("chat", "chat2"),
+            "embed": model_entry("embed", paths=["embeddings"]),
+            "talk": model_entry("talk", sticky="conversation"),
+            "session": model_entry("session", sticky="header:x-session-id"),
+        },
+        aliases={"gpt-4o": "qwen3", "Qwen3-Ünïcode.gguf": "qwen3"},
     )
-    try:
-        made.start()
-        wait_until(lambda: made.ask("/state").status == 200)
+    bob = key_entry(BOB, "bob", models=["embed", "gpt-4o"], streams=2)
+    keys = [key_entry(ALICE, "alice"), bob, key_entry(SLOW, "slow", requests_per_minute=2)]
+    with RouterFixture(tmp_path_factory.mktemp("router"), settings, keys).running() as made:
         yield made
-    finally:
-        made.stop()
 
 
 def identity(world: RouterFixture, clear: str) -> dict[str, Any]:
@@ -103,9 +91,7 @@ def test_a_key_that_came_twice_is_refused(world: RouterFixture, header: str) -> 
         ({"X-Api-Key": ALICE, **bearer_header("wrong")}, ""),
     ],
 )
-def test_anthropics_clients_send_a_key_in_a_header_of_their_own(
-    world: RouterFixture, headers: dict[str, Any], name: str
-) -> None:
+def test_anthropics_clients_send_a_key_in_a_header_of_their_own(world, headers, name):
     said = world.ask("/auth", listener="wan", **headers)
     assert (said.status, said.headers.get("x-rw-name", "")) == (204 if name else 401, name)
 
@@ -303,18 +289,11 @@ def test_nothing_of_a_caller_is_in_the_log(world: RouterFixture) -> None:
 
 
 def test_prompts_are_salted_by_key_alone_and_the_same_over_restarts(tmp_path: Path) -> None:
-    made = RouterFixture(
-        tmp_path,
-        {
-            "listeners": {name: {"keys": keys, "models": None} for name, keys in (("lan", False), ("wan", True))},
-            "models": {"kept": model_entry("chat", salted=True), "shared": model_entry("other")},
-            "aliases": {},
-            "origins": [],
-            "probe": {"every": 3600, "timeout": 60},
-            "digest": "d",
-        },
-        [key_entry(ALICE, "alice"), key_entry(BOB, "bob")],
+    settings = router_settings(
+        listeners={name: {"keys": keys, "models": None} for name, keys in (("lan", False), ("wan", True))},
+        models={"kept": model_entry("chat", salted=True), "shared": model_entry("other")},
     )
+    made = RouterFixture(tmp_path, settings, [key_entry(ALICE, "alice"), key_entry(BOB, "bob")])
 
     def salt(name: str, clear: str = "") -> str:
         headers = identity(made, clear) if clear else {"listener": "lan"}
@@ -322,9 +301,7 @@ def test_prompts_are_salted_by_key_alone_and_the_same_over_restarts(tmp_path: Pa
         assert answer.status == 204
         return answer.headers["x-rw-salt"]
 
-    try:
-        made.start()
-        wait_until(lambda: made.ask("/state").status == 200)
+    with made.running():
         alice, bob, keyless = salt("kept", ALICE), salt("kept", BOB), salt("kept")
         assert len({alice, bob, keyless}) == 3 and all(len(one) == 64 for one in (alice, bob, keyless))
         # nothing that a client or the file of keys shows
@@ -343,8 +320,6 @@ def test_prompts_are_salted_by_key_alone_and_the_same_over_restarts(tmp_path: Pa
         made.start()
         wait_until(lambda: made.ask("/state").status == 200)
         assert salt("kept", ALICE) == alice
-    finally:
-        made.stop()
 
 
 def test_a_harmful_field_is_named_in_an_error_of_openais_shape(world: RouterFixture) -> None:

@@ -255,9 +255,7 @@ def test_a_body_of_many_texts_takes_no_more_memory_than_others() -> None:
 @pytest.mark.parametrize(
     ("sent", "said"), [(b"[]" * 201 + b"]" * (8 << 20), "closes more"), (b"[" * 201 + b"]" * (8 << 20), "levels deep")]
 )
-def test_what_closes_too_much_or_is_too_deep_is_read_no_further(
-    sent: bytes, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_closes_too_much_or_is_too_deep_is_read_no_further(sent, said, monkeypatch):
     pieces = []
     outside = body._outside
 

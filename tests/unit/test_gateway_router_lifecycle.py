@@ -8,34 +8,29 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.gateway_router import ALICE, BOB, RouterFixture, bearer_header, key_entry, model_entry, wait_until
+from tests.unit.gateway_router import (
+    ALICE,
+    BOB,
+    RouterFixture,
+    bearer_header,
+    key_entry,
+    model_entry,
+    router_settings,
+    wait_until,
+)
 
 
 def small(folder: Path) -> RouterFixture:
-    return RouterFixture(
-        folder,
-        {
-            "listeners": {"wan": {"keys": True, "models": None}},
-            "models": {"qwen3": model_entry("chat", "chat2"), "other": model_entry("other")},
-            "aliases": {},
-            "origins": [],
-            "probe": {"every": 3600, "timeout": 60},
-            "digest": "1",
-        },
-        [key_entry(ALICE, "alice")],
-    )
+    models = {"qwen3": model_entry("chat", "chat2"), "other": model_entry("other")}
+    settings = router_settings(listeners={"wan": {"keys": True, "models": None}}, models=models)
+    return RouterFixture(folder, settings, [key_entry(ALICE, "alice")])
 
 
 @pytest.fixture
 def own_router(tmp_path: Path) -> Iterator[RouterFixture]:
     """A router of the test's own."""
-    made = small(tmp_path)
-    try:
-        made.start()
-        wait_until(lambda: made.ask("/state").status == 200)
+    with small(tmp_path).running() as made:
         yield made
-    finally:
-        made.stop()
 
 
 def test_health_says_who_answers(own_router: RouterFixture) -> None:

@@ -14,9 +14,13 @@ from tests.unit.gateway_router import (
     StandInNginx,
     key_entry,
     model_entry,
+    router_settings,
     run_stand_in_nginx,
     wait_until,
 )
+
+OFTEN = {"every": 0.05, "timeout": 0.5}
+TWO = {"qwen3": model_entry("chat", "chat2")}
 
 
 class ProbedRouter:
@@ -44,14 +48,8 @@ class ProbedRouter:
 
 @pytest.fixture
 def box(tmp_path: Path) -> Iterator[ProbedRouter]:
-    settings = {
-        "listeners": {"lan": {"keys": True, "models": None}},
-        "models": {"qwen3": model_entry("chat", "chat2")},
-        "aliases": {},
-        "origins": [],
-        "probe": {"every": 0.05, "timeout": 0.5},
-        "digest": "1",
-    }
+    listeners = {"lan": {"keys": True, "models": None}}
+    settings = router_settings(listeners=listeners, models=TWO, probe=dict(OFTEN))
     world = RouterFixture(tmp_path, settings, [key_entry("a", "a")])
     with ExitStack() as stack:
         made = ProbedRouter(world, stack)
@@ -155,18 +153,8 @@ def test_one_that_was_started_anew_meanwhile_is_not_out(box: ProbedRouter) -> No
 
 
 def test_while_nginx_says_nothing_nobody_is_taken_out_or_in(tmp_path: Path) -> None:
-    world = RouterFixture(
-        tmp_path,
-        {
-            "listeners": {},
-            "models": {"qwen3": model_entry("chat", "chat2")},
-            "aliases": {},
-            "origins": [],
-            "probe": {"every": 0.05, "timeout": 0.5},
-            "digest": "1",
-        },
-        [key_entry("a", "a")],
-    )
+    settings = router_settings(listeners={}, models=TWO, probe=dict(OFTEN))
+    world = RouterFixture(tmp_path, settings, [key_entry("a", "a")])
     with ExitStack() as stack:
         box = ProbedRouter(world, stack)
         stack.callback(world.stop)

@@ -129,8 +129,7 @@ def test_a_header_that_lies_is_refused(case: str) -> None:
 
 def test_a_header_without_end_is_not_read_for_ever() -> None:
     begun = gguf_header([gguf_string("a") + struct.pack("<IIQ", ARRAY, STRING, 1 << 24)], [])
-    endless = begun + bytes(gguf.LONGEST)
-    assert broken(endless, 1 << 40) == f"has a header of more than {gguf.LONGEST} bytes"
+    assert broken(begun + bytes(gguf.LONGEST), 1 << 40) == f"has a header of more than {gguf.LONGEST} bytes"
 
 
 def test_a_type_of_tensor_that_is_not_known_yet_is_no_mistake() -> None:

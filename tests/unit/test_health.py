@@ -165,8 +165,7 @@ def folder() -> Iterator[Path]:
 @pytest.fixture
 def health_of(folder: Path) -> ObserveHost:
     """Looks at a host with one instance, whose engine is a scripted model."""
-    one = replace(capable_instance(), name="chat")
-    wanted = instance_health.health_request(sample_rig(one))
+    wanted = instance_health.health_request(sample_rig(replace(capable_instance(), name="chat")))
     (ask,) = wanted["asks"]  # type: ignore[misc]
     ask["at"] = str(folder / "api.sock")
     key = folder / str(ask["key"]).lstrip("/")
@@ -211,9 +210,7 @@ def test_a_look_asks_for_a_token_and_for_what_is_counted(health_of: ObserveHost,
 
 @as_root
 @pytest.mark.parametrize(("running", "looked"), [(0, 1), (1, 2)])
-def test_one_that_works_is_looked_at_twice_and_one_that_is_idle_is_not_waited_for(
-    health_of: ObserveHost, folder: Path, running: int, looked: int
-) -> None:
+def test_one_that_works_is_looked_at_twice_and_one_that_is_idle_is_not_waited_for(health_of, folder, running, looked):
     with serving(folder, running=running) as model:
         (folder / "api.sock").chmod(0o777)
         found = health_of()
@@ -222,9 +219,7 @@ def test_one_that_works_is_looked_at_twice_and_one_that_is_idle_is_not_waited_fo
 
 
 @as_root
-def test_one_that_hangs_is_silent_and_then_wedged_within_a_second_each_time(
-    health_of: ObserveHost, folder: Path
-) -> None:
+def test_one_that_hangs_is_silent_and_then_wedged_within_a_second_each_time(health_of, folder):
     with serving(folder, "wedged"):
         (folder / "api.sock").chmod(0o777)
         began = time.monotonic()
@@ -248,9 +243,7 @@ def test_one_that_hangs_is_silent_and_then_wedged_within_a_second_each_time(
         '{"run": "aa", "now": "another", "began": 0}',
     ],
 )
-def test_what_was_written_down_of_another_run_counts_for_nothing(
-    health_of: ObserveHost, folder: Path, text: str
-) -> None:
+def test_what_was_written_down_of_another_run_counts_for_nothing(health_of, folder, text):
     kept = folder / "run/rigwright/silent/chat"
     kept.parent.mkdir(parents=True)
     kept.write_text(text)

@@ -34,8 +34,7 @@ def make_host_key(kind: str, folder: Path, *options: str) -> tuple[str, str]:
 def test_a_key_has_the_fingerprint_that_openssh_prints(tmp_path: Path, kind: str, options: tuple[str, ...]) -> None:
     text, fingerprint = make_host_key(kind, tmp_path, *options)
     key = parse_host_key(text)
-    assert key.fingerprint == fingerprint
-    assert text == f"{key} root@box"
+    assert (key.fingerprint, text) == (fingerprint, f"{key} root@box")
     assert parse_host_key(str(key)) == key
     assert key.comparison_command == f"ssh-keygen -lf /etc/ssh/ssh_host_{kind}_key.pub"
 
@@ -145,9 +144,7 @@ def known_hosts(home: Path) -> str:
     return file.read_text() if file.exists() else ""
 
 
-def test_a_host_with_the_declared_key_is_logged_in_to_wherever_it_is(
-    box: OperatorFolder, host: StandInSshd, home: Path, connect: type
-) -> None:
+def test_a_host_with_the_declared_key_is_logged_in_to_wherever_it_is(box, host, home, connect):
     # known_hosts says otherwise of this address: a box that had it before
     before = f"[127.0.0.1]:{host.port} {other_key()}\n"
     (home / ".ssh/known_hosts").write_text(before)
@@ -158,9 +155,7 @@ def test_a_host_with_the_declared_key_is_logged_in_to_wherever_it_is(
     assert known_hosts(home) == before
 
 
-def test_a_host_with_another_key_is_sent_nothing(
-    box: OperatorFolder, host: StandInSshd, home: Path, connect: type
-) -> None:
+def test_a_host_with_another_key_is_sent_nothing(box, host, home, connect):
     # known_hosts has the very key: it is not asked
     (home / ".ssh/known_hosts").write_text(f"[127.0.0.1]:{host.port} {host.host_key}\n")
     expected = other_key()
@@ -175,9 +170,7 @@ def test_a_host_with_another_key_is_sent_nothing(
     assert f"rigwright host-key {box.inventory} --limit box" in line
 
 
-def test_a_host_that_nobody_knows_is_sent_nothing_and_not_remembered(
-    box: OperatorFolder, host: StandInSshd, home: Path, connect: type
-) -> None:
+def test_a_host_that_nobody_knows_is_sent_nothing_and_not_remembered(box, host, home, connect):
     declare(box, host, ssh_host_key=None)
     done = connect(box, home)
     assert (host.login_count, host.run_commands, known_hosts(home)) == (0, [], ""), done.stdout + done.stderr
@@ -187,9 +180,7 @@ def test_a_host_that_nobody_knows_is_sent_nothing_and_not_remembered(
     assert f"rigwright host-key {box.inventory} --limit box" in line
 
 
-def test_without_a_declared_key_known_hosts_is_believed(
-    box: OperatorFolder, host: StandInSshd, home: Path, connect: type
-) -> None:
+def test_without_a_declared_key_known_hosts_is_believed(box, host, home, connect):
     declare(box, host, ssh_host_key=None)
     (home / ".ssh/known_hosts").write_text(f"[127.0.0.1]:{host.port} {host.host_key}\n")
     done = connect(box, home)
@@ -204,9 +195,7 @@ def run_host_key(box: OperatorFolder, home: Path) -> subprocess.CompletedProcess
     return run(box, home, sys.executable, "-m", "cli", "host-key", str(box.inventory))
 
 
-def test_host_key_shows_what_to_declare_and_logs_in_nowhere(
-    box: OperatorFolder, host: StandInSshd, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_host_key_shows_what_to_declare_and_logs_in_nowhere(box, host, home, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     line = f'  "ssh_host_key": "{host.host_key}",'
     shown = f"box: {parse_host_key(host.host_key).fingerprint} (ssh-rsa), "
@@ -233,9 +222,7 @@ def test_host_key_shows_what_to_declare_and_logs_in_nowhere(
     assert (host.login_count, host.run_commands) == (0, [])
 
 
-def test_host_key_says_which_host_is_out_of_reach(
-    box: OperatorFolder, host: StandInSshd, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_host_key_says_which_host_is_out_of_reach(box, host, home, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     declare(box, host, ssh_port=1)
     done = run_host_key(box, home)

@@ -17,9 +17,7 @@ HOSTS = {f"b{number}": sample_entry(cards=[], instances={}, ssh_hostname=f"192.0
 
 
 @pytest.mark.parametrize("verb", ["validate", "host-key", "remove", "status", "health", "plan"])
-def test_a_group_with_a_hosts_name_is_refused_before_a_host_is_reached(
-    box: OperatorFolder, monkeypatch: pytest.MonkeyPatch, verb: str
-) -> None:
+def test_a_group_with_a_hosts_name_is_refused_before_a_host_is_reached(box, monkeypatch, verb):
     monkeypatch.setattr(connections, "connect_targets", lambda *_: pytest.fail("a host was reached"))
     path = box.write("rig.py", f"from rigwright.inventory import hosts\nb2 = hosts({HOSTS!r})\n")
     done = CliRunner().invoke(main, [verb, str(path), *(["--limit", "b2"] if verb != "validate" else [])])
@@ -33,17 +31,14 @@ def test_a_group_of_its_own_may_have_a_hosts_name(box: OperatorFolder) -> None:
     assert done.exit_code == 0, done.output
 
 
-def test_a_hosts_name_is_that_host_and_not_all_of_a_file_of_that_name(
-    box: OperatorFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hosts_name_is_that_host_and_not_all_of_a_file_of_that_name(box, monkeypatch):
     asked: list[list[str]] = []
     monkeypatch.setattr(
         connections, "connect_targets", lambda _, targets: asked.append([*targets]) or dict.fromkeys(targets, "")
     )
     path = box.write("b2.py", f"from rigwright.inventory import hosts\nrigs = hosts({HOSTS!r})\n")
     assert CliRunner().invoke(main, ["health", str(path), "--limit", "b2"]).exit_code == 3
-    assert [*load_hosts(str(path), "b2")] == ["b2"]
-    assert asked == [["b2"]]
+    assert ([*load_hosts(str(path), "b2")], asked) == (["b2"], [["b2"]])
     # what reaches hosts with -v
     monkeypatch.setattr(deploy_verbs, "run_pyinfra", lambda *words: asked.append([*words]) or 0)
     assert CliRunner().invoke(main, ["remove", str(path), "--limit", "b2", "-v", "--yes"]).exit_code == 0

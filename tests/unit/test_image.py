@@ -118,8 +118,7 @@ def test_what_has_to_be_fetched_and_unpacked_needs_its_room() -> None:
     large = [row.model_copy(update={"size": 10**12}) if row.name == "layer" else row for row in image_rows()]
     box = image_rig(image_instance(cards=()), engine_artefacts={"vllm-image": tuple(large)})
     assert unpacked_image(box).installed_kib > 50 * 1024 * 1024 > unpacked_image(one).installed_kib
-    host = sample_facts(os_id="debian", os_version="13")
-    found = find_refusals(build_target_state(box, host), NOW)
+    found = find_refusals(build_target_state(box, sample_facts(os_id="debian", os_version="13")), NOW)
     assert any(line.startswith("/opt/rigwright has") for line in found)
     assert any(line.startswith("/srv/models has") for line in found)
 
@@ -149,8 +148,7 @@ def test_podman_reads_settings_of_ours() -> None:
 def test_nothing_that_the_host_says_of_all_containers_is_said_of_these() -> None:
     one = image_rig(image_instance())
     service = KIND.service(one, one.instances[0], unpacked_image(one))
-    name = service.environment["CONTAINERS_CONF"].rpartition("/")[2]
-    found = toml.tomllib.loads(service.programs[name])
+    found = toml.tomllib.loads(service.programs[service.environment["CONTAINERS_CONF"].rpartition("/")[2]])
     # without a list podman looks where packages and operators leave programs that root then runs for each container
     assert found["engine"]["hooks_dir"] == ["/usr/share/empty"]
     # and mounts what /etc/containers/mounts.conf says

@@ -84,8 +84,7 @@ def test_device_files_of_an_image_are_nobodys_to_open_on_the_host(host: ImageIns
 def test_what_an_upper_layer_takes_away_stays_away(host: ImageInstallHost) -> None:
     # told by a device of number 0 (Documentation/filesystems/overlayfs.rst)
     host.unpacks("mknod gone c 0 0")
-    assert host.run().returncode == 0
-    assert (host.layer / "gone").lstat().st_rdev == 0
+    assert (host.run().returncode, (host.layer / "gone").lstat().st_rdev) == (0, 0)
 
 
 def test_nothing_of_an_image_gives_anybody_on_the_host_a_privilege(host: ImageInstallHost) -> None:
@@ -96,8 +95,7 @@ def test_nothing_of_an_image_gives_anybody_on_the_host_a_privilege(host: ImageIn
         "echo x > open; chmod 0666 open",
         "mkdir all; chmod 1777 all",
     )
-    assert host.run().returncode == 0
-    assert os.listxattr(host.layer / "capable") == []
+    assert (host.run().returncode, os.listxattr(host.layer / "capable")) == (0, [])
     for path in host.layer.rglob("*"):
         assert not path.stat().st_mode & (stat.S_ISUID | stat.S_ISGID | 0o022), path
 
@@ -110,8 +108,7 @@ def test_what_follows_has_no_folder_that_is_gone(host: ImageInstallHost) -> None
 
 
 def test_no_network_is_there_while_it_is_unpacked(host: ImageInstallHost) -> None:
-    assert host.run().returncode == 0
-    assert (host.root / "interfaces").read_text().split() == ["lo:"]
+    assert (host.run().returncode, (host.root / "interfaces").read_text().split()) == (0, ["lo:"])
 
 
 def test_an_image_that_grows_past_the_room_there_is_ends_and_gives_it_back(host: ImageInstallHost) -> None:

@@ -104,9 +104,7 @@ needs_opaque = pytest.mark.skipif(bool(_hides_nothing()), reason=_hides_nothing(
         pytest.param([{"vllm": OPAQUE, PATH: "one"}, {"vllm/other.py": "x"}], "one", marks=needs_opaque),
     ],
 )
-def test_a_file_is_the_one_that_a_container_would_see(
-    tmp_path: Path, layers: list[dict[str, str | None]], found: str
-) -> None:
+def test_a_file_is_the_one_that_a_container_would_see(tmp_path, layers, found):
     taken = LayeredStore(tmp_path / "store", *layers).extracted_files(tmp_path / "into", PATH)
     assert taken == ({PATH: found} if found else {})
 
@@ -142,9 +140,7 @@ UNCHECKED, CHECKED = "\0\0\0\0\x01\0\0\0", "\0\0\0\0\x03\0\0\0"
         ),
     ],
 )
-def test_what_python_would_load_in_its_place_is_refused(
-    tmp_path: Path, layers: list[dict[str, str | None]], said: str
-) -> None:
+def test_what_python_would_load_in_its_place_is_refused(tmp_path, layers, said):
     done = LayeredStore(tmp_path / "store", *layers).run(tmp_path / "into", PATH)
     assert (done.returncode, done.stderr) == (int("is never" in said), "")
     assert done.stdout.startswith(said) if said else done.stdout == ""

@@ -29,8 +29,7 @@ def running(*words: str, at: Path, **variables: str) -> Iterator[int]:
 
 
 def test_one_that_is_isolated_imports_from_nowhere_else(tmp_path: Path) -> None:
-    site = tmp_path / ".local/lib/python3.11/site-packages"
-    site.mkdir(parents=True)
+    (tmp_path / ".local/lib/python3.11/site-packages").mkdir(parents=True)
     script = tmp_path / "own.py"
     script.write_text(RUNS)
     for words in (("-I", "-c", RUNS), ("-BI", str(script)), ("-E", "-s", "-P", "-c", RUNS)):
@@ -55,9 +54,7 @@ def test_one_that_is_isolated_imports_from_nowhere_else(tmp_path: Path) -> None:
         (("-P",), {"PYTHONUSERBASE": "/nowhere"}, []),
     ],
 )
-def test_what_its_variables_and_its_place_add_is_told(
-    tmp_path: Path, words: tuple[str, ...], variables: dict[str, str], said: list[str]
-) -> None:
+def test_what_its_variables_and_its_place_add_is_told(tmp_path, words, variables, said):
     (tmp_path / ".local/lib/python3.11/site-packages").mkdir(parents=True)
     with running(*words, "-c", RUNS, at=tmp_path, **variables) as pid:
         assert imports.elsewhere(pid, OWN) == [one.format(tmp_path) for one in said]

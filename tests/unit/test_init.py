@@ -95,9 +95,7 @@ def load_written(path: Path) -> dict[str, Any]:
         (["ops@box", "--output", "a\nb.py"], "--output 'a\\nb.py' is refused"),
     ],
 )
-def test_what_is_wrong_is_refused_in_one_line_before_connecting(
-    init: Init, surveyed_connections: list[object], words: list[str], said: str
-) -> None:
+def test_what_is_wrong_is_refused_in_one_line_before_connecting(init, surveyed_connections, words, said):
     done = init(*words)
     assert (done.exit_code, surveyed_connections) == (2, []), done.output
     assert said in done.output
@@ -105,9 +103,7 @@ def test_what_is_wrong_is_refused_in_one_line_before_connecting(
     assert done.output.count("\n") == 1
 
 
-def test_a_mistake_in_the_catalogue_beside_the_inventory_is_said_before_connecting(
-    init: Init, surveyed_connections: list[object], box: OperatorFolder
-) -> None:
+def test_a_mistake_in_the_catalogue_beside_the_inventory_is_said_before_connecting(init, surveyed_connections, box):
     box.write("catalog/box.toml", "[crads]\n")
     done = init("ops@box")
     assert (done.exit_code, surveyed_connections) == (2, [])
@@ -125,14 +121,8 @@ def test_a_mistake_in_the_catalogue_beside_the_inventory_is_said_before_connecti
     ],
 )
 def test_a_target_becomes_the_connection_that_is_used_and_written(
-    init: Init,
-    surveyed_connections: list[object],
-    box: OperatorFolder,
-    target: str,
-    options: list[str],
-    keys: dict[str, object],
-    sudo: bool,
-) -> None:
+    init, surveyed_connections, box, target, options, keys, sudo
+):
     done = init(target, "--output", "made.py", *options)
     assert done.exit_code == 0, done.output
     keys["ssh_host_key"] = str(KEY)
@@ -155,9 +145,7 @@ def test_a_target_becomes_the_connection_that_is_used_and_written(
         ("root@192.0.2.7", ["--output", "x.py"], "x.py", "box-one"),
     ],
 )
-def test_a_rig_is_named_after_its_host(
-    init: Init, box: OperatorFolder, target: str, options: list[str], file: str, name: str
-) -> None:
+def test_a_rig_is_named_after_its_host(init, box, target, options, file, name):
     done = init(target, *options)
     assert done.exit_code == 0, done.output
     assert load_written(box.folder / file)["rig"]["name"] == name
@@ -196,9 +184,7 @@ def test_what_is_written_is_loaded_before_it_is_called_valid(init: Init, monkeyp
 
 
 @pytest.mark.usefixtures("surveyed_connections")
-def test_a_file_that_appears_in_the_meantime_is_not_overwritten(
-    init: Init, box: OperatorFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_appears_in_the_meantime_is_not_overwritten(init, box, monkeypatch):
     monkeypatch.setattr(init_module, "_print_survey", lambda *given: box.write("box.py", "mine"))
     done = init("root@box")
     assert (done.exit_code, done.stderr) == (2, "Error: cannot write box.py: File exists\n")
@@ -236,9 +222,7 @@ def test_a_port_that_an_instance_of_ours_has_can_be_asked_for(init: Init, monkey
         ({"kernel": "6.6.87.2-microsoft-standard-WSL2"}, "Windows Subsystem for Linux"),
     ],
 )
-def test_a_system_that_cannot_become_a_rig_is_refused_before_a_file_is_written(
-    init: Init, box: OperatorFolder, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], words: str
-) -> None:
+def test_a_system_that_cannot_become_a_rig_is_refused_before_a_file_is_written(init, box, monkeypatch, changes, words):
     found = replace(capture("lab"), **changes)  # type: ignore[arg-type]
     monkeypatch.setattr(roles.survey, "survey_host", lambda *given, **options: found)
     monkeypatch.setattr(roles.host_key_probe, "probe_host_key", add_known_host)
@@ -277,9 +261,7 @@ def test_next_commands_are_verbs_that_there_are(init: Init, surveyed_connections
     assert main.commands["init"] is init_verb
 
 
-def test_a_box_that_cannot_be_reached_is_one_line(
-    init: Init, box: OperatorFolder, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_box_that_cannot_be_reached_is_one_line(init, box, monkeypatch, capfd):
     monkeypatch.setenv("HOME", str(box.folder))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]

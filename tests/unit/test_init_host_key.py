@@ -59,14 +59,7 @@ def init(
         (OTHER, ["--host-key", KEY.fingerprint], None),
     ],
 )
-def test_the_key_that_was_found_is_shown_written_and_held_to(
-    box: OperatorFolder,
-    monkeypatch: pytest.MonkeyPatch,
-    accepted_keys: list[str],
-    expected: HostKey | None,
-    words: list[str],
-    answer: str | None,
-) -> None:
+def test_the_key_that_was_found_is_shown_written_and_held_to(box, monkeypatch, accepted_keys, expected, words, answer):
     done = init(box, monkeypatch, expected, *words, answer=answer)
     assert done.exit_code == 0, done.output
     assert f"Host key of root@box: {KEY.fingerprint} (ssh-ed25519)" in done.output
@@ -95,14 +88,8 @@ def test_the_key_that_was_found_is_shown_written_and_held_to(
     ],
 )
 def test_a_host_of_another_key_or_that_nobody_vouches_for_is_sent_nothing(
-    box: OperatorFolder,
-    monkeypatch: pytest.MonkeyPatch,
-    accepted_keys: list[str],
-    expected: HostKey | None,
-    words: list[str],
-    answer: str | None,
-    said: str,
-) -> None:
+    box, monkeypatch, accepted_keys, expected, words, answer, said
+):
     done = init(box, monkeypatch, expected, *words, answer=answer)
     assert (done.exit_code, accepted_keys) == (2 if "is refused" in said else 1, []), done.output
     assert said in done.output

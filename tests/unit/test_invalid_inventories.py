@@ -14,7 +14,7 @@ from cli import main
 from rigwright.inventory import load_rig
 from rigwright.problems import Invalid
 from tests.unit.example_counts import example_count
-from tests.unit.samples import OperatorFolder, sample_entry
+from tests.unit.samples import OperatorFolder
 from tests.unit.test_entry_fuzzing import changes, mutated
 
 
@@ -63,27 +63,12 @@ def is_bad(place: OperatorFolder, declared: dict[str, Any]) -> bool:
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 @given(changes=changes, verb=st.sampled_from(["deploy", "check", "plan", "rollback", "models", "validate"]))
-def test_no_bad_rig_reaches_a_host(
-    place: OperatorFolder, door: KnockedPort, changes: list[tuple[tuple[str, ...], str, Any]], verb: str
-) -> None:
+def test_no_bad_rig_reaches_a_host(place, door, changes, verb):
     declared = mutated(copy.deepcopy(changes))
     connection = {"ssh_hostname": "127.0.0.1", "ssh_port": door.port}
     own = {key: value for key, value in declared.items() if not str(key).startswith(("ssh_", "_"))}
     assume(is_bad(place, own))
     head = "from rigwright.inventory import hosts\n\nnan = inf = float('inf')\n"
-    text = f"{head}rigs = hosts({{'box': {own | connection!r}}})\n"
-    place.inventory.write_text(text)
-    done = CliRunner().invoke(main, [verb, str(place.inventory)])
-    assert done.exit_code != 0
-    assert not door.knocked
-
-
-def test_a_good_rig_knocks(place: OperatorFolder, door: KnockedPort) -> None:
-    declared = {key: value for key, value in sample_entry().items() if not str(key).startswith(("ssh_", "_"))}
-    connection = {"ssh_hostname": "127.0.0.1", "ssh_port": door.port, "ssh_connect_retries": 0}
-    place.inventory.write_text(
-        f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {declared | connection!r}}})\n"
-    )
-    # it is refused by a port that says nothing, which takes until the connection times out: looking is enough
-    assert CliRunner().invoke(main, ["validate", str(place.inventory)]).exit_code == 0
+    place.inventory.write_text(f"{head}rigs = hosts({{'box': {own | connection!r}}})\n")
+    assert CliRunner().invoke(main, [verb, str(place.inventory)]).exit_code != 0
     assert not door.knocked

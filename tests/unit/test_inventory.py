@@ -52,9 +52,7 @@ def test_an_entry_that_is_no_table_is_refused_beside_the_others(box: OperatorFol
         ({"instances": chat_instances(prt=1)}, "box.instances.chat.prt", "port"),
     ],
 )
-def test_an_unknown_key_is_refused_with_the_nearest_name(
-    box: OperatorFolder, changes: dict[str, object], place: str, near: str
-) -> None:
+def test_an_unknown_key_is_refused_with_the_nearest_name(box, changes, place, near):
     (line,) = box.refusal_lines(**changes)
     assert line.startswith(f'{box.inventory}: {place}: unknown key; did you mean "{near}"?'), line
 
@@ -118,9 +116,7 @@ def test_a_password_has_no_place_in_an_inventory(box: OperatorFolder) -> None:
         ({"roots": {"models": "/opt/rigwright/models"}}, "box.roots"),
     ],
 )
-def test_a_wrong_type_or_value_is_refused_with_file_and_key(
-    box: OperatorFolder, changes: dict[str, object], place: str
-) -> None:
+def test_a_wrong_type_or_value_is_refused_with_file_and_key(box, changes, place):
     lines = box.refusal_lines(**changes)
     assert any(line.startswith(f"{box.inventory}: {place}: ") for line in lines), lines
 
@@ -268,9 +264,7 @@ def test_a_box_without_folders_has_what_we_ship(tmp_path: Path) -> None:
     assert load_rig(rig).cards[0].capability == "8.6"
 
 
-def test_an_inventory_that_is_a_link_has_the_folders_beside_the_file_itself(
-    box: OperatorFolder, tmp_path: Path
-) -> None:
+def test_an_inventory_that_is_a_link_has_the_folders_beside_the_file_itself(box, tmp_path):
     box.inventory.touch()
     link = tmp_path / "elsewhere" / "link.py"
     link.parent.mkdir()

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from rigwright.inventory import load_rig
 from rigwright.model.catalog import Catalog
 from rigwright.model.rig import Rig
 from rigwright.paths import ROOT
-from rigwright.supply.lock import Lock
 from rigwright.survey.box_survey import BoxSurvey, GpuProcess, ObservedCard, ObservedDisk, ObservedModelServer
 from rigwright.survey.inventory_draft import render_inventory, render_missing_cards
 from rigwright.survey.suggestions import OperatorAnswers, card_names, offer_variant
@@ -53,8 +51,7 @@ def test_an_inventory_says_what_was_found_and_declares_what_fits(place: Operator
     (chat,) = rig.instances
     # cards 0 and 1 are in use, and so is port 8020
     assert (chat.name, chat.variant_name, chat.cards, chat.port) == ("chat", "llamacpp/two", (2, 3), 8021)
-    assert rig.reserved_gpus == (0, 1)
-    assert {key: data[key] for key in CONNECTION} == CONNECTION
+    assert (rig.reserved_gpus, {key: data[key] for key in CONNECTION}) == ((0, 1), CONNECTION)
     said = " ".join(text.replace("#", "").split())
     for words in (
         "64 CPUs in 2 NUMA nodes",
@@ -91,9 +88,7 @@ def test_who_logs_in_under_the_services_name_gets_another_for_them(place: Operat
 
 
 @pytest.mark.parametrize("driver", [True, False])
-def test_a_card_that_the_catalogue_lacks_comes_with_the_lines_to_add(
-    place: OperatorFolder, catalog: Catalog, tmp_path: Path, driver: bool
-) -> None:
+def test_a_card_that_the_catalogue_lacks_comes_with_the_lines_to_add(place, catalog, tmp_path, driver):
     strange = STRANGE if driver else replace(STRANGE, name="", vram_mib=0, capability="")
     survey = replace(BARE, cards=cards(CARD, strange, strange))
     text = render_inventory(survey, ANSWERS, catalog)
@@ -166,9 +161,7 @@ surveys = st.builds(
     suppress_health_check=[HealthCheck.too_slow],
 )
 @given(survey=surveys, variant=st.sampled_from([None, "llamacpp/cpu", "llamacpp/one", "llamacpp/two"]), user=word)
-def test_any_survey_gives_an_inventory_that_loads(
-    place: OperatorFolder, catalog: Catalog, lock: Lock, survey: BoxSurvey, variant: str | None, user: str
-) -> None:
+def test_any_survey_gives_an_inventory_that_loads(place, catalog, lock, survey, variant, user):
     login = user if re.fullmatch(r"[a-z]+", user) else "rigwright"
     answers = OperatorAnswers("box", {"ssh_hostname": "192.0.2.7", "ssh_user": login})
     if variant is not None and offer_variant(variant, survey, answers, catalog, lock, str(place.inventory)).refusal:

@@ -5,7 +5,10 @@ from pathlib import Path
 import click
 import pytest
 
+import cli.switch as verb
 from cli import inventory_edit
+from cli.deploy_verbs import RunRequest
+from cli.exit_codes import HostUnreached, NotAsDeclared
 from cli.inventory_edit import replace_file, restore_file
 from tests.unit.test_cli_switch import ONE, SwitchOperator, operator
 
@@ -40,9 +43,7 @@ def test_an_edit_while_the_box_is_looked_at_stops_it(operator: SwitchOperator, m
     assert "llamacpp/wide" not in operator.text
 
 
-def test_a_file_that_is_read_only_is_refused_before_the_box_is_touched(
-    operator: SwitchOperator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_read_only_is_refused_before_the_box_is_touched(operator, monkeypatch):
     # root may write what nobody may
     monkeypatch.setattr(inventory_edit.os, "access", lambda path, mode: False)
     done = operator.switch(*WIDE)
@@ -60,3 +61,73 @@ def test_line_ends_and_comments_stay(operator: SwitchOperator) -> None:
     assert "llamacpp/cpu" in first
     edited = second.replace("llamacpp/cpu", "llamacpp/wide", 1)
     assert operator.box.inventory.read_bytes() == f"{first}'one'{edited}".encode()
+
+
+def test_what_is_not_written_plainly_is_refused_but_once(operator: SwitchOperator) -> None:
+    operator.box.write(
+        "rig.py", operator.text.replace("rigs =", 'NEW = "llamacpp/" + "cpu"\nrigs =').replace("'llamacpp/cpu'", "NEW")
+    )
+    before = operator.text
+    words = ("chat", "llamacpp/wide", *ONE)
+    refused = operator.switch(*words)
+    assert "one.instances.chat.variant: line 3 has 'llamacpp/' + 'cpu' for it" in refused.output
+    assert (refused.exit_code, operator.text, operator.looked) == (2, before, 0)
+    assert (operator.switch(*words, "--once").exit_code, operator.text) == (0, before)
+
+
+def test_a_literal_that_says_more_than_that_is_not_edited(operator: SwitchOperator) -> None:
+    text = operator.text.replace("rigs = ", "CHAT = 'llamacpp/cpu'\nrigs = ").replace(
+        "'variant': 'llamacpp/cpu'", "'variant': CHAT"
+    )
+    operator.box.write("rig.py", text)
+    assert text.count("CHAT") == 3
+    done = operator.switch("chat", "llamacpp/wide", *ONE)
+    assert done.exit_code == 2
+    assert "would be another change than that (one, two)" in done.output
+    assert (operator.text, operator.looked) == (text, 0)
+
+
+@pytest.mark.parametrize(
+    ("serves", "restored", "status", "said"),
+    [
+        ({"chat": "llamacpp/cpu"}, True, 1, "chat does not serve llamacpp/wide; as said above. {file} is as it was"),
+        ({"chat": "llamacpp/wide"}, False, 1, "run the same command again to continue"),
+        (None, False, 3, "one cannot be reached: what it serves is not known; run the same command again"),
+    ],
+)
+def test_after_a_deploy_that_failed_the_file_says_what_the_box_serves(
+    operator, serves, restored, status, said, monkeypatch
+):
+    before = operator.text
+
+    def deploy(wanted: RunRequest) -> None:
+        operator.serves = serves
+        raise NotAsDeclared("deploy failed, as said above")
+
+    monkeypatch.setattr(verb, "run_request", deploy)
+    done = operator.switch("chat", "llamacpp/wide", *ONE)
+    assert done.exit_code == status
+    assert said.format(file=operator.box.inventory) in done.output, done.output
+    assert (operator.text == before) == restored
+
+
+def test_a_file_that_somebody_has_changed_meanwhile_is_left_alone(operator, monkeypatch):
+    def deploy(wanted: RunRequest) -> None:
+        operator.box.write("rig.py", operator.text + "# mine\n")
+        raise HostUnreached("deploy failed, as said above")
+
+    monkeypatch.setattr(verb, "run_request", deploy)
+    done = operator.switch("chat", "llamacpp/wide", *ONE)
+    assert "was changed meanwhile, and is left as it is: edit it by hand" in done.output
+    assert operator.text.endswith("# mine\n")
+
+
+def test_the_mode_of_the_file_and_a_link_to_it_stay(operator: SwitchOperator, tmp_path: Path) -> None:
+    operator.box.inventory.chmod(0o640)
+    real = operator.box.inventory.rename(tmp_path / "real.py")
+    operator.box.inventory.symlink_to(real)
+    assert operator.switch("chat", "llamacpp/wide", *ONE).exit_code == 0
+    assert operator.box.inventory.is_symlink()
+    assert real.stat().st_mode & 0o777 == 0o640
+    assert "llamacpp/wide" in real.read_text()
+    assert not list(tmp_path.glob(".real.py.*"))

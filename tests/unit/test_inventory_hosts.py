@@ -93,10 +93,7 @@ def test_what_the_inventory_says_when_it_ends_is_said_alone(tmp_path: Path) -> N
     assert caught.value.message == "not today"
 
 
-REFUSED = ["rigs = [5]", "rigs = [('box',)]", "raise SystemExit", "raise SystemExit(0)", "rigs = [()]", "rigs = []"]
-
-
-@pytest.mark.parametrize("text", REFUSED)
+@pytest.mark.parametrize("text", ["rigs = [5]", "raise SystemExit(0)"])
 @pytest.mark.parametrize("verb", ["validate", "plan", "deploy", "rollback", "remove", "status", "generations", "logs"])
 def test_every_verb_refuses_an_inventory_without_hosts_in_words(tmp_path: Path, verb: str, text: str) -> None:
     path = tmp_path / "rig.py"

@@ -70,9 +70,7 @@ def test_a_limit_of_systemds_is_named(tmp_path: Path, result: str) -> None:
     assert (tmp_path / "asked").read_text().splitlines()[-1] == f"reset-failed {UNIT}"
 
 
-def test_files_that_run_out_end_a_step_and_folders_that_are_gone_do_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_that_run_out_end_a_step_and_folders_that_are_gone_do_not(tmp_path, monkeypatch):
     assert supervisor.describe_shortage([str(tmp_path), str(tmp_path / "gone")], 0) == ""
     monkeypatch.setattr(supervisor, "FILES", 1 << 62)
     if os.statvfs(tmp_path).f_files:

@@ -35,16 +35,14 @@ def known_hosts_file(tmp_path: Path, *lines: str, end: str = "\n") -> KnownHosts
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_a_line_that_cannot_be_read_hides_no_other(tmp_path: Path, line: str, end: str) -> None:
     hosts = known_hosts_file(tmp_path, "# a comment", line, "", LINE, end=end)
-    assert hosts.lookup("box1")["ssh-rsa"] == KEY
-    assert hosts.skipped == [f"{tmp_path}/known_hosts:2"]
+    assert (hosts.lookup("box1")["ssh-rsa"], hosts.skipped) == (KEY, [f"{tmp_path}/known_hosts:2"])
 
 
 def test_a_revoked_key_matches_no_host(tmp_path: Path) -> None:
     hosts = known_hosts_file(tmp_path, LINE, f"@revoked * ssh-rsa {KEY.get_base64()}", f"box2 {REST}")
     assert hosts.is_revoked(KEY)
     assert hosts.lookup("box1")["ssh-rsa"] != KEY
-    assert hosts.lookup("box1").keys()[0] == "ssh-rsa"
-    assert hosts.lookup("box2")["ssh-rsa"] == OTHER
+    assert (hosts.lookup("box1").keys()[0], hosts.lookup("box2")["ssh-rsa"]) == ("ssh-rsa", OTHER)
 
 
 @pytest.mark.parametrize(

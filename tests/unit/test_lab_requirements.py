@@ -63,11 +63,6 @@ LACKS: dict[str, tuple[object, str, object]] = {
 
 
 @pytest.mark.usefixtures("able")
-def test_a_machine_that_can_run_a_lab_is_not_touched() -> None:
-    requirements.require_lab()
-
-
-@pytest.mark.usefixtures("able")
 @pytest.mark.parametrize("what", LACKS)
 def test_what_a_machine_lacks_is_said(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     place, name, value = LACKS[what]
@@ -117,9 +112,7 @@ def test_the_archives_keys_come_with_what_needs_them(monkeypatch: pytest.MonkeyP
         (("nft",), "update` failed: E: no route to the archive"),
     ],
 )
-def test_an_installation_that_cannot_be_is_one_line(
-    lacks: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_installation_that_cannot_be_is_one_line(lacks, said, monkeypatch):
     ScriptedApt(monkeypatch, lacks, status=100)
     with pytest.raises(requirements.UnsupportedMachine, match=said) as refused:
         requirements.require_lab()

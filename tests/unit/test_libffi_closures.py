@@ -116,8 +116,7 @@ def sandboxed(program: str) -> Iterator[int]:
 @pytest.mark.parametrize("what", CONTENTS)
 def test_closures_are_told_from_other_code(what: str) -> None:
     words, expected = CONTENTS[what]
-    content = struct.pack(f"<{len(words)}Q", *words).ljust(4096, b"\0")
-    assert SPACE.are_closures(content) is expected
+    assert SPACE.are_closures(struct.pack(f"<{len(words)}Q", *words).ljust(4096, b"\0")) is expected
 
 
 def test_callbacks_of_a_sandboxed_interpreter_are_libffis_closures() -> None:

@@ -10,7 +10,7 @@ from cli import lifecycle, main
 from rigwright.serving import instance_lifecycle
 from rigwright.serving.instance_lifecycle import LifecycleOutcome
 from tests.unit.rendered_scripts import write_stand_in
-from tests.unit.samples import OperatorFolder, sample_entry
+from tests.unit.samples import sample_entry
 from tests.unit.weight_host import WeightHost
 
 UNIT = "rigwright-chat.service"
@@ -83,9 +83,7 @@ def test_one_that_does_not_start_is_told_with_what_it_has_said(host: LifecycleHo
 
 
 @pytest.mark.parametrize("recompile", [False, True])
-def test_what_is_compiled_is_removed_where_that_is_asked_for_once_it_is_stopped(
-    host: LifecycleHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recompile: bool
-) -> None:
+def test_what_is_compiled_is_removed_where_that_is_asked_for_once_it_is_stopped(host, tmp_path, monkeypatch, recompile):
     caches, warm, beyond = tmp_path / "instances", tmp_path / "warm", tmp_path / "beyond"
     monkeypatch.setattr(instance_lifecycle, "CACHES", str(caches))
     monkeypatch.setattr(instance_lifecycle, "WARM", str(warm))
@@ -111,9 +109,7 @@ def test_what_is_compiled_is_removed_where_that_is_asked_for_once_it_is_stopped(
     ]
 
 
-def test_nothing_compiled_is_removed_and_nothing_restarted_where_a_stop_fails(
-    host: LifecycleHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_compiled_is_removed_and_nothing_restarted_where_a_stop_fails(host, tmp_path, monkeypatch):
     caches, warm = tmp_path / "instances", tmp_path / "warm"
     monkeypatch.setattr(instance_lifecycle, "CACHES", str(caches))
     monkeypatch.setattr(instance_lifecycle, "WARM", str(warm))
@@ -169,9 +165,7 @@ def test_who_deploys_holds_the_host(host: LifecycleHost, tmp_path: Path) -> None
     ],
 )
 @pytest.mark.parametrize("verb", instance_lifecycle.DOING)
-def test_what_is_meant_is_judged_before_a_host_is_reached(
-    box: OperatorFolder, verb: str, words: list[str], said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_meant_is_judged_before_a_host_is_reached(box, verb, words, said, monkeypatch):
     from checks import connections
 
     monkeypatch.setattr(connections, "connect_targets", lambda *_: pytest.fail("a host was reached"))
@@ -180,9 +174,7 @@ def test_what_is_meant_is_judged_before_a_host_is_reached(
     assert (done.exit_code, said in done.output) == (2, True), done.output
 
 
-def test_the_verb_says_it_of_each_host_and_ends_with_1_where_one_is_not_right(
-    host: LifecycleHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_verb_says_it_of_each_host_and_ends_with_1_where_one_is_not_right(host, tmp_path, monkeypatch):
     inventory = tmp_path / "rig.py"
     inventory.write_text("")
     monkeypatch.setattr(lifecycle, "connect_inventory", lambda *_: ([host.box("box1")], {}))

@@ -92,11 +92,9 @@ def test_the_service_can_make_the_folder_of_sockets_before_any_instance_has_begu
 
 def test_the_service_has_a_user_that_is_nobodys_and_no_network() -> None:
     text = make_listener().text
-    assert values(text, "DynamicUser") == ["yes"]
-    assert values(text, "PrivateNetwork") == ["yes"]
+    assert (values(text, "DynamicUser"), values(text, "PrivateNetwork")) == (["yes"], ["yes"])
     assert values(text, "RestrictAddressFamilies") == ["AF_UNIX"]
-    assert values(text, "CapabilityBoundingSet") == [""]
-    assert values(text, "LoadCredential") == []
+    assert (values(text, "CapabilityBoundingSet"), values(text, "LoadCredential")) == ([""], [])
 
 
 @pytest.mark.parametrize(

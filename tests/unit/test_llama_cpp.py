@@ -45,9 +45,7 @@ TURING, AMPERE, ADA, BLACKWELL = sample_card("7.5"), sample_card("8.6"), sample_
         ((sample_card("10.0"), sample_card("9.0")), (0, 1), ("90-real", "100-real")),
     ],
 )
-def test_machine_code_is_built_for_exactly_the_cards_that_are_used(
-    cards: tuple[Any, ...], used: tuple[int, ...], architectures: tuple[str, ...]
-) -> None:
+def test_machine_code_is_built_for_exactly_the_cards_that_are_used(cards, used, architectures):
     made = sample_rig(sample_instance(cards=used), cards=cards)
     assert cuda_architectures(made.cards, made.instances, made.also_build_for, "plain") == architectures
     assert plan_build(made, "plain", sample_engine(), sample_facts()).cuda == bool(architectures)
@@ -62,9 +60,7 @@ def test_machine_code_is_built_for_exactly_the_cards_that_are_used(
         (("8.6", "8.6"), ("86-real",)),
     ],
 )
-def test_what_is_built_beside_the_own_cards_comes_in_the_order_of_capability(
-    also: tuple[str, ...], architectures: tuple[str, ...]
-) -> None:
+def test_what_is_built_beside_the_own_cards_comes_in_the_order_of_capability(also, architectures):
     made = sample_rig(sample_instance(cards=(0,)), cards=(AMPERE,), also_build_for=also)
     assert cuda_architectures(made.cards, made.instances, made.also_build_for, "plain") == architectures
     orders = {
@@ -118,9 +114,7 @@ def test_cards_of_another_engine_do_not_count() -> None:
         ([("q8_0", "f16"), ("q8_0", "f16")], ("f16-f16", "q8_0-f16")),
     ],
 )
-def test_a_flash_attention_kernel_is_built_for_each_pair_of_cache_types(
-    kinds: list[tuple[str, str]], pairs: tuple[str, ...]
-) -> None:
+def test_a_flash_attention_kernel_is_built_for_each_pair_of_cache_types(kinds, pairs):
     instances = [
         sample_instance(f"i{n}", cards=(0,), cache_type_k=key, cache_type_v=value)
         for n, (key, value) in enumerate(kinds)
@@ -253,8 +247,7 @@ def test_the_order_of_options_is_no_input() -> None:
 
 def test_a_builds_folder_tells_engine_version_and_digest() -> None:
     made = plan_build(GPU, "plain", sample_engine(), sample_facts())
-    assert made.folder == f"plain-1.0-{made.digest}"
-    assert len(made.digest) == 12
+    assert (made.folder, len(made.digest)) == (f"plain-1.0-{made.digest}", 12)
 
 
 def test_the_record_of_a_build_can_be_printed_and_names_every_byte() -> None:
@@ -283,9 +276,7 @@ def test_a_record_of_what_is_wanted_is_the_same_whatever_more_it_says_of_the_sou
 
 
 @pytest.mark.parametrize("modes", [(0o700, 0o755), (0o777, 0o755), (0o755, 0o600), (0o755, 0o775)])
-def test_an_engine_that_is_there_gets_its_modes_back_and_is_not_compiled_again(
-    tmp_path: Path, modes: tuple[int, int]
-) -> None:
+def test_an_engine_that_is_there_gets_its_modes_back_and_is_not_compiled_again(tmp_path, modes):
     roots = {"software": str(tmp_path), "state": str(tmp_path / "state")}
     made = replace(CPU, roots=Roots.model_construct(**Roots().model_dump() | roots))
     folder = tmp_path / "engines" / sample_build().folder

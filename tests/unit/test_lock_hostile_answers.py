@@ -91,9 +91,7 @@ ASK = {
 @pytest.mark.parametrize("name", ASK)
 @hostile
 @given(said=answer_strategy(CONTENT))
-def test_whatever_is_asked_answers_or_is_not_to_be_had(
-    hostile_server: HostileServer, name: str, said: list[HostileAnswer]
-) -> None:
+def test_whatever_is_asked_answers_or_is_not_to_be_had(hostile_server, name, said):
     hostile_server.set_answers(said)
     try:
         ASK[name](hostile_server)

@@ -13,13 +13,12 @@ from pathlib import Path
 import pytest
 
 from checks.survey.host import common, health
+from cli import log_file
 from cli.diagnose import causes_for_log
 from cli.exit_codes import InvalidRequest
-from cli.log_file import MAX_LOG_BYTES, read_log
 from rigwright import safe_text
 from rigwright.engines import kinds
 from rigwright.engines.log_causes import LONGEST, Cause, find_cause, find_cause_lines
-from rigwright.engines.python_log_patterns import FORMS
 from rigwright.operate import kernel_messages, last_error
 from rigwright.operate.diagnose import KERNEL, diagnose_host
 from rigwright.operate.diagnosis_types import HostEvidence
@@ -31,66 +30,65 @@ LLAMA = "0.22.118.201 E "
 KERN = "Nov 20 10:02:11 box1 kernel: "
 LINES = [
     (LLAMA + "CUDA error: out of memory", "vmm-out-of-memory"),
-    (CORE + "torch.AcceleratorError: CUDA error: an illegal memory access was encountered", "an-illegal-memory-access-was-encountered"),
+    (
+        CORE + "torch.AcceleratorError: CUDA error: an illegal memory access was encountered",
+        "an-illegal-memory-access-was-encountered",
+    ),
     (LLAMA + "CUDA error: invalid argument", "launch-sizes"),
-    ("/build/ggml/src/ggml-cuda/fattn.cu:480: fatal error", "ggml-assert"),
-    (KERN + "NVRM: _kgspRpcRecvPoll: GSP RM heartbeat timed out\nNVRM: Xid (PCI:0000:01:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)", "gsp-hung"),
-    (CORE + "KeyError: layers.28.mlp.experts.w2_weight_quantizer._double_scale", "weights-mismatch"),
-    (CORE + "RuntimeError: ('Quantization scheme is not supported for ', 'the current GPU. Min capability: 75. ')", "quantization-capability"),
-    (CORE + "RuntimeError: No supported CUDA architectures found for major versions [10].", "flashinfer-architecture"),
-    (LLAMA + "init: the tokens of sequence 2 have inconsistent sequence positions:\nsrv send_error: task id = 289, error: Invalid input batch.", "sequence-positions"),
+    (
+        KERN
+        + "NVRM: _kgspRpcRecvPoll: GSP RM heartbeat timed out\nNVRM: Xid (PCI:0000:01:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)",
+        "gsp-hung",
+    ),
+    (
+        LLAMA
+        + "init: the tokens of sequence 2 have inconsistent sequence positions:\nsrv send_error: task id = 289, error: Invalid input batch.",
+        "sequence-positions",
+    ),
     (LLAMA + "CUDA error: out of memory\n" + LLAMA + "  cudaMemGetInfo(free, total)", "memory-query"),
-    (KERN + "NVRM: dmaAllocMapping_GM107: can't alloc VA space for mapping.\n" + KERN + "NVRM: nvAssertOkFailedNoLog: Assertion failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051)", "gpu-address-space"),
-    (KERN + "NVRM: _kgspBootGspRm: unexpected WPR2 already up\n" + KERN + "NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x62:0x40:1941)", "gsp-firmware"),
-    ("400 Unterminated string starting at", "json-request"),
-    (CORE + "ModuleNotFoundError: No module named 'vllm.transformers_utils.tokenizer'", "module-moved"),
-    ("aa:1:114 [2] misc/shmutils.cc:87 NCCL WARN Error: failed to extend /dev/shm/nccl-g to 9637892 bytes, error: No space left on device (28)", "nccl-shared-memory"),
-    ("torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: 29500, code: -98, name: EADDRINUSE", "port-taken"),
+    (
+        KERN
+        + "NVRM: dmaAllocMapping_GM107: can't alloc VA space for mapping.\n"
+        + KERN
+        + "NVRM: nvAssertOkFailedNoLog: Assertion failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051)",
+        "gpu-address-space",
+    ),
+    (
+        KERN
+        + "NVRM: _kgspBootGspRm: unexpected WPR2 already up\n"
+        + KERN
+        + "NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x62:0x40:1941)",
+        "gsp-firmware",
+    ),
+    (
+        "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: 29500, code: -98, name: EADDRINUSE",
+        "port-taken",
+    ),
     (LLAMA + "CUDA error: an illegal memory access was encountered", "illegal-memory-access"),
-    (CORE + "RuntimeError: CUDA error: system not yet initialized", "fabric-not-ready"),
-    ("Error 803: system has unsupported display driver / cuda driver combination", "driver-mismatch-cuda"),
-    ("CUDA initialization: CUDA unknown error - this may be due to an incorrectly set up environment", "cuda-unknown"),
     (CORE + "torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered", "ecc"),
-    (CORE + "torch.AcceleratorError: CUDA error: unspecified launch failure", "launch-failure"),
     (CORE + "CUDA error: some error of a release to come", "cuda-other"),
     ("RuntimeError: No CUDA GPUs are available", "no-cards"),
     (LLAMA + "ggml_cuda_init: failed to initialize CUDA: no CUDA-capable device is detected", "no-cards"),
-    ("ImportError: /usr/lib/libstdc++.so.6: version `GLIBCXX_3.4.32' not found", "glibc"),
     ("nvcc fatal   : Unsupported gpu architecture 'compute_120'", "nvcc-architecture"),
     ("ptxas fatal   : Value 'sm_120a' is not defined for option 'gpu-name'", "nvcc-architecture"),
-    ("error: exception specification is incompatible with that of previous function \"rsqrt\"", "nvcc-glibc"),
-    ("#error -- unsupported GNU version! gcc versions later than 14 are not supported!", "nvcc-host-compiler"),
-    ("RuntimeError: Error building extension 'flashinfer_sampling'", "extension-build"),
-    ("ninja: build stopped: subcommand failed.", "extension-build"),
-    ("fatal error: Python.h: No such file or directory", "headers-missing"),
-    (CORE + "ValueError: Total number of attention heads (28) must be divisible by tensor parallel size (3).", "heads-not-divisible"),
-    ("ValueError: The checkpoint you are trying to load has model type `qwen4` but Transformers does not recognize this architecture.", "transformers-older"),
-    (CORE + "ValueError: User-specified max_model_len (262144) is greater than the derived max_model_len (131072)", "max-model-len"),
-    ("ValueError: The repository contains custom code. Please pass the argument `trust_remote_code=True`", "remote-code"),
-    ("OSError: You are trying to access a gated repo. 401 Client Error.", "gated"),
-    ("OSError: We couldn't connect to 'https://huggingface.co' to load the files", "hub-offline"),
-    ("safetensors_rust.SafetensorError: Error while deserializing header: incomplete metadata", "safetensors"),
-    (CORE + "TimeoutError: RPC call to sample_tokens timed out.", "rpc-timeout"),
-    ("OSError: [Errno 24] Too many open files", "too-many-files"),
-    ("terminate called after throwing an instance of 'std::bad_alloc'", "out-of-host-memory"),
-    (LLAMA + "llama_model_load: error loading model: mmap failed: Cannot allocate memory", "host-memory-mmap"),
     (LLAMA + "llama_model_load: error loading model: invalid split file name: x.gguf", "gguf-split"),
-    (LLAMA + "llama_model_load: error loading model: missing tensor 'blk.0.attn_q.weight'", "missing-tensor"),
-    (LLAMA + "llama_model_load: error loading model: error loading model hyperparameters: key not found in model: qwen35.context_length", "missing-key"),
-    (LLAMA + "common_fit_params: failed to fit params to free device memory", "fit-params"),
+    (
+        LLAMA
+        + "llama_model_load: error loading model: error loading model hyperparameters: key not found in model: qwen35.context_length",
+        "missing-key",
+    ),
     (LLAMA + "couldn't bind HTTP server socket, hostname: 0.0.0.0, port: 8080", "port-taken"),
     (KERN + "nvidia: version magic '6.8.0-88-generic SMP' should be '6.8.0-90-generic SMP'", "module-version"),
-    (KERN + "Lockdown: modprobe: unsigned module loading is restricted; see man kernel_lockdown.7", "module-lockdown"),
-    (KERN + "Loading of module with unavailable key is rejected", "module-signature"),
-    (KERN + "pcieport 0000:00:01.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer", "pcie-error"),
     (KERN + "NVRM: GPU 0000:01:00.0: GPU has fallen off the bus.", "card-off-the-bus"),
-    (KERN + "NVRM: (PCI ID: 10de:26b5) installed in this system has\nNVRM: fallen off the bus and is not responding", "card-off-the-bus"),
+    (
+        KERN + "NVRM: (PCI ID: 10de:26b5) installed in this system has\nNVRM: fallen off the bus and is not responding",
+        "card-off-the-bus",
+    ),
     (KERN + "NVRM: kfspSendBootCommands_HAL: WPR2 already up", "gsp-firmware"),
-    (KERN + "INFO: task nvidia-smi:123 blocked for more than 120 seconds.", "hung-task"),
     ("systemd-oomd[400]: Killed /rigwright.slice/chat due to memory pressure", "unit-out-of-memory"),
     ("rigwright-chat.service: Failed with result 'oom-kill'.", "unit-out-of-memory"),
     (KERN + "NVRM: Xid (PCI:0000:41:00 GPU-I:03 GPU-CI:00): 109, pid=1, name=x, CTX SWITCH TIMEOUT", "xid-109"),
-]  # fmt: skip
+]
 
 
 def ids(*lines: str) -> list[str]:
@@ -123,21 +121,23 @@ def test_remedies_of_llama_cpp_have_no_option_of_vllm() -> None:
 
 def test_the_kernels_consequences_are_not_shown() -> None:
     lost = "NVRM: dmaAllocMapping_GM107: can't alloc VA space for mapping."
-    assert ids(
-        KERN + lost, KERN + "NVRM: nvAssertOkFailedNoLog: Assertion failed: Out of memory [NV_ERR_NO_MEMORY]"
-    ) == ["gpu-address-space"]
+    assertion = "NVRM: nvAssertOkFailedNoLog: Assertion failed: Out of memory [NV_ERR_NO_MEMORY]"
+    assert ids(KERN + lost, KERN + assertion) == ["gpu-address-space"]
 
 
 @pytest.mark.parametrize(
     ("lines", "shown"),
     [
-        (['  File "/x/attn_utils.py", line 112, in _reshape', "    assert isinstance(spec, Spec)", "AssertionError"], "_reshape (attn_utils.py:112): assert isinstance(spec, Spec)"),
-        (["  File \"/x/y.py\", line 7, in f\x1b", "    d[k]", "    ~^^^", "KeyError: 3"], "f (y.py:7): d[k]"),
+        (
+            ['  File "/x/attn_utils.py", line 112, in _reshape', "    assert isinstance(spec, Spec)", "AssertionError"],
+            "_reshape (attn_utils.py:112): assert isinstance(spec, Spec)",
+        ),
+        (['  File "/x/y.py", line 7, in f\x1b', "    d[k]", "    ~^^^", "KeyError: 3"], "f (y.py:7): d[k]"),
         (["AssertionError", '  File "x/y.py", line 7, in f'], "f (y.py:7)"),
         (['  File "/x/y.py", line 7, in f', "x.y.StrangeError: oh"], "f (y.py:7)"),
     ],
     ids=["an assertion", "carets", "a frame behind", "no source"],
-)  # fmt: skip
+)
 def test_an_exception_of_no_known_cause_shows_its_frame(lines: list[str], shown: str) -> None:
     lines = ['  File "/x/other.py", line 1, in g', "x.OtherError: oh", *lines]
     marked = [CORE + line for line in lines]
@@ -182,12 +182,22 @@ def test_a_line_shows_one_cause() -> None:
     ("lines", "evidence"),
     [
         (["INFO all is well", "ERROR something that no table knows", "INFO the end"], "something that no table"),
-        (["Traceback (most recent call last):", '  File "x.py", line 3', "x.y.StrangeError: oh", "ERROR stopped"], "StrangeError"),
-        ([CORE + "Traceback (most recent call last):", CORE + "x.y.StrangeError: oh", "RuntimeError: Engine core initialization failed."], "StrangeError"),
+        (
+            ["Traceback (most recent call last):", '  File "x.py", line 3', "x.y.StrangeError: oh", "ERROR stopped"],
+            "StrangeError",
+        ),
+        (
+            [
+                CORE + "Traceback (most recent call last):",
+                CORE + "x.y.StrangeError: oh",
+                "RuntimeError: Engine core initialization failed.",
+            ],
+            "StrangeError",
+        ),
         ([LLAMA + "an odd thing of a release to come"], "an odd thing"),
     ],
     ids=["a marked line", "an exception", "an exception in a worker", "a letter of llama.cpp"],
-)  # fmt: skip
+)
 def test_an_error_of_no_known_cause_is_reported_as_unknown(lines: list[str], evidence: str) -> None:
     found = diagnose_host(HostEvidence("", "", logs={"": lines}), {"": causes_for_log(lines)})
     (unknown,) = [one for one in found if one.id == "cause-unknown"]
@@ -240,16 +250,16 @@ TEXT = "INFO x\ntorch.OutOfMemoryError: CUDA out of memory.\n"
 )
 def test_a_log_is_read_whatever_it_is_packed_or_encoded_with(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(data)
-    assert read_log(tmp_path / "log") == (TEXT.splitlines(), 0)
+    assert log_file.read_log(tmp_path / "log") == (TEXT.splitlines(), 0)
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
-def test_the_end_of_a_large_log_is_read(pack: type[bytes], tmp_path: Path) -> None:
-    (tmp_path / "log").write_bytes(pack(b"INFO all is well, as it has been\n" * (MAX_LOG_BYTES // 16) + TEXT.encode()))
-    lines, skipped = read_log(tmp_path / "log")
-    assert lines[-2:] == TEXT.splitlines()
+def test_the_end_of_a_large_log_is_read(pack: type[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_file, "MAX_LOG_BYTES", 1 << 20)
+    (tmp_path / "log").write_bytes(pack(b"INFO all is well, as it has been\n" * (1 << 16) + TEXT.encode()))
+    lines, skipped = log_file.read_log(tmp_path / "log")
+    assert (lines[0], lines[-2:]) == ("INFO all is well, as it has been", TEXT.splitlines())
     assert skipped > 0
-    assert lines[0] == "INFO all is well, as it has been"
 
 
 @pytest.mark.parametrize(
@@ -264,7 +274,7 @@ def test_the_end_of_a_large_log_is_read(pack: type[bytes], tmp_path: Path) -> No
 def test_what_is_no_text_is_refused(data: bytes, reason: str, tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(data)
     with pytest.raises(InvalidRequest, match=reason):
-        read_log(tmp_path / "log")
+        log_file.read_log(tmp_path / "log")
 
 
 def expressions() -> dict[str, str]:
@@ -277,11 +287,6 @@ def expressions() -> dict[str, str]:
         if (text := getattr(one, key))
     }
     return fields | {kind.log_marker: f"{kind.name}.log_marker" for kind in kinds().values() if kind.log_marker}
-
-
-@pytest.mark.parametrize("pattern", [r"\w+ForC", r"a(?:b|[^c]*)", r"(?=.*x)", r"x\S+?y", r"(?:ab)*", r"x{2,}"])
-def test_a_repetition_without_a_bound_is_recognised(pattern: str) -> None:
-    assert is_unbounded(pattern) and not is_unbounded(r"x\w{1,80}[+*]\+")
 
 
 def test_no_pattern_has_a_repetition_without_a_bound() -> None:
@@ -331,20 +336,99 @@ def test_every_cause_has_a_sample() -> None:
 @pytest.mark.parametrize(
     ("lines", "first"),
     [
-        ([CORE + "torch.OutOfMemoryError: CUDA out of memory.", CORE + "Exception: WorkerProc initialization failed", "RuntimeError: Engine core initialization failed."], "cuda-out-of-memory"),
-        ([CORE + "x.y.StrangeError: oh", "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above."], "cause-unknown"),
-        ([*[CORE + "ValueError: World size (4) is larger than the number of available GPUs (2)"], *["(APIServer pid=1) frame"] * 150, "OSError: [Errno 98] Address already in use"], "world-size"),
-        (["(EngineCore pid=1) WARNING 11-20 10:02:11 [x.py:1] LoRA rank 64 is greater than max_lora_rank 16", CORE + "OSError: [Errno 28] No space left on device"], "no-space"),
-        (["(EngineCore pid=1) WARNING 11-20 10:02:11 [x.py:1] LoRA rank 64 is greater than max_lora_rank 16", CORE + "x.y.StrangeError: oh"], "cause-unknown"),
-        ([CORE + "AttributeError: 'Channel' object has no attribute 'group'", "ray.exceptions.ActorUnavailableError: The actor is temporarily unavailable:"], "engine-fault"),
-        ([CORE + "jinja2.exceptions.TemplateError: no user", CORE + "torch.OutOfMemoryError: CUDA out of memory."], "cuda-out-of-memory"),
-        ([CORE + "ValueError: x is not supported", CORE + "ValueError: LoRA rank 64 is greater than max_lora_rank 16"], "lora-rank"),
-        (["ggml_new: x", "llama_model_load: error loading model: unknown model architecture: 'x'", "common_fit_params: encountered an error while trying to fit params to free device memory: failed to load model"], "unknown-model-architecture"),
-        ([CORE + "ValueError: To serve at least one request, (4.26 GiB KV cach", "e is needed, which is larger than the available KV cache memory (4.25 GiB)."], "kv-cache-is-needed-which-is-larger-than-the-avai"),
-        (["(APIServer pid=1) pydantic_core._pydantic_core.ValidationError: 1 validation error for VllmConfig", "  Value error, LoRA rank 64 is", "  greater than max_lora_rank 16. [type=value_error]"], "lora-rank"),
+        (
+            [
+                CORE + "torch.OutOfMemoryError: CUDA out of memory.",
+                CORE + "Exception: WorkerProc initialization failed",
+                "RuntimeError: Engine core initialization failed.",
+            ],
+            "cuda-out-of-memory",
+        ),
+        (
+            [
+                CORE + "x.y.StrangeError: oh",
+                "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above.",
+            ],
+            "cause-unknown",
+        ),
+        (
+            [
+                *[CORE + "ValueError: World size (4) is larger than the number of available GPUs (2)"],
+                *["(APIServer pid=1) frame"] * 150,
+                "OSError: [Errno 98] Address already in use",
+            ],
+            "world-size",
+        ),
+        (
+            [
+                "(EngineCore pid=1) WARNING 11-20 10:02:11 [x.py:1] LoRA rank 64 is greater than max_lora_rank 16",
+                CORE + "OSError: [Errno 28] No space left on device",
+            ],
+            "no-space",
+        ),
+        (
+            [
+                "(EngineCore pid=1) WARNING 11-20 10:02:11 [x.py:1] LoRA rank 64 is greater than max_lora_rank 16",
+                CORE + "x.y.StrangeError: oh",
+            ],
+            "cause-unknown",
+        ),
+        (
+            [
+                CORE + "AttributeError: 'Channel' object has no attribute 'group'",
+                "ray.exceptions.ActorUnavailableError: The actor is temporarily unavailable:",
+            ],
+            "engine-fault",
+        ),
+        (
+            [CORE + "jinja2.exceptions.TemplateError: no user", CORE + "torch.OutOfMemoryError: CUDA out of memory."],
+            "cuda-out-of-memory",
+        ),
+        (
+            [
+                CORE + "ValueError: x is not supported",
+                CORE + "ValueError: LoRA rank 64 is greater than max_lora_rank 16",
+            ],
+            "lora-rank",
+        ),
+        (
+            [
+                "ggml_new: x",
+                "llama_model_load: error loading model: unknown model architecture: 'x'",
+                "common_fit_params: encountered an error while trying to fit params to free device memory: failed to load model",
+            ],
+            "unknown-model-architecture",
+        ),
+        (
+            [
+                CORE + "ValueError: To serve at least one request, (4.26 GiB KV cach",
+                "e is needed, which is larger than the available KV cache memory (4.25 GiB).",
+            ],
+            "kv-cache-is-needed-which-is-larger-than-the-avai",
+        ),
+        (
+            [
+                "(APIServer pid=1) pydantic_core._pydantic_core.ValidationError: 1 validation error for VllmConfig",
+                "  Value error, LoRA rank 64 is",
+                "  greater than max_lora_rank 16. [type=value_error]",
+            ],
+            "lora-rank",
+        ),
     ],
-    ids=["a wrapper", "a wrapper of an unknown error", "a later consequence", "a warning", "a warning and an unknown error", "a lost worker", "a request", "a form of message", "a consequence", "a copy with breaks", "a message of lines"],
-)  # fmt: skip
+    ids=[
+        "a wrapper",
+        "a wrapper of an unknown error",
+        "a later consequence",
+        "a warning",
+        "a warning and an unknown error",
+        "a lost worker",
+        "a request",
+        "a form of message",
+        "a consequence",
+        "a copy with breaks",
+        "a message of lines",
+    ],
+)
 def test_a_root_comes_before_wrappers_warnings_requests_and_forms(lines: list[str], first: str) -> None:
     assert ids(*lines)[0] == first
 
@@ -400,12 +484,6 @@ def test_a_fault_of_the_engines_code_shows_the_part_of_its_traceback(path: str, 
     assert part in found.means
 
 
-@pytest.mark.parametrize("form", FORMS, ids=[form.id for form in FORMS])
-def test_a_form_of_messages_names_no_cause(form: Cause) -> None:
-    assert form.broad
-    assert form.sentence.startswith("cause unknown")
-
-
 def test_evidence_contains_the_message_of_a_long_line() -> None:
     line = CORE + "x" * 300 + " CUDA error: device kernel image is invalid"
     (found,) = diagnose_host(HostEvidence("", "", logs={"": [line]}), {"": causes_for_log([line])})
@@ -415,21 +493,10 @@ def test_evidence_contains_the_message_of_a_long_line() -> None:
 
 def test_lines_that_differ_in_numbers_alone_are_all_counted() -> None:
     lines = [
-        f"INFO No available shared memory broadcast block found in {number} seconds." for number in range(60, 300, 60)
+        f"INFO No available shared memory broadcast block found in {number} seconds." for number in (60, 120, 180, 240)
     ]
     ((_, numbers),) = find_cause_lines(kinds()["vllm"].causes, lines).items()
     assert numbers == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize("engine", SAMPLES)
-@pytest.mark.parametrize("piece", ["ValueError: ", "not ", "x", '" ', "GGML_ASSERT(", "KV cache fp8 "])
-def test_no_line_takes_a_pattern_long(engine: str, piece: str) -> None:
-    line = (piece * LONGEST)[: LONGEST * 4]
-    for cause in table(engine):
-        _ = cause.regex
-    began = time.process_time()
-    find_cause(table(engine), line)
-    assert time.process_time() - began < 1
 
 
 @pytest.mark.parametrize(
@@ -456,9 +523,7 @@ def test_a_line_is_searched_up_to_a_length(before: int, found: bool) -> None:
 
 
 @pytest.mark.parametrize(("before", "found"), [(health.SEARCHED - 6, True), (health.SEARCHED - 5, False)])
-def test_a_line_of_a_units_journal_is_searched_up_to_a_length_on_the_host(
-    monkeypatch: pytest.MonkeyPatch, before: int, found: bool
-) -> None:
+def test_a_line_of_a_units_journal_is_searched_up_to_a_length_on_the_host(monkeypatch, before, found):
     assert health.SEARCHED == LONGEST
     monkeypatch.setattr(health.common, "run", lambda *_, **__: "x" * before + "needle\nanother line\n")
     shown, complete = health.betraying({"InvocationID": "a" * 32}, ["needle", "a fault"])

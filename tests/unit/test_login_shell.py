@@ -24,8 +24,7 @@ DATA = b"what the command reads\nto its end \x00\xff"
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("script", SCRIPTS, ids=range(len(SCRIPTS)))
 def test_a_script_and_its_input_pass_the_shell(shell: str, script: str) -> None:
-    words = shlex.join(["sh", "-c", script])
-    line, first = render_line(words)
+    line, first = render_line(shlex.join(["sh", "-c", script]))
     expected = subprocess.run(["sh", "-c", script], input=DATA, capture_output=True, check=True).stdout
     done = subprocess.run([shell, "-c", line], input=first + DATA, capture_output=True, check=False)
     assert (done.stdout, done.stderr) == (expected, b"")

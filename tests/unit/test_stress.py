@@ -61,8 +61,20 @@ def test_a_haystack_is_another_one_each_time_and_has_its_needle_in_it() -> None:
 def reply(**changes: Any) -> Reply:
     usage = ', "usage": {"prompt_tokens": 900, "completion_tokens": 30}'
     body = '{"choices": [{"message": {"content": "it is THEWORDIS"}, "finish_reason": "stop"}]' + usage + "}"
-    return Reply(**{"status": 200, "error": "", "type": "", "body": body, "events": (), "first_s": 1.0, "total_s": 2.0,
-                    "refused": 0, "waited_s": 2.0, **changes})  # fmt: skip
+    return Reply(
+        **{
+            "status": 200,
+            "error": "",
+            "type": "",
+            "body": body,
+            "events": (),
+            "first_s": 1.0,
+            "total_s": 2.0,
+            "refused": 0,
+            "waited_s": 2.0,
+            **changes,
+        }
+    )
 
 
 @pytest.mark.parametrize(("last", "rate"), [(0.0, None), (0.04, None), (2.0, 10.0)])
