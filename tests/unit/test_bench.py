@@ -1,8 +1,10 @@
 """The benchmark tells a run that changed nothing from any other, and counts in ratios."""
 
+import json
+
 import pytest
 
-from benchmarks import converge
+from benchmarks import BenchmarkFailed, converge, peer
 from benchmarks.__main__ import main
 from benchmarks.converge import PeerReport
 from benchmarks.timed_verbs import Row, Verb
