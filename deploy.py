@@ -8,7 +8,7 @@ from roles.monitoring import monitoring
 from roles.network import network
 from roles.nvidia_cards import nvidia_cards
 from roles.nvidia_driver import nvidia_driver
-from roles.operations.prefetch import prefetch_operations
+from roles.operations.facts import prefetch_operations
 from roles.preflight import preflight
 from roles.removal import removal
 from roles.rig import start_run

@@ -16,13 +16,11 @@ from bench.load_figures import BARE, OTHER, PORT, UNIT
 from rigwright.engines import kind_of
 from rigwright.engines.kind import KEY_FILE, ServiceSpec
 from rigwright.host.locks import DEPLOY_LOCK
-from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER
-from rigwright.host.unit_states import UnitState
+from rigwright.host.systemd import STARTED_FROM_FOLDER, UnitState
 from rigwright.model.installation import Installation
 from rigwright.model.instance import COMPILED, Instance
 from rigwright.model.rig import Rig
-from rigwright.serving.instance_units import OWNED_HEADER, RUN, build_unit, credential_path
-from rigwright.serving.listeners import LOOPBACK, build_listener
+from rigwright.serving.instance_units import LOOPBACK, OWNED_HEADER, RUN, build_listener, build_unit, credential_path
 from roles.deploy_lock import SILENCE, DeployLock
 from roles.root_shell import RootCommandFailed, RootShell
 

@@ -1,4 +1,4 @@
-"""The protocol of `bench speed`: how fast one stream is answered, how fast prompts are read, what few streams bring.
+"""The protocol of `bench speed`: parts, repeats, and conditions that make figures comparable.
 
 Comparable with public figures of such boxes (docs/benchmarks.md): three requests to warm up and five that are measured,
 of an essay of at most 1000 tokens and of code of at most 800; temperature 0.6, top-p 0.95, top-k 20, min-p 0, thinking
@@ -7,12 +7,22 @@ off; prompts of 10,000 and 90,000 tokens, three each; for 1, 2 and 4 streams ans
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+import shlex
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 
 from bench.ladder_figures import LadderStep
 from bench.load_figures import RequestTimes
 from bench.load_program import CHAT, LoadRequest
+from checks.connections import ConnectedHost
+from rigwright.baseline import Fingerprint
+from rigwright.host.systemd import STARTED_FROM_FOLDER
+from rigwright.model.instance import Instance
+from rigwright.nvidia.cards import smi, topology
+from rigwright.nvidia.cards.smi import Gpu
+from roles import root_shell
 
 SAMPLING = {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "min_p": 0}
 OFF = {"chat_template_kwargs": {"enable_thinking": False}}
@@ -207,3 +217,92 @@ def measure_protocol(
 
 def _failure_reason(rung: LadderStep) -> str:
     return next(iter(rung.errors), "")
+
+
+TEMPERATURE = ("--query-gpu=pci.bus_id,temperature.gpu", smi.FORMAT)
+INVOCATION = re.compile("[0-9a-f]{32}")
+
+
+class InvalidConditions(Exception):
+    """The instance does not run as it is declared, or its cards do not say what they are."""
+
+
+@dataclass(frozen=True)
+class MeasurementConditions:
+    """Those of one look."""
+
+    fingerprint: Fingerprint
+    boot: str
+    """Of the start of the engine's process."""
+    temperatures: tuple[float | None, ...]
+    """Of the instance's cards, in degrees Celsius."""
+
+
+def read_conditions(box: ConnectedHost, instance: Instance) -> MeasurementConditions:
+    """Look at a host.
+
+    Raises:
+        InvalidConditions: the instance does not run as it is declared, or its cards do not answer.
+        roles.root_shell.ConnectionGone: the connection is gone.
+    """
+    wanted = next(one for one in box.resolve_desired().generation.unit_states if one.unit == instance.unit)
+    boot = _start_identity(box, wanted.unit, wanted.started_from)
+    mine = _instance_cards(box, instance)
+    try:
+        fingerprint = Fingerprint.of_instance(box.rig.digest, instance, wanted.started_from, mine)
+    except ValueError as error:
+        raise InvalidConditions(f"its cards say what none is: {error}") from None
+    return MeasurementConditions(fingerprint, boot, read_temperatures(box, [gpu.address for gpu in mine]))
+
+
+def _start_identity(box: ConnectedHost, name: str, started_from: str) -> str:
+    """What tells this start of an instance from others."""
+    unit, note = shlex.quote(name), shlex.quote(f"{STARTED_FROM_FOLDER}/{name}")
+    script = f"systemctl show --value --property=InvocationID {unit}; head -n 1 {note}"
+    lines = [line.strip() for line in root_shell.run_command(box.target, script).lines]
+    if len(lines) != 2 or not INVOCATION.fullmatch(lines[0]):
+        raise InvalidConditions(f"{name} does not run: deploy it first")
+    if lines[1] != started_from:
+        raise InvalidConditions(f"{name} was not started from what the inventory declares: deploy it first")
+    return sha256(lines[0].encode()).hexdigest()[:12]
+
+
+def _instance_cards(box: ConnectedHost, instance: Instance) -> Sequence[Gpu]:
+    """Those that the instance has, in the order of its rig."""
+    if not instance.cards:
+        return ()
+    said = _query_smi(box, smi.GPUS)
+    try:
+        seen = dict(
+            topology.answering_cards(box.rig.cards, box.read_facts(), smi.gpus(said.status, *_answer_text(said)))
+        )
+    except ValueError as error:
+        raise InvalidConditions(str(error)) from None
+    if missing := [number for number in instance.cards if number not in seen]:
+        raise InvalidConditions(f"card {missing[0]} does not answer: `rigwright check --only N01` says more")
+    return [seen[number] for number in instance.cards]
+
+
+def read_temperatures(box: ConnectedHost, addresses: Sequence[str]) -> tuple[float | None, ...]:
+    """Of cards, by their addresses on the bus; None of those that do not say it.
+
+    Raises:
+        roles.root_shell.ConnectionGone: the connection is gone.
+    """
+    if not addresses:
+        return ()
+    said = _query_smi(box, TEMPERATURE)
+    try:
+        rows = [smi.fields(line, 2) for line in smi.answer(said.status, *_answer_text(said))]
+    except ValueError:
+        rows = []
+    found = {smi.bus_address(bus): smi.number(degrees) for bus, degrees in rows}
+    return tuple(found.get(address) for address in addresses)
+
+
+def _query_smi(box: ConnectedHost, words: Sequence[str]) -> root_shell.RootCommandResult:
+    return root_shell.run_command(box.target, shlex.join(("timeout", str(smi.TIMEOUT), "nvidia-smi", *words)))
+
+
+def _answer_text(said: root_shell.RootCommandResult) -> tuple[str, str]:
+    return said.out.decode(errors="replace"), said.err.decode(errors="replace")

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from benchmarks import locked
 from lab.hosts import LabHost
-from rigwright.delivery.network import authority_path
-from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER, UNIT_FOLDER
+from rigwright.delivery import authority_path
+from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIT_FOLDER
 from rigwright.model.facts import HostFacts
 from rigwright.model.instance import loaded_weights
 from rigwright.model.rig import Rig, account_names

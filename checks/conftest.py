@@ -28,14 +28,12 @@ from rigwright.model.containers.container_supply import ContainerSupply
 from rigwright.model.containers.entry import ContainersEntry
 from rigwright.model.entry import DriverEntry, ShareEntry
 from rigwright.model.facts import HostFacts
-from rigwright.model.gateway.entry import Gateway
+from rigwright.model.gateway import Gateway
 from rigwright.model.installation import Installation
 from rigwright.model.instance import EnvSpec, Instance, loaded_weights, standalone_engines
-from rigwright.model.monitoring.entry import Monitoring
-from rigwright.model.monitoring.scrape_targets import ScrapeTarget
+from rigwright.model.monitoring import Monitoring, ScrapeTarget
 from rigwright.model.network import DownloadNetwork
-from rigwright.model.nvidia.driver_supply import DriverSupply
-from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
+from rigwright.model.nvidia import DriverSupply, ToolkitSpec
 from rigwright.model.rig import Rig, account_names
 from rigwright.model.roots import Roots
 from rigwright.monitoring.monitoring_units import MonitoringService, monitoring_services

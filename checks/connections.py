@@ -16,24 +16,22 @@ from rigwright.containers import container_facts
 from rigwright.containers.container_facts import ContainerFacts
 from rigwright.gateway import secrets_distribution
 from rigwright.gateway.secrets_distribution import GatewaySecretFacts
-from rigwright.host import deploy_lock_state, parallel
+from rigwright.host import channel, locks
 from rigwright.host.channel import free_text
-from rigwright.host.deploy_lock_state import LockHolder
-from rigwright.host.locks import DEPLOY_LOCK
+from rigwright.host.locks import DEPLOY_LOCK, LockHolder
 from rigwright.inventory import load_rig
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cards import card_processes
-from rigwright.nvidia.cards.card_processes import ForeignProcesses
+from rigwright.nvidia.cards import card_facts
+from rigwright.nvidia.cards.card_facts import ForeignProcesses
 from rigwright.nvidia.driver import driver_facts as driver_facts
 from rigwright.nvidia.driver.driver_facts import DriverFacts
 from rigwright.plan import host_facts as host_facts
 from rigwright.plan.plan_inputs import TargetState, build_target_state
 from rigwright.problems import Invalid
 from rigwright.render import render
-from rigwright.serving import observed, resource_usage, unit_diff, weight_inventory
-from rigwright.serving.observed import ObservedServing, render_state_query
-from rigwright.serving.resource_usage import UnitUsage
+from rigwright.serving import observed, unit_diff, weight_inventory
+from rigwright.serving.observed import ObservedServing, UnitUsage, render_state_query
 from rigwright.serving.unit_diff import WrittenUnits
 from rigwright.serving.weight_inventory import WeightInventory
 from roles import root_shell
@@ -50,7 +48,7 @@ SCRIPTS: dict[str, Callable[[Rig], str]] = {
     "facts": lambda rig: render("probe/probe.sh.j2", **host_facts.probe_values(rig)),
     "driver_facts": lambda rig: driver_facts.render_probe(rig.roots, rig.toolkit),
     "containers": lambda rig: container_facts.render_probe(rig.roots, rig.cards, rig.containers, rig.container_supply),
-    "holders": lambda rig: card_processes.render_holders_query(),
+    "holders": lambda rig: card_facts.render_holders_query(),
     "holder": lambda rig: render("deploy_lock/holder.sh.j2", deploy_lock=DEPLOY_LOCK),
     "written": lambda rig: render("look/written.sh.j2", config=rig.roots.config),
     "gateway_secrets": lambda rig: secrets_distribution.render_state_query(rig.roots),
@@ -95,10 +93,10 @@ class ConnectedHost:
             HostConnectionLost: the connection is gone.
         """
         scripts = [SCRIPTS[look](self.rig) for look in looks]
-        answer = self._run("sh", parallel.render_parallel(scripts))
+        answer = self._run("sh", channel.render_parallel(scripts))
         # a look that is not among them is taken alone, and says what is wrong
         with suppress(ValueError):
-            return replace(self, told=parallel.parse_outputs(answer.lines, scripts))
+            return replace(self, told=channel.parse_outputs(answer.lines, scripts))
         return self
 
     def read_serving_state(self) -> ObservedServing:
@@ -126,12 +124,12 @@ class ConnectedHost:
     def read_card_holders(self) -> ForeignProcesses:
         """The processes of others that use its cards."""
         return self.run_and_parse(
-            lambda lines: card_processes.parse_holders(lines, self.rig.reserved_gpus), SCRIPTS["holders"](self.rig)
+            lambda lines: card_facts.parse_holders(lines, self.rig.reserved_gpus), SCRIPTS["holders"](self.rig)
         )
 
     def read_lock_holder(self) -> LockHolder | None:
         """The holder of its deploy lock; None if it is free."""
-        return self.run_and_parse(deploy_lock_state.parse_lock_holder, SCRIPTS["holder"](self.rig))
+        return self.run_and_parse(locks.parse_lock_holder, SCRIPTS["holder"](self.rig))
 
     def read_written_files(self) -> WrittenUnits:
         """What its current generation has for instances."""
@@ -143,7 +141,7 @@ class ConnectedHost:
 
     def read_resource_usage(self) -> dict[str, UnitUsage]:
         """Since when the units of its instances are what they are, and what memory they have."""
-        return self.run_and_parse(resource_usage.parse_unit_usage, SCRIPTS["use"](self.rig))
+        return self.run_and_parse(observed.parse_unit_usage, SCRIPTS["use"](self.rig))
 
     def run_and_parse(self, parse: Callable[[list[str]], T], script: str) -> T:
         """What a script tells, parsed.

@@ -11,7 +11,7 @@ from checks.survey.answers import SurveyAnswers
 from checks.survey.containers import CONTAINERS, DockerDaemon
 from rigwright.containers.container_facts import ContainerFacts
 from rigwright.containers.container_plan import ContainerPlan, ContainerRefusal, plan_containers
-from rigwright.debs.sources import SourceFile
+from rigwright.debs import SourceFile
 from rigwright.model.catalog import Card
 from rigwright.model.containers.entry import ContainersEntry
 from rigwright.model.rig import Rig

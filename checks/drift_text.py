@@ -1,9 +1,11 @@
-"""Words for people about what was found."""
+"""Texts of drifts: lists of things that must not be there, and shortened values."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
+
+from checks import Drift
 
 LISTED = 3
 
@@ -22,3 +24,18 @@ def format_day(moment: float | None) -> str:
         return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     except (ValueError, OverflowError, OSError):
         return "an invalid date"
+
+
+MOST = 3
+"""That are told; the others are counted."""
+
+
+def expect_none(found: Iterable[str], expected: str, cure: str) -> None:
+    """Say what there is that is not to be, or pass.
+
+    Raises:
+        Drift: there is some.
+    """
+    if told := [*dict.fromkeys(found)]:
+        more = f", and {len(told) - MOST} more" if len(told) > MOST else ""
+        raise Drift(expected, "; ".join(told[:MOST]) + more, cure)

@@ -7,11 +7,10 @@ import json
 import pytest
 
 from checks import expect
-from checks.survey.request_plan import find_answer, keys_to_test, offered_model_names
-from checks.survey.requests import RequestAnswers, SurveyAnswer
+from checks.survey.requests import RequestAnswers, SurveyAnswer, find_answer, keys_to_test, offered_model_names
 from rigwright.engines.api_paths import MESSAGES
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_UNIT
-from rigwright.model.gateway.entry import Gateway, ListenerEntry
+from rigwright.model.gateway import Gateway, ListenerEntry
 from rigwright.model.instance import Instance
 
 READABLE = "an error of the path's protocol"

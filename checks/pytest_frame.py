@@ -12,11 +12,10 @@ from typing import Any, Literal
 import pytest
 
 from checks import SEVERITIES, Drift, Severity, strip_control_characters
-from checks.advisory_counts import count_advisories
-from checks.result_metrics import write_check_metrics
+from checks.result_metrics import count_advisories, write_check_metrics
 from checks.results import SCHEMA, STATUS, Conforms, HostReport, Report, Result, Verdict, worst_verdict
-from checks.survey.about import ABOUT, About
 from checks.survey.answers import SurveyAnswers
+from checks.survey.base_system import ABOUT, About
 from checks.survey_run import SurveyedHost, SurveyRun
 from rigwright.problems import describe_unknown
 

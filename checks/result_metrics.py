@@ -1,4 +1,4 @@
-"""What the checks have found, left on a box for whoever watches it: the one thing that checks write."""
+"""Metrics of a run of the checks for the node exporter: results and open advisories."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from collections import Counter
 
 from checks.results import HostReport
 from checks.survey_run import SurveyedHost
+from rigwright.advisories.assessment import STATES
+from rigwright.advisories.audit import UnreadableData, audit
+from rigwright.model.rig import Rig
 from rigwright.monitoring.textfile import check_textfile, render_check_metrics
+from rigwright.problems import Invalid
 from roles import root_shell
 
 LIMIT = 20.0  # seconds
@@ -34,3 +38,15 @@ def write_check_metrics(seen: SurveyedHost, report: HostReport, finished: float)
     except root_shell.ConnectionGone as error:
         return str(error)
     return "" if answer.status == 0 else answer.complaint or "nothing was deployed that reads them"
+
+
+def count_advisories(rig: Rig) -> dict[str, int]:
+    """State -> advisories, by the shipped data and those of the rig's bundle; empty where these cannot be read.
+
+    An open advisory is no drift: the host is what its rig declares, so no check fails for it.
+    """
+    try:
+        (found,) = audit({rig.name: rig})
+    except (Invalid, UnreadableData):
+        return {}
+    return {state: found.count(state) for state in STATES}

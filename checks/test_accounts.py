@@ -11,9 +11,9 @@ from rigwright.gateway.reservations import unit_names
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_UNIT
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.catalog import Card
-from rigwright.model.gateway.entry import Gateway
+from rigwright.model.gateway import Gateway
 from rigwright.model.instance import Instance
-from rigwright.model.monitoring.entry import Monitoring
+from rigwright.model.monitoring import Monitoring
 from rigwright.monitoring.monitoring_units import unit_name
 
 SYSTEM = range(1, 1000)  # useradd(8), --system: SYS_UID_MAX of login.defs

@@ -7,13 +7,12 @@ import pytest
 from checks import DEPLOY, Drift, check, expect
 from checks.survey.answers import SurveyAnswers
 from checks.survey.gates import GATES
-from checks.survey.request_plan import REQUESTS, find_answer
-from checks.survey.requests import SurveyAnswer
+from checks.survey.requests import REQUESTS, SurveyAnswer, find_answer
 from checks.survey.service_exposure import REACH
 from rigwright.engines import kind_of
 from rigwright.engines.kind import ServiceSpec
 from rigwright.model.instance import Instance
-from rigwright.serving.listeners import LOOPBACK, LOOPBACK_6, listener_units, port_socket
+from rigwright.serving.instance_units import LOOPBACK, LOOPBACK_6, listener_units, port_socket
 
 SHOWN = 120  # characters of an answer in a line for people
 

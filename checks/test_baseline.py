@@ -9,13 +9,12 @@ import pytest
 from checks import Drift, check
 from checks.nvidia_smi import parse_smi_answer
 from checks.survey.answers import SurveyAnswers
-from rigwright.baseline import history
-from rigwright.baseline.compare import compare_rates
-from rigwright.baseline.run import BaselineRun, Fingerprint
+from rigwright import baseline
+from rigwright.baseline import BaselineRun, Fingerprint, compare_rates
 from rigwright.model.catalog import Card
 from rigwright.model.facts import HostFacts
 from rigwright.model.instance import Instance
-from rigwright.nvidia.cards import declared_cards_on_bus, smi
+from rigwright.nvidia.cards import smi, topology
 from rigwright.plan.plan_inputs import TargetState
 
 MEASURE = "`rigwright bench speed` measures it"
@@ -41,7 +40,7 @@ def now_there(
         Drift: the cards do not say it.
     """
     gpus = parse_smi_answer(survey, "gpus", smi.gpus) if instance.cards else ()
-    seen = dict(declared_cards_on_bus.answering_cards(declared_cards, facts, gpus))
+    seen = dict(topology.answering_cards(declared_cards, facts, gpus))
     if missing := [number for number in instance.cards if number not in seen]:
         raise Drift("cards that answer", f"none from card {missing[0]}", "N01 says more")
     started_from = next(one.started_from for one in desired.generation.unit_states if one.unit == instance.unit)
@@ -67,14 +66,14 @@ def test_speed(
     record_property: Callable[[str, object], None],
 ) -> None:
     try:
-        page = history.load_history(history.history_path(inventory_file, box_name)).for_instance(instance.name)
-    except history.UnreadableHistory as error:
+        page = baseline.load_history(baseline.history_path(inventory_file, box_name)).for_instance(instance.name)
+    except baseline.UnreadableHistory as error:
         raise Drift("a book of runs that can be read", error, "give it back as it was, or remove it") from None
     last = page.last_run
     if last is None:
         pytest.skip(f"nobody has measured it: {MEASURE}")
     told = f"measured {age(last, time.time())}"
-    before, changes = history.find_reference(page, last)
+    before, changes = baseline.find_reference(page, last)
     if before is None:
         pytest.skip(f"{told}, and nothing was accepted: `rigwright bench speed --accept`")
     if since := list(

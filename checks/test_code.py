@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from checks import check
-from checks.expect_none import expect_none
+from checks.drift_text import expect_none
 from checks.services import RESTART, describe_process, iterate_processes, running_services, unit_settings_of
 from checks.survey.answers import SurveyAnswers
 from checks.survey.processes import PROCESSES, KernelProcess, ServiceProcesses, split_command

@@ -26,7 +26,7 @@ from rigwright.containers.daemon import UnreadableDaemonConfig
 from rigwright.model.catalog import Card
 from rigwright.model.containers.container_supply import ContainerSupply
 from rigwright.model.containers.entry import ContainersEntry
-from rigwright.model.debs.versions import leading_numbers, upstream_version
+from rigwright.model.debs import leading_numbers, upstream_version
 from rigwright.model.roots import Roots
 from rigwright.nvidia.cards.smi import those_that_answer
 

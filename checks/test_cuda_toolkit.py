@@ -6,13 +6,12 @@ import pytest
 
 from checks import DEPLOY, check, expect
 from checks.survey.answers import SurveyAnswers
-from checks.survey.patched import PATCHED
 from checks.survey.programs import COMPILER, PROGRAMS
-from checks.survey.trees import TREES
+from checks.survey.trees import PATCHED, TREES
 from checks.trees import expect_as_recorded
 from rigwright.model.catalog import Card
-from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
-from rigwright.nvidia.cuda.toolkit_validation import glibc_refusals, toolkit_refusals
+from rigwright.model.nvidia import ToolkitSpec
+from rigwright.nvidia.cuda import glibc_refusals, toolkit_refusals
 from rigwright.plan.plan_inputs import TargetState
 
 

@@ -7,8 +7,7 @@ from packaging.utils import canonicalize_name
 
 from checks import DEPLOY, check, expect
 from checks.survey.answers import SurveyAnswers
-from checks.survey.patched import PATCHED, patched_file_digests
-from checks.survey.trees import TREES
+from checks.survey.trees import PATCHED, TREES, patched_file_digests
 from checks.test_nvidia_driver import gpus
 from rigwright.envs.environment import Environment, prefix_folder
 from rigwright.envs.installed_packages import locked_packages

@@ -22,7 +22,7 @@ from checks.gateway_key_answers import (
 from checks.survey.answers import SurveyAnswers
 from checks.survey.gates import GATES
 from checks.survey.managed_files import OURS
-from checks.survey.request_plan import KEYLESS, REQUESTS, closed_paths, find_answer, offered_model_names
+from checks.survey.requests import KEYLESS, REQUESTS, closed_paths, find_answer, offered_model_names
 from checks.survey.service_exposure import REACH
 from rigwright.gateway import keyring
 from rigwright.gateway.deployed_keys import REMEDY, keys_file_path
@@ -32,9 +32,9 @@ from rigwright.gateway.nginx_conf import PATHS
 from rigwright.gateway.reservations import unit_names
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_UNIT, keys_path, pair_path
 from rigwright.model.accounts import ServiceAccounts
-from rigwright.model.gateway.entry import Gateway, ListenerEntry
+from rigwright.model.gateway import Gateway, ListenerEntry
 from rigwright.model.instance import Instance
-from rigwright.model.monitoring.entry import Monitoring
+from rigwright.model.monitoring import Monitoring
 from rigwright.model.roots import Roots
 from rigwright.serving.instance_units import OWNED_HEADER
 

@@ -6,13 +6,13 @@ import hashlib
 from pathlib import PurePosixPath
 
 from checks import DEPLOY, Drift, check, expect
-from checks.expect_none import expect_none
+from checks.drift_text import expect_none
 from checks.survey.answers import SurveyAnswers
-from checks.survey.generations import GENERATIONS
+from checks.survey.serving import GENERATIONS
 from checks.survey.trees import MISSING, OTHER, TREES
 from checks.survey.units import UNITS
 from rigwright.containers.container_files import spec_program_path
-from rigwright.delivery.network import authority_path
+from rigwright.delivery import authority_path
 from rigwright.model.instance import Instance
 from rigwright.model.roots import Roots
 from rigwright.monitoring.monitoring_units import monitoring_folder as monitoring_folder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from checks import DEPLOY, check
-from checks.expect_none import expect_none
+from checks.drift_text import expect_none
 from checks.services import describe_process, iterate_processes, running_services
 from checks.survey.answers import SurveyAnswers
 from checks.survey.processes import PROCESSES

@@ -9,10 +9,10 @@ from typing import cast
 import pytest
 
 from checks import DEPLOY, Drift, check, expect
-from checks.expect_none import expect_none
+from checks.drift_text import expect_none
 from checks.survey.accounts import ACCOUNTS
 from checks.survey.answers import SurveyAnswers
-from checks.survey.images import IMAGES, ObservedMount, RunningContainer
+from checks.survey.containers import IMAGES, ObservedMount, RunningContainer
 from checks.survey.kernel import KERNEL
 from checks.survey.processes import PROCESSES, KernelProcess
 from rigwright.engines import kind_of

@@ -8,12 +8,11 @@ import pytest
 
 from checks import Drift, check
 from checks.nvidia import expect_no_items, kernel_state
+from checks.survey.accounts import RIGHTS
 from checks.survey.answers import SurveyAnswers
-from checks.survey.base_system import GROUND
-from checks.survey.loader import LOADER
-from checks.survey.next_boot import BOOT
+from checks.survey.base_system import GROUND, LOADER
+from checks.survey.kernel import BOOT
 from checks.survey.packages import FILES, PACKAGES
-from checks.survey.rights import RIGHTS
 from checks.survey.settings import AT_BOOT, NEEDED, NETWORK, SETTINGS, WAYS_IN, BootSettings
 from rigwright.model.catalog import Card
 from rigwright.nvidia.driver.driver_files import UNATTENDED

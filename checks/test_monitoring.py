@@ -8,12 +8,11 @@ from checks import DEPLOY, check, expect
 from checks.drift_text import format_first_lines
 from checks.survey.answers import SurveyAnswers
 from checks.survey.gates import GATES
-from checks.survey.request_plan import HEARD, REQUESTS, find_answer
+from checks.survey.requests import HEARD, REQUESTS, find_answer
 from checks.survey.service_exposure import REACH
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.catalog import Card
-from rigwright.model.monitoring.entry import Monitoring
-from rigwright.model.monitoring.scrape_targets import ScrapeTarget
+from rigwright.model.monitoring import Monitoring, ScrapeTarget
 from rigwright.model.roots import Roots
 from rigwright.monitoring.monitoring_units import (
     PACKAGED_PROGRAMS,

@@ -16,8 +16,7 @@ from checks.nvidia import (
     skip_without_cards,
 )
 from checks.survey.answers import SurveyAnswers
-from checks.survey.kernel import KERNEL
-from checks.survey.next_boot import BOOT
+from checks.survey.kernel import BOOT, KERNEL
 from checks.survey.settings import SETTINGS, SettingLine
 from rigwright.containers.container_files import UDEV
 from rigwright.model.catalog import Card

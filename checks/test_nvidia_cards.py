@@ -7,8 +7,7 @@ import pytest
 from checks import check
 from checks.nvidia import (
     card_health,
-    card_limits,
-    card_links,
+    card_settings,
     deploy_record,
     expect_no_differences,
     kernel_state,
@@ -24,9 +23,9 @@ from rigwright.model.catalog import Card
 from rigwright.model.entry import DriverEntry
 from rigwright.model.facts import HostFacts
 from rigwright.model.instance import Instance
-from rigwright.nvidia.cards.declared_cards_on_bus import answering_cards
 from rigwright.nvidia.cards.smi import Gpu
 from rigwright.nvidia.cards.smi_text_reports import parse_nvlinks, parse_sections, parse_topology_matrix
+from rigwright.nvidia.cards.topology import answering_cards
 
 
 def answering(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> Mapping[str, Gpu]:
@@ -47,7 +46,7 @@ def test_power(
     if driver_entry.power_w is None:
         pytest.skip("none is declared")
     expect_no_differences(
-        card_limits.find_power_differences(declared_cards, driver_entry, facts, answering(survey, declared_cards))
+        card_settings.find_power_differences(declared_cards, driver_entry, facts, answering(survey, declared_cards))
     )
 
 
@@ -64,7 +63,7 @@ def test_clocks(
     if driver_entry.clocks_mhz is None:
         pytest.skip("none are declared")
     expect_no_differences(
-        card_limits.find_clock_differences(declared_cards, driver_entry, facts, answering(survey, declared_cards))
+        card_settings.find_clock_differences(declared_cards, driver_entry, facts, answering(survey, declared_cards))
     )
 
 
@@ -77,7 +76,7 @@ def test_clocks(
 def test_windows(survey: SurveyAnswers, declared_cards: tuple[Card, ...], facts: HostFacts) -> None:
     skip_without_cards(declared_cards)
     expect_no_differences(
-        card_limits.find_bar_differences(declared_cards, facts, parse_smi_answer(survey, "memory", parse_sections))
+        card_settings.find_bar_differences(declared_cards, facts, parse_smi_answer(survey, "memory", parse_sections))
     )
 
 
@@ -100,7 +99,7 @@ def test_bridges(
         parse_smi_answer(survey, "nvlinks", parse_nvlinks),
         parse_smi_answer(survey, "topology", parse_topology_matrix),
     )
-    expect_no_differences(card_links.find_bridge_differences(driver_entry, numbers, up, how))
+    expect_no_differences(card_settings.find_bridge_differences(driver_entry, numbers, up, how))
 
 
 @check(
@@ -116,7 +115,7 @@ def test_peers(
     driver_entry: DriverEntry,
 ) -> None:
     skip_without_cards(declared_cards)
-    expect_no_differences(card_links.find_peer_differences(declared_instances, driver_entry, kernel_state(survey)))
+    expect_no_differences(card_settings.find_peer_differences(declared_instances, driver_entry, kernel_state(survey)))
 
 
 @check(

@@ -11,7 +11,7 @@ from rigwright.model.catalog import Card
 from rigwright.model.entry import DriverEntry
 from rigwright.model.facts import HostFacts
 from rigwright.model.instance import Instance
-from rigwright.model.nvidia.driver_supply import DriverSupply
+from rigwright.model.nvidia import DriverSupply
 from rigwright.nvidia.cards import smi as nvidia_smi
 from rigwright.nvidia.cards.smi import Gpu
 

@@ -19,7 +19,7 @@ from rigwright.model.catalog import Card
 from rigwright.model.containers.entry import ContainersEntry
 from rigwright.model.entry import DriverEntry
 from rigwright.model.facts import HostFacts
-from rigwright.model.nvidia.driver_supply import DriverSupply
+from rigwright.model.nvidia import DriverSupply
 from rigwright.model.roots import Roots
 from rigwright.nvidia.cards.card_setting_files import managed_paths, program_folder, render_card_settings
 from rigwright.nvidia.driver.driver_facts import OF_A_DRIVER

@@ -15,8 +15,7 @@ from checks.survey.answers import SurveyAnswers
 from rigwright.model.catalog import Card
 from rigwright.model.entry import DriverEntry
 from rigwright.model.facts import HostFacts
-from rigwright.model.nvidia.driver_supply import DriverSupply
-from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
+from rigwright.model.nvidia import DriverSupply, ToolkitSpec
 
 
 @check(

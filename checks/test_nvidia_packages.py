@@ -13,6 +13,7 @@ from checks.nvidia import (
     skip_unless_managed,
     skip_without_cards,
 )
+from checks.nvidia.deploy_record import SettingFileFacts, SettingsFacts, find_settings_differences
 from checks.nvidia.package_state import (
     find_archive_differences,
     find_branch_differences,
@@ -22,7 +23,6 @@ from checks.nvidia.package_state import (
     find_mixed_packages,
     find_pending_reboot,
 )
-from checks.nvidia.settings_files import SettingFileFacts, SettingsFacts, find_settings_differences
 from checks.survey.answers import SurveyAnswers
 from checks.survey.packages import ARCHIVE
 from checks.survey.settings import SETTINGS
@@ -30,8 +30,7 @@ from rigwright.model.catalog import Card
 from rigwright.model.entry import DriverEntry
 from rigwright.model.facts import HostFacts
 from rigwright.model.network import DownloadNetwork
-from rigwright.model.nvidia.driver_supply import DriverSupply
-from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
+from rigwright.model.nvidia import DriverSupply, ToolkitSpec
 from rigwright.model.roots import Roots
 from rigwright.nvidia.cards.card_setting_files import render_card_settings
 from rigwright.nvidia.driver.driver_facts import SOURCE

@@ -9,15 +9,15 @@ from checks.drift_text import format_day, format_first_lines
 from checks.survey.answers import SurveyAnswers
 from checks.survey.base_system import GROUND, required_space
 from checks.survey.managed_files import OURS, declared_folders
-from rigwright.delivery.network import authority_path
+from rigwright.delivery import authority_path
 from rigwright.gateway.secrets_distribution import keys_path, pair_path
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.catalog import Card
 from rigwright.model.containers.entry import ContainersEntry
 from rigwright.model.entry import ShareEntry
-from rigwright.model.gateway.entry import Gateway
+from rigwright.model.gateway import Gateway
 from rigwright.model.instance import CACHES, WARM, Instance
-from rigwright.model.monitoring.entry import Monitoring, all_service_users
+from rigwright.model.monitoring import Monitoring, all_service_users
 from rigwright.model.network import DownloadNetwork
 from rigwright.model.roots import Roots
 from rigwright.monitoring.monitoring_units import PACKAGED_USER, MonitoringService, monitoring_folder

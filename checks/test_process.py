@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from checks import check
+from checks.drift_text import expect_none
 from checks.effective_units import ExpectedProperties
-from checks.expect_none import expect_none
 from checks.services import RESTART, Services, describe_process, iterate_processes, running_services, unit_settings_of
 from checks.survey.accounts import ACCOUNTS, Accounts
 from checks.survey.answers import SurveyAnswers

@@ -8,7 +8,7 @@ from checks.survey.service_exposure import REACH, private_folders, socket_units
 from rigwright.gateway.secrets_distribution import ROUTER_SOCKET, ROUTER_UNIT
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.entry import ShareEntry
-from rigwright.model.gateway.entry import Gateway
+from rigwright.model.gateway import Gateway
 from rigwright.model.instance import Instance
 from rigwright.monitoring.monitoring_units import MonitoringService
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from checks import DEPLOY, check
-from checks.expect_none import expect_none
+from checks.drift_text import expect_none
 from checks.services import CONTAINED
 from checks.survey.answers import SurveyAnswers
-from checks.survey.escapes import ESCAPES, EscapeResult
+from checks.survey.processes import ESCAPES, EscapeResult
 from rigwright.engines.kind import ServiceSpec
 from rigwright.model.instance import Instance
 

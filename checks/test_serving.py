@@ -8,7 +8,7 @@ from itertools import zip_longest
 import pytest
 
 from checks import DEPLOY, Drift, check, expect
-from checks.expect_none import expect_none
+from checks.drift_text import expect_none
 from checks.nvidia_smi import parse_smi_answer
 from checks.services import CONTAINED
 from checks.survey.answers import SurveyAnswers
@@ -18,15 +18,14 @@ from checks.survey.serving import SERVING, StartRecord
 from checks.survey.units import UNITS, expected_units, is_managed_unit
 from rigwright.engines import kind_of
 from rigwright.engines.kind import ServiceSpec
-from rigwright.host.systemd_syntax import ExpandedWord
+from rigwright.host.systemd import ExpandedWord
 from rigwright.model.facts import HostFacts
 from rigwright.model.instance import Instance
 from rigwright.model.roots import Roots
 from rigwright.nvidia.cards import smi
 from rigwright.plan.plan_inputs import TargetState
 from rigwright.serving.generation import Generation
-from rigwright.serving.instance_units import find_foreign_variables, instance_variables
-from rigwright.serving.listeners import listener_units
+from rigwright.serving.instance_units import find_foreign_variables, instance_variables, listener_units
 from rigwright.types import memory_bytes
 
 # Services and sockets that a rig may have had before.

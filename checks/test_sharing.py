@@ -5,7 +5,7 @@ import pytest
 from checks import DEPLOY, check, expect
 from checks.survey.answers import SurveyAnswers
 from checks.survey.gates import GATES
-from checks.survey.request_plan import REQUESTS, UNGIVEN, compared_pieces, disallowed_address, find_answer
+from checks.survey.requests import REQUESTS, UNGIVEN, compared_pieces, disallowed_address, find_answer
 from checks.survey.service_exposure import REACH
 from rigwright.model.entry import ShareEntry
 from rigwright.model.instance import Instance

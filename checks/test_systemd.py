@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable
 
 from checks import check
+from checks.drift_text import expect_none
 from checks.effective_units import PULLS, RELOAD, TOLD, describe_difference, find_property_differences
-from checks.expect_none import expect_none
 from checks.survey.answers import SurveyAnswers
 from checks.survey.section import SurveyScope
 from checks.survey.units import PARENTS, UNITS, ExpectedUnit, UnitSurvey, expected_units
 from checks.unit_settings import parse_unit_settings, split_quoted_words
-from rigwright.host.systemd_syntax import UNIT_FOLDER
+from rigwright.host.systemd import UNIT_FOLDER
 from rigwright.model.facts import HostFacts
 from rigwright.serving.instance_units import INHERITED_VARIABLES
 

@@ -6,14 +6,13 @@ from pathlib import PurePosixPath
 
 from checks import DEPLOY, check, expect
 from checks.survey.answers import SurveyAnswers
+from checks.survey.base_system import PYTHON
 from checks.survey.managed_files import OURS
-from checks.survey.path_permissions import WAYS, ParentFolder
-from checks.survey.python import PYTHON
-from checks.survey.trees import ADDED, LOOSE, MISSING, OTHER, TREES, InstalledTree, Trees
+from checks.survey.trees import ADDED, LOOSE, MISSING, OTHER, TREES, WAYS, InstalledTree, ParentFolder, Trees
 from checks.trees import expect_as_recorded, expect_no_changes
 from rigwright.model.instance import CACHES, Instance, loaded_weights
 from rigwright.model.roots import Roots
-from rigwright.plan import tree_records
+from rigwright.plan import plan_inputs
 from rigwright.plan.plan_inputs import TargetState
 from rigwright.weights.verification import PACKAGE, weights_program_folder
 
@@ -187,7 +186,7 @@ def _expect_no_changes_of(survey: SurveyAnswers, what: str) -> None:
 
 def _others(found: Trees, roots: Roots, desired: TargetState) -> list[InstalledTree]:
     """Those of earlier generations: neither declared nor generations themselves."""
-    ours = {*tree_records.declared_trees(desired), f"{weights_program_folder(roots)}/{PACKAGE}"}
+    ours = {*plan_inputs.declared_trees(desired), f"{weights_program_folder(roots)}/{PACKAGE}"}
     return [tree for tree in found.trees if tree.path not in ours and not tree.path.startswith(f"{roots.generations}/")]
 
 

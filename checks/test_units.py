@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from checks import DEPLOY, check
+from checks.drift_text import expect_none
 from checks.effective_units import PULLS, RELOAD, describe_difference, find_missing_relations, find_property_differences
-from checks.expect_none import expect_none
 from checks.survey.answers import SurveyAnswers
 from checks.survey.section import SurveyScope
 from checks.survey.units import BOOT, UNITS, ExpectedUnit, UnitSurvey, expected_units
 from checks.unit_settings import parse_unit_settings
-from rigwright.host.systemd_syntax import UNIT_FOLDER
+from rigwright.host.systemd import UNIT_FOLDER
 from rigwright.model.instance import Instance
 from rigwright.plan.plan_inputs import TargetState
 

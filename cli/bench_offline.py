@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.bench_options import JSON_OPTION, print_progress
-from cli.exit_codes import HostUnreached, InvalidRequest, NotAsDeclared
+from cli.exit_codes import INTERRUPTED_STATUS, HostUnreached, InvalidRequest, NotAsDeclared
 from cli.instance_access import InterruptHandler, connect_boxes, select_instances
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.measurement_guard import refuse_context_overflow
 from cli.output_file import write_output
 from cli.shell_completion import LIMIT_OPTION
-from cli.signals import INTERRUPTED_STATUS
 from cli.tables import print_paragraph
 from rigwright.engines.offline_bench import OfflineBenchSpec
 from rigwright.model.instance import Instance

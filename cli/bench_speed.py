@@ -15,25 +15,32 @@ import click
 from bench.ladder_figures import LadderStep
 from bench.ladder_run import PROGRAMS, load_endpoint
 from bench.load_program import LoadRequest
-from bench.measurement_conditions import InvalidConditions, MeasurementConditions, read_conditions
-from bench.speed_protocol import QUICK, STEADY, MeasuredPart, ProtocolUnanswered, SpeedEffort, measure_protocol
+from bench.speed_protocol import (
+    QUICK,
+    STEADY,
+    InvalidConditions,
+    MeasuredPart,
+    MeasurementConditions,
+    ProtocolUnanswered,
+    SpeedEffort,
+    measure_protocol,
+    read_conditions,
+)
 from checks.connections import ConnectedHost
 from checks.results import STATUS
 from cli.bench_options import JSON_OPTION, print_progress
-from cli.exit_codes import HostUnreached, InvalidRequest, print_unreached
+from cli.exit_codes import INTERRUPTED_STATUS, HostUnreached, InvalidRequest, print_unreached
 from cli.exit_codes import NotAsDeclared as NotAsDeclared
 from cli.instance_access import INSTANCE_OPTION, InterruptHandler, connect_boxes, hold_deploy_lock, select_instances
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.measurement_guard import metrics_path, refuse_busy
 from cli.output_file import write_output
 from cli.shell_completion import LIMIT_OPTION
-from cli.signals import INTERRUPTED_STATUS
 from cli.tables import print_paragraph, print_table
-from rigwright.baseline import history
-from rigwright.baseline.compare import RateComparison, compare_rates
-from rigwright.baseline.run import BaselineRun, Series
+from rigwright import baseline
+from rigwright.baseline import BaselineRun, RateComparison, Series, compare_rates
 from rigwright.engines import kind_of
-from rigwright.model.engines.evidence import PublishedEvidence
+from rigwright.model.engines import PublishedEvidence
 from rigwright.model.instance import Instance
 from rigwright.operate.client_target import instance_target
 from rigwright.problems import format_count, printable
@@ -124,8 +131,8 @@ def speed(
     books = {}
     for box in found:
         try:
-            books[box.name] = history.load_history(history.history_path(inventory, box.name))
-        except history.UnreadableHistory as error:
+            books[box.name] = baseline.load_history(baseline.history_path(inventory, box.name))
+        except baseline.UnreadableHistory as error:
             raise InvalidRequest(str(error)) from None
     interrupt = InterruptHandler()
     made: list[tuple[SpeedMeasurement, list[RateComparison]]] = []
@@ -230,11 +237,11 @@ def print_changes(changes: Sequence[str]) -> None:
 
 def _save_run(inventory: str, made: SpeedMeasurement, accept: bool) -> list[RateComparison]:
     """Tell a run and keep it; returns it beside what was accepted."""
-    place = history.history_path(inventory, made.host)
-    whole = history.load_history(place)
+    place = baseline.history_path(inventory, made.host)
+    whole = baseline.load_history(place)
     run = made.as_run
     page = whole.for_instance(made.instance.name).with_run(run)
-    before, changes = history.find_reference(page, run)
+    before, changes = baseline.find_reference(page, run)
     rows = compare_rates(run, before.runs) if before and run.rates else []
     _print_run(made, run, rows)
     if before is None and not accept:
@@ -248,14 +255,14 @@ def _save_run(inventory: str, made: SpeedMeasurement, accept: bool) -> list[Rate
         click.echo(f"accepted: {runs} of {format_count(starts, 'start')} of the engine")
     elif accept:
         click.echo("not accepted: it is not whole, or others were served meanwhile")
-    history.save_history(place, whole.with_instance(made.instance.name, page))
+    baseline.save_history(place, whole.with_instance(made.instance.name, page))
     made.gone = missing_rates(before, run) if run.is_comparable else []
     for name in made.gone:
         print_paragraph(f"{name}: accepted before, and not measured now", hang=4)
     return rows if run.is_comparable else []
 
 
-def missing_rates(before: history.AcceptedRuns | None, run: BaselineRun) -> list[str]:
+def missing_rates(before: baseline.AcceptedRuns | None, run: BaselineRun) -> list[str]:
     """Rates that were accepted of the very same box, and that a whole run has not: a stream that comes in one piece has
     no decode rate.
     """

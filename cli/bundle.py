@@ -52,7 +52,7 @@ def bundle(
     Example: rigwright bundle ~/boxes/rig.py --system debian-12
     """
     # pyinfra's gevent must be there before anything loads ssl
-    from cli.bundle_builder.builder import BundleBuilder
+    from cli.bundle_builder import BundleBuilder
     from cli.lock_resolver.lock_run import NothingToLock
 
     if not systems:

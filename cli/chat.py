@@ -20,7 +20,7 @@ import click
 from paramiko import Channel
 
 from checks.connections import ConnectedHost, connect_inventory
-from cli import safe_output, shell_completion, signals
+from cli import exit_codes, safe_output, shell_completion
 from cli.exit_codes import NotAsDeclared, exit_if_unreached
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.remote_access import instance_selector, open_port_channel
@@ -99,7 +99,7 @@ def chat(inventory: str, model: str | None, message: str | None, gateway: bool, 
     Exit status 1: there was no answer. 3: the host cannot be reached.
     Example: rigwright chat ~/boxes/rig.py chat -m 'Are you there?'
     """
-    signals.exit_on_interrupt(lambda: "\n")
+    exit_codes.exit_on_interrupt(lambda: "\n")
     if gateway:
         found = [one for one in find_access_paths(inventory, limit, model) if one.listener]
         if not found:

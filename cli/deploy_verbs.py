@@ -10,14 +10,14 @@ from pathlib import Path
 
 import click
 
-from cli import import_speedups, signals
+from cli import exit_codes, import_speedups
 from cli.exit_codes import HostUnreached, NotAsDeclared
 from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rig, load_hosts, require_complete_bundle
 from cli.shell_completion import LIMIT_OPTION
 from rigwright.model.rig import Rig
 from rigwright.paths import ROOT
 from rigwright.run_options import DIGEST
-from rigwright.supply.digest import describe_digest_mismatch, format_digest, parse_digest
+from rigwright.supply.bundle import describe_digest_mismatch, format_digest, parse_digest
 
 DRY_OPTION = click.option("--dry", is_flag=True, help="Show what would change, and change nothing.")
 VERBOSE_OPTION = click.option(
@@ -68,7 +68,7 @@ def run_pyinfra(inventory: str, *options: str) -> int:
         if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(line_buffering=True)
     # what is half done on a host, the next run finishes
-    signals.exit_on_interrupt(lambda: "\nAborted!\n")
+    exit_codes.exit_on_interrupt(lambda: "\nAborted!\n")
     try:
         cli.main([inventory, str(ROOT / "deploy.py"), *options], prog_name="pyinfra")
     except SystemExit as ended:

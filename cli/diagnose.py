@@ -1,34 +1,178 @@
-"""`rigwright diagnose`: why a box misbehaves, from its logs, a look at it, and what does not conform."""
+"""`rigwright diagnose`: causes of a box's faults, from its logs, its state and failed checks, or from a log file."""
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
 import re
+import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import zlib
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 from pydantic import TypeAdapter, ValidationError
 
+from checks import Drift
 from checks.connections import ConnectedHost, map_hosts
 from checks.results import STATUS, Report, worst_verdict
-from cli.evidence import collect_evidence
+from checks.survey.health import read_health
+from cli.exit_codes import InvalidRequest
 from cli.instance_access import INSTANCE_OPTION, connect_boxes, select_instances
 from cli.inventory_loading import InventoryPath
-from cli.log_file import MAX_LOG_BYTES, read_log
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_paragraph, print_prose
 from rigwright.engines import kind_of, kinds
 from rigwright.engines.log_causes import Cause
 from rigwright.engines.log_patterns import COMMON_CAUSES
-from rigwright.operate.diagnose import diagnose_host
-from rigwright.operate.diagnosis_types import Diagnosis, FailedCheck, HostEvidence
+from rigwright.model.instance import Instance
+from rigwright.operate.diagnose import KERNEL, diagnose_host
+from rigwright.operate.diagnosis import Diagnosis, FailedCheck, HostEvidence
+from rigwright.operate.instance_health import HealthFacts, assess_health, parse_card_uses
 from rigwright.problems import printable
+from rigwright.safe_text import mask_secrets
 from roles import root_shell
 from roles.connection_failures import describe_unreachable_host
+
+MAX_LOG_LINES = 2000  # of an instance's journal
+MAX_KERNEL_MESSAGES = 500  # of the kernel's
+WIDTH = 4000  # bytes of a line: an engine writes what it likes
+MAX_LOG_BYTES = 8 << 20  # bytes of either, and of a file
+DRIVER = "cat /sys/module/nvidia/version 2>/dev/null || true"
+
+
+def collect_evidence(
+    inventory: str, box: ConnectedHost, instances: Sequence[Instance], red: Sequence[FailedCheck]
+) -> tuple[HostEvidence, list[str]]:
+    """Read a host's logs and take a look at it; returns what was seen, and what could not be.
+
+    Args:
+        inventory: The inventory, as commands about it name it.
+        box: The host.
+        instances: Those of it that matter.
+        red: The checks that do not hold there.
+
+    Raises:
+        roles.root_shell.ConnectionGone: the connection is gone.
+    """
+    driver = "".join(root_shell.run_command(box.target, DRIVER, limit=20, most=100).lines[:1])
+    journal, cut = "journalctl --no-pager --quiet --output=cat", f"cut -b 1-{WIDTH}"
+    kernel = _read_redacted_lines(
+        box, f"{journal} -k -b --lines={MAX_KERNEL_MESSAGES} --grep={shlex.quote(KERNEL)} | {cut}"
+    )
+    logs = {
+        one.name: _read_redacted_lines(box, f"{journal} --lines={MAX_LOG_LINES} --unit={shlex.quote(one.unit)} | {cut}")
+        for one in instances
+    }
+    facts, unseen = {}, []
+    try:
+        facts = _evidence_facts(box, read_health(box.target, box.rig), instances)
+    except (ValueError, Drift, root_shell.ConnectionGone) as error:
+        unseen.append(f"how its instances are: {printable(str(error))}")
+    return HostEvidence(inventory, box.name, driver[:40], logs, kernel, red=red, **facts), unseen
+
+
+def _evidence_facts(box: ConnectedHost, seen: HealthFacts, instances: Sequence[Instance]) -> dict[str, Any]:
+    """What a look tells, as members of the evidence."""
+    uses, cards_say = parse_card_uses(seen.cards)
+    return {
+        "healths": [assess_health(seen, one) for one in instances],
+        "cards": {one.name: tuple(one.cards) for one in box.rig.instances},
+        **{"uses": uses, "cards_say": cards_say, "reboot": seen.reboot},
+    }
+
+
+def _read_redacted_lines(box: ConnectedHost, command: str) -> list[str]:
+    """What a command of root's prints, without what looks like a secret."""
+    return [
+        mask_secrets(line) for line in root_shell.run_command(box.target, command, limit=60, most=MAX_LOG_BYTES).lines
+    ]
+
+
+"""Bytes that are read of the end of a log."""
+MOST_UNPACKED = 1 << 30
+"""Bytes that a compressed log may unpack to; nvidia-bug-report.log.gz unpacks to 2 to 60 MB."""
+PIECE = 1 << 20
+SAMPLE = 64 << 10
+"""Bytes by which text is told from binary data."""
+CONTROLS = bytes(set(range(32)) - {7, 8, 9, 10, 11, 12, 13, 27})
+
+_OPENERS: dict[bytes, Callable[[Path], Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\x00": lzma.open,
+}
+_UNREADABLE = {b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip", b"LPKSHHRH": "journald's own format"}
+_ENCODINGS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
+
+
+def read_log(path: Path) -> tuple[list[str], int]:
+    """The last lines of a log, without secrets, and the number of bytes before them that were left out.
+
+    Raises:
+        InvalidRequest: the file cannot be read, is not text, or unpacks to more than 1 GiB.
+    """
+    try:
+        with path.open("rb") as opened:
+            start = opened.read(8)
+        data, skipped = _read_end(path, start)
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise InvalidRequest(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    if packed := next((name for magic, name in _UNREADABLE.items() if start.startswith(magic)), ""):
+        raise InvalidRequest(f"{path}: is {packed}, not text: unpack it first")
+    text = _decode_log(path, data, cut=skipped > 0)
+    return [mask_secrets(line) for line in text.splitlines()], skipped
+
+
+def _read_end(path: Path, start: bytes) -> tuple[bytes, int]:
+    opener = next((one for magic, one in _OPENERS.items() if start.startswith(magic)), None)
+    if opener is None:
+        with path.open("rb") as opened:
+            size = opened.seek(0, 2)
+            # an even number of bytes, so that UTF-16 stays whole
+            skipped = max(0, size - MAX_LOG_BYTES) & ~1
+            opened.seek(skipped)
+            return opened.read(MAX_LOG_BYTES + 1), skipped
+    pieces: deque[bytes] = deque()
+    kept = total = 0
+    with opener(path) as unpacked:
+        while piece := unpacked.read(PIECE):
+            total += len(piece)
+            if total > MOST_UNPACKED:
+                raise InvalidRequest(f"{path}: unpacks to more than {MOST_UNPACKED >> 30} GiB")
+            pieces.append(piece)
+            kept += len(piece)
+            while kept - len(pieces[0]) >= MAX_LOG_BYTES:
+                kept -= len(pieces.popleft())
+    return b"".join(pieces), total - kept
+
+
+def _decode_log(path: Path, data: bytes, *, cut: bool) -> str:
+    """Text of a log, by its byte order mark or by where its zero bytes are.
+
+    Raises:
+        InvalidRequest: it is not text.
+    """
+    sample = data[:SAMPLE]
+    encoding = next((name for mark, name in _ENCODINGS.items() if data.startswith(mark)), "")
+    zeros = sample.count(0)
+    if not encoding and zeros:
+        for order, offset in (("utf-16-le", 1), ("utf-16-be", 0)):
+            if sample[offset::2].count(0) * 10 >= len(sample[offset::2]) * 6 and sample[1 - offset :: 2].count(0) == 0:
+                encoding = order
+    if not encoding and len(sample) - len(sample.translate(None, CONTROLS)) > len(sample) // 100:
+        raise InvalidRequest(f"{path}: is binary data, not a log")
+    text = data.decode(encoding or "utf-8", errors="replace")
+    # the first line lost its beginning
+    return text.partition("\n")[2] if cut else text
+
 
 COMMAND_TIMEOUT_S = 300.0  # seconds for all checks
 

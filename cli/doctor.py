@@ -21,7 +21,7 @@ from cli.prog_name import prog_name, with_typed_inventory
 from cli.shell_completion import LIMIT_OPTION
 from cli.status import UndeclaredHost, connect_hosts
 from cli.tables import print_prose
-from rigwright.declaration.secret_files import find_exposed_files
+from rigwright.declaration.entry_validation import find_exposed_files
 from rigwright.engines import kind_of
 from rigwright.engines.log_causes import find_cause_lines
 from rigwright.inventory import load_rig, tolerate_problems
@@ -64,7 +64,7 @@ def doctor(inventory: str | None, limit: str | None) -> None:
     wrong = list(_check_controller(hosts, rigs))
     _print_findings("this machine", wrong)
     # pyinfra's gevent, which nothing before this needs
-    from roles.host_key_probe import probe_host_key
+    from roles.survey import probe_host_key
 
     away: dict[str, list[DoctorFinding]] = {}
     for name, data in hosts.items():
@@ -159,7 +159,7 @@ def _is_agent_alive(agent: str) -> bool:
 
 def _check_connection(inventory: str, name: str, data: Mapping[str, Any], meet: Any) -> DoctorFinding | None:
     """Why a host is not logged in to."""
-    from roles.host_key_probe import HostKeyUnavailable
+    from roles.survey import HostKeyUnavailable
 
     try:
         contact = meet(name, data)

@@ -1,8 +1,10 @@
-"""How a verb ends: its exit status, and the line that is said last."""
+"""Exit codes of verbs, and signals that end them."""
 
 from __future__ import annotations
 
 import io
+import os
+import signal
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -10,8 +12,38 @@ from functools import partial
 import click
 
 from checks.results import STATUS
-from cli.signals import INTERRUPTED_STATUS
+from cli.safe_output import escape_controls
 from cli.tables import print_prose
+
+INTERRUPTED_STATUS = 130  # what a shell gives a command that an interrupt has ended
+SHOW_CURSOR = b"\x1b[?25h"  # a progress bar hides it
+
+
+def exit_on_interrupt(words: Callable[[], str] = str) -> None:
+    """From here on an interrupt ends this process with exit status 130.
+
+    Not by an exception: that would end one greenlet, or none. And not by way of Python's streams, nor gevent: either
+    can be in the middle of something.
+
+    Args:
+        words: What is said then, on standard error; asked for as it happens.
+    """
+    from gevent.monkey import get_original
+
+    select = get_original("select", "select")
+
+    def interrupted(*_: object) -> None:
+        try:
+            text = words()
+            said = (SHOW_CURSOR if text and os.isatty(2) else b"") + escape_controls(text).encode()
+            # somebody may have stopped reading, and words that cannot be said must not keep the process
+            if said and select([], [2], [], 0)[1]:
+                os.write(2, said)
+        finally:
+            os._exit(INTERRUPTED_STATUS)
+
+    signal.signal(signal.SIGINT, interrupted)
+
 
 EXIT_STATUS_HELP = (
     "Exit status: 0, all is as declared, or done. 1, it is not. 2, the command or a file is refused, and no host was "

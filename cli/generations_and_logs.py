@@ -13,7 +13,7 @@ from gevent.queue import Queue
 
 from checks.connections import ConnectedHost, RigsByHost, connect_inventory, map_hosts
 from checks.results import STATUS
-from cli import shell_completion, signals
+from cli import exit_codes, shell_completion
 from cli.exit_codes import exit_if_unreached, unreached_rows
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.shell_completion import LIMIT_OPTION
@@ -84,7 +84,7 @@ def logs(inventory: str, limit: str | None, instance: str | None, lines: int, fo
 
     The known cause of a line is said after it once, on standard error.
     """
-    signals.exit_on_interrupt()
+    exit_codes.exit_on_interrupt()
 
     def judge(rigs: RigsByHost) -> None:
         names = {i.name for rig in rigs.values() for i in rig.instances}

@@ -15,7 +15,7 @@ from checks import Drift
 from checks.connections import ConnectedHost, map_hosts
 from checks.results import STATUS, Conforms, worst_verdict
 from checks.survey.health import read_health
-from cli import signals
+from cli import exit_codes
 from cli.instance_access import INSTANCE_OPTION, connect_boxes, select_instances
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.shell_completion import LIMIT_OPTION
@@ -96,7 +96,7 @@ def health(inventory: str, limit: str | None, instance: tuple[str, ...], as_json
     found, gone = connect_boxes(inventory, limit, instance)
     names = {(box.name, one.name) for box, one in select_instances(found, instance)}
     if watch:
-        signals.exit_on_interrupt()
+        exit_codes.exit_on_interrupt()
     room = dict(zip((box.name for box in found), map_hosts(found, read_kv_capacity), strict=True))
     earlier: dict[tuple[str, str], tuple[float, float | None]] = {}
     for number in count():

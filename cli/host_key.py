@@ -10,7 +10,7 @@ from checks.results import STATUS
 from cli.inventory_loading import INVENTORY_ARGUMENT, load_hosts
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_prose
-from rigwright.declaration.host_key import HostKey
+from rigwright.declaration.connection import HostKey
 from rigwright.survey.inventory_draft import flatten_text
 
 
@@ -32,7 +32,7 @@ def host_key(inventory: str, limit: str | None) -> None:
     import pyinfra_cli  # noqa: F401 (it patches the standard library: before anything opens a connection)
 
     from roles.connection_failures import describe_unreachable_host
-    from roles.host_key_probe import HostKeyUnavailable, probe_host_key
+    from roles.survey import HostKeyUnavailable, probe_host_key
 
     status = 0
     for name, data in load_hosts(inventory, limit).items():

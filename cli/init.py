@@ -17,16 +17,16 @@ from rich.console import Console
 from rich.table import Table
 
 from cli.exit_codes import HostUnreached, InvalidRequest, NotAsDeclared
+from cli.init_prompts import VariantRequest, choose_variant
 from cli.inventory_loading import SuggestingChoice
 from cli.prog_name import prog_name
 from cli.tables import print_prose
-from cli.variant_prompt import VariantRequest, choose_variant
 from rigwright.declaration.catalog import load_catalog
 from rigwright.declaration.connection import describe_unusable_key, describe_wrong_value
 from rigwright.host.systems import system_refusals
 from rigwright.inventory import connection_data, layer_folders, load_for
 from rigwright.model.catalog import Catalog
-from rigwright.model.engines.purpose import NEEDS, WORKLOADS, Need, Workload
+from rigwright.model.engines import NEEDS, WORKLOADS, Need, Workload
 from rigwright.patches import patch
 from rigwright.problems import Invalid, describe_unknown, describe_violated_rule
 from rigwright.supply.lock import Lock
@@ -161,7 +161,7 @@ def init(
         if found is None:
             raise NotAsDeclared(f"{file} is written; nothing was chosen that it could serve")
         # here, for no other use of this verb has to wait for it
-        from cli.serve_after_init import ServeRequest, serve_box
+        from cli.init_prompts import ServeRequest, serve_box
 
         model = catalog.variants[found.variant].model
         box = ServeRequest(
@@ -240,7 +240,7 @@ def _load_catalog(file: Path) -> tuple[Catalog, Lock]:
 
 def _confirm_host_key(target: str, connection: dict[str, object], fingerprint: str | None) -> str:
     """The box's host key, once it is known to be that, or as good as it can be known."""
-    from roles.host_key_probe import (  # pyinfra's world, which no other verb has to wait for
+    from roles.survey import (  # pyinfra's world, which no other verb has to wait for
         HostKeyUnavailable,
         probe_host_key,
     )
@@ -280,8 +280,7 @@ def _confirm_host_key(target: str, connection: dict[str, object], fingerprint: s
 
 
 def _survey_box(target: str, connection: dict[str, object]) -> BoxSurvey:
-    from roles.host_key_probe import HostKeyUnavailable
-    from roles.survey import survey_host
+    from roles.survey import HostKeyUnavailable, survey_host
 
     keys = {key: value for key, value in connection.items() if key.startswith("ssh_")}
     try:

@@ -15,8 +15,7 @@ import gevent
 
 from checks.connections import ConnectedHost, RigsByHost, UnreachableHosts, connect_inventory
 from cli import shell_completion
-from cli.exit_codes import InvalidRequest
-from cli.signals import INTERRUPTED_STATUS
+from cli.exit_codes import INTERRUPTED_STATUS, InvalidRequest
 from cli.tables import print_prose
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig

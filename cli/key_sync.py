@@ -21,9 +21,9 @@ from rigwright.gateway.deployed_keys import DeployedKeys, KeyDelivery
 from rigwright.gateway.key_version import HostVersion, describe_effect, is_replaceable
 from rigwright.gateway.keyring import ClientKeyring
 from rigwright.gateway.served_models import offers_of
-from rigwright.host.deploy_lock_state import render_holder_record
+from rigwright.host.locks import render_holder_record
 from rigwright.model.api_keys import resolve_inventory_path
-from rigwright.model.gateway.entry import Gateway
+from rigwright.model.gateway import Gateway
 from rigwright.model.rig import Rig
 from rigwright.problems import Invalid, format_count, printable
 from roles import root_shell

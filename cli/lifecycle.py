@@ -7,13 +7,13 @@ import shlex
 import click
 
 from checks.connections import ConnectedHost, RigsByHost, connect_inventory, map_hosts
-from cli import shell_completion, signals
+from cli import exit_codes, shell_completion
 from cli.exit_codes import exit_if_unreached
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.prog_name import prog_name
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_prose
-from rigwright.host.deploy_lock_state import render_holder_record
+from rigwright.host.locks import render_holder_record
 from rigwright.problems import describe_unknown, printable
 from rigwright.serving import instance_lifecycle
 from rigwright.serving.instance_lifecycle import LifecycleOutcome, LifecycleVerb
@@ -90,7 +90,7 @@ def _run_on_instances(
         if wrong := [describe_unknown("instance", name, there) for name in instances if name not in there]:
             raise click.UsageError("\n".join(wrong))
 
-    signals.exit_on_interrupt(
+    exit_codes.exit_on_interrupt(
         lambda: (
             f"\nThe hosts go on by themselves: `{prog_name()} status {shlex.quote(inventory)}` says where they are.\n"
         )

@@ -1,8 +1,9 @@
-"""`rigwright new`: entries of a catalogue beside an inventory, written for who adds a model."""
+"""`rigwright new`: a commented catalogue entry, as a file to fill in."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,76 @@ from pydantic import TypeAdapter, ValidationError
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.prog_name import SentenceGroup, prog_name
 from cli.tables import print_prose
-from rigwright.declaration import scaffold
+from rigwright import toml
 from rigwright.declaration.catalog import load_catalog
 from rigwright.inventory import layer_folders
 from rigwright.model.catalog import Catalog
+from rigwright.model.engines import DerivedEvidence, Purpose, VariantKeys
 from rigwright.problems import Invalid, describe_unknown
 from rigwright.types import CatalogName, VariantName
+
+# Below this mirror of the inventory's hosts find what no hub publishes.
+MIRROR = "own"
+
+
+def render_model(name: str, repository: str | None, include: Sequence[str]) -> str:
+    """A model and the input that it is, as TOML.
+
+    Args:
+        name: Of both.
+        repository: The hub's; None for files of the operator's own.
+        include: Patterns of the files that are wanted; of GGUF files it is a `file`, else a `folder`.
+    """
+    source: dict[str, Any] = {"kind": "weight"}
+    if repository:
+        source |= {"repository": repository}
+    else:
+        source |= {"version": "1", "sources": [f"{MIRROR}:{name}"]}
+    if include or not repository:
+        source["include"] = list(include) or ["*"]
+    key = "file" if any(pattern.endswith(".gguf") for pattern in include) else "folder"
+    return _render_tables({f'inputs."{name}"': source, f'models."{name}"': {key: name}})
+
+
+def render_variant(name: str, like: str, keys: VariantKeys, served: str, cards: int, why: str | None) -> str:
+    """A variant, as TOML: another one's keys with a model of its own.
+
+    Args:
+        name: Its own, `engine/name`.
+        like: The other one's.
+        keys: What that declares.
+        served: An entry of the table `models`.
+        cards: How many it takes.
+        why: What it is for; None where nobody says it.
+    """
+    given = {"model": served, "cards": cards}
+    changed = [f"the model {served}"] if served != keys.model else []
+    changed += [f"cards: {cards} instead of {keys.cards}"] if cards != keys.cards else []
+    evidence = DerivedEvidence(kind="derived", origin=like, change=", ".join(changed) or "nothing yet")
+    told: dict[str, Any] = {"evidence": evidence.model_dump()}
+    if why:
+        old = keys.purpose.model_dump(exclude_unset=True) if keys.purpose else {}
+        told["purpose"] = Purpose(**(old | {"why": why})).model_dump(exclude_unset=True)
+    declared = keys.model_dump(exclude_unset=True, exclude={"evidence", "purpose"})
+    return _render_tables({f'variants."{name}"': declared | given | told})
+
+
+def _render_tables(entries: Mapping[str, Mapping[str, Any]]) -> str:
+    return "\n".join("\n".join(_render_table(place, entry)) + "\n" for place, entry in entries.items())
+
+
+def _render_table(place: str, entry: Mapping[str, Any]) -> Iterator[str]:
+    """A table and those in it, a line a key."""
+    yield f"[{place}]"
+    yield from (
+        f"{toml.render_key(key)} = {toml.render_value(value)}"
+        for key, value in entry.items()
+        if not isinstance(value, dict)
+    )
+    for key, value in entry.items():
+        if isinstance(value, dict) and value:
+            yield ""
+            yield from _render_table(f"{place}.{toml.render_key(key)}", value)
 
 
 @click.group(cls=SentenceGroup)
@@ -36,15 +101,13 @@ def model(inventory: str, name: str, repository: str | None, include: tuple[str,
     Example: rigwright new model rig.py my-model --repository owner/name-GGUF --include '*Q4_K_M*.gguf'
     """
     _load_catalog_without(CatalogName, inventory, name, ("models", "inputs"))
-    written = _write_catalog_file(inventory, name, scaffold.render_model(name, repository, include))
+    written = _write_catalog_file(inventory, name, render_model(name, repository, include))
     print_prose(f"{written}: model {name}")
     if repository:
         click.echo(f"  {prog_name()} lock {shlex.quote(inventory)}   # resolve and hash it")
     else:
         click.echo(f"  {prog_name()} lock {shlex.quote(inventory)} --from-dir FOLDER   # hash its folder {name}")
-        print_prose(
-            f'  "mirrors": {{"{scaffold.MIRROR}": ["http://..."]}} in the inventory: where hosts find that folder'
-        )
+        print_prose(f'  "mirrors": {{"{MIRROR}": ["http://..."]}} in the inventory: where hosts find that folder')
 
 
 @new.command()
@@ -67,7 +130,7 @@ def variant(inventory: str, name: str, like: str, served: str | None, cards: int
     other = catalog.variants[like]
     count = other.cards if cards is None else cards
     try:
-        text = scaffold.render_variant(name, like, other, served or other.model, count, why)
+        text = render_variant(name, like, other, served or other.model, count, why)
     except ValidationError as error:
         words = error.errors()[0]["msg"].removeprefix("Value error, ")
         raise click.ClickException(f"--why {why!r} is refused: must be {words}") from None

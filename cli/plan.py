@@ -15,22 +15,21 @@ from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import format_size, print_paragraph, print_table
 from rigwright.containers.container_plan import ContainerRefusal, plan_containers
-from rigwright.gateway import access_summary, deployed_keys, keyring
+from rigwright.gateway import deployed_keys, keyring, served_models
 from rigwright.model.entry import DriverEntry
-from rigwright.model.nvidia.driver_supply import DriverSupply
-from rigwright.nvidia.cards.card_processes import describe_borrowers
+from rigwright.model.nvidia import DriverSupply
+from rigwright.nvidia.cards.card_facts import describe_borrowers
 from rigwright.nvidia.driver import driver_summary
 from rigwright.nvidia.driver.driver_facts import DriverFacts
 from rigwright.nvidia.driver.driver_plan import DriverPlan, DriverRefusal, plan_driver
 from rigwright.nvidia.driver.driver_summary import driver_plan_record
-from rigwright.plan import deploy_plan
-from rigwright.plan.deploy_plan import DeployPlan
-from rigwright.plan.notices import describe_other_cards
+from rigwright.plan import stages
 from rigwright.plan.plan_inputs import TargetState, build_target_state
-from rigwright.plan.preflight import describe_variant_evidence, find_refusals, find_warnings
+from rigwright.plan.preflight import describe_other_cards, describe_variant_evidence, find_refusals, find_warnings
+from rigwright.plan.stages import DeployPlan
 from rigwright.serving.takeover import ExistingServiceFacts, without_ports_of
 from rigwright.serving.unit_diff import describe_downtime_seconds, describe_unit_changes
-from rigwright.supply.digest import format_digest
+from rigwright.supply.bundle import format_digest
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> 
     wanted = build_target_state(box.rig, facts, brought, containers)
     refused = [*map(str, box.rig.bundle_faults), *find_refusals(wanted, time.time()), *refused]
     refused += _keys_refusals(box)
-    made = deploy_plan.plan_deploy(wanted, found)
+    made = stages.plan_deploy(wanted, found)
     reserved_gpus = describe_borrowers(
         box.rig.reserved_gpus,
         box.rig.driver,
@@ -110,7 +109,7 @@ def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> 
         notes,
         driver,
         reserved_gpus,
-        access_summary.describe_access(box.rig.instances, box.rig.gateway),
+        served_models.describe_access(box.rig.instances, box.rig.gateway),
         describe_variant_evidence(box.rig.cards, box.rig.instances),
         _describe_changes(box, wanted, made),
         box.rig.digest,

@@ -24,21 +24,18 @@ from rigwright.engines import kinds
 from rigwright.engines.log_causes import Cause
 from rigwright.engines.log_patterns import COMMON_CAUSES
 from rigwright.gateway.client_setup import CLIENTS, ClientEndpoint
-from rigwright.model.catalog import Card, ModelKeys
+from rigwright.model.catalog import Card, EnvKeys, ModelKeys
 from rigwright.model.containers.entry import ContainersEntry
-from rigwright.model.engines.evidence import VariantEvidence
-from rigwright.model.engines.purpose import BlockedVariant, Purpose
-from rigwright.model.entry import DriverEntry, RigEntry, ShareEntry
-from rigwright.model.envs.keys import EnvKeys
-from rigwright.model.gateway.entry import Gateway, ListenerEntry, ModelEntry
-from rigwright.model.instance_entry import InstanceEntry
-from rigwright.model.monitoring.entry import AlertReceiver, AlertThresholds, Monitoring, MonitoringServer
-from rigwright.model.registries import RegistryEntry
+from rigwright.model.engines import BlockedVariant, Purpose, VariantEvidence
+from rigwright.model.entry import DriverEntry, InstanceEntry, RigEntry, ShareEntry
+from rigwright.model.gateway import Gateway, ListenerEntry, ModelEntry
+from rigwright.model.monitoring import AlertReceiver, AlertThresholds, Monitoring, MonitoringServer
+from rigwright.model.origins import RegistryEntry
 from rigwright.model.roots import Roots
 from rigwright.operate import kernel_messages
-from rigwright.patches.keys import PatchKeys, PatchTarget
+from rigwright.patches.patch import PatchKeys, PatchTarget
 from rigwright.paths import ROOT
-from rigwright.plugins.keys import PluginKeys, PluginMode, SelftestKeys, SelftestLine
+from rigwright.plugins.plugin import PluginKeys, PluginMode, SelftestKeys, SelftestLine
 from rigwright.supply import apt_archives, bundle
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, LockFile
@@ -201,7 +198,7 @@ def _render_clients() -> str:
 
 def _render_alerts() -> str:
     """What somebody is told of, where every limit is declared."""
-    from rigwright.model.monitoring.entry import AlertThresholds
+    from rigwright.model.monitoring import AlertThresholds
     from rigwright.monitoring.alert_rules import build_alerts
 
     rows = []

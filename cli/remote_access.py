@@ -13,12 +13,12 @@ from gevent.server import StreamServer
 from paramiko import Channel
 
 from checks.connections import ConnectedHost, RigsByHost, connect_inventory, map_hosts, require_single_host
-from cli import shell_completion, signals, terminal_session
+from cli import exit_codes, shell_completion, terminal_session
 from cli.exit_codes import HostUnreached, exit_if_unreached
 from cli.inventory_loading import INVENTORY_ARGUMENT
-from cli.passthrough import PassthroughCommand
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_prose
+from cli.terminal_session import PassthroughCommand
 from rigwright.model.instance import Instance
 from rigwright.problems import describe_unknown, printable
 from roles import root_shell
@@ -68,7 +68,7 @@ def run(inventory: str, words: tuple[str, ...], limit: str | None) -> None:
     Exit status 0: it has succeeded everywhere. 1: it has failed on a host. 3: a host cannot be reached.
     Example: rigwright run ~/boxes/rig.py 'df -h / | tail -n 1'
     """
-    signals.exit_on_interrupt()
+    exit_codes.exit_on_interrupt()
     found, gone = connect_inventory(inventory, limit)
     failed = False
     for box, status in zip(found, map_hosts(found, lambda box: _run_and_print(box, _shell_line(words))), strict=True):
@@ -146,7 +146,7 @@ def tunnel(inventory: str, instance: str | None, port: int | None, limit: str | 
             f"port {here} of this machine: {error.strerror}: choose another with --port"
         ) from None
     print_prose(f"http://127.0.0.1:{here}/v1 leads to {wanted.name} on {box.name} until Ctrl-C")
-    signals.exit_on_interrupt(lambda: "\n")
+    exit_codes.exit_on_interrupt(lambda: "\n")
     while root_shell.is_connected(box.target):
         gevent.sleep(1)
     print_prose(f"{box.name}: the connection is gone", err=True)

@@ -1,18 +1,35 @@
-"""What `rigwright remove` will take off each host, said before it asks."""
+"""What `rigwright remove` will take off each host, said before it asks.
+
+What the ledger, the list of what is ours on a host, says of packages.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from checks.connections import ConnectedHost, connect_inventory, map_hosts
 from checks.results import STATUS
 from cli.exit_codes import print_unreached
 from cli.tables import format_size, print_prose
-from rigwright.host import ledger
+from rigwright.host import channel
+from rigwright.host.channel import matching, tolerant
 from rigwright.render import render
 from rigwright.serving import takeover
 from rigwright.serving.weight_inventory import list_models
+
+SCHEMA: channel.Schema = {"package": (tolerant(matching(r"[a-z0-9][a-z0-9+.:-]{0,200}", "a package's name")),)}
+"""What templates/look/ledger.sh.j2 tells."""
+
+
+def parse_ledger_packages(output: Iterable[str]) -> tuple[str, ...]:
+    """Those that a host has because of us, by name.
+
+    Raises:
+        ValueError: it told something else.
+    """
+    return tuple(filter(None, channel.parse_output(output, SCHEMA).all("package")))
+
 
 SHORT = 12  # digits of a commit
 
@@ -45,5 +62,5 @@ def describe_removal(box: ConnectedHost, keep_weights: bool) -> Iterator[str]:
         total = format_size(sum(one.size + one.left_over for one in stored))
         yield f"models{', which stay' if keep_weights else ''}: {', '.join(rows)} ({total} in all)"
     yield from box.run_and_parse(takeover.parse_takeover_records, takeover.render_records_query(box.rig.roots))
-    if packages := box.run_and_parse(ledger.parse_ledger_packages, script):
+    if packages := box.run_and_parse(parse_ledger_packages, script):
         yield f"packages, where nothing else needs them: {', '.join(packages)}"

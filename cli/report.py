@@ -18,22 +18,32 @@ from bench.speed_protocol import RATES
 from checks.catalogue import list_checks
 from checks.connections import ConnectedHost
 from checks.results import STATUS, HostReport, Report
-from cli.evidence import collect_evidence
+from cli.diagnose import collect_evidence
 from cli.exit_codes import InvalidRequest
 from cli.instance_access import connect_boxes
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.output_file import write_output
 from cli.shell_completion import LIMIT_OPTION
-from rigwright.baseline import history
-from rigwright.baseline.compare import compare_rates
+from rigwright import baseline
+from rigwright.baseline import compare_rates
 from rigwright.declaration.catalog import load_catalog
 from rigwright.engines import kind_of, kinds
 from rigwright.engines.log_causes import find_cause_lines
 from rigwright.model.instance import EnvSpec, Instance
 from rigwright.operate.diagnose import diagnose_host, symptom_names
-from rigwright.operate.diagnosis_types import HostEvidence
+from rigwright.operate.diagnosis import HostEvidence
 from rigwright.paths import ROOT
-from rigwright.report import public_report
+from rigwright.report import (
+    ReportedBox,
+    ReportedCause,
+    ReportedCheck,
+    ReportedInstance,
+    ReportedRate,
+    ReportedRun,
+    ReportedSymptom,
+    ShippedNames,
+    render_report,
+)
 from roles import root_shell
 
 
@@ -57,9 +67,9 @@ def report(inventory: str, limit: str | None, output: Path | None, yes: bool) ->
     found, gone = connect_boxes(inventory, limit)
     by_name = {one.name: one for one in looked.hosts}
     boxes = [_report_box(box, by_name.get(box.name), inventory) for box in found]
-    boxes += [public_report.ReportedBox({}, "", None, (), (), reached=False) for _ in gone]
+    boxes += [ReportedBox({}, "", None, (), (), reached=False) for _ in gone]
     day = datetime.now(timezone.utc).strftime("%Y-%m-%d")
-    text = public_report.render_report(boxes, shipped_names(), metadata.version("rigwright"), day)
+    text = render_report(boxes, shipped_names(), metadata.version("rigwright"), day)
     click.echo(text, nl=False)
     if output and (yes or click.confirm(f"\nWrite this to {output}?")):
         write_output(output, text)
@@ -90,10 +100,10 @@ def _describe_exit(status: int) -> str:
     return f"they ended {ended} and said nothing"
 
 
-def shipped_names() -> public_report.ShippedNames:
+def shipped_names() -> ShippedNames:
     """What we ship, and may be named."""
     catalog = load_catalog([ROOT / "catalog"])
-    return public_report.ShippedNames(
+    return ShippedNames(
         variants=frozenset(catalog.variants),
         engines=frozenset(kinds()),
         cards=frozenset(card.name for card in catalog.cards.values()),
@@ -103,24 +113,24 @@ def shipped_names() -> public_report.ShippedNames:
     )
 
 
-def _report_box(box: ConnectedHost, seen: HostReport | None, inventory: str) -> public_report.ReportedBox:
+def _report_box(box: ConnectedHost, seen: HostReport | None, inventory: str) -> ReportedBox:
     checks = seen.checks if seen else []
     try:
-        pages = history.load_history(history.history_path(inventory, box.rig.name))
-    except history.UnreadableHistory as error:
+        pages = baseline.load_history(baseline.history_path(inventory, box.rig.name))
+    except baseline.UnreadableHistory as error:
         raise InvalidRequest(str(error)) from None
     try:
         evidence, _ = collect_evidence(inventory, box, box.rig.instances, ())
     except root_shell.ConnectionGone:
         evidence = HostEvidence(inventory, box.name)
     numbers = {one.name: number for number, one in enumerate(box.rig.instances, 1)}
-    return public_report.ReportedBox(
+    return ReportedBox(
         versions=seen.versions if seen else {},
         lock=box.rig.digest,
         generation=seen.generation if seen else None,
         cards=[card.name for card in box.rig.cards],
         instances=[
-            public_report.ReportedInstance(
+            ReportedInstance(
                 engine=one.engine.kind,
                 version=engine_version(box.rig.envs, one),
                 variant=one.variant_name,
@@ -131,13 +141,11 @@ def _report_box(box: ConnectedHost, seen: HostReport | None, inventory: str) -> 
             for one in box.rig.instances
         ],
         causes=[
-            public_report.ReportedCause(one.id, numbers.get(one.where), one.times)
+            ReportedCause(one.id, numbers.get(one.where), one.times)
             for one in diagnose_host(evidence, {one.name: kind_of(one).causes for one in box.rig.instances})
         ],
         counts=Counter(result.verdict for result in checks),
-        red=list(
-            dict.fromkeys(public_report.ReportedCheck(one.id, one.severity) for one in checks if one.verdict == "fail")
-        ),
+        red=list(dict.fromkeys(ReportedCheck(one.id, one.severity) for one in checks if one.verdict == "fail")),
     )
 
 
@@ -148,7 +156,7 @@ def engine_version(envs: tuple[EnvSpec, ...], instance: Instance) -> str:
     return instance.artefacts[0].version if instance.artefacts else ""
 
 
-def last_measurement(of: history.InstanceHistory) -> public_report.ReportedRun | None:
+def last_measurement(of: baseline.InstanceHistory) -> ReportedRun | None:
     """The last run that counts, beside what was accepted."""
     run = of.last_run
     if run is None:
@@ -156,21 +164,21 @@ def last_measurement(of: history.InstanceHistory) -> public_report.ReportedRun |
     before = of.find_accepted(run)
     beside = {row.name: row for row in compare_rates(run, before.runs)} if before else {}
     rates = [
-        public_report.ReportedRate(name, series.mean, row.before.mean, row.verdict)
+        ReportedRate(name, series.mean, row.before.mean, row.verdict)
         if row
-        else public_report.ReportedRate(name, series.mean, None, "")
+        else ReportedRate(name, series.mean, None, "")
         for name, series in run.rates.items()
         for row in (beside.get(name),)
     ]
     was = run.fingerprint
-    return public_report.ReportedRun(run.date, rates, was.driver, was.power_w, was.lanes)
+    return ReportedRun(run.date, rates, was.driver, was.power_w, was.lanes)
 
 
-def collect_symptoms(instance: Instance, lines: Sequence[str]) -> list[public_report.ReportedSymptom]:
+def collect_symptoms(instance: Instance, lines: Sequence[str]) -> list[ReportedSymptom]:
     """What lines of a log betray, by our own tables: nothing of the lines themselves."""
     found = find_cause_lines(kind_of(instance).causes, lines)
     return [
-        public_report.ReportedSymptom(one.means, one.check, one.harmless, len(at))
+        ReportedSymptom(one.means, one.check, one.harmless, len(at))
         for one, at in found.items()
         if not (one.last or one.plain)
     ]

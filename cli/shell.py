@@ -1,4 +1,4 @@
-"""`rigwright shell`: a command, or a shell, in an environment of a host, or as one of its instances."""
+"""`rigwright shell`: a command in an instance's environment."""
 
 from __future__ import annotations
 
@@ -13,19 +13,59 @@ import gevent
 from paramiko import Channel
 
 from checks.connections import ConnectedHost, RigsByHost, connect_inventory, require_single_host
-from cli import signals, terminal_session
+from cli import exit_codes, terminal_session
 from cli.exit_codes import HostUnreached, NotAsDeclared, exit_if_unreached
 from cli.inventory_loading import INVENTORY_ARGUMENT
-from cli.passthrough import PassthroughCommand
 from cli.shell_completion import LIMIT_OPTION
+from cli.terminal_session import PassthroughCommand
 from rigwright.engines import kind_of
 from rigwright.envs import environment
+from rigwright.host.systemd import escape_expansions
 from rigwright.model.instance import Instance
+from rigwright.model.roots import Roots
 from rigwright.problems import describe_unknown, printable
 from rigwright.render import render
-from rigwright.serving import exec_in_instance
 from rigwright.serving.activation import goal_for
+from rigwright.serving.instance_units import InstanceUnit
 from roles import root_shell
+
+# What of a unit is about its own process: how it is started and ended, where it is counted, and what systemd takes away
+# when the unit ends, which the instance goes on using.
+NOT_INHERITED = ("Exec", "Type", "Restart", "Timeout", "Slice", "RuntimeDirectory", "RemoveIPC", "EnvironmentFile")
+
+
+def unit_properties(unit: InstanceUnit) -> Iterator[str]:
+    """What of an instance's unit holds for a command beside it too: user, sandbox, limits, cards and key."""
+    for line in unit.text.partition("[Service]\n")[2].partition("\n[")[0].splitlines():
+        key, equals, value = line.partition("=")
+        if not equals or line.startswith("#") or key.startswith(NOT_INHERITED):
+            continue
+        # the folder of its socket is there while it is up
+        yield f"{key}=-{value}" if key == "BindPaths" and value.startswith("/run/") else line
+
+
+def instance_command(
+    roots: Roots, unit: InstanceUnit, words: tuple[str, ...], name: str, *, terminal: bool
+) -> tuple[str, ...]:
+    """The command that runs another one as an instance: its user, its variables and its sandbox.
+
+    Args:
+        roots: Directories on the host.
+        unit: The instance's.
+        words: The program and its arguments; a shell without any.
+        name: The unit that it runs as.
+        terminal: Whether it has one.
+    """
+    given = (*unit_properties(unit), f"EnvironmentFile={roots.config}/current/env/{unit.instance}")
+    options = (f"--unit={name}", "--quiet", "--wait", "--collect", "--pty" if terminal else "--pipe")
+    # systemd-run would look for the program by its own PATH
+    within = (*unit.privately, "/bin/sh", "-c", 'exec "$@"', "sh", *(words or ("/bin/bash",)))
+    return (
+        *("systemd-run", *options, "--service-type=exec", "--setenv=HOME=/tmp", "--property=WorkingDirectory=/tmp"),
+        *(f"--property={one}" for one in given),
+        *("--", *escape_expansions(within)),
+    )
+
 
 HEARTBEAT_S = 15.0  # seconds between two signs of life
 HEARTBEAT_TIMEOUT_S = 120  # seconds without one after which the host ends the command; TCP itself gives up after 75
@@ -56,7 +96,7 @@ def shell(inventory: str, name: str, words: tuple[str, ...], limit: str | None, 
                 noun = "instance" if as_instance else "environment or instance"
                 raise click.UsageError(f"{host}: {describe_unknown(noun, name, names)}")
 
-    signals.exit_on_interrupt(lambda: "\n")
+    exit_codes.exit_on_interrupt(lambda: "\n")
     found, gone = connect_inventory(inventory, limit, judge)
     exit_if_unreached(gone)
     (box,) = found
@@ -101,7 +141,7 @@ def _instance_command(
     if found.current is None or goal_for(found, wanted).number != found.current:
         raise NotAsDeclared(f"{box.name}: {instance.name} is not served as declared: run deploy first")
     made = next(one for one in wanted.units if one.instance == instance.name)
-    return exec_in_instance.instance_command(box.rig.roots, made, words, unit, terminal=typed)
+    return instance_command(box.rig.roots, made, words, unit, terminal=typed)
 
 
 def _run_in_unit(box: ConnectedHost, command: tuple[str, ...], unit: str, typed: bool) -> int:

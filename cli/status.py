@@ -25,7 +25,7 @@ from rigwright.engines.log_causes import StartupFacts
 from rigwright.engines.metrics import EngineMetrics
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_UNIT
 from rigwright.inventory import load_rig, tolerate_problems
-from rigwright.model.gateway.entry import Gateway
+from rigwright.model.gateway import Gateway
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from rigwright.operate import instance_health
@@ -124,7 +124,7 @@ def _with_served_variant(box: ConnectedHost, declared: Instance, found: Observed
     if serves == declared.variant_name:
         return declared
     # here, for most hosts serve what is declared
-    from rigwright.declaration.variant_edit import VariantSwitch, apply_switch
+    from rigwright.declaration.variants import VariantSwitch, apply_switch
 
     try:
         rig = load_rig(apply_switch(box.target.data.get("rig"), VariantSwitch(declared.name, serves)))

@@ -25,7 +25,7 @@ from rigwright.operate.stress import ProbeResult, sum_known
 from rigwright.operate.verify import ProbeFinding
 from roles import root_shell
 from roles.client import ClientJobFailed, ClientJobLost
-from roles.client.stress_probes import StressTarget
+from roles.client.probes import StressTarget
 from roles.connection_failures import describe_unreachable_host
 
 

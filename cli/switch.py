@@ -24,25 +24,30 @@ from cli.variants import card_names
 from cli.verdict_report import print_finding
 from cli.verify import verify_box
 from rigwright.declaration.catalog import load_catalog
-from rigwright.declaration.variant_choice import ANY, VariantQuery, choose_variants
-from rigwright.declaration.variant_edit import VariantSwitch, apply_switch, instances_sharing_name
+from rigwright.declaration.variants import (
+    ANY,
+    VariantQuery,
+    VariantSwitch,
+    apply_switch,
+    choose_variants,
+    instances_sharing_name,
+)
 from rigwright.inventory import layer_folders, load_rig
 from rigwright.model.catalog import Catalog
-from rigwright.model.existing_service import RULE, ExistingService, parse_existing_service
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from rigwright.problems import Invalid, describe_unknown, format_count
 from rigwright.serving import takeover
 from rigwright.serving.activation import goal_for, plan_activation
-from rigwright.serving.downtime import describe_downtime
 from rigwright.serving.observed import ObservedServing
 from rigwright.serving.standby import (
+    describe_downtime,
     describe_standby_refusal,
     is_gateway_changed,
     parse_free_memory,
     render_memory_query,
 )
-from rigwright.serving.takeover import ExistingServiceFacts
+from rigwright.serving.takeover import RULE, ExistingService, ExistingServiceFacts, parse_existing_service
 
 COLUMNS = ("variant", "cards", "context", "evidence", "")
 

@@ -7,13 +7,13 @@ import click
 from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rig, load_hosts, require_complete_bundle
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import format_size, print_prose, print_table
-from rigwright.declaration.secret_files import find_exposed_files
+from rigwright.declaration.entry_validation import find_exposed_files
 from rigwright.engines import kind_of
 from rigwright.engines.known_issues import describe_warnings, place_instance
 from rigwright.engines.memory_fit import GIB
 from rigwright.model.catalog import Card
 from rigwright.model.instance import EnvSpec, Instance, patches_by_target
-from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
+from rigwright.model.nvidia import ToolkitSpec
 
 
 @click.command()

@@ -1,22 +1,82 @@
-"""Reports of verbs that ask instances and judge their answers: a line a check, JSON, JUnit, and what it comes to."""
+"""Verdicts of verbs as lines, JSON and JUnit XML."""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
+from pathlib import Path
+from xml.etree import ElementTree
 
 import click
 
 from checks.results import STATUS, Conforms, worst_verdict
-from cli import junit as junit_file
-from cli.exit_codes import InvalidRequest
-from cli.signals import INTERRUPTED_STATUS
+from cli.exit_codes import INTERRUPTED_STATUS, InvalidRequest
 from cli.tables import print_paragraph, print_prose
 from rigwright.operate.verify import ProbeFinding, is_passed
 from rigwright.problems import printable
+
+# what XML 1.0 has no way to write, in a text that a host may have given
+INVALID_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+@dataclass(frozen=True)
+class JUnitCase:
+    """One thing that was judged."""
+
+    suite: str
+    """The host."""
+    group: str
+    """What of it."""
+    name: str
+    seconds: float
+    failure: str = ""
+    """Why it failed; empty where it did not."""
+    skipped: str = ""
+    """Why it was not judged."""
+
+
+def write_junit(path: str, cases: Iterable[JUnitCase]) -> None:
+    """Write them to a file, a suite for each host.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    root = ElementTree.Element("testsuites")
+    suites: dict[str, list[JUnitCase]] = {}
+    for case in cases:
+        suites.setdefault(case.suite, []).append(case)
+    for name, listed in suites.items():
+        suite = ElementTree.SubElement(
+            root,
+            "testsuite",
+            name=_escape_xml(name),
+            tests=str(len(listed)),
+            failures=str(sum(bool(case.failure) for case in listed)),
+            skipped=str(sum(bool(case.skipped) for case in listed)),
+            errors="0",
+            time=f"{sum(case.seconds for case in listed):.3f}",
+        )
+        for case in listed:
+            made = ElementTree.SubElement(
+                suite,
+                "testcase",
+                classname=_escape_xml(f"{case.suite}.{case.group}"),
+                name=_escape_xml(case.name),
+                time=f"{case.seconds:.3f}",
+            )
+            for kind, why in (("failure", case.failure), ("skipped", case.skipped)):
+                if why:
+                    ElementTree.SubElement(made, kind, message=_escape_xml(why))
+    Path(path).write_bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True))
+
+
+def _escape_xml(value: str) -> str:
+    return INVALID_XML.sub("\N{REPLACEMENT CHARACTER}", value)
+
 
 SCHEMA = 1
 """Of the JSON reports; a key that is gone, or means something else, raises it."""
@@ -114,7 +174,7 @@ def finish_report(
             _print_summary(host, words)
     if junit:
         try:
-            junit_file.write_junit(junit, _junit_cases(report))
+            write_junit(junit, _junit_cases(report))
         except OSError as error:
             raise InvalidRequest(f"--junit: {junit}: {error.strerror}") from None
     sys.exit(INTERRUPTED_STATUS if interrupted else _exit_status(hosts, verdict))
@@ -143,19 +203,17 @@ def _print_summary(host: HostVerdict, words: tuple[str, str]) -> None:
     print_prose(f"{host.name}: {word} ({ok} ok, {failed} failed, {skipped} skipped)")
 
 
-def _junit_cases(report: VerdictReport) -> list[junit_file.JUnitCase]:
+def _junit_cases(report: VerdictReport) -> list[JUnitCase]:
     found = []
     for host in report.hosts:
         if not host.instances and host.verdict == "not reached":
-            found.append(junit_file.JUnitCase(host.name, "host", "is reached", 0.0, host.why))
+            found.append(JUnitCase(host.name, "host", "is reached", 0.0, host.why))
         for one in host.instances:
             for check in one.checks:
                 if check.verdict != "n/a":
                     failure = check.detail if check.verdict == "fail" else ""
                     skipped = check.detail if check.verdict == "skip" else ""
-                    found.append(
-                        junit_file.JUnitCase(host.name, one.instance, check.title, check.took_s, failure, skipped)
-                    )
+                    found.append(JUnitCase(host.name, one.instance, check.title, check.took_s, failure, skipped))
             if one.ended:
-                found.append(junit_file.JUnitCase(host.name, one.instance, "all is asked", 0.0, one.ended))
+                found.append(JUnitCase(host.name, one.instance, "all is asked", 0.0, one.ended))
     return found

@@ -30,9 +30,14 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from rigwright.addresses import canonical_host
-from rigwright.declaration import host_key
 from rigwright.declaration.catalog import load_catalog
-from rigwright.declaration.connection import KEYS, describe_wrong_value, find_connection_problems
+from rigwright.declaration.connection import (
+    KEYS,
+    describe_wrong_value,
+    find_connection_problems,
+    is_host_key,
+    parse_host_key,
+)
 from rigwright.declaration.entry_validation import validate_entry
 from rigwright.declaration.resolve import resolve_rig
 from rigwright.model.catalog import Catalog
@@ -93,7 +98,7 @@ def connection_data(file: str, name: str, connection: dict[str, object]) -> dict
         connection: Keys of `rigwright.declaration.connection`, found valid.
     """
     given = connection.get("ssh_host_key")
-    expected = host_key.parse_host_key(str(given)) if host_key.is_host_key(given) else None
+    expected = parse_host_key(str(given)) if is_host_key(given) else None
     factory = partial(_transport, expected=expected, file=file, name=name)
     # the declared key alone counts, wherever the rig's address leads today
     known = {"ssh_known_hosts_file": os.devnull} if expected else {}

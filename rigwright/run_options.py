@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pydantic import TypeAdapter, ValidationError
 
 from rigwright.declaration import connection
-from rigwright.declaration.variant_edit import VariantSwitch
-from rigwright.model.existing_service import RULE, ExistingService, parse_existing_service
+from rigwright.declaration.variants import VariantSwitch
 from rigwright.problems import Invalid, Problem, describe_renamed, format_value, suggestion
-from rigwright.supply.digest import parse_digest
+from rigwright.serving.takeover import RULE, ExistingService, parse_existing_service
+from rigwright.supply.bundle import parse_digest
 from rigwright.types import CardIndex, Name, VariantName
 
 VERBS = ("deploy", "upgrade", "rollback", "remove")

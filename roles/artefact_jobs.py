@@ -10,8 +10,7 @@ from pathlib import Path
 from pyinfra import host
 from pyinfra.api import StringCommand
 
-from rigwright.delivery.fetch_spec import fetch_credentials, fetch_unit_name, render_fetch_spec, render_wheels_spec
-from rigwright.delivery.network import job_network
+from rigwright.delivery import fetch_credentials, fetch_unit_name, job_network, render_fetch_spec, render_wheels_spec
 from rigwright.host import channel
 from rigwright.model.rig import Rig
 from rigwright.render import render
@@ -24,7 +23,7 @@ from rigwright.weights.verification import (
     render_verified_test,
     weights_program_folder,
 )
-from roles.operations.channel_fact import ChannelFact
+from roles.operations.facts import ChannelFact
 from roles.operations.files import TextFile, make_directories, write_text_files
 from roles.operations.jobs import JobDoneFact, ensure_job, sent_files_folder
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rigwright import nginx
-from rigwright.model import trees
+from rigwright.model import installation
 from rigwright.model.rig import account_names
 from rigwright.monitoring.monitoring_units import PACKAGED_PROGRAMS, PACKAGED_USER
 from rigwright.plan.host_facts import required_packages
@@ -30,7 +30,7 @@ def base(context: DeployContext) -> None:
                 rig.roots.jobs,
                 rig.roots.builds,
                 records_folder(rig.roots),
-                trees.records_folder(rig.roots),
+                installation.records_folder(rig.roots),
                 rig.roots.startup_records,
             ),
             ours,

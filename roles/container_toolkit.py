@@ -33,7 +33,6 @@ from roles.operations.containers import (
     refresh_cdi_spec,
     require_undisturbed_containers,
 )
-from roles.operations.debs import PackageTarget, install_locked_packages
 from roles.operations.files import (
     PathEntriesFact,
     PathEntry,
@@ -43,7 +42,7 @@ from roles.operations.files import (
     texts_differ,
     write_text_files,
 )
-from roles.operations.packages import install_distribution_packages
+from roles.operations.packages import PackageTarget, install_distribution_packages, install_locked_packages
 from roles.rig import DeployContext, role
 
 DOCKER = daemon.PATH.rpartition("/")[0]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import shlex
 
-from rigwright.delivery.tool_environments import ToolEnvironment
-from rigwright.model import trees
-from rigwright.model.nvidia.toolkit import Toolkit
+from rigwright.delivery import ToolEnvironment
+from rigwright.model import installation
+from rigwright.model.nvidia import Toolkit
 from rigwright.model.rig import Rig
 from rigwright.patches.patch import APPLY_PROGRAM_TEXT
 from rigwright.render import render
@@ -38,7 +38,7 @@ def _install_cuda_toolkit(rig: Rig, wanted: Toolkit, tools: ToolEnvironment) -> 
             patches=json.dumps({"patches": [one.plan for one in wanted.patches]}),
             tools=tools.folder,
             ledger=rig.roots.ledger,
-            record=trees.record_path(rig.roots, wanted.folder),
+            record=installation.record_path(rig.roots, wanted.folder),
             judging=load_wheel_validators(),
             requested=rig.requests.get(CUDA, ()),
             **render_wheel_values(rig, rig.toolkit.wheels, unit, tools.folder),

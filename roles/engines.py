@@ -6,12 +6,11 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from rigwright.delivery.fetch_spec import render_fetch_spec
-from rigwright.delivery.tool_environments import ToolEnvironment, installer_tools
+from rigwright.delivery import ToolEnvironment, installer_tools, render_fetch_spec
 from rigwright.engines import unprivileged
 from rigwright.engines.installer import find_installer
 from rigwright.envs import gc
-from rigwright.model import trees
+from rigwright.model import installation
 from rigwright.model.installation import MARKER, Installation, InstallJob
 from rigwright.model.rig import Rig
 from rigwright.render import render
@@ -95,7 +94,7 @@ def render_install_script(
     return render(
         "engines/install.sh.j2",
         job=place,
-        record=trees.record_path(rig.roots, place.target),
+        record=installation.record_path(rig.roots, place.target),
         unit=unit,
         work=place.work,
         seen={"work": unprivileged.WORK, "script": unprivileged.SCRIPT},

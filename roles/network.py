@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rigwright.delivery.network import authority_path
+from rigwright.delivery import authority_path
 from roles.operations.files import TextFile, remove_files, write_text_files
 from roles.rig import DeployContext, role
 

@@ -15,7 +15,7 @@ from rigwright.plan.preflight import describe_variant_evidence, find_refusals, f
 from rigwright.serving.takeover import find_takeover_refusals, without_ports_of
 from roles.container_toolkit import ContainerChoice, choose_containers, packages_for_containers
 from roles.nvidia_driver import DriverSelection, choose_driver, packages_for_driver
-from roles.operations.prefetch import prefetch_facts
+from roles.operations.facts import prefetch_facts
 from roles.probe import probe_host
 from roles.rig import DeployContext, HostRun
 from roles.takeover import read_existing_service

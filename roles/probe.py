@@ -10,7 +10,7 @@ from pyinfra.api import StringCommand
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
 from rigwright.plan import host_facts
-from roles.operations.channel_fact import ChannelFact
+from roles.operations.facts import ChannelFact
 
 
 class HostProbeFact(ChannelFact[HostFacts]):

@@ -6,11 +6,10 @@ from pyinfra import host, logger, state
 from pyinfra.api import deploy
 
 from rigwright.containers.release import container_release_values
-from rigwright.delivery.fetch_spec import CREDENTIAL
-from rigwright.delivery.network import authority_path
+from rigwright.delivery import CREDENTIAL, authority_path
 from rigwright.gateway.gateway_units import LOGS, ROTATION, ROUTER_RUNTIME, RUNTIME
-from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER, UNIT_FOLDER
-from rigwright.model import trees
+from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIT_FOLDER
+from rigwright.model import installation
 from rigwright.model.instance import CACHES, COMPILED, CONTAINER_RUNTIME_FOLDER, WARM
 from rigwright.monitoring.monitoring_facts import monitoring_release_values
 from rigwright.nvidia.driver.driver_files import driver_release_values
@@ -63,7 +62,7 @@ def removal(run: HostRun) -> None:
                 rig.roots.jobs,
                 rig.roots.builds,
                 records_folder(rig.roots),
-                trees.records_folder(rig.roots),
+                installation.records_folder(rig.roots),
                 rig.roots.startup_records,
             ),
         ],

@@ -13,7 +13,7 @@ from pyinfra import host
 from pyinfra.api import deploy
 from pyinfra.api.exceptions import PyinfraError
 
-from rigwright.declaration.variant_edit import VariantSwitch, apply_switch
+from rigwright.declaration.variants import VariantSwitch, apply_switch
 from rigwright.inventory import load_rig
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
@@ -23,9 +23,9 @@ from rigwright.plan.stages import stage_of
 from rigwright.problems import Invalid
 from rigwright.run_options import RunOptions, parse_run_options
 from rigwright.serving.takeover import ExistingServiceFacts
-from rigwright.supply.digest import describe_digest_mismatch
+from rigwright.supply.bundle import describe_digest_mismatch
 from roles.deploy_lock import acquire_deploy_lock
-from roles.operations.prefetch import enable_prefetch
+from roles.operations.facts import enable_prefetch
 
 
 def rig_of_host(host: Any, switch: VariantSwitch | None = None) -> Rig:

@@ -8,8 +8,8 @@ from pyinfra import host, logger, state
 from pyinfra.api import deploy
 
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cards.card_processes import format_card_list
-from rigwright.serving.manifest import UNIT
+from rigwright.nvidia.cards.card_facts import format_card_list
+from rigwright.serving.generation import UNIT
 from rigwright.serving.observed import ObservedServing
 from roles.nvidia_driver import restore_previous_driver
 from roles.operations.generations import TIMEOUT, read_serving_state, return_to_generation

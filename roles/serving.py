@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rigwright.declaration.variant_edit import VariantSwitch
+from rigwright.declaration.variants import VariantSwitch
 from rigwright.engines import kind_of
 from rigwright.gateway.gateway_units import ROTATION, render_logrotate
 from rigwright.model import api_keys
@@ -13,10 +13,10 @@ from rigwright.serving.observed import JOB
 from rigwright.serving.plugin_selftest import plan_selftests
 from rigwright.serving.standby import StandbyInstance, plan_standby
 from rigwright.serving.takeover import Takeover
-from roles.operations.credentials import install_credentials
 from roles.operations.files import TextFile, remove_files, write_text_files
 from roles.operations.generations import activate_generation, prune_generations, write_generation
 from roles.operations.jobs import ensure_job
+from roles.operations.secrets import install_credentials
 from roles.rig import DeployContext, role
 from roles.trees import write_tree_records
 

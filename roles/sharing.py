@@ -5,7 +5,7 @@ from __future__ import annotations
 from rigwright.nginx import PROOF
 from rigwright.weights.weight_sharing import PATH, config_path, render_share_config, render_share_unit, share_endpoint
 from roles.operations.files import TextFile, write_text_files
-from roles.operations.sharing import ensure_share, remove_share
+from roles.operations.units import ensure_share, remove_share
 from roles.rig import DeployContext, role
 
 

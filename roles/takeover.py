@@ -5,10 +5,10 @@ from __future__ import annotations
 from pyinfra import host, logger, state
 from pyinfra.api import StringCommand, deploy
 
-from rigwright.model.existing_service import ExistingService
 from rigwright.model.rig import Rig
 from rigwright.serving.observed import JOB
 from rigwright.serving.takeover import (
+    ExistingService,
     ExistingServiceFacts,
     Takeover,
     parse_existing_facts,
@@ -16,10 +16,9 @@ from rigwright.serving.takeover import (
     render_takeover_query,
     takeover_folder,
 )
-from roles.operations.channel_fact import ChannelFact
+from roles.operations.facts import ChannelFact, FactUnavailable, ReadOnlyScript
 from roles.operations.generations import TIMEOUT, read_serving_state, return_to_generation
 from roles.operations.jobs import ensure_job
-from roles.operations.prefetch import FactUnavailable, ReadOnlyScript
 
 
 class ExistingServiceFact(ChannelFact[ExistingServiceFacts]):

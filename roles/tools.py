@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rigwright.delivery.tool_environments import ToolEnvironment
-from rigwright.model import trees
+from rigwright.delivery import ToolEnvironment
+from rigwright.model import installation
 from rigwright.model.rig import Rig
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
@@ -56,7 +56,7 @@ def install_environment(
             title=title,
             alone=f"{rig.roots.software}/{alone}" if alone else "",
             ledger=rig.roots.ledger,
-            record=trees.record_path(rig.roots, wanted.folder),
+            record=installation.record_path(rig.roots, wanted.folder),
             judging=load_wheel_validators(),
             requested=[one for group in groups for one in rig.requests.get(group, ())],
             **render_wheel_values(rig, wheels, unit, wanted.folder),

@@ -23,7 +23,7 @@ from pyinfra.connectors.sshuserclient.client import (
     append_hostkey,
 )
 
-from rigwright.declaration.host_key import HostKey
+from rigwright.declaration.connection import HostKey
 from roles.known_hosts_reader import KnownHosts, load_known_hosts
 from roles.login_shell import wrap_channel
 from roles.root_shell import OPENING

@@ -15,13 +15,18 @@ from checks.survey.settings import SETTINGS
 from rigwright.model.catalog import Card
 from rigwright.model.entry import DriverEntry
 from rigwright.model.facts import HostFacts
-from rigwright.model.nvidia.driver_supply import DriverSupply
-from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
-from rigwright.nvidia.driver.driver_facts import MODULE_NAMES, PERSISTENCE_UNIT, BusCard, DriverFacts, InstalledPackage
+from rigwright.model.nvidia import DriverSupply, ToolkitSpec
+from rigwright.nvidia.driver.driver_facts import (
+    MODULE_NAMES,
+    PERSISTENCE_UNIT,
+    BusCard,
+    DriverFacts,
+    InstalledPackage,
+    parse_parameters,
+)
+from rigwright.nvidia.driver.driver_files import DriverRecord, parse_driver_record
 from rigwright.nvidia.driver.driver_plan import DriverPlan, plan_driver
-from rigwright.nvidia.driver.driver_record import DriverRecord, parse_driver_record
 from rigwright.nvidia.driver.kernel_facts import DRIVER, DkmsEntry, KernelFacts, KernelModule
-from rigwright.nvidia.modules.module_option_drift import parse_parameters
 
 CONTROL = {"/dev/nvidiactl", "/dev/nvidia-uvm"}
 

@@ -12,9 +12,9 @@ from checks.survey.cards import COMPLAINTS
 from rigwright.model.catalog import Card
 from rigwright.model.entry import DriverEntry
 from rigwright.model.facts import HostFacts
-from rigwright.nvidia.cards.declared_cards_on_bus import answering_cards, cards_on_bus
 from rigwright.nvidia.cards.smi import Gpu, bus_address
-from rigwright.nvidia.cards.xids import FATAL_XIDS, RECOVERED, XID
+from rigwright.nvidia.cards.topology import answering_cards, cards_on_bus
+from rigwright.operate.kernel_messages import FATAL_XIDS, RECOVERED, XID
 
 COMPLAINT = re.compile(COMPLAINTS)
 # at each boot, of each port

@@ -1,15 +1,21 @@
-"""The last deploy's record of driver and cards, compared with the host: checks N20 and N27."""
+"""Records of the last deploy of driver and cards, and settings files: checks N20, N27, N28."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from checks import Drift
 from rigwright.model.catalog import Card
+from rigwright.model.entry import DriverEntry
 from rigwright.model.facts import HostFacts
-from rigwright.nvidia.cards.declared_cards_on_bus import cards_on_bus
+from rigwright.model.roots import Roots
+from rigwright.nvidia.cards.card_facts import required_units
+from rigwright.nvidia.cards.card_setting_files import SettingFile
 from rigwright.nvidia.cards.smi import Gpu, number
-from rigwright.nvidia.driver.driver_record import DriverRecord
+from rigwright.nvidia.cards.topology import cards_on_bus
+from rigwright.nvidia.driver.driver_files import DriverRecord, managed_paths
 
 
 def find_driver_drift(there: DriverRecord | None, kernel: str, module: str, packages: Mapping[str, str]) -> list[Drift]:
@@ -82,3 +88,64 @@ def find_vital_differences(
                 )
             )
     return found
+
+
+OWNER = "root:root"
+STEP = "re-run deploy to fix"
+
+
+@dataclass(frozen=True)
+class SettingFileFacts:
+    """What lies at a path."""
+
+    kind: str
+    """"file", or words for what else it is."""
+    mode: str = ""
+    owner: str = ""
+    sha256: str = ""
+
+
+@dataclass(frozen=True)
+class SettingsFacts:
+    """One host, as found."""
+
+    files: dict[str, SettingFileFacts] = field(default_factory=dict)
+    """By path; without those where nothing lies."""
+    enabled: dict[str, str] = field(default_factory=dict)
+    """Unit -> whether it starts at boot, in systemd's words."""
+
+
+def find_settings_differences(
+    roots: Roots, driver_entry: DriverEntry, files: Sequence[SettingFile], found: SettingsFacts
+) -> list[Drift]:
+    """N28: each of the driver's settings lies there as it is rendered, no other one does, and its units start at boot.
+
+    Args:
+        roots: Directories on the host.
+        driver_entry: The declared driver.
+        files: The settings that its driver has.
+        found: Its host.
+    """
+    rows = []
+    for one in files:
+        there = found.files.get(one.path)
+        said = "nothing" if there is None else there.kind
+        if there is not None and there.kind == "file":
+            text = hashlib.sha256(one.text.encode()).hexdigest()
+            said = "different contents" if there.sha256 != text else ""
+            if not said and (there.mode, there.owner) != (one.mode, OWNER):
+                said = f"mode {there.mode} of {there.owner}"
+        if said:
+            rows.append(Drift(f"{one.path} as deployed", said, STEP))
+    declared = {one.path for one in files}
+    rows += [
+        Drift(f"no {path}", "one", STEP)
+        for path in managed_paths(roots)
+        if path in found.files and path not in declared
+    ]
+    rows += [
+        Drift(f"{unit} to start at boot", state, STEP)
+        for unit in required_units(driver_entry)
+        if (state := found.enabled.get(unit, "nothing")) != "enabled"
+    ]
+    return rows

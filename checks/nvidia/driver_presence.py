@@ -10,9 +10,9 @@ from checks import Drift
 from rigwright.model.catalog import Card
 from rigwright.model.facts import HostFacts
 from rigwright.model.instance import Instance
-from rigwright.nvidia.cards.card_processes import UNEXPLAINED_MIB
-from rigwright.nvidia.cards.declared_cards_on_bus import cards_on_bus
+from rigwright.nvidia.cards.card_facts import UNEXPLAINED_MIB
 from rigwright.nvidia.cards.smi import App, Gpu
+from rigwright.nvidia.cards.topology import cards_on_bus
 
 # Of the declared memory. ECC in the ordinary memory of a card takes a 16th of it, and that must be seen
 # (https://exafunction.com/blog/ecc-gpu); a board with half of its chips has far less. Two H200 answer with all of it.

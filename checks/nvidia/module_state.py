@@ -5,13 +5,11 @@ from __future__ import annotations
 from checks import Drift
 from rigwright.model.catalog import Card
 from rigwright.model.entry import DriverEntry
-from rigwright.model.nvidia.driver_supply import DriverSupply
-from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
-from rigwright.nvidia.driver.driver_facts import DriverFacts
+from rigwright.model.nvidia import DriverSupply, ToolkitSpec
+from rigwright.nvidia.driver.driver_facts import DriverFacts, find_differing_options
 from rigwright.nvidia.driver.driver_plan import DriverPlan, plan_driver
+from rigwright.nvidia.driver.installed_driver import list_driver_cards, possible_flavours
 from rigwright.nvidia.driver.kernel_facts import KernelFacts, KernelModule
-from rigwright.nvidia.modules.flavour import list_driver_cards, possible_flavours
-from rigwright.nvidia.modules.module_option_drift import find_differing_options
 from rigwright.types import Flavour
 
 # modinfo's word for the open module (NVIDIA, open-gpu-kernel-modules, MODULE_LICENSE)

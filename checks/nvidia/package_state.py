@@ -9,7 +9,7 @@ from checks import Drift
 from rigwright.host import channel
 from rigwright.nvidia.driver.driver_facts import DriverFacts, InstalledPackage
 from rigwright.nvidia.driver.kernel_facts import KernelFacts
-from rigwright.nvidia.packages.kernel_packages import held_kernel_images
+from rigwright.nvidia.packages.locked_driver import held_kernel_images
 
 # One package a version, which stay beside each other
 FIRMWARE = "nvidia-firmware-"

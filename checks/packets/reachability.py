@@ -15,7 +15,7 @@ from checks.survey.firewall import Firewall, InterfaceAddress, first_address, sh
 from checks.survey.service_exposure import service_ports
 from rigwright.model.rig import Rig
 from rigwright.monitoring.monitoring_units import monitoring_services
-from rigwright.serving.listeners import LOOPBACK
+from rigwright.serving.instance_units import LOOPBACK
 
 FAR = {4: "203.0.113.7", 6: "2001:db8::7"}  # of nobody (RFC 5737, RFC 3849)
 OTHER = 54321  # a port that nobody has a rule about

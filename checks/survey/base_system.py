@@ -1,4 +1,4 @@
-"""What a host does beside us, and what we stand on."""
+"""The base system of a host: loader, Python, tools and files beside Rigwright's."""
 
 from __future__ import annotations
 
@@ -123,4 +123,63 @@ GROUND: Section[BaseSystem] = Section(
     blind="journal entries that have been truncated since; disks that hide their errors",
     phase="probed",
     start_order=8,
+)
+
+
+@dataclass(frozen=True)
+class Loader:
+    """All of it."""
+
+    before: list[list[str]]
+    """(folder, what names it, library) of those that are found before the system's own, or loaded into its programs."""
+    put: list[str]
+    """Lines by which whoever logs in has a library put into each program."""
+
+
+LOADER: Section[Loader] = Section(
+    "loader",
+    Loader,
+    lambda scene: {},
+    blind="libraries that a program loads by path, or on demand once it runs",
+    start_order=14,
+)
+
+
+@dataclass(frozen=True)
+class HostPython:
+    """The distribution's interpreters."""
+
+    foreign: list[str]
+    """Absolute paths of what they run or import first, and no package has."""
+    other: list[str]
+    """The same of what was compiled of their modules, and is other code than those have."""
+
+
+PYTHON: Section[HostPython] = Section(
+    "python",
+    HostPython,
+    lambda scene: {},
+    blind="a packaged module that somebody changed: M01 finds those",
+    start_order=12,
+)
+
+
+@dataclass(frozen=True)
+class About:
+    """A host in a few words."""
+
+    clock: str
+    """Its own, in UTC."""
+    generation: int | None
+    """Where `current` leads; None for nowhere, or to none of ours."""
+    versions: dict[str, str]
+    """What it runs."""
+
+
+ABOUT: Section[About] = Section(
+    "about",
+    About,
+    lambda scene: {"config": scene.rig.roots.config},
+    blind="a clock that is wrong in the same way as this machine's",
+    start_order=21,
 )

@@ -8,9 +8,9 @@ from checks.survey.section import Section, SurveyScope
 from rigwright.gateway.gateway_units import FOLDER, LOGS, ROTATION, ROUTER_RUNTIME, RUNTIME, listener_sockets
 from rigwright.gateway.reservations import unit_names
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_UNIT
-from rigwright.host.systemd_syntax import LINKS, STARTED_FROM_FOLDER
+from rigwright.host.systemd import LINKS, STARTED_FROM_FOLDER
 from rigwright.monitoring.monitoring_units import PACKAGED_PROGRAMS, monitoring_services, render_targets, unit_name
-from rigwright.serving.listeners import listener_units
+from rigwright.serving.instance_units import listener_units
 from rigwright.weights.weight_sharing import SHARE_UNIT as SHARE_UNIT
 from rigwright.weights.weight_sharing import config_path
 

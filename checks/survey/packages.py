@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from checks.survey.section import Section
 from rigwright.containers import container_facts
-from rigwright.delivery.network import job_network
+from rigwright.delivery import job_network
 from rigwright.model.containers.container_supply import ContainerSupply
-from rigwright.nvidia.driver import driver_record
+from rigwright.nvidia.driver import driver_files
 from rigwright.nvidia.driver.driver_facts import OF_A_DRIVER, SOURCE
 from rigwright.nvidia.driver.driver_files import store_folder
 from rigwright.plan import host_facts
@@ -161,7 +161,7 @@ PACKAGES: Section[PackageSurvey] = Section(
     lambda scene: {
         "packages": list(OF_A_DRIVER),
         "store": store_folder(scene.rig.roots),
-        "record": driver_record.driver_record_path(scene.rig.roots),
+        "record": driver_files.driver_record_path(scene.rig.roots),
         "deep": scene.deep,
     },
     limit=60.0,

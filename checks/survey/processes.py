@@ -1,18 +1,22 @@
-"""Processes of our services as the kernel has them, and those of others that have to do with them."""
+"""Processes of services, and attempts to leave their sandboxes."""
 
 from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
 from itertools import dropwhile
+from pathlib import Path
 
 from checks.survey.section import TRY, Section, SurveyScope
 from checks.survey.units import expected_units
 from checks.unit_settings import parse_unit_settings, split_quoted_words
+from rigwright.engines import kind_of
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT
+from rigwright.host.locks import DEPLOY_LOCK, LOCKS
+from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIT_FOLDER
 from rigwright.model.instance import COMPILED
 from rigwright.model.rig import account_names
-from rigwright.serving.instance_units import ENV
+from rigwright.serving.instance_units import ENV, LOOPBACK, listener_units
 from rigwright.weights import weight_sharing
 
 TRIES = f"{TRY}{secrets.token_hex(4)}-"
@@ -107,7 +111,7 @@ def executed_command(text: str) -> list[str]:
     return list(dropwhile(lambda word: "=" in word, words[1:]))
 
 
-def _asks(scene: SurveyScope) -> object:
+def _process_questions(scene: SurveyScope) -> object:
     rig, desired = scene.rig, scene.desired
     units: dict[str, list[str]] = {}
     for one in expected_units(scene).values():
@@ -142,8 +146,75 @@ def _toolkits(scene: SurveyScope) -> list[str]:
 PROCESSES: Section[Processes] = Section(
     "processes",
     Processes,
-    _asks,
+    _process_questions,
     blind="memory changed in place, without a file: mapped memory is judged by its file, closures by their form",
     phase="probed",
     start_order=4,
 )
+
+
+PROGRAM = Path(__file__).resolve().parents[1] / "escape.py"
+# Beside what a rig names: ssh, a resolver, and folders of the distribution's.
+ADDRESSES = ((LOOPBACK, 22), ("127.0.0.53", 53), ("::1", 22))
+FOLDERS = (
+    *("/", "/boot", "/etc", UNIT_FOLDER, "/home", "/opt", "/root", "/run", "/srv", "/usr/local/bin", "/var/lib"),
+)
+SECRETS = ("/etc/shadow", "/root/.ssh/authorized_keys", "/etc/ssh/ssh_host_ed25519_key")
+
+
+@dataclass(frozen=True)
+class EscapeResult:
+    """What came through, in words; each is empty where the sandbox is what it is for."""
+
+    processes: list[str]
+    network: list[str]
+    files: list[str]
+    devices: list[str]
+    privileges: list[str]
+
+
+def _escape_questions(scene: SurveyScope) -> object:
+    rig, desired = scene.rig, scene.desired
+    if not rig.instances:
+        return None
+    addresses = [*ADDRESSES, *((LOOPBACK, one.port) for one in rig.instances)]
+    addresses += [(address, 22) for address in sorted(desired.facts.addresses)]
+    roots = [rig.roots.models, rig.roots.software, rig.roots.state, rig.roots.config, STARTED_FROM_FOLDER]
+    asked = {}
+    for instance in rig.instances:
+        service = kind_of(instance).service(rig, instance, desired.installations[instance.installed_as])
+        if service.container:
+            continue
+        sandbox = service.sandbox
+        asked[instance.unit] = {
+            "own": [instance.socket, f"/run/credentials/{instance.unit}/api-key"],
+            "cards": bool(instance.cards),
+            "asked": {
+                "addresses": addresses,
+                "secrets": list(SECRETS),
+                "locks": [LOCKS, DEPLOY_LOCK],
+                "folders": [*FOLDERS, *roots],
+                "families": list(sandbox.families),
+                "writes_code": sandbox.writes_code,
+            },
+        }
+    units = sorted({name for one in rig.instances for name in (one.unit, *listener_units(one.port))})
+    return {
+        "program": PROGRAM.read_text(),
+        "instances": asked,
+        "units": units,
+        "credentials": [rig.roots.credentials, "/run/credentials"],
+        "name": TRIES,
+    }
+
+
+ESCAPES: Section[dict[str, EscapeResult]] = Section(
+    "escapes",
+    dict[str, EscapeResult],
+    _escape_questions,
+    limit=60.0,
+    blind="escapes that are not among those tried: a sandbox is tested, not proven",
+    phase="probed",
+    start_order=2,
+)
+"""By instance's service."""

@@ -1,4 +1,4 @@
-"""What programs of installations say of themselves, run as nobody without the network."""
+"""Programs of installations: versions, and kernels that they compiled."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from checks.survey.processes import TRIES
 from checks.survey.section import Section, SurveyScope
-from rigwright.engines import unprivileged
+from rigwright.engines import kind_of, unprivileged
 from rigwright.engines.installer import find_installer
+from rigwright.model.instance import CACHES, WARM
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ def machine_code_question(name: str) -> str:
 COMPILER = "compiler"
 
 
-def _asks(scene: SurveyScope) -> dict[str, list[str]] | None:
+def _program_questions(scene: SurveyScope) -> dict[str, list[str]] | None:
     rig, desired = scene.rig, scene.desired
     commands: dict[str, tuple[str, ...]] = {}
     for name, made in desired.installations.items():
@@ -54,9 +55,48 @@ def _asks(scene: SurveyScope) -> dict[str, list[str]] | None:
 PROGRAMS: Section[dict[str, ProgramOutput]] = Section(
     "programs",
     dict[str, ProgramOutput],
-    _asks,
+    _program_questions,
     limit=30.0,
     blind="what a program would report to another user than nobody",
     phase="probed",
     start_order=3,
+)
+
+
+@dataclass(frozen=True)
+class CompileCacheFolder:
+    """The folder of what an instance has compiled with an installation."""
+
+    owner: str
+    """Empty where there is none."""
+    mode: int
+    others: list[str]
+    """Who else has something in it."""
+
+
+@dataclass(frozen=True)
+class CompileCaches:
+    """All of it."""
+
+    own: dict[str, CompileCacheFolder]
+    """By its path."""
+    loose: list[str]
+    """Paths that others than root can change, of the folders above those and of what root keeps for others."""
+
+
+def _compilation_questions(scene: SurveyScope) -> dict[str, list[str]] | None:
+    rig, made = scene.rig, scene.desired.installations
+    services = {one.name: kind_of(one).service(rig, one, made[one.installed_as]) for one in rig.instances}
+    own = [service.cache for service in services.values() if service.cache]
+    above = [one.cache_folder for one in rig.instances if services[one.name].cache]
+    return {"own": own, "above": [CACHES, *above], "warm": [WARM]} if own else None
+
+
+COMPILED: Section[CompileCaches] = Section(
+    "compiled",
+    CompileCaches,
+    _compilation_questions,
+    blind="what an engine has compiled in memory only",
+    phase="probed",
+    start_order=10,
 )

@@ -1,11 +1,33 @@
-"""What clients of a host are answered: of its instances, of its gateway, and of what shares its weights."""
+"""Requests that the survey makes of a rig, and their answers."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+from urllib.parse import quote
 
+from checks.survey.section import Section, SurveyScope
+from rigwright.engines import kind_of
 from rigwright.engines.request import InstanceRequest
+from rigwright.gateway import keyring
+from rigwright.gateway.gateway_units import ADMIN
+from rigwright.gateway.nginx_conf import PATHS
+from rigwright.gateway.secrets_distribution import ROUTER_SOCKETS
+from rigwright.gateway.served_models import offers_of
+from rigwright.model.accounts import ServiceAccounts
+from rigwright.model.entry import ShareEntry
+from rigwright.model.gateway import Gateway, ListenerEntry
+from rigwright.model.instance import Instance, loaded_weights
+from rigwright.model.monitoring import Monitoring, metrics_readers
+from rigwright.model.rig import Rig
+from rigwright.monitoring.monitoring_units import monitoring_services
+from rigwright.operate.client_target import listener_address, listener_endpoint
+from rigwright.serving.instance_units import LOOPBACK, credential_path
+from rigwright.supply.lock import Artefact
+from rigwright.weights.weight_sharing import allowed_networks, share_endpoint
 
 PATIENCE = 60.0  # seconds for an answer that an engine computes
 SOON = 20.0  # seconds for any other
@@ -99,3 +121,229 @@ class RequestAnswers:
 
     answers: dict[str, SurveyAnswer]
     parts: dict[str, str]
+
+
+PART = 1 << 18  # bytes of a file that are compared, at its beginning, in its middle and at its end
+LANES = 4  # requests at once of what shares weights: it takes few of each client
+# Seconds until an address that takes connections has taken one: the host asks itself.
+TAKEN = 0.25
+WITHIN = PATIENCE + 10  # seconds for all of them: of engines that hang, those with an answer have it all the same
+BUSY = (429, 503)
+# Seconds for an answer of what shares weights: it reads at most PART of a file, and a disk that sleeps takes some.
+GIVEN = 15.0
+ROUTER = f"{ROUTER_SOCKETS}/light.sock"
+WRONG = "Authorization: Bearer rw-rigwright-check"
+# What a client sends who has no key, or none that is one.
+KEYLESS: tuple[tuple[str, ...], ...] = (
+    *((), (WRONG,), ("Authorization:",), ("Authorization: Bearer ",)),
+    ("X-Api-Key: rw-rigwright-check",),
+)
+# Keys that are asked for at each listener; a file of them has thousands.
+TRIED = 8
+# Headers of a refusal that clients read.
+REFUSAL = ("content-type", "www-authenticate")
+# What engines answer beside OpenAI's API, without a key of their own some of it (vLLM 0.21.0, llama.cpp 0c1e570), and
+# what the gateway itself has for nobody outside.
+CLOSED = (
+    *("/metrics", "/docs", "/openapi.json", "/invocations", "/tokenize", "/slots", "/props", "/version"),
+    *("/v1/chat/completions/render", "/inference/v1/generate", "/state", "/gone/0123456789abcdef", "/route/models"),
+    *("//v1/models", "/v1/..%2fstate"),
+)
+# What is not there, and would be refused for what it is called if it were; and what leads out of the folder.
+UNGIVEN = {
+    "what is not whole": "/rigwright-check.part",
+    "what is not what it is called": "/rigwright-check.wrong",
+    "what is hidden": "/.rigwright-check",
+    "a folder": "/",
+    "what is above": "/../../../etc/passwd",
+    "what is above, encoded": "/%2e%2e/%2e%2e/etc/passwd",
+}
+HEARD = "prometheus: who is silent"
+"""The request of it."""
+
+
+def instance_requests(rig: Rig, instance: Instance, scene: SurveyScope) -> Iterator[SurveyRequest]:
+    """Those to an instance."""
+    service = kind_of(instance).service(rig, instance, scene.desired.installations[instance.installed_as])
+    port, name = f"{LOOPBACK}:{instance.port}", instance.name
+    key, group = credential_path(rig.roots, instance), rig.accounts.socket_groups(instance, rig.gateway)[-1]
+    yield SurveyRequest.from_engine_request(f"{name}: no key", port, service.ready)
+    yield SurveyRequest.from_engine_request(
+        f"{name}: wrong key", port, service.ready, headers=("Authorization: Bearer wrong",)
+    )
+    for what, at in (("socket", instance.socket), ("port", port)):
+        yield SurveyRequest.from_engine_request(
+            f"{name}: {what}", at, service.ready, key=key, group=group, limit=PATIENCE
+        )
+    for what, request in (("models", service.models), ("streamed", service.streamed)):
+        if request is not None:
+            yield SurveyRequest.from_engine_request(
+                f"{name}: {what}", instance.socket, request, key=key, group=group, limit=PATIENCE
+            )
+
+
+def offered_model_names(
+    instances: tuple[Instance, ...], gateway: Gateway | None, entry: ListenerEntry, key: keyring.ClientKey | None = None
+) -> list[str]:
+    """What is offered at a listener, aliases too; with a key, what of it this one may use."""
+    if not gateway:
+        return []
+    aliases = gateway.aliases
+    limit = key.models if key else None
+    allowed = None if limit is None else {aliases.get(one, one) for one in limit}
+    offered = {one.name for one in offers_of(instances, gateway) if gateway.has_model(entry, one.name)}
+    offered = offered if allowed is None else offered & allowed
+    return [*sorted(offered), *sorted(alias for alias, name in aliases.items() if name in offered)]
+
+
+def keys_to_test(inventory: str, gateway: Gateway | None) -> Mapping[str, keyring.ClientKey]:
+    """The keys whose rights are asked for, by their names: of each the operator has its hash alone."""
+    if not gateway:
+        return {}
+    ring = keyring.load_keyring(Path(inventory).parent / gateway.keys_file)
+    return dict(sorted(ring.keys.items())[:TRIED])
+
+
+def closed_paths(gateway: Gateway | None, monitoring: Monitoring | None, entry: ListenerEntry) -> list[str]:
+    """Paths on which a listener is to answer nobody, seen from the host itself."""
+    scraped = any(listener_address(entry) in ip_network(one) for one in metrics_readers(gateway, monitoring))
+    return [path for path in CLOSED if path != "/metrics" or not scraped]
+
+
+def gateway_requests(rig: Rig) -> Iterator[SurveyRequest]:
+    """Those to the gateway's listeners, and to what it has for itself."""
+    for listener, entry in sorted(rig.gateway.listeners.items()) if rig.gateway else ():
+        at, tls = listener_endpoint(entry), entry.tls
+        for number, headers in enumerate(KEYLESS):
+            yield SurveyRequest(
+                f"{listener}: keyless {number}", at, "/v1/models", headers=headers, tls=tls, told=REFUSAL
+            )
+        for path in closed_paths(rig.gateway, rig.monitoring, entry):
+            yield SurveyRequest(f"{listener}: {path}", at, path, tls=tls, shown=0)
+        yield from (
+            router_requests(rig.inventory, rig.accounts, rig.instances, rig.gateway, listener, entry)
+            if entry.keys
+            else model_requests(rig.instances, rig.gateway, listener, entry)
+        )
+    if rig.gateway:
+        for what, at in (("gateway", ADMIN), ("router", ROUTER)):
+            yield SurveyRequest(f"{what}: state", at, "/state", group=rig.accounts.gateway)
+
+
+def model_requests(
+    instances: tuple[Instance, ...], gateway: Gateway | None, listener: str, entry: ListenerEntry
+) -> Iterator[SurveyRequest]:
+    """Those to models of a listener that wants no key."""
+    at, tls = listener_endpoint(entry), entry.tls
+    units = {one.name: tuple(instance.unit for instance in one.instances) for one in offers_of(instances, gateway)}
+    for name in offered_model_names(instances, gateway, entry):
+        offered = gateway.aliases.get(name, name) if gateway else name
+        made = SurveyRequest(
+            f"{listener}: model {name}", at, "/v1/chat/completions", "POST", body=_question(name), tls=tls
+        )
+        yield replace(made, lane=f"model {offered}", again=BUSY, units=units[offered], limit=PATIENCE)
+
+
+def router_requests(
+    inventory: str,
+    accounts: ServiceAccounts,
+    instances: tuple[Instance, ...],
+    gateway: Gateway | None,
+    listener: str,
+    entry: ListenerEntry,
+) -> Iterator[SurveyRequest]:
+    """Those about a listener that wants keys. Nobody here has one: what each may do is asked of the router, as nginx
+    does that knows whose key it was shown.
+    """
+    for path in PATHS:
+        made = SurveyRequest(
+            f"{listener}: keyless {path}", listener_endpoint(entry), f"/v1/{path}", "POST", body=_question("")
+        )
+        yield replace(made, tls=entry.tls, told=REFUSAL)
+    for owner, key in keys_to_test(inventory, gateway).items():
+        known = (f"X-Rw-Listener: {listener}", f"X-Rw-Key: {key.sha256[: keyring.SHOWN]}")
+        asked = {"headers": known, "group": accounts.gateway, "lane": "router"}
+        yield SurveyRequest(f"{listener}: models of {owner}", ROUTER, "/models", **asked)  # type: ignore[arg-type]
+        for name in offered_model_names(instances, gateway, entry, key):
+            title = f"{listener}: model {name} of {owner}"
+            made = SurveyRequest(title, ROUTER, "/route/chat/completions", "POST", **asked)  # type: ignore[arg-type]
+            yield replace(made, body=_question(name), told=("x-rw-group",))
+
+
+def _question(model: str) -> str:
+    return json.dumps({"model": model, "messages": [{"role": "user", "content": "ready?"}], "max_tokens": 1})
+
+
+def compared_pieces(instances: tuple[Instance, ...]) -> Iterator[tuple[Artefact, int, int, int]]:
+    """Parts of weights that are compared: the file, the part's number, where it begins and how long it is."""
+    for weight in loaded_weights(instances):
+        length = min(PART, weight.size)
+        for number, start in enumerate(sorted({0, (weight.size - length) // 2, weight.size - length})):
+            yield weight, number, start, length
+
+
+def disallowed_address(share: ShareEntry) -> str:
+    """An address of the host's own that may not fetch; empty where every one may."""
+    found = "::1" if ip_address(share.address).version == 6 else LOOPBACK
+    return "" if any(ip_address(found) in ip_network(network) for network in allowed_networks(share)) else found
+
+
+def prometheus_request(rig: Rig) -> Iterator[SurveyRequest]:
+    """The one to what asks all boxes: what has not answered for two minutes."""
+    for one in monitoring_services(rig):
+        if one.name == "prometheus":
+            query = quote("max_over_time(up[2m]) == 0")
+            yield SurveyRequest(HEARD, one.endpoint, f"/api/v1/query?query={query}", source=one.at[0])
+
+
+def share_requests(instances: tuple[Instance, ...], share: ShareEntry) -> Iterator[SurveyRequest]:
+    """Those to what shares weights: of a box that may, and of somebody who may not."""
+    at, own = share_endpoint(share), share.address
+    if sender := disallowed_address(share):
+        # first: where nobody answers, nothing else of a host takes as long as to know that
+        path = "/rigwright-check"
+        yield SurveyRequest("share: stranger", at, path, source=sender, shown=0, connect=TAKEN, single=GIVEN)
+    for turn, (weight, number, start, length) in enumerate(compared_pieces(instances)):
+        path, ranged = f"/{quote(weight.weight_path)}", f"Range: bytes={start}-{start + length - 1}"
+        made = SurveyRequest(f"share: {weight.weight_path} {number}", at, path, headers=(ranged,), source=own, shown=0)
+        made = replace(made, told=("content-range",), most=length, limit=PATIENCE, single=GIVEN)
+        yield replace(made, lane=f"share {turn % LANES}", again=BUSY)
+    ungiven = SurveyRequest("", at, "", source=own, shown=0, single=GIVEN, again=BUSY)
+    for turn, (what, path) in enumerate(UNGIVEN.items()):
+        yield replace(ungiven, name=f"share: {what}", path=path, lane=f"share {turn % LANES}")
+    yield replace(ungiven, name="share: written", path="/rigwright-check", method="PUT", body="x")
+
+
+def plan_requests(scene: SurveyScope) -> list[SurveyRequest]:
+    """All of them."""
+    rig = scene.rig
+    found = [*share_requests(rig.instances, rig.share)] if rig.share else []
+    found += [ask for instance in rig.instances for ask in instance_requests(rig, instance, scene)]
+    return [*found, *gateway_requests(rig), *prometheus_request(rig)]
+
+
+def _questions(scene: SurveyScope) -> object | None:
+    found, rig = plan_requests(scene), scene.rig
+    parts = [
+        FilePart(f"{weight.weight_path} {number}", rig.roots.weight_path(weight), start, length)
+        for weight, number, start, length in (compared_pieces(rig.instances) if rig.share else ())
+    ]
+    if not found:
+        return None
+    return {"asks": [asdict(one) for one in found], "parts": [asdict(one) for one in parts], "within": WITHIN}
+
+
+REQUESTS: Section[RequestAnswers] = Section(
+    "requests",
+    RequestAnswers,
+    _questions,
+    limit=WITHIN + 10,
+    blind="answers that are wrong only for other questions, or for clients elsewhere",
+    phase="probed",
+    start_order=1,
+)
+
+
+def find_answer(found: RequestAnswers, name: str) -> SurveyAnswer:
+    """What a request was answered; none where the host has left it out."""
+    return found.answers.get(name, SurveyAnswer(0, "", "", {}, "", "it was not asked"))

@@ -1,4 +1,4 @@
-"""Sections: what the survey is asked, and of which shape the answer has to be."""
+"""Sections of the survey: questions, shapes of answers, and facts of paths."""
 
 from __future__ import annotations
 
@@ -61,3 +61,15 @@ class Section(Generic[T]):
     def time_limit(self, scene: SurveyScope) -> float:
         """The limit for a host."""
         return self.limit(scene) if callable(self.limit) else self.limit
+
+
+@dataclass(frozen=True)
+class PathFacts:
+    """What lies at a path."""
+
+    kind: str
+    mode: int
+    owner: str
+    group: str
+    listed: bool
+    """Whether an access list lets in others than its mode says."""

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from checks.survey.path_facts import PathFacts as PathFacts
+from checks.survey.section import PathFacts as PathFacts
 from checks.survey.section import Section, SurveyScope
 from rigwright.gateway.gateway_units import ADMIN
 from rigwright.gateway.reservations import unit_names
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_SOCKETS, ROUTER_UNIT
 from rigwright.gateway.served_models import offers_of
-from rigwright.model.gateway.entry import Gateway
+from rigwright.model.gateway import Gateway
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from rigwright.monitoring.monitoring_units import monitoring_services
 from rigwright.operate.client_target import listener_endpoint
-from rigwright.serving.listeners import LOOPBACK
-from rigwright.serving.listeners import listener_units as listener_units
+from rigwright.serving.instance_units import LOOPBACK
+from rigwright.serving.instance_units import listener_units as listener_units
 from rigwright.weights.weight_sharing import SHARE_UNIT as SHARE_UNIT
 from rigwright.weights.weight_sharing import share_endpoint
 

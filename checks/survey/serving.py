@@ -1,4 +1,4 @@
-"""What instances were started from, what they have said, and where their keys lie."""
+"""Generations on a host, and what its instances were started from."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from checks.survey.section import Section, SurveyScope
 from checks.survey.units import WORD
-from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER, UNIT_FOLDER
+from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIT_FOLDER
+from rigwright.serving.generation import ACTIVATING, META, PROVEN
 from rigwright.serving.instance_units import credential_path
 
 
@@ -64,4 +65,47 @@ def _asks(scene: SurveyScope) -> object:
 
 SERVING: Section[ServingSurvey] = Section(
     "serving", ServingSurvey, _asks, blind="what an instance did between two checks", phase="probed", start_order=9
+)
+
+
+@dataclass(frozen=True)
+class StoredGeneration:
+    """A generation that lies there."""
+
+    number: int
+    sealed: str
+    """Its digest when it was written, by itself."""
+    files: dict[str, str]
+    """Path -> SHA-256 and mode, with a space between; of a link `-> ` and where it leads."""
+    lost: list[str]
+    """What it refers to and is not there."""
+    proven: bool
+    """Whether all its instances have answered once."""
+
+
+@dataclass(frozen=True)
+class Generations:
+    """All of them."""
+
+    kept: list[StoredGeneration]
+    current: str
+    """What the link says; empty for none."""
+    activating: bool
+    """Whether an activation was begun and not finished."""
+    beside: list[str]
+    """Names in the configuration's folder."""
+
+
+GENERATIONS: Section[Generations] = Section(
+    "generations",
+    Generations,
+    lambda scene: {
+        "config": scene.rig.roots.config,
+        "folder": scene.rig.roots.generations,
+        "meta": META,
+        "proven": PROVEN,
+        "activating": ACTIVATING,
+    },
+    blind="a change that was made and undone between two checks",
+    start_order=19,
 )

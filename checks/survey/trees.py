@@ -1,15 +1,17 @@
-"""Trees: what is installed and each generation, every file of it, against what root has recorded of it."""
+"""Trees on a host: recorded, patched, and the permissions of folders above them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from checks.survey.section import Section, SurveyScope
-from rigwright.envs.environment import prefix_folder
-from rigwright.model.installation import MARKER
-from rigwright.model.instance import loaded_weights
-from rigwright.model.trees import records_folder
-from rigwright.plan import tree_records
+from rigwright.envs.environment import Environment, prefix_folder, site_packages
+from rigwright.model.installation import MARKER, records_folder
+from rigwright.model.instance import CACHES, loaded_weights
+from rigwright.model.roots import Roots
+from rigwright.patches.new_files import shadow_pattern
+from rigwright.patches.patch import collect_digests
+from rigwright.plan import plan_inputs
 from rigwright.supply.root_programs import GPU_EXPORTER, HUB_CLIENT, INSTALLERS, TOOLS
 from rigwright.weights.verification import PACKAGE, weights_program_folder
 
@@ -65,9 +67,9 @@ class Trees:
         return next((one for one in self.trees if one.path == path), absent)
 
 
-def _asks(scene: SurveyScope) -> dict[str, object]:
+def _tree_questions(scene: SurveyScope) -> dict[str, object]:
     rig, desired = scene.rig, scene.desired
-    declared = tree_records.declared_trees(desired)
+    declared = plan_inputs.declared_trees(desired)
     return {
         "software": rig.roots.software,
         "installed": {
@@ -94,9 +96,138 @@ def _asks(scene: SurveyScope) -> dict[str, object]:
 TREES: Section[Trees] = Section(
     "trees",
     Trees,
-    _asks,
+    _tree_questions,
     limit=60.0,
     blind="silent disk corruption in files whose inode, size and times are unchanged: --deep reads them",
     phase="probed",
     start_order=7,
+)
+
+
+@dataclass(frozen=True)
+class ParentFolder:
+    """One on the way to a root, or the root itself."""
+
+    path: str
+    kind: str
+    """`folder`, `link`, `other` or `nothing`."""
+    uid: int
+    gid: int
+    mode: int
+    rights: list[str]
+    """Names of access lists that it has."""
+
+
+@dataclass(frozen=True)
+class PathMount:
+    """A mount at, above or below a root, the one of / among them."""
+
+    point: str
+    what: str
+    """The folder of its file system that it shows: / for all of it."""
+    kind: str
+    """Of the file system."""
+    source: str
+    options: list[str]
+
+
+@dataclass(frozen=True)
+class PathPermissions:
+    """All of a host."""
+
+    folders: dict[str, list[ParentFolder]]
+    """Root -> the folders from / to it; where links lead elsewhere, those too."""
+    mounts: list[PathMount]
+    """In the order in which they were made."""
+    waiting: list[str]
+    """Where, at, above or below a root, something would be mounted at the next boot and is not now."""
+
+
+def _permission_questions(scene: SurveyScope) -> dict[str, object]:
+    roots = scene.rig.roots
+    return {
+        "roots": [roots.software, roots.config, roots.state, roots.models, CACHES],
+        "below": roots_without_mounts(scene),
+    }
+
+
+def roots_without_mounts(scene: SurveyScope) -> list[str]:
+    """The roots in which nothing is mounted; disks for single models are their operator's."""
+    roots = scene.rig.roots
+    return [roots.software, roots.config, roots.state, CACHES]
+
+
+WAYS: Section[PathPermissions] = Section(
+    "path_permissions",
+    PathPermissions,
+    _permission_questions,
+    blind="mounts in namespaces that none of Rigwright's processes is in",
+    start_order=20,
+)
+
+
+@dataclass(frozen=True)
+class PatchedFile:
+    """One of them."""
+
+    digest: str
+    """SHA-256; empty where it is not there."""
+    written: float
+    """When it was last, or what Python has compiled of it, in seconds since 1970."""
+    stale: list[str]
+    """What Python has compiled of another file in its place."""
+    shadowed: list[str]
+    """What Python imports in its place."""
+
+
+@dataclass(frozen=True)
+class InstanceProcess:
+    """A process of an instance."""
+
+    pid: int
+    begun: float
+    """In seconds since 1970."""
+    elsewhere: list[str]
+    """What its Python is, has mapped or looks for outside of its environment."""
+
+
+@dataclass(frozen=True)
+class PatchSurvey:
+    """All of them."""
+
+    files: dict[str, PatchedFile]
+    """By its path."""
+    units: dict[str, list[InstanceProcess]]
+    """Service of an instance that runs in a patched environment -> its processes."""
+
+
+def patched_file_digests(roots: Roots, made: Environment) -> dict[str, str]:
+    """The absolute path of every file that patches have changed, and its SHA-256."""
+    folder = f"{prefix_folder(roots.installation_path(made.folder))}/{site_packages(made)}"
+    return {f"{folder}/{path}": digest for path, digest in collect_digests(made.patches).items()}
+
+
+def _patch_questions(scene: SurveyScope) -> dict[str, object] | None:
+    rig, made = scene.rig, scene.desired.installations
+    patched = {name: one for name, one in made.items() if isinstance(one, Environment) and one.patches}
+    paths = {path: shadow_pattern(path) for one in patched.values() for path in patched_file_digests(rig.roots, one)}
+    if scene.desired.toolkit:
+        paths |= {path: shadow_pattern(path) for path in scene.desired.toolkit.patched_files}
+    # a launcher has the door to what it starts in a generation's folder
+    own = [f"{rig.roots.generations}/", f"{rig.roots.config}/current/"]
+    units = {
+        one.unit: [f"{rig.roots.installation_path(patched[one.installed_as].folder)}/", *own]
+        for one in rig.instances
+        if one.installed_as in patched
+    }
+    return {"files": paths, "units": units} if paths else None
+
+
+PATCHED: Section[PatchSurvey] = Section(
+    "patched",
+    PatchSurvey,
+    _patch_questions,
+    blind="what a process has really loaded: only its start time and what it was meant to load are seen",
+    phase="probed",
+    start_order=11,
 )

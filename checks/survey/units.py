@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from checks.survey.section import TRY, Section, SurveyScope
-from rigwright.host.systemd_syntax import UNIT_FOLDER
+from rigwright.host.systemd import UNIT_FOLDER
 from rigwright.model.instance import loaded_weights
 from rigwright.monitoring.monitoring_units import monitoring_services
 from rigwright.nvidia.cards.card_setting_files import render_card_settings

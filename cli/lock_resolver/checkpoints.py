@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 from cli.lock_resolver.downloads import DownloadUnavailable, FileContent
 from rigwright.problems import format_value
-from rigwright.supply.artefact import CONFIG, TEXT, Artefact
-from rigwright.supply.gguf_metadata import GgufMetadata
+from rigwright.supply.artefact import CONFIG, TEXT, Artefact, GgufMetadata
 from rigwright.weights import gguf
 from rigwright.weights.checkpoint import OTHER_FORMAT, WEIGHTS, format_some
 from rigwright.weights.safetensors import (

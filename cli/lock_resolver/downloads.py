@@ -1,4 +1,4 @@
-"""Files on the web: what a server says of one, and the hash of its bytes as they come in."""
+"""Downloads over HTTP: allowed origins, answers of servers, hashes and progress."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from typing import BinaryIO
 from urllib.parse import urljoin, urlsplit
 
 import requests
+from huggingface_hub import constants
 from urllib3 import Retry
 
 from cli.lock_resolver.minimum_throughput import MIN_BYTES_PER_SECOND, MeasuringAdapter
+from rigwright.model.rig import Rig
 from rigwright.supply.artefact import Artefact
 from roles.progress import progress
 from roles.weights.host import reach
@@ -363,3 +365,16 @@ class _Transfer:
         tag = answer.headers.get("ETag", "")
         self.same = tag if tag.startswith('"') else answer.headers.get("Last-Modified", "")
         self.total = _content_length(answer)
+
+
+def declared_origins(rigs: Iterable[Rig], index: str) -> frozenset[str]:
+    """The origins that inventories and this machine's configuration of the hub's client name, and the index's.
+
+    Args:
+        rigs: Of the inventory.
+        index: The address of the package index that this machine's pip is configured to use.
+    """
+    bases = [index, constants.ENDPOINT]
+    for rig in rigs:
+        bases += [*rig.network.redirects, *(base for named in rig.network.mirrors.values() for base in named)]
+    return frozenset(map(reach.origin_of, bases))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rigwright.model.debs.versions import leading_package, locked_version
+from rigwright.model.debs import leading_package, locked_version
 from rigwright.supply.lock import Artefact
 
 

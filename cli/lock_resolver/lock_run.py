@@ -9,35 +9,33 @@ from dataclasses import replace
 from pathlib import Path
 
 from cli.lock_resolver import downloads, lock_folders, plugin_validation, upstream_changes
-from cli.lock_resolver.allowed_origins import declared_origins
-from cli.lock_resolver.archive_packages import AddressLookup
+from cli.lock_resolver.archive_packages import AddressLookup, ContainerPackageResolver, DriverResolver
+from cli.lock_resolver.checkpoint_sources import ModelResolver
 from cli.lock_resolver.conda import CondaResolver
-from cli.lock_resolver.container_packages import ContainerPackageResolver
-from cli.lock_resolver.driver_packages import DriverResolver
+from cli.lock_resolver.downloads import declared_origins
 from cli.lock_resolver.hub import HubEndpoint
-from cli.lock_resolver.hub_models import ModelResolver
 from cli.lock_resolver.image_registry import ImageResolver, RegistryLookup, RegistryRepository
 from cli.lock_resolver.lock_diff import describe_changes
 from cli.lock_resolver.lock_folders import LockFolders, LockInput
 from cli.lock_resolver.package_index import PackageIndex, index_url
 from cli.lock_resolver.patch_validation import PatchValidator, collect_patched
 from cli.lock_resolver.resolver import LockResolver
-from cli.lock_resolver.wheel_machine_code import WheelInspector
+from cli.lock_resolver.wheels import WheelInspector
 from cli.prog_name import with_prog_name
 from cli.tables import print_prose
 from rigwright.inventory import layer_folders, load_for, load_rig
-from rigwright.model import api_keys, registries
+from rigwright.model import api_keys, origins
 from rigwright.model.containers.archive_tables import load_container_tables
 from rigwright.model.feature import LoadPurpose
 from rigwright.model.lock_coverage import describe_mismatch
-from rigwright.model.nvidia.driver_tables import load_driver_tables
+from rigwright.model.nvidia import load_driver_tables
 from rigwright.model.origins import HUB_ORIGIN, origin_of
 from rigwright.model.rig import Rig
 from rigwright.paths import ROOT
 from rigwright.problems import Invalid, Problem
 from rigwright.supply import image_manifest
 from rigwright.supply.artefact_addresses import artefact_urls
-from rigwright.supply.digest import format_digest, supply_digest
+from rigwright.supply.bundle import format_digest, supply_digest
 from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact, Lock
 from roles.weights.host.reach import only_public
@@ -253,7 +251,7 @@ def image_registries(rigs: list[Rig]) -> RegistryLookup:
         found = []
         for rig in rigs:
             path = rig.network.registry_logins.get(source.partition(":")[0])
-            login = registries.load_login(path) if path else ""
+            login = origins.load_login(path) if path else ""
             found += [
                 RegistryRepository(*place, login)
                 for place in image_manifest.repository_places(source, rig.network.mirrors)

@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 from pypi_simple import DistributionPackage
 
-from cli.lock_resolver import downloads, range_requests, wheel_environments
+from cli.lock_resolver import downloads, range_requests, wheels
 from cli.lock_resolver.downloads import DownloadUnavailable
 from cli.lock_resolver.package_index import newest_source, parse_version
 from cli.lock_resolver.resolver import LockResolver
@@ -23,7 +23,7 @@ from rigwright.model.instance import PATCHED_TOOLKIT
 from rigwright.model.rig import Rig
 from rigwright.patches import new_files
 from rigwright.patches.apply import PatchRefused, Read, outcome
-from rigwright.patches.import_shadowing import find_shadowing_paths
+from rigwright.patches.new_files import find_shadowing_paths
 from rigwright.patches.patch import Patch, collect_digests, select_patches
 from rigwright.paths import ROOT
 from rigwright.problems import Problem
@@ -207,7 +207,7 @@ class PatchValidator:
         for version in sorted((one for one in later if one > Version(row.version)), reverse=True):
             if not version.is_prerelease and row.python:
                 of_it = [one for one in there if parse_version(one) == version]
-                if best := wheel_environments.best_wheel(of_it, row.python, None):
+                if best := wheels.best_wheel(of_it, row.python, None):
                     return best
         return None
 

@@ -17,8 +17,7 @@ from cli.lock_resolver import downloads
 from cli.lock_resolver.downloads import DownloadUnavailable
 from cli.lock_resolver.lock_folders import LockFolders
 from cli.lock_resolver.resolver import LockResolver
-from cli.lock_resolver.wheel_environments import HOST, is_installable
-from cli.lock_resolver.wheel_machine_code import machine_code
+from cli.lock_resolver.wheels import HOST, is_installable, machine_code
 from rigwright.model.instance import EnvSpec
 from rigwright.model.rig import Rig
 from rigwright.plugins.plugin import Plugin, find_mismatches

@@ -11,22 +11,24 @@ from pathlib import Path
 import requests
 from pypi_simple import DistributionPackage
 
-from cli.lock_resolver import downloads, wheel_environments
-from cli.lock_resolver.archive_packages import AddressLookup, ArchiveResolver
+from cli.lock_resolver import downloads, wheels
+from cli.lock_resolver.archive_packages import AddressLookup, ArchiveResolver, ContainerPackageResolver, DriverResolver
+from cli.lock_resolver.checkpoint_sources import (
+    ModelResolver,
+    find_local_folder,
+    folder_name,
+    local_rows,
+    read_first_bytes,
+)
 from cli.lock_resolver.checkpoints import HeaderBuffer, parse_header
 from cli.lock_resolver.conda import CondaResolver
-from cli.lock_resolver.container_packages import ContainerPackageResolver
 from cli.lock_resolver.downloads import DownloadUnavailable, FileContent
-from cli.lock_resolver.driver_packages import DriverResolver
-from cli.lock_resolver.hub_models import ModelResolver
 from cli.lock_resolver.image_registry import ImageResolver
-from cli.lock_resolver.local_models import find_local_folder, folder_name, local_rows, read_first_bytes
 from cli.lock_resolver.lock_folders import LockFolders, LockInput
 from cli.lock_resolver.package_index import PackageIndex
-from cli.lock_resolver.wheel_environments import PinnedPackage
-from cli.lock_resolver.wheel_machine_code import WheelInspector
+from cli.lock_resolver.wheels import PinnedPackage, WheelInspector
 from rigwright.model.lock_coverage import describe_mismatch
-from rigwright.model.nvidia.driver_tables import DRIVER
+from rigwright.model.nvidia import DRIVER
 from rigwright.problems import Invalid, Problem
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact
@@ -223,9 +225,7 @@ class LockResolver:
         """
         _refuse_future(wanted.as_of)
         with progress.task("lock", f"resolving {group}"), ThreadPoolExecutor(MAX_WORKERS) as pool:
-            found = wheel_environments.resolve_closure(
-                wanted.requirements, preferred, self.index.url, wanted.python, wanted.as_of
-            )
+            found = wheels.resolve_closure(wanted.requirements, preferred, self.index.url, wanted.python, wanted.as_of)
             return [row for rows in pool.map(lambda pin: self._wheel_rows(group, wanted, pin), found) for row in rows]
 
     def _wheel_rows(self, group: str, wanted: Input, pin: PinnedPackage) -> list[Artefact]:
@@ -255,20 +255,14 @@ class LockResolver:
         """The wheels of a package that hosts need."""
         found = self.index.version_wheels(pin.name, pin.version)
         if wanted.python:
-            best = wheel_environments.best_wheel(found, wanted.python, wanted.as_of)
+            best = wheels.best_wheel(found, wanted.python, wanted.as_of)
             without = [] if best else [wanted.python]
             fitting = [best] if best else []
         else:
-            hosts = wheel_environments.marker_pythons(pin.marker)
-            lacking = [
-                host
-                for host in hosts
-                if not any(wheel_environments.is_installable(one.filename, host) for one in found)
-            ]
+            hosts = wheels.marker_pythons(pin.marker)
+            lacking = [host for host in hosts if not any(wheels.is_installable(one.filename, host) for one in found)]
             without = [f"{major}.{minor}" for major, minor in lacking]
-            fitting = [
-                one for one in found if any(wheel_environments.is_installable(one.filename, host) for host in hosts)
-            ]
+            fitting = [one for one in found if any(wheels.is_installable(one.filename, host) for host in hosts)]
         if without:
             names = ", ".join(without)
             raise DownloadUnavailable(
@@ -278,7 +272,7 @@ class LockResolver:
 
 
 def _refuse_future(as_of: str | None) -> None:
-    if as_of and wheel_environments.start_of_day(as_of) > datetime.now(timezone.utc):
+    if as_of and wheels.start_of_day(as_of) > datetime.now(timezone.utc):
         raise DownloadUnavailable(
             f"as_of {as_of} is refused: that day has not begun, and what is there then is not known"
         )

@@ -1,21 +1,60 @@
-"""The advisories of rigs, from the shipped data, files of the operator's and the bundle's: all but what hosts say."""
+"""The audit of a rig against advisories, and its text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from rigwright.advisories.assessment import Assessment, assess, packages_of
 from rigwright.advisories.bindings import DRIVER, MaintainedData, load_maintained
 from rigwright.advisories.components import Component, Gap, HostPackage, collect_components, collect_host_components
 from rigwright.advisories.debian_tracker import read_tracker
 from rigwright.advisories.osv_export import AdvisoryExport, UnreadableExport, read_export
-from rigwright.advisories.rendering import render_scene
+from rigwright.advisories.predicates import PredicateScene
+from rigwright.engines import kind_of
+from rigwright.engines.kind import ServiceSpec
 from rigwright.inventory import layer_folders
+from rigwright.model.catalog import MissingModelFile
+from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
 from rigwright.paths import ROOT
+from rigwright.plan.plan_inputs import build_target_state
 from rigwright.supply.bundle import ADVISORIES, Bundle
 from rigwright.supply.lock import Lock
+
+# A host of the newest supported Debian. Of its values units have the release's way to run containers alone.
+NOMINAL = HostFacts(
+    os_id="debian",
+    os_version="13",
+    architecture="x86_64",
+    kernel="6.12.0-amd64",
+    systemd=257,
+    uid=0,
+    memory_kib=64 << 20,
+    disk_free_kib=MappingProxyType({}),
+    cuda_version="13.0",
+    apt_lock_holder="",
+)
+
+
+def render_scene(rig: Rig, lock: Lock) -> PredicateScene:
+    """A rig with its lock and units. An instance that cannot be rendered, because something of it is not locked, has
+    none: predicates then answer unknown.
+    """
+    services: dict[str, ServiceSpec] = {}
+    units: dict[str, str] = {}
+    try:
+        made = build_target_state(rig, NOMINAL)
+        texts = {one.instance: one.text for one in made.generation.units}
+        for one in rig.instances:
+            services[one.name] = kind_of(one).service(rig, one, made.installations[one.installed_as])
+            units[one.name] = texts[one.name]
+    except (ArithmeticError, AttributeError, LookupError, MissingModelFile, StopIteration, TypeError, ValueError):
+        # stand-ins for what is not locked lack what units are made of
+        return PredicateScene(rig, lock)
+    return PredicateScene(rig, lock, services, units)
+
 
 NOT_ASKED = Gap("packages of the host", "no host was asked: --installed reads them")
 NOT_LISTED = Gap("packages of the host", "the host did not list them")

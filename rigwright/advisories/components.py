@@ -10,10 +10,9 @@ from packaging.utils import canonicalize_name
 
 from rigwright.advisories.bindings import CONTAINER_TOOLKIT, DRIVER, LLAMA_CPP, MaintainedData
 from rigwright.model.catalog import Card
-from rigwright.model.debs.versions import locked_version
+from rigwright.model.debs import locked_version
 from rigwright.model.instance import Instance, standalone_engines
-from rigwright.model.nvidia.driver_supply import DriverSupply
-from rigwright.model.nvidia.versions import driver_version_of, locked_driver_version
+from rigwright.model.nvidia import DriverSupply, driver_version_of, locked_driver_version
 from rigwright.model.rig import Rig
 from rigwright.problems import format_count
 from rigwright.supply.lock import Artefact, Lock

@@ -1,4 +1,4 @@
-"""Predicates over a rig, its lock and its rendered units: each closes a way to a fault, or says why it cannot tell.
+"""Predicates of advisories, over the rig, its lock and the fields that its gateway passes on.
 
 The set is closed: data name these functions and nothing else. A predicate answers True only from what the rig declares
 and the lock proves; where that is missing it answers None, and the advisory is unknown.
@@ -17,17 +17,36 @@ from packaging.utils import canonicalize_name
 
 from rigwright.advisories.bindings import PredicateKeys
 from rigwright.advisories.components import is_locked
-from rigwright.advisories.gateway_fields import is_refused_field
 from rigwright.advisories.versions import parse_version
 from rigwright.engines.kind import ServiceSpec
 from rigwright.engines.request import ONE_TOKEN
+from rigwright.gateway.request_rules import load_request_rules
 from rigwright.gateway.served_models import offers_of
-from rigwright.model.gateway.entry import Gateway, ListenerEntry
+from rigwright.model.catalog import MissingModelFile
+from rigwright.model.gateway import Gateway, ListenerEntry
 from rigwright.model.instance import Instance
-from rigwright.model.models import MissingModelFile
 from rigwright.model.rig import Rig
 from rigwright.supply.lock import Lock
 from rigwright.weights.checkpoint import Checkpoint, parse_checkpoint
+
+PROMPT_LISTS = "prompt_list"
+"""The name by which advisories ask about the bound on lists of prompts."""
+
+
+def is_refused_field(gateway: Gateway, field: str) -> bool:
+    """Whether a gateway refuses every request that has a field, on every path that it opens.
+
+    Args:
+        gateway: As the inventory declares it: its `allow_fields`, and those of its models, open a rule deliberately.
+        field: The field's name, such as `chat_template` or `mm_processor_kwargs`, or `prompt_list`. A rule that only
+            bounds a field's size does not close it.
+    """
+    allowed = {*gateway.allow_fields, *(name for one in gateway.models.values() for name in one.allow_fields or ())}
+    closing = (rule for rule in load_request_rules() if rule.name not in allowed)
+    if field == PROMPT_LISTS:
+        return any(rule.name == "prompts" for rule in closing)
+    return any(field in rule.location and rule.kind in ("absent", "scalars") and not rule.paths for rule in closing)
+
 
 # Paths that every gateway answers itself (templates/gateway/paths.lua, GOTTEN).
 GATEWAY_OWN = ("/", "/v1/models", "/health", "/metrics")

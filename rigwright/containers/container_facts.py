@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from rigwright.containers import daemon
-from rigwright.debs.sources import SourceFile
+from rigwright.debs import SourceFile
 from rigwright.host.channel import (
     Schema,
     apt_failure,
@@ -30,7 +30,7 @@ from rigwright.model.containers.archive_tables import DOCKER_ARCHIVE, TOOLKIT_AR
 from rigwright.model.containers.archive_tables import REFRESH_UNIT as REFRESH_UNIT
 from rigwright.model.containers.container_supply import ContainerSupply
 from rigwright.model.containers.entry import ContainersEntry
-from rigwright.model.debs.group import PackageGroup
+from rigwright.model.debs import PackageGroup
 from rigwright.model.feature import FactSource
 from rigwright.model.roots import Roots
 from rigwright.nvidia.values import maybe, package, version

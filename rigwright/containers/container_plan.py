@@ -1,7 +1,8 @@
-"""What a rig's containers come to on a host, and why not: a pure function of rig, lock, tables and host."""
+"""The plan for containers on a host, and its summary."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -12,8 +13,7 @@ from rigwright.model.catalog import Card
 from rigwright.model.containers.archive_tables import DOCKER_ARCHIVE, TOOLKIT_ARCHIVE, ContainerEngine, group_of
 from rigwright.model.containers.container_supply import ContainerSupply
 from rigwright.model.containers.entry import ContainersEntry
-from rigwright.model.debs.group import PackageGroup, find_version_differences
-from rigwright.model.debs.versions import leading_numbers, upstream_version
+from rigwright.model.debs import PackageGroup, find_version_differences, leading_numbers, upstream_version
 from rigwright.model.roots import Roots
 from rigwright.supply.bundle import Bundle
 
@@ -333,3 +333,37 @@ def _docker_input_hint(system: str) -> str:
         f'["docker:{system.partition("-")[0]}"] and the exact version into catalog/ next to the inventory, '
         "and run `rigwright lock`"
     )
+
+
+def describe_container_changes(facts: ContainerFacts, plan: ContainerPlan) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What it would do, each with why.
+
+    Args:
+        facts: The host.
+        plan: Its own.
+    """
+    named = [f"{one.name} {one.version}" for one in plan.groups] + list(plan.distribution)
+    if missing := find_missing_packages(plan, facts):
+        yield f"install {', '.join(named)}", tuple(missing)
+    elif loose := find_unheld_packages(plan, facts):
+        yield f"hold {', '.join(named)}", tuple(loose)
+    if plan.leftovers:
+        yield (
+            f"set {', '.join(plan.leftovers)} aside",
+            ("they name the same archive with another key",),
+        )
+    if plan.options is not None and (facts.options is None or not _is_unchanged(facts.options, plan)):
+        yield f"merge options into {daemon.PATH}", ("they differ from the declared ones",)
+    if plan.step or plan.restarting:
+        how = "reload the Docker daemon" if plan.step == "reload" else "restart the Docker daemon"
+        yield how, (plan.restarting or "its options have changed",)
+    idle = tuple(f"{unit} is {state}" for unit, state in facts.refresh if state != "enabled")
+    if any(one.name == TOOLKIT_ARCHIVE for one in plan.groups) and (facts.stale or idle) and not missing:
+        yield "write the CDI spec", (*facts.stale, *idle)
+
+
+def _is_unchanged(text: str, plan: ContainerPlan) -> bool:
+    try:
+        return daemon.parse_options(text) == plan.options
+    except UnreadableDaemonConfig:
+        return False

@@ -20,14 +20,11 @@ from rigwright import toml
 from rigwright.engines import kinds
 from rigwright.engines.kind import Kind
 from rigwright.host.systems import SYSTEMS
-from rigwright.model.catalog import Card, Catalog, ModelKeys
+from rigwright.model.catalog import Card, Catalog, EnvKeys, ModelKeys
 from rigwright.model.containers.archive_tables import DOCKER_ARCHIVE, TOOLKIT_ARCHIVE, group_of
-from rigwright.model.engines.evidence import DerivedEvidence
-from rigwright.model.engines.keys import EngineKeys, VariantKeys
-from rigwright.model.engines.purpose import BlockedVariant
-from rigwright.model.envs.keys import EnvKeys
-from rigwright.model.nvidia.driver_tables import DRIVER, load_driver_tables
-from rigwright.plugins.keys import PluginKeys
+from rigwright.model.engines import BlockedVariant, DerivedEvidence, EngineKeys, VariantKeys
+from rigwright.model.nvidia import DRIVER, load_driver_tables
+from rigwright.plugins.plugin import PluginKeys
 from rigwright.problems import (
     FrozenModel,
     Invalid,

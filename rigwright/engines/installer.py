@@ -11,7 +11,7 @@ from rigwright.engines.kind import InstallingKind
 from rigwright.envs import environment
 from rigwright.envs.environment import Environment, prefix_folder
 from rigwright.host.channel import HostOutput, file_name, tolerant
-from rigwright.model import trees
+from rigwright.model import installation
 from rigwright.model.feature import FactSource
 from rigwright.model.installation import FILES, MARKER, Installation, Installer, InstallJob
 from rigwright.model.instance import Instance, standalone_engines
@@ -54,7 +54,7 @@ class EnvironmentInstaller(Installer):
             inputs=json.dumps(made.record),
             marker=MARKER,
             files=FILES,
-            seen=trees.scan_path(rig.roots, job.target),
+            seen=installation.scan_path(rig.roots, job.target),
         )
 
     def version(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], str]:

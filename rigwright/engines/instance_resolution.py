@@ -9,14 +9,12 @@ from rigwright.engines import kind_of, kinds
 from rigwright.engines.kind import InstallingKind, Kind
 from rigwright.engines.known_issues import describe_issues, place_instance
 from rigwright.model import api_keys
-from rigwright.model.catalog import Catalog
-from rigwright.model.engines.keys import EngineKeys, PatchedKeys
-from rigwright.model.entry import RigEntry
+from rigwright.model.catalog import Catalog, MissingModelFile, ModelSelection
+from rigwright.model.engines import EngineKeys, PatchedKeys
+from rigwright.model.entry import InstanceEntry, RigEntry
 from rigwright.model.feature import EntryDraft, Feature, Fields, Refuse, RigDraft
 from rigwright.model.instance import POWER_UNIT, EnvSpec, Instance, ModelPart
-from rigwright.model.instance_entry import InstanceEntry
 from rigwright.model.lock_coverage import describe_uncovered
-from rigwright.model.models import MissingModelFile, ModelSelection
 from rigwright.patches.patch import Patch, select_patches
 from rigwright.plugins.plugin import select_plugins
 from rigwright.problems import Invalid, describe_unknown, format_count, format_value, suggestion
@@ -169,7 +167,7 @@ def refuse_forbidden_keys(instances: Sequence[Instance], allowed: Sequence[str],
                     f'{said}; an inventory can allow it: "allow": ["{key}"]',
                 )
     for index, key in enumerate(allowed):
-        # groups of locks: rigwright.declaration.inventory_locks
+        # groups of locks: rigwright.declaration.resolve
         if key not in found and not key.startswith("locks."):
             refuse(f"allow[{index}]", f'"{key}" is not needed by anything that the rig serves{suggestion(key, found)}')
 

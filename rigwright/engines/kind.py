@@ -21,8 +21,8 @@ from rigwright.engines.metrics import MetricNames
 from rigwright.engines.request import MODELS, ONE_TOKEN, STREAMED, InstanceRequest
 from rigwright.engines.rule import KnownIssue
 from rigwright.engines.sandbox import Sandbox as Sandbox
-from rigwright.host.systemd_syntax import ExpandedWord
-from rigwright.model.engines.keys import EngineKeys, VariantKeys
+from rigwright.host.systemd import ExpandedWord
+from rigwright.model.engines import EngineKeys, VariantKeys
 from rigwright.model.installation import Installation, Installer
 from rigwright.supply import lock
 from rigwright.supply.lock import Artefact
@@ -31,10 +31,9 @@ if TYPE_CHECKING:
     from rigwright.engines.memory_fit import MemoryNeed
     from rigwright.engines.offline_bench import OfflineBench, OfflineBenchSpec
     from rigwright.engines.rule import PlacedInstance
-    from rigwright.model.catalog import Catalog, ModelKeys
+    from rigwright.model.catalog import Catalog, ModelKeys, ModelSelection
     from rigwright.model.facts import HostFacts
     from rigwright.model.instance import Instance, ModelPart
-    from rigwright.model.models import ModelSelection
     from rigwright.model.rig import Rig
     from rigwright.model.roots import Roots
 
@@ -149,7 +148,7 @@ class Kind(ABC):
         """The files of a model that it reads, its own weights first.
 
         Raises:
-            rigwright.model.models.MissingModelFile: with every key that stands for nothing, a line each.
+            rigwright.model.catalog.MissingModelFile: with every key that stands for nothing, a line each.
         """
 
     def version_data(self, catalog: Catalog, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> object:

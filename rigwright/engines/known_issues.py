@@ -9,7 +9,7 @@ from rigwright.engines import kind_of
 from rigwright.engines.rule import PlacedInstance
 from rigwright.model.catalog import Card
 from rigwright.model.instance import EnvSpec, Instance, patches_by_target
-from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
+from rigwright.model.nvidia import ToolkitSpec
 
 if TYPE_CHECKING:
     from rigwright.model.catalog import Card

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from rigwright.engines.rule import KnownIssue, PlacedInstance
-from rigwright.supply.gguf_metadata import KvCacheSize
+from rigwright.supply.artefact import KvCacheSize
 
 GIB = 1 << 30
 MIB = 1 << 20

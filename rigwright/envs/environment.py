@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from rigwright.host.systemd_syntax import escape_expansions
+from rigwright.host.systemd import escape_expansions
 from rigwright.model.catalog import Card
 from rigwright.model.installation import Installation
 from rigwright.model.instance import EnvSpec, Instance
-from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
+from rigwright.model.nvidia import ToolkitSpec
 from rigwright.model.roots import Roots
-from rigwright.nvidia.cuda.toolkit import plan_toolkit
-from rigwright.patches.import_shadowing import shadow_pattern
+from rigwright.nvidia.cuda import plan_toolkit
+from rigwright.patches.new_files import shadow_pattern
 from rigwright.patches.patch import Patch, collect_digests, describe_patches
 from rigwright.plugins.plugin import Plugin, describe_plugins
 from rigwright.render import render

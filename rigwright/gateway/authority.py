@@ -19,8 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from rigwright import files
-from rigwright.gateway.certificate_facts import CertificateFacts
-from rigwright.gateway.certificates import CertificatePair, certificate_names
+from rigwright.gateway.certificates import CertificateFacts, CertificatePair, certificate_names
 
 FOLDER = "gateway-ca"  # beside the inventory
 KEY, CERTIFICATE = "ca.key", "ca.crt"

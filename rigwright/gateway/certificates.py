@@ -1,8 +1,9 @@
-"""A listener's certificate with its private key: of the operator's own files, or found on a host."""
+"""Certificates of gateways: files, facts on a host, and validity."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -20,7 +21,27 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from rigwright import files
-from rigwright.gateway.certificate_facts import CertificateFacts
+
+# Before the certificates, where TLS does not look (RFC 7468, 2): the SHA-256 of the key that was brought with them. So
+# a host can tell that what lies there is whole, without telling what a key is.
+FITS = re.compile(r"key ([0-9a-f]{64})\n")
+
+
+@dataclass(frozen=True)
+class CertificateFacts:
+    """What a host has of a pair."""
+
+    head: str
+    """What stands before the key in its file, whatever that is."""
+    key: str
+    """SHA-256 of the rest; empty where others than root can read it."""
+
+    @property
+    def certificates(self) -> str:
+        """What it has in PEM; empty where the key is not the one that was brought with them."""
+        found = FITS.match(self.head)
+        return self.head[found.end() :] if found and found[1] == self.key else ""
+
 
 MAXIMUM = 1024 * 1024  # bytes of a file
 

@@ -25,11 +25,11 @@ from rigwright.gateway.secrets_distribution import (
     keys_path,
     render_replaceable,
 )
-from rigwright.host import channel, deploy_lock_state
+from rigwright.host import channel, locks
 from rigwright.host.channel import tolerant, word
 from rigwright.host.locks import LOCKS
 from rigwright.model.api_keys import resolve_inventory_path
-from rigwright.model.gateway.entry import Gateway
+from rigwright.model.gateway import Gateway
 from rigwright.model.roots import Roots
 from rigwright.render import render
 
@@ -152,7 +152,7 @@ class KeyDelivery:
 
 
 DELIVERY_SCHEMA: channel.Schema = {
-    **deploy_lock_state.SCHEMA,
+    **locks.SCHEMA,
     "blank": (),
     "wrong": (channel.free_text,),
     "router": (tolerant(word, "inactive"),),
@@ -197,7 +197,7 @@ def parse_key_delivery(output: Iterable[str]) -> KeyDelivery:
     """
     told = channel.parse_output(output, DELIVERY_SCHEMA)
     if told.many("removal"):
-        return KeyDelivery(refused=deploy_lock_state.REMOVAL)
+        return KeyDelivery(refused=locks.REMOVAL)
     if held := told.all("held"):
         return KeyDelivery(refused=str(held[0]))
     if told.many("blank"):

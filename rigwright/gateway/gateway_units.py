@@ -14,18 +14,17 @@ from rigwright.gateway import nginx_conf, reservations, secrets_distribution
 from rigwright.gateway.request_rules import load_request_rules
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_SOCKETS, ROUTER_UNIT
 from rigwright.gateway.served_models import offers_of
-from rigwright.host.systemd_syntax import LINKS, STARTED_FROM_FOLDER
-from rigwright.host.unit_states import UNIX, SocketUnit, UnitState
+from rigwright.host.systemd import LINKS, STARTED_FROM_FOLDER, UNIX, SocketUnit, UnitState
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.feature import FactSource
-from rigwright.model.gateway.entry import Gateway
+from rigwright.model.gateway import Gateway
 from rigwright.model.instance import Instance
-from rigwright.model.monitoring.entry import Monitoring, metrics_readers
+from rigwright.model.monitoring import Monitoring, metrics_readers
 from rigwright.model.roots import Roots
 from rigwright.render import render
 
 if TYPE_CHECKING:
-    from rigwright.model.gateway.entry import Gateway
+    from rigwright.model.gateway import Gateway
 
 # What holds a listener's port: PREFIX, the port, `.socket`.
 GATEWAY_PREFIX = "rigwright_gateway-"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rigwright.gateway import keyring
-from rigwright.model.gateway.entry import Gateway
+from rigwright.model.gateway import Gateway
 from rigwright.problems import Invalid
 
 

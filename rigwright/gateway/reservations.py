@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rigwright.host.basics import ANY, ListeningSocket
-from rigwright.model.gateway.entry import Gateway
+from rigwright.model.gateway import Gateway
 
 if TYPE_CHECKING:
     pass

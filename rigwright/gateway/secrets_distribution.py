@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rigwright.gateway.certificate_facts import CertificateFacts
+from rigwright.gateway.certificates import CertificateFacts
 from rigwright.gateway.key_version import ID, HostVersion, KeyVersion
 from rigwright.host import channel
 from rigwright.host.channel import matching, tolerant, word
-from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER
+from rigwright.host.systemd import STARTED_FROM_FOLDER
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.roots import Roots
 from rigwright.render import render

@@ -1,4 +1,4 @@
-"""What a host tells, as typed values: the one way in for whatever a script on a host prints.
+"""The channel: typed facts that scripts on a host report, one script or many in one command.
 
 A script says `fact KEY VALUE...` (templates/channel.sh.j2) for each thing that it has found. Every value travels
 between NUL bytes, so none can end early or begin another, and the whole in base64, so that no connection changes a
@@ -12,10 +12,12 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
+
+from rigwright.render import render
 
 Type = Callable[[str], Any]
 Schema = Mapping[str, tuple[Type, ...]]
@@ -221,3 +223,28 @@ def _is_of_type(kind: Type, value: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+SCHEMA: Schema = {"answer": (number, text)}
+"""What templates/look/together.sh.j2 tells: which script, and what it has printed."""
+
+
+def render_parallel(scripts: Sequence[str]) -> str:
+    """The script that runs scripts. For a shell's standard input: an argument has an end, and a rig may have many
+    files.
+    """
+    return render("look/together.sh.j2", scripts=scripts)
+
+
+def parse_outputs(output: Iterable[str], scripts: Sequence[str]) -> dict[str, list[str]]:
+    """Script -> the lines that it has printed; one that has failed is left out.
+
+    Raises:
+        ValueError: the host told something else.
+    """
+    found = {}
+    for index, printed in parse_output(output, SCHEMA).many("answer"):
+        if index >= len(scripts):
+            raise ValueError(f"the host answered question {index} of {len(scripts)}")
+        found[scripts[index]] = printed.splitlines()
+    return found

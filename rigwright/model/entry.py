@@ -1,4 +1,4 @@
-"""What an inventory declares of a rig, as it is written: every key with its rule."""
+"""Entries of an inventory: a host's keys and those of its instances."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from rigwright.addresses import Address, Cidr, HostName, HttpUrl, Origin, Port
 from rigwright.model.catalog import Card
 from rigwright.model.containers.entry import ContainersEntry
-from rigwright.model.gateway.entry import Gateway
-from rigwright.model.instance_entry import InstanceEntry
-from rigwright.model.monitoring.entry import Monitoring
-from rigwright.model.registries import RegistryEntry
+from rigwright.model.gateway import Gateway
+from rigwright.model.monitoring import Monitoring
+from rigwright.model.origins import RegistryEntry
 from rigwright.model.roots import Roots
 from rigwright.problems import InventoryModel
 from rigwright.types import (
@@ -25,12 +24,39 @@ from rigwright.types import (
     Flavour,
     KernelNumber,
     Lanes,
+    MemorySize,
     ModuleOption,
     Name,
     ReservedKey,
     SysctlName,
+    Tasks,
     UserName,
+    VariantName,
 )
+
+
+class InstanceEntry(InventoryModel):
+    """One instance, as declared."""
+
+    variant: VariantName = Field(description="Catalogue variant to serve.")
+    port: Port = Field(description="TCP port of its API on the loopback interface.")
+    cards: tuple[CardIndex, ...] = Field(
+        default=(),
+        description="GPU indexes, as many as the variant needs; each card serves one instance.",
+    )
+    api_key_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A file on your machine, relative to the inventory, with the API key; default: "
+        "generated on the host.",
+    )
+    memory_max: MemorySize = Field(
+        default="90%",
+        description="Host memory limit, including weights in the page cache: an amount or a share of the total; "
+        "processes that exceed it are killed.",
+    )
+    tasks_max: Tasks = Field(default=4096, description="Limit of processes and threads.")
+
 
 Watts = Annotated[int, Field(ge=50, le=2000, strict=True)]
 Megahertz = Annotated[int, Field(ge=100, le=5000, strict=True)]

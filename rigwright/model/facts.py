@@ -1,14 +1,79 @@
-"""A host as found."""
+"""Facts of a host as a survey or a deploy reads them, for all features."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from types import MappingProxyType
 
 from rigwright.host.basics import ListeningSocket
-from rigwright.model import sharing
-from rigwright.model.monitoring import service_facts
+
+
+@dataclass(frozen=True)
+class SharingFacts:
+    """What a host shares now (templates/sharing/state.sh.j2)."""
+
+    there: bool = False
+    """Whether the unit's file is."""
+    active: str = "inactive"
+    enabled: str = "not-found"
+    started_from: str = ""
+    """SHA-256 of unit and configuration as the process has read them; empty where that is not known."""
+    replaced: bool = False
+    """Whether nginx on disk is another one than the one that runs."""
+    reload_needed: bool = False
+
+    def is_running(self, wanted: str) -> bool:
+        """Whether the process was started from these texts and this program."""
+        return self.active == "active" and self.started_from == wanted and not self.replaced
+
+    def is_settled(self, wanted: str) -> bool:
+        """Whether nothing is left to do, now and for the next boot."""
+        return self.is_running(wanted) and self.there and self.enabled == "enabled" and not self.reload_needed
+
+
+NO_SHARING = SharingFacts()
+
+
+@dataclass(frozen=True)
+class ServiceFacts:
+    """A unit of these whose file is on a host (templates/monitoring/state.sh.j2)."""
+
+    active: str = "inactive"
+    enabled: str = "not-found"
+    started_from: str = ""
+    """SHA-256 of what the process was started from; empty where that is not known."""
+    replaced: bool = False
+    """Whether its program on disk is another one than the one that runs."""
+    reload_needed: bool = False
+
+    def is_running(self, wanted: str) -> bool:
+        """Whether the process was started from this, and from this program."""
+        return self.active == "active" and self.started_from == wanted and not self.replaced
+
+    def is_settled(self, wanted: str) -> bool:
+        """Whether nothing is left to do, now and for the next boot."""
+        return self.is_running(wanted) and self.enabled == "enabled" and not self.reload_needed
+
+
+@dataclass(frozen=True)
+class MonitoringFacts:
+    """What of all this is on a host."""
+
+    units: Mapping[str, ServiceFacts]
+    """Service -> its unit, of those that are there."""
+    secrets: frozenset[str] = frozenset()
+    """Paths of tokens and addresses of receivers."""
+
+    @property
+    def is_present(self) -> bool:
+        """Whether there is anything of it."""
+        return bool(self.secrets or self.units)
+
+
+NO_MONITORING = MonitoringFacts({})
+
 
 # Where the probe looks for a toolkit when the operator has named none.
 NOWHERE = "/nonexistent"
@@ -106,9 +171,9 @@ class HostFacts:
     """Where something is mounted within our folders, or over a weight file, in the order in which it was."""
     addresses: frozenset[str] = field(default_factory=frozenset)
     """Those that it has, of both families, as Python writes them."""
-    sharing: sharing.SharingFacts = sharing.NO_SHARING
+    sharing: SharingFacts = NO_SHARING
     """The unit that shares its weights with other boxes."""
-    monitoring: service_facts.MonitoringFacts = service_facts.NO_MONITORING
+    monitoring: MonitoringFacts = NO_MONITORING
     """What tells of it, and what asks other boxes."""
 
     def has(self, address: str) -> bool:

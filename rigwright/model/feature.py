@@ -12,7 +12,7 @@ from rigwright.model.api_keys import resolve_inventory_path
 from rigwright.model.catalog import Catalog
 from rigwright.model.entry import RigEntry
 from rigwright.model.lock_coverage import describe_uncovered
-from rigwright.model.monitoring.scrape_targets import ScrapeTarget
+from rigwright.model.monitoring import ScrapeTarget
 from rigwright.model.rig import Rig
 from rigwright.problems import Problem
 from rigwright.supply.lock import Artefact, Lock

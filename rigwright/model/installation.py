@@ -1,14 +1,16 @@
-"""What an engine or an environment is on one host, and how it comes there."""
+"""Installations: files, jobs and recorded trees of what a deploy installs."""
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rigwright.model.nvidia.toolkit import Toolkit
+from rigwright.model.nvidia import Toolkit
 from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.supply.lock import Artefact
 
 # In every installation's folder: written last, in one step. A folder without it is made anew. Its `inputs` are what the
@@ -96,3 +98,18 @@ class Installer(ABC):
         output holds where it is for exactly the cards that it is to run on; none where it has none.
         """
         return (), frozenset()
+
+
+def records_folder(roots: Roots) -> str:
+    """The folder on the host with the record of each tree."""
+    return f"{roots.state}/trees"
+
+
+def record_path(roots: Roots, tree: str) -> str:
+    """Where the record of a tree lies: its absolute path names it."""
+    return f"{records_folder(roots)}/{hashlib.sha256(tree.encode()).hexdigest()[:16]}-{tree.rpartition('/')[2]}"
+
+
+def scan_path(roots: Roots, tree: str) -> str:
+    """Where the job that has made a tree leaves what it saw of each file, for the record."""
+    return f"{record_path(roots, tree)}.seen"

@@ -6,9 +6,9 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
-from rigwright.model.debs.versions import locked_version
+from rigwright.model.debs import locked_version
 from rigwright.problems import describe_unknown
-from rigwright.supply import environment_inputs, image_manifest
+from rigwright.supply import image_manifest, input_keys
 from rigwright.supply.inputs import GROUPED, Input, is_stand_in
 from rigwright.supply.lock import Artefact, ArtefactKind, Lock
 from rigwright.types import CatalogName
@@ -27,7 +27,7 @@ def describe_mismatch(wanted: Input, rows: Sequence[Artefact]) -> str:
     if not rows:
         return UNLOCKED
     if wanted.kind in ("wheel", "conda"):
-        return environment_inputs.describe_environment_mismatch(wanted, rows)
+        return input_keys.describe_environment_mismatch(wanted, rows)
     if wanted.kind == "deb":
         return _describe_packages_mismatch(wanted, rows)
     if wanted.kind == "image":

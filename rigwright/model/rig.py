@@ -9,19 +9,16 @@ from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.catalog import Card
 from rigwright.model.containers.container_supply import ContainerSupply
 from rigwright.model.containers.entry import ContainersEntry
-from rigwright.model.engines.keys import VariantKeys
+from rigwright.model.engines import VariantKeys
 from rigwright.model.entry import DriverEntry, ShareEntry
-from rigwright.model.gateway.entry import Gateway
+from rigwright.model.gateway import Gateway
 from rigwright.model.instance import EnvSpec, Instance, loaded_weights
-from rigwright.model.monitoring.entry import Monitoring
-from rigwright.model.monitoring.scrape_targets import ScrapeTarget
+from rigwright.model.monitoring import Monitoring, ScrapeTarget
 from rigwright.model.network import DownloadNetwork
-from rigwright.model.nvidia.driver_supply import DriverSupply
-from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
+from rigwright.model.nvidia import DriverSupply, ToolkitSpec
 from rigwright.model.roots import Roots
 from rigwright.problems import Problem
-from rigwright.supply.bundle import Bundle
-from rigwright.supply.digest import supply_digest
+from rigwright.supply.bundle import Bundle, supply_digest
 from rigwright.supply.lock import Artefact, Lock
 
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from rigwright.host import channel
 from rigwright.host.channel import HostOutput, optional, tolerant, word, yes_or_no
-from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER, UNIT_FOLDER
+from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIT_FOLDER
+from rigwright.model.facts import MonitoringFacts, ServiceFacts
 from rigwright.model.feature import FactSource
-from rigwright.model.monitoring.entry import Monitoring
-from rigwright.model.monitoring.service_facts import MonitoringFacts, ServiceFacts
+from rigwright.model.monitoring import Monitoring
 from rigwright.model.roots import Roots
 from rigwright.monitoring.monitoring_units import (
     PACKAGED_PROGRAMS,

@@ -9,16 +9,21 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rigwright.delivery.tool_environments import ToolEnvironment, render_requirements
-from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER, UNIT_FOLDER
+from rigwright.delivery import ToolEnvironment, render_requirements
+from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIT_FOLDER
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.api_keys import resolve_inventory_path
-from rigwright.model.monitoring.entry import Monitoring, MonitoringServer, all_service_users, allowed_scrapers
-from rigwright.model.monitoring.scrape_targets import ScrapeTarget, format_endpoint
+from rigwright.model.monitoring import (
+    Monitoring,
+    MonitoringServer,
+    ScrapeTarget,
+    all_service_users,
+    allowed_scrapers,
+    format_endpoint,
+)
 from rigwright.model.roots import Roots
 from rigwright.monitoring import config_files
-from rigwright.monitoring.config_files import LOOPBACK
-from rigwright.monitoring.receiver_secrets import SINCE, load_receiver_secret, receiver_secret_files
+from rigwright.monitoring.config_files import LOOPBACK, SINCE, load_receiver_secret, receiver_secret_files
 from rigwright.monitoring.scrape_targets import render_target_files
 from rigwright.monitoring.textfile import textfile_folder
 from rigwright.render import render

@@ -12,10 +12,9 @@ from pydantic import ValidationError
 from rigwright.engines import kind_of
 from rigwright.gateway.served_models import offers_of
 from rigwright.model.catalog import Card
-from rigwright.model.gateway.entry import Gateway
+from rigwright.model.gateway import Gateway
 from rigwright.model.instance import Instance
-from rigwright.model.monitoring.entry import Monitoring
-from rigwright.model.monitoring.scrape_targets import GatewayEndpoint, ScrapedInstance, ScrapeTarget, format_endpoint
+from rigwright.model.monitoring import GatewayEndpoint, Monitoring, ScrapedInstance, ScrapeTarget, format_endpoint
 from rigwright.problems import Invalid, Problem
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING
 
 from rigwright.model.feature import Feature, Fields, RigDraft
-from rigwright.model.monitoring.entry import Monitoring, allowed_scrapers
-from rigwright.monitoring.config_files import LOOPBACK
-from rigwright.monitoring.receiver_secrets import OLDER, SINCE, load_receiver_secret, receiver_secret_files
+from rigwright.model.monitoring import Monitoring, allowed_scrapers
+from rigwright.monitoring.config_files import LOOPBACK, OLDER, SINCE, load_receiver_secret, receiver_secret_files
 from rigwright.problems import Problem
 from rigwright.supply.lock import Artefact
 from rigwright.supply.root_programs import GPU_EXPORTER

@@ -9,12 +9,11 @@ from pathlib import Path
 from rigwright.gateway.served_models import offers_of
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.api_keys import resolve_inventory_path
-from rigwright.model.gateway.entry import Gateway, ListenerEntry
+from rigwright.model.gateway import Gateway, ListenerEntry
 from rigwright.model.instance import Instance
 from rigwright.model.roots import Roots
 from rigwright.problems import describe_unknown
-from rigwright.serving.instance_units import credential_path
-from rigwright.serving.listeners import LOOPBACK
+from rigwright.serving.instance_units import LOOPBACK, credential_path
 
 
 class NoClientTarget(ValueError):

@@ -15,13 +15,24 @@ from pydantic import Field
 from rigwright.engines import kinds
 from rigwright.engines.log_causes import LONGEST, Cause, find_cause, find_cause_lines
 from rigwright.engines.log_causes import UNKNOWN_CAUSE as UNKNOWN_CAUSE
-from rigwright.nvidia.cards.xids import RECOVERED, XID
 from rigwright.operate import kernel_messages
-from rigwright.operate.correlate import correlate_evidence, weigh_by_state
-from rigwright.operate.diagnosis_types import Diagnosis, FailedCheck, HostEvidence, excerpt_line, shorten_line
-from rigwright.operate.failing_part import failing_frame, failing_part
+from rigwright.operate.diagnosis import (
+    Diagnosis,
+    FailedCheck,
+    HostEvidence,
+    correlate_evidence,
+    excerpt_line,
+    failing_frame,
+    failing_part,
+    find_last_error,
+    is_exception,
+    marked_severity,
+    messages_at,
+    shorten_line,
+    weigh_by_state,
+)
 from rigwright.operate.instance_health import InstanceHealth
-from rigwright.operate.last_error import find_last_error, is_exception, marked_severity, messages_at
+from rigwright.operate.kernel_messages import RECOVERED, XID
 from rigwright.problems import FrozenModel, printable
 from rigwright.safe_text import mask_secrets
 from rigwright.toml import load_toml

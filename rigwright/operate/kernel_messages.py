@@ -1,10 +1,12 @@
-"""Causes in the kernel's log, and in systemd's lines about units: cards, modules, memory, disks and the PCI bus.
+"""Kernel messages of a host: reboots, memory, disks, and NVIDIA's Xid errors.
 
 Sources: NVIDIA's open-gpu-kernel-modules (kernel-open/nvidia/nv.c, nv-pci.c), the kernel's mm/oom_kill.c,
 kernel/module/main.c, security/lockdown, drivers/pci/pcie/aer.c and drivers/iommu, and systemd's service.c and oomd.
 """
 
 from __future__ import annotations
+
+import re
 
 from rigwright.engines.log_causes import Cause
 
@@ -254,3 +256,27 @@ CAUSES = (
         "the kernel crashed: boot the kernel before, and look at what was upgraded",
     ),
 )
+
+
+# What happened to the card itself; others are a program's mistakes
+# (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html)
+FATAL_XIDS = {
+    48: "a memory error that ECC could not correct",
+    62: "its power controller halted",
+    63: "a row of its memory is due for remapping at the next reset",
+    64: "a row of its memory could not be remapped",
+    74: "an NVLink error",
+    79: "it fell off the bus",
+    95: "an uncontained memory error",
+    119: "its firmware did not respond",
+    120: "its firmware failed",
+    154: "it needs a reset or a reboot",
+}
+XID = re.compile(
+    # a partition of a card has its numbers behind the address (kernel-open: nvErrorLog2_va)
+    r"NVRM: Xid \(PCI:([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0-9a-f])?(?: GPU-I:[0-9]+)?(?: GPU-CI:[0-9]+)?\): "
+    r"([0-9]+)(.*)",
+    re.IGNORECASE,
+)
+# 154 tells of the way back as well
+RECOVERED = re.compile(r"changed from .* to 0x0 ")

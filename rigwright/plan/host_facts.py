@@ -11,16 +11,16 @@ from rigwright.engines.installer import ENGINE_FACTS
 from rigwright.gateway.gateway_units import GATEWAY_FACTS
 from rigwright.host import basics, channel
 from rigwright.host.channel import HostOutput, free_text, matching, number, octal, optional, path, word, yes_or_no
-from rigwright.host.systemd_syntax import UNIT_FOLDER
+from rigwright.host.systemd import UNIT_FOLDER
 from rigwright.model.facts import HostAccount, HostFacts
 from rigwright.model.feature import FactSource
 from rigwright.model.instance import loaded_weights
 from rigwright.model.rig import Rig, account_names
 from rigwright.monitoring.monitoring_facts import MONITORING_FACTS
 from rigwright.nvidia.cards.placement import CARD_FACTS
-from rigwright.nvidia.cuda.toolkit_validation import TOOLKIT_FACTS
+from rigwright.nvidia.cuda import TOOLKIT_FACTS
 from rigwright.nvidia.driver.driver_facts import DRIVER_FACTS
-from rigwright.plan.orphans import ORPHAN_FACTS
+from rigwright.plan.plan_inputs import ORPHAN_FACTS
 from rigwright.weights.verification import WEIGHT_FACTS
 from rigwright.weights.weight_sharing import SHARING_FACTS
 

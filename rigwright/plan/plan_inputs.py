@@ -1,27 +1,36 @@
-"""What a rig comes to on one host: pure functions of rig, lock and host."""
+"""Inputs of a plan: the target state of a host, its recorded trees, and what no rig declares any more."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
 from rigwright.containers.container_facts import ContainerFacts
 from rigwright.containers.container_plan import ContainerPlan
-from rigwright.delivery.tool_environments import ToolEnvironment, host_tools
+from rigwright.delivery import ToolEnvironment, authority_path, host_tools
 from rigwright.engines import kinds
 from rigwright.engines.kind import InstallingKind
 from rigwright.envs.environment import plan_environment
+from rigwright.gateway.gateway_units import ROTATION
+from rigwright.host import channel
+from rigwright.host.channel import path
 from rigwright.model.facts import HostFacts
-from rigwright.model.installation import Installation
-from rigwright.model.instance import Instance, standalone_engines
-from rigwright.model.nvidia.toolkit import Toolkit
+from rigwright.model.feature import FactSource
+from rigwright.model.installation import Installation, records_folder
+from rigwright.model.instance import Instance, loaded_weights, standalone_engines
+from rigwright.model.nvidia import Toolkit
 from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
+from rigwright.nvidia.cards.card_setting_files import declared_paths, managed_paths, record_path
 from rigwright.nvidia.cards.placement import nearest_node
-from rigwright.nvidia.cuda.toolkit import plan_toolkit
+from rigwright.nvidia.cuda import plan_toolkit
 from rigwright.nvidia.driver.driver_facts import DriverFacts
 from rigwright.nvidia.driver.driver_plan import DriverPlan
 from rigwright.serving.generation import Generation, build_generation
+from rigwright.serving.observed import ObservedServing
+from rigwright.weights.verification import REHASH_STAMP, render_rehash_units
 
 
 @dataclass(frozen=True)
@@ -80,3 +89,113 @@ def build_target_state(
 def numa_node_of(facts: HostFacts, instance: Instance) -> int | None:
     """The NUMA node whose processors and memory an instance has; None where it has all."""
     return nearest_node(facts, instance.cards) if instance.cards else None
+
+
+SCAN_SCHEMA: channel.Schema = {
+    "there": (channel.path, channel.text),
+    "pending": (
+        channel.one_of("unrecorded", "extra", "loose", "touched", "changed", "stale"),
+        channel.path,
+        channel.text,
+    ),
+}
+"""What roles/trees/host/tree_records.py tells: which trees are there, of a generation with the digest that it says it
+has; and what is to be done, of which tree, and the first place in it."""
+
+
+def declared_trees(wanted: TargetState) -> tuple[str, ...]:
+    """The absolute paths of what is installed for a rig."""
+    toolkit = wanted.toolkit.folder if wanted.toolkit else ""
+    made = [wanted.rig.roots.installation_path(one.folder) for one in wanted.installations.values()]
+    return tuple(path for path in (wanted.tools.folder, toolkit, *made) if path)
+
+
+def scan_request(roots: Roots, texts: Mapping[str, Mapping[str, bytes]]) -> dict[str, object]:
+    """What the program that looks at them on the host is told.
+
+    Args:
+        roots: Directories on the host.
+        texts: Path of a tree -> name -> content of its files; it has no others.
+    """
+    return {
+        "software": roots.software,
+        "engines": roots.installations,
+        "generations": roots.generations,
+        "records": records_folder(roots),
+        "ledger": roots.ledger,
+        "texts": {
+            tree: {name: hashlib.sha256(text).hexdigest() for name, text in files.items()}
+            for tree, files in texts.items()
+        },
+    }
+
+
+def find_missing_trees(wanted: TargetState, texts: Iterable[str], there: Mapping[str, str]) -> list[str]:
+    """The absolute paths of trees that a rig is to have and has not; that of all generations where it lacks its own.
+
+    Args:
+        wanted: What the rig comes to on its host.
+        texts: Trees of programs of ours.
+        there: Tree -> for a generation, the digest of what it says of itself.
+    """
+    rig = wanted.rig
+    lacking = [path for path in (*declared_trees(wanted), *texts) if path not in there]
+    return lacking + ([] if wanted.generation.digest in there.values() else [rig.roots.generations])
+
+
+@dataclass(frozen=True)
+class OrphanedFiles:
+    """One thing that is taken off where any of its files is there."""
+
+    role: str
+    what: str
+    why: str
+    paths: tuple[str, ...]
+
+
+def list_orphans(rig: Rig) -> tuple[OrphanedFiles, ...]:
+    """What a host may have of a rig that was declared before, and does not keep."""
+    gone = []
+    if not rig.network.ca_certificates:
+        gone.append(
+            OrphanedFiles("network", "remove CA certificates", "no longer declared", (authority_path(rig.roots),))
+        )
+    if not loaded_weights(rig.instances):
+        units = (*render_rehash_units(rig.roots), REHASH_STAMP)
+        gone.append(OrphanedFiles("weights", "stop hashing weights again", "no model is declared any more", units))
+    if not rig.gateway:
+        gone.append(OrphanedFiles("serving", "remove the gateway's log rotation", "no longer declared", (ROTATION,)))
+    if not rig.driver.managed and (
+        left := {*managed_paths(rig.roots), record_path(rig.roots)} - declared_paths(rig.roots, rig.cards, rig.driver)
+    ):
+        what = "remove settings of cards and kernel"
+        gone.append(OrphanedFiles("nvidia_cards", what, "no longer declared", tuple(sorted(left))))
+    return tuple(gone)
+
+
+def find_removed_units(found: ObservedServing, wanted: Generation) -> tuple[str, ...]:
+    """Units of a host that are not declared any more: they end, and do not start again.
+
+    Args:
+        found: The host.
+        wanted: What it is to serve.
+    """
+    there: Collection[str] = {*found.links, *found.processes, *found.sockets}
+    return tuple(sorted(name for name in there if name not in wanted.unit_files and name.endswith(UNIT_SUFFIXES)))
+
+
+UNIT_SUFFIXES = (".service", ".socket")
+"""What systemd runs or holds for a unit; a target and a slice are nothing without those."""
+
+
+def _list_orphaned_paths(rig: Rig) -> dict[str, object]:
+    return {"undeclared": sorted(path for one in list_orphans(rig) for path in one.paths)}
+
+
+ORPHAN_FACTS = FactSource(
+    "orphans",
+    "probe/orphans.sh.j2",
+    _list_orphaned_paths,
+    {"undeclared": (path,)},
+    lambda output: {"undeclared": frozenset(output.all("undeclared"))},
+)

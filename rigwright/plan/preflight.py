@@ -1,4 +1,4 @@
-"""Whether a host can become the rig: refusals and warnings, each with what to do."""
+"""Preflight: refusals, warnings and notices for a rig on a host, each with a remedy."""
 
 from __future__ import annotations
 
@@ -14,24 +14,54 @@ from rigwright.gateway.secrets_distribution import GATEWAY_UNIT
 from rigwright.host.basics import ANY, ListeningSocket
 from rigwright.host.systems import system_refusals
 from rigwright.model.catalog import Card
-from rigwright.model.engines.evidence import ParsedEvidence, describe_evidence
+from rigwright.model.engines import ParsedEvidence, describe_evidence
 from rigwright.model.entry import ShareEntry
 from rigwright.model.facts import HostFacts
-from rigwright.model.gateway.entry import Gateway
+from rigwright.model.gateway import Gateway
 from rigwright.model.installation import Installation
-from rigwright.model.instance import Instance, loaded_weights
-from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
+from rigwright.model.instance import EnvSpec, Instance, loaded_weights
+from rigwright.model.nvidia import ToolkitSpec
 from rigwright.model.rig import Rig, account_names
 from rigwright.monitoring.monitoring_facts import expected_growth_kib
 from rigwright.monitoring.monitoring_units import PACKAGED_PROGRAMS, unit_name
 from rigwright.monitoring.validation import find_monitoring_refusals
-from rigwright.nvidia.cuda.toolkit import DISK_KIB
-from rigwright.nvidia.cuda.toolkit_validation import glibc_refusals, toolkit_refusals
+from rigwright.nvidia.cuda import DISK_KIB, glibc_refusals, toolkit_refusals
 from rigwright.plan.host_facts import find_missing_host_packages
-from rigwright.plan.notices import describe_shared_memory
 from rigwright.plan.plan_inputs import TargetState
-from rigwright.serving.listeners import LOOPBACKS, PREFIX
+from rigwright.serving.instance_units import LOOPBACKS, PREFIX
+from rigwright.supply.machine_code import find_unrunnable_files
+from rigwright.types import memory_bytes
 from rigwright.weights.weight_sharing import SHARE_UNIT
+
+GIB = 1 << 20  # in KiB
+# Files without code for a card that are named: the lock has the others.
+LISTED = 3
+
+
+def describe_shared_memory(instances: tuple[Instance, ...], facts: HostFacts) -> list[str]:
+    """What instances may keep in /dev/shm is memory: where there is less, they are killed in place of being refused."""
+    given = {one.name: size for one in instances if (size := kind_of(one).shared_memory(one))}
+    kib = sum(memory_bytes(size, facts.memory_kib) for size in given.values()) // 1024
+    if kib <= facts.memory_kib:
+        return []
+    have = facts.memory_kib / GIB
+    said = f"{', '.join(given)}: /dev/shm may take {kib / GIB:.1f} GiB, and the host has {have:.1f} GiB of memory"
+    return [f"{said}: lower shm_size"]
+
+
+def describe_other_cards(cards: tuple[Card, ...], envs: tuple[EnvSpec, ...]) -> list[str]:
+    """Files of environments that none of a rig's cards can run, and that are known to be for others: what needs them
+    fails there.
+    """
+    found = []
+    for env in envs:
+        for capability in sorted({card.capability for card in cards}):
+            paths = sorted({path for path, _ in find_unrunnable_files(env.packages, capability)})
+            if paths:
+                shown = ", ".join(paths[:LISTED]) + (f" and {len(paths) - LISTED} more" if paths[LISTED:] else "")
+                found.append(f"{env.name}: no code for compute capability {capability}, so not used: {shown}")
+    return found
+
 
 ARCHITECTURE = "x86_64"
 # LoadCredential= came with 247 and Ubuntu 22.04 has 249 (systemd NEWS)
@@ -39,7 +69,6 @@ SYSTEMD_MINIMUM = 247
 # The oldest kernel that a supported release has shipped with: Ubuntu 22.04's (Ubuntu release notes)
 KERNEL_MINIMUM = "5.15"
 HOME = "/nonexistent"  # of the services' users
-GIB = 1024 * 1024  # in KiB
 # Measured: the largest compiler process of a CPU build takes 1.2 GiB.
 MEMORY_MINIMUM = 2 * GIB
 # Seconds. apt refuses package lists from the future, and TLS certificates have a beginning; a slow probe takes some.

@@ -1,4 +1,4 @@
-"""What a deploy consists of, in order, and what each of it would do to a host: pure functions of rig, lock and host.
+"""Stages of a deploy, in order, and the plan that they make up.
 
 STAGES is the one list: deploy.py has a role for each, a plan asks each what it will do.
 """
@@ -6,14 +6,14 @@ STAGES is the one list: deploy.py has a role for each, a plan asks each what it 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from rigwright.containers.container_summary import describe_container_changes
+from rigwright.containers.container_plan import describe_container_changes
 from rigwright.envs import gc
 from rigwright.gateway.gateway_units import GATEWAY_PREFIX as GATEWAY_PREFIX
 from rigwright.model.entry import DriverEntry
 from rigwright.model.instance import loaded_weights
-from rigwright.model.nvidia.driver_supply import DriverSupply
+from rigwright.model.nvidia import DriverSupply
 from rigwright.monitoring.monitoring_facts import find_pending
 from rigwright.monitoring.monitoring_units import monitoring_services, secrets_by_path
 from rigwright.nvidia.cards.card_setting_files import render_card_settings
@@ -31,11 +31,10 @@ from rigwright.nvidia.packages.target import (
 )
 from rigwright.patches.patch import describe_patches
 from rigwright.plan.host_facts import find_missing_host_packages
-from rigwright.plan.orphans import find_removed_units, list_orphans
-from rigwright.plan.plan_inputs import TargetState
+from rigwright.plan.plan_inputs import TargetState, find_removed_units, list_orphans
 from rigwright.problems import format_count
 from rigwright.serving.activation import Activation, find_surplus, goal_for, plan_activation
-from rigwright.serving.listeners import PREFIX
+from rigwright.serving.instance_units import PREFIX
 from rigwright.serving.observed import ObservedServing
 from rigwright.weights.weight_sharing import describe_pending_share, share_endpoint
 
@@ -298,3 +297,42 @@ def _format_units(units: tuple[str, ...]) -> str:
     said = (unit.rpartition(".")[0].replace(PREFIX, "port ").replace(GATEWAY_PREFIX, "port ") for unit in units)
     # a port has two units
     return ", ".join(dict.fromkeys(name.removeprefix("rigwright-").removeprefix("rigwright_") for name in said))
+
+
+@dataclass(frozen=True)
+class DeployPlan:
+    """Everything that will be done, and what clients notice."""
+
+    steps: tuple[DeployStep, ...]
+    interrupted: tuple[str, ...]
+    """Instances that run now and will be stopped or started again."""
+    bundle_folder: str | None = None
+    """Where all that is fetched comes from instead, on the operator's machine."""
+
+    @property
+    def fetched_bytes(self) -> int:
+        """From outside the host."""
+        return sum(step.fetched_bytes for step in self.steps)
+
+    @property
+    def reboots(self) -> bool:
+        """Whether the host will be rebooted, or asks for it."""
+        return any(step.what == REBOOT for step in self.steps)
+
+
+def plan_deploy(wanted: TargetState, found: ObservedServing) -> DeployPlan:
+    """What a deploy of a rig will do to a host as it is now.
+
+    Args:
+        wanted: What the rig comes to there.
+        found: What the host serves.
+    """
+    steps = [step for stage in applicable_stages(wanted) for step in stage.pending(wanted, found)]
+    way = find_activation(wanted, found)
+    up = {name for name, process in found.processes.items() if process.running}
+    touched = {*way.stop, *way.restart} if way else set()
+    # who speaks through a port whose service is started again is interrupted
+    touched |= {unit_state.leads_to for unit_state in wanted.generation.unit_states if unit_state.unit in touched}
+    made = DeployPlan(tuple(steps), (), wanted.rig.bundle_folder)
+    touched = up if made.reboots else up & touched
+    return replace(made, interrupted=tuple(sorted(name for name in touched if not name.startswith(PREFIX))))

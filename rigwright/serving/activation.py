@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from rigwright.host.unit_states import UnitState
+from rigwright.host.systemd import UnitState
 from rigwright.model.instance import CACHES, WARM, slice_of
 from rigwright.model.rig import Rig, account_names
 from rigwright.model.roots import Roots

@@ -8,8 +8,7 @@ from typing import Literal
 
 from rigwright.host import channel
 from rigwright.host.channel import free_text, unit, word
-from rigwright.host.deploy_lock_state import parse_holder
-from rigwright.host.locks import LOCKS
+from rigwright.host.locks import LOCKS, parse_holder
 from rigwright.model.instance import CACHES, WARM, Instance
 from rigwright.model.roots import Roots
 from rigwright.render import render

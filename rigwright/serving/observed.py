@@ -1,4 +1,4 @@
-"""What a host serves now: its generations, units and processes as found."""
+"""Observed serving state of a host: generations, units, processes and their memory."""
 
 from __future__ import annotations
 
@@ -24,15 +24,12 @@ from rigwright.host.channel import (
     word,
     yes_or_no,
 )
-from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER, UNIT_FOLDER
-from rigwright.host.unit_states import UNIX, UnitState
+from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIT_FOLDER, UNIX, UnitState
 from rigwright.model.installation import MARKER
 from rigwright.model.instance import CACHES, WARM
 from rigwright.render import render
-from rigwright.serving.generation import ACTIVATING, META, PROVEN, SETTLE, Generation
-from rigwright.serving.instance_units import OWNED_HEADER
-from rigwright.serving.listeners import PREFIX
-from rigwright.serving.manifest import ManifestFacts, parse_manifest
+from rigwright.serving.generation import ACTIVATING, META, PROVEN, SETTLE, Generation, ManifestFacts, parse_manifest
+from rigwright.serving.instance_units import OWNED_HEADER, PREFIX
 from rigwright.supply.root_programs import INSTALLERS
 
 # The unit that an activation runs as.
@@ -316,3 +313,35 @@ def _parse_generation(
         variants=made.variants,
         cards=made.cards,
     )
+
+
+@dataclass(frozen=True)
+class UnitUsage:
+    """Of one unit."""
+
+    since: str
+    """As systemd writes a moment; empty for a unit that was never active."""
+    memory: int | None
+    """Bytes of the whole service; None where it does not run."""
+    start_seconds: float | None = None
+    """From the beginning of its last start to its first answer; None where it is not known, or not over."""
+
+
+MICRO = 1_000_000  # systemd's unit of time in a second
+# systemd writes `[not set]` and the like for a unit that does not run
+USAGE_SCHEMA: channel.Schema = {
+    "use": (unit, free_text, tolerant(number, None), tolerant(number, 0), tolerant(number, 0))
+}
+"""What templates/look/use.sh.j2 tells."""
+
+
+def parse_unit_usage(output: Iterable[str]) -> dict[str, UnitUsage]:
+    """By unit.
+
+    Raises:
+        ValueError: the host told something else.
+    """
+    return {
+        name: UnitUsage(since, memory, (ready - began) / MICRO if 0 < began < ready else None)
+        for name, since, memory, began, ready in channel.parse_output(output, USAGE_SCHEMA).many("use")
+    }

@@ -15,7 +15,7 @@ from rigwright.model.installation import Installation
 from rigwright.model.instance import COMPILED, Instance
 from rigwright.model.rig import Rig
 from rigwright.plugins import verdict
-from rigwright.plugins.keys import SelftestKeys
+from rigwright.plugins.plugin import SelftestKeys
 from rigwright.render import render
 from rigwright.serving.instance_units import build_unit, instance_variables, sandbox_properties
 

@@ -1,4 +1,4 @@
-"""An instance that is started beside the one in whose place it is to come, so that nobody is without an answer.
+"""Standby instances, which start before a switch, and the downtime of a switch.
 
 It is the same in all but its unit's name and its socket, and is gone once the one that stays has answered: of a host
 that stops in between nothing of it is left (docs/decisions/0038-a-switch-has-a-stand-in.md).
@@ -6,7 +6,7 @@ that stops in between nothing of it is left (docs/decisions/0038-a-switch-has-a-
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from rigwright.engines import kind_of
@@ -17,9 +17,10 @@ from rigwright.gateway.secrets_distribution import ROUTER_UNIT
 from rigwright.host import channel
 from rigwright.host.channel import number
 from rigwright.model.catalog import Card
+from rigwright.model.gateway import Gateway
 from rigwright.model.installation import Installation
 from rigwright.model.instance import EnvSpec, Instance, patches_by_target
-from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
+from rigwright.model.nvidia import ToolkitSpec
 from rigwright.model.rig import Rig
 from rigwright.render import render
 from rigwright.serving.activation import Activation
@@ -201,3 +202,34 @@ def plan_standby(
         | requests,
         cards=instance.cards,
     )
+
+
+def describe_downtime(
+    gateway: Gateway | None, instance: Instance, start_seconds: float | None, refused: str
+) -> Iterator[str]:
+    """What they notice, a line each.
+
+    Args:
+        gateway: The declared gateway.
+        instance: The instance of it that changes.
+        start_seconds: What the one that runs took from its start to its first answer; None where it is not known, or
+            none runs.
+        refused: Why the new one cannot be started beside it (`rigwright.serving.standby.describe_standby_refusal`);
+        empty where it can.
+    """
+    drained = f"what is under way has {gateway.drain} s to end before that (gateway.drain)" if gateway else ""
+    if not refused:
+        yield f"{instance.name}: one more is started beside it, and asked once it has answered: nobody is kept waiting"
+        yield f"then the old one is stopped: {drained}"
+        yield f"its own port, {instance.port}, answers nobody from then until the new one does"
+        return
+    last = "nobody knows how long its start takes"
+    if start_seconds is not None:
+        last = f"about {start_seconds:.0f} s, as long as what it serves now took to its first answer"
+    yield f"{instance.name} answers nobody from the end of the old process to the new one's first answer: {last}"
+    yield f"for both do not run at once: {refused}"
+    if gateway:
+        yield drained
+        yield "clients of the gateway are told 503 meanwhile, and when to come again"
+    else:
+        yield f"clients of port {instance.port} wait, and what is under way ends: without a gateway nobody tells them"

@@ -1,20 +1,55 @@
-"""What served a host before us: an operator's unit or container, in whose place an instance comes."""
+"""Takeover: the operator's own unit or container that an instance replaces."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from rigwright.host import channel
 from rigwright.host.channel import free_text, matching, number, one_of, optional, tolerant, unit, word, yes_or_no
-from rigwright.host.systemd_syntax import UNIT_FOLDER
-from rigwright.model.existing_service import CONTAINER, ExistingService, parse_existing_service
+from rigwright.host.systemd import UNIT_FOLDER
 from rigwright.model.facts import HostFacts
-from rigwright.model.gateway.entry import DRAIN, Gateway
+from rigwright.model.gateway import DRAIN, Gateway
 from rigwright.model.instance import Instance
 from rigwright.model.roots import Roots
 from rigwright.render import render
 from rigwright.serving.instance_units import OWNED_HEADER
+
+UNIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_:.@-]{0,199}\.service")
+# As Docker and podman allow them; a program's name before it says whose it is.
+CONTAINER = re.compile(r"(?:(docker|podman):)?([A-Za-z0-9][A-Za-z0-9_.-]{0,127})")
+OWN_NAMES = re.compile(r"rigwright|rw-job-")
+RULE = "a unit such as vllm.service, or a container's name, docker:NAME or podman:NAME; none of Rigwright's own"
+
+
+@dataclass(frozen=True)
+class ExistingService:
+    """The name of an operator's unit, or of a container."""
+
+    name: str
+    program: str = ""
+    """docker or podman, where it was said."""
+
+    @property
+    def is_unit(self) -> bool:
+        """Whether systemd runs it by a unit file."""
+        return UNIT.fullmatch(self.name) is not None
+
+    def __str__(self) -> str:
+        """As `--data` has it."""
+        return f"{self.program}:{self.name}" if self.program else self.name
+
+
+def parse_existing_service(value: object) -> ExistingService | None:
+    """A name as it is given; None where it is none, or one of ours."""
+    text = value if isinstance(value, str) else ""
+    found = CONTAINER.fullmatch(text)
+    name = text if UNIT.fullmatch(text) else found[2] if found else ""
+    if not name or OWN_NAMES.match(name):
+        return None
+    return ExistingService(name, (found[1] or "") if found else "")
+
 
 # What systemd has of a unit file that `disable` keeps from starting at boot, or that nothing starts there.
 HELD = ("enabled", "enabled-runtime", "linked", "linked-runtime", "disabled", "static", "indirect", "alias")

@@ -1,4 +1,4 @@
-"""Which weights lie on a host, as a look at it finds them: what was verified, when it was hashed, and who uses it."""
+"""Inventory of the weights on a host: verified files, their users, and removals."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from functools import cached_property
 
 from rigwright.host import channel
 from rigwright.host.channel import free_text, hexadecimal, matching, number, seconds, text, tolerant
+from rigwright.host.locks import parse_holder
 from rigwright.model.instance import Instance, loaded_weights
 from rigwright.model.roots import Roots
 from rigwright.render import render
@@ -217,3 +218,39 @@ def list_dependents(
     if not found and any(roots.weight_path(row).startswith(inside) for row in loaded_weights(declared_instances)):
         found.append("the inventory")
     return tuple(found)
+
+
+REMOVAL_SCHEMA: channel.Schema = {
+    "held": (parse_holder,),
+    "busy": (free_text,),
+    "kept": (free_text,),
+    # of files that somebody may have named as they like
+    "removed": (free_text,),
+    "stays": (free_text,),
+}
+"""What templates/removal/model.sh.j2 tells."""
+
+
+@dataclass(frozen=True)
+class RemovalOutcome:
+    """What became of them."""
+
+    refusal: str
+    """Why nothing was done; empty where something was."""
+    gone: tuple[str, ...]
+    """Paths of files that were removed."""
+    stays: tuple[str, ...]
+    """Paths of files that were not, because they are somebody's."""
+
+
+def parse_removal(output: Iterable[str]) -> RemovalOutcome:
+    """Read it.
+
+    Raises:
+        ValueError: the host told something else, or was cut off.
+    """
+    told = channel.parse_output(output, REMOVAL_SCHEMA)
+    refusals = [str(one) for one in told.all("held")]
+    refusals += [f"{unit} is running" for unit in told.all("busy")]
+    refusals += [f"{file} refers to it" for file in told.all("kept")]
+    return RemovalOutcome("; ".join(refusals), tuple(told.all("removed")), tuple(told.all("stays")))

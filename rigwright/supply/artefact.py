@@ -1,15 +1,14 @@
-"""Artefacts: files from outside, and what a lock says of one."""
+"""Artefacts: rows of a lock, with the metadata of a GGUF file's header."""
 
 from __future__ import annotations
 
 import hashlib
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from rigwright.addresses import Source
 from rigwright.problems import FrozenModel
-from rigwright.supply.gguf_metadata import GgufMetadata
 from rigwright.types import (
     ArtefactFile,
     ArtefactName,
@@ -26,7 +25,43 @@ from rigwright.types import (
     Repository,
     Sha256,
     Text,
+    matching,
 )
+
+MOST = 1 << 48  # of anything that is counted here; more is no model
+Amount = Annotated[int, Field(ge=0, le=MOST, strict=True)]
+Architecture = Annotated[str, matching(r"[a-z0-9][a-z0-9_.-]{0,63}", "a name, such as qwen35")]
+
+
+class KvCacheSize(FrozenModel):
+    """What attention keeps of tokens, in numbers: what each takes, the type of a KV cache says.
+
+    State of layers that keep no tokens (linear attention) is not in it: it does not grow with the context.
+    """
+
+    keys: Amount = Field(description="Numbers in the keys of a token, over all full-attention layers.")
+    values: Amount = Field(description="Numbers in its values, likewise.")
+    window: Amount = Field(default=0, description="Sliding window of the other layers, tokens; 0 if there are none.")
+    window_keys: Amount = Field(default=0, description="Numbers in the keys of a token in those.")
+    window_values: Amount = Field(default=0, description="Numbers in its values in those.")
+
+
+class GgufMetadata(FrozenModel):
+    """What a GGUF file's header says."""
+
+    architecture: Architecture | None = Field(
+        default=None,
+        description="Architecture, as named by llama.cpp; later parts of a split model have none.",
+    )
+    off_card: Amount = Field(
+        default=0,
+        description="Bytes of tensors that need no card: llama.cpp keeps embeddings in RAM, and loads MTP layers only "
+        "on request.",
+    )
+    cache: KvCacheSize | None = Field(
+        default=None, description="KV cache sizes; omitted if the header does not state them."
+    )
+
 
 ArtefactKind = Literal["source", "wheel", "conda", "deb", "key", "image", "weight", "patch", "plugin"]
 

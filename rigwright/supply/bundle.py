@@ -1,4 +1,4 @@
-"""A bundle: a folder with all that hosts need from outside, for hosts that reach nothing but the operator's machine."""
+"""Bundles: folders with all files that offline hosts need, and the digest of a deploy's inputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from rigwright.host.systems import KEYRING
 from rigwright.problems import FrozenModel, Invalid, Problem, translate_validation
 from rigwright.supply.apt_archives import PACKAGES, ArchiveSuite, find_suite_faults
-from rigwright.supply.lock import Artefact, rows_digest
+from rigwright.supply.lock import Artefact, Lock, rows_digest
 from rigwright.types import Count, RelativePath, Sha256, System, Text
 
 INDEX = "bundle.json"
@@ -245,3 +245,41 @@ def _describe_wrong_file(path: Path, row: BundleRow) -> str:
     if not stat.S_ISREG(found.st_mode):  # a pipe would be read for ever
         return f"is not a file: {AGAIN}"
     return "" if found.st_size == row.size else f"has {found.st_size} bytes, but {row.size} are listed: {AGAIN}"
+
+
+GROUP = 8  # digits that are read out at a time
+
+
+def supply_digest(lock: Lock, bundle: Bundle | None) -> str:
+    """SHA-256 of a lock's rows and a bundle's index: of every file from outside, by its hash.
+
+    Neither where they lie nor when they were made counts.
+    """
+    parts = f"{lock.digest} {bundle.digest if bundle else 'no bundle'}"
+    return hashlib.sha256(parts.encode()).hexdigest()
+
+
+def format_digest(digest: str) -> str:
+    """A digest in groups, as it is printed and read out; one word to a shell."""
+    return "-".join(digest[at : at + GROUP] for at in range(0, len(digest), GROUP))
+
+
+def parse_digest(value: object) -> str | None:
+    """A digest as somebody has typed it, in groups or not; None where it is none."""
+    digits = re.sub(r"[ -]", "", value).lower() if isinstance(value, str) else ""
+    return digits if re.fullmatch(r"[0-9a-f]{64}", digits) else None
+
+
+def describe_digest_mismatch(found: str, expected: str) -> str:
+    """Why what is there is not what was meant; "" where it is, or nothing was said of it.
+
+    Args:
+        found: The digest of lock and bundle.
+        expected: The one that came another way; "" where none did.
+    """
+    if expected in ("", found):
+        return ""
+    return (
+        f"lock and bundle have the digest {format_digest(found)}, but {format_digest(expected)} is "
+        f"expected: one of them was changed"
+    )

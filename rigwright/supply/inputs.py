@@ -13,7 +13,7 @@ from packaging.version import InvalidVersion
 from packaging.version import Version as PythonVersion
 from pydantic import TypeAdapter, ValidationError, ValidationInfo, field_validator, model_validator
 
-from rigwright.supply import environment_inputs, image_manifest
+from rigwright.supply import image_manifest, input_keys
 from rigwright.supply.input_keys import InputKeys
 from rigwright.supply.lock import Artefact, Lock
 from rigwright.types import CatalogName, FileName
@@ -61,7 +61,7 @@ class Input(InputKeys):
     @model_validator(mode="after")
     def _check_complete(self) -> Input:
         if self.kind in ("wheel", "conda"):
-            environment_inputs.refuse_environment_input(self)
+            input_keys.refuse_environment_input(self)
             return self
         if self.kind == "deb":
             return self._check_packages()
@@ -129,7 +129,7 @@ class Input(InputKeys):
     def selection(self) -> str:
         """Digest of its patterns and revision: a lock that was made with others is not the answer to it."""
         if self.kind == "conda":
-            return environment_inputs.selection_digest(self)
+            return input_keys.selection_digest(self)
         asked = [self.version if self.repository else None, self.include, self.exclude]
         return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:12]
 

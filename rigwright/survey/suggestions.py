@@ -16,7 +16,7 @@ from rigwright.model.entry import RigEntry
 from rigwright.model.instance import EnvSpec, Instance, loaded_weights
 from rigwright.model.lock_coverage import describe_mismatch
 from rigwright.problems import Invalid
-from rigwright.serving.listeners import PREFIX
+from rigwright.serving.instance_units import PREFIX
 from rigwright.supply.inputs import provisional_lock
 from rigwright.supply.lock import Lock
 from rigwright.survey.box_survey import BoxSurvey, ObservedCard, ObservedDisk

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rigwright.supply.gguf_metadata import KvCacheSize
+from rigwright.supply.artefact import KvCacheSize
 
 MetadataValue = int | float | bool | str | list[Any]
 """Of a header's key."""

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from rigwright.model.models import MissingModelFile
-from rigwright.supply.artefact import CONFIG, TEXT, Artefact
-from rigwright.supply.gguf_metadata import KvCacheSize
+from rigwright.model.catalog import MissingModelFile
+from rigwright.supply.artefact import CONFIG, TEXT, Artefact, KvCacheSize
 from rigwright.weights.attention import config_kv_cache, is_hybrid
 
 WEIGHTS = ".safetensors"

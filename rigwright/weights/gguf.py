@@ -16,7 +16,7 @@ from math import prod
 from pydantic import ValidationError
 
 from rigwright.problems import format_value
-from rigwright.supply.gguf_metadata import MOST, GgufMetadata
+from rigwright.supply.artefact import MOST, GgufMetadata
 from rigwright.weights.attention import MetadataValue, gguf_kv_cache
 from rigwright.weights.safetensors import BrokenSafetensors
 

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from rigwright.host import channel
 from rigwright.host.channel import HostOutput, number, optional, path, tolerant
 from rigwright.host.locks import LOCKS
-from rigwright.host.systemd_syntax import UNIT_FOLDER
+from rigwright.host.systemd import UNIT_FOLDER
 from rigwright.model.feature import FactSource
 from rigwright.model.instance import loaded_weights
 from rigwright.model.rig import Rig

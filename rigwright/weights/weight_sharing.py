@@ -8,11 +8,11 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from rigwright.host import channel
 from rigwright.host.channel import HostOutput, optional, tolerant, word, yes_or_no
-from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER, UNIT_FOLDER
+from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIT_FOLDER
 from rigwright.model.entry import ShareEntry
+from rigwright.model.facts import SharingFacts
 from rigwright.model.feature import FactSource
 from rigwright.model.roots import Roots
-from rigwright.model.sharing import SharingFacts
 from rigwright.nginx import PACKAGE, PROGRAM
 from rigwright.render import render
 

@@ -11,7 +11,7 @@ from rigwright.gateway.certificates import CertificateSpec, subject_alt_names
 from rigwright.gateway.deployed_keys import keys_file_path
 from rigwright.model.api_keys import resolve_inventory_path
 from rigwright.model.rig import Rig
-from roles.operations import gateway
+from roles.operations import secrets
 
 
 def ensure_gateway_secrets(rig: Rig) -> None:
@@ -19,7 +19,7 @@ def ensure_gateway_secrets(rig: Rig) -> None:
     if not rig.gateway:
         return
     folder = Path(rig.inventory).parent
-    gateway.install_client_keys(
+    secrets.install_client_keys(
         name="Keys of clients", roots=rig.roots, file=str(keys_file_path(rig.inventory, rig.gateway))
     )
     wanted = [
@@ -32,17 +32,17 @@ def ensure_gateway_secrets(rig: Rig) -> None:
         for name, one in sorted(rig.gateway.listeners.items())
         if one.tls
     ]
-    gateway.install_certificates(name="Certificates", inventory=rig.inventory, roots=rig.roots, wanted=wanted)
+    secrets.install_certificates(name="Certificates", inventory=rig.inventory, roots=rig.roots, wanted=wanted)
 
 
 def host_key_file_problems(rig: Rig) -> list[str]:
     """Why the host does not take the operator's keys, of which it has newer ones; empty if it takes them."""
     if not rig.gateway:
         return []
-    refusal = gateway.describe_keys_refusal(rig.roots, str(keys_file_path(rig.inventory, rig.gateway)))
+    refusal = secrets.describe_keys_refusal(rig.roots, str(keys_file_path(rig.inventory, rig.gateway)))
     return [refusal] if refusal else []
 
 
 def reload_gateway(rig: Rig) -> None:
     """Have a gateway that runs given what has come since: an instance's new key, a certificate that was made anew."""
-    gateway.reload_credentials(name="The gateway has them", roots=rig.roots)
+    secrets.reload_credentials(name="The gateway has them", roots=rig.roots)

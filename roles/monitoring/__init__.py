@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rigwright.host.systemd_syntax import UNIT_FOLDER
+from rigwright.host.systemd import UNIT_FOLDER
 from rigwright.monitoring.monitoring_units import (
     STATEFUL_PROGRAMS,
     data_folder,
@@ -14,9 +14,9 @@ from rigwright.monitoring.monitoring_units import (
 )
 from rigwright.monitoring.textfile import textfile_folder
 from rigwright.supply.root_programs import GPU_EXPORTER
-from roles.operations.credentials import install_credentials
 from roles.operations.files import TextFile, make_directories, write_text_files
-from roles.operations.monitoring import ensure_monitoring
+from roles.operations.secrets import install_credentials
+from roles.operations.units import ensure_monitoring
 from roles.rig import DeployContext, role
 from roles.tools import install_environment
 

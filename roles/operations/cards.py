@@ -24,8 +24,8 @@ from rigwright.nvidia.cards.card_setting_files import POWER, SYSCTL, record_path
 from rigwright.nvidia.driver import driver_facts as driver_facts
 from rigwright.nvidia.driver.driver_facts import DriverFacts
 from rigwright.nvidia.driver.driver_plan import DriverPlan
+from roles.operations.facts import ReadOnlyScript
 from roles.operations.files import PathEntriesFact, PathEntry
-from roles.operations.prefetch import ReadOnlyScript
 from roles.operations.shell import HostLost, ReconnectingShell
 
 

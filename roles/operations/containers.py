@@ -17,7 +17,7 @@ from rigwright.containers.daemon_invocation import is_ending_containers, is_keep
 from rigwright.model.rig import Rig
 from rigwright.render import render
 from roles.operations.files import PathEntriesFact, PathEntry
-from roles.operations.package_run import PackageRun, fail_host_on_error
+from roles.operations.packages import PackageRun, fail_host_on_error
 
 KEPT = 2  # sets of package files of each archive that stay: the one that is installed, and the one before
 Commands = Generator[FunctionCommand, None, None]

@@ -1,24 +1,26 @@
-"""Operations on a host's NVIDIA driver: its packages, the module that runs, and what cards are set to."""
+"""Operations on a host's NVIDIA driver: packages, kernel module, card settings and reboots."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Generator
+import time
+from collections.abc import Collection, Generator
 from dataclasses import replace
 from typing import Any
 
+import gevent
 from pyinfra import host, logger
 from pyinfra.api import FactBase, FunctionCommand, QuoteString, StringCommand, operation
 from pyinfra.api.exceptions import FactProcessError
 
-from rigwright.delivery.network import job_network
+from rigwright.delivery import job_network
 from rigwright.model.rig import Rig
+from rigwright.nvidia.cards.card_facts import ENDS, ForeignProcesses, parse_holders, render_holders_query
 from rigwright.nvidia.cards.card_setting_files import declared_paths
 from rigwright.nvidia.driver import driver_facts as driver_facts
-from rigwright.nvidia.driver.driver_facts import MODPROBE, SOURCE, DriverFacts
+from rigwright.nvidia.driver.driver_facts import MODPROBE, SOURCE, DriverFacts, describe_pending_reboot
 from rigwright.nvidia.driver.driver_files import COMPONENT, driver_release_values, store_folder
-from rigwright.nvidia.modules.module_option_drift import describe_pending_reboot
-from rigwright.nvidia.packages import driver_simulation
+from rigwright.nvidia.packages import target
 from rigwright.nvidia.packages.target import (
     DriverTarget,
     describe_unloaded,
@@ -32,9 +34,74 @@ from rigwright.nvidia.packages.target import (
     required_holds,
 )
 from rigwright.render import render
-from roles.operations.package_run import PackageRun
-from roles.operations.reboots import describe_needed_reboot, reboot_host
-from roles.operations.shell import HostLost
+from roles.operations.packages import PackageRun
+from roles.operations.shell import HostLost, ReconnectingShell
+from roles.progress import progress
+
+# Seconds until a host must be back: boards with eight cards and much memory take minutes until they boot
+PATIENCE = 900
+# Of the boot, by two clocks: a container's kernel has one boot id for all
+BOOT = "systemctl show --property=UserspaceTimestamp --property=UserspaceTimestampMonotonic | tr '\\n' ' '"
+DRAIN = "systemctl stop rigwright.target 'rigwright-*.service' 2>/dev/null; true"
+
+
+def describe_needed_reboot(shell: ReconnectingShell, why: str, reserved_gpus: Collection[int]) -> list[str]:
+    """Lines about a reboot that needs the operator's consent.
+
+    Args:
+        shell: Of the host that needs it.
+        why: For the operator.
+        reserved_gpus: As of `reboot`.
+    """
+    said = (
+        f"needs a reboot: {why}. Re-run deploy with --reboot, or reboot it yourself and re-run deploy; the "
+        "steps after the driver wait until then"
+    )
+    return [
+        said,
+        *(f"{line}{ENDS}" for line in (_read_card_holders(shell, reserved_gpus).borrowers if reserved_gpus else ())),
+    ]
+
+
+def reboot_host(host: Any, why: str, reserved_gpus: Collection[int]) -> bool:
+    """Stop Rigwright's services, reboot the host and wait for it; False if another process uses a card not reserved.
+
+    Args:
+        host: The pyinfra host.
+        why: For the operator.
+        reserved_gpus: GPU indexes of the cards that are reserved: a reboot may end processes on them, and names those.
+    """
+    shell = ReconnectingShell(host, PATIENCE)
+    others = _read_card_holders(shell, reserved_gpus)
+    if others.strangers:
+        for line in others.strangers:
+            logger.error(f"{host.print_prefix}no reboot: {line}")
+        logger.error(f"{host.print_prefix}stop these, or wait for them, then run it again")
+        return False
+    for line in others.borrowers:
+        logger.warning(f"{host.print_prefix}{line}{ENDS}")
+    before = shell.run(BOOT)
+    logger.warning(f"{host.print_prefix}rebooting: {why}")
+    shell.run(DRAIN)
+    # after this command has answered: the connection goes with the host
+    shell.run("systemd-run --quiet --on-active=1 --timer-property=AccuracySec=100ms systemctl reboot")
+    started = time.monotonic()
+    with progress.task(host.name, "rebooting") as task:
+        task.start_step("waiting for the host to come back")
+        # a system that goes down may have no answer left
+        while shell.run(BOOT) in (before, []):
+            if time.monotonic() - started > PATIENCE:
+                raise HostLost(f"it did not go down within {PATIENCE} s")
+            gevent.sleep(0.5)
+        # the next command needs a system that has started
+        shell.run("timeout 50 systemctl is-system-running --wait >/dev/null 2>&1; true")
+    logger.info(f"{host.print_prefix}back after {time.monotonic() - started:.0f} s")
+    return True
+
+
+def _read_card_holders(shell: ReconnectingShell, reserved_gpus: Collection[int]) -> ForeignProcesses:
+    return parse_holders(shell.run(render_holders_query()), reserved_gpus)
+
 
 Commands = Generator[FunctionCommand, None, None]
 LOOK, INSTALL = "rw-job-driver-look", "rw-job-driver"
@@ -199,7 +266,7 @@ def _install_driver(one: _DriverRun) -> bool:
 
 def _render_installation(one: _DriverRun, facts: DriverFacts) -> str | None:
     """The installing job's script; empty where nothing is left for one, None after saying what speaks against it."""
-    wanted, seen, kept = one.wanted, driver_simulation.parse_driver_simulation([]), ""
+    wanted, seen, kept = one.wanted, target.parse_driver_simulation([]), ""
     targets: tuple[str, ...] = ()
     if needs_transaction(wanted, facts):
         there = f"{one.store}/{wanted.version}" if wanted.version in facts.kept else ""
@@ -217,8 +284,8 @@ def _render_installation(one: _DriverRun, facts: DriverFacts) -> str | None:
         )
         if not one.run_package_job(LOOK, script):
             return None
-        how, seen = driver_simulation.read_driver_simulation(one.shell.run(f"cat {shlex.quote(one.done_path(LOOK))}"))
-        if reasons := driver_simulation.find_driver_transaction_problems(seen, wanted):
+        how, seen = target.read_driver_simulation(one.shell.run(f"cat {shlex.quote(one.done_path(LOOK))}"))
+        if reasons := target.find_driver_transaction_problems(seen, wanted):
             for reason in reasons:
                 one.report_error(f"refused: {reason}")
             return None

@@ -14,7 +14,7 @@ from pyinfra.facts.files import FileContents
 from pyinfra.operations.util.files import generate_color_diff
 
 from rigwright.host import channel
-from roles.operations.channel_fact import ChannelFact
+from roles.operations.facts import ChannelFact
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ from rigwright.engines import kind_of
 from rigwright.engines.log_causes import select_faults
 from rigwright.gateway.gateway_units import ADMIN, ROUTER_RUNTIME, RUNTIME, SILENCE
 from rigwright.gateway.secrets_distribution import GATEWAY, ROUTER
-from rigwright.host.systemd_syntax import LINKS, UNIT_FOLDER
+from rigwright.host.systemd import LINKS, UNIT_FOLDER
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards import smi
-from rigwright.nvidia.cards.card_processes import UNEXPLAINED_MIB
+from rigwright.nvidia.cards.card_facts import UNEXPLAINED_MIB
 from rigwright.render import render
 from rigwright.serving import observed
 from rigwright.serving.activation import (
@@ -49,9 +49,9 @@ from rigwright.serving.standby import (
 )
 from rigwright.serving.standby import RUNTIME_UNITS as RUNTIME_UNITS
 from rigwright.serving.takeover import Takeover, drain_seconds
+from roles.operations.facts import FactUnavailable, ReadOnlyScript, forget_prefetched
 from roles.operations.files import show_diff
 from roles.operations.jobs import run_job
-from roles.operations.prefetch import FactUnavailable, ReadOnlyScript, forget_prefetched
 
 Commands = Generator[FunctionCommand, None, None]
 POLL = 0.3  # seconds between looks at instances that are loading

@@ -17,7 +17,7 @@ from rigwright.host import channel
 from rigwright.host.channel import HostOutput, file_name, free_text, number, optional, text, tolerant, word, yes_or_no
 from rigwright.model import api_keys
 from rigwright.supply.bundle import LocalFile
-from roles.operations.channel_fact import ChannelFact
+from roles.operations.facts import ChannelFact
 from roles.operations.shell import HostLost, ReconnectingShell
 from roles.progress import FileProgress, parse_progress_document, progress
 

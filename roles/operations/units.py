@@ -1,4 +1,4 @@
-"""Units of systemd that are no instances: written, enabled and running, or gone."""
+"""Operations on systemd units: of weights, of sharing and of monitoring."""
 
 from __future__ import annotations
 
@@ -10,8 +10,15 @@ from pyinfra.api import QuoteString, StringCommand, operation
 
 from rigwright.host import channel
 from rigwright.host.channel import optional, word, yes_or_no
-from rigwright.host.systemd_syntax import UNIT_FOLDER
-from roles.operations.channel_fact import ChannelFact
+from rigwright.host.systemd import UNIT_FOLDER
+from rigwright.model.entry import ShareEntry
+from rigwright.model.facts import NO_MONITORING, MonitoringFacts, ServiceFacts, SharingFacts
+from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
+from rigwright.monitoring import monitoring_facts, monitoring_units
+from rigwright.render import render
+from rigwright.weights import weight_sharing
+from roles.operations.facts import ChannelFact
 from roles.operations.files import PathEntriesFact, PathEntry, TextFile, texts_differ, write_text_files
 
 
@@ -88,3 +95,106 @@ def remove_units(paths: Sequence[str]) -> Generator[StringCommand, None, None]:
 
 def _unit_names(paths: Iterable[str]) -> list[str]:
     return [path.rpartition("/")[2] for path in paths]
+
+
+TRIES = 100  # five a second: nginx itself tries for three to get a port that was not free
+
+
+class ShareStateFact(ChannelFact[SharingFacts]):
+    """The unit, its process, and what it was started from."""
+
+    default = SharingFacts
+
+    def command(self) -> StringCommand:
+        """templates/look/sharing.sh.j2."""
+        return self.render_command("look/sharing.sh.j2", **weight_sharing.share_state_values())
+
+    def read(self, output: list[str]) -> SharingFacts:
+        """Read what it tells."""
+        return weight_sharing.parse_sharing_facts(output)
+
+
+@operation()
+def ensure_share(roots: Roots, share: ShareEntry) -> Generator[StringCommand, None, None]:
+    """Have the unit enabled, and its process started from the texts that the rig asks for.
+
+    + rig: the rig
+    + share: what it shares
+    """
+    found, wanted = host.get_fact(ShareStateFact), weight_sharing.share_digest(roots, share)
+    if found.is_settled(wanted):
+        host.noop(f"weights are shared on {weight_sharing.share_endpoint(share)}")
+        return
+    script = render(
+        "sharing/start.sh.j2",
+        share_unit=weight_sharing.SHARE_UNIT,
+        restart=not found.is_running(wanted),
+        listens=weight_sharing.listener_filter(share),
+        endpoint=weight_sharing.share_endpoint(share),
+        tries=TRIES,
+    )
+    yield StringCommand("sh", "-c", QuoteString(script))
+
+
+@operation()
+def remove_share(roots: Roots) -> Generator[StringCommand, None, None]:
+    """Stop sharing, and take unit and configuration away.
+
+    + rig: the rig
+    """
+    if not host.get_fact(ShareStateFact).there:
+        host.noop("no weights are shared")
+        return
+    yield StringCommand(
+        "sh", "-c", QuoteString(render("sharing/release.sh.j2", **weight_sharing.share_release_values(roots)))
+    )
+
+
+class MonitoringStateFact(ChannelFact[MonitoringFacts]):
+    """The units, their processes, and what each was started from."""
+
+    default = staticmethod(lambda: NO_MONITORING)
+
+    def command(self, rig: Rig) -> StringCommand:
+        """templates/look/monitoring.sh.j2."""
+        return self.render_command("look/monitoring.sh.j2", **monitoring_facts.monitoring_state_values(rig.roots))
+
+    def read(self, output: list[str]) -> MonitoringFacts:
+        """Read what it tells."""
+        return monitoring_facts.parse(output)
+
+
+@operation()
+def ensure_monitoring(rig: Rig) -> Generator[StringCommand, None, None]:
+    """Have the declared units enabled and their processes started from what the rig asks for, and no other there.
+
+    + rig: the rig
+    """
+    found = host.get_fact(MonitoringStateFact, rig=rig)
+    known = monitoring_units.secrets_by_path(rig.inventory, rig.roots, rig.monitoring)
+    pending = monitoring_facts.find_pending(found, monitoring_units.monitoring_services(rig), known)
+    if not pending:
+        host.noop("what watches is as declared")
+        return
+    starting = [
+        {
+            "unit": one.unit_name,
+            "package": one.kind.package,
+            "floor": one.floor,
+            "restart": not found.units.get(one.name, ServiceFacts()).is_running(one.digest(known)),
+            "listens": f"src {one.endpoint}",
+            "endpoint": one.endpoint,
+        }
+        for one in monitoring_units.monitoring_services(rig)
+        if one.name in pending
+    ]
+    declared = {one.name for one in monitoring_units.monitoring_services(rig)}
+    going = [name for name in pending if name not in declared]
+    script = render(
+        "monitoring/start.sh.j2",
+        **monitoring_facts.monitoring_release_values(rig.roots, going),
+        secrets=sorted(found.secrets - known.keys()),
+        starting=starting,
+        tries=TRIES,
+    )
+    yield StringCommand("sh", "-c", QuoteString(script))

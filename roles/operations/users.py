@@ -11,7 +11,7 @@ from pyinfra.api import QuoteString, StringCommand, operation
 from rigwright.host import channel
 from rigwright.host.channel import optional
 from rigwright.plan.host_facts import passwd
-from roles.operations.channel_fact import ChannelFact
+from roles.operations.facts import ChannelFact
 
 NO_LOGIN = "/usr/sbin/nologin"
 

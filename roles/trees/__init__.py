@@ -14,11 +14,11 @@ from pyinfra.api import FunctionCommand, StringCommand, operation
 
 from rigwright.host import channel
 from rigwright.model.rig import Rig
-from rigwright.plan import tree_records
+from rigwright.plan import plan_inputs
 from rigwright.plan.plan_inputs import TargetState
 from rigwright.weights.verification import PACKAGE, weights_program_folder
 from roles import artefact_jobs
-from roles.operations.channel_fact import ChannelFact
+from roles.operations.facts import ChannelFact
 from roles.operations.jobs import run_job
 
 HOST = Path(__file__).with_name("host")
@@ -57,7 +57,7 @@ class TreesFact(ChannelFact[TreeFacts]):
 
     def read(self, output: list[str]) -> TreeFacts:
         """Read what it tells."""
-        told = channel.parse_output(output, tree_records.SCAN_SCHEMA)
+        told = channel.parse_output(output, plan_inputs.SCAN_SCHEMA)
         return TreeFacts(dict(told.many("there")), tuple(PendingTree(*row) for row in told.many("pending")))
 
 
@@ -86,7 +86,7 @@ def collect_program_texts(rig: Rig) -> dict[str, dict[str, bytes]]:
 def read_trees(rig: Rig) -> TreeFacts:
     """The trees of the host of the running deploy."""
     return host.get_fact(
-        TreesFact, asked=json.dumps(tree_records.scan_request(rig.roots, collect_program_texts(rig)), sort_keys=True)
+        TreesFact, asked=json.dumps(plan_inputs.scan_request(rig.roots, collect_program_texts(rig)), sort_keys=True)
     )
 
 
@@ -109,8 +109,8 @@ def write_tree_records(rig: Rig, wanted: TargetState) -> Generator[FunctionComma
     + rig: the rig
     + wanted: what it comes to on the host
     """
-    found, asked = read_trees(rig), tree_records.scan_request(rig.roots, collect_program_texts(rig))
-    missing = tree_records.find_missing_trees(wanted, collect_program_texts(rig), found.there)
+    found, asked = read_trees(rig), plan_inputs.scan_request(rig.roots, collect_program_texts(rig))
+    missing = plan_inputs.find_missing_trees(wanted, collect_program_texts(rig), found.there)
     if not (found.pending or missing):
         host.noop("everything installed is as it was recorded")
         return

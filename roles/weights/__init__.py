@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from rigwright.delivery.tool_environments import ToolEnvironment, hub_client_tools
+from rigwright.delivery import ToolEnvironment, hub_client_tools
 from rigwright.model.facts import HostFacts
 from rigwright.model.instance import loaded_weights
 from rigwright.model.rig import Rig

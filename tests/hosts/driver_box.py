@@ -14,7 +14,7 @@ import pytest
 
 from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
-from rigwright.model.nvidia.driver_tables import SHIPPED, load_driver_tables
+from rigwright.model.nvidia import SHIPPED, load_driver_tables
 from rigwright.paths import ROOT
 from tests.hosts.support import deploy_command, red_checks, run_deploy, run_plan, wait_until
 from tests.stand_ins.nvidia import apt_archive, kernel_packages, nvidia_driver_packages

@@ -11,7 +11,7 @@ import pytest
 from lab.file_shelf import MODEL
 from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
-from rigwright.declaration.host_key import parse_host_key
+from rigwright.declaration.connection import parse_host_key
 from rigwright.paths import ROOT
 from tests.hosts.conftest import BootHost
 from tests.hosts.support import run_plan, write_inventory

@@ -14,7 +14,7 @@ import pytest
 from bench.ladder_figures import LadderStep, LoadResult
 from bench.load_program import CHAT
 from lab.hosts import LabHost
-from rigwright.baseline import history
+from rigwright import baseline
 from rigwright.paths import ROOT
 from tests.hosts import vllm_box
 from tests.hosts.support import is_serving, main_pid, wait_until
@@ -56,7 +56,7 @@ def test_real_llama_cpp_is_loaded_measured_and_left_as_it_was(inventory: Path, c
     done = rigwright("bench", "speed", inventory, "--accept")
     assert done.returncode == 0, done.stderr
     assert "accepted: 1 run of 1 start of the engine" in done.stdout
-    (run,) = history.load_history(history.history_path(str(inventory), "box")).for_instance("chat").runs
+    (run,) = baseline.load_history(baseline.history_path(str(inventory), "box")).for_instance("chat").runs
     assert run.is_comparable
     assert {f"{count} 100/500" for count in ("1 stream", "2 streams", "4 streams")} <= set(run.rates)
     assert (run.fingerprint.driver, run.fingerprint.cards) == ("", ())
@@ -72,7 +72,7 @@ def test_real_llama_cpp_is_loaded_measured_and_left_as_it_was(inventory: Path, c
     done = rigwright("bench", "speed", inventory)
     assert done.returncode in (0, 1), done.stderr
     assert "noise" not in done.stderr
-    assert len(history.load_history(history.history_path(str(inventory), "box")).for_instance("chat").runs) == 3
+    assert len(baseline.load_history(baseline.history_path(str(inventory), "box")).for_instance("chat").runs) == 3
 
 
 def test_an_interrupt_ends_the_job_on_the_host_and_keeps_what_came(inventory: Path, converged: LabHost) -> None:

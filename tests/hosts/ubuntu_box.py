@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.throwaway_lab import ThrowawayLab
-from rigwright.model.nvidia.driver_tables import load_driver_tables
+from rigwright.model.nvidia import load_driver_tables
 from rigwright.paths import ROOT
 from tests.hosts import driver_box
 from tests.hosts.driver_box import DriverBox

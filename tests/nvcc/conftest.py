@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.delivery.tool_environments import render_requirements
-from rigwright.model.nvidia.toolkit import Toolkit
+from rigwright.delivery import render_requirements
+from rigwright.model.nvidia import Toolkit
 from rigwright.patches.patch import APPLY_PROGRAM_TEXT, load_patches
 from rigwright.paths import ROOT
 from rigwright.render import render

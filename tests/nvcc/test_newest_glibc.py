@@ -14,7 +14,7 @@ from cli.lock_resolver.package_index import PackageIndex, index_url
 from rigwright.declaration.catalog import load_catalog
 from rigwright.engines.llama_cpp.build import cuda_architecture
 from rigwright.engines.llama_cpp.keys import LlamaEngine
-from rigwright.nvidia.cuda.toolkit_validation import SPECIFIED_SINCE, dotted_numbers
+from rigwright.nvidia.cuda import SPECIFIED_SINCE, dotted_numbers
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Lock
 from tests.nvcc.conftest import cached_wheels

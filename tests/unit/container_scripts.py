@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rigwright.containers import container_facts, daemon, release
 from rigwright.containers.container_facts import ContainerFacts
-from rigwright.delivery.network import job_network
+from rigwright.delivery import job_network
 from rigwright.model.containers.entry import ContainersEntry
 from rigwright.render import render
 from rigwright.supply.apt_archives import ArchiveSuite

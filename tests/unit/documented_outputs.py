@@ -24,20 +24,20 @@ from checks.report import ChecksReporter
 from checks.survey.accounts import SurveyUser
 from cli import bench_speed, generations_and_logs
 from cli.advisories import print_finding
-from cli.deploy_output import print_line
+from cli.deploy_run import print_line
 from cli.plan import HostPlan, _print_plans
 from cli.status_table import HostStatus, InstanceStatus, describe_hosts, print_status_table
 from cli.tables import print_paragraph
 from cli.variants import variants
 from rigwright.advisories.audit import audit
-from rigwright.host.deploy_lock_state import LockHolder
+from rigwright.host.locks import LockHolder
 from rigwright.inventory import hosts, load_rig
 from rigwright.patches import apply
 from rigwright.patches import patch as patches
 from rigwright.paths import ROOT
-from rigwright.plan.deploy_plan import plan_deploy
 from rigwright.plan.plan_inputs import build_target_state
-from rigwright.plugins.keys import SelftestKeys
+from rigwright.plan.stages import plan_deploy
+from rigwright.plugins.plugin import SelftestKeys
 from rigwright.plugins.verdict import verdict
 from rigwright.serving.observed import ObservedGeneration, ObservedServing
 from tests.documented_output import PAGES, compare_page

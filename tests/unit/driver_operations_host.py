@@ -10,7 +10,7 @@ import pytest
 from rigwright.model.roots import Roots
 from rigwright.nvidia.driver.driver_facts import DriverFacts
 from rigwright.nvidia.packages.target import DriverTarget
-from roles.operations import drivers, package_run, shell
+from roles.operations import drivers, packages, shell
 from roles.operations.drivers import LOOK, _DriverRun
 from tests.unit.apt_simulation import simulation_lines
 from tests.unit.channel_records import channel_lines
@@ -52,7 +52,7 @@ def capture_output(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]
     """What the operator is told; apt-mark and systemctl are stand-ins that remember."""
     lines: list[str] = []
     listener = SimpleNamespace(error=lines.append, info=lambda _: None, warning=lines.append)
-    for module in (drivers, package_run):
+    for module in (drivers, packages):
         monkeypatch.setattr(module, "logger", listener)
     monkeypatch.setattr(shell, "find_deploy_lock", lambda _: None)
     for name in ("apt-mark", "modprobe"):

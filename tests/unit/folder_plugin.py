@@ -9,7 +9,7 @@ from typing import Any
 from checks import backend, nvidia
 from checks.survey import collection
 from rigwright import inventory
-from rigwright.nvidia.driver import driver_record
+from rigwright.nvidia.driver import driver_files
 from rigwright.plan import host_facts
 from tests.unit.nvidia_host import DRIVER_FACTS, FACTS, MANAGED, RECORD, RIG, STATE, NvidiaFolderHost
 from tests.unit.samples import sample_rig
@@ -57,4 +57,4 @@ inventory.load_rig = lambda _data: made
 host_facts.parse = lambda _lines: FACTS
 nvidia.collect_driver_facts = lambda _survey, _facts: DRIVER_FACTS
 nvidia.driver_state = nvidia.kernel_state = lambda _survey: STATE
-nvidia.read_driver_record = lambda _survey: driver_record.parse_driver_record(RECORD)
+nvidia.read_driver_record = lambda _survey: driver_files.parse_driver_record(RECORD)

@@ -16,7 +16,7 @@ from rigwright.containers.container_facts import ContainerFacts
 from rigwright.gateway.secrets_distribution import GatewaySecretFacts
 from rigwright.inventory import load_rig
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cards.card_processes import ForeignProcesses
+from rigwright.nvidia.cards.card_facts import ForeignProcesses
 from rigwright.paths import ROOT
 from rigwright.serving.observed import ObservedServing
 from rigwright.supply.lock import Artefact, render_lock

@@ -3,12 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
-from rigwright.host.unit_states import UnitState
+from rigwright.host.systemd import UnitState
 from rigwright.model.facts import HostFacts
 from rigwright.model.installation import Installation
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cuda.toolkit import plan_toolkit
+from rigwright.nvidia.cuda import plan_toolkit
 from rigwright.plan.plan_inputs import TargetState
 from rigwright.serving.generation import Generation, build_generation
 from rigwright.serving.observed import ObservedGeneration, ObservedServing, ObservedUnit

@@ -5,12 +5,10 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from checks.survey.base_system import BaseSystem
-from checks.survey.kernel import Device, DkmsBuild, Kernels, KernelThere, Module
-from checks.survey.loader import Loader
-from checks.survey.next_boot import Grub, Initrd, NextBoot, SeparateMount
+from checks.survey.accounts import Rights
+from checks.survey.base_system import BaseSystem, Loader
+from checks.survey.kernel import Device, DkmsBuild, Grub, Initrd, Kernels, KernelThere, Module, NextBoot, SeparateMount
 from checks.survey.packages import AptPin, KeptFile, PackageFiles, PackageSurvey, StoredDriver
-from checks.survey.rights import Rights
 from checks.survey.settings import BootSettings, SettingLine
 from rigwright.model.instance import POWER_UNIT
 from rigwright.nvidia.cards.card_setting_files import POWER, power_digest, program_folder

@@ -12,7 +12,7 @@ import pytest
 from checks import Drift, test_nvidia_cards, test_nvidia_modules, test_nvidia_packages
 from checks.survey.answers import SurveyAnswers
 from rigwright.model.rig import Rig
-from rigwright.nvidia.driver import driver_record
+from rigwright.nvidia.driver import driver_files
 from rigwright.nvidia.driver.driver_facts import DriverFacts
 from rigwright.nvidia.driver.kernel_facts import KernelFacts
 from tests.unit.nvidia_host import DRIVER_FACTS, FACTS, MANAGED, STATE, NvidiaFolderHost
@@ -49,8 +49,8 @@ class NvidiaCheckFixture:
         rig = self.rig
         if survey is None:
             survey = self.make_survey()
-        record = driver_record.parse_driver_record(
-            (self.host.root / driver_record.driver_record_path(rig.roots)[1:]).read_text()
+        record = driver_files.parse_driver_record(
+            (self.host.root / driver_files.driver_record_path(rig.roots)[1:]).read_text()
         )
         checks: dict[str, Callable[[], None]] = {
             "N08": lambda: test_nvidia_modules.test_flavour(

@@ -23,10 +23,10 @@ from checks.survey.host import (
     sshd,
     weights,
 )
-from cli.lock_resolver import isolated_apt
+from cli.lock_resolver import apt_archives
 from cli.lock_resolver.distribution_packages import parse_addresses, source_suites
 from cli.lock_resolver.downloads import DownloadUnavailable
-from rigwright.debs import simulation
+from rigwright import debs
 from rigwright.nvidia.cards import smi, smi_text_reports
 
 DATA = Path(__file__).with_name("data") / "parsers"
@@ -128,9 +128,9 @@ def _parse_status(text: str) -> list[Any]:
 
 
 def _parse_simulation(text: str) -> dict[str, object]:
-    found = simulation.parse_simulation(text.splitlines(), simulation.AptSimulation)
-    if simulation.INCOMPLETE in found.complaints:
-        raise ValueError(simulation.INCOMPLETE)
+    found = debs.parse_simulation(text.splitlines(), debs.AptSimulation)
+    if debs.INCOMPLETE in found.complaints:
+        raise ValueError(debs.INCOMPLETE)
     return {"installed": [*found.installed], "removed": [*found.removed], "complaints": [*found.complaints]}
 
 
@@ -158,8 +158,8 @@ def controller_apt_parser(read: Callable[[str], Any]) -> Callable[[str, int], An
 
     def parse(text: str, status: int) -> Any:
         done = subprocess.CompletedProcess(["apt-get"], status, text, "")
-        with patch.object(isolated_apt.subprocess, "run", lambda *_, **__: done):
-            return read(isolated_apt.run_program(["apt-get"]))
+        with patch.object(apt_archives.subprocess, "run", lambda *_, **__: done):
+            return read(apt_archives.run_program(["apt-get"]))
 
     return parse
 

@@ -5,8 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rigwright.patches.keys import PatchKeys
-from rigwright.patches.patch import Patch, load_patch
+from rigwright.patches.patch import Patch, PatchKeys, load_patch
 from rigwright.toml import tomllib
 
 BEFORE = 'WORDS = "hello"\n'

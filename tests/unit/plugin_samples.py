@@ -4,8 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from rigwright.model.instance import Instance
-from rigwright.plugins.keys import PluginKeys
-from rigwright.plugins.plugin import Plugin
+from rigwright.plugins.plugin import Plugin, PluginKeys
 from rigwright.serving.plugin_selftest import PluginSelftest, plan_selftests
 from rigwright.supply.lock import Artefact
 from tests.sample_plugins import COMMANDS, MODULE, NAME

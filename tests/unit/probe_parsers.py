@@ -11,7 +11,7 @@ from rigwright.containers import container_facts as container_facts
 from rigwright.nvidia.driver import driver_facts as driver_facts
 from rigwright.plan import host_facts as host_facts
 from rigwright.render import render
-from rigwright.serving import observed, resource_usage
+from rigwright.serving import observed
 from tests.unit import short_programs
 from tests.unit.container_samples import container_rig
 from tests.unit.parser_table import DATA, KILLED, ParserRow
@@ -150,7 +150,7 @@ PROBES: dict[str, ParserRow] = {
         script_parser(
             render("look/use.sh.j2"),
             lambda output: {
-                k: (v.since, v.memory, v.start_seconds) for k, v in resource_usage.parse_unit_usage(output).items()
+                k: (v.since, v.memory, v.start_seconds) for k, v in observed.parse_unit_usage(output).items()
             },
             "systemctl",
         ),

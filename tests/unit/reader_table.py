@@ -7,22 +7,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rigwright.baseline import history
+from rigwright import baseline
 from rigwright.containers import daemon
-from rigwright.declaration import host_key
+from rigwright.declaration import connection
 from rigwright.engines import kinds, metrics
 from rigwright.engines.llama_cpp import option_table
 from rigwright.engines.vllm import option_snapshot
-from rigwright.host import deploy_lock_state
-from rigwright.model import registries
+from rigwright.host import locks
+from rigwright.model import origins
 from rigwright.nvidia.cards import smi, smi_text_reports
-from rigwright.nvidia.driver import driver_record, openpgp
-from rigwright.nvidia.modules import module_option_drift
+from rigwright.nvidia.driver import driver_facts, driver_files, openpgp
 from rigwright.operate import reply
 from rigwright.patches import apply
 from rigwright.plugins import verdict
 from rigwright.problems import Invalid
-from rigwright.serving import manifest
+from rigwright.serving import generation
 from rigwright.supply import apt_archives, bundle, image_manifest, machine_code
 from rigwright.toml import parse_lock_text
 from rigwright.weights import gguf, safetensors
@@ -122,19 +121,19 @@ WHEEL = b"a/b.py,sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU,0\na.dist-in
 
 def _read_login(file: Path) -> object:
     file.chmod(0o600)
-    return registries.load_login(str(file))
+    return origins.load_login(str(file))
 
 
 READERS: dict[str, ReaderRow] = {
-    "rigwright/baseline/history.py": ReaderRow(
-        file_reader(history.load_history), (json_bytes({}),), (history.UnreadableHistory,)
+    "rigwright/baseline.py": ReaderRow(
+        file_reader(baseline.load_history), (json_bytes({}),), (baseline.UnreadableHistory,)
     ),
     "rigwright/containers/daemon.py": ReaderRow(
         text_reader(lambda said: (daemon.parse_options(said), daemon.parse_record(said))),
         (json_bytes({"log-driver": "journald", "features": {"a": True}, "cdi-spec-dirs": ["/etc/cdi"]}),),
     ),
-    "rigwright/declaration/host_key.py": ReaderRow(text_reader(host_key.parse_host_key), (b"ssh-ed25519 " + SSH,)),
-    "rigwright/model/registries.py": ReaderRow(file_reader(_read_login), (base64.b64encode(b"user:password") + b"\n",)),
+    "rigwright/declaration/connection.py": ReaderRow(text_reader(connection.parse_host_key), (b"ssh-ed25519 " + SSH,)),
+    "rigwright/model/origins.py": ReaderRow(file_reader(_read_login), (base64.b64encode(b"user:password") + b"\n",)),
     "rigwright/engines/kind.py": ReaderRow(
         text_reader(lambda said: [kind.count_answer_tokens(said) for kind in kinds().values()]),
         (json_bytes({"usage": {"completion_tokens": 1}}),),
@@ -152,8 +151,8 @@ READERS: dict[str, ReaderRow] = {
     "rigwright/engines/vllm/option_snapshot.py": ReaderRow(
         file_reader(option_snapshot.load_snapshot), (json_bytes(SMALLER),), (Invalid,), costs=50
     ),
-    "rigwright/host/deploy_lock_state.py": ReaderRow(
-        text_reader(deploy_lock_state.parse_holder), (json_bytes({"who": "a", "since": 1, "host": "b"}),)
+    "rigwright/host/locks.py": ReaderRow(
+        text_reader(locks.parse_holder), (json_bytes({"who": "a", "since": 1, "host": "b"}),)
     ),
     "rigwright/nvidia/cards/smi.py": ReaderRow(
         text_reader(lambda said: [smi.gpus(0, said), smi.those_that_answer(0, said)]),
@@ -173,13 +172,13 @@ READERS: dict[str, ReaderRow] = {
         text_reader(lambda said: smi_text_reports.parse_topology_matrix(0, said)), (SMI_CAPTURES["topology"],)
     ),
     "rigwright/nvidia/driver/openpgp.py": ReaderRow(text_reader(openpgp.parse_openpgp_key), (ARMOUR,), taken=False),
-    "rigwright/nvidia/driver/driver_record.py": ReaderRow(
-        text_reader(driver_record.parse_driver_record),
+    "rigwright/nvidia/driver/driver_files.py": ReaderRow(
+        text_reader(driver_files.parse_driver_record),
         (json_bytes({"kernel": "6", "module": "580", "packages": {"a": "1"}, "cards": []}),),
         (),
     ),
-    "rigwright/nvidia/modules/module_option_drift.py": ReaderRow(
-        text_reader(module_option_drift.parse_parameters), (b"NVreg_A: 1\nB: 2\n",)
+    "rigwright/nvidia/driver/driver_facts.py": ReaderRow(
+        text_reader(driver_facts.parse_parameters), (b"NVreg_A: 1\nB: 2\n",)
     ),
     "rigwright/operate/reply.py": ReaderRow(
         lambda content, _: reply.parse_message(engine_reply(content)), (json_bytes(CHAT),)
@@ -190,8 +189,8 @@ READERS: dict[str, ReaderRow] = {
         (b"\x1b[32mPython 3.10: PASS\x1b[0m\n",),
         (verdict.Refused,),
     ),
-    "rigwright/serving/manifest.py": ReaderRow(
-        text_reader(lambda said: manifest.parse_manifest(said, {})), (json_bytes({"instances": {}}),)
+    "rigwright/serving/generation.py": ReaderRow(
+        text_reader(lambda said: generation.parse_manifest(said, {})), (json_bytes({"instances": {}}),)
     ),
     "rigwright/supply/apt_archives.py": ReaderRow(text_reader(apt_archives.parse_release), (RELEASE.encode(),)),
     "rigwright/supply/bundle.py": ReaderRow(

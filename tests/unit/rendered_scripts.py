@@ -7,14 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from rigwright.delivery.network import JobNetwork, job_network
-from rigwright.delivery.tool_environments import ToolEnvironment
+from rigwright.delivery import JobNetwork, ToolEnvironment, job_network
 from rigwright.engines.llama_cpp.build import Build, plan_build
 from rigwright.engines.log_causes import select_faults
 from rigwright.engines.vllm.log_patterns import CAUSES
 from rigwright.gateway.gateway_units import ADMIN
 from rigwright.host.locks import LOCKS
-from rigwright.host.systemd_syntax import UNIT_FOLDER
+from rigwright.host.systemd import UNIT_FOLDER
 from rigwright.model.rig import Rig
 from rigwright.monitoring.textfile import DEPLOY_STARTED
 from rigwright.nvidia.driver.driver_facts import MODPROBE, SOURCE

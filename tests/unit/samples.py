@@ -22,9 +22,7 @@ from rigwright.model.facts import HostFacts
 from rigwright.model.installation import Installation
 from rigwright.model.instance import Instance, ModelPart
 from rigwright.model.network import DownloadNetwork
-from rigwright.model.nvidia.driver_supply import DriverSupply
-from rigwright.model.nvidia.driver_tables import load_driver_tables
-from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
+from rigwright.model.nvidia import DriverSupply, ToolkitSpec, load_driver_tables
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
 from rigwright.paths import ROOT

@@ -9,7 +9,7 @@ from pathlib import Path
 from rigwright import nginx
 from rigwright.containers import release
 from rigwright.containers.container_facts import ContainerFacts
-from rigwright.delivery.network import job_network
+from rigwright.delivery import job_network
 from rigwright.engines.image.install import render_patch_step
 from rigwright.engines.installer import render_step
 from rigwright.engines.llama_cpp.build import render_compile_step
@@ -18,15 +18,13 @@ from rigwright.gateway.gateway_units import ROUTER_RUNTIME, RUNTIME
 from rigwright.gateway.key_version import version_for
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT
 from rigwright.host.locks import DEPLOY_LOCK, LOCKS
-from rigwright.host.systemd_syntax import STARTED_FROM_FOLDER, UNIT_FOLDER
-from rigwright.host.unit_states import UnitState
+from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIT_FOLDER, UnitState
 from rigwright.model.entry import DriverEntry
-from rigwright.model.existing_service import ExistingService
 from rigwright.model.installation import InstallJob
 from rigwright.model.instance import CACHES, COMPILED, CONTAINER_RUNTIME_FOLDER, WARM
-from rigwright.model.nvidia.toolkit import Toolkit
+from rigwright.model.nvidia import Toolkit
 from rigwright.monitoring import monitoring_facts
-from rigwright.nvidia.cards import card_facts, card_processes, topology
+from rigwright.nvidia.cards import card_facts, topology
 from rigwright.nvidia.driver import driver_facts
 from rigwright.nvidia.driver.driver_files import driver_release_values
 from rigwright.patches.patch import APPLY_PROGRAM_TEXT, Patch
@@ -34,10 +32,10 @@ from rigwright.render import render
 from rigwright.serving import instance_lifecycle, takeover, weight_inventory
 from rigwright.serving.activation import Activation
 from rigwright.serving.generation import build_generation
-from rigwright.serving.listeners import listener_units
+from rigwright.serving.instance_units import listener_units
 from rigwright.serving.observed import render_state_query
 from rigwright.serving.standby import StandbyInstance, render_memory_query, render_standby_drain
-from rigwright.serving.takeover import ExistingContainer, ExistingServiceFacts, Takeover
+from rigwright.serving.takeover import ExistingContainer, ExistingService, ExistingServiceFacts, Takeover
 from rigwright.supply.apt_archives import ArchiveSuite
 from rigwright.supply.bundle import Bundle, BundleRow
 from rigwright.weights import weight_sharing
@@ -363,7 +361,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "install prebuilt modules": lambda: driver_script("install", WIDE, dkms=False, hashes=[], fresh=()),
     "live cards": lambda: card_facts.render_card_query((box_rig := sample_rig(driver=TUNED)).roots, box_rig.driver),
     "live cards of nobody's": lambda: card_facts.render_card_query((box_rig := sample_rig()).roots, box_rig.driver),
-    "holders of cards": card_processes.render_holders_query,
+    "holders of cards": card_facts.render_holders_query,
     "held packages": lambda: render("nvidia_driver/held.sh.j2", held=f"{STATE}/driver/held"),
     "load modules": lambda: render("nvidia_driver/load.sh.j2"),
     "release a driver": lambda: render("nvidia_driver/release.sh.j2", **driver_release_values(sample_rig().roots)),

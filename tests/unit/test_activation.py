@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from rigwright.host.unit_states import UnitState
+from rigwright.host.systemd import UnitState
 from rigwright.serving.activation import Activation, goal_for, goal_of, is_only_loading, plan_activation
 from rigwright.serving.generation import SETTLE, Generation
-from rigwright.serving.listeners import listener_units
+from rigwright.serving.instance_units import listener_units
 from rigwright.serving.observed import ObservedServing
 from tests.unit.host_states import (
     CHAT,

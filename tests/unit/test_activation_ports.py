@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from rigwright.host.unit_states import UnitState
+from rigwright.host.systemd import UnitState
 from rigwright.serving.activation import Activation, goal_of, plan_activation
 from rigwright.serving.generation import Generation
-from rigwright.serving.listeners import listener_units, port_socket
+from rigwright.serving.instance_units import listener_units, port_socket
 from rigwright.serving.observed import ObservedServing, ObservedUnit
 from tests.unit.host_states import (
     CHAT,

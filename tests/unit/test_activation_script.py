@@ -8,7 +8,7 @@ from rigwright.model.instance import slice_of
 from rigwright.render import render
 from rigwright.serving.activation import Activation
 from rigwright.serving.generation import ACTIVATING, PROVEN, SETTLE
-from rigwright.serving.listeners import listener_units
+from rigwright.serving.instance_units import listener_units
 from tests.unit.host_folder import HostFolder
 from tests.unit.host_states import CHAT, CODE, target_generation, two_instance_rig
 from tests.unit.rendered_scripts import activation_script, write_stand_in

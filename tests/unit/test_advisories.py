@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from rigwright.advisories.assessment import Assessment, assess
+from rigwright.advisories.audit import render_scene
 from rigwright.advisories.bindings import AdvisoryKeys, BulletinKeys, MaintainedData, PredicateKeys, load_maintained
 from rigwright.advisories.components import Component, collect_components
 from rigwright.advisories.osv_export import EXPORT_FROM, AdvisoryExport, AffectedPackage, OsvRecord
 from rigwright.advisories.predicates import AccessPath, PredicateScene, access_paths, evaluate
-from rigwright.advisories.rendering import render_scene
 from rigwright.advisories.versions import Event, VersionRange
 from rigwright.engines import kind_of
 from rigwright.model.instance import ModelPart

@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from rigwright.advisories import gateway_fields, predicates
+from rigwright.advisories import predicates
 from rigwright.advisories.assessment import DataSource
 from rigwright.advisories.components import collect_host_components, parse_packages
 from rigwright.advisories.versions import Event, Scheme, VersionRange, is_affected, parse_version
@@ -153,8 +153,8 @@ def test_stale_data_are_reported(as_of: date | None, word: str) -> None:
     ],
 )
 def test_the_table_of_request_rules_says_which_fields_are_refused(field, allowed, refused):
-    declared = gateway_fields.Gateway.model_construct(allow_fields=allowed, models={})
-    assert gateway_fields.is_refused_field(declared, field) is refused
+    declared = predicates.Gateway.model_construct(allow_fields=allowed, models={})
+    assert predicates.is_refused_field(declared, field) is refused
 
 
 def test_architectures_of_text_alone_are_vllms_own() -> None:

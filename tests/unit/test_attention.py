@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.supply.gguf_metadata import KvCacheSize
+from rigwright.supply.artefact import KvCacheSize
 from rigwright.weights.attention import MetadataValue, config_kv_cache, gguf_kv_cache
 
 PLAIN: dict[str, MetadataValue] = {

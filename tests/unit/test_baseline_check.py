@@ -11,9 +11,8 @@ import pytest
 from checks import Drift, test_baseline
 from checks.survey.answers import SurveyAnswers
 from checks.survey.cards import WORDS
-from rigwright.baseline import history
-from rigwright.baseline.history import InstanceHistory
-from rigwright.baseline.run import BaselineRun, Fingerprint, Series
+from rigwright import baseline
+from rigwright.baseline import BaselineRun, Fingerprint, InstanceHistory, Series
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.smi import FIELDS
@@ -56,8 +55,8 @@ def check_notes(
     page = page.with_last_accepted() if accepted else page
     for each in last:
         page = page.with_run(each)
-    history.save_history(
-        history.history_path(made.inventory, made.name), history.BaselineHistory().with_instance(one.name, page)
+    baseline.save_history(
+        baseline.history_path(made.inventory, made.name), baseline.BaselineHistory().with_instance(one.name, page)
     )
     return box_notes(box)
 
@@ -118,7 +117,7 @@ def test_what_cannot_be_judged_is_left_out_with_the_reason(box: Any) -> None:
 
 
 def test_a_book_that_cannot_be_read_is_red(box: Any) -> None:
-    file = history.history_path(box[0].inventory, box[0].name)
+    file = baseline.history_path(box[0].inventory, box[0].name)
     file.parent.mkdir()
     file.write_text("{")
     with pytest.raises(Drift, match="Invalid JSON"):
@@ -141,9 +140,7 @@ def survey(**changes: str) -> SurveyAnswers:
 def test_a_fingerprint_has_what_the_cards_say_now(box: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     made, _, there = box
     one = sample_instance(cards=(0,))
-    monkeypatch.setattr(
-        test_baseline.declared_cards_on_bus, "answering_cards", lambda *given: list(enumerate(given[2]))
-    )
+    monkeypatch.setattr(test_baseline.topology, "answering_cards", lambda *given: list(enumerate(given[2])))
     found = test_baseline.now_there(survey(), made.cards, made.digest, there, sample_facts(), one)
     assert (found.driver, found.cards, found.power_w, found.lanes) == (
         *("580.95.05", ("NVIDIA GeForce RTX 3090",), (280.0,), (8,)),

@@ -17,7 +17,7 @@ from bench.load_program import CHAT, GIVE_UP, LoadRequest, SentRequest
 from bench.load_with_metrics import lines
 from bench.serving import PROGRAM
 from rigwright.engines.metrics import EngineMetrics, parse_metrics
-from rigwright.engines.vllm.startup_log import METRIC_NAMES
+from rigwright.engines.vllm.runtime_log import METRIC_NAMES
 from tests.unit.chat_engine import KEY, StandInChatEngine
 
 Load = Callable[..., LadderStep]

@@ -22,8 +22,7 @@ from rigwright.engines.vllm.offline_bench import PROGRAM
 from rigwright.engines.vllm.offline_program import SAID, known
 from rigwright.model.installation import Installation
 from rigwright.model.instance import COMPILED
-from rigwright.serving.instance_units import OWNED_HEADER, build_unit
-from rigwright.serving.listeners import build_listener
+from rigwright.serving.instance_units import OWNED_HEADER, build_listener, build_unit
 from roles.root_shell import RootCommandFailed
 from tests.unit import samples
 from tests.unit.test_bench_contest import ContestHost

@@ -7,14 +7,15 @@ from pathlib import PurePosixPath
 import pytest
 from click.testing import CliRunner
 
-from bench.confidence_interval import ConfidenceInterval, confidence_interval
 from bench.contest import BARE_SOCKET, BARE_UNIT, GUARD_UNIT, LOAD_UNIT, Deployed, MeasurementFailed, guard, start_bare
 from bench.load_figures import (
+    ConfidenceInterval,
     LoadTimes,
     MeasuredMachine,
     RequestTimes,
     ServingReport,
     ServingRow,
+    confidence_interval,
     parse_load,
     percentile,
 )

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.model.models import MissingModelFile
+from rigwright.model.catalog import MissingModelFile
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact
 from rigwright.weights.checkpoint import parse_checkpoint

@@ -15,7 +15,7 @@ from _pytest._io import TerminalWriter
 from click.testing import CliRunner, Result
 from sarif_pydantic import Sarif
 
-from checks import advisory_counts as counting
+from checks import result_metrics as counting
 from checks.report import ChecksReporter
 from cli import advisories as verb
 from cli import main

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cli.bundle_builder import builder
+from cli import bundle_builder
 from cli.lock_resolver import downloads
-from rigwright.host.deploy_lock_state import render_holder_record
+from rigwright.host.locks import render_holder_record
 from rigwright.inventory import load_rig
-from rigwright.supply.bundle import INDEX
-from rigwright.supply.digest import parse_digest
+from rigwright.supply.bundle import INDEX, parse_digest
 from tests.unit.bundle_world import DEBS, FILES, SOURCE, WEIGHT, WEIGHTS, WHEEL, BundleFixture
 from tests.unit.file_server import complete_file, error_status, truncated_file
 from tests.unit.rendered_scripts import write_stand_in
@@ -158,7 +157,7 @@ def test_a_maker_that_dies_before_the_index_leaves_the_earlier_one_whole(maker, 
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(builder, "render_index", die)
+        patched.setattr(bundle_builder, "render_index", die)
         assert maker.run_bundle().exit_code == 130
     assert maker.read_bundle() == before
     assert {row.path for row in maker.make_bundle().rows} == FILES | {DEB.replace("g++_1.0", "g++_1.1") for DEB in DEBS}
@@ -233,7 +232,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(maker: BundleFixture) -> No
 def test_a_folder_that_is_read_only_is_one_line(maker: BundleFixture) -> None:
     maker.bundle_folder.mkdir()
     mount = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o ro none "$1" && shift && exec "$@"', "sh"]
-    rig = [str(Path(builder.__file__).parents[2] / ".venv/bin/python"), "-m", "cli", "bundle"]
+    rig = [str(Path(bundle_builder.__file__).parents[2] / ".venv/bin/python"), "-m", "cli", "bundle"]
     command = [*mount, str(maker.bundle_folder), *rig, str(maker.box.inventory), "--system", "debian-12"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
@@ -271,12 +270,14 @@ def test_conda_packages_have_a_folder_and_come_from_their_channel(maker, monkeyp
         source = f"{'store' if mirrored else 'forge'}:{subdir}/x-1.0-h1_0.conda"
         digest = hashlib.sha256(its).hexdigest()
         rows.append(sample_artefact(**known, sha256=digest, size=len(its), sources=[source]))
-    monkeypatch.setattr(builder.BundleBuilder, "locked_artefacts", rows)
+    monkeypatch.setattr(bundle_builder.BundleBuilder, "locked_artefacts", rows)
     if mirrored:
         maker.write_inventory("forge")
     else:
         say = f"""[ "$3 $4" = "channel forge" ] && echo '["{maker.files.url}/forge/"]'"""
-        monkeypatch.setattr(builder.sys, "executable", str(write_stand_in(maker.box.folder / "bin", "python", say)))
+        monkeypatch.setattr(
+            bundle_builder.sys, "executable", str(write_stand_in(maker.box.folder / "bin", "python", say))
+        )
     found = maker.make_bundle()
     places = {row.sha256: row.path for row in found.rows if row.path.startswith("conda/")}
     assert places == {row.sha256: f"conda/{row.sha256[:16]}/x-1.0-h1_0.conda" for row in rows}
@@ -293,7 +294,9 @@ def test_a_channel_that_nobody_knows_is_said(maker: BundleFixture, monkeypatch: 
         version="1.0",
         sources=["forge:noarch/x.conda"],
     )
-    monkeypatch.setattr(builder.BundleBuilder, "locked_artefacts", [row])
-    monkeypatch.setattr(builder.sys, "executable", str(write_stand_in(maker.box.folder / "bin", "python", "exit 1")))
+    monkeypatch.setattr(bundle_builder.BundleBuilder, "locked_artefacts", [row])
+    monkeypatch.setattr(
+        bundle_builder.sys, "executable", str(write_stand_in(maker.box.folder / "bin", "python", "exit 1"))
+    )
     (line,) = maker.error_lines()
     assert "py-rattler, needed to locate the channel forge, does not run" in line

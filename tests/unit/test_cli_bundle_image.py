@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cli.bundle_builder.builder import BundleBuilder
+from cli.bundle_builder import BundleBuilder
 from cli.lock_resolver.downloads import DownloadUnavailable
 from cli.lock_resolver.image_registry import RegistryRepository
 from tests.stand_ins.oci_images import LayerEntry, build_image

@@ -17,7 +17,7 @@ from bench.ladder_run import QUESTIONS, WARM_UP, load_prompts
 from checks.connections import ConnectedHost
 from cli import instance_access, load, main
 from cli.instance_access import ClientAccess, InterruptHandler
-from cli.load_report import render_bars
+from cli.load import render_bars
 from rigwright.operate.client_target import ClientTarget
 from tests.unit.chat_engine import KEY, StandInChatEngine
 from tests.unit.client_host import make_client_host

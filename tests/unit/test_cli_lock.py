@@ -11,7 +11,7 @@ from pypi_simple import PYPI_SIMPLE_ENDPOINT
 from cli.lock_resolver.package_index import index_url
 from rigwright.inventory import load_rig
 from rigwright.model.instance import loaded_weights
-from rigwright.supply.gguf_metadata import GgufMetadata
+from rigwright.supply.artefact import GgufMetadata
 from rigwright.supply.lock import LOCK_HEADER
 from tests.lock_files import render_sealed_lock
 from tests.unit.file_server import FileServerHandler, complete_file, error_status, truncated_file

@@ -10,7 +10,7 @@ import pytest
 
 from cli.lock_resolver import checkpoints
 from cli.lock_resolver.downloads import FileContent
-from rigwright.supply.gguf_metadata import GgufMetadata, KvCacheSize
+from rigwright.supply.artefact import GgufMetadata, KvCacheSize
 from rigwright.weights.checkpoint import parse_checkpoint
 from tests.stand_ins.hub.faults import (
     ConnectionCut,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.lock_resolver import wheel_machine_code
+from cli.lock_resolver import wheels
 from cli.lock_resolver.lock_run import load_rigs
 from tests.unit.conftest import lock_fixture_box
 from tests.unit.cuda_libraries import cuda_library
@@ -66,13 +66,13 @@ def packed(**libraries: bytes) -> bytes:
 def inspected_wheels(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The wheels whose machine code was read."""
     names: list[str] = []
-    inner = wheel_machine_code.machine_code
+    inner = wheels.machine_code
 
     def read_wheel(wheel: Path) -> tuple[str, ...]:
         names.append(wheel.name)
         return inner(wheel)
 
-    monkeypatch.setattr(wheel_machine_code, "machine_code", read_wheel)
+    monkeypatch.setattr(wheels, "machine_code", read_wheel)
     return names
 
 
@@ -189,7 +189,7 @@ def test_a_library_that_cannot_be_read_is_refused_with_its_name(dated: LockFixtu
 
 
 def test_a_library_that_unpacks_without_end_is_refused(dated: LockFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wheel_machine_code, "LARGEST", 100)
+    monkeypatch.setattr(wheels, "LARGEST", 100)
     fast(dated, packed(a=cuda_library("sm_86")))
     assert "'fast/a.so' has " in dated.run_lock().stderr
 

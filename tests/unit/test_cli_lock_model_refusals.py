@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from cli.lock_resolver import downloads, hub_models
+from cli.lock_resolver import checkpoint_sources, downloads
 from tests.stand_ins.hub.faults import ErrorStatus, replaced_text, too_many_requests
 from tests.unit.file_server import LoopbackFileServer, complete_file
 from tests.unit.hub_world import CONFIG, NAME, HubLockFixture, make_hub_fixture
@@ -162,7 +162,7 @@ def test_what_the_hub_says_is_not_believed_to_be_a_hash(world, files, sha, hash_
 
 
 def test_a_large_file_without_a_hash_is_an_error(world: HubLockFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub_models, "SMALL", 7)
+    monkeypatch.setattr(checkpoint_sources, "SMALL", 7)
     assert world.lock_error() == (
         "cannot be locked: config.json has 8 bytes and no SHA-256 at the hub at URL: exclude it"
     )

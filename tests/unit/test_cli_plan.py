@@ -14,11 +14,10 @@ from cli import plan
 from rigwright.model.entry import DriverEntry
 from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.driver_facts import DriverFacts
-from rigwright.plan.deploy_plan import DeployPlan
 from rigwright.plan.plan_inputs import build_target_state
-from rigwright.serving.observed import ObservedServing
-from rigwright.serving.resource_usage import UnitUsage
-from rigwright.supply.digest import format_digest
+from rigwright.plan.stages import DeployPlan
+from rigwright.serving.observed import ObservedServing, UnitUsage
+from rigwright.supply.bundle import format_digest
 from tests.unit.driver_samples import C3090, driverless_host
 from tests.unit.samples import sample_facts, sample_instance, sample_rig
 

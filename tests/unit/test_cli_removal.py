@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from checks.connections import ConnectedHost
 from cli import deploy_run, deploy_verbs, main, removal_preview
-from rigwright.host.ledger import parse_ledger_packages
+from cli.removal_preview import parse_ledger_packages
 from rigwright.render import render
 from rigwright.serving.observed import ObservedServing
 from rigwright.serving.weight_inventory import StoredModel, WeightInventory

@@ -12,9 +12,8 @@ from cli.deploy_verbs import RunRequest
 from cli.exit_codes import NotAsDeclared
 from cli.verdict_report import InstanceVerdict
 from rigwright.host.basics import ListeningSocket
-from rigwright.model.existing_service import ExistingService
 from rigwright.serving import takeover
-from rigwright.serving.takeover import ExistingServiceFacts
+from rigwright.serving.takeover import ExistingService, ExistingServiceFacts
 from tests.unit.samples import OperatorFolder
 from tests.unit.test_cli_switch import FAIL, ONE, SwitchBox, SwitchOperator
 

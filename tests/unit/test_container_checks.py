@@ -14,7 +14,7 @@ from checks.survey.answers import SurveyAnswers
 from rigwright.containers import daemon
 from rigwright.containers.container_facts import CDI_SPEC, source_path
 from rigwright.containers.container_files import render_settings, spec_program_path
-from rigwright.model.debs.group import PackageGroup
+from rigwright.model.debs import PackageGroup
 from rigwright.model.rig import Rig
 from tests.unit.check_runner import red_checks
 from tests.unit.container_samples import FOUR, IN_DEBIAN, container_facts, container_rig, plan_for_host, toolkit_group

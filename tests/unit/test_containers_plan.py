@@ -10,10 +10,9 @@ import pytest
 
 from rigwright.containers import daemon
 from rigwright.containers.container_files import render_settings
-from rigwright.containers.container_plan import find_missing_packages, find_unheld_packages
-from rigwright.containers.container_summary import describe_container_changes
-from rigwright.debs.sources import SourceFile
-from rigwright.model.debs.group import PackageGroup
+from rigwright.containers.container_plan import describe_container_changes, find_missing_packages, find_unheld_packages
+from rigwright.debs import SourceFile
+from rigwright.model.debs import PackageGroup
 from rigwright.model.rig import Rig
 from rigwright.supply.bundle import Bundle, BundleRow
 from tests.unit.container_samples import (

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from rigwright.containers.container_facts import REFRESH_PATH, REFRESH_UNIT, ContainerFacts
-from rigwright.model.debs.group import PackageGroup
+from rigwright.model.debs import PackageGroup
 from rigwright.model.roots import Roots
 from rigwright.supply.bundle import BundledPackages, LocalFile
-from roles.operations import containers, debs, package_run, shell
+from roles.operations import containers, packages, shell
 from roles.operations.containers import _hold_packages, _leaves_containers_running, _refresh_spec, _run_daemon_step
-from roles.operations.debs import PackageTarget, _install_packages
-from roles.operations.package_run import PackageRun
+from roles.operations.packages import PackageRun, PackageTarget, _install_packages
 from tests.unit import short_programs
 from tests.unit.apt_simulation import simulation_lines
 from tests.unit.channel_records import channel_lines
@@ -58,7 +57,7 @@ def output_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """What the operator is told; apt-mark and systemctl are stand-ins that remember."""
     lines: list[str] = []
     listener = SimpleNamespace(error=lines.append, info=lambda _: None, warning=lines.append)
-    for module in (containers, debs, package_run):
+    for module in (containers, packages, packages):
         monkeypatch.setattr(module, "logger", listener)
     monkeypatch.setattr(shell, "find_deploy_lock", lambda _: None)
     monkeypatch.setattr(

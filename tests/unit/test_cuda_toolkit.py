@@ -10,25 +10,22 @@ from click.testing import CliRunner
 
 from checks import Drift, test_cuda_toolkit
 from checks.survey.answers import SurveyAnswers
-from checks.survey.patched import PATCHED
 from checks.survey.programs import COMPILER as COMPILED_BY
 from checks.survey.programs import PROGRAMS
 from checks.survey.section import SurveyScope
-from checks.survey.trees import InstalledTree
+from checks.survey.trees import PATCHED, InstalledTree
 from cli import main
 from cli.lock_resolver.patch_validation import collect_patched
 from rigwright.engines.llama_cpp.build import Build, plan_build
 from rigwright.model.instance import PATCHED_TOOLKIT, patches_by_target
-from rigwright.model.nvidia.toolkit import Toolkit
+from rigwright.model.nvidia import Toolkit
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cuda.toolkit import COMPILER, plan_toolkit
-from rigwright.nvidia.cuda.toolkit_validation import glibc_refusals
-from rigwright.patches.keys import PatchKeys, PatchTarget
-from rigwright.patches.patch import Patch, load_patches
+from rigwright.nvidia.cuda import COMPILER, glibc_refusals, plan_toolkit
+from rigwright.patches.patch import Patch, PatchKeys, PatchTarget, load_patches
 from rigwright.paths import ROOT
-from rigwright.plan.deploy_plan import plan_deploy
 from rigwright.plan.plan_inputs import build_target_state
 from rigwright.plan.preflight import find_refusals
+from rigwright.plan.stages import plan_deploy
 from rigwright.serving.activation import find_surplus
 from rigwright.serving.generation import build_generation
 from rigwright.serving.observed import ObservedServing

@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from rigwright.debs.simulation import AptSimulation, find_transaction_problems, parse_simulation, read_simulation
-from rigwright.debs.sources import SourceFile
-from rigwright.delivery.network import job_network
-from rigwright.model.debs.group import find_version_differences
-from rigwright.model.debs.versions import leading_numbers, upstream_version
+from rigwright.debs import AptSimulation, SourceFile, find_transaction_problems, parse_simulation, read_simulation
+from rigwright.delivery import job_network
+from rigwright.model.debs import find_version_differences, leading_numbers, upstream_version
 from rigwright.render import render
 from tests.unit import short_programs
 from tests.unit.apt_simulation import simulation_lines

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.debs.simulation import AptSimulation, read_simulation
-from rigwright.delivery.network import job_network
+from rigwright.debs import AptSimulation, read_simulation
+from rigwright.delivery import job_network
 from rigwright.render import render
 from rigwright.supply.bundle import BundledPackages, LocalFile
 from tests import forged_bundles

@@ -12,10 +12,10 @@ import pytest
 
 from rigwright.engines import kinds
 from rigwright.engines.metrics import EngineMetrics
-from rigwright.nvidia.cards.xids import FATAL_XIDS
 from rigwright.operate.diagnose import KERNEL, diagnose_host, diagnose_kernel, diagnose_log, load_xids, symptom_names
-from rigwright.operate.diagnosis_types import Diagnosis, FailedCheck, HostEvidence
+from rigwright.operate.diagnosis import Diagnosis, FailedCheck, HostEvidence
 from rigwright.operate.instance_health import CardUse, InstanceHealth
+from rigwright.operate.kernel_messages import FATAL_XIDS
 from rigwright.paths import ROOT
 
 

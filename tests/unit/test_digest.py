@@ -9,8 +9,7 @@ from click.testing import CliRunner
 from cli import deploy_verbs, main
 from rigwright.inventory import load_rig
 from rigwright.paths import ROOT
-from rigwright.supply.bundle import Bundle
-from rigwright.supply.digest import describe_digest_mismatch, format_digest, parse_digest, supply_digest
+from rigwright.supply.bundle import Bundle, describe_digest_mismatch, format_digest, parse_digest, supply_digest
 from rigwright.supply.lock import Lock
 from tests.unit.lock_world import LockFixture
 from tests.unit.samples import OperatorFolder, chat_instances, sample_artefact, sample_entry, sample_wheel

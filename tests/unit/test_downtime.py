@@ -2,8 +2,8 @@
 
 import pytest
 
-from rigwright.model.gateway.entry import Gateway
-from rigwright.serving.downtime import describe_downtime
+from rigwright.model.gateway import Gateway
+from rigwright.serving.standby import describe_downtime
 from tests.unit.samples import sample_instance, sample_rig
 
 GATE = Gateway.model_validate({"listeners": {"lan": {"address": "0.0.0.0", "port": 8000, "keys": False}}, "drain": 12})

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rigwright.gateway.gateway_units import ADMIN
-from rigwright.host.unit_states import UnitState
+from rigwright.host.systemd import UnitState
 from rigwright.serving.activation import Activation
 from tests.unit.host_folder import HostFolder
 from tests.unit.host_states import CHAT, CODE, target_generation, two_instance_rig

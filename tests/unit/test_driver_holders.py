@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.nvidia.cards.card_processes import parse_holders, render_holders_query
+from rigwright.nvidia.cards.card_facts import parse_holders, render_holders_query
 from tests.unit import short_programs
 from tests.unit.channel_records import channel_lines, decode_records
 

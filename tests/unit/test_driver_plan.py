@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rigwright.model.catalog import Card
-from rigwright.model.nvidia.driver_tables import load_driver_tables
+from rigwright.model.nvidia import load_driver_tables
 from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.driver_facts import SOURCE, DriverFacts
 from rigwright.paths import ROOT

@@ -9,8 +9,8 @@ import pytest
 from pyinfra.api.exceptions import ConnectError
 
 from roles import root_shell
-from roles.operations import reboots, shell
-from roles.operations.reboots import BOOT, DRAIN, PATIENCE, describe_needed_reboot, reboot_host
+from roles.operations import drivers, shell
+from roles.operations.drivers import BOOT, DRAIN, PATIENCE, describe_needed_reboot, reboot_host
 from roles.operations.shell import LOST, HostLost, ReconnectingShell
 from tests.unit.channel_records import channel_lines
 
@@ -86,7 +86,7 @@ class RebootingHost:
 def output_lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     lines: list[str] = []
     monkeypatch.setattr(
-        reboots, "logger", SimpleNamespace(error=lines.append, warning=lines.append, info=lambda _: None)
+        drivers, "logger", SimpleNamespace(error=lines.append, warning=lines.append, info=lambda _: None)
     )
     return lines
 
@@ -96,7 +96,7 @@ def on(monkeypatch: pytest.MonkeyPatch) -> Callable[[RebootingHost], RebootingHo
     """Have a host's clock be everybody's."""
 
     def clocked(host: RebootingHost) -> RebootingHost:
-        for module in (reboots, shell):
+        for module in (drivers, shell):
             monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: host.now))
             monkeypatch.setattr(module, "gevent", SimpleNamespace(sleep=host.sleep))
         monkeypatch.setattr(shell, "find_deploy_lock", lambda _: None)

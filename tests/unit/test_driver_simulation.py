@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from rigwright.nvidia.packages.driver_simulation import (
+from rigwright.nvidia.packages.target import (
+    DriverTarget,
     find_driver_transaction_problems,
     parse_driver_simulation,
+    plan_driver_target,
     read_driver_simulation,
 )
-from rigwright.nvidia.packages.target import DriverTarget, plan_driver_target
 from tests.unit.apt_simulation import simulation_lines
 from tests.unit.channel_records import channel_lines
 from tests.unit.driver_samples import C3090, driver_rig, driverless_host, make_driver_plan

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.debs.simulation import SCHEMA
+from rigwright.debs import SCHEMA
 from rigwright.host import channel
 from rigwright.render import render
 from tests.unit import short_programs

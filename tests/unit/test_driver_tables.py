@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from rigwright.declaration.catalog import load_catalog
 from rigwright.host.systems import SYSTEMS
-from rigwright.model.nvidia.driver_tables import DriverTables, load_driver_tables
+from rigwright.model.nvidia import DriverTables, load_driver_tables
 from rigwright.paths import ROOT
 
 SHIPPED = load_driver_tables(ROOT).model_dump()

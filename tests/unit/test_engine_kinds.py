@@ -15,7 +15,7 @@ from rigwright.engines.kind import InstallingKind, Kind
 from rigwright.engines.llama_cpp import LlamaCpp
 from rigwright.engines.request import InstanceRequest
 from rigwright.model.catalog import Catalog
-from rigwright.model.engines.keys import EngineKeys, VariantKeys
+from rigwright.model.engines import EngineKeys, VariantKeys
 from rigwright.paths import ROOT
 from rigwright.problems import Invalid
 from rigwright.supply import lock

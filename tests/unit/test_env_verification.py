@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.patches.import_shadowing import shadow_pattern
+from rigwright.patches.new_files import shadow_pattern
 from roles.envs.host.judge import reject_surplus_packages, validate_environment, validate_patched_wheels
 from roles.envs.host.lists import list_conda_files
 from roles.envs.host.tree import EnvironmentRejected

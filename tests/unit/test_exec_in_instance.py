@@ -1,6 +1,6 @@
 """Who enters an instance is where its own process is, and takes nothing of it away when the shell ends."""
 
-from rigwright.serving.exec_in_instance import instance_command, unit_properties
+from cli.shell import instance_command, unit_properties
 from rigwright.serving.instance_units import InstanceUnit, build_unit
 from tests.unit import vllm_samples
 from tests.unit.samples import sample_installation, sample_instance, sample_rig

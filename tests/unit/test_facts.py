@@ -8,16 +8,14 @@ from typing import Any
 
 import pytest
 
-from rigwright.delivery.fetch_spec import fetch_unit_name
+from rigwright.delivery import fetch_unit_name
 from rigwright.host import channel
 from rigwright.host.basics import ListeningSocket
 from rigwright.model.accounts import ServiceAccounts
-from rigwright.model.facts import HostAccount, HostFacts
-from rigwright.model.monitoring.service_facts import MonitoringFacts, ServiceFacts
-from rigwright.model.sharing import SharingFacts
+from rigwright.model.facts import HostAccount, HostFacts, MonitoringFacts, ServiceFacts, SharingFacts
 from rigwright.monitoring import monitoring_facts
 from rigwright.plan.host_facts import PACKAGES, SCHEMA, SOURCES, parse, probe_values
-from rigwright.plan.orphans import list_orphans
+from rigwright.plan.plan_inputs import list_orphans
 from rigwright.render import render
 from rigwright.weights import weight_sharing
 from tests.unit.channel_records import channel_lines_of

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from checks.survey.host import base_system, cards, docker, kernel, manager, settings
-from cli.deploy_output import DeployOutput
-from rigwright.debs import simulation
+from cli.deploy_run import DeployOutput
+from rigwright import debs
 from rigwright.host import channel
 from rigwright.render import _environment
 from tests.unit import short_programs
@@ -162,15 +162,15 @@ def test_a_search_of_the_kernels_log_that_fails_is_no_silence(install, monkeypat
     ("counted", "complaints"),
     [
         ("1 upgraded, 1 newly installed, 1 reinstalled, 12 to remove and 3 not upgraded.", ()),
-        ("1 upgraded, 1 newly installed, 2 downgraded, 12 to remove and 3 not upgraded.", (simulation.INCOMPLETE,)),
-        ("1 upgraded, 1 newly installed, 1 reinstalled, 13 to remove and 3 not upgraded.", (simulation.INCOMPLETE,)),
-        ("1 aktualisiert, 2 neu installiert, 12 zu entfernen und 3 nicht aktualisiert.", (simulation.INCOMPLETE,)),
+        ("1 upgraded, 1 newly installed, 2 downgraded, 12 to remove and 3 not upgraded.", (debs.INCOMPLETE,)),
+        ("1 upgraded, 1 newly installed, 1 reinstalled, 13 to remove and 3 not upgraded.", (debs.INCOMPLETE,)),
+        ("1 aktualisiert, 2 neu installiert, 12 zu entfernen und 3 nicht aktualisiert.", (debs.INCOMPLETE,)),
     ],
 )
 def test_apts_count_is_held_against_what_it_lists(counted: str, complaints: tuple[str, ...]) -> None:
     lines = [counted, "Inst a [1] (2 X [amd64])", "Inst b (2 X [amd64])", "Inst c [1] (1 X [amd64])"]
     lines += [f"Remv d{number} [1]" for number in range(12)]
-    assert simulation.parse_simulation(lines, simulation.AptSimulation).complaints == complaints
+    assert debs.parse_simulation(lines, debs.AptSimulation).complaints == complaints
 
 
 def test_a_host_whose_program_failed_is_named_with_that_alone(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.delivery.fetch_spec import artefact_sources, fetch_unit_name, render_fetch_spec
+from rigwright.delivery import artefact_sources, fetch_unit_name, render_fetch_spec
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
 from rigwright.render import render

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rigwright.engines.llama_cpp.forbidden_keys import RESERVED, TEXTS, forbidden_cmake_options, forbidden_flags
+from rigwright.engines.llama_cpp.command import RESERVED, TEXTS, forbidden_cmake_options, forbidden_flags
 from rigwright.engines.llama_cpp.keys import MANAGED_FLAGS
 from rigwright.engines.llama_cpp.option_table import LlamaSnapshot, parse_help
 from rigwright.paths import ROOT

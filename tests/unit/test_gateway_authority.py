@@ -16,8 +16,7 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 
 from rigwright.gateway import authority, certificates
 from rigwright.gateway.authority import Authority, BrokenAuthority
-from rigwright.gateway.certificate_facts import CertificateFacts
-from rigwright.gateway.certificates import CertificatePair, UnusableCertificate
+from rigwright.gateway.certificates import CertificateFacts, CertificatePair, UnusableCertificate
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 TODAY = authority.certificate_now()

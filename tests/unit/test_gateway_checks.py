@@ -15,7 +15,7 @@ from rigwright.gateway import keyring
 from rigwright.gateway.gateway_units import ROTATION, render_logrotate
 from rigwright.gateway.keyring import ClientKey, ClientKeyring
 from rigwright.gateway.secrets_distribution import keys_path
-from rigwright.model.gateway.entry import Gateway
+from rigwright.model.gateway import Gateway
 from rigwright.model.rig import Rig
 from rigwright.serving.instance_units import OWNED_HEADER
 from tests.unit.samples import sample_instance, sample_rig

@@ -5,13 +5,12 @@ from typing import Any
 
 import pytest
 
-from checks.survey.request_plan import offered_model_names
-from rigwright.gateway.access_summary import describe_access
+from checks.survey.requests import offered_model_names
 from rigwright.gateway.client_setup import client_endpoints
 from rigwright.gateway.gateway_units import render_gateway
-from rigwright.gateway.served_models import offers_of, refuse_gateway
+from rigwright.gateway.served_models import describe_access, offers_of, refuse_gateway
 from rigwright.inventory import load_rig
-from rigwright.model.gateway.entry import Gateway, ListenerEntry
+from rigwright.model.gateway import Gateway, ListenerEntry
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry, sample_instance, sample_rig

@@ -10,7 +10,7 @@ from rigwright.engines import kind_of
 from rigwright.engines.api_paths import COMPLETIONS, MESSAGES
 from rigwright.engines.image import keys
 from rigwright.gateway.served_models import resolve_models
-from rigwright.model.gateway.entry import Gateway
+from rigwright.model.gateway import Gateway
 from tests.unit.nginx_lua import NginxLua
 from tests.unit.samples import sample_instance
 from tests.unit.vllm_samples import ENV, vllm_instance

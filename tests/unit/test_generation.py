@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from rigwright.delivery.tool_environments import ToolEnvironment
+from rigwright.delivery import ToolEnvironment
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.instance import loaded_weights
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
 from rigwright.serving.generation import SETTLE, Generation, build_generation
-from rigwright.serving.instance_units import OWNED_HEADER
-from rigwright.serving.listeners import listener_units
+from rigwright.serving.instance_units import OWNED_HEADER, listener_units
 from tests.unit.host_states import CHAT, CODE, target_generation, two_instance_rig
 from tests.unit.rendered_scripts import TOOLS
 from tests.unit.samples import sample_artefact, sample_build, sample_card, sample_instance, sample_parts, sample_rig

@@ -7,7 +7,7 @@ import pytest
 
 from cli.lock_resolver import checkpoints
 from lab.tiny_model import write_model
-from rigwright.supply.gguf_metadata import GgufMetadata, KvCacheSize
+from rigwright.supply.artefact import GgufMetadata, KvCacheSize
 from rigwright.weights import gguf
 from rigwright.weights.gguf import ShortHeader, parse_header
 from rigwright.weights.safetensors import BrokenSafetensors

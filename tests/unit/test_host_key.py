@@ -11,7 +11,7 @@ from pathlib import Path
 import paramiko
 import pytest
 
-from rigwright.declaration.host_key import parse_host_key
+from rigwright.declaration.connection import parse_host_key
 from rigwright.paths import ROOT
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
 from tests.unit.ssh_server import StandInSshd, run_sshd

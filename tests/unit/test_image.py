@@ -9,7 +9,7 @@ from bench.contest import Deployed, MeasurementFailed
 from rigwright import toml
 from rigwright.engines.image import KIND
 from rigwright.engines.log_causes import find_cause
-from rigwright.host.systemd_syntax import ExpandedWord
+from rigwright.host.systemd import ExpandedWord
 from rigwright.model.roots import Roots
 from rigwright.plan.plan_inputs import build_target_state
 from rigwright.plan.preflight import find_refusals

@@ -13,8 +13,8 @@ import pytest
 
 from checks import test_images
 from checks.survey.answers import SurveyAnswers
+from checks.survey.containers import IMAGES, Images, ObservedMount, RunningContainer
 from checks.survey.host import images
-from checks.survey.images import IMAGES, Images, ObservedMount, RunningContainer
 from checks.survey.kernel import KERNEL, BusDisplay
 from checks.survey.processes import PROCESSES, KernelProcess
 from rigwright.engines.image import KIND

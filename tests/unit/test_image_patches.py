@@ -14,7 +14,7 @@ from rigwright.engines.container_spec import BindMount
 from rigwright.engines.image import KIND, originals
 from rigwright.engines.image.keys import ImageEngine
 from rigwright.engines.image.run import build_container
-from rigwright.patches.import_shadowing import shadow_pattern
+from rigwright.patches.new_files import shadow_pattern
 from tests.unit.image_samples import ENGINE, SITE, image_instance, image_rig, unpacked_image
 from tests.unit.patch_samples import AFTER, sample_patch, text_sha256
 from tests.unit.samples import sample_facts

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.patches.import_shadowing import find_shadowing_paths
+from rigwright.patches.new_files import find_shadowing_paths
 
 NATIVE = EXTENSION_SUFFIXES[0]
 

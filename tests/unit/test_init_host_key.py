@@ -5,11 +5,10 @@ import sys
 import pytest
 from click.testing import CliRunner, Result
 
-import roles.host_key_probe
 import roles.survey
 from cli import main
-from rigwright.declaration.host_key import HostKey, parse_host_key
-from roles.host_key_probe import ProbedHostKey
+from rigwright.declaration.connection import HostKey, parse_host_key
+from roles.survey import ProbedHostKey
 from tests.unit.samples import OperatorFolder
 from tests.unit.test_init import KEY, load_written
 from tests.unit.test_survey import capture
@@ -42,7 +41,7 @@ def init(
     """Run it where the host has KEY, and known_hosts what is expected."""
     monkeypatch.chdir(box.folder)
     monkeypatch.setattr(init_module, "_is_interactive", lambda: answer is not None)
-    monkeypatch.setattr(roles.host_key_probe, "probe_host_key", lambda name, data: ProbedHostKey(KEY, expected))
+    monkeypatch.setattr(roles.survey, "probe_host_key", lambda name, data: ProbedHostKey(KEY, expected))
     return CliRunner().invoke(main, ["init", "root@box", *words], input=answer, env={"COLUMNS": "200"})
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.host.systemd_syntax import render_command_line
+from rigwright.host.systemd import render_command_line
 from rigwright.render import render
 from rigwright.serving.instance_units import InstanceUnit
 from rigwright.serving.unit_diff import LISTED, describe_downtime_seconds, describe_unit_changes, parse_written_units

@@ -13,8 +13,7 @@ from rigwright.engines.vllm.keys import VllmEngine as VllmEngine
 from rigwright.engines.vllm.keys import VllmVariant as VllmVariant
 from rigwright.model.catalog import Card
 from rigwright.model.instance import Instance, ModelPart
-from rigwright.supply.artefact import Artefact
-from rigwright.supply.gguf_metadata import GgufMetadata, KvCacheSize
+from rigwright.supply.artefact import Artefact, GgufMetadata, KvCacheSize
 from tests.unit import image_samples
 from tests.unit.checkpoints import QWEN3
 from tests.unit.samples import sample_engine, sample_instance

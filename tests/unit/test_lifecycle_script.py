@@ -178,7 +178,7 @@ def test_the_verb_says_it_of_each_host_and_ends_with_1_where_one_is_not_right(ho
     inventory = tmp_path / "rig.py"
     inventory.write_text("")
     monkeypatch.setattr(lifecycle, "connect_inventory", lambda *_: ([host.box("box1")], {}))
-    monkeypatch.setattr(lifecycle.signals, "exit_on_interrupt", lambda *_: None)
+    monkeypatch.setattr(lifecycle.exit_codes, "exit_on_interrupt", lambda *_: None)
     monkeypatch.setattr(lifecycle.root_shell, "run_command", lambda _, script, **__: host.box("box1")._run(script))
     done = CliRunner().invoke(lifecycle.stop, [str(inventory), "--all"])
     assert (done.exit_code, done.stdout) == (0, "box1: chat: stopped until `start` or the next deploy\n")

@@ -11,8 +11,15 @@ import pytest
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.instance import SOCKET_FOLDER, Instance
 from rigwright.render import render
-from rigwright.serving.instance_units import OWNED_HEADER, build_unit
-from rigwright.serving.listeners import PREFIX, PortListener, build_listener, listener_units, port_socket
+from rigwright.serving.instance_units import (
+    OWNED_HEADER,
+    PREFIX,
+    PortListener,
+    build_listener,
+    build_unit,
+    listener_units,
+    port_socket,
+)
 from tests.unit import short_programs
 from tests.unit.rendered_scripts import write_stand_in
 from tests.unit.samples import sample_card, sample_installation, sample_instance, sample_rig

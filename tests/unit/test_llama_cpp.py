@@ -10,7 +10,7 @@ import pytest
 
 from checks.test_engines import _same
 from rigwright.engines.llama_cpp.build import cuda_architectures, flash_attention_pairs, plan_build
-from rigwright.model import trees
+from rigwright.model import installation
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
@@ -286,7 +286,7 @@ def test_an_engine_that_is_there_gets_its_modes_back_and_is_not_compiled_again(t
     (folder / "build.json").write_text("{}")
     server.chmod(modes[1])
     folder.chmod(modes[0])
-    recorded = Path(trees.record_path(made.roots, str(folder)))
+    recorded = Path(installation.record_path(made.roots, str(folder)))
     recorded.parent.mkdir(parents=True)
     recorded.write_text("{}")
 

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from checks.survey.host import common, health
-from cli import log_file
+from cli import diagnose
 from cli.diagnose import causes_for_log
 from cli.exit_codes import InvalidRequest
 from rigwright import safe_text
 from rigwright.engines import kinds
 from rigwright.engines.log_causes import LONGEST, Cause, find_cause, find_cause_lines
-from rigwright.operate import kernel_messages, last_error
+from rigwright.operate import diagnosis, kernel_messages
 from rigwright.operate.diagnose import KERNEL, diagnose_host
-from rigwright.operate.diagnosis_types import HostEvidence
+from rigwright.operate.diagnosis import HostEvidence
 from tests.unit.adversarial_lines import adversarial_lines, is_unbounded
 from tests.unit.log_samples import SAMPLES
 
@@ -250,14 +250,14 @@ TEXT = "INFO x\ntorch.OutOfMemoryError: CUDA out of memory.\n"
 )
 def test_a_log_is_read_whatever_it_is_packed_or_encoded_with(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(data)
-    assert log_file.read_log(tmp_path / "log") == (TEXT.splitlines(), 0)
+    assert diagnose.read_log(tmp_path / "log") == (TEXT.splitlines(), 0)
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
 def test_the_end_of_a_large_log_is_read(pack: type[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_file, "MAX_LOG_BYTES", 1 << 20)
+    monkeypatch.setattr(diagnose, "MAX_LOG_BYTES", 1 << 20)
     (tmp_path / "log").write_bytes(pack(b"INFO all is well, as it has been\n" * (1 << 16) + TEXT.encode()))
-    lines, skipped = log_file.read_log(tmp_path / "log")
+    lines, skipped = diagnose.read_log(tmp_path / "log")
     assert (lines[0], lines[-2:]) == ("INFO all is well, as it has been", TEXT.splitlines())
     assert skipped > 0
 
@@ -274,7 +274,7 @@ def test_the_end_of_a_large_log_is_read(pack: type[bytes], tmp_path: Path, monke
 def test_what_is_no_text_is_refused(data: bytes, reason: str, tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(data)
     with pytest.raises(InvalidRequest, match=reason):
-        log_file.read_log(tmp_path / "log")
+        diagnose.read_log(tmp_path / "log")
 
 
 def expressions() -> dict[str, str]:
@@ -295,7 +295,7 @@ def test_no_pattern_has_a_repetition_without_a_bound() -> None:
 
 def test_no_pattern_searches_a_line_of_its_literals_for_long() -> None:
     slow = {}
-    marks = (last_error.ERROR, last_error.FAILURE, last_error.NO_FAILURE, last_error.WARNING, last_error.INFORMATION)
+    marks = (diagnosis.ERROR, diagnosis.FAILURE, diagnosis.NO_FAILURE, diagnosis.WARNING, diagnosis.INFORMATION)
     fields = expressions() | {one.pattern: "last_error" for one in marks}
     for pattern, where in fields.items():
         regex = re.compile(pattern, re.MULTILINE)

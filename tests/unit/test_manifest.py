@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rigwright.host.unit_states import UnitState
-from rigwright.serving.listeners import PREFIX, listener_units, port_socket
-from rigwright.serving.manifest import USER, parse_manifest
+from rigwright.host.systemd import UnitState
+from rigwright.serving.generation import USER, parse_manifest
+from rigwright.serving.instance_units import PREFIX, listener_units, port_socket
 from tests.unit.host_states import CHAT, CODE, target_generation
 from tests.unit.samples import sample_artefact, sample_card, sample_instance, sample_rig
 

@@ -7,8 +7,7 @@ from pydantic import ValidationError
 
 from rigwright.declaration.catalog import load_catalog
 from rigwright.engines.llama_cpp.model_files import find_gguf_parts
-from rigwright.model.catalog import ModelKeys
-from rigwright.model.models import MissingModelFile, ModelSelection
+from rigwright.model.catalog import MissingModelFile, ModelKeys, ModelSelection
 from rigwright.problems import Invalid
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, Lock, render_lock

@@ -9,11 +9,10 @@ import pytest
 
 from checks import Drift
 from checks.gateway_key_answers import check_key_permissions, describe_refusal_mismatch
-from checks.survey.request_plan import ROUTER, TRIED, gateway_requests
-from checks.survey.requests import RequestAnswers, SurveyAnswer
+from checks.survey.requests import ROUTER, TRIED, RequestAnswers, SurveyAnswer, gateway_requests
 from rigwright.gateway.keyring import FILE, ClientKey, ClientKeyring, dump
 from rigwright.gateway.nginx_conf import PATHS
-from rigwright.model.gateway.entry import Gateway
+from rigwright.model.gateway import Gateway
 from rigwright.model.rig import Rig
 from tests.unit.samples import sample_instance, sample_rig
 

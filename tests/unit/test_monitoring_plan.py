@@ -8,16 +8,14 @@ from typing import Any
 import pytest
 
 from rigwright.host.basics import ListeningSocket
-from rigwright.model.facts import HostFacts
-from rigwright.model.monitoring.entry import AlertReceiver, Monitoring, MonitoringServer
-from rigwright.model.monitoring.scrape_targets import ScrapeTarget
-from rigwright.model.monitoring.service_facts import NO_MONITORING, MonitoringFacts, ServiceFacts
+from rigwright.model.facts import NO_MONITORING, HostFacts, MonitoringFacts, ServiceFacts
+from rigwright.model.monitoring import AlertReceiver, Monitoring, MonitoringServer, ScrapeTarget
 from rigwright.model.rig import Rig
 from rigwright.monitoring.monitoring_units import monitoring_services, unit_name
-from rigwright.plan.deploy_plan import plan_deploy
 from rigwright.plan.host_facts import required_packages
 from rigwright.plan.preflight import find_refusals
-from roles.operations import monitoring as operation
+from rigwright.plan.stages import plan_deploy
+from roles.operations import units as operation
 from tests.unit import samples
 from tests.unit.host_states import converged_state, rig_target_state, target_generation, two_instance_rig
 from tests.unit.samples import NOW, sample_artefact, sample_facts, sample_rig

@@ -6,9 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from rigwright.engines.llama_cpp.model_files import find_gguf_parts
-from rigwright.model.catalog import ModelKeys
+from rigwright.model.catalog import MissingModelFile, ModelKeys, ModelSelection
 from rigwright.model.lock_coverage import describe_mismatch, describe_uncovered
-from rigwright.model.models import MissingModelFile, ModelSelection
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, Lock
 from tests.unit.samples import COMMIT

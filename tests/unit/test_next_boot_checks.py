@@ -11,8 +11,7 @@ import pytest
 from checks import Drift, test_machine, test_nvidia_boot, test_nvidia_files, test_nvidia_units
 from checks.survey.accounts import AccountFileLine
 from checks.survey.answers import SurveyAnswers
-from checks.survey.kernel import Module
-from checks.survey.next_boot import Grub
+from checks.survey.kernel import Grub, Module
 from checks.survey.packages import AptPin, KeptFile, PackageFileFinding
 from checks.survey.settings import SettingsFile
 from rigwright.model.instance import POWER_UNIT

@@ -6,14 +6,19 @@ from typing import Any
 
 import pytest
 
-from checks.nvidia.card_limits import find_bar_differences, find_clock_differences, find_power_differences
-from checks.nvidia.card_links import find_bridge_differences, find_peer_differences
+from checks.nvidia.card_settings import (
+    find_bar_differences,
+    find_bridge_differences,
+    find_clock_differences,
+    find_peer_differences,
+    find_power_differences,
+)
 from checks.nvidia.deploy_record import find_driver_drift, find_vital_differences
 from rigwright.model.entry import DriverEntry
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.smi import gpus
 from rigwright.nvidia.cards.smi_text_reports import parse_nvlinks, parse_sections, parse_topology_matrix
-from rigwright.nvidia.driver.driver_record import DriverRecord, RecordedCard, driver_record_path, parse_driver_record
+from rigwright.nvidia.driver.driver_files import DriverRecord, RecordedCard, driver_record_path, parse_driver_record
 from rigwright.nvidia.driver.kernel_facts import KernelFacts
 from tests.unit.nvidia_host import ADDRESSES, CAPTURED_OUTPUT, FACTS, RIG, difference_pairs
 from tests.unit.samples import sample_card, sample_facts, sample_instance, sample_rig

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rigwright.delivery.fetch_spec import artefact_sources
+from rigwright.delivery import artefact_sources
 from rigwright.model.origins import HUB_ORIGIN, origin_of
 from tests.unit.samples import OperatorFolder, sample_artefact, sample_rig
 

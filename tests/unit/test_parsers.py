@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rigwright.host import channel, deploy_lock_state, ledger
+from cli import removal_preview
+from rigwright.host import channel, locks
 from rigwright.host.basics import unit_of
 from rigwright.host.channel import Schema
 from rigwright.monitoring import monitoring_facts
 from rigwright.plan import host_facts
-from rigwright.serving import resource_usage, unit_diff, weight_inventory
+from rigwright.serving import observed, unit_diff, weight_inventory
 from rigwright.survey import box_survey
-from rigwright.weights import removal, weight_sharing
+from rigwright.weights import weight_sharing
 from roles.operations import files, jobs, units, users
 from roles.operations.jobs import JobDoneFact
 from tests.unit.channel_records import channel_lines_of
@@ -30,11 +31,11 @@ PARSERS: dict[str, tuple[Parser, Schema]] = {
     "weights": (lambda output: weight_inventory.parse_weight_inventory(RIG.roots, output), weight_inventory.SCHEMA),
     "sharing": (weight_sharing.parse_sharing_facts, weight_sharing.SCHEMA),
     "watching": (monitoring_facts.parse, monitoring_facts.SCHEMA),
-    "removal": (removal.parse_removal, removal.SCHEMA),
-    "deploy lock": (deploy_lock_state.describe_lock_refusal, deploy_lock_state.SCHEMA),
-    "holder": (deploy_lock_state.parse_lock_holder, deploy_lock_state.SCHEMA),
-    "use": (resource_usage.parse_unit_usage, resource_usage.SCHEMA),
-    "ledger": (ledger.parse_ledger_packages, ledger.SCHEMA),
+    "removal": (weight_inventory.parse_removal, weight_inventory.REMOVAL_SCHEMA),
+    "deploy lock": (locks.describe_lock_refusal, locks.SCHEMA),
+    "holder": (locks.parse_lock_holder, locks.SCHEMA),
+    "use": (observed.parse_unit_usage, observed.USAGE_SCHEMA),
+    "ledger": (removal_preview.parse_ledger_packages, removal_preview.SCHEMA),
     "written": (unit_diff.parse_written_units, unit_diff.SCHEMA),
     "entries": (files.PathEntriesFact().read, files.ENTRIES),
     "unit": (units.UnitStatusFact().read, units.SCHEMA),

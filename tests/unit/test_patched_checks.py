@@ -12,8 +12,8 @@ import pytest
 from checks import test_envs
 from checks.survey.answers import SurveyAnswers
 from checks.survey.host import patched
-from checks.survey.patched import PATCHED, patched_file_digests
 from checks.survey.section import SurveyScope
+from checks.survey.trees import PATCHED, patched_file_digests
 from rigwright.envs.environment import Environment
 from rigwright.model.rig import Rig
 from rigwright.plan.plan_inputs import build_target_state

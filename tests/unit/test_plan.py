@@ -7,15 +7,12 @@ from typing import Any
 
 import pytest
 
-from rigwright.delivery.network import authority_path
-from rigwright.delivery.tool_environments import host_tools
+from rigwright.delivery import authority_path, host_tools
 from rigwright.model.entry import DriverEntry
 from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
-from rigwright.plan.deploy_plan import DeployPlan, plan_deploy
-from rigwright.plan.orphans import list_orphans
-from rigwright.plan.plan_inputs import TargetState, build_target_state
-from rigwright.plan.stages import STAGES, DeployStep, applicable_stages
+from rigwright.plan.plan_inputs import TargetState, build_target_state, list_orphans
+from rigwright.plan.stages import STAGES, DeployPlan, DeployStep, applicable_stages, plan_deploy
 from rigwright.serving.observed import ObservedServing
 from rigwright.supply.bundle import Bundle
 from tests.unit import samples

@@ -1,6 +1,6 @@
 """What a plan says although nothing stands in its way."""
 
-from rigwright.plan.notices import describe_shared_memory
+from rigwright.plan.preflight import describe_shared_memory
 from tests.unit.samples import GIB, sample_facts, sample_instance, sample_rig
 from tests.unit.vllm_samples import vllm_instance, vllm_rig
 

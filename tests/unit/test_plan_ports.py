@@ -6,7 +6,7 @@ import pytest
 
 from rigwright.model.facts import HostAccount
 from rigwright.model.rig import account_names
-from rigwright.serving.listeners import listener_units
+from rigwright.serving.instance_units import listener_units
 from tests.unit.host_states import CHAT, CODE, converged_state, two_instance_rig
 from tests.unit.samples import sample_instance
 from tests.unit.test_plan import AIM, RIG, plan_for, ready

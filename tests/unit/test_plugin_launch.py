@@ -15,8 +15,7 @@ from rigwright.engines.vllm import plugin_launch
 from rigwright.engines.vllm.command import DOOR, PROGRAM
 from rigwright.model.instance import Instance
 from rigwright.model.roots import Roots
-from rigwright.plugins.keys import PluginKeys
-from rigwright.plugins.plugin import Plugin
+from rigwright.plugins.plugin import Plugin, PluginKeys
 from tests.sample_plugins import COMMANDS, MODULE, plugin_wheel
 from tests.unit.plugin_samples import LAUNCHING, plugin_row
 from tests.unit.test_vllm import service

@@ -13,7 +13,7 @@ from rigwright.engines import kind_of
 from rigwright.model.instance import COMPILED
 from rigwright.model.rig import account_names
 from rigwright.paths import ROOT
-from rigwright.plugins.keys import PluginKeys, SelftestKeys
+from rigwright.plugins.plugin import PluginKeys, SelftestKeys
 from rigwright.plugins.verdict import SHOWN, Refused, plain, verdict
 from rigwright.serving.instance_units import build_unit
 from rigwright.serving.plugin_selftest import LARGEST, plan_selftests

@@ -11,8 +11,7 @@ from rigwright.envs.environment import render_install_plan
 from rigwright.envs.installed_packages import locked_packages
 from rigwright.model.instance import EnvSpec
 from rigwright.model.rig import locked_artefacts
-from rigwright.plugins.keys import PluginKeys
-from rigwright.plugins.plugin import Plugin
+from rigwright.plugins.plugin import Plugin, PluginKeys
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import render_lock
 from tests.sample_plugins import COMMANDS, MODULE, NAME

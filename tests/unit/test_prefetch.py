@@ -12,9 +12,8 @@ from paramiko import SSHException
 from pyinfra.api import FunctionCommand, QuoteString, StringCommand
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
-from roles.operations import generations, prefetch
-from roles.operations.channel_fact import ChannelFact
-from roles.operations.prefetch import FactUnavailable, PrefetchConnector, ReadOnlyScript
+from roles.operations import facts, generations
+from roles.operations.facts import ChannelFact, FactUnavailable, PrefetchConnector, ReadOnlyScript
 from roles.root_shell import HostTooSlow
 from tests.unit.channel_records import channel_lines
 
@@ -81,7 +80,7 @@ def asking_operation(
 def test_a_command_that_does_not_end_is_given_up(
     monkeypatch: pytest.MonkeyPatch, command: StringCommand, bound: str
 ) -> None:
-    monkeypatch.setattr(prefetch if bound == "ASKING" else prefetch.root_shell, bound, 0.1)
+    monkeypatch.setattr(facts if bound == "ASKING" else facts.root_shell, bound, 0.1)
     endless = SimpleNamespace(run_shell_command=lambda *_, **__: gevent.sleep(20))
     with pytest.raises(HostTooSlow, match=r"^`(sh -c|rm -f) .*` has not ended within 0 s, given up"):
         PrefetchConnector(endless).run_shell_command(command)
@@ -100,8 +99,8 @@ def test_what_operations_ask_first_is_asked_in_one_command(connector: PrefetchCo
 def test_what_decisions_wait_for_is_asked_in_one_command_and_not_again_by_operations(
     connector: PrefetchConnector, shell: ShellConnector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prefetch, "host", SimpleNamespace(connector=connector))
-    prefetch.prefetch_facts(lambda: answer(connector, "echo one"), lambda: answer(connector, "echo two"), lambda: None)
+    monkeypatch.setattr(facts, "host", SimpleNamespace(connector=connector))
+    facts.prefetch_facts(lambda: answer(connector, "echo one"), lambda: answer(connector, "echo two"), lambda: None)
     assert [answer(connector, "echo one"), answer(connector, "echo two")] == [["one"], ["two"]]
     assert len(shell.commands) == 1
     connector.prefetch([asking_operation(connector, "echo one", "echo three")])
@@ -113,12 +112,12 @@ def test_what_decisions_wait_for_is_asked_in_one_command_and_not_again_by_operat
 def test_a_look_that_fails_leaves_the_others_their_answers(
     connector: PrefetchConnector, shell: ShellConnector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prefetch, "host", SimpleNamespace(connector=connector))
+    monkeypatch.setattr(facts, "host", SimpleNamespace(connector=connector))
 
     def confused() -> None:
         raise ValueError(answer(connector, "exit 3"))
 
-    prefetch.prefetch_facts(confused, lambda: answer(connector, "echo two"))
+    facts.prefetch_facts(confused, lambda: answer(connector, "echo two"))
     assert answer(connector, "echo two") == ["two"]
     assert len(shell.commands) == 1
 
@@ -162,9 +161,9 @@ def test_an_old_answer_counts_no_more(
     connector: PrefetchConnector, shell: ShellConnector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr(prefetch.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(facts.time, "monotonic", lambda: now[0])
     connector.prefetch([asking_operation(connector, "echo one")])
-    now[0] += prefetch.FRESH + 1
+    now[0] += facts.FRESH + 1
     answer(connector, "echo one")
     assert len(shell.commands) == 2
 
@@ -268,9 +267,9 @@ def test_an_operation_that_takes_no_empty_answer_ends_no_run(
 def test_what_time_has_changed_is_asked_anew(
     connector: PrefetchConnector, shell: ShellConnector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prefetch, "host", SimpleNamespace(connector=connector))
+    monkeypatch.setattr(facts, "host", SimpleNamespace(connector=connector))
     connector.prefetch([asking_operation(connector, "echo one")])
-    prefetch.forget_prefetched()
+    facts.forget_prefetched()
     answer(connector, "echo one")
     assert len(shell.commands) == 2
 
@@ -284,7 +283,7 @@ def test_instances_that_are_loading_are_looked_at_anew(
         return SimpleNamespace(looks=int(answer(connector, script)[0]), job=False)
 
     host = SimpleNamespace(connector=connector, noop=lambda _: None)
-    for module in (prefetch, generations):
+    for module in (facts, generations):
         monkeypatch.setattr(module, "host", host)
     monkeypatch.setattr(generations, "state", SimpleNamespace(is_executing=True))
     monkeypatch.setattr(generations, "read_serving_state", look)

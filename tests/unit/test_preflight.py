@@ -11,7 +11,7 @@ from rigwright.engines.llama_cpp.build import Build, plan_build
 from rigwright.host.basics import ListeningSocket
 from rigwright.host.systems import SUPPORTED
 from rigwright.model.facts import HostAccount, HostFacts
-from rigwright.model.gateway.entry import Gateway, ListenerEntry
+from rigwright.model.gateway import Gateway, ListenerEntry
 from rigwright.model.rig import Rig
 from rigwright.plan.preflight import find_refusals, find_warnings
 from rigwright.supply.bundle import Bundle

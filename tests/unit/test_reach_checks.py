@@ -19,7 +19,7 @@ from checks.survey.gates import Gates, GateUnit, ShareProcess
 from checks.survey.host import net, reach, tracing
 from checks.survey.service_exposure import ForeignLead, PathFacts, ReachSurvey, TcpListener, Tunnel
 from rigwright.model.rig import Rig
-from rigwright.serving.listeners import listener_units
+from rigwright.serving.instance_units import listener_units
 from tests.unit.check_runner import red_checks
 from tests.unit.samples import sample_instance, sample_rig
 

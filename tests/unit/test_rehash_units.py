@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.host.systemd_syntax import UNIT_FOLDER
+from rigwright.host.systemd import UNIT_FOLDER
 from rigwright.model.roots import Roots
 from rigwright.weights.verification import OWNED, records_folder, render_rehash_units
 from roles.weights.host import rehash

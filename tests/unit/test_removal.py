@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rigwright.render import render
-from rigwright.serving.listeners import listener_units
+from rigwright.serving.instance_units import listener_units
 from tests.unit import short_programs
 from tests.unit.host_states import CHAT
 from tests.unit.rendered_scripts import write_stand_in

@@ -12,7 +12,7 @@ import pytest
 
 from rigwright.declaration.catalog import load_catalog
 from rigwright.inventory import load_rig
-from rigwright.model.nvidia.driver_tables import PLACE, load_driver_tables
+from rigwright.model.nvidia import PLACE, load_driver_tables
 from rigwright.patches.patch import load_patch
 from rigwright.paths import ROOT
 from rigwright.problems import FrozenModel, Invalid

@@ -14,13 +14,13 @@ from click.testing import CliRunner, Result
 from checks.connections import ConnectedHost
 from checks.results import HostReport, Report
 from checks.results import Result as Checked
-from cli import evidence, main, report
-from rigwright.baseline import history
-from rigwright.baseline.run import Series
+from cli import diagnose, main, report
+from rigwright import baseline
+from rigwright.baseline import Series
 from rigwright.engines.vllm import log_patterns
 from rigwright.operate import instance_health
 from rigwright.operate.instance_health import HealthFacts
-from rigwright.report import public_report
+from rigwright.report import KERNEL, SYSTEM, ReportedBox, ReportedInstance, render_report, safe_prefix, safe_version
 from roles.root_shell import RootCommandResult
 from tests.unit.samples import changed_rig, sample_card
 from tests.unit.test_baseline import FINGERPRINT, run
@@ -46,24 +46,24 @@ ADDRESS = "192.0.2.77"
     ],
 )
 def test_a_version_has_the_shape_of_one(text: str, said: str) -> None:
-    assert public_report.safe_version(text) == said
+    assert safe_version(text) == said
 
 
 @pytest.mark.parametrize(
     ("pattern", "text", "said"),
     [
-        (public_report.SYSTEM, "Debian GNU/Linux 12 (bookworm)", "Debian GNU/Linux 12"),
-        (public_report.SYSTEM, "Ubuntu 22.04.5 LTS", "Ubuntu 22.04.5"),
-        (public_report.SYSTEM, f"Debian GNU/Linux 12 {CANARY}", "Debian GNU/Linux 12"),
-        (public_report.SYSTEM, f"{CANARY} 12", "withheld"),
-        (public_report.SYSTEM, f"Ubuntu 22.04{CANARY}", "withheld"),
-        (public_report.KERNEL, "6.1.0-49-amd64", "6.1.0-49"),
-        (public_report.KERNEL, f"6.1.0-{CANARY}", "6.1.0"),
-        (public_report.KERNEL, f"6.1.0{CANARY}", "withheld"),
+        (SYSTEM, "Debian GNU/Linux 12 (bookworm)", "Debian GNU/Linux 12"),
+        (SYSTEM, "Ubuntu 22.04.5 LTS", "Ubuntu 22.04.5"),
+        (SYSTEM, f"Debian GNU/Linux 12 {CANARY}", "Debian GNU/Linux 12"),
+        (SYSTEM, f"{CANARY} 12", "withheld"),
+        (SYSTEM, f"Ubuntu 22.04{CANARY}", "withheld"),
+        (KERNEL, "6.1.0-49-amd64", "6.1.0-49"),
+        (KERNEL, f"6.1.0-{CANARY}", "6.1.0"),
+        (KERNEL, f"6.1.0{CANARY}", "withheld"),
     ],
 )
 def test_of_other_texts_only_what_is_allowed_is_told(pattern: re.Pattern[str], text: str, said: str) -> None:
-    assert public_report.safe_prefix(pattern, text) == said
+    assert safe_prefix(pattern, text) == said
 
 
 def result(identifier: str, verdict: Any, **more: Any) -> Checked:
@@ -118,9 +118,9 @@ def report_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunReport:
     )
     rates = {"narrative decode": Series(values=(70.5,)), "a rate of my own": Series(values=(1.0,))}
     measured = run(1, fingerprint=fingerprint).model_copy(update={"rates": rates})
-    pages = history.InstanceHistory().with_run(measured).with_last_accepted()
-    history.save_history(
-        history.history_path(str(inventory), "box1"), history.BaselineHistory().with_instance(CANARY.lower(), pages)
+    pages = baseline.InstanceHistory().with_run(measured).with_last_accepted()
+    baseline.save_history(
+        baseline.history_path(str(inventory), "box1"), baseline.BaselineHistory().with_instance(CANARY.lower(), pages)
     )
 
     def tell(*words: str, told: Report = REPORT, gone: tuple[str, ...] = (), **more: Any) -> Result:
@@ -130,7 +130,7 @@ def report_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunReport:
             report, "connect_boxes", lambda *_: ([ConnectedHost("box1", made, None)], dict.fromkeys(gone, "gone"))
         )
         monkeypatch.setattr(
-            evidence,
+            diagnose,
             "root_shell",
             type(
                 "R",
@@ -144,7 +144,7 @@ def report_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunReport:
         seen = HealthFacts(
             {}, {}, {}, {}, instance_health.CommandResult(9, CANARY, CANARY), (CANARY,), CANARY, reboot=True
         )
-        monkeypatch.setattr(evidence, "read_health", lambda *_: seen)
+        monkeypatch.setattr(diagnose, "read_health", lambda *_: seen)
         return CliRunner().invoke(main, ["report", str(inventory), *words], **more)
 
     return tell
@@ -185,10 +185,8 @@ def test_what_helps_is_on_the_page(report_of: RunReport) -> None:
 
 def test_what_we_ship_may_be_named() -> None:
     shipped = report.shipped_names()
-    made = public_report.ReportedBox(
-        {}, "", None, ["NVIDIA GeForce RTX 3090"], [public_report.ReportedInstance("vllm", "0.21.0", "vllm/dual", 2)]
-    )
-    said = public_report.render_report([made], shipped, "0.1.0", "2026-11-23")
+    made = ReportedBox({}, "", None, ["NVIDIA GeForce RTX 3090"], [ReportedInstance("vllm", "0.21.0", "vllm/dual", 2)])
+    said = render_report([made], shipped, "0.1.0", "2026-11-23")
     assert "| cards | 1 x NVIDIA GeForce RTX 3090 |" in said
     assert "vllm 0.21.0, variant vllm/dual, 2 cards." in said
 

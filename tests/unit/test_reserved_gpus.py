@@ -10,12 +10,12 @@ import pytest
 
 from checks.nvidia.card_health import find_persistence_differences
 from checks.nvidia.driver_presence import CardHolder, find_holder_differences
-from rigwright.host.unit_states import UnitState
+from rigwright.host.systemd import UnitState
 from rigwright.inventory import load_rig
-from rigwright.nvidia.cards.card_facts import find_unset
-from rigwright.nvidia.cards.card_processes import (
+from rigwright.nvidia.cards.card_facts import (
     ForeignProcesses,
     describe_borrowers,
+    find_unset,
     parse_holders,
     render_holders_query,
 )

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from rigwright.host.unit_states import UnitState
+from rigwright.host.systemd import UnitState
 from rigwright.serving.observed import ObservedGeneration, ObservedServing
 from roles.rollback import describe_rollback_refusal, find_rollback_target
 from tests.unit.host_states import host_generation

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.delivery.tool_environments import render_requirements
+from rigwright.delivery import render_requirements
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Lock
 from rigwright.supply.root_programs import LOCKED_GROUPS, PROGRAMS

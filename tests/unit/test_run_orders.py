@@ -6,11 +6,11 @@ from collections.abc import Iterator
 import pytest
 from pyinfra_cli.util import parse_cli_arg
 
-from rigwright.declaration.variant_edit import VariantSwitch
+from rigwright.declaration.variants import VariantSwitch
 from rigwright.inventory import load_rig
 from rigwright.problems import Invalid
 from rigwright.run_options import RunOptions, parse_run_options
-from rigwright.supply.digest import format_digest
+from rigwright.supply.bundle import format_digest
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
 from tests.unit.ssh_server import StandInSshd, run_sshd
 from tests.unit.test_deploy import plan

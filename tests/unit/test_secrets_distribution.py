@@ -18,7 +18,7 @@ from rigwright.gateway.certificates import CertificateSpec
 from rigwright.gateway.key_version import HostVersion
 from rigwright.gateway.keyring import ClientKey, ClientKeyring
 from rigwright.gateway.secrets_distribution import GATEWAY, GATEWAY_UNIT, ROUTER, ROUTER_UNIT
-from roles.operations import gateway
+from roles.operations import secrets
 from tests.unit.gateway_host import GatewayFolderHost, write_stand_in
 
 RING = ClientKeyring(keys={"alice": ClientKey(sha256="a" * 64, made="2026-11-22")})
@@ -76,14 +76,14 @@ def file(tmp_path: Path) -> Path:
 def test_keys_lie_there_before_the_router_is_and_it_begins_with_them(
     host: GatewayFolderHost, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quiet = host.run_operations(gateway, monkeypatch)
-    assert carry_out(host, gateway.install_client_keys, file=str(file))
+    quiet = host.run_operations(secrets, monkeypatch)
+    assert carry_out(host, secrets.install_client_keys, file=str(file))
     lying = host.credentials / "gateway-keys.json"
     assert (lying.read_text(), mode(lying), host.reloaded_units, quiet) == (KEYS, "600", [], [])
-    assert carry_out(host, gateway.install_client_keys, file=str(file)) == []
+    assert carry_out(host, secrets.install_client_keys, file=str(file)) == []
     # others who may read them are kept from it
     lying.chmod(0o644)
-    assert carry_out(host, gateway.install_client_keys, file=str(file))
+    assert carry_out(host, secrets.install_client_keys, file=str(file))
     assert mode(lying) == "600"
     assert host.run_program("give-keys").returncode == 0
     there = host.run / ROUTER / "keys.json"
@@ -95,17 +95,17 @@ def test_keys_lie_there_before_the_router_is_and_it_begins_with_them(
 def test_a_router_that_runs_is_given_them_once(
     host: GatewayFolderHost, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quiet = host.run_operations(gateway, monkeypatch)
+    quiet = host.run_operations(secrets, monkeypatch)
     host.run_program("give-keys")
     host.set_unit_state(ROUTER, "active")
     assert json.loads((host.run / ROUTER / "keys.json").read_text()) == {"keys": []}
-    assert len(carry_out(host, gateway.install_client_keys, file=str(file))) == 2
+    assert len(carry_out(host, secrets.install_client_keys, file=str(file))) == 2
     assert (host.reloaded_units, host.keys_record) == ([ROUTER_UNIT], keyring.keys_digest(KEYS))
-    assert carry_out(host, gateway.install_client_keys, file=str(file)) == []
+    assert carry_out(host, secrets.install_client_keys, file=str(file)) == []
     assert quiet == ["1 key of the gateway, up to date"]
     # one that began before they were brought, as after a run that was killed between the two
     host.keys_record_path.unlink()
-    assert len(carry_out(host, gateway.install_client_keys, file=str(file))) == 1
+    assert len(carry_out(host, secrets.install_client_keys, file=str(file))) == 1
     assert host.reloaded_units == [ROUTER_UNIT] * 2
 
 
@@ -146,25 +146,25 @@ def test_what_does_not_arrive_whole_never_takes_its_place(
 def test_without_the_file_of_keys_nobody_loses_his(
     host: GatewayFolderHost, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host.run_operations(gateway, monkeypatch)
-    carry_out(host, gateway.install_client_keys, file=str(file))
+    host.run_operations(secrets, monkeypatch)
+    carry_out(host, secrets.install_client_keys, file=str(file))
     write_keys_record(host, keyring.keys_digest(KEYS))
     file.unlink()
-    (command,) = gateway.install_client_keys._inner(roots=host.rig.roots, file=str(file))
+    (command,) = secrets.install_client_keys._inner(roots=host.rig.roots, file=str(file))
     done = host.run_script(command.get_raw_value())
     assert (done.returncode, f"{file} is not there: bring it back, or create it empty" in done.stderr) == (1, True)
     file.write_text("nonsense")
-    (command,) = gateway.install_client_keys._inner(rig=host.rig, file=str(file))
+    (command,) = secrets.install_client_keys._inner(rig=host.rig, file=str(file))
     done = host.run_script(command.get_raw_value())
     assert (done.returncode, "cannot be read as TOML" in done.stderr) == (1, True)
     file.unlink()
     # what it was not given is somebody else's, and goes
     lying = host.credentials / "gateway-keys.json"
     lying.write_text(before_versions(RING.with_key("eve", ClientKey(sha256="e" * 64, made="2026-11-22"))))
-    carry_out(host, gateway.install_client_keys, file=str(file))
+    carry_out(host, secrets.install_client_keys, file=str(file))
     assert lying.read_text() == keyring.keys_json(ClientKeyring())
     # and so do all, where that is meant
-    carry_out(host, gateway.install_client_keys, file=str(file))
+    carry_out(host, secrets.install_client_keys, file=str(file))
     lying.write_text(KEYS)
     write_keys_record(host, keyring.keys_digest(KEYS))
     file.touch()
@@ -179,7 +179,7 @@ def test_without_the_file_of_keys_nobody_loses_his(
     )
     assert host.run_script(replaced, emptied).returncode == 0
     assert json.loads(lying.read_text())["keys"] == []
-    assert carry_out(host, gateway.install_client_keys, file=str(file)) == []
+    assert carry_out(host, secrets.install_client_keys, file=str(file)) == []
 
 
 def test_the_process_is_told_after_its_keys_are_there(host: GatewayFolderHost, tmp_path: Path) -> None:
@@ -326,40 +326,40 @@ def test_half_a_pair_is_given_to_nobody(host: GatewayFolderHost, spoil: Callable
 def test_certificates_are_made_once_and_again_for_other_names(
     host: GatewayFolderHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quiet = host.run_operations(gateway, monkeypatch)
+    quiet = host.run_operations(secrets, monkeypatch)
     host.install_generation({}, ("lan",))
     lan = CertificateSpec("lan", ("10.0.0.5", "gpu"))
-    (script,) = carry_out(host, gateway.install_certificates, wanted=[lan])
+    (script,) = carry_out(host, secrets.install_certificates, wanted=[lan])
     assert "PRIVATE" not in script
     path = host.credentials / "gateway-lan.pem"
     assert mode(path) == "600"
     text = path.read_text()
-    assert carry_out(host, gateway.install_certificates, wanted=[lan]) == []
+    assert carry_out(host, secrets.install_certificates, wanted=[lan]) == []
     assert quiet == ["1 certificate up to date"]
-    carry_out(host, gateway.install_certificates, wanted=[CertificateSpec("lan", ("10.0.0.5", "gpu", "gpu.lan"))])
+    carry_out(host, secrets.install_certificates, wanted=[CertificateSpec("lan", ("10.0.0.5", "gpu", "gpu.lan"))])
     assert path.read_text() != text
     # it is given with the next reload, and then no more
     host.set_unit_state(GATEWAY, "active")
-    assert len(carry_out(host, gateway.reload_credentials)) == 1
-    assert carry_out(host, gateway.reload_credentials) == []
+    assert len(carry_out(host, secrets.reload_credentials)) == 1
+    assert carry_out(host, secrets.reload_credentials) == []
     assert host.reloaded_units == [GATEWAY_UNIT]
     key = next(path for path in (host.run / GATEWAY / "tls").iterdir() if path.name == "lan.key")
     assert path.read_text().endswith(key.read_text())
 
 
 def test_one_that_is_about_to_end_is_made_anew(host: GatewayFolderHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    host.run_operations(gateway, monkeypatch)
+    host.run_operations(secrets, monkeypatch)
     lan = CertificateSpec("lan", ("gpu",))
-    carry_out(host, gateway.install_certificates, wanted=[lan])
+    carry_out(host, secrets.install_certificates, wanted=[lan])
     later = authority.certificate_now() + timedelta(days=61)
     monkeypatch.setattr(authority, "certificate_now", lambda: later)
-    assert len(carry_out(host, gateway.install_certificates, wanted=[lan])) == 1
+    assert len(carry_out(host, secrets.install_certificates, wanted=[lan])) == 1
 
 
 def test_a_plan_makes_no_authority(host: GatewayFolderHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    host.run_operations(gateway, monkeypatch, executing=False)
+    host.run_operations(secrets, monkeypatch, executing=False)
     assert list(
-        gateway.install_certificates._inner(
+        secrets.install_certificates._inner(
             inventory=host.rig.inventory, roots=host.rig.roots, wanted=[CertificateSpec("lan", ("gpu",))]
         )
     )
@@ -369,16 +369,16 @@ def test_a_plan_makes_no_authority(host: GatewayFolderHost, monkeypatch: pytest.
 def test_files_of_the_operators_are_brought_and_compared(
     host: GatewayFolderHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host.run_operations(gateway, monkeypatch)
+    host.run_operations(secrets, monkeypatch)
     pair = pair_of(host)
     (tmp_path / "own.crt").write_text(pair.certificates)
     (tmp_path / "own.key").write_text(pair.key)
     wanted = [CertificateSpec("lan", ("gpu",), str(tmp_path / "own.crt"), str(tmp_path / "own.key"))]
-    assert len(carry_out(host, gateway.install_certificates, wanted=wanted)) == 1
+    assert len(carry_out(host, secrets.install_certificates, wanted=wanted)) == 1
     assert (host.credentials / "gateway-lan.pem").read_text() == pair.text
-    assert carry_out(host, gateway.install_certificates, wanted=wanted) == []
+    assert carry_out(host, secrets.install_certificates, wanted=wanted) == []
     (tmp_path / "own.key").unlink()
-    (refused,) = gateway.install_certificates._inner(inventory=host.rig.inventory, roots=host.rig.roots, wanted=wanted)
+    (refused,) = secrets.install_certificates._inner(inventory=host.rig.inventory, roots=host.rig.roots, wanted=wanted)
     done = host.run_script(refused.get_raw_value())
     assert (done.returncode, done.stderr.strip()) == (1, f"listener lan: {tmp_path}/own.key does not exist")
 
@@ -386,13 +386,13 @@ def test_files_of_the_operators_are_brought_and_compared(
 def test_pairs_go_when_no_generation_has_their_listener(
     host: GatewayFolderHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host.run_operations(gateway, monkeypatch)
+    host.run_operations(secrets, monkeypatch)
     host.install_generation({}, ("lan",))
     carry_out(
-        host, gateway.install_certificates, wanted=[CertificateSpec("lan", ("gpu",)), CertificateSpec("wan", ("gpu",))]
+        host, secrets.install_certificates, wanted=[CertificateSpec("lan", ("gpu",)), CertificateSpec("wan", ("gpu",))]
     )
     (host.credentials / "gateway-A B\n.pem").write_text("somebody's")
-    (script,) = carry_out(host, gateway.install_certificates, wanted=[])
+    (script,) = carry_out(host, secrets.install_certificates, wanted=[])
     assert "gateway-wan.pem" in script
     assert sorted(path.name for path in host.credentials.iterdir()) == ["gateway-A B\n.pem", "gateway-lan.pem"]
 

@@ -16,10 +16,9 @@ from threading import Thread
 
 import pytest
 
-from checks.survey import request_plan
+from checks.survey import requests
 from checks.survey.answers import SurveyAnswers
-from checks.survey.request_plan import share_requests
-from checks.survey.requests import ANSWER, RequestAnswers, SurveyAnswer, SurveyRequest
+from checks.survey.requests import ANSWER, RequestAnswers, SurveyAnswer, SurveyRequest, share_requests
 from checks.survey.section import Section
 from rigwright.engines.request import ONE_TOKEN
 from rigwright.model.entry import ShareEntry
@@ -192,7 +191,7 @@ def test_a_lane_that_hangs_ends_in_time_and_leaves_the_others_their_answers(
 
 def test_of_a_share_that_answers_nobody_no_more_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each answer is waited for: with all of them a check would take minutes."""
-    monkeypatch.setattr(request_plan, "GIVEN", 1.0)
+    monkeypatch.setattr(requests, "GIVEN", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as frozen:
         share = ShareEntry(address="127.0.0.1", port=frozen.getsockname()[1], allow=("127.0.0.0/8",))
         asks = [*share_requests(sample_rig(sample_instance()).instances, share)]
@@ -200,7 +199,7 @@ def test_of_a_share_that_answers_nobody_no_more_is_asked(monkeypatch: pytest.Mon
     said = Counter(found[one.name].describe for one in asks)
     assert said.keys() == {"no answer in time", "not asked: those before it had no answer in time"}
     # one a lane, and what has none
-    assert said["no answer in time"] <= request_plan.LANES + sum(not one.lane for one in asks)
+    assert said["no answer in time"] <= requests.LANES + sum(not one.lane for one in asks)
 
 
 def test_who_is_busy_longer_than_one_answer_takes_is_asked_again() -> None:

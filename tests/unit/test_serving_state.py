@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rigwright.host.channel import END
-from rigwright.host.unit_states import UnitState
+from rigwright.host.systemd import UnitState
 from rigwright.serving.activation import ActivationGoal, goal_of
 from rigwright.serving.observed import ObservedGeneration, ObservedServing, ObservedUnit, parse
 from tests.unit.test_channel import encode_records

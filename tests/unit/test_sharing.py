@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rigwright.model.entry import ShareEntry
+from rigwright.model.facts import NO_SHARING, SharingFacts
 from rigwright.model.roots import Roots
-from rigwright.model.sharing import NO_SHARING, SharingFacts
 from rigwright.nginx import PROOF
 from rigwright.plan import host_facts as host_facts
 from rigwright.render import render

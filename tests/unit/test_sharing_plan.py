@@ -8,11 +8,10 @@ import pytest
 
 from rigwright.host.basics import ListeningSocket
 from rigwright.model.entry import ShareEntry
-from rigwright.model.facts import HostFacts
+from rigwright.model.facts import NO_SHARING, HostFacts, SharingFacts
 from rigwright.model.rig import Rig
-from rigwright.model.sharing import NO_SHARING, SharingFacts
-from rigwright.plan.deploy_plan import DeployPlan, plan_deploy
 from rigwright.plan.preflight import find_refusals
+from rigwright.plan.stages import DeployPlan, plan_deploy
 from rigwright.weights.weight_sharing import share_digest
 from tests.unit import samples
 from tests.unit.host_states import converged_state, rig_target_state, target_generation, two_instance_rig

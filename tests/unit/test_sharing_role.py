@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from rigwright.model.entry import ShareEntry
-from rigwright.model.sharing import NO_SHARING, SharingFacts
+from rigwright.model.facts import NO_SHARING, SharingFacts
 from rigwright.weights.weight_sharing import share_digest
-from roles.operations import files, sharing
+from roles.operations import files, units
 from roles.operations.files import PathEntry, TextFile
 from tests.unit import short_programs
 from tests.unit.rendered_scripts import write_stand_in
@@ -48,16 +48,16 @@ def steps(operation: Any, **given: object) -> list[str]:
 def test_nginx_is_started_where_it_does_not_run_as_it_should(
     monkeypatch: pytest.MonkeyPatch, found: SharingFacts, restarts: bool | None
 ) -> None:
-    quiet = run_share_operation(monkeypatch, sharing, found)
-    made = steps(sharing.ensure_share, roots=RIG.roots, share=SHARE)
+    quiet = run_share_operation(monkeypatch, units, found)
+    made = steps(units.ensure_share, roots=RIG.roots, share=SHARE)
     assert (len(made), len(quiet)) == ((0, 1) if restarts is None else (1, 0))
     assert ["systemctl restart" in script for script in made] == ([] if restarts is None else [restarts])
 
 
 @pytest.mark.parametrize("found", [SETTLED, NO_SHARING], ids=["shared", "never shared"])
 def test_what_is_not_declared_any_more_is_let_go(monkeypatch: pytest.MonkeyPatch, found: SharingFacts) -> None:
-    quiet = run_share_operation(monkeypatch, sharing, found)
-    made = steps(sharing.remove_share, roots=sample_rig().roots)
+    quiet = run_share_operation(monkeypatch, units, found)
+    made = steps(units.remove_share, roots=sample_rig().roots)
     assert (len(made), len(quiet)) == ((1, 0) if found.there else (0, 1))
 
 
@@ -73,9 +73,9 @@ LISTENS = 'LISTEN 0 511 10.0.0.5:8090 0.0.0.0:* users:((\\"nginx\\",pid=13,fd=3)
 def test_a_start_counts_once_it_listens(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, listening: str, status: int
 ) -> None:
-    run_share_operation(monkeypatch, sharing, NO_SHARING)
-    monkeypatch.setattr(sharing, "TRIES", 2)
-    (script,) = steps(sharing.ensure_share, roots=RIG.roots, share=SHARE)
+    run_share_operation(monkeypatch, units, NO_SHARING)
+    monkeypatch.setattr(units, "TRIES", 2)
+    (script,) = steps(units.ensure_share, roots=RIG.roots, share=SHARE)
     write_stand_in(tmp_path / "bin", "systemctl", SYSTEMCTL)
     write_stand_in(tmp_path / "bin", "ss", f'echo "$*" >> {tmp_path}/ss; echo "{listening}"')
     write_stand_in(tmp_path / "bin", "journalctl", "echo address not available")

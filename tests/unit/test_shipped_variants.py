@@ -9,7 +9,7 @@ import pytest
 
 from rigwright.declaration.catalog import load_catalog
 from rigwright.inventory import hosts, load_rig
-from rigwright.model.engines.evidence import BootedEvidence, ParsedEvidence
+from rigwright.model.engines import BootedEvidence, ParsedEvidence
 from rigwright.model.rig import Rig
 from rigwright.paths import ROOT
 from tests.unit.shipped_inventories import write_lock

@@ -11,8 +11,8 @@ import pytest
 from rigwright.engines import kind_of
 from rigwright.engines.memory_fit import GIB, MIB
 from rigwright.engines.vllm import Vllm
-from rigwright.host.unit_states import UnitState
-from rigwright.model.gateway.entry import Gateway
+from rigwright.host.systemd import UnitState
+from rigwright.model.gateway import Gateway
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from rigwright.serving import standby
@@ -26,7 +26,7 @@ from rigwright.serving.standby import (
     plan_standby,
     render_memory_query,
 )
-from rigwright.supply.gguf_metadata import GgufMetadata, KvCacheSize
+from rigwright.supply.artefact import GgufMetadata, KvCacheSize
 from tests.unit.host_folder import HostFolder
 from tests.unit.host_states import CHAT, target_generation, two_instance_rig
 from tests.unit.rendered_scripts import activation_script, write_stand_in

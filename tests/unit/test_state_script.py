@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.host.unit_states import UnitState
+from rigwright.host.systemd import UnitState
 from rigwright.model.rig import Rig
 from rigwright.serving import observed
 from rigwright.serving.activation import goal_for

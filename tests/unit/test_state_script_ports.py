@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.host.unit_states import UnitState
+from rigwright.host.systemd import UnitState
 from rigwright.serving.observed import ObservedUnit
 from tests.unit.host_folder import HostFolder
 from tests.unit.host_states import CHAT, target_generation

@@ -9,13 +9,11 @@ from typing import Any
 import pytest
 
 from checks.survey.answers import SurveyAnswers
-from checks.survey.compiled import COMPILED
-from checks.survey.generations import GENERATIONS
+from checks.survey.base_system import PYTHON
 from checks.survey.host import common, compiled, generations, path_permissions, python, trees
-from checks.survey.path_permissions import WAYS
-from checks.survey.programs import PROGRAMS
-from checks.survey.python import PYTHON
-from checks.survey.trees import TREES, TreeChange, Trees
+from checks.survey.programs import COMPILED, PROGRAMS
+from checks.survey.serving import GENERATIONS
+from checks.survey.trees import TREES, WAYS, TreeChange, Trees
 from roles.trees.host import reconcile, tree_fingerprint
 from tests.unit.test_checks_survey import run
 from tests.unit.test_trees import CHANGED

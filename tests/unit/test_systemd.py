@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rigwright.engines.kind import KEY_FILE
-from rigwright.host.systemd_syntax import ExpandedWord, quote_word, render_command_line, render_environment_file
+from rigwright.host.systemd import ExpandedWord, quote_word, render_command_line, render_environment_file
 
 # systemd's extract_first_word() takes these (systemd.service(5), table "Quoting"); \x, \u and octal ones beside them
 ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "s": " "} | {

@@ -7,16 +7,17 @@ from typing import Any
 import pytest
 
 from rigwright.host.basics import ListeningSocket
-from rigwright.model.existing_service import ExistingService, parse_existing_service
 from rigwright.model.rig import Rig
 from rigwright.serving.activation import Activation
 from rigwright.serving.takeover import (
     ExistingContainer,
+    ExistingService,
     ExistingServiceFacts,
     Takeover,
     describe_takeover,
     find_takeover_refusals,
     parse_existing_facts,
+    parse_existing_service,
     parse_takeover_records,
     without_ports_of,
 )

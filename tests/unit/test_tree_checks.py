@@ -9,7 +9,7 @@ import pytest
 
 from checks import Drift, test_cuda_toolkit, test_engines, test_generation, test_tools, test_trees
 from checks.survey.answers import SurveyAnswers
-from rigwright.plan import tree_records
+from rigwright.plan import plan_inputs
 from rigwright.plan.plan_inputs import build_target_state
 from rigwright.serving.generation import file_mode
 from rigwright.weights.verification import PACKAGE, weights_program_folder
@@ -57,7 +57,7 @@ def mount(point: str, **changes: Any) -> dict[str, Any]:
 def answers() -> Answers:
     """A host as it should be."""
     roots = RIG.roots
-    paths = [*tree_records.declared_trees(DESIRED), WEIGHTS, GENERATION, EARLIER, OLD]
+    paths = [*plan_inputs.declared_trees(DESIRED), WEIGHTS, GENERATION, EARLIER, OLD]
     lines = DESIRED.tools.requirements.splitlines()
     pins = [line.split(" ")[0] for line in lines if "==" in line and ";" not in line]
     names = [f"{pin.replace('==', '-')}.dist-info" for pin in pins]

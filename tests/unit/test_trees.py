@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.plan.plan_inputs import build_target_state
-from rigwright.plan.tree_records import declared_trees, find_missing_trees
+from rigwright.plan.plan_inputs import build_target_state, declared_trees, find_missing_trees
 from roles.envs.host.tree import hash_unchanged_file
 from roles.trees.host import reconcile, tree_fingerprint, tree_records
 from roles.trees.host.tree_entry import content_digest

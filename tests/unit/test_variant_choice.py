@@ -9,8 +9,8 @@ from click.testing import CliRunner, Result
 
 from cli import main
 from rigwright.declaration.catalog import load_catalog
-from rigwright.declaration.variant_choice import ANY, VariantQuery, choose_variants
-from rigwright.model.engines.purpose import NEEDS, Need, Workload
+from rigwright.declaration.variants import ANY, VariantQuery, choose_variants
+from rigwright.model.engines import NEEDS, Need, Workload
 from rigwright.paths import ROOT
 from tests.unit.samples import OperatorFolder
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-import cli.serve_after_init
+import cli.init_prompts
 from rigwright.gateway.served_models import offers_of
 from rigwright.inventory import load_for, load_rig
 from tests.unit.samples import OperatorFolder
@@ -125,7 +125,7 @@ class RecordedVerbs:
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> RecordedVerbs:
     made = RecordedVerbs()
-    monkeypatch.setattr(cli.serve_after_init, "_run_rigwright", made)
+    monkeypatch.setattr(cli.init_prompts, "_run_rigwright", made)
     return made
 
 

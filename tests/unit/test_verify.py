@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.host.unit_states import UnitState
+from rigwright.host.systemd import UnitState
 from rigwright.model.instance import Instance
 from rigwright.operate.client_target import ClientTarget
 from rigwright.operate.verify import CHECKS, PATCHES, ProbeFinding, is_passed
 from rigwright.serving.observed import ObservedServing, ObservedUnit
 from roles.client import HostClient
-from roles.client.instance_checks import check_patches, verify_instance
+from roles.client.probes import check_patches, verify_instance
 from tests.unit.client_host import make_client_host
 from tests.unit.model_server import KEY, MODEL, Fault, ScriptedModel, run_model_server
 from tests.unit.serving_samples import SERVICE, capable_instance

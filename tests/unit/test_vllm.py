@@ -14,7 +14,7 @@ from rigwright.engines import kind_of
 from rigwright.engines.kind import ServiceSpec
 from rigwright.engines.vllm import launcher
 from rigwright.engines.vllm.command import PROGRAM
-from rigwright.host.systemd_syntax import render_command_line
+from rigwright.host.systemd import render_command_line
 from rigwright.model.entry import DriverEntry
 from rigwright.model.instance import COMPILED, Instance, ModelPart
 from rigwright.model.rig import Rig

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from rigwright.engines.vllm import forbidden_keys
-from rigwright.engines.vllm.managed_options import MANAGED_FLAGS, MANAGED_VARIABLES, REMOVED, REMOVED_VARIABLES
 from rigwright.engines.vllm.option_snapshot import (
     OptionSetting,
     VllmSnapshot,
@@ -15,7 +14,15 @@ from rigwright.engines.vllm.option_snapshot import (
     parse_snapshot,
     snapshot_file_name,
 )
-from rigwright.engines.vllm.option_validation import find_option_problems, find_variable_problems, parse_count
+from rigwright.engines.vllm.option_validation import (
+    MANAGED_FLAGS,
+    MANAGED_VARIABLES,
+    REMOVED,
+    REMOVED_VARIABLES,
+    find_option_problems,
+    find_variable_problems,
+    parse_count,
+)
 from rigwright.paths import ROOT
 from rigwright.problems import Invalid
 

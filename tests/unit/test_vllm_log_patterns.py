@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from rigwright.engines.log_causes import StartupFacts
-from rigwright.engines.vllm.startup_log import STARTUP_PATTERNS, parse_startup
+from rigwright.engines.vllm.runtime_log import STARTUP_PATTERNS, parse_startup
 from rigwright.serving.activation import Activation
 from tests.unit.rendered_scripts import activation_script
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import roles.weights
-from rigwright.delivery.fetch_spec import render_fetch_spec
+from rigwright.delivery import render_fetch_spec
 from rigwright.model.instance import loaded_weights
 from rigwright.model.rig import account_names
 from rigwright.model.roots import Roots

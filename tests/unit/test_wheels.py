@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 import roles
-from rigwright.delivery.fetch_spec import render_wheels_spec
-from rigwright.delivery.network import job_network
-from rigwright.delivery.tool_environments import render_requirements
+from rigwright.delivery import job_network, render_requirements, render_wheels_spec
 from rigwright.model.rig import Rig
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
@@ -40,7 +38,7 @@ def inner() -> Iterator[LoopbackFileServer]:
 
 @pytest.fixture(autouse=True)
 def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rigwright.delivery.fetch_spec.LOCKS", str(tmp_path / "locks"))
+    monkeypatch.setattr("rigwright.delivery.LOCKS", str(tmp_path / "locks"))
 
 
 def publish_locked_wheel(index: LoopbackPackageIndex) -> Artefact:

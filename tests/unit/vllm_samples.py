@@ -6,7 +6,7 @@ from typing import Any
 from rigwright.engines.vllm.keys import VllmEngine, VllmVariant
 from rigwright.engines.vllm.option_snapshot import load_snapshot, snapshot_file_name
 from rigwright.envs.environment import Environment
-from rigwright.model.envs.keys import EnvKeys
+from rigwright.model.catalog import EnvKeys
 from rigwright.model.instance import EnvSpec, Instance, ModelPart
 from rigwright.model.rig import Rig
 from rigwright.paths import ROOT

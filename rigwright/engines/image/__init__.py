@@ -19,12 +19,11 @@ from rigwright.engines.memory_fit import MemoryNeed
 from rigwright.engines.metrics import MetricNames
 from rigwright.engines.rule import KnownIssue, PlacedInstance
 from rigwright.engines.vllm import Vllm
-from rigwright.model.catalog import Catalog, ModelKeys
+from rigwright.model.catalog import Catalog, ModelKeys, ModelSelection
 from rigwright.model.containers.archive_tables import CDI_SPEC, REFRESH_UNIT
-from rigwright.model.engines.keys import EngineKeys
+from rigwright.model.engines import EngineKeys
 from rigwright.model.installation import Installation, InstallJob
 from rigwright.model.instance import Instance, ModelPart
-from rigwright.model.models import ModelSelection
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
 from rigwright.supply import lock

@@ -13,9 +13,9 @@ from rigwright.engines.image.keys import ImageEngine
 from rigwright.engines.image.runtime import ContainerRuntime, select_runtime
 from rigwright.model.installation import FILES, MARKER, Installation, InstallJob
 from rigwright.model.instance import EnvSpec, Instance, patches_by_target
-from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
+from rigwright.model.nvidia import ToolkitSpec
 from rigwright.model.roots import Roots
-from rigwright.patches.import_shadowing import shadow_pattern
+from rigwright.patches.new_files import shadow_pattern
 from rigwright.patches.patch import APPLY_PROGRAM_TEXT, Patch, collect_digests, describe_patches
 from rigwright.render import render
 from rigwright.supply import image_manifest

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from rigwright.engines.vllm.keys import VllmVariant as VllmVariant
-from rigwright.model.engines.keys import PatchedKeys
+from rigwright.model.engines import PatchedKeys
 from rigwright.types import AbsolutePath, CatalogName, Version
 
 

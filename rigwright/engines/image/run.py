@@ -1,19 +1,21 @@
-"""The container of an instance, and the command that starts it in the unit's own control group."""
+"""Commands that run an image's engine: with podman, or with crun."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import cast
 
 from rigwright.engines.container_spec import BindMount, ContainerSpec
-from rigwright.engines.image import crun, podman
 from rigwright.engines.image.install import STORE, UnpackedImage
 from rigwright.engines.image.keys import VllmVariant
-from rigwright.engines.image.runtime import CALLS, OWNER, content_named
+from rigwright.engines.image.runtime import CALLS, OWNER, TEMPORARY, ContainerStart, content_named
 from rigwright.engines.kind import ServiceSpec
 from rigwright.engines.vllm import command
+from rigwright.host.systemd import ExpandedWord
 from rigwright.model.catalog import Card
 from rigwright.model.containers.archive_tables import CDI_SPEC, REFRESH_UNIT
 from rigwright.model.entry import DriverEntry
@@ -24,6 +26,119 @@ from rigwright.model.roots import Roots
 from rigwright.render import render
 from rigwright.supply import image_manifest
 from rigwright.system_calls import FORBIDDEN
+
+CRUN, SYSTEM_PYTHON, NVIDIA_CTK = "/usr/bin/crun", "/usr/bin/python3", "/usr/bin/nvidia-ctk"
+# What writes for it what podman would have written.
+BUNDLE = Path(__file__).with_name("bundle.py").read_text()
+
+
+def crun_start(roots: Roots, made: ContainerSpec) -> ContainerStart:
+    """How a unit starts it.
+
+    Args:
+        roots: Directories on the host.
+        made: The container.
+    """
+    text = json.dumps({**dataclasses.asdict(made), "temporary": TEMPORARY}, indent=1, sort_keys=True) + "\n"
+    program, declared = content_named("bundle", ".py", BUNDLE), content_named(made.name, ".json", text)
+    words = (
+        CRUN,
+        # its processes stay in the unit's own control group, where its limits hold and nothing outlives it
+        "--cgroup-manager=disabled",
+        f"--root={made.folder}/runtime",
+        "run",
+        "--detach",
+        f"--bundle={made.folder}",
+        f"--pid-file={made.folder}/pid",
+        made.name,
+    )
+    # what others read is YAML, for which the distribution's Python has nothing
+    cards = (NVIDIA_CTK, "--quiet", "cdi", "generate", "--format=json", f"--output={made.folder}/cards.json")
+    bundle = (SYSTEM_PYTHON, "-I", roots.program_path(program), roots.program_path(declared))
+    before = (cards, bundle) if made.devices else (bundle,)
+    return ContainerStart(words, programs={program: BUNDLE, declared: text}, before=before)
+
+
+# Said by the program that makes the folder, for the next command of the unit.
+OWN_USER = ExpandedWord("--user=${RW_OWNER}")
+PODMAN = "/usr/bin/podman"
+# What podman reads of containers in place of the host's own settings, which could add mounts, devices, variables, and
+# programs that root runs for each container; where it is told nothing of these, it looks in the host's folders.
+SETTINGS = """[engine]
+cdi_spec_dirs = ["/run/cdi"]
+events_logger = "none"
+hooks_dir = ["/usr/share/empty"]
+lock_type = "file"
+runtime = "crun"
+"""
+# In place of those of the host's storage; where it is, each container's command line says.
+STORAGE = f"""[storage]
+driver = "overlay"
+graphroot = "{CONTAINER_RUNTIME_FOLDER}/graph"
+runroot = "{CONTAINER_RUNTIME_FOLDER}/run"
+"""
+
+
+def podman_start(roots: Roots, made: ContainerSpec) -> ContainerStart:
+    """How a unit starts it.
+
+    Args:
+        roots: Directories on the host.
+        made: The container.
+    """
+    settings, storage = content_named("containers", ".conf", SETTINGS), content_named("storage", ".conf", STORAGE)
+    own = {"CONTAINERS_CONF": roots.program_path(settings), "CONTAINERS_STORAGE_CONF": roots.program_path(storage)}
+    return ContainerStart(_podman_words(made), own, {settings: SETTINGS, storage: STORAGE})
+
+
+def _podman_words(made: ContainerSpec) -> tuple[str, ...]:
+    words = [
+        PODMAN,
+        f"--root={made.folder}/graph",
+        f"--runroot={made.folder}/run",
+        f"--tmpdir={made.folder}/tmp",  # noqa: S108 # below a folder of root's
+        # its settings have no word for this one
+        "--default-mounts-file=/dev/null",
+        "--storage-driver=overlay",
+        f"--storage-opt=overlay.imagestore={made.store}",
+        "--storage-opt=overlay.skip_mount_home=true",
+        f"--runtime-flag=root={made.folder}/runtime",
+        "run",
+        "--detach",
+        "--pull=never",
+        f"--name={made.name}",
+        # in the unit's own control group, where its limits hold and nothing outlives it
+        "--cgroups=split",
+        "--sdnotify=conmon",
+        # what it writes is the unit's own output
+        "--log-driver=passthrough",
+        "--network=none",
+        "--ipc=private",
+        "--read-only",
+        # by itself podman gives them the modes of the image's folders, of which all are root's alone to write to
+        *(f"--tmpfs={path}:rw,nosuid,nodev,mode=1777,notmpcopyup" for path in TEMPORARY),
+        "--cap-drop=all",
+        "--security-opt=no-new-privileges",
+        f"--security-opt=seccomp={made.folder}/{CALLS}",
+        OWN_USER,
+        "--umask=0007",
+        # those of the unit
+        "--ulimit=host",
+        "--pids-limit=0",
+        f"--shm-size={made.shared_memory.lower()}",
+        # nothing of the image's own, and nothing of the host's
+        "--image-volume=ignore",
+        "--no-healthcheck",
+        "--no-hosts",
+        "--http-proxy=false",
+        "--systemd=false",
+        f"--entrypoint={made.command[0]}",
+    ]
+    words += [f"--volume={one.source}:{one.target}:{'rw' if one.writable else 'ro'}" for one in made.mounts]
+    words += [f"--device={name}" for name in made.devices]
+    words += [f"--env={name}={value}" for name, value in sorted(made.environment.items())]
+    return (*words, made.image, *made.command[1:])
+
 
 # Where a container finds what is its own: its /run is empty.
 INSIDE = "/run/rigwright"
@@ -116,7 +231,7 @@ def image_service(
 ) -> ServiceSpec:
     """How an instance is run."""
     one = build_container(roots, cards, driver_entry, network, instance, made)
-    start = podman.podman_start(roots, one) if one.by == "podman" else crun.crun_start(roots, one)
+    start = podman_start(roots, one) if one.by == "podman" else crun_start(roots, one)
     served = command.build_service(cards, instance, made, start.words, start.environment)
     programs = {**served.programs, **start.programs, PurePosixPath(one.program).name: _render_program()}
     after = (REFRESH_UNIT,) if one.devices else ()

@@ -12,28 +12,18 @@ from packaging.utils import canonicalize_name
 from rigwright.engines.api_paths import COMPLETIONS, MESSAGES, released_paths
 from rigwright.engines.capabilities import Ability
 from rigwright.engines.kind import InstallingKind, ServiceSpec
-from rigwright.engines.llama_cpp import (
-    build,
-    capabilities,
-    command,
-    forbidden_keys,
-    log_patterns,
-    metric_names,
-    model_files,
-    option_table,
-)
+from rigwright.engines.llama_cpp import build, capabilities, command, log_patterns, model_files, option_table
 from rigwright.engines.llama_cpp.keys import MANAGED_FLAGS, LlamaEngine, LlamaVariant
 from rigwright.engines.memory_fit import MemoryNeed
 from rigwright.engines.metrics import MetricNames
 from rigwright.engines.rule import KnownIssue, PlacedInstance
-from rigwright.model.catalog import Catalog, ModelKeys
-from rigwright.model.engines.keys import EngineKeys
+from rigwright.model.catalog import Catalog, ModelKeys, ModelSelection
+from rigwright.model.engines import EngineKeys
 from rigwright.model.installation import Installation, InstallJob
 from rigwright.model.instance import Instance, ModelPart, standalone_engines
-from rigwright.model.models import ModelSelection
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
-from rigwright.patches.keys import LLAMA_CPP
+from rigwright.patches.patch import LLAMA_CPP
 from rigwright.supply import lock
 from rigwright.supply.lock import Artefact
 
@@ -56,7 +46,7 @@ class LlamaCpp(InstallingKind):
     artefact_noun = "source"
     causes = log_patterns.CAUSES
     log_marker = log_patterns.MARKER
-    metric_names = metric_names.METRIC_NAMES
+    metric_names = capabilities.METRIC_NAMES
 
     def rules(self) -> tuple[KnownIssue, ...]:
         """rigwright/engines/llama_cpp/known_issues.py."""
@@ -141,11 +131,9 @@ class LlamaCpp(InstallingKind):
         """CMake options, and options of llama-server."""
         engine, variant = cast("LlamaEngine", instance.engine), cast("LlamaVariant", instance.variant)
         snapshot = cast("option_table.LlamaSnapshot | None", instance.known)
-        found = {f"options.{name}": why for name, why in forbidden_keys.forbidden_cmake_options(engine.options).items()}
+        found = {f"options.{name}": why for name, why in command.forbidden_cmake_options(engine.options).items()}
         if snapshot is not None:
-            found |= {
-                f"flags.{name}": why for name, why in forbidden_keys.forbidden_flags(snapshot, variant.flags).items()
-            }
+            found |= {f"flags.{name}": why for name, why in command.forbidden_flags(snapshot, variant.flags).items()}
         return found
 
     def installation(self, rig: Rig, name: str, engine: EngineKeys, facts: HostFacts) -> build.Build:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from rigwright.engines.llama_cpp.keys import LlamaEngine, LlamaVariant
 from rigwright.model.catalog import Card
-from rigwright.model.engines.keys import VariantKeys
+from rigwright.model.engines import VariantKeys
 from rigwright.model.installation import FILES, MARKER, Installation, InstallJob
 from rigwright.model.instance import Instance, patches_by_target
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
-from rigwright.nvidia.cuda.toolkit import plan_toolkit
+from rigwright.nvidia.cuda import plan_toolkit
 from rigwright.patches.patch import APPLY_PROGRAM_TEXT, Patch, collect_digests, describe_patches
 from rigwright.render import render
 from rigwright.supply.lock import Artefact

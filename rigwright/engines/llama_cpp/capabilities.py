@@ -1,4 +1,4 @@
-"""What a variant of llama.cpp is declared to be able to."""
+"""Capabilities of llama.cpp: API features of a variant and names of metrics."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import cast
 from rigwright.engines.capabilities import Ability
 from rigwright.engines.llama_cpp.keys import LlamaVariant
 from rigwright.engines.llama_cpp.model_files import OPTIONS
+from rigwright.engines.metrics import MetricNames
 from rigwright.model.instance import Instance
 
 
@@ -27,3 +28,17 @@ def declared_abilities(instance: Instance) -> frozenset[Ability]:
     if variant.thinking == "off":
         found["thinking"] = False
     return frozenset(name for name, value in found.items() if value)
+
+
+# Of the KV cache it says nothing. Calls of llama_decode() are counted without those of a draft, and tokens once their
+# request has ended.
+METRIC_NAMES = MetricNames(
+    progress=("llamacpp:n_decode_total", "llamacpp:prompt_tokens_total", "llamacpp:tokens_predicted_total"),
+    running="llamacpp:requests_processing",
+    waiting="llamacpp:requests_deferred",
+    prompt_tokens=("llamacpp:prompt_tokens_total", "llamacpp:prompt_tokens_cached_total"),
+    tokens="llamacpp:tokens_predicted_total",
+    drafts="llamacpp:spec_decode_num_drafts_total",
+    draft_tokens="llamacpp:spec_decode_num_draft_tokens_total",
+    accepted="llamacpp:spec_decode_num_accepted_tokens_total",
+)

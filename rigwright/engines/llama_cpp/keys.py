@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from rigwright.model.engines.keys import PatchedKeys, VariantKeys
+from rigwright.model.engines import PatchedKeys, VariantKeys
 from rigwright.problems import format_count
 from rigwright.types import CatalogName, CmakeOption, CmakeValue, Commit, Flag, FlagValue, Subtree, Tokens
 

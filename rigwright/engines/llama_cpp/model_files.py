@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from rigwright.model.catalog import ModelKeys
+from rigwright.model.catalog import FileCandidates, MissingModelFile, ModelKeys, ModelSelection
 from rigwright.model.instance import ModelPart
-from rigwright.model.models import FileCandidates, MissingModelFile, ModelSelection
 from rigwright.supply.lock import Artefact
 
 # Key of a model -> the option of llama-server that takes its file (llama-server --help).

@@ -28,17 +28,16 @@ from rigwright.engines.vllm import (
     option_snapshot,
     option_validation,
     plugin_launch,
-    startup_log,
+    runtime_log,
 )
 from rigwright.engines.vllm.keys import VllmEngine, VllmVariant
-from rigwright.engines.vllm.managed_options import MANAGED_FLAGS
 from rigwright.engines.vllm.option_snapshot import OptionSetting, VllmSnapshot
+from rigwright.engines.vllm.option_validation import MANAGED_FLAGS
 from rigwright.envs.environment import Environment
-from rigwright.model.catalog import Catalog, ModelKeys
-from rigwright.model.engines.keys import EngineKeys
+from rigwright.model.catalog import Catalog, MissingModelFile, ModelKeys, ModelSelection
+from rigwright.model.engines import EngineKeys
 from rigwright.model.installation import Installation
 from rigwright.model.instance import Instance, ModelPart
-from rigwright.model.models import MissingModelFile, ModelSelection
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
 from rigwright.supply.lock import Artefact
@@ -69,8 +68,8 @@ class Vllm(Kind):
 
     causes = log_patterns.CAUSES
     log_marker = log_patterns.MARKER
-    metric_names = startup_log.METRIC_NAMES
-    startup_patterns = startup_log.STARTUP_PATTERNS
+    metric_names = runtime_log.METRIC_NAMES
+    startup_patterns = runtime_log.STARTUP_PATTERNS
     validates_model_name = True
     salts_prompts = True
     # vllm/entrypoints/anthropic/protocol.py: 0.21.0 has no cache_salt; 0.33.0 has one, but not where tokens are counted
@@ -91,7 +90,7 @@ class Vllm(Kind):
 
     def parse_startup(self, lines: Iterable[str]) -> StartupFacts:
         """Its KV cache, attention backend and times."""
-        return startup_log.parse_startup(lines)
+        return runtime_log.parse_startup(lines)
 
     def abilities(self, instance: Instance) -> frozenset[Ability]:
         """By its keys, flags, plugin and weights."""

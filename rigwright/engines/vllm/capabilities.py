@@ -7,8 +7,8 @@ from typing import cast
 from rigwright.engines.capabilities import Ability
 from rigwright.engines.vllm import model_files, plugin_launch
 from rigwright.engines.vllm.keys import VllmVariant
+from rigwright.model.catalog import MissingModelFile
 from rigwright.model.instance import Instance
-from rigwright.model.models import MissingModelFile
 
 # Sections of config.json that models have which see (transformers' composite configs)
 SEEING = ("vision_config", "vision_tower_config")

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from rigwright.model.engines.keys import EngineKeys, VariantKeys
+from rigwright.model.engines import EngineKeys, VariantKeys
 from rigwright.problems import FrozenModel
 from rigwright.types import CatalogName, Flag, MemorySize, Name, OptionValue, Requests, Table, Text, Tokens, Variable
 

@@ -15,7 +15,7 @@ from rigwright.engines.memory_fit import MemoryNeed
 from rigwright.engines.rule import KnownIssue, PlacedInstance
 from rigwright.engines.vllm.keys import VllmVariant
 from rigwright.engines.vllm.model_files import DRAFT, MODEL, find_checkpoint
-from rigwright.model.models import MissingModelFile
+from rigwright.model.catalog import MissingModelFile
 from rigwright.weights.checkpoint import Checkpoint
 
 # The patch by which prefix caching and MTP agree.

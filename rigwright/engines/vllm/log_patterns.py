@@ -7,7 +7,7 @@ from rigwright.engines.log_causes import Cause
 from rigwright.engines.log_patterns import COMMON_CAUSES
 from rigwright.engines.python_log_patterns import FORMS
 from rigwright.engines.vllm.option_log_patterns import EARLY, OPTION_CAUSES
-from rigwright.engines.vllm.request_log_patterns import REQUEST_CAUSES
+from rigwright.engines.vllm.runtime_log import REQUEST_CAUSES
 
 MARKER = (
     r"\"type\": ?\"(?:BadRequest|InternalServer|NotFound)Error\"|\((?:APIServer|EngineCore|Engine_?\w{0,80}"

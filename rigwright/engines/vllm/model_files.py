@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from rigwright.model.catalog import ModelKeys
+from rigwright.model.catalog import MissingModelFile, ModelKeys, ModelSelection
 from rigwright.model.instance import ModelPart
-from rigwright.model.models import MissingModelFile, ModelSelection
 from rigwright.supply.artefact import CONFIG, Artefact
 from rigwright.weights.checkpoint import Checkpoint, parse_checkpoint
 

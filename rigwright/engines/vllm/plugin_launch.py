@@ -11,8 +11,7 @@ from rigwright.engines.vllm.keys import VllmVariant
 from rigwright.engines.vllm.option_snapshot import OptionSetting, VllmSnapshot
 from rigwright.engines.vllm.option_validation import describe_unknown_option
 from rigwright.model.instance import Instance
-from rigwright.plugins.keys import PluginMode
-from rigwright.plugins.plugin import Plugin
+from rigwright.plugins.plugin import Plugin, PluginMode
 from rigwright.problems import suggestion
 
 # What is started, as text.

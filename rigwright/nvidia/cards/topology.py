@@ -1,13 +1,15 @@
-"""Where a host's cards are, and what lies between them: for the record, and for what binds to processors or pairs."""
+"""Topology of a host's cards: PCI bus, links and NUMA nodes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 from rigwright.host.channel import HostOutput, Schema, number, optional, parse_output
+from rigwright.model.catalog import Card
+from rigwright.model.facts import HostFacts
 from rigwright.nvidia.cards.smi import GPUS, TIMEOUT, Gpu, those_that_answer
 from rigwright.nvidia.cards.smi_text_reports import BAR1, MEMORY, PEERS, TOPOLOGY, parse_sections, parse_topology_matrix
 from rigwright.nvidia.values import address, cpus, numa_node_number, pcie_lanes, tool_output
@@ -161,3 +163,14 @@ def _parse_table(reader: Callable[[int, str], dict[T, Any]], told: HostOutput, k
 def _parse_bar1_mib(said: Mapping[str, str]) -> int | None:
     matched = re.fullmatch(r"([0-9]{1,15}) MiB", said.get(BAR1, ""))
     return int(matched[1]) if matched else None
+
+
+def cards_on_bus(cards: tuple[Card, ...], facts: HostFacts) -> list[tuple[int, Card, str]]:
+    """(number, declared card, address) of each declared card that is on the bus."""
+    return [(number, card, facts.pci_cards[number][0]) for number, card in enumerate(cards[: len(facts.pci_cards)])]
+
+
+def answering_cards(cards: tuple[Card, ...], facts: HostFacts, gpus: Sequence[Gpu]) -> list[tuple[int, Gpu]]:
+    """The declared cards that answer, with their numbers."""
+    seen = {gpu.address: gpu for gpu in gpus}
+    return [(number, seen[address]) for number, _, address in cards_on_bus(cards, facts) if address in seen]

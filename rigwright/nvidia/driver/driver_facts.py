@@ -1,4 +1,4 @@
-"""What the choice of a driver needs to know of a host: the driver probe's output as a typed value."""
+"""Facts of the driver on a host: packages, modules, options of modules, and what a deploy left."""
 
 from __future__ import annotations
 
@@ -20,13 +20,73 @@ from rigwright.host.channel import (
 )
 from rigwright.model.facts import NOWHERE
 from rigwright.model.feature import FactSource
-from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
-from rigwright.model.nvidia.versions import driver_version_of
+from rigwright.model.nvidia import ToolkitSpec, driver_version_of
 from rigwright.model.roots import Roots
-from rigwright.nvidia.modules.module_option_drift import parse_parameters
 from rigwright.nvidia.values import address, mask_state, maybe, package, pci_id, secure_boot_state, tool_output, version
 from rigwright.render import render
 from rigwright.types import Flavour
+
+# Where the module shows an option under another name than it is set by (NVIDIA, nv-reg.h: entries with a custom name)
+SHOWN_AS = {"RestrictProfilingToAdminUsers": "RmProfilingAdminOnly"}
+# What the module shows for an option that was left at "as the driver sees fit": -1 without its sign
+UNSET = str(2**32 - 1)
+
+
+@dataclass(frozen=True)
+class ModuleOptionDrift:
+    """A declared one that is not in force."""
+
+    name: str
+    value: int
+    """That is declared."""
+    loaded: str | None
+    """The module's, as /proc/driver/nvidia/params has it; None where that does not know the option."""
+
+    @property
+    def loaded_text(self) -> str:
+        """That in words."""
+        if self.loaded is None:
+            return "no such option"
+        return "the driver's default" if self.loaded == UNSET else self.loaded
+
+
+def parse_parameters(text: str) -> tuple[tuple[str, str], ...]:
+    """(name, value) of each line of /proc/driver/nvidia/params, which is the loaded module's own text."""
+    rows = (line.partition(":") for line in text.splitlines() if line.strip())
+    return tuple((name, value.strip()) for name, _, value in rows)
+
+
+def find_differing_options(
+    options: Iterable[tuple[str, int]], params: Iterable[tuple[str, str]]
+) -> list[ModuleOptionDrift]:
+    """The declared options that the loaded module does not have.
+
+    Args:
+        options: (name, value) as declared.
+        params: (name, value) as the module shows them; empty without one.
+    """
+    there, found = dict(params), []
+    for name, value in sorted(options):
+        short = name.removeprefix("NVreg_")
+        loaded = there.get(SHOWN_AS.get(short, short))
+        if loaded != str(value):
+            found.append(ModuleOptionDrift(name, value, loaded))
+    return found
+
+
+def describe_pending_reboot(options: Iterable[tuple[str, int]], params: Iterable[tuple[str, str]]) -> str:
+    """Why a reboot is needed for options, which count from when the module is loaded; empty where none is.
+
+    One that the module does not know it would not know after a reboot.
+    """
+    return "; ".join(
+        f"the module is loaded with {one.name}={one.loaded_text}, {one.value} is declared"
+        if one.loaded_text == one.loaded
+        else f"the module is loaded without {one.name}, {one.value} is declared"
+        for one in find_differing_options(options, params)
+        if one.loaded is not None
+    )
+
 
 # The libraries that every program on a card loads; their version is the driver's.
 LIBRARY = re.compile(r"libnvidia-compute(?:-[0-9]+(?:-server)?)?|libcuda1")

@@ -1,14 +1,17 @@
-"""The files that a managed driver has on a host, as text; one function says which there are."""
+"""Files of a managed driver on a host: settings, and the record of a deploy."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rigwright.model.catalog import Card
 from rigwright.model.entry import DriverEntry
 from rigwright.model.instance import POWER_UNIT
 from rigwright.model.network import DownloadNetwork
-from rigwright.model.nvidia.driver_supply import DriverSupply
+from rigwright.model.nvidia import DriverSupply
 from rigwright.model.roots import Roots
 from rigwright.nvidia.cards import card_setting_files
 from rigwright.nvidia.cards.card_setting_files import OWNED, POWER, SettingFile, record_path
@@ -140,3 +143,40 @@ def upgrade_exclusions(plan: DriverPlan) -> tuple[str, ...]:
     """What unattended upgrades leave alone: the driver, and the kernel where it is held with its modules."""
     held = any(name.startswith("linux-image-") for name in plan.holds)
     return (*DRIVER_PATTERNS, *(KERNEL_PATTERNS if held else ()))
+
+
+FILE = "driver.json"
+
+
+class RecordedCard(BaseModel):
+    """A card when the driver was brought."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    address: str
+    vbios: str = ""
+    """Empty where nobody has written it down."""
+
+
+class DriverRecord(BaseModel):
+    """The driver that the last deploy left there; of an operator's own it knows the cards alone."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: str = ""
+    kernel: str = ""
+    packages: dict[str, str] = {}
+    cards: tuple[RecordedCard, ...] = ()
+
+
+def driver_record_path(roots: Roots) -> str:
+    """Where it lies on the host."""
+    return f"{roots.config}/{FILE}"
+
+
+def parse_driver_record(text: str) -> DriverRecord | None:
+    """The record; None where there is none that can be read."""
+    try:
+        return DriverRecord.model_validate(json.loads(text))
+    except (ValueError, ValidationError, RecursionError):
+        return None

@@ -8,34 +8,36 @@ from typing import Literal
 
 from rigwright.model.catalog import Card
 from rigwright.model.entry import DriverEntry
-from rigwright.model.nvidia.driver_supply import DriverSupply
-from rigwright.model.nvidia.driver_tables import ArchiveBranches, DriverTables
-from rigwright.model.nvidia.toolkit_spec import ToolkitSpec
-from rigwright.nvidia.cuda.toolkit_validation import dotted_numbers, toolkit_refusals
-from rigwright.nvidia.driver.driver_facts import PERSISTENCE_UNIT, SOURCE, DriverFacts, release_key
-from rigwright.nvidia.driver.installed_driver import (
-    InstalledDriver,
-    find_installed_driver,
-    find_replacement_reasons,
-    packages_to_remove,
+from rigwright.model.nvidia import ArchiveBranches, DriverSupply, DriverTables, ToolkitSpec
+from rigwright.nvidia.cuda import dotted_numbers, toolkit_refusals
+from rigwright.nvidia.driver.driver_facts import (
+    PERSISTENCE_UNIT,
+    SOURCE,
+    DriverFacts,
+    describe_pending_reboot,
+    release_key,
 )
-from rigwright.nvidia.modules.flavour import (
+from rigwright.nvidia.driver.installed_driver import (
     DriverCard,
+    InstalledDriver,
     choose_flavour,
     describe_skipped_cards,
+    find_installed_driver,
+    find_replacement_reasons,
     format_cards,
     list_drivable_cards,
     list_driver_cards,
+    packages_to_remove,
 )
-from rigwright.nvidia.modules.module_option_drift import describe_pending_reboot
-from rigwright.nvidia.packages.kernel_packages import (
+from rigwright.nvidia.packages.locked_driver import (
+    LockedDriver,
     expand_names,
+    find_locked_driver,
     held_kernel_images,
     missing_headers,
     prebuilt_modules,
+    render_pins,
 )
-from rigwright.nvidia.packages.locked_driver import LockedDriver, find_locked_driver
-from rigwright.nvidia.packages.pins import render_pins
 from rigwright.types import Archive, Flavour
 
 MODULES = ("nvidia", "nvidia_uvm")

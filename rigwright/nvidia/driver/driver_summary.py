@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from rigwright.model.entry import DriverEntry
-from rigwright.model.nvidia.driver_supply import DriverSupply
+from rigwright.model.nvidia import DriverSupply
 from rigwright.nvidia.driver.driver_facts import DriverFacts
 from rigwright.nvidia.driver.driver_plan import WORDS, DriverPlan, DriverRefusal
 from rigwright.nvidia.driver.installed_driver import find_installed_driver

@@ -20,7 +20,7 @@ from lab.throwaway_lab import ThrowawayLab
 from rigwright.declaration.catalog import load_catalog
 from rigwright.engines.llama_cpp.build import Build
 from rigwright.inventory import load_for, load_rig
-from rigwright.model.nvidia.driver_tables import SHIPPED, load_driver_tables
+from rigwright.model.nvidia import SHIPPED, load_driver_tables
 from rigwright.model.rig import Rig
 from rigwright.paths import ROOT
 from rigwright.plan.plan_inputs import build_target_state

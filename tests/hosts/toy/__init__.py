@@ -13,12 +13,11 @@ from pydantic import Field
 
 from rigwright.engines.kind import KEY_FILE, InstallingKind, Sandbox, ServiceSpec
 from rigwright.engines.request import InstanceRequest
-from rigwright.model.catalog import ModelKeys
-from rigwright.model.engines.keys import EngineKeys, VariantKeys
+from rigwright.model.catalog import ModelKeys, ModelSelection
+from rigwright.model.engines import EngineKeys, VariantKeys
 from rigwright.model.facts import HostFacts
 from rigwright.model.installation import FILES, MARKER, Installation, InstallJob
 from rigwright.model.instance import Instance, ModelPart
-from rigwright.model.models import ModelSelection
 from rigwright.model.rig import Rig
 from rigwright.supply import lock
 from rigwright.types import CatalogName

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rigwright.host.systems import CODENAMES
-from rigwright.model.nvidia.driver_tables import SHIPPED, load_driver_tables
+from rigwright.model.nvidia import SHIPPED, load_driver_tables
 from rigwright.paths import ROOT
 from tests.stand_ins.nvidia import apt_archive, nvidia_driver_packages, ubuntu_driver_packages
 from tests.stand_ins.nvidia.debian_packages import StandInDeb

@@ -1,1 +1,0 @@
-"""What `rigwright bundle` brings together, and where from."""

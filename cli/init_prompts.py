@@ -1,0 +1,212 @@
+"""Prompts of `rigwright init`: the variant, and the first deploy."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from cli.exit_codes import NotAsDeclared
+from cli.prog_name import prog_name
+from cli.tables import print_prose
+from rigwright.declaration.variants import VariantQuery, choose_variants, describe_no_match
+from rigwright.model.catalog import Catalog
+from rigwright.model.engines import NEEDS, WORKLOADS, Need, Workload
+from rigwright.model.roots import Roots
+from rigwright.paths import ROOT
+from rigwright.problems import format_count
+from rigwright.survey.box_survey import BoxSurvey
+from rigwright.survey.suggestions import INSTANCE, VariantOffer, card_names, taken_cards
+
+NO_ANSWER = "nothing yet"
+Choice = TypeVar("Choice")
+
+
+@dataclass(frozen=True)
+class VariantRequest:
+    """What its operator has said of it."""
+
+    variant: str | None = None
+    need: Need | None = None
+    workload: Workload | None = None
+    cards: int | None = None
+    """How many cards it may have; None for all that are free."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether a variant follows from it without a question."""
+        return self.variant is not None or self.need is not None or self.workload is not None
+
+
+def choose_variant(
+    wish: VariantRequest, survey: BoxSurvey, catalog: Catalog, offered: Callable[[str], VariantOffer], *, asks: bool
+) -> VariantOffer | None:
+    """What the box serves: what was asked for, what an answer says, or nothing yet.
+
+    Args:
+        wish: What was asked for on the command line.
+        survey: The box.
+        catalog: What it may serve.
+        offered: What stands in the way of a variant there.
+        asks: Whether somebody is there who can answer.
+
+    Raises:
+        click.ClickException: what was asked for does not fit the box; the text says why.
+    """
+    if wish.variant is not None:
+        one = offered(wish.variant)
+        if one.refusal:
+            raise click.ClickException(f"--variant {wish.variant} does not fit this box: {one.refusal}")
+        return one
+    if not wish.is_complete:
+        return _prompt_offer(_prompt_request(wish, survey, catalog), survey, catalog, offered) if asks else None
+    offers = [offered(name) for name in _matching_variants(wish, survey, catalog)]
+    if best := next((one for one in offers if not one.refusal), None):
+        return best
+    if not offers:
+        raise click.ClickException(describe_no_match(catalog, tuple(_free_cards(survey, catalog)[: wish.cards])))
+    said = "; ".join(f"{one.variant}: {one.refusal}" for one in offers)
+    raise click.ClickException(f"what answers that does not fit this box: {said}")
+
+
+def _free_cards(survey: BoxSurvey, catalog: Catalog) -> list[frozenset[str]]:
+    """Of each card that nobody computes on the catalogue's names: two that mean the same board are both its."""
+    names, taken, known = card_names(survey, catalog), taken_cards(survey), catalog.cards
+
+    def board(name: str) -> tuple[object, ...]:
+        return known[name].pci_ids, known[name].vram_mib
+
+    return [
+        frozenset(other for other in known if board(other) == board(name))
+        for number, name in enumerate(names)
+        if number not in taken
+    ]
+
+
+def _matching_variants(wish: VariantRequest, survey: BoxSurvey, catalog: Catalog) -> tuple[str, ...]:
+    """Variants that answer, the best first."""
+    free = _free_cards(survey, catalog)
+    return choose_variants(catalog, VariantQuery(wish.need, wish.workload, tuple(free[: wish.cards])))
+
+
+def _prompt_request(wish: VariantRequest, survey: BoxSurvey, catalog: Catalog) -> VariantRequest:
+    """The three questions."""
+    need = _prompt_choice("What counts most?", NEEDS, "nothing above all")
+    workload = _prompt_choice("What is it for?", {one: one for one in WORKLOADS}, "all kinds of things")
+    free = len(_free_cards(survey, catalog))
+    cards = wish.cards
+    if free and cards is None:
+        cards = click.prompt(
+            f"How many of {format_count(free, 'free card')}?", type=click.IntRange(0, free), default=free
+        )
+    return replace(wish, need=need, workload=workload, cards=cards)
+
+
+def _prompt_choice(question: str, values: Mapping[Choice, str], none: str) -> Choice | None:
+    """One of some values, each with its words, by its number."""
+    print_prose(f"\n{question}\n  0  {none}")
+    for number, words in enumerate(values.values(), start=1):
+        print_prose(f"  {number}  {words}")
+    answer: int = click.prompt("Number", type=click.IntRange(0, len(values)), default=0)
+    return list(values)[answer - 1] if answer else None
+
+
+def _prompt_offer(
+    wish: VariantRequest, survey: BoxSurvey, catalog: Catalog, offered: Callable[[str], VariantOffer]
+) -> VariantOffer | None:
+    """One of those that answer, the best of them unless another number is given."""
+    offers = [offered(name) for name in _matching_variants(wish, survey, catalog)]
+    fitting = [one for one in offers if not one.refusal]
+    for one in offers:
+        if one.refusal:
+            print_prose(f"does not fit: {one.variant}: {one.refusal}")
+    if not fitting:
+        if not offers:
+            print_prose(describe_no_match(catalog, tuple(_free_cards(survey, catalog)[: wish.cards])))
+        print_prose("Nothing is served yet.")
+        return None
+    print_prose(f"\nWhat shall it serve?\n  0  {NO_ANSWER}")
+    for number, one in enumerate(fitting, start=1):
+        print_prose(f"  {number}  {_describe_offer(one, catalog)}")
+        if purpose := catalog.variants[one.variant].purpose:
+            print_prose(f"     {purpose.why}")
+    answer = click.prompt("Number", type=click.IntRange(0, len(fitting)), default=1 if wish.is_complete else 0)
+    return fitting[answer - 1] if answer else None
+
+
+def _describe_offer(one: VariantOffer, catalog: Catalog) -> str:
+    variant = catalog.variants[one.variant]
+    cards = f"cards {', '.join(map(str, one.cards))}" if one.cards else "CPU"
+    requests, tokens = variant.capacity or (0, 0)
+    sized = f", {requests} at once with {tokens} tokens each" if requests else ""
+    return f"{one.variant}: {cards}{sized}; {variant.evidence.kind if variant.evidence else 'evidence: none given'}"
+
+
+@dataclass(frozen=True)
+class ServeRequest:
+    """A box that is to serve."""
+
+    file: Path
+    """Its inventory."""
+    connection: Mapping[str, object]
+    model: str
+    """By which name clients ask for it."""
+    port: int
+    """On the box's loopback interface."""
+    listen: int | None
+    """On all of its addresses; None without a gateway."""
+    lock: bool
+    """Whether something of it is not locked yet."""
+    reboot: bool
+    """Whether the box may be rebooted for its driver."""
+
+
+def serve_box(box: ServeRequest) -> None:
+    """Lock, validate, deploy, which has it answer a completion before it is kept, verify, and say where it is served.
+
+    What `verify` cannot pass is shown, and ends nothing: the box serves.
+
+    Raises:
+        cli.exit_codes.NotAsDeclared: one of these ended otherwise; the text says which, and what to run once that is
+        mended.
+    """
+    reboot = ["--reboot"] if box.reboot else []
+    for verb, *options in ([["lock"]] if box.lock else []) + [["validate"], ["deploy", *reboot]]:
+        words = shlex.join([verb, str(box.file), *options])
+        click.echo(f"\n==> {prog_name()} {words}")
+        # each in a process of its own: pyinfra's gevent has to be there before SSH was used
+        if _run_rigwright([sys.executable, "-m", "cli", verb, str(box.file.resolve()), *options]):
+            raise NotAsDeclared(f"{box.file} is written, and `{prog_name()} {words}` has failed, as said above")
+    words = shlex.join(["verify", str(box.file)])
+    click.echo(f"\n==> {prog_name()} {words}")
+    if _run_rigwright([sys.executable, "-m", "cli", "verify", str(box.file.resolve())]):
+        click.echo(
+            f"It serves, and not all that its variant declares is proven: `{prog_name()} {words}`, as shown above."
+        )
+    host, user = str(box.connection["ssh_hostname"]), str(box.connection["ssh_user"])
+    given = {"-p": box.connection.get("ssh_port"), "-i": box.connection.get("ssh_key")}
+    way = [*(word for option, value in given.items() if value for word in (option, str(value))), f"{user}@{host}"]
+    key = f"{Roots().config}/credentials/{INSTANCE}.api-key"
+    sudo = ["sudo"] if box.connection.get("_sudo") else []
+    click.echo(
+        f"\n{box.model} answers at http://127.0.0.1:{box.port}/v1 on the box, with a key that it has made. From here:\n"
+        f"  {shlex.join(['ssh', '-L', f'{box.port}:127.0.0.1:{box.port}', *way])}\n"
+        f"  {shlex.join(['ssh', *way, *sudo, 'cat', key])}   # the key\n"
+        + (
+            f"Clients on the network: http://{host}:{box.listen}/v1, without a key."
+            if box.listen
+            else 'For others on your network: --listen, or "gateway" (docs/gateway.md).'
+        )
+    )
+
+
+def _run_rigwright(words: list[str]) -> int:
+    """Run a program to its end, as one types it; returns its exit status."""
+    sys.stdout.flush()
+    return subprocess.run(words, cwd=ROOT, check=False).returncode

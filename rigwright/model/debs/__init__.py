@@ -1,1 +1,0 @@
-"""Locked groups of Debian packages."""

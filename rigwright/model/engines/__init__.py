@@ -1,1 +1,0 @@
-"""Keys of engines and variants."""

@@ -1,1 +1,0 @@
-"""Keys of the gateway."""

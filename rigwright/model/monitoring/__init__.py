@@ -1,1 +1,0 @@
-"""Keys of monitoring, and its state on a host."""

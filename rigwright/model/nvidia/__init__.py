@@ -1,1 +1,0 @@
-"""The table of drivers, and their versions."""

@@ -1,1 +1,0 @@
-"""The CUDA toolkit: which one a rig builds with, and which may not."""

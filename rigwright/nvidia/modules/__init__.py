@@ -1,1 +1,0 @@
-"""The driver's kernel modules: their flavour, their options, and whether they are there at the next boot."""
